@@ -1,0 +1,51 @@
+# Every target sets itself up: a missing .venv is made, pinned dependencies are installed once.
+PYTHON ?= python3
+BIN := .venv/bin
+# One torch thread a process: two threads beside another job run several times slower than one.
+export OMP_NUM_THREADS ?= 1
+# A package whose build needs torch must not pull a second one; old and new pip read different names.
+export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
+export PIP_DISABLE_PIP_VERSION_CHECK := 1
+
+.PHONY: demo test test-slow lint format bench clean
+
+demo: .venv/.user
+	$(BIN)/plait demo
+
+test: .venv/.dev
+	$(BIN)/python -m pytest -q -n 2 --dist loadfile
+
+test-slow: .venv/.dev
+	$(BIN)/python -m pytest -q -m slow --timeout 1800
+
+lint: .venv/.dev
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+	$(BIN)/mypy
+
+format: .venv/.dev
+	$(BIN)/ruff format .
+	$(BIN)/ruff check --fix .
+
+bench: .venv/.dev
+	$(BIN)/plait bench layers
+
+clean:
+	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache
+
+.venv/bin/python:
+	$(PYTHON) -m venv .venv
+
+# torch first and alone, so that no looser requirement can choose another build of it.
+.venv/.torch: constraints.txt | .venv/bin/python
+	$(BIN)/pip install -q torch numpy
+	touch $@
+
+.venv/.user: pyproject.toml .venv/.torch
+	$(BIN)/pip install -q -e ".[report,kernels]"
+	touch $@
+
+.venv/.dev: pyproject.toml .venv/.torch
+	$(BIN)/pip install -q -e ".[dev]"
+	touch $@ .venv/.user

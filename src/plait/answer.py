@@ -1,0 +1,54 @@
+"""What a command gives back: the same content for a person and for a program."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+__all__ = ["Answer", "Table"]
+
+
+@dataclass(frozen=True)
+class Table:
+    """Rows of plain values under named columns; the command line draws it.
+
+    >>> print(Table(["model", "score"], [["lstm", 0.125], ["relrnn", 1.0]]).text())
+    model   score
+    lstm    0.125
+    relrnn  1
+    """
+
+    columns: list[str]
+    rows: list[list[Any]]
+    title: str = ""
+    notes: list[str] = field(default_factory=list)
+
+    def cells(self) -> list[list[str]]:
+        return [[show(value) for value in row] for row in self.rows]
+
+    def text(self) -> str:
+        """Aligned plain text, for logs and for output that is not a terminal."""
+        lines = [self.columns, *self.cells()]
+        widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
+        body = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
+        return "\n".join([*([self.title] if self.title else []), *body, *self.notes])
+
+    def records(self) -> list[dict[str, Any]]:
+        return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
+
+
+@dataclass(frozen=True)
+class Answer:
+    """`data` is what `--json` prints; `parts` (strings and tables) is what a person reads."""
+
+    data: Any
+    parts: tuple[str | Table, ...] = ()
+
+
+def show(value: Any) -> str:
+    """A value as a person would write it: four significant digits, a dash for nothing."""
+    if value is None:
+        return "–"
+    if isinstance(value, float):
+        return f"{value:.4g}"
+    return str(value)

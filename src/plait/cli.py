@@ -1,0 +1,180 @@
+"""The command line: parse, call, print, exit.
+
+Commands are named here as strings and imported when called, so `plait --help` loads neither torch nor
+the rooms. A command is a typed function in its room's `command.py`: its signature is its options, its
+docstring its help, and it returns an `Answer`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+import io
+import json
+import os
+import re
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from plait._version import __version__
+from plait.answer import Answer, Table
+from plait.errors import PlaitError, known
+
+__all__ = ["COMMANDS", "main"]
+
+# name on the command line -> (function, one line of help). A name of two words is a subcommand.
+COMMANDS: dict[str, tuple[str, str]] = {}
+# What a group means when no subcommand follows it.
+SHORTHAND: dict[str, str] = {}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 2 the user can mend it, 130 interrupted."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in args
+    as_json = "--json" in args
+    args = [arg for arg in args if arg not in ("--debug", "--json")]
+    if not args or args[0] in ("-h", "--help"):
+        print(_help())
+        return 0
+    if args[0] == "--version":
+        print(f"plait {__version__}")
+        return 0
+    try:
+        name, rest = _split(args)
+        if name in _groups():
+            print(_help(name))
+            return 0
+        answer = _call(name, rest)
+        _print(answer, as_json)
+    except PlaitError as error:
+        if debug:
+            raise
+        print(f"plait: error: {_single_line(str(error))}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        print("plait: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `plait runs | head` is not an error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    return 0
+
+
+def _groups() -> set[str]:
+    return {name.split()[0] for name in COMMANDS if " " in name} - set(COMMANDS)
+
+
+def _split(args: list[str]) -> tuple[str, list[str]]:
+    """The command's full name, and what is left for it."""
+    head = args[0]
+    pair = " ".join(args[:2])
+    if pair in COMMANDS:
+        return pair, args[2:]
+    if head in SHORTHAND and len(args) > 1 and args[1] not in ("-h", "--help"):
+        return SHORTHAND[head], args[1:]
+    if head in COMMANDS:
+        return head, args[1:]
+    if head in _groups():
+        if len(args) > 1 and args[1] not in ("-h", "--help"):
+            known(args[1], [n.split()[1] for n in COMMANDS if n.startswith(head + " ")], head + " command")
+        return head, []
+    known(head, {name.split()[0] for name in COMMANDS}, "command")
+    raise AssertionError("unreachable")
+
+
+def _call(name: str, args: list[str]) -> Answer | None:
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    import tyro
+
+    # tyro draws its errors as boxes; ours are one line, so its words are caught and unboxed.
+    caught = io.StringIO()
+    try:
+        with contextlib.redirect_stderr(caught):
+            bound = tyro.cli(
+                _deferred(function), args=args, prog=f"plait {name}", config=(tyro.conf.FlagCreatePairsOff,)
+            )
+    except SystemExit as stop:
+        if stop.code in (0, None):
+            return None
+        raise PlaitError(f"{_unbox(caught.getvalue())} (plait {name} --help)") from None
+    answer: Answer | None = bound()
+    return answer
+
+
+def _deferred(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
+    """The same signature, but calling it only remembers the arguments: errors of the command itself
+    must not be mistaken for errors of parsing."""
+    import functools
+
+    @functools.wraps(function)
+    def bind(*args: Any, **kwargs: Any) -> Callable[[], Any]:
+        return functools.partial(function, *args, **kwargs)
+
+    bind.__annotations__ = {**function.__annotations__, "return": Callable[[], Any]}
+    return bind
+
+
+def _unbox(text: str) -> str:
+    lines = [re.sub(r"[│╭╮╰╯─]+", " ", line).strip() for line in text.splitlines()[1:]]
+    kept: list[str] = []
+    for line in lines:
+        if line.startswith(("For full helptext", "Argument helptext")):
+            break
+        if line:
+            kept.append(line)
+    return " ".join(kept)
+
+
+def _single_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _print(answer: Answer | None, as_json: bool) -> None:
+    if answer is None:
+        return
+    if as_json:
+        print(json.dumps(answer.data, indent=2, sort_keys=False, allow_nan=False, default=str))
+        return
+    for part in answer.parts:
+        if isinstance(part, Table) and sys.stdout.isatty():
+            _print_table(part)
+        else:
+            print(part.text() if isinstance(part, Table) else part)
+
+
+def _print_table(table: Table) -> None:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    drawn = RichTable(title=table.title or None, title_justify="left")
+    for column in table.columns:
+        drawn.add_column(column, overflow="fold")
+    for row in table.cells():
+        drawn.add_row(*row)
+    console = Console()
+    console.print(drawn)
+    for note in table.notes:
+        console.print(note, style="dim", markup=False)
+
+
+def _help(group: str = "") -> str:
+    names = [name for name in COMMANDS if not group or name.startswith(group + " ")]
+    width = max((len(name) for name in names), default=0)
+    lines = [
+        "plait: what recurrence, attention, sparse memory, depth and width buy, and what they cost.",
+        "",
+        f"usage: plait {group + ' ' if group else ''}COMMAND [OPTIONS]",
+        "",
+        *(f"  {name.ljust(width)}  {COMMANDS[name][1]}" for name in names),
+        "",
+        "  every command takes --help, --json and --debug; plait --version prints the version.",
+    ]
+    return "\n".join(lines)
+
+
+def entry() -> None:
+    """The console script."""
+    sys.exit(main())

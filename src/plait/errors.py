@@ -1,0 +1,116 @@
+"""Every error plait raises on purpose, and the small checks that raise them.
+
+A message says what was expected, what came, and what to do. The command line prints it as one line
+and exits with code 2; `--debug` shows the traceback.
+"""
+
+from __future__ import annotations
+
+import difflib
+import importlib
+from collections.abc import Iterable
+from types import ModuleType
+from typing import Any
+
+__all__ = [
+    "BackendError",
+    "BusyError",
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "DivergedError",
+    "MissingExtraError",
+    "OutputError",
+    "PlaitError",
+    "ShapeError",
+    "UnknownNameError",
+    "at_least",
+    "known",
+    "require",
+]
+
+
+class PlaitError(Exception):
+    """Base of all errors a user can cause and mend."""
+
+
+class ShapeError(PlaitError, ValueError, RuntimeError):
+    """A tensor of the wrong shape or kind; `torch.nn` raises either of the two builtin parents here."""
+
+
+class ConfigError(PlaitError, ValueError):
+    """An argument or description out of its range."""
+
+
+class UnknownNameError(ConfigError):
+    """A name that stands for nothing here; the message offers the nearest ones."""
+
+
+class BackendError(PlaitError, RuntimeError):
+    """A backend was asked for by name and cannot run here."""
+
+
+class MissingExtraError(PlaitError, ImportError):
+    """An optional dependency is not installed; the message names the extra that brings it."""
+
+
+class CheckpointError(PlaitError, RuntimeError):
+    """A run folder or checkpoint that is cut short, foreign, or made by something else."""
+
+
+class BusyError(PlaitError, RuntimeError):
+    """Another process is at work in the same folder."""
+
+
+class OutputError(PlaitError, OSError):
+    """A folder or file that cannot be written."""
+
+
+class DataError(PlaitError, ValueError):
+    """Data that is missing, truncated or not what it says it is."""
+
+
+class DivergedError(PlaitError, ArithmeticError):
+    """Training met a value that is not finite; the message names the step and the tensor."""
+
+
+def known(name: str, options: Iterable[str], what: str) -> str:
+    """Return `name` if it is one of `options`, else raise with the nearest matches.
+
+    >>> known("relrn", ["relrnn", "lstm"], "model")
+    Traceback (most recent call last):
+        ...
+    plait.errors.UnknownNameError: unknown model 'relrn': did you mean 'relrnn'? (one of: lstm, relrnn)
+    """
+    options = sorted(options)
+    if name in options:
+        return name
+    close = difflib.get_close_matches(str(name).lower(), options, n=2, cutoff=0.5)
+    hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
+    raise UnknownNameError(f"unknown {what} {name!r}: {hint}(one of: {', '.join(options)})")
+
+
+def at_least(minimum: float, **values: Any) -> None:
+    """Check that every named value is a number of at least `minimum`.
+
+    >>> at_least(1, window=0)
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: window: expected at least 1, got 0
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            raise ConfigError(f"{name}: expected a number, got {value!r}")
+        if not value >= minimum:
+            raise ConfigError(f"{name}: expected at least {minimum}, got {value}")
+
+
+def require(module: str, extra: str) -> ModuleType:
+    """Import an optional module, or say which extra brings it."""
+    try:
+        return importlib.import_module(module)
+    except ImportError as error:
+        name = module.partition(".")[0]
+        raise MissingExtraError(
+            f"{name} is needed here and not installed: pip install 'plait[{extra}]'"
+        ) from error
