@@ -23,13 +23,17 @@ def conform(
     reset: Tensor | None,
     nudge: Tensor | None,
 ) -> tuple[ScanWeights, LayerState, Tensor | None]:
-    """Check every shape; cast to the type of `projected`; drop what the cell does not read."""
+    """Check every shape; cast to the type of `projected`; drop what the cell does not read.
+
+    An empty slot holds zeros and has earned nothing, whatever came in: it cannot bring in a NaN.
+    """
     known(scan.cell, ("elman", "gru", "lstm"), "cell")
     known(scan.nonlinearity, NONLINEARITIES, "nonlinearity")
     _check(projected, weights, state, scan, reset, nudge)
     dtype, memory = projected.dtype, state.memory
     biased = scan.cell == "gru" or (scan.cell == "elman" and scan.nonlinearity == "modrelu")
     bias = weights.cell_bias if biased else None
+    empty = memory.born < 0
     cell_state = state.cell_state if scan.cell == "lstm" else None
     return (
         ScanWeights(
@@ -43,8 +47,8 @@ def conform(
             state.hidden.to(dtype),
             None if cell_state is None else cell_state.to(dtype),
             MemoryState(
-                memory.slots.to(dtype),
-                memory.relevance.detach().to(accumulation_dtype(dtype)),
+                memory.slots.to(dtype).masked_fill(empty.unsqueeze(2), 0),
+                memory.relevance.detach().to(accumulation_dtype(dtype)).masked_fill(empty, 0),
                 memory.born,
                 memory.age,
             ),

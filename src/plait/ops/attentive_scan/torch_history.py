@@ -34,11 +34,11 @@ class History(NamedTuple):
         rows = self.pairs.shape[1]
         return (entries * rows + torch.arange(rows, device=entries.device).unsqueeze(1)).flatten(-2)
 
-    def at(self, places: Tensor) -> tuple[Tensor, Tensor]:
+    def at(self, places: Tensor, width: int) -> tuple[Tensor, Tensor]:
         """States and doubled keys (B, κ, H) at `places` (B·κ,)."""
         _, rows, features = self.pairs.shape
         found = self.pairs.view(-1, features).index_select(0, places)
-        states, keys = found.view(rows, len(places) // max(rows, 1), features).chunk(2, dim=2)
+        states, keys = found.view(rows, width, features).chunk(2, dim=2)
         return states, keys
 
     def add(self, places: Tensor, states: Tensor, keys: Tensor) -> None:

@@ -56,7 +56,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         history.states[width + 1 + t] = h
         history.doubled_keys[width + 1 + t] = (keyed := h @ key.t()) * 2
         memory = _write(scan, width + 1 + t, memory)
-        states, doubled_keys = history.at(history.places(memory.slots.squeeze(2)))
+        states, doubled_keys = history.at(history.places(memory.slots.squeeze(2)), width)
         energies = (_half_tanh(query, doubled_keys) @ energy) * 2
         weights = torch.softmax(energies.masked_fill_(memory.born < 0, -torch.inf), dim=1)
         memory = credit(memory, weights, scan.window)
@@ -64,7 +64,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         hidden = rounded((h + rounded(context)) * scan.mix)
         out.output[t] = h
         _keep(out, t, memory, weights, asked, before, gates, query, keyed)
-    last_states, _ = history.at(history.places(memory.slots.squeeze(2)))
+    last_states, _ = history.at(history.places(memory.slots.squeeze(2)), width)
     return out._replace(
         hidden=hidden.to(dtype),
         cell_state=out.cell_state if cell_state is None else cell_state.to(dtype),
@@ -93,7 +93,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     activated = saved.gates if saved.gates.shape[2] else saved.output
     for t in reversed(range(steps)):
         d_context = d_hidden * scan.mix
-        states, doubled_keys = history.at(places[t])
+        states, doubled_keys = history.at(places[t], scan.width)
         weights = saved.weights[t]
         d_weights = torch.bmm(states, d_context.unsqueeze(2)).squeeze(2)
         d_energies = weights * (d_weights - (weights * d_weights).sum(dim=1, keepdim=True))
