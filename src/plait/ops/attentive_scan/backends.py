@@ -17,7 +17,7 @@ __all__ = ["BACKENDS", "choose_backend", "missing", "resolve"]
 
 BACKENDS = ("auto", "reference", *MODULES)
 # what "auto" tries on a kind of device before plain torch, which runs anywhere
-_PREFERRED = {"cuda": "triton"}
+_PREFERRED = {"cpu": "cpu", "cuda": "triton"}
 
 
 def choose_backend(tensor: Tensor, scan: Scan) -> str:

@@ -33,6 +33,7 @@ __all__ = ["MODULES", "Backend", "attentive_scan", "record_backends", "recorded"
 
 # a fused backend's name and the module that is it, imported on first use
 MODULES = {
+    "cpu": "plait.ops.attentive_scan.cpu",
     "torch": "plait.ops.attentive_scan.torch_scan",
     "triton": "plait.ops.attentive_scan.triton_scan",
 }
