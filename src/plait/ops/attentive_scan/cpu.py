@@ -7,7 +7,6 @@ in float32 and round every state to their own type.
 from __future__ import annotations
 
 import ctypes
-import math
 from functools import cache
 
 import torch
@@ -27,7 +26,7 @@ _ROUNDING = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float1
 _CELLS = {"elman": 0, "lstm": 1, "gru": 2}
 _NONLINEARITIES = {"tanh": 0, "relu": 1, "modrelu": 2, "identity": 3}
 # More rows a task read the weights less often, fewer keep their slots closer.
-_ROWS_A_BLOCK = 12
+_ROWS_A_BLOCK = 6
 
 
 class _Sizes(ctypes.Structure):
@@ -91,7 +90,6 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     states, keys = _padded(given.output, lane), _padded(given.keys, lane)
     initial_states = _padded(given.slots, lane)
     initial_keys = _padded(given.slots @ given.key.t(), lane)
-    history = (states, *_grown(keys), initial_states, *_grown(initial_keys))
     sizes = _sizes(scan, (steps, rows, scan.gates * size), size, saved.output.dtype)
     blocks = _blocks(rows)
     d_output, *ends = (_ready(gradient, wide) for gradient in arriving)
@@ -109,7 +107,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     )
     if rows:
         pointers = _pointers(
-            *given[:4], *history,
+            *given[:4], states, keys, initial_states, initial_keys,
             given.queries, given.asked, given.cells, given.gates, given.weights, given.ids, given.reset,
             *ends,
             walked.states, walked.keys, walked.initial_states, walked.initial_keys,
@@ -160,9 +158,3 @@ def _padded(x: Tensor, lane: int, copy: bool = False) -> Tensor:
     if x.shape[-1] != lane:
         return pad(x, (0, lane - x.shape[-1]))
     return x.clone(memory_format=torch.contiguous_format) if copy else x.contiguous()
-
-
-def _grown(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Keys, e^{2k}, and for each whether both e^{2k} and e^{−2k} are in range."""
-    limit = 0.49 * math.log(torch.finfo(keys.dtype).max)
-    return keys, torch.exp(2 * keys), keys.abs().amax(dim=-1) <= limit

@@ -47,7 +47,7 @@ struct ForwardTensors {
 
 struct BackwardTensors {
   const void *recurrent, *query, *key, *energy;
-  const void *states, *keys, *grown, *plain, *initial_states, *initial_keys, *initial_grown, *initial_plain;
+  const void *states, *keys, *initial_states, *initial_keys;
   const void *queries, *asked, *cells, *gates, *weights;
   const int32_t* ids;
   const bool* reset;
@@ -187,6 +187,17 @@ template <class T>
 Vec<T> fading(const Vec<T>& grown_query, const Vec<T>& grown_key) {
   return Vec<T>(T(1)) / at::vec::fmadd(grown_query, grown_key, Vec<T>(T(1)));
 }
+
+#ifdef CPU_CAPABILITY_AVX512
+// Half the time of a division: 14 bits and one Newton step, exact to 1 or 2 units in the last place. The
+// minimum keeps infinity out of the step (and lets a NaN through).
+inline Vec<float> fading(const Vec<float>& grown_query, const Vec<float>& grown_key) {
+  const __m512 one = _mm512_set1_ps(1.0f), most = _mm512_set1_ps(1e30f);
+  const __m512 x = _mm512_min_ps(most, _mm512_fmadd_ps(grown_query, grown_key, one));
+  const __m512 guess = _mm512_rcp14_ps(x);
+  return _mm512_fmadd_ps(_mm512_fnmadd_ps(x, guess, one), guess, guess);
+}
+#endif
 
 // the same, where an exponential could overflow
 template <class T>
@@ -328,46 +339,74 @@ struct Slots {
   }
 };
 
-// Read with the query q: weights over the occupied slots, context; the ring earns its weights.
+// An occupied slot, as a read sees it.
 template <class T>
-void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, T* scratch, T* weights, T* context) {
-  const int64_t lane = memory.lane;
-  T* grown = scratch;
-  const bool plain = grow(query, grown, lane);
+struct Seen {
+  int64_t slot;
+  const T *state, *key, *grown;
+  T weight;
+};
+
+// energies of COUNT slots, taken together to share the query
+template <class T, int COUNT>
+void energies(int64_t lane, bool plain, const T* query, const T* grown, const T* energy, Seen<T>* seen) {
   const Vec<T> half(T(0.5));
-  T top = -std::numeric_limits<T>::infinity();
-  for (int64_t j = 0; j < memory.width; ++j) {
-    weights[j] = -std::numeric_limits<T>::infinity();
-    if (memory.born[j] < 0) continue;
-    const int64_t at = memory.buffer[j];
-    const T *key = memory.key.data() + at * lane, *grown_key = memory.grown.data() + at * lane;
-    Vec<T> sum(T(0));
-    if (plain && memory.plain[at])
-      each<T>(lane, [&](int64_t i) {
-        sum = at::vec::fmadd(load(energy + i), half - fading(load(grown + i), load(grown_key + i)), sum);
-      });
-    else
-      each<T>(lane, [&](int64_t i) {
-        sum = at::vec::fmadd(load(energy + i), half - fading_far(load(query + i), load(key + i)), sum);
-      });
-    weights[j] = 2 * total(sum);
-    if (!(weights[j] <= top)) top = weights[j];  // a NaN stays
-    if (top != top) break;
-  }
-  T total = 0;
-  for (int64_t j = 0; j < memory.width; ++j) {
-    weights[j] = top != top ? top : memory.born[j] < 0 ? T(0) : std::exp(weights[j] - top);
-    total += weights[j];
-  }
-  for (int64_t j = 0; j < memory.width; ++j) weights[j] /= total;
+  Vec<T> sum[COUNT];
+#pragma GCC unroll 4
+  for (int j = 0; j < COUNT; ++j) sum[j] = Vec<T>(T(0));
   each<T>(lane, [&](int64_t i) {
-    Vec<T> sum(T(0));
-    for (int64_t j = 0; j < memory.width; ++j)
-      if (memory.born[j] >= 0)
-        sum = at::vec::fmadd(Vec<T>(weights[j]), load(memory.state.data() + memory.buffer[j] * lane + i), sum);
+#pragma GCC unroll 4
+    for (int j = 0; j < COUNT; ++j) {
+      const auto fade = plain ? fading(load(grown + i), load(seen[j].grown + i))
+                              : fading_far(load(query + i), load(seen[j].key + i));
+      sum[j] = at::vec::fmadd(load(energy + i), half - fade, sum[j]);
+    }
+  });
+  for (int j = 0; j < COUNT; ++j) seen[j].weight = 2 * total(sum[j]);
+}
+
+// context += weights of COUNT slots times their states
+template <class T, int COUNT>
+void mix_in(int64_t lane, const Seen<T>* seen, T* context) {
+  each<T>(lane, [&](int64_t i) {
+    Vec<T> sum = load(context + i);
+#pragma GCC unroll 4
+    for (int j = 0; j < COUNT; ++j) sum = at::vec::fmadd(Vec<T>(seen[j].weight), load(seen[j].state + i), sum);
     sum.store(context + i);
   });
-  for (int64_t j = 0; j < n.window; ++j) memory.relevance[j] += weights[j];
+}
+
+// The softmax of `count` energies, in place; a NaN makes all of them NaN.
+template <class T>
+void softmax(Seen<T>* seen, int64_t count) {
+  T top = -std::numeric_limits<T>::infinity(), sum = 0;
+  for (int64_t j = 0; j < count; ++j) top = std::max(top, seen[j].weight);
+  for (int64_t j = 0; j < count; ++j) sum += seen[j].weight = std::exp(seen[j].weight - top);
+  for (int64_t j = 0; j < count; ++j) seen[j].weight /= sum;
+}
+
+// Read with a query: weights over the occupied slots, context; the ring earns its weights.
+template <class T>
+void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, T* grown, Seen<T>* seen, T* weights,
+            T* context) {
+  const int64_t lane = memory.lane;
+  bool plain = grow(query, grown, lane);
+  int64_t count = 0, j = 0;
+  for (int64_t slot = 0; slot < memory.width; ++slot) {
+    weights[slot] = 0;
+    if (memory.born[slot] < 0) continue;
+    const int64_t at = memory.buffer[slot] * lane;
+    seen[count++] = {slot, memory.state.data() + at, memory.key.data() + at, memory.grown.data() + at, T(0)};
+    plain = plain && memory.plain[memory.buffer[slot]];
+  }
+  for (; j + 4 <= count; j += 4) energies<T, 4>(lane, plain, query, grown, energy, seen + j);
+  for (; j < count; ++j) energies<T, 1>(lane, plain, query, grown, energy, seen + j);
+  softmax(seen, count);
+  std::fill_n(context, lane, T(0));
+  for (j = 0; j + 4 <= count; j += 4) mix_in<T, 4>(lane, seen + j, context);
+  for (; j < count; ++j) mix_in<T, 1>(lane, seen + j, context);
+  for (j = 0; j < count; ++j) weights[seen[j].slot] = seen[j].weight;
+  for (int64_t slot = 0; slot < n.window; ++slot) memory.relevance[slot] += weights[slot];
 }
 
 // --- forward --------------------------------------------------------------------------------------------
@@ -375,9 +414,10 @@ void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, T
 template <class T>
 struct Row {
   Slots<T> memory;
-  std::vector<T> cell_state, candidate, scratch, context, weights;
+  std::vector<T> cell_state, candidate, grown, context, weights;
+  std::vector<Seen<T>> seen;
   Row(int64_t width, int64_t lane)
-      : memory(width, lane), cell_state(lane), candidate(lane), scratch(lane), context(lane), weights(width) {}
+      : memory(width, lane), cell_state(lane), candidate(lane), grown(lane), context(lane), weights(width), seen(width) {}
 };
 
 // Rows [begin, end) through all steps.
@@ -495,7 +535,7 @@ class ForwardBlock {
     std::copy(state, state + lane, memory.state.data() + buffer * lane);
     place_key(memory, buffer, key);
     copy(at(a.keys, t, r, n.size), key);
-    attend(n, memory, query, energy, row.scratch.data(), row.weights.data(), row.context.data());
+    attend(n, memory, query, energy, row.grown.data(), row.seen.data(), row.weights.data(), row.context.data());
     keep_rounded(row.context.data(), n.size, n.rounding);
     T* s = hidden.data() + r * lane;
     for (int64_t i = 0; i < lane; ++i) s[i] = T(n.mix) * (state[i] + row.context[i]);
@@ -556,10 +596,20 @@ void forward(const Sizes& n, const ForwardTensors& a, int64_t blocks) {
 // A slot that was read: where its state, its key and their gradients stand in the history.
 template <class T>
 struct Read {
-  const T *state, *key, *grown;
+  const T *state, *key;
   T *d_state, *d_key;
+  const T* grown;
   T weight, d_energy;
   bool plain;
+};
+
+// e^{2k} of what the slots of one row hold. Between two steps one or two slots change.
+template <class T>
+struct GrownKeys {
+  std::vector<T> grown;
+  std::vector<int32_t> id;
+  std::vector<char> plain;
+  GrownKeys(int64_t width, int64_t lane) : grown(width * lane), id(width, -1), plain(width) {}
 };
 
 template <class T>
@@ -571,7 +621,7 @@ class BackwardBlock {
         count(end - begin), lane(round_up(n.size, LANES<T>)), d_hidden(count * to_hidden.columns),
         d_cell_state(count * lane), d_back(count * (n.gates() + 1) * lane), d_by_key(count * key.columns),
         d_direct(count * lane), d_z(4 * lane), gates(4 * lane), asked(lane), cell(lane), grown(lane), d_context(lane),
-        query(lane), reads(n.width) {}
+        query(lane), reads(n.width), grown_keys(count, GrownKeys<T>(n.width, lane)) {}
 
   void run() {
     start();
@@ -598,6 +648,7 @@ class BackwardBlock {
   std::vector<T> d_hidden, d_cell_state, d_back, d_by_key, d_direct;
   std::vector<T> d_z, gates, asked, cell, grown, d_context, query;
   std::vector<Read<T>> reads;
+  std::vector<GrownKeys<T>> grown_keys;
 
   T* at(const void* tensor, int64_t t, int64_t r, int64_t features) const {
     return tensor ? static_cast<T*>(const_cast<void*>(tensor)) + (t * n.rows + begin + r) * features : nullptr;
@@ -611,15 +662,20 @@ class BackwardBlock {
   }
 
   Read<T> find(int64_t r, int32_t id) const {
-    if (id < n.width) {
-      const int64_t slot = (begin + r) * n.width + id;
-      return {initial(a.initial_states, r, id), initial(a.initial_keys, r, id), initial(a.initial_grown, r, id),
-              initial(a.d_initial_states, r, id), initial(a.d_initial_keys, r, id), T(0), T(0),
-              static_cast<const bool*>(a.initial_plain)[slot]};
-    }
+    if (id < n.width)
+      return {initial(a.initial_states, r, id), initial(a.initial_keys, r, id), initial(a.d_initial_states, r, id),
+              initial(a.d_initial_keys, r, id)};
     const int64_t t = id - n.width;
-    return {history(a.states, t, r), history(a.keys, t, r), history(a.grown, t, r), history(a.d_states, t, r),
-            history(a.d_keys, t, r), T(0), T(0), static_cast<const bool*>(a.plain)[t * n.rows + begin + r]};
+    return {history(a.states, t, r), history(a.keys, t, r), history(a.d_states, t, r), history(a.d_keys, t, r)};
+  }
+
+  Read<T> read_slot(int64_t r, int64_t j, int32_t id) {
+    Read<T> slot = find(r, id);
+    GrownKeys<T>& known = grown_keys[r];
+    T* grown = known.grown.data() + j * lane;
+    if (known.id[j] != id) known.plain[j] = grow(slot.key, grown, lane), known.id[j] = id;
+    slot.grown = grown, slot.plain = known.plain[j];
+    return slot;
   }
 
   void start() {
@@ -648,7 +704,7 @@ class BackwardBlock {
     T mean = 0;
     for (int64_t j = 0; j < n.width; ++j) {
       if (ids[j] < 0 || weights[j] == 0) continue;
-      Read<T>& slot = reads[read++] = find(r, ids[j]);
+      Read<T>& slot = reads[read++] = read_slot(r, j, ids[j]);
       slot.weight = weights[j];
       slot.plain = slot.plain && plain;
       Vec<T> sum(T(0));
@@ -658,14 +714,27 @@ class BackwardBlock {
     }
     for (int64_t j = 0; j < read; ++j) reads[j].d_energy = reads[j].weight * (reads[j].d_energy - mean);
     T* d_query = d_back.data() + (r * (n.gates() + 1) + n.gates()) * lane;
+    std::fill_n(d_query, lane, T(0));
+    int64_t j = 0;
+    for (; j + 4 <= read; j += 4) score<4>(&reads[j], d_query);
+    for (; j < read; ++j) score<1>(&reads[j], d_query);
+    copy(at(a.d_queries, t, r, n.size), d_query);
+  }
+
+  // through the scores of COUNT slots, read together to share what they have in common
+  template <int COUNT>
+  void score(const Read<T>* slots, T* d_query) {
+    bool plain = true;
+    for (int j = 0; j < COUNT; ++j) plain &= slots[j].plain;
     const Vec<T> one(T(1)), two(T(2)), four(T(4));
     each<T>(lane, [&](int64_t i) {
-      const auto arriving = load(d_context.data() + i), v = load(energy + i) * four, q = load(query.data() + i),
-                 grown_q = load(grown.data() + i);
-      Vec<T> d_q(T(0)), d_v = load(d_energy + i);
-      for (int64_t j = 0; j < read; ++j) {
-        Read<T>& slot = reads[j];
-        const auto fade = slot.plain ? fading(grown_q, load(slot.grown + i)) : fading_far(q, load(slot.key + i));
+      const auto arriving = load(d_context.data() + i), v = load(energy + i) * four;
+      auto d_q = load(d_query + i), d_v = load(d_energy + i);
+#pragma GCC unroll 4
+      for (int j = 0; j < COUNT; ++j) {
+        const Read<T>& slot = slots[j];
+        const auto fade = plain ? fading(load(grown.data() + i), load(slot.grown + i))
+                                : fading_far(load(query.data() + i), load(slot.key + i));
         const Vec<T> d_e(slot.d_energy);
         const auto d_score = d_e * v * fade * (one - fade);
         d_q = d_q + d_score;
@@ -676,7 +745,6 @@ class BackwardBlock {
       d_q.store(d_query + i);
       d_v.store(d_energy + i);
     });
-    copy(at(a.d_queries, t, r, n.size), d_query);
   }
 
   // from h_t to the gates
