@@ -1,8 +1,4 @@
-"""The fused scan in plain torch: preallocated buffers, a hand-written backward, any device, no compiler.
-
-A slot is an index into the history of states, so a write moves integers, by the very functions that
-define it (`plait.ops.slots`), and each state's key is computed once.
-"""
+"""The fused scan in plain torch: slots changed in place, a hand-written backward, any device, no compiler."""
 
 from __future__ import annotations
 
@@ -15,9 +11,8 @@ from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan.buffers import allocate
 from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
 from plait.ops.attentive_scan.torch_cells import cell_backward, cell_forward
-from plait.ops.attentive_scan.torch_history import History, begin_history
+from plait.ops.attentive_scan.torch_slots import SlotsInReverse, SlotTable
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
-from plait.ops.slots import MemoryState, clear, credit, relevancy_write, uniform_write
 
 __all__ = ["backward", "forward", "missing"]
 
@@ -29,87 +24,94 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
     """Walk through time; what is given and what comes back stands in `contract`."""
-    steps, rows, _ = inputs.projected.shape
-    size, width, dtype = inputs.energy.shape[0], scan.width, inputs.projected.dtype
+    size, dtype = inputs.energy.shape[0], inputs.projected.dtype
     wide, rounded = accumulation_dtype(dtype), partial(_rounded, dtype=dtype)
-    # one product with s_{t−1} gives V s and W_a s
+    # one product with s_{t−1} gives V s and W_a s, one with h_t gives h_t and twice its key
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide).t()
-    key, energy = inputs.key.to(wide), inputs.energy.to(wide)
+    doubled_key, doubled_energy = 2 * inputs.key.to(wide).t(), 2 * inputs.energy.to(wide)
     bias = None if inputs.cell_bias is None else inputs.cell_bias.to(wide)
-    history = begin_history(inputs.slots.to(wide), key, steps)
+    projected = inputs.projected.to(wide).unbind()
+    nudge = None if inputs.nudge is None else inputs.nudge.to(wide).unbind()
+    table = SlotTable(inputs, scan, wide)
     out = allocate(inputs, scan, need_trace, save)
     hidden = inputs.hidden.to(wide)
     cell_state = None if inputs.cell_state is None else inputs.cell_state.to(wide)
-    entries = torch.arange(1, width + 1, device=inputs.age.device).expand(rows, width).unsqueeze(2)
-    memory = MemoryState(entries, inputs.relevance, inputs.born, inputs.age)
-    for t in range(steps):
+    ids = table.ids.view(-1, scan.width)
+    kept: dict[str, list[Tensor]] = {name: [] for name in Scanned._fields}
+    for t, z in enumerate(projected):
         if inputs.reset is not None:
             hidden, cell_state = _zeroed(inputs.reset[t], hidden, cell_state)
-            memory = clear(inputs.reset[t], memory)
+            table.clear(inputs.reset[t])
         asked, before = hidden, cell_state
-        recurred, query = (asked @ from_hidden).tensor_split((scan.gates * size,), dim=1)
-        h, cell_state, gates = cell_forward(
-            scan, inputs.projected[t].to(wide), recurred, asked, cell_state, bias
-        )
-        h = rounded(h if inputs.nudge is None else h + inputs.nudge[t].to(wide))
+        recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
+        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias)
+        h = rounded(h if nudge is None else h + nudge[t])
         cell_state = None if cell_state is None else rounded(cell_state)
-        history.states[width + 1 + t] = h
-        history.doubled_keys[width + 1 + t] = (keyed := h @ key.t()) * 2
-        memory = _write(scan, width + 1 + t, memory)
-        states, doubled_keys = history.at(history.places(memory.slots.squeeze(2)), width)
-        energies = (_half_tanh(query, doubled_keys) @ energy) * 2
-        weights = torch.softmax(energies.masked_fill_(memory.born < 0, -torch.inf), dim=1)
-        memory = credit(memory, weights, scan.window)
-        context = torch.bmm(weights.unsqueeze(1), states).squeeze(1)
-        hidden = rounded((h + rounded(context)) * scan.mix)
-        out.output[t] = h
-        _keep(out, t, memory, weights, asked, before, gates, query, keyed)
-    last_states, _ = history.at(history.places(memory.slots.squeeze(2)), width)
-    return out._replace(
-        hidden=hidden.to(dtype),
-        cell_state=out.cell_state if cell_state is None else cell_state.to(dtype),
-        slots=last_states.to(dtype, memory_format=torch.contiguous_format, copy=True),
-        relevance=memory.relevance,
-        born=memory.born,
-        age=memory.age,
-    )
+        pair = torch.cat([h, h @ doubled_key], dim=1)
+        table.write(t, pair)
+        energies = _half_tanh(query, table.doubled_keys) @ doubled_energy
+        weights = torch.softmax(energies.masked_fill_(ids < 0, -torch.inf), dim=1)
+        table.standing_ring.add_(weights[:, : scan.window])
+        context = torch.bmm(weights.unsqueeze(1), table.states).squeeze(1)
+        hidden = rounded((h + rounded(context)).mul_(scan.mix))
+        kept["output"].append(h)
+        if need_trace or save:
+            kept["weights"].append(weights)
+            kept["ids"].append(ids.clone())
+        if need_trace:
+            kept["trace_relevance"].append(table.standing.view_as(ids).clone())
+        if save:
+            kept["asked"].append(asked)
+            kept["queries"].append(query)
+            kept["keys"].append(pair[:, size:])
+            kept["gates"].append(gates)
+            kept["cells"].append(asked if before is None else before)
+    return _finished(out, kept, table, hidden, cell_state)
 
 
 def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
     """Walk back through time; every line is derived in docs/kernels.md."""
-    steps, _, size = saved.output.shape
-    wide, first = saved.weights.dtype, scan.width + 1
+    steps, rows, size = saved.output.shape
+    wide = saved.weights.dtype
     from_hidden = torch.cat([saved.recurrent, saved.query]).to(wide)
-    key, energy = saved.key.to(wide), saved.energy.to(wide)
-    history = begin_history(saved.slots.to(wide), key, steps)
-    history.states[first:] = saved.output
-    torch.mul(saved.keys, 2, out=history.doubled_keys[first:])
-    places = history.places(saved.ids.long() + 1)
-    gradients = _arrived(arriving, history, places[-1], first)
-    d_projected = saved.weights.new_empty(*saved.output.shape[:2], scan.gates * size)
-    d_queries, d_energy = torch.empty_like(saved.queries), torch.zeros_like(energy)
-    d_hidden = _or_zeros(arriving.hidden, saved.queries)
-    d_cell_state = _or_zeros(arriving.cell_state, saved.queries) if scan.cell == "lstm" else None
-    activated = saved.gates if saved.gates.shape[2] else saved.output
+    key, four_energies = saved.key.to(wide), 4 * saved.energy.to(wide)
+    slots = SlotsInReverse(saved, wide)
+    d_output = _or_zeros(arriving.output, saved.queries)
+    d_hidden = _or_zeros(arriving.hidden, saved.queries[0])
+    d_cell_state = _or_zeros(arriving.cell_state, saved.queries[0]) if scan.cell == "lstm" else None
+    if arriving.slots is not None:
+        slots.d_states.copy_(arriving.slots)
+    d_projected = saved.weights.new_empty(steps, rows, scan.gates * size)
+    d_queries, d_energy = torch.empty_like(saved.queries), torch.zeros_like(four_energies)
+    d_pairs = saved.weights.new_empty(steps, rows, 2 * size)
+    activated = (saved.gates if saved.gates.shape[2] else saved.output).to(wide).unbind()
+    asked, queries, all_weights = (
+        saved.asked.to(wide).unbind(),
+        saved.queries.unbind(),
+        saved.weights.unbind(),
+    )
+    d_scores = torch.empty_like(slots.states)
+    cells = saved.cells.to(wide).unbind() if scan.cell == "lstm" else asked
     for t in reversed(range(steps)):
+        weights = all_weights[t]
         d_context = d_hidden * scan.mix
-        states, doubled_keys = history.at(places[t], scan.width)
-        weights = saved.weights[t]
-        d_weights = torch.bmm(states, d_context.unsqueeze(2)).squeeze(2)
+        d_weights = torch.bmm(slots.states, d_context.unsqueeze(2)).squeeze(2)
         d_energies = weights * (d_weights - (weights * d_weights).sum(dim=1, keepdim=True))
-        half = _half_tanh(saved.queries[t], doubled_keys)
-        d_energy += half.flatten(0, 1).t() @ d_energies.flatten() * 2
-        # tanh' = 1 − tanh² = 1 − 4 half²
-        d_scores = half.square_().mul_(-4).add_(1).mul_(energy).mul_(d_energies.unsqueeze(2))
-        gradients.add(places[t], weights.unsqueeze(2) * d_context.unsqueeze(1), d_scores)
-        d_queries[t] = d_scores.sum(dim=1)
-        d_state, d_key = gradients.pairs[first + t].chunk(2, dim=1)
-        d_state += d_context + d_key @ key
-        asked = saved.asked[t].to(wide)
-        before = saved.cells[t].to(wide) if scan.cell == "lstm" else asked
-        cell = cell_backward(scan, d_state, activated[t].to(wide), asked, before, d_cell_state)
+        # With σ = σ(2q + 2k): tanh = 2σ − 1, and Σ_j de_j (2σ_j − 1) = 2 Σ_j de_j σ_j because the d_energies
+        # of a softmax sum to zero; tanh' = 4 σ (1 − σ).
+        sigma = torch.add(slots.doubled_keys, queries[t].unsqueeze(1), alpha=2).sigmoid_()
+        d_energy.addmv_(sigma.view(-1, size).t(), d_energies.view(-1), alpha=2)
+        torch.mul(d_energies.unsqueeze(2), four_energies, out=d_scores)
+        torch.ops.aten.sigmoid_backward.grad_input(d_scores, sigma, grad_input=d_scores)
+        d_query = torch.sum(d_scores, dim=1, out=d_queries[t])
+        slots.d_keys.add_(d_scores)
+        slots.d_states.addcmul_(weights.unsqueeze(2), d_context.unsqueeze(1))
+        # what h_t's own slot has gathered is complete
+        d_state, d_key = slots.step_back(t, d_pairs[t]).split(size, dim=1)
+        d_state.add_(d_output[t]).add_(d_context).addmm_(d_key, key)
+        cell = cell_backward(scan, d_state, activated[t], asked[t], cells[t], d_cell_state)
         d_projected[t] = cell.projected
-        d_hidden = torch.cat([cell.recurred, d_queries[t]], dim=1) @ from_hidden
+        d_hidden = torch.cat([cell.recurred, d_query], dim=1) @ from_hidden
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
         d_cell_state = cell.cell_state
         if saved.reset is not None:
@@ -117,10 +119,10 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     walked = Walked(
         projected=d_projected,
         queries=d_queries,
-        keys=gradients.doubled_keys[first:],
-        states=gradients.states[first:],
-        initial_keys=gradients.doubled_keys[1:first].transpose(0, 1),
-        initial_states=gradients.states[1:first].transpose(0, 1),
+        keys=d_pairs[..., size:],
+        states=d_pairs[..., :size],
+        initial_keys=slots.d_keys,
+        initial_states=slots.d_states,
         energy=d_energy,
         hidden=d_hidden,
         cell_state=d_cell_state,
@@ -128,57 +130,37 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     return collect_gradients(walked, saved, scan, nudged)
 
 
-def _write(scan: Scan, entry: int, memory: MemoryState) -> MemoryState:
-    written = torch.full_like(memory.age, entry).unsqueeze(1)
-    if scan.every is None:
-        return relevancy_write(written, memory, scan.window)
-    return uniform_write(written, memory, scan.window, scan.every)
-
-
-def _keep(
+def _finished(
     out: Scanned,
-    t: int,
-    memory: MemoryState,
-    weights: Tensor,
-    asked: Tensor,
-    before: Tensor | None,
-    gates: Tensor,
-    query: Tensor,
-    keyed: Tensor,
-) -> None:
-    """Write step t of the trace and of what the backward pass needs, where there is room for it."""
-    kept = {
-        "trace_born": memory.born,
-        "trace_relevance": memory.relevance,
-        "weights": weights,
-        "asked": asked,
-        "cells": before,
-        "gates": gates,
-        "queries": query,
-        "keys": keyed,
-    }
-    for name, value in kept.items():
+    kept: dict[str, list[Tensor]],
+    table: SlotTable,
+    hidden: Tensor,
+    cell_state: Tensor | None,
+) -> Scanned:
+    """Fill `out`: what was kept of every step where there is room for it, and the state after the last."""
+    for name, steps in kept.items():
         room: Tensor = getattr(out, name)
-        if value is not None and room.numel():
-            room[t] = value
-    if out.ids.numel():
-        torch.sub(memory.slots.squeeze(2), 1, out=out.ids[t])
-
-
-def _arrived(arriving: Arriving, history: History, final: Tensor, first: int) -> History:
-    """A history of gradients that holds what arrives at the outputs and at the final slots."""
-    gradients = History(torch.zeros_like(history.pairs))
-    if arriving.output is not None:
-        gradients.states[first:] = arriving.output
-    if arriving.slots is not None:
-        d_slots = arriving.slots.to(history.pairs.dtype)
-        gradients.add(final, d_slots, torch.zeros_like(d_slots))
-    return gradients
+        if room.numel() and steps:
+            torch.stack(steps, out=room)
+    if len(out.trace_born):
+        ids = torch.stack(kept["ids"])
+        out.trace_born.copy_(table.born(ids))
+        out.trace_relevance.masked_fill_(ids < 0, 0)
+    out.keys.mul_(0.5)
+    out.slots.copy_(table.states)
+    last, dtype = table.ids.view(out.born.shape), out.output.dtype
+    return out._replace(
+        hidden=hidden.to(dtype),
+        cell_state=out.cell_state if cell_state is None else cell_state.to(dtype),
+        relevance=table.standing.view_as(last).masked_fill(last < 0, 0),
+        born=table.born(last),
+        age=table.ages[-1] + 1,
+    )
 
 
 def _half_tanh(query: Tensor, doubled_keys: Tensor) -> Tensor:
     """½ tanh(q + k) = σ(2q + 2k) − ½, from q (B, H) and 2k (B, κ, H)."""
-    return (doubled_keys + 2 * query.unsqueeze(1)).sigmoid_().sub_(0.5)
+    return torch.add(doubled_keys, query.unsqueeze(1), alpha=2).sigmoid_().sub_(0.5)
 
 
 def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
@@ -193,5 +175,5 @@ def _zeroed(rows: Tensor, hidden: Tensor, cell_state: Tensor | None) -> tuple[Te
 
 
 def _or_zeros(x: Tensor | None, like: Tensor) -> Tensor:
-    """`x` in the type of `like`, or zeros (B, H)."""
-    return torch.zeros_like(like[0]) if x is None else x.to(like.dtype)
+    """`x` in the type of `like`, or zeros in its shape."""
+    return torch.zeros_like(like) if x is None else x.to(like.dtype)
