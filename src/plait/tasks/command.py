@@ -26,7 +26,7 @@ def list_tasks() -> Answer:
 
 
 def show_task(
-    task: Annotated[str, tyro.conf.Positional],
+    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")],
     /,
     delay: int | None = None,
     test_delays: tuple[int, ...] | None = None,

@@ -20,10 +20,10 @@ def task_named(name: str, **options: Any) -> Task:
 
     >>> task_named("copy", delay=20, test_delays=None)
     CopyTask(delay=20)
-    >>> task_named("denoise", test_delays=[30])
+    >>> task_named("denoise", length=30)
     Traceback (most recent call last):
         ...
-    plait.errors.UnknownNameError: unknown option of denoise 'test_delays': (one of: delay)
+    plait.errors.UnknownNameError: unknown option of denoise 'length': (one of: delay)
     """
     kind = TASKS[known(name, TASKS, "task")]
     fields = [field.name for field in dataclasses.fields(kind)]

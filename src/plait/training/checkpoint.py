@@ -76,7 +76,7 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
         header = json.loads(metadata["plait"])
         digest = header.pop("sha256")
         found, owner, counters = header["format"], header["run"], header["counters"]
-    except (KeyError, ValueError, AttributeError) as error:
+    except (KeyError, ValueError, TypeError, AttributeError) as error:
         raise CheckpointError(f"{path} is a safetensors file, but not a plait checkpoint") from error
     if found != FORMAT:
         raise CheckpointError(f"{path}: expected format {FORMAT!r}, got {found!r}")

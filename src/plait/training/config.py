@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal, Self
+from typing import Any, Self
 
-from pydantic import BaseModel, ConfigDict, ValidationError, model_validator
+from pydantic import BaseModel, ConfigDict, ValidationError, field_validator, model_validator
 
 from plait.errors import ConfigError, PlaitError, known, whole
 from plait.models import MODELS
 from plait.tasks import task_named
-from plait.training.description import model_defaults
+from plait.training.description import FORMAT, model_defaults
 from plait.training.recipe import Recipe
 
 __all__ = ["ModelConfig", "RunConfig", "TaskConfig", "checked"]
@@ -72,10 +72,25 @@ class RunConfig(BaseModel):
     """  # noqa: E501  (the message is one line)
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    format: Literal["plait run 1"] = "plait run 1"
+    format: str = FORMAT
     task: TaskConfig
     model: ModelConfig
     recipe: Recipe = Recipe()
+
+    @model_validator(mode="before")
+    @classmethod
+    def _check_format(cls, values: Any) -> Any:
+        found = values.get("format", FORMAT) if isinstance(values, dict) else None
+        if found != FORMAT:
+            raise ConfigError(
+                f"format: expected {FORMAT!r}, got {found!r}; it was not written by this version"
+            )
+        return values
+
+    @field_validator("recipe")
+    @classmethod
+    def _check_recipe(cls, recipe: Recipe) -> Recipe:
+        return recipe.check()
 
     def description(self) -> dict[str, Any]:
         """Plain data for `plait.training.description.build`."""

@@ -46,7 +46,7 @@ def run_id(description: dict[str, Any]) -> str:
     """Task, model, and ten digits of the SHA-256 of the canonical description.
 
     >>> run_id({"task": {"name": "copy"}, "model": {"name": "lstm"}})
-    'copy-lstm-2a7b4ad3a2'
+    'copy-lstm-761f80bfa7'
     """
     canonical = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
     names = [

@@ -104,7 +104,7 @@ def fit(
     >>> fitted.status, fitted.summary["updates"]
     ('complete', 2)
     """
-    recipe = (recipe or Recipe()).changed(**changes)
+    recipe = (recipe or Recipe()).changed(**changes).check()
     whole(1, checkpoint_every=checkpoint_every)
     place = device_named(device)
     network = network_for(model, task, recipe.seed)
@@ -167,10 +167,11 @@ class _Session:
         self._begin()
         status, reason = "interrupted", ""
         try:
-            status, reason = self._train()
+            ending = self._train()
             self._save()
-            if status == "complete":
+            if ending[0] == "complete":
                 self._record_gradients()
+            status, reason = ending  # not before all is on the disk
         except DivergedError as error:
             status, reason = "diverged", str(error)
             raise self._with_advice(error) from None
@@ -180,10 +181,7 @@ class _Session:
                 self.run.end(summary)
             self.everyone.ended(summary)
         if status == "stopped" and self.run is not None:
-            self.everyone.noted(
-                f"stopped ({reason}) and saved after update {self.counters.update}; "
-                f"continue: plait train --resume {self.run.folder}"
-            )
+            self.everyone.noted(f"saved; continue: plait train --resume {self.run.folder}")
         return self._fitted(status, summary)
 
     def _fitted(self, status: str, summary: dict[str, Any]) -> Fitted:
@@ -200,6 +198,8 @@ class _Session:
             saved = self.run.begin(self.learner, here)
             saved.pop("journals", None)
             self.counters = Counters(**saved)
+            for change in self.run.changes(here):
+                self.everyone.noted(f"note: {change}; the last bits may differ")
             if not saved:
                 self._save()
         if self.learner.device.type == "cuda":
@@ -289,6 +289,7 @@ class _Session:
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
         counters, device = self.counters, self.learner.device
         return {
+            "run": None if self.run is None else self.run.id,
             "status": status,
             "reason": reason,
             "updates": counters.update,

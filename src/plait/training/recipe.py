@@ -19,13 +19,8 @@ PRECISIONS = ("fp32", "bf16")
 @dataclass(frozen=True)
 class Recipe:
     """What decides a run's numbers. Where and how fast it is computed (device, threads, checkpoints) is
-    said elsewhere: it does not belong to what the run is.
-
-    >>> Recipe(updates=-1, optimizer="adm")
-    Traceback (most recent call last):
-        ...
-    plait.errors.ConfigError: updates: expected at least 1, got -1; unknown optimizer 'adm': did you mean 'adam'? (one of: adam, rmsprop)
-    """  # noqa: E501  (the message is one line)
+    said elsewhere: it does not belong to what the run is. Values are checked when the recipe is used.
+    """
 
     updates: int = 3000
     """Optimiser steps."""
@@ -55,12 +50,22 @@ class Recipe:
     """Updates between two records of the norm of dL/dh_t for every step t; 0 for none."""
 
     def __post_init__(self) -> None:
+        for name in ("lr", "clip", "until_accuracy"):  # 1 and 1.0 are the same recipe
+            if type(value := getattr(self, name)) is int:
+                object.__setattr__(self, name, float(value))
+
+    def check(self) -> Recipe:
+        """This recipe, or one error that names everything wrong with it.
+
+        >>> Recipe(updates=-1, optimizer="adm").check()
+        Traceback (most recent call last):
+            ...
+        plait.errors.ConfigError: updates: expected at least 1, got -1; unknown optimizer 'adm': did you mean 'adam'? (one of: adam, rmsprop)
+        """  # noqa: E501  (the message is one line)
         problems = list(self._problems())
         if problems:
             raise ConfigError("; ".join(problems))
-        for name in ("lr", "clip", "until_accuracy"):  # 1 and 1.0 are the same recipe
-            value = getattr(self, name)
-            object.__setattr__(self, name, None if value is None else float(value))
+        return self
 
     def _problems(self) -> Iterator[str]:
         """Everything that is wrong, so that it can be mended at once."""
@@ -83,9 +88,10 @@ class Recipe:
         if self.lr in (0, math.inf):
             yield f"lr: expected a finite number above 0, got {self.lr}"
         wanted = self.until_accuracy
-        if wanted is not None and (isinstance(wanted, bool) or not 0 < wanted <= 1):
-            yield f"until_accuracy: expected a share above 0 and at most 1, got {wanted}"
-        if isinstance(self.batch_size, int) and self.accumulate > max(self.batch_size, 1):
+        if wanted is not None and not (isinstance(wanted, float) and 0 < wanted <= 1):
+            yield f"until_accuracy: expected a share above 0 and at most 1, got {wanted!r}"
+        sizes = (self.accumulate, self.batch_size)
+        if all(isinstance(size, int) for size in sizes) and self.accumulate > max(self.batch_size, 1):
             yield f"accumulate: expected at most batch_size = {self.batch_size}, got {self.accumulate}"
 
     def changed(self, **changes: Any) -> Recipe:

@@ -107,6 +107,13 @@ class Run:
             (self.folder / "summary.json").unlink(missing_ok=True)
         return counters
 
+    def changes(self, here: dict[str, Any]) -> list[str]:
+        """What is not as it was when the run began, of what can move the last bits of a number."""
+        path = self.folder / "environment.json"
+        first = read_json(path)["sessions"][0] if path.exists() else here
+        watched = ("torch", "device", "threads", "processes")
+        return [f"{k} was {first[k]} and is {here[k]}" for k in watched if first[k] != here[k]]
+
     def save(self, learner: Learner, counters: dict[str, Any]) -> None:
         """Write the checkpoint. Every process calls this; the first one writes."""
         journals = {}
@@ -115,7 +122,7 @@ class Run:
         save_checkpoint(self.checkpoint, learner, self.id, {**counters, "journals": journals})
 
     def end(self, summary: dict[str, Any]) -> None:
-        write_json(self.folder / "summary.json", {"run": self.id, **summary})
+        write_json(self.folder / "summary.json", summary)
 
 
 def environment(device: torch.device, processes: int) -> dict[str, Any]:

@@ -115,7 +115,7 @@ def pack_runs(
     names = pack(runs, output, out)
     size = output.stat().st_size
     data = {"archive": str(output), "runs": names, "bytes": size}
-    return Answer(data, (f"{len(names)} runs in {output}, {size / 1e6:.1f} MB",))
+    return Answer(data, (f"{output} holds {', '.join(names)}; {size / 1e6:.1f} MB",))
 
 
 def unpack_runs(
@@ -130,9 +130,9 @@ def unpack_runs(
     from plait.training.archive import unpack
 
     came, kept = unpack(archive, out)
-    parts = [f"{len(came)} runs unpacked into {out}"]
+    parts = [f"unpacked into {out}: {', '.join(came) or 'nothing'}"]
     if kept:
-        parts.append(f"kept as they were, because they are here already: {', '.join(kept)}")
+        parts.append(f"kept as they were, being here already: {', '.join(kept)}")
     return Answer({"unpacked": came, "kept": kept, "out": str(out)}, tuple(parts))
 
 
