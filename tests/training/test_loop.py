@@ -11,9 +11,9 @@ import torch
 from torch.nn.functional import one_hot
 
 from plait.errors import ConfigError, DivergedError, UnknownNameError
-from plait.models import GRU, LSTM, RelRNN
+from plait.models import GRU, LSTM
 from plait.tasks import Batch, CopyTask, Task, TransferCopyTask
-from plait.training import Recipe, Watcher, evaluate, fit
+from plait.training import Recipe, Watcher, build, evaluate, fit
 from plait.training.streams import seed_for
 
 
@@ -46,13 +46,15 @@ def test_learns_and_stops_at_the_wanted_accuracy(tmp_path):
 
 
 @pytest.mark.slow
-def test_relrnn_learns_copy():
-    torch.manual_seed(0)
+def test_relrnn_learns_copy_at_delay_100():
+    """Chance is 12.5 %; without memory nothing above it can be learned."""
+    network, task = build(
+        {"task": {"name": "copy", "delay": 100}, "model": {"name": "relrnn", "hidden_size": 128}}
+    )
     fitted = fit(
-        RelRNN(10, 48, window=10, capacity=10), CopyTask(10), updates=1500, batch_size=16, lr=3e-3,
-        until_accuracy=0.98, device="cpu", evaluate_on=64,
-    )  # fmt: skip
-    assert fitted.summary["score"] >= 0.98
+        network, task, updates=1500, batch_size=16, until_accuracy=0.85, device="cpu", evaluate_on=64
+    )
+    assert fitted.summary["score"] >= 0.85
 
 
 def test_evaluation_neither_reads_nor_moves_training(small_fit):
