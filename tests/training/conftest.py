@@ -13,11 +13,6 @@ from plait.tasks import IGNORE, Batch, Task
 from plait.training import Recipe, build, fit
 
 
-@pytest.fixture(autouse=True, scope="session")
-def _one_thread():
-    torch.set_num_threads(1)
-
-
 @pytest.fixture
 def small_fit():
     """Train `model` on copy for a few updates; keywords go to `fit` and the recipe."""

@@ -76,6 +76,8 @@ def archive_with(path, members):
         ("one/../../evil", tarfile.REGTYPE),
         ("../one/evil", tarfile.REGTYPE),
         ("/tmp/evil", tarfile.REGTYPE),
+        ("/evil", tarfile.REGTYPE),
+        ("one/..", tarfile.REGTYPE),
         ("evil", tarfile.REGTYPE),
         (".hidden/evil", tarfile.REGTYPE),
         ("one/deep/evil", tarfile.REGTYPE),

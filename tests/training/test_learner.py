@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from plait.errors import ConfigError, DivergedError
-from plait.models import GRU, LSTM, RNN, RelRNN
+from plait.models import GRU, LSTM, RelRNN
 from plait.tasks import CopyTask
 from plait.training.distributed import Group
 from plait.training.learner import Learner
@@ -113,11 +113,23 @@ def test_nan_in_inputs_is_named():
     assert torch.equal(weights(one.network), before)
 
 
-def test_infinite_inputs_are_named_though_tanh_hides_them():
-    one = learner(RNN)
+class Inattentive(torch.nn.Module):
+    """Looks at the first five features only."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer = torch.nn.Linear(5, 9)
+
+    def forward(self, inputs, state=None):
+        return self.layer(inputs[..., :5]), state
+
+
+@pytest.mark.parametrize("value", [math.inf, math.nan])
+def test_bad_inputs_are_named_though_the_loss_hides_them(value):
+    one = Learner(Inattentive(), CopyTask(2), Recipe(batch_size=6), CPU, Group())
     batch = one.batch(1)
-    batch.inputs[0, 0, 0] = math.inf
-    with pytest.raises(DivergedError, match="inputs hold inf at step 1 of sequence 1"):
+    batch.inputs[0, 0, 7] = value
+    with pytest.raises(DivergedError, match=f"inputs hold {value} at step 1 of sequence 1"):
         one.update(1, batch)
 
 

@@ -66,6 +66,19 @@ def test_evaluation_neither_reads_nor_moves_training(small_fit):
     assert torch.equal(torch.random.get_rng_state(), before), "the caller's random state is left alone"
 
 
+def test_held_out_sequences_are_none_of_the_training_ones():
+    seeds = []
+
+    class Spy(EchoTask):
+        def batch(self, batch_size, generator, device="cpu", index=0):
+            seeds.append(generator.initial_seed())
+            return super().batch(batch_size, generator, device, index)
+
+    fit(LSTM(3, 4), Spy(), updates=20, batch_size=4, evaluate_every=20, evaluate_on=40, device="cpu")
+    assert len(seeds) == 20 + 10, "twenty updates, ten held-out batches"
+    assert len(set(seeds)) == 30
+
+
 def test_recording_gradients_moves_nothing(small_fit):
     with_record, without = small_fit(gradients_every=1), small_fit(gradients_every=0)
     for one, two in zip(with_record.network.parameters(), without.network.parameters(), strict=True):
@@ -79,7 +92,7 @@ def test_the_seed_decides_everything(small_fit):
 
 
 def test_dropout_is_drawn_anew_at_every_update_and_again_on_repetition():
-    def masks():
+    def masks(elsewhere):
         seen = []
 
         class Noisy(torch.nn.Module):
@@ -92,12 +105,12 @@ def test_dropout_is_drawn_anew_at_every_update_and_again_on_repetition():
                     seen.append(torch.rand(3).tolist())
                 return self.layer(torch.nn.functional.dropout(inputs, 0.5, self.training)), None
 
-        torch.manual_seed(0)
+        torch.manual_seed(elsewhere)  # what the caller did before is of no account
         fit(Noisy(), CopyTask(2), updates=3, batch_size=2, evaluate_on=2, device="cpu")
         return seen
 
-    first = masks()
-    assert first == masks()
+    first = masks(elsewhere=0)
+    assert first == masks(elsewhere=1)
     assert len({tuple(mask) for mask in first}) == 3
     assert seed_for(0, "noise", 1) != seed_for(0, "noise", 2)
 
