@@ -147,7 +147,7 @@ def test_a_hundred_long_sequences_take_milliseconds(task):
         began = time.perf_counter()
         task.batch(100, generator)
         times.append(time.perf_counter() - began)
-    # Measured 4 to 8 ms; a Python loop over rows and steps takes more than 200.
+    # Medians of 1.5 and 2.6 ms on one core of an x86-64 server; a loop over 200,000 steps cannot do it.
     assert min(times) < 0.05
 
 

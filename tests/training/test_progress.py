@@ -58,6 +58,21 @@ def test_bar():
         assert words in text
 
 
+def test_bar_fits_into_80_columns():
+    from rich.console import Console
+
+    stream = io.StringIO()
+    bar = Bar(Console(file=stream, force_terminal=True, width=80))
+    bar.began("a-run-with-a-long-name-1234567890", 0, 100_000)
+    bar.clock.began -= 400  # as if it had taken a while
+    bar.evaluated(99_000, {"copy": {"loss": 0.1, "score": 0.75}})
+    bar.updated(99_999, STEP)
+    bar.ended(SUMMARY)
+    for words in ("99999/100000", "loss 0.2500", "accuracy 50.0%", "/s", "left"):
+        assert words in stream.getvalue()
+    assert "…" not in stream.getvalue(), "nothing is cut off"
+
+
 def test_the_display_fits_the_stream(monkeypatch):
     terminal = io.StringIO()
     monkeypatch.setattr(terminal, "isatty", lambda: True, raising=False)

@@ -83,8 +83,7 @@ class Bar(Watcher):
 
         self.console = console or Console(stderr=True)
         self.bar = Progress(
-            TextColumn("{task.description}"),
-            BarColumn(),
+            BarColumn(bar_width=10),
             MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"),
             console=self.console,
@@ -95,6 +94,7 @@ class Bar(Watcher):
 
     def began(self, run: str, update: int, updates: int) -> None:
         self.clock = _Clock(update, updates)
+        self.noted(run)
         self.job = self.bar.add_task(run, total=updates, completed=update, figures="")
         self.bar.start()
 
@@ -106,7 +106,8 @@ class Bar(Watcher):
         self.bar.update(self.job, completed=update, figures=figures)
 
     def evaluated(self, update: int, results: dict[str, dict[str, float]]) -> None:
-        self.held_out = f" (held out {next(iter(results.values()))['score']:.1%})"
+        if self.console.width >= 100:  # in 80 columns there is no room for it
+            self.held_out = f" (held out {next(iter(results.values()))['score']:.1%})"
 
     def noted(self, text: str) -> None:
         self.console.print(text, markup=False, highlight=False, soft_wrap=True)
