@@ -13,7 +13,7 @@ from typing import Any
 _HOMES: dict[str, str] = {}
 _ROOMS = ("sparse", "uniform")
 
-__all__ = ["sparse", "uniform"]  # noqa: F822 - resolved by __getattr__
+__all__ = ["sparse", "uniform"]
 
 
 def __getattr__(name: str) -> Any:

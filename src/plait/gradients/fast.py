@@ -20,9 +20,7 @@ def use_numba(backend: str) -> bool:
     known(backend, ("auto", "numba", "numpy"), "backend")
     if backend == "numba":
         require("numba", "fast")
-    return backend == "numba" or (
-        backend == "auto" and importlib.util.find_spec("numba") is not None
-    )
+    return backend == "numba" or (backend == "auto" and importlib.util.find_spec("numba") is not None)
 
 
 @functools.cache

@@ -90,9 +90,7 @@ class Support:
         return _checked(rows, shares, weights is None, allow_empty)
 
     @staticmethod
-    def from_mask(
-        mask: ArrayLike, weights: ArrayLike | None = None, allow_empty: bool = False
-    ) -> Support:
+    def from_mask(mask: ArrayLike, weights: ArrayLike | None = None, allow_empty: bool = False) -> Support:
         """From a (T, T) array: entry [m−1, i−1] says whether s_m attends to h_i, `weights` how much.
 
         >>> Support.from_mask(np.tri(3)).kappa
@@ -106,16 +104,12 @@ class Support:
             return Support.from_lists([row.tolist() for row in rows], allow_empty=allow_empty)
         given = np.asarray(weights, dtype=float)
         if given.shape != chosen.shape:
-            raise ShapeError(
-                f"weights: expected the mask's shape {chosen.shape}, got {given.shape}"
-            )
+            raise ShapeError(f"weights: expected the mask's shape {chosen.shape}, got {given.shape}")
         shares = [given[m, row - 1] for m, row in enumerate(rows)]
         return _checked(rows, shares, False, allow_empty)
 
     @staticmethod
-    def from_trace(
-        trace: Any, row: int = 0, threshold: float = 0.0, allow_empty: bool = False
-    ) -> Support:
+    def from_trace(trace: Any, row: int = 0, threshold: float = 0.0, allow_empty: bool = False) -> Support:
         """From a model's trace: `born` and `weights`, both (T, B, slots), for batch element `row`.
 
         `born` = i says that the slot holds h_{i+1}, −1 that it is empty. Slots whose weight is not above
@@ -123,9 +117,7 @@ class Support:
         """
         born, weights = (_array(getattr(trace, name, None), name) for name in ("born", "weights"))
         if born.ndim != 3 or born.shape != weights.shape:
-            raise ShapeError(
-                f"trace: expected (T, B, slots) twice, got {born.shape} and {weights.shape}"
-            )
+            raise ShapeError(f"trace: expected (T, B, slots) twice, got {born.shape} and {weights.shape}")
         if not 0 <= row < born.shape[1]:
             raise ConfigError(f"row: expected 0..{born.shape[1] - 1}, got {row}")
         rows, shares = [], []
@@ -145,22 +137,16 @@ def _array(value: Any, name: str) -> NDArray[Any]:
     return np.asarray(value)
 
 
-def _checked(
-    rows: list[Ints], shares: list[Floats], is_uniform: bool, allow_empty: bool
-) -> Support:
+def _checked(rows: list[Ints], shares: list[Floats], is_uniform: bool, allow_empty: bool) -> Support:
     if not rows:
         raise ConfigError("support: expected at least one time step, got none")
     for m, (row, share) in enumerate(zip(rows, shares, strict=True), start=1):
         if row.size != share.size:
             raise ShapeError(f"A_{m}: has {row.size} times and {share.size} weights")
         if row.size == 0 and not allow_empty:
-            raise ConfigError(
-                f"A_{m} is empty: every step must attend to something (or allow_empty=True)"
-            )
+            raise ConfigError(f"A_{m} is empty: every step must attend to something (or allow_empty=True)")
         if row.size and (row[-1] > m or row[0] < 1):
-            raise ConfigError(
-                f"A_{m}: expected times in 1..{m}, got {row.tolist()}: the future is closed"
-            )
+            raise ConfigError(f"A_{m}: expected times in 1..{m}, got {row.tolist()}: the future is closed")
         if np.any(np.diff(row) == 0):
             raise ConfigError(f"A_{m}: a time occurs twice in {row.tolist()}")
         if not np.all(np.isfinite(share)) or np.any(share < 0):

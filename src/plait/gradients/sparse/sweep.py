@@ -42,7 +42,7 @@ def propagation_to(
     """
     end = len(support) if end is None else end
     support.check_time(end=end)
-    lam = mix * np.array([finite(value) for value in some(eigenvalues)])
+    lam = mix * np.array([finite(value) for value in some(eigenvalues)], dtype=np.complex128)
     if use_numba(backend):
         mantissa = np.zeros((end, lam.size), dtype=np.complex128)
         exponent = np.zeros((end, lam.size), dtype=np.int64)
@@ -131,7 +131,7 @@ def propagation_from(
 ) -> Scaled:
     """p_{0:T−t}(λ) for t = `start` and every T = t..; shape (T_last − t + 1, eigenvalues)."""
     support.check_time(start=start)
-    lam = mix * np.array([finite(value) for value in some(eigenvalues)])
+    lam = mix * np.array([finite(value) for value in some(eigenvalues)], dtype=np.complex128)
     one = np.ones((lam.size, 1), dtype=np.complex128)
     value, exponent = _forward_rows(support, start, one, lambda held: lam[:, None] * held)
     return Scaled(value[:, :, 0], exponent).times(mix)
@@ -165,9 +165,7 @@ def _forward_rows(
     return value, exponent
 
 
-def matrix_derivative(
-    support: Support, matrix: ArrayLike, start: int, end: int, mix: float = 1.0
-) -> Any:
+def matrix_derivative(support: Support, matrix: ArrayLike, start: int, end: int, mix: float = 1.0) -> Any:
     """ds_T/dh_t = p_{0:T−t}(V) itself, (n, n): one product with V per step, any square V.
 
     Complex, non-normal and defective V are all fine here; only the eigenvalue forms need a normal V.

@@ -45,14 +45,12 @@ class Theorem2:
     value: NDArray[np.float64]
 
 
-def theorem2(
-    support: Support, eigenvalue: float, end: int | None = None, mix: float = 1.0
-) -> Theorem2:
+def theorem2(support: Support, eigenvalue: float, end: int | None = None, mix: float = 1.0) -> Theorem2:
     """Evaluate the theorem on a support; the weights are replaced by 1/κ_m, as it assumes."""
     even = support.uniform()
     kappa, depth = even.kappa, depth_to(even, end)
     slope = math.log(positive(eigenvalue)) + math.log(mix) - math.log(kappa)
-    bound = depth * slope + math.log(mix) - math.log(kappa)
+    bound = np.asarray(depth * slope + math.log(mix) - math.log(kappa))
     best = best_values(even, eigenvalue, end, mix)[0]
     value = propagation_to(even, [eigenvalue], end, mix).log_abs[:, 0]
     return Theorem2(kappa, depth, bound, best, value)

@@ -19,9 +19,7 @@ from plait.gradients.uniform.tables import chi_table, omega_table
 __all__ = ["chi_asymptotic", "gap_growth", "lemma10", "lemma11", "remainder"]
 
 
-def lemma10(
-    start: int, k: int, s: int, exact: bool = True
-) -> tuple[Fraction | float, Fraction | float]:
+def lemma10(start: int, k: int, s: int, exact: bool = True) -> tuple[Fraction | float, Fraction | float]:
     """Σ_r C(s,r) ω_{s−r:k}(r)  <=  θ_{0:k}(s)  <=  Σ_r C(s,r) ω_{0:k−(s−r)}(r),  k >= s >= 1.
 
     `exact` gives rationals (k up to about 60), otherwise float64 (k in the millions).
@@ -36,9 +34,7 @@ def lemma10(
     return low, high
 
 
-def lemma11(
-    start: int, k: int, s: int, exact: bool = True
-) -> tuple[Fraction | float, Fraction | float]:
+def lemma11(start: int, k: int, s: int, exact: bool = True) -> tuple[Fraction | float, Fraction | float]:
     """The bounds on χ_{0:k}(s), 0 <= s <= k, k >= 1 (the printed lemma forgets s <= k):
 
     1[k=s] + Σ_r C(s+1,r+1) ω_{s−r:k}(r) / (t+k)
@@ -50,9 +46,7 @@ def lemma11(
     at_least(1, k=k)
     _degree_in_range(s, k, lowest=0)
     low = sum(math.comb(s + 1, r + 1) * _omega(start, s - r, k, r, exact) for r in range(s + 1))
-    high = sum(
-        math.comb(s + 1, r + 1) * _omega(start, 0, k - (s - r), r, exact) for r in range(s + 1)
-    )
+    high = sum(math.comb(s + 1, r + 1) * _omega(start, 0, k - (s - r), r, exact) for r in range(s + 1))
     return (k == s) + low / (start + k), (k == s) + high / (start + k - s)
 
 
@@ -85,9 +79,7 @@ def chi_asymptotic(start: int, k: int, degree: int) -> list[float]:
     at_least(1, k=k)
     at_least(0, degree=degree)
     if degree > 30:
-        raise ConfigError(
-            f"degree: expected at most 30 (rounding grows like 3.3^degree), got {degree}"
-        )
+        raise ConfigError(f"degree: expected at most 30 (rounding grows like 3.3^degree), got {degree}")
     radius, points, n = 0.3, 128, start + k
     circle = radius * np.exp(2j * np.pi * np.arange(points) / points)
     values = [constant(z, start) * np.exp((exponent(z) + 1) * math.log(n)) for z in circle.tolist()]

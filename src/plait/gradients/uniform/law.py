@@ -133,9 +133,7 @@ def log_constant(eigenvalue: complex, start: int = 1) -> complex:
     return outside + cmath.log(bracket)
 
 
-def asymptote(
-    eigenvalue: complex, lengths: NDArray[np.int64], start: int = 1
-) -> NDArray[np.float64]:
+def asymptote(eigenvalue: complex, lengths: NDArray[np.int64], start: int = 1) -> NDArray[np.float64]:
     """ln |K(λ,t) T^{A−1}| at every T of `lengths`: what `propagation(...).log_abs` tends to."""
     slope = exponent(eigenvalue).real
     return np.asarray(log_constant(eigenvalue, start).real + slope * np.log(lengths))
@@ -151,9 +149,7 @@ def log_gamma(z: complex) -> complex:
     while abs(z) < 15:
         shift += cmath.log(z)
         z = z + 1
-    series = (
-        1 / (12 * z) - 1 / (360 * z**3) + 1 / (1260 * z**5) - 1 / (1680 * z**7) + 1 / (1188 * z**9)
-    )
+    series = 1 / (12 * z) - 1 / (360 * z**3) + 1 / (1260 * z**5) - 1 / (1680 * z**7) + 1 / (1188 * z**9)
     return (z - 0.5) * cmath.log(z) - z + 0.5 * math.log(2 * math.pi) + series - shift
 
 
@@ -165,18 +161,14 @@ def hypergeometric(a: complex, b: complex, c: complex, z: complex) -> complex:
         total += term
         if abs(term) * abs(z) <= 1e-17 * abs(total) * (1 - abs(z)):
             return total
-    raise ConfigError(
-        f"eigenvalue {z}: too close to the unit circle for the constant K with start > 1"
-    )
+    raise ConfigError(f"eigenvalue {z}: too close to the unit circle for the constant K with start > 1")
 
 
 def inside_disc(eigenvalue: complex) -> complex:
     """The eigenvalue, if |λ| < 1."""
     value = finite(eigenvalue)
     if abs(value) >= 1 - UNIT_CIRCLE_WIDTH:
-        raise ConfigError(
-            f"eigenvalue {eigenvalue}: the law holds for |λ| < 1, got |λ| = {abs(value):.6g}"
-        )
+        raise ConfigError(f"eigenvalue {eigenvalue}: the law holds for |λ| < 1, got |λ| = {abs(value):.6g}")
     return value
 
 

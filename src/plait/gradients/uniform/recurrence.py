@@ -44,7 +44,7 @@ def propagation(
     marks = np.asarray(lengths, dtype=np.int64).ravel()
     if marks.size == 0 or np.any(np.diff(marks) <= 0) or marks[0] < start:
         raise ConfigError(f"lengths: expected increasing lengths from start = {start} on")
-    lam = mix * np.array([finite(value) for value in some(eigenvalues)])
+    lam = mix * np.array([finite(value) for value in some(eigenvalues)], dtype=np.complex128)
     block = _safe_block(lam)
     walk = _walk_numba if use_numba(backend) else _walk_numpy
     return walk(lam, marks, start, block).times(mix)
