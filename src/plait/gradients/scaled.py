@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from plait.errors import ConfigError
 
-__all__ = ["Scaled", "normalise"]
+__all__ = ["Scaled", "normalise", "rescale"]
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,16 @@ class Scaled:
 def normalise(
     mantissa: NDArray[np.complex128], exponent: NDArray[np.int64]
 ) -> tuple[NDArray[np.complex128], NDArray[np.int64]]:
-    """Bring the larger of the two parts of every mantissa into [1/2, 1)."""
-    size = np.maximum(np.abs(mantissa.real), np.abs(mantissa.imag))
-    shift = np.frexp(size)[1]
-    return mantissa * np.ldexp(1.0, -shift), exponent + shift
+    """Bring every mantissa near 1 and its exponent along; exact, a product with a power of two."""
+    scaled, moved = rescale(mantissa[..., None], exponent)
+    return scaled[..., 0], moved
+
+
+def rescale(
+    values: NDArray[np.complex128], exponent: NDArray[np.int64]
+) -> tuple[NDArray[np.complex128], NDArray[np.int64]]:
+    """`normalise` for groups: all of `values` (…, width) that share an `exponent` (…) move together."""
+    size = np.maximum(np.abs(values.real), np.abs(values.imag)).max(axis=-1)
+    # 2^±1000 is as far as one step can go without leaving float64; denormal numbers are beyond it.
+    shift = np.clip(np.frexp(size)[1], -1000, 1000).astype(np.int64)
+    return values * np.ldexp(1.0, -shift)[..., None], exponent + shift

@@ -54,7 +54,7 @@ class Dynamics:
 
     def __post_init__(self) -> None:
         for m, attended in enumerate(self.supports, start=1):
-            if attended and not (1 <= min(attended) and max(attended) <= m):
+            if attended and not (min(attended) >= 1 and max(attended) <= m):
                 raise ConfigError(f"A_{m}: expected times in 1..{m}, got {list(attended)}")
 
     def __len__(self) -> int:

@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from plait.errors import ConfigError, ShapeError
 from plait.gradients.fast import compiled, use_numba
-from plait.gradients.scaled import Scaled
+from plait.gradients.scaled import Scaled, rescale
 from plait.gradients.sparse.support import Support
 from plait.gradients.uniform.law import finite, some
 
@@ -71,7 +71,7 @@ def _adjoint(
                 q, q_exp = lam[e] * mantissa[m, e], exponent[m, e]
             size = max(abs(q.real), abs(q.imag))
             if size > 0.0 and (size > 1e60 or size < 1e-60):
-                shift = int(np.floor(np.log2(size)))
+                shift = min(1000, max(-1000, int(np.floor(np.log2(size)))))
                 q = q * 2.0 ** (-shift)
                 q_exp += shift
             for edge in range(bounds[m - 1], bounds[m] + 1):
@@ -98,9 +98,7 @@ def _adjoint_rows(
         q, q_exp = seed[0], np.zeros(seed.shape[1], dtype=np.int64)
         if m < end:
             q, q_exp = advance(value[m]), exponent[m]
-        size = np.abs(q).max(axis=-1)
-        shift = np.where(size > 0, np.frexp(size)[1], 0)
-        q, q_exp = q * np.ldexp(1.0, -shift)[:, None], q_exp + shift
+        q, q_exp = rescale(q, q_exp)
         for rows, weights in (
             (support.attended(m) - 1, support.weight(m)),
             (np.array([m - 1]), np.ones(1)),
@@ -144,25 +142,28 @@ def _forward_rows(
     length = len(support) - start + 1
     value = np.zeros((length, *one.shape), dtype=np.complex128)
     exponent = np.zeros((length, one.shape[0]), dtype=np.int64)
-    for m in range(start, len(support) + 1):
+    value[0] = (1.0 + support.weight(start)[support.attended(start) == start].sum()) * one
+    for m in range(start + 1, len(support) + 1):
         attended, weights = support.attended(m), support.weight(m)
         later = attended > start
         sources = np.append(attended[later] - 1, m - 1) - start
         shares = np.append(weights[later], 1.0)
-        if m == start:
-            sources, shares = sources[:0], shares[:0]
-        held, held_exp = value[sources], exponent[sources]
-        joint = np.max(np.where(held.any(axis=-1), held_exp, -(2**62)), axis=0, initial=-(2**62))
-        joint = np.where(joint == -(2**62), 0, joint)
-        inner = (held * (shares[:, None] * np.exp2(held_exp - joint))[..., None]).sum(axis=0)
-        direct = float(weights[attended == start].sum()) + float(m == start)
-        total = advance(inner)
-        top = np.maximum(joint, 0) if direct else joint
-        total = total * np.exp2(joint - top)[:, None] + direct * one * np.exp2(-top)[:, None]
-        size = np.abs(total).max(axis=-1)
-        shift = np.where(size > 0, np.frexp(size)[1], 0)
-        value[m - start], exponent[m - start] = total * np.ldexp(1.0, -shift)[:, None], top + shift
+        inner, top = _sum(value[sources], exponent[sources], shares)
+        direct = weights[attended == start].sum()
+        terms, tops = np.stack([advance(inner), one]), np.stack([top, np.zeros_like(top)])
+        value[m - start], exponent[m - start] = rescale(*_sum(terms, tops, np.array([1.0, direct])))
     return value, exponent
+
+
+def _sum(
+    terms: Complexes, exponents: NDArray[np.int64], factors: NDArray[np.float64]
+) -> tuple[Complexes, NDArray[np.int64]]:
+    """Σ factor · term over the first axis, at the largest exponent among the terms that are not 0."""
+    alive = terms.any(axis=-1) & (factors != 0)[:, None]
+    top = np.where(alive, exponents, np.iinfo(np.int64).min).max(axis=0)
+    top = np.where(alive.any(axis=0), top, 0)
+    scale = np.where(alive, factors[:, None] * np.exp2(np.minimum(exponents - top, 0)), 0.0)
+    return (terms * scale[..., None]).sum(axis=0), top
 
 
 def matrix_derivative(support: Support, matrix: ArrayLike, start: int, end: int, mix: float = 1.0) -> Any:
