@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from plait.errors import ConfigError, ShapeError
-from plait.models.self_attentive import SelfAttentive
+from plait.models.self_attentive import SelfAttentive, autocast_dtype
 from plait.models.state import State, join_rows
 from plait.ops.walk import Trace
 
@@ -207,7 +207,7 @@ class Recurrent(nn.Module):
         weight = self._layers()[0].cell.weight_hh
         if not x.is_floating_point():
             raise ShapeError(f"input: expected floating point, got {x.dtype}; one-hot or embed it first")
-        if x.dtype != weight.dtype and not torch.is_autocast_enabled(x.device.type):
+        if x.dtype != weight.dtype and autocast_dtype(x.device.type) is None:
             raise ShapeError(f"input: expected {weight.dtype} as the weights, got {x.dtype}")
         if reset is not None and (reset.dtype != torch.bool or reset.shape != x.shape[:2]):
             raise ShapeError(
@@ -223,7 +223,7 @@ class Recurrent(nn.Module):
 def _join_traces(
     parts: list[tuple[Trace, ...]], batch_size: int, unsorted: Tensor | None
 ) -> tuple[Trace, ...]:
-    """Traces of the stretches of a packed run, as one (T, B, κ) trace per layer; −1 and 0 past a row's end."""
+    """Traces of the stretches of a packed run, as one (T, B, κ) trace per layer; empty past a row's end."""
     joined = []
     for layer in zip(*parts, strict=True):
         width = max(trace.born.shape[2] for trace in layer)

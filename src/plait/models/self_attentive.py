@@ -13,13 +13,14 @@ from plait.errors import BackendError, at_least, known
 from plait.memory import Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.scorer import AdditiveScorer
 from plait.ops.attentive_scan import BACKENDS, Scan, ScanWeights, attentive_scan
+from plait.ops.native import NATIVE, native_scan
 from plait.ops.walk import LayerState, Walked, walk
 
-__all__ = ["Mix", "SelfAttentive"]
+__all__ = ["Mix", "SelfAttentive", "autocast_dtype"]
 
 # how h_t and the context c_t become s_t: a factor γ for γ(h + c), or any function of the two
 Mix = float | Callable[[Tensor, Tensor], Tensor]
-_SCANNED = {ElmanCell: "elman", LSTMCell: "lstm", GRUCell: "gru"}
+_SCANNED: dict[type[Cell], str] = {ElmanCell: "elman", LSTMCell: "lstm", GRUCell: "gru"}
 
 
 class SelfAttentive(nn.Module):
@@ -87,13 +88,12 @@ class SelfAttentive(nn.Module):
         need_trace: bool = False,
     ) -> Walked:
         """Walk through `x` (T, B, input_size); see `plait.ops.walk.walk` for `reset` and `nudge`."""
-        kind = x.device.type
-        if not torch.is_autocast_enabled(kind):
+        dtype = autocast_dtype(x.device.type)
+        if dtype is None:
             return self._walk(x, state, reset, nudge, need_trace)
         # Under autocast the whole layer computes in the lower type, as torch.nn.LSTM does; scores and
         # credit stay in float32. Casting once here keeps every backend's arithmetic the same.
-        dtype = torch.get_autocast_dtype(kind)
-        with torch.autocast(kind, enabled=False):
+        with torch.autocast(x.device.type, enabled=False):
             lower = {
                 name: value.to(dtype) if value.is_floating_point() else value
                 for name, value in self.named_parameters()
@@ -113,10 +113,12 @@ class SelfAttentive(nn.Module):
         nudge: Tensor | None,
         need_trace: bool,
     ) -> Walked:
-        projected = self.cell.project(x)
         if state is None:
-            state = self.initial_state(x.shape[1], projected.dtype, x.device)
-        state = _cast(state, projected.dtype)
+            state = self.initial_state(x.shape[1], x.dtype, x.device)
+        state = _cast(state, x.dtype)
+        if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
+            return self._native(x, state)
+        projected = self.cell.project(x)
         scan = self._scan()
         if scan is not None:
             weights = self._scan_weights()
@@ -139,6 +141,35 @@ class SelfAttentive(nn.Module):
             need_trace=need_trace,
         )
 
+    def _is_native(self) -> bool:
+        """Whether this is plain recurrence that torch has a fused layer for, and may use it here: the
+        compiler has no rule for those layers, it gets the loop."""
+        return (
+            isinstance(self.memory, NoMemory)
+            and not torch.compiler.is_compiling()
+            and self.backend == "auto"
+            and self.truncate is None
+            and (_SCANNED.get(type(self.cell)), self._nonlinearity()) in NATIVE
+        )
+
+    def _native(self, x: Tensor, state: LayerState) -> Walked:
+        cell = self.cell
+        candidate_bias = cell.candidate_bias if isinstance(cell, GRUCell) else None
+        output, hidden, cell_state = native_scan(
+            x,
+            state.hidden,
+            state.cell_state,
+            (cell.weight_ih, cell.weight_hh, cell.bias, candidate_bias),
+            _SCANNED[type(cell)],
+            self._nonlinearity(),
+            self.training,
+        )
+        memory = state.memory._replace(age=state.memory.age + len(x))
+        return Walked(output, LayerState(hidden, cell_state, memory), None)
+
+    def _nonlinearity(self) -> str:
+        return self.cell.nonlinearity if isinstance(self.cell, ElmanCell) else "tanh"
+
     def _mixed(self, h: Tensor, context: Tensor) -> Tensor:
         return self.mix(h, context) if callable(self.mix) else self.mix * (h + context)
 
@@ -160,7 +191,7 @@ class SelfAttentive(nn.Module):
             capacity=memory.initial_width - memory.window,
             every=memory.every if isinstance(memory, UniformMemory) else None,
             mix=float(self.mix),
-            nonlinearity=cell.nonlinearity if isinstance(cell, ElmanCell) else "tanh",
+            nonlinearity=self._nonlinearity(),
         )
 
     def _scan_weights(self) -> ScanWeights:
@@ -174,6 +205,13 @@ class SelfAttentive(nn.Module):
 
     def extra_repr(self) -> str:
         return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"
+
+
+def autocast_dtype(device_type: str) -> torch.dtype | None:
+    """The type autocast asks for on this kind of device, None where it is off or unknown."""
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
+    return None
 
 
 class _Walker(nn.Module):
