@@ -24,7 +24,12 @@ from plait.errors import PlaitError, known
 __all__ = ["COMMANDS", "main"]
 
 # name on the command line -> (function, one line of help). A name of two words is a subcommand.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "gradients law": (
+        "plait.gradients.command:law",
+        "Theorem 1 for given eigenvalues: printed bound, sharp law, measured slope.",
+    ),
+}
 # What a group means when no subcommand follows it.
 SHORTHAND: dict[str, str] = {}
 

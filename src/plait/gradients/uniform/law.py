@@ -92,7 +92,7 @@ def reaches_inverse_length(eigenvalues: Iterable[complex]) -> bool:
     (False, True)
     """
     values = [inside_disc(value) for value in some(eigenvalues)]
-    return any(value.real >= abs(value) ** 2 for value in values)
+    return any(value.real >= abs(value) ** 2 - 1e-12 for value in values)
 
 
 def printed_bound_holds(eigenvalues: Iterable[complex]) -> bool:
