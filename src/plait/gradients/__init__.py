@@ -10,10 +10,24 @@ from __future__ import annotations
 import importlib
 from typing import Any
 
-_HOMES: dict[str, str] = {}
-_ROOMS = ("sparse", "uniform")
+# public name -> the module of this room that holds it
+_HOMES = {
+    "GradientProfile": "profile",
+    "path_breakdown": "paths",
+    "probe": "probing",
+    "total_derivative": "paths",
+}
+_ROOMS = ("paths", "sparse", "uniform")
 
-__all__ = ["sparse", "uniform"]
+__all__ = [
+    "GradientProfile",
+    "path_breakdown",
+    "paths",
+    "probe",
+    "sparse",
+    "total_derivative",
+    "uniform",
+]
 
 
 def __getattr__(name: str) -> Any:

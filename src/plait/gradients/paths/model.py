@@ -15,7 +15,7 @@ from plait.memory import NoMemory
 from plait.models import Recurrent, SelfAttentive, Trace
 from plait.ops.attention import attend
 
-__all__ = ["dynamics", "path_breakdown", "supports_of", "total_derivative"]
+__all__ = ["dynamics", "layer_input", "path_breakdown", "step_state", "supports_of", "total_derivative"]
 
 
 def total_derivative(model: nn.Module, x: Tensor, t: int, T: int, *, row: int = 0, layer: int = -1) -> Tensor:
@@ -52,7 +52,7 @@ def path_breakdown(
 
 def dynamics(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1) -> tuple[Dynamics, int]:
     """The layer's equations along the sequence `x[:, row]`, and the size n of h within the state."""
-    unit, inputs = _layer_input(model, x, layer)
+    unit, inputs = layer_input(model, x, layer)
     if not 0 <= row < inputs.shape[1]:
         raise ConfigError(f"row: expected 0..{inputs.shape[1] - 1}, got {row}")
     inputs = inputs[:, row : row + 1].detach()
@@ -70,7 +70,7 @@ def dynamics(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1) -> t
         return mixed.detach() if is_cut else mixed
 
     def step(m: int, mixed: Tensor) -> Tensor:
-        return _step(unit.cell, projected[m - 1], cut(m, mixed), size)
+        return step_state(unit.cell, projected[m - 1], cut(m, mixed), size)
 
     def context(m: int, mixed: Tensor, held: Tensor) -> Tensor:
         if not has_memory:
@@ -86,7 +86,7 @@ def dynamics(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1) -> t
     return Dynamics(step, context, mix, supports, begin), size
 
 
-def _step(cell: Cell, projected: Tensor, mixed: Tensor, size: int) -> Tensor:
+def step_state(cell: Cell, projected: Tensor, mixed: Tensor, size: int) -> Tensor:
     """H_m from S_{m−1}: h alone, or (h, cell_state) for a cell that has one."""
     carried = mixed[size:].unsqueeze(0) if cell.has_cell_state else None
     h, cell_state = cell.step(projected.unsqueeze(0), mixed[:size].unsqueeze(0), carried)
@@ -102,7 +102,7 @@ def supports_of(trace: Trace) -> list[list[int]]:
     ]
 
 
-def _layer_input(model: nn.Module, x: Tensor, layer: int) -> tuple[SelfAttentive, Tensor]:
+def layer_input(model: nn.Module, x: Tensor, layer: int) -> tuple[SelfAttentive, Tensor]:
     """The layer asked for, and what the layers below hand to it, (T, B, F)."""
     if isinstance(model, SelfAttentive):
         units, inputs = [model], x
