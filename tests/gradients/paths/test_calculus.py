@@ -18,6 +18,7 @@ from plait.gradients.paths import (
     by_degree,
     by_hops,
     closed_form,
+    derivatives_to,
     path_weights,
     recursion,
 )
@@ -148,6 +149,14 @@ def test_uniform_weights_are_not_enough(additive_system: Any, autograd_derivativ
     flat.v_a = torch.zeros_like(flat.v_a)
     exact = autograd_derivative(flat.dynamics(), 2, 10)
     assert (closed - exact).abs().max() < 1e-12 * exact.abs().max()
+
+
+def test_all_starts_at_once(additive_system: Any) -> None:
+    blocks = additive_system(1, mixing="tanh", full=False).dynamics().blocks(2, 9)
+    found = derivatives_to(blocks, 9)
+    assert sorted(found) == list(range(2, 10))
+    for start, derivative in found.items():
+        close(derivative, recursion(blocks, start, 9)[-1])
 
 
 def test_times_are_checked(additive_system: Any) -> None:

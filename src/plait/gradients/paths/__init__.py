@@ -10,6 +10,7 @@ from plait.gradients.paths.calculus import (
     by_degree,
     by_hops,
     closed_form,
+    derivatives_to,
     path_weights,
     recursion,
 )
@@ -31,6 +32,7 @@ __all__ = [
     "by_degree",
     "by_hops",
     "closed_form",
+    "derivatives_to",
     "dynamics",
     "energy_slopes",
     "path_breakdown",

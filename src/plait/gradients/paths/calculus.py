@@ -13,7 +13,16 @@ from torch import Tensor
 from plait.errors import ConfigError, at_least
 from plait.gradients.paths.dynamics import Blocks
 
-__all__ = ["Breakdown", "breakdown", "by_degree", "by_hops", "closed_form", "path_weights", "recursion"]
+__all__ = [
+    "Breakdown",
+    "breakdown",
+    "by_degree",
+    "by_hops",
+    "closed_form",
+    "derivatives_to",
+    "path_weights",
+    "recursion",
+]
 
 
 def recursion(blocks: Blocks, start: int, end: int) -> list[Tensor]:
@@ -45,6 +54,18 @@ def closed_form(blocks: Blocks, start: int, end: int) -> Tensor:
     """C_k = Σ_{r=0..k} Ξ_{r:k} E_r: Lemmas 3 and 4, with Ξ summed over all numbers of edges."""
     weight = path_weights(blocks, start, end)
     return sum((weight[m] @ blocks.enter(start, m) for m in weight), torch.zeros_like(weight[end]))
+
+
+def derivatives_to(blocks: Blocks, end: int) -> dict[int, Tensor]:
+    """dS_T/dH_t for one T = `end` and every t = first..T at once: Σ_m Ξ_{m:T} ∂S_m/∂H_t."""
+    weight = path_weights(blocks, blocks.first, end)
+    found = {t: torch.zeros_like(weight[end]) for t in range(blocks.first, end + 1)}
+    for m, arriving in weight.items():
+        found[m] = found[m] + arriving @ blocks.direct[m]
+        for i, read in zip(blocks.supports[m - 1], blocks.reads[m], strict=True):
+            if i >= blocks.first:
+                found[i] = found[i] + arriving @ blocks.through[m] @ read
+    return found
 
 
 def by_degree(blocks: Blocks, start: int, end: int, degree: int | None = None) -> Tensor:
