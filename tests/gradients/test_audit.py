@@ -12,6 +12,7 @@ import plait
 from plait.errors import ConfigError
 from plait.gradients.audit import audit
 from plait.gradients.paths import total_derivative
+from plait.gradients.sparse import Support, depth_to
 
 DOUBLE = torch.float64
 
@@ -39,6 +40,18 @@ def test_measured_norm_is_that_of_the_derivative() -> None:
     for t in (1, 6, 15):
         expected = float(total_derivative(model, x, t, 15).norm())
         assert np.exp(found.log_norm[t - 1]) == pytest.approx(expected, rel=1e-10)
+
+
+def test_row_is_the_one_asked_for() -> None:
+    model = plait.RelRNN(2, 4, window=2, capacity=2, dtype=DOUBLE)
+    with torch.no_grad():
+        for parameter in model.parameters():
+            parameter.mul_(3)  # sharp attention, so that rows keep different states
+    x = torch.randn(30, 3, 2, dtype=DOUBLE)
+    _, _, (trace,) = model(x, need_trace=True)
+    depths = [depth_to(Support.from_trace(trace, row=row)).tolist() for row in range(3)]
+    assert depths[0] != depths[2]
+    assert audit(model, x, row=2).depth.tolist() == depths[2]
 
 
 def test_no_positive_eigenvalue_and_zero_gradients() -> None:
