@@ -27,7 +27,15 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "gradients law": (
         "plait.gradients.command:law",
-        "Theorem 1 for given eigenvalues: printed bound, sharp law, measured slope.",
+        "Theorem 1 for given eigenvalues: printed bound, sharp law, measured slope",
+    ),
+    "gradients support": (
+        "plait.gradients.command:support",
+        "a trained run's attention: κ, depth, Theorem 2's bound, measured norm",
+    ),
+    "gradients probe": (
+        "plait.gradients.command:probe_run",
+        "how far the loss of a trained run is felt, by layer and position",
     ),
 }
 # What a group means when no subcommand follows it.

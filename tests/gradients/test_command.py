@@ -98,3 +98,80 @@ def test_ten_million_steps_of_fifty_eigenvalues(capsys: Any) -> None:
     code, _, _ = run(capsys, "law", *values, "--length", "1e7")
     assert code == 0
     assert time.perf_counter() - begin < 10
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+    """Small trained runs, one per kind of model."""
+    training = pytest.importorskip("plait.training")
+    out = tmp_path_factory.mktemp("runs")
+    found = {}
+    for name in ("relrnn", "rellstm", "lstm"):
+        recipe = training.Recipe(updates=3, batch_size=4, evaluate_every=3, evaluate_on=4)
+        options = {"window": 3, "capacity": 2} if name.startswith("rel") else {}
+        description = {
+            "task": {"name": "copy", "delay": 5},
+            "model": {"name": name, "hidden_size": 6, **options},
+            "recipe": recipe.values(),
+        }
+        network, task = training.build(description)
+        training.fit(network, task, recipe, folder=out / name, device="cpu")
+        found[name] = str(out / name)
+    return found
+
+
+def test_support_of_a_run(capsys: Any, runs: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    picture = tmp_path / "support.png"
+    code, out, _ = run(capsys, "support", runs["relrnn"], "--plot", str(picture))
+    assert code == 0
+    assert "κ = 5" in out
+    assert "measured norm" in out
+    assert picture.stat().st_size > 5000
+    code, out, _ = run(capsys, "support", runs["rellstm"], "--json")
+    record = json.loads(out)
+    assert record["kappa"] == 5
+    assert record["log_bound"] is None
+    assert len(record["log_norm"]) == len(record["depth"]) == 25
+
+
+def test_probe_of_a_run(capsys: Any, runs: dict[str, str], tmp_path: Path) -> None:
+    pytest.importorskip("matplotlib")
+    for name, path in runs.items():
+        picture = tmp_path / f"{name}.png"
+        code, out, _ = run(capsys, "probe", path, "--sequences", "3", "--plot", str(picture))
+        assert code == 0
+        assert "copy" in out
+        assert picture.exists()
+    code, out, _ = run(capsys, "probe", runs["lstm"], "--json")
+    assert len(json.loads(out)["layers"][0]["norms"]) == 25
+
+
+def test_probe_equals_the_trainers_record(runs: dict[str, str]) -> None:
+    """Two ways to the same numbers: the probe's taps, and the record a run keeps while it trains."""
+    import torch
+
+    from plait.gradients import probe
+
+    training = pytest.importorskip("plait.training")
+    network = training.load(runs["rellstm"]).double()
+    _, task = training.build(training.read_run(Path(runs["rellstm"])).description)
+    batch = task.batch(4, torch.Generator().manual_seed(1))
+    batch = batch._replace(inputs=batch.inputs.double())
+    recorded = training.gradient_norms(network, task, batch, [(0, 4)])
+    probed = probe(network, batch.inputs, lambda output: task.probe_loss(output[0], batch.targets))
+    assert probed.layers[0].norms == pytest.approx(recorded[0], rel=1e-9)
+
+
+@pytest.mark.parametrize("command", ["support", "probe"])
+def test_no_such_run(capsys: Any, command: str) -> None:
+    pytest.importorskip("plait.training")
+    code, _, err = run(capsys, command, "no-such-run")
+    assert code == 2
+    assert "no-such-run" in err
+
+
+def test_support_needs_a_memory(capsys: Any, runs: dict[str, str]) -> None:
+    code, _, err = run(capsys, "support", runs["lstm"])
+    assert code == 2
+    assert "no memory" in err

@@ -84,8 +84,7 @@ def audit(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1, thresho
         mix = float(unit.mix)  # type: ignore[arg-type]
         bound = theorem2(support, eigenvalue, mix=mix).bound
         value = propagation_to(support, [eigenvalue], mix=mix).log_abs[:, 0]
-    found = derivatives_to(system.blocks(), len(support))
-    norms = torch.stack([matrix[:size, :size].double().norm() for matrix in found.values()])
+    norms = torch.stack([matrix[:size, :size].double().norm() for matrix in derivatives_to(system)])
     with np.errstate(divide="ignore"):
         log_norm = np.log(norms.cpu().numpy())
     return Audit(support.kappa, depth_to(support), eigenvalue, bound, value, log_norm)

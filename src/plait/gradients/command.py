@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import importlib
 import math
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -11,13 +11,12 @@ import numpy as np
 import tyro
 
 from plait.answer import Answer, Table
-from plait.errors import ConfigError
-from plait.figures import Curve, checked, draw_curves, save
+from plait.errors import ConfigError, at_least
+from plait.figures import checked, save
+from plait.gradients.pictures import audit_picture, eigenvalue_name, law_picture
 from plait.gradients.uniform.report import Law, joint_statement, measure_law
 
-__all__ = ["law"]
-
-LEGEND_LIMIT = 4
+__all__ = ["law", "probe_run", "support"]
 
 
 def law(
@@ -49,15 +48,121 @@ def law(
     table = Table(
         ["eigenvalue", "printed bound", "sharp law", "measured slope", "printed bound holds"],
         [
-            [_name(x.eigenvalue), _power(x.printed), _power(x.sharp), x.measured, _yes(x.printed_holds)]
+            [
+                eigenvalue_name(x.eigenvalue),
+                _power(x.printed),
+                _power(x.sharp),
+                x.measured,
+                _yes(x.printed_holds),
+            ]
             for x in laws
         ],
         title=f"|p(λ)| from t = {start} to T = {int(length):,}; slopes of the last factor of 16",
     )
     parts: list[str | Table] = [table, *_sentences(together)]
     if plot is not None:
-        parts.append(f"plot: {save(_picture(laws, start, mix), plot)}")
+        parts.append(f"plot: {save(law_picture(laws, start, mix), plot)}")
     return Answer({"laws": [_record(x) for x in laws], "together": together}, tuple(parts))
+
+
+def support(
+    run: Annotated[str, tyro.conf.Positional],
+    /,
+    layer: int = -1,
+    seed: int = 0,
+    plot: Path | None = None,
+) -> Answer:
+    """What Theorem 2 says of a trained run, beside what its gradients are.
+
+    Runs one sequence of the run's task through the model and reads off its trace which states each step
+    attends to: κ, the dependency depth d, the bound, and the measured norm of ds_T/dh_t for the last T.
+
+    Args:
+        run: a run's folder, or its id under runs/.
+        layer: which layer; -1 is the last.
+        seed: of the sequence.
+        plot: write bound and norm to this .png, .svg or .pdf.
+    """
+    if plot is not None:
+        checked(plot)
+    network, task, batch = _trained(run, 1, seed)
+    from plait.gradients.audit import audit
+
+    found = audit(network.recurrent, batch.inputs, layer=layer)
+    length = found.depth.size
+    rows = [
+        [t, length - t, int(found.depth[t - 1]), _exp(found.log_bound, t), _exp(found.log_norm, t)]
+        for t in sorted({1, length, *(length - 2**e for e in range(20) if 2**e < length)})
+    ]
+    table = Table(
+        ["t", "steps back", "depth", "bound", "measured norm"],
+        rows,
+        title=f"{run} on {task.name}: ds_T/dh_t for T = {length}, κ = {found.kappa}",
+        notes=_audit_notes(found),
+    )
+    parts: list[str | Table] = [table]
+    if plot is not None:
+        parts.append(f"plot: {save(audit_picture(found), plot)}")
+    return Answer({"run": run, "task": task.name, **found.to_dict()}, tuple(parts))
+
+
+def probe_run(
+    run: Annotated[str, tyro.conf.Positional],
+    /,
+    sequences: int = 8,
+    seed: int = 0,
+    plot: Path | None = None,
+) -> Answer:
+    """How far the loss of a trained run is felt: the total norm of dL/dh_t by layer and position.
+
+    The loss is the one its task probes with (for copy and denoise the last ten steps).
+
+    Args:
+        run: a run's folder, or its id under runs/.
+        sequences: how many sequences of its task; norms are over all of them.
+        seed: of the sequences.
+        plot: write the norms to this .png, .svg or .pdf.
+    """
+    if plot is not None:
+        checked(plot)
+    at_least(1, sequences=sequences)
+    network, task, batch = _trained(run, sequences, seed)
+    from plait.gradients.probing import probe
+
+    inputs = {"inputs": batch.inputs, "reset": batch.reset}
+    profile = probe(network, inputs, lambda output: task.probe_loss(output[0], batch.targets))
+    parts: list[str | Table] = [f"{run} on {task.name}", profile.summary()]
+    if plot is not None:
+        profile.plot(plot)
+        parts.append(f"plot: {plot}")
+    return Answer({"run": run, "task": task.name, **profile.to_dict()}, tuple(parts))
+
+
+def _trained(run: str, sequences: int, seed: int) -> tuple[Any, Any, Any]:
+    """A run's network in float64, its task, and a batch of sequences nobody trained on."""
+    import torch
+
+    training = importlib.import_module("plait.training")
+    folder = training.find_run(run)
+    _, task = training.build(training.read_run(folder).description)
+    network = training.load(folder).double()
+    batch = task.batch(sequences, torch.Generator().manual_seed(seed))
+    return network, task, batch._replace(inputs=batch.inputs.double())
+
+
+def _exp(logs: Any, t: int) -> float | None:
+    return None if logs is None else float(np.exp(logs[t - 1]))
+
+
+def _audit_notes(found: Any) -> list[str]:
+    deepest = f"deepest state: {int(found.depth.max())} s → s edges from the last step."
+    if found.eigenvalue is None:
+        return [deepest, "No bound: the recurrence has no single matrix with a positive real eigenvalue."]
+    return [
+        deepest,
+        f"Bound: γ^(d+1) λ^d κ^-(d+1), λ = {found.eigenvalue:.4g} the largest positive eigenvalue of V. "
+        "It assumes a linear recurrence and even weights; a trained model may lie below it.",
+    ]
 
 
 def _complex(text: str) -> complex:
@@ -65,10 +170,6 @@ def _complex(text: str) -> complex:
         return complex(text.strip().replace(" ", "").replace("i", "j"))
     except ValueError:
         raise ConfigError(f"eigenvalue: expected a number like 0.25 or 0.3+0.4j, got {text!r}") from None
-
-
-def _name(value: complex) -> str:
-    return f"{value.real:g}" if value.imag == 0 else f"{value.real:g}{value.imag:+g}j"
 
 
 def _power(exponent: float | None) -> str | None:
@@ -81,7 +182,7 @@ def _yes(holds: bool | None) -> str | None:
 
 def _record(law_: Law) -> dict[str, Any]:
     return {
-        "eigenvalue": _name(law_.eigenvalue),
+        "eigenvalue": eigenvalue_name(law_.eigenvalue),
         "printed": law_.printed,
         "sharp": law_.sharp,
         "measured": law_.measured,
@@ -102,41 +203,3 @@ def _sentences(together: dict[str, Any] | None) -> list[str]:
         f"the printed lower bound T^{-together['printed_rate']:.4f} {holds}, "
         f"and the norm {reaches} of order at least 1/T."
     ]
-
-
-def _picture(laws: Sequence[Law], start: int, mix: float) -> Any:
-    many = len(laws) > LEGEND_LIMIT
-    low, high = min(x.sharp for x in laws), max(x.sharp for x in laws)
-    curves = []
-    for place, x in enumerate(laws):
-        color = (x.sharp - low) / max(high - low, 1e-9) if many else place
-        curves += [_measured(x, color, "solid", "")] if many else _compared(x, start, mix, color)
-    return draw_curves(
-        curves,
-        x_label="length T (steps)",
-        y_label=f"|p(λ)|: ds_T/dh_{start} along one eigenvector",
-        title="Uniform attention: gradient against length",
-        log_x=True,
-        powers_y=True,
-        color_bar=("sharp exponent of T", low, high) if many else None,
-    )
-
-
-def _measured(law_: Law, color: float, style: str, label: str) -> Curve:
-    step = 4 if style == "dots" else 1
-    return Curve(law_.lengths[::step], law_.log_values[::step] / math.log(10), label, style, color)
-
-
-def _compared(law_: Law, start: int, mix: float, color: float) -> list[Curve]:
-    """Dots for what was measured, a line for the sharp law, dotted for the printed one from T = 10 t on."""
-    curves = [_measured(law_, color, "dots", f"λ = {_name(law_.eigenvalue)}, measured")]
-    sharp = law_.sharp_curve(start, mix)
-    if sharp is None or law_.printed is None:
-        return curves
-    late = law_.lengths >= 10 * start
-    lengths, sharp = law_.lengths[late], sharp[late]
-    printed = sharp + (law_.printed - law_.sharp) * np.log(lengths)
-    ten = math.log(10)
-    curves.append(Curve(lengths, sharp / ten, f"sharp $T^{{{law_.sharp:.3f}}}$", "solid", color))
-    curves.append(Curve(lengths, printed / ten, f"printed $T^{{{law_.printed:.3f}}}$", "dotted", color))
-    return curves

@@ -151,11 +151,11 @@ def test_uniform_weights_are_not_enough(additive_system: Any, autograd_derivativ
     assert (closed - exact).abs().max() < 1e-12 * exact.abs().max()
 
 
-def test_all_starts_at_once(additive_system: Any) -> None:
-    blocks = additive_system(1, mixing="tanh", full=False).dynamics().blocks(2, 9)
-    found = derivatives_to(blocks, 9)
-    assert sorted(found) == list(range(2, 10))
-    for start, derivative in found.items():
+@pytest.mark.parametrize("full", [True, False])
+def test_all_starts_at_once(full: bool, additive_system: Any) -> None:
+    system = additive_system(1, mixing="tanh", full=full).dynamics()
+    blocks = system.blocks()
+    for start, derivative in enumerate(derivatives_to(system, 9), start=1):
         close(derivative, recursion(blocks, start, 9)[-1])
 
 

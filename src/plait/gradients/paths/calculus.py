@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plait.errors import ConfigError, at_least
-from plait.gradients.paths.dynamics import Blocks
+from plait.gradients.paths.dynamics import Blocks, Dynamics
 
 __all__ = [
     "Breakdown",
@@ -56,16 +56,25 @@ def closed_form(blocks: Blocks, start: int, end: int) -> Tensor:
     return sum((weight[m] @ blocks.enter(start, m) for m in weight), torch.zeros_like(weight[end]))
 
 
-def derivatives_to(blocks: Blocks, end: int) -> dict[int, Tensor]:
-    """dS_T/dH_t for one T = `end` and every t = first..T at once: Σ_m Ξ_{m:T} ∂S_m/∂H_t."""
-    weight = path_weights(blocks, blocks.first, end)
-    found = {t: torch.zeros_like(weight[end]) for t in range(blocks.first, end + 1)}
-    for m, arriving in weight.items():
-        found[m] = found[m] + arriving @ blocks.direct[m]
-        for i, read in zip(blocks.supports[m - 1], blocks.reads[m], strict=True):
-            if i >= blocks.first:
-                found[i] = found[i] + arriving @ blocks.through[m] @ read
-    return found
+def derivatives_to(system: Dynamics, end: int | None = None) -> list[Tensor]:
+    """dS_T/dH_t for one T = `end` (default: the last step) and every t = 1..T, by one sweep backwards.
+
+    q_m = dS_T/dS_m and g_m = dS_T/dH_m obey g_i += q_m ∂S_m/∂H_i, q_{m−1} = g_m J_{m−1} + q_m ∂S_m/∂S_{m−1}.
+    A step's Jacobians are made when it is reached and dropped again: T N² numbers are held in all.
+    """
+    end = len(system) if end is None else end
+    with torch.no_grad():
+        path = system.run()
+        zero = path.states.new_zeros(path.states.shape[1], path.states.shape[1])
+        by_state, arriving = [zero] * end, torch.eye(len(zero), dtype=zero.dtype, device=zero.device)
+        for m in range(end, 0, -1):
+            blocks = system.linearise(m, m, path)
+            through = arriving @ blocks.through[m]
+            by_state[m - 1] = by_state[m - 1] + arriving @ blocks.direct[m]
+            for i, read in zip(system.supports[m - 1], blocks.reads[m], strict=True):
+                by_state[i - 1] = by_state[i - 1] + through @ read
+            arriving = by_state[m - 1] @ blocks.jump[m - 1] + through @ blocks.query[m]
+    return by_state
 
 
 def by_degree(blocks: Blocks, start: int, end: int, degree: int | None = None) -> Tensor:

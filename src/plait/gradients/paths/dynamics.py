@@ -79,14 +79,17 @@ class Dynamics:
         last = len(self) if last is None else last
         if not 1 <= first <= last <= len(self):
             raise ConfigError(f"times: expected 1 <= first <= last <= {len(self)}, got {first} and {last}")
-        blocks = Blocks(first, last, self.supports)
         with torch.no_grad():  # jacrev differentiates all the same; the weights' graph is not kept
-            path = self.run()
-            for m in range(first, last + 1):
-                self._linearise(m, path, blocks)
+            return self.linearise(first, last, self.run())
+
+    def linearise(self, first: int, last: int, path: Trajectory) -> Blocks:
+        """The Jacobians of steps first..last around a trajectory."""
+        blocks = Blocks(first, last, self.supports)
+        for m in range(first, last + 1):
+            self._linearise_step(m, path, blocks)
         return blocks
 
-    def _linearise(self, m: int, path: Trajectory, blocks: Blocks) -> None:
+    def _linearise_step(self, m: int, path: Trajectory, blocks: Blocks) -> None:
         before, here, context = path.mixed[m - 1], path.states[m - 1], path.contexts[m - 1]
         held = self.held(m, path.states)
         blocks.jump[m - 1] = jacrev(lambda s: self.step(m, s))(before)
