@@ -40,6 +40,13 @@ def test_powers_of_ten_and_color_bar(tmp_path: Path) -> None:
     assert figure.axes[0].yaxis.get_major_formatter()(-400, None) == "$10^{-400}$"
 
 
+def test_narrow_range_has_no_two_equal_ticks() -> None:
+    figure = draw_curves([Curve([1, 2], [-2.9, -1.6])], x_label="x", y_label="y", powers_y=True)
+    axis = figure.axes[0].yaxis
+    labels = [axis.get_major_formatter()(tick, None) for tick in axis.get_major_locator()()]
+    assert len(set(labels)) == len(labels)
+
+
 def test_bad_curves(tmp_path: Path) -> None:
     with pytest.raises(ConfigError, match="at least one"):
         draw_curves([], x_label="x", y_label="y")

@@ -18,7 +18,7 @@ DOUBLE = torch.float64
 
 
 def test_exact_where_the_theorem_applies() -> None:
-    """Linear recurrence, energies zero: p(λ) is the norm along an eigenvector, and the bound is below."""
+    """Linear recurrence, normal V, energies zero: the frozen norm is the norm, and the bound is below."""
     model = plait.RelRNN(2, 3, window=3, capacity=2, nonlinearity="identity", mix=0.5, dtype=DOUBLE)
     with torch.no_grad():
         model.layers[0].cell.weight_hh.copy_(torch.diag(torch.tensor([0.9, 0.0, 0.0])))
@@ -26,8 +26,8 @@ def test_exact_where_the_theorem_applies() -> None:
     found = audit(model, torch.randn(25, 2, 2, dtype=DOUBLE), row=1)
     assert found.kappa == 5
     assert found.eigenvalue == pytest.approx(0.9)
-    assert np.all(found.log_bound <= found.log_value + 1e-9)
-    assert np.all(found.log_value <= found.log_norm + 1e-9)
+    assert np.all(found.log_bound <= found.log_frozen + 1e-9)
+    assert found.log_frozen == pytest.approx(found.log_norm, abs=1e-9)
     assert np.all(found.depth <= (25 - np.arange(1, 26)) // 3)
 
 
@@ -37,6 +37,7 @@ def test_measured_norm_is_that_of_the_derivative() -> None:
     found = audit(model, x)
     assert found.eigenvalue is None
     assert found.log_bound is None
+    assert found.log_frozen is None
     for t in (1, 6, 15):
         expected = float(total_derivative(model, x, t, 15).norm())
         assert np.exp(found.log_norm[t - 1]) == pytest.approx(expected, rel=1e-10)
@@ -61,6 +62,7 @@ def test_no_positive_eigenvalue_and_zero_gradients() -> None:
         model.layers[0].cell.bias.fill_(-50.0)  # every unit is dead, so no gradient passes a step
     found = audit(model, torch.zeros(8, 1, 2, dtype=DOUBLE))
     assert found.eigenvalue is None
+    assert found.log_frozen is not None
     record = json.loads(json.dumps(found.to_dict(), allow_nan=False))
     assert record["log_norm"][3] is None  # h_4 was dropped, and nothing passes the dead units
     assert record["log_norm"][-1] is not None

@@ -92,7 +92,18 @@ def _scale(axes: Any, log_x: bool, log_y: bool, powers_y: bool) -> None:
     if powers_y:
         ticker = require("matplotlib.ticker", "report")
         axes.yaxis.set_major_locator(ticker.MaxNLocator(integer=True, nbins=8))
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(lambda value, _: f"$10^{{{value:.0f}}}$"))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(_power_of_ten))
+
+
+def _power_of_ten(value: float, _: object) -> str:
+    """10^k for a whole k; between two of them, where an axis spans little, the number itself.
+
+    >>> _power_of_ten(-400.0, None), _power_of_ten(-1.5, None)
+    ('$10^{-400}$', '0.032')
+    """
+    if abs(value - round(value)) < 1e-6:
+        return f"$10^{{{round(value)}}}$"
+    return f"{10.0**value:.2g}" if abs(value) < 300 else f"$10^{{{value:.1f}}}$"
 
 
 def _palette(continuous: bool) -> Any:

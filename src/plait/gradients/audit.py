@@ -20,6 +20,7 @@ from plait.errors import ConfigError
 from plait.gradients.paths.calculus import derivatives_to
 from plait.gradients.paths.model import dynamics, layer_input
 from plait.gradients.sparse import Support, depth_to, propagation_to, theorem2
+from plait.gradients.sparse.sweep import log_norm
 from plait.memory import NoMemory
 from plait.models import SelfAttentive
 
@@ -32,16 +33,18 @@ Floats = NDArray[np.float64]
 class Audit:
     """For one T and every t = 1..T; norms and bounds are natural logarithms.
 
-    `kappa` and `depth` come from the support. `eigenvalue` is the largest positive real one of the
-    recurrent matrix, None where there is none (or no single matrix, as in gated cells); then `log_bound`,
-    the theorem's γ^{d+1} λ^d κ^{−(d+1)}, and `log_value`, p(λ) with the measured weights, are None too.
+    `kappa` and `depth` come from the support, `log_norm` is measured. For an Elman cell, `log_frozen` is
+    ln sqrt(Σ_i |p(λ_i)|²) over all eigenvalues of V: the norm (at least, if V is not normal) that the same
+    weights would give in a linear recurrence. `log_bound` is the theorem's γ^{d+1} λ^d κ^{−(d+1)} with
+    `eigenvalue`, the largest positive real one of V; both None where there is none. A rotation of even
+    size, the usual beginning, has none.
     """
 
     kappa: int
     depth: NDArray[np.int64]
     eigenvalue: float | None
     log_bound: Floats | None
-    log_value: Floats | None
+    log_frozen: Floats | None
     log_norm: Floats
 
     def to_dict(self) -> dict[str, Any]:
@@ -54,7 +57,7 @@ class Audit:
             "depth": self.depth.tolist(),
             "eigenvalue": self.eigenvalue,
             "log_bound": plain(self.log_bound),
-            "log_value": plain(self.log_value),
+            "log_frozen": plain(self.log_frozen),
             "log_norm": plain(self.log_norm),
         }
 
@@ -78,22 +81,28 @@ def audit(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1, thresho
     with torch.no_grad():
         trace = unit(inputs[:, row : row + 1], need_trace=True).trace
     support = Support.from_trace(trace, threshold=threshold)
-    eigenvalue = positive_eigenvalue(unit)
-    bound = value = None
-    if eigenvalue is not None:
+    spectrum = _spectrum(unit)
+    eigenvalue = bound = frozen = None
+    if spectrum is not None:
         mix = float(unit.mix)  # type: ignore[arg-type]
+        frozen = log_norm(propagation_to(support, spectrum.tolist(), mix=mix).log_abs)
+        eigenvalue = _positive(spectrum)
+    if eigenvalue is not None:
         bound = theorem2(support, eigenvalue, mix=mix).bound
-        value = propagation_to(support, [eigenvalue], mix=mix).log_abs[:, 0]
     norms = torch.stack([matrix[:size, :size].double().norm() for matrix in derivatives_to(system)])
     with np.errstate(divide="ignore"):
-        log_norm = np.log(norms.cpu().numpy())
-    return Audit(support.kappa, depth_to(support), eigenvalue, bound, value, log_norm)
+        measured = np.log(norms.cpu().numpy())
+    return Audit(support.kappa, depth_to(support), eigenvalue, bound, frozen, measured)
 
 
-def positive_eigenvalue(unit: SelfAttentive) -> float | None:
-    """The largest positive real eigenvalue of an Elman cell's V, where s = γ(h + c)."""
+def _spectrum(unit: SelfAttentive) -> NDArray[np.complex128] | None:
+    """The eigenvalues of an Elman cell's V, where s = γ(h + c); None for any other layer."""
     if not isinstance(unit.cell, ElmanCell) or callable(unit.mix):
         return None
-    values = torch.linalg.eigvals(unit.cell.weight_hh.detach().double()).cpu().numpy()
+    return np.linalg.eigvals(unit.cell.weight_hh.detach().double().cpu().numpy()).astype(np.complex128)
+
+
+def _positive(values: NDArray[np.complex128]) -> float | None:
+    """The largest positive real one."""
     real = values.real[(np.abs(values.imag) < 1e-9 * np.abs(values).max()) & (values.real > 0)]
     return float(real.max()) if real.size else None

@@ -66,7 +66,7 @@ def law(
 
 
 def support(
-    run: Annotated[str, tyro.conf.Positional],
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     /,
     layer: int = -1,
     seed: int = 0,
@@ -91,11 +91,12 @@ def support(
     found = audit(network.recurrent, batch.inputs, layer=layer)
     length = found.depth.size
     rows = [
-        [t, length - t, int(found.depth[t - 1]), _exp(found.log_bound, t), _exp(found.log_norm, t)]
+        [t, length - t, int(found.depth[t - 1])]
+        + [_exp(logs, t) for logs in (found.log_bound, found.log_frozen, found.log_norm)]
         for t in sorted({1, length, *(length - 2**e for e in range(20) if 2**e < length)})
     ]
     table = Table(
-        ["t", "steps back", "depth", "bound", "measured norm"],
+        ["t", "steps back", "depth", "bound", "linear", "measured norm"],
         rows,
         title=f"{run} on {task.name}: ds_T/dh_t for T = {length}, κ = {found.kappa}",
         notes=_audit_notes(found),
@@ -107,7 +108,7 @@ def support(
 
 
 def probe_run(
-    run: Annotated[str, tyro.conf.Positional],
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
     /,
     sequences: int = 8,
     seed: int = 0,
@@ -155,14 +156,17 @@ def _exp(logs: Any, t: int) -> float | None:
 
 
 def _audit_notes(found: Any) -> list[str]:
-    deepest = f"deepest state: {int(found.depth.max())} s → s edges from the last step."
-    if found.eigenvalue is None:
-        return [deepest, "No bound: the recurrence has no single matrix with a positive real eigenvalue."]
-    return [
-        deepest,
-        f"Bound: γ^(d+1) λ^d κ^-(d+1), λ = {found.eigenvalue:.4g} the largest positive eigenvalue of V. "
-        "It assumes a linear recurrence and even weights; a trained model may lie below it.",
-    ]
+    notes = [f"deepest state: {int(found.depth.max())} s → s edges from the last step."]
+    if found.eigenvalue is not None:
+        notes.append(
+            f"bound: γ^(d+1) λ^d κ^-(d+1), λ = {found.eigenvalue:.4g} the largest positive eigenvalue of V; "
+            "it assumes a linear recurrence and even weights, so a trained model may lie below it."
+        )
+    else:
+        notes.append("no bound: Theorem 2 needs a recurrent matrix with a positive real eigenvalue.")
+    if found.log_frozen is not None:
+        notes.append("linear: the norm the same attention weights would give in a linear recurrence.")
+    return notes
 
 
 def _complex(text: str) -> complex:

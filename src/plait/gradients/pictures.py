@@ -25,11 +25,11 @@ def eigenvalue_name(value: complex) -> str:
 
 
 def audit_picture(found: Audit) -> Any:
-    """Measured norm, p(λ) with the weights as read, and the bound, against t."""
+    """Measured norm, that of a linear recurrence with these weights, and the bound, against t."""
     times, ten = np.arange(1, found.depth.size + 1), math.log(10)
     series = [
         (found.log_norm, "measured ‖ds_T/dh_t‖", "solid", 0),
-        (found.log_value, "p(λ), weights as read", "dashed", 2),
+        (found.log_frozen, "linear, weights as read", "dashed", 2),
         (found.log_bound, "bound of Theorem 2", "dotted", 1),
     ]
     curves = []

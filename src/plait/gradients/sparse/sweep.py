@@ -20,7 +20,7 @@ from plait.gradients.scaled import Scaled, rescale
 from plait.gradients.sparse.support import Support
 from plait.gradients.uniform.law import finite, some
 
-__all__ = ["is_normal", "matrix_derivative", "norms", "propagation_from", "propagation_to"]
+__all__ = ["is_normal", "log_norm", "matrix_derivative", "norms", "propagation_from", "propagation_to"]
 
 Complexes = NDArray[np.complex128]
 
@@ -198,15 +198,15 @@ def norms(
     end = len(support) if end is None else end
     if is_normal(square):
         logs = propagation_to(support, np.linalg.eigvals(square).tolist(), end, mix).log_abs
-        return _log_norm(logs)
+        return log_norm(logs)
     support.check_time(end=end)
     n = square.shape[0]
     seed = np.eye(n, dtype=np.complex128).reshape(1, 1, n * n)
     value, exponent = _adjoint_rows(support, end, seed, _multiply(mix * square))
-    return _log_norm(Scaled(value[:, 0, :], exponent).times(mix).log_abs)
+    return log_norm(Scaled(value[:, 0, :], exponent).times(mix).log_abs)
 
 
-def _log_norm(logs: NDArray[np.float64]) -> NDArray[np.float64]:
+def log_norm(logs: NDArray[np.float64]) -> NDArray[np.float64]:
     """ln sqrt(Σ exp(2·logs)) over the last axis."""
     top = logs.max(axis=-1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
