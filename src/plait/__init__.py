@@ -53,7 +53,17 @@ _NAMES: dict[str, tuple[str, ...]] = {
     "plait.training.loop": ("fit",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
-_ROOMS = ("cells", "errors", "memory", "models", "ops", "tasks", "training")
+_ROOMS = (
+    "cells",
+    "errors",
+    "figures",
+    "gradients",
+    "memory",
+    "models",
+    "ops",
+    "tasks",
+    "training",
+)
 
 __all__ = [
     "GRU", "LSTM", "RNN", "SAB", "ElmanCell", "FullMemory", "GRUCell", "LSTMCell", "MemLSTM", "MemRNN",

@@ -32,6 +32,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs unpack": ("plait.training.runs_command:unpack_runs", "run folders out of an archive"),
     "tasks": ("plait.tasks.command:list_tasks", "the tasks and their options"),
     "tasks show": ("plait.tasks.command:show_task", "draw one sample of a task"),
+    "gradients law": (
+        "plait.gradients.command:law",
+        "Theorem 1 for given eigenvalues: printed bound, sharp law, measured slope",
+    ),
+    "gradients support": (
+        "plait.gradients.command:support",
+        "a trained run's attention: κ, depth, Theorem 2's bound, measured norm",
+    ),
+    "gradients probe": (
+        "plait.gradients.command:probe_run",
+        "how far the loss of a trained run is felt, by layer and position",
+    ),
 }
 # What a group means when no subcommand follows it.
 SHORTHAND: dict[str, str] = {}
