@@ -44,6 +44,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.gradients.command:probe_run",
         "how far the loss of a trained run is felt, by layer and position",
     ),
+    "bench layers": (
+        "plait.bench.layers:bench_layers",
+        "time and memory of each layer and backend against torch.nn",
+    ),
+    "bench streaming": (
+        "plait.bench.streaming:bench_streaming",
+        "inference one step at a time: time, memory",
+    ),
+    "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
 }
 # What a group means when no subcommand follows it.
 SHORTHAND: dict[str, str] = {}
@@ -164,12 +173,13 @@ def _print(answer: Answer | None, as_json: bool) -> None:
         return
     if as_json:
         print(json.dumps(answer.data, indent=2, sort_keys=False, allow_nan=False, default=str))
-        return
-    for part in answer.parts:
+    for part in () if as_json else answer.parts:
         if isinstance(part, Table) and sys.stdout.isatty():
             _print_table(part)
         else:
             print(part.text() if isinstance(part, Table) else part)
+    if answer.error:
+        raise PlaitError(answer.error)
 
 
 def _print_table(table: Table) -> None:
