@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -94,16 +93,20 @@ class Contestant:
         return " + ".join(dict.fromkeys(ran)) or "reference"
 
 
-def backends_here(contestant: Contestant) -> dict[str, str | None]:
-    """Every backend by name: None if it runs such a layer here, else why not."""
-    return {name: _refusal(replace(contestant, backend=name)) for name in BACKENDS if name != "auto"}
+def backends_here(contestant: Contestant, wanted: Sequence[str] = ()) -> list[str]:
+    """The backends that run such a layer here, among those wanted (none named: all but an interpreter).
+
+    >>> backends_here(Contestant("memrnn", "auto", torch.device("cpu"), hidden=8), ["reference"])
+    ['reference']
+    """
+    interpreted = "triton" if contestant.device.type == "cpu" else None
+    names = wanted or [name for name in BACKENDS if name not in ("auto", interpreted)]
+    return [name for name in names if _runs(replace(contestant, backend=name, steps=2, rows=1))]
 
 
-def _refusal(contestant: Contestant) -> str | None:
+def _runs(contestant: Contestant) -> bool:
     try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")
-            replace(contestant, steps=2, rows=1).training_step()()
-    except BackendError as error:
-        return str(error)
-    return None
+        contestant.training_step()()
+    except BackendError:
+        return False
+    return True

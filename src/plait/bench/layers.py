@@ -10,7 +10,7 @@ from typing import Any, Literal
 from plait.answer import Answer, Table
 from plait.bench import parity
 from plait.bench.contestants import LAYERS, PEERS, PRECISIONS, Contestant, backends_here
-from plait.bench.machine import circumstances, describe
+from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.peak import peak_megabytes
 from plait.bench.sizes import default_shapes, parse_names, parse_shapes
 from plait.bench.timing import Times, limit_threads, take_turns
@@ -88,10 +88,11 @@ def bench_layers(
         commit: what to record where the source is no git checkout.
         out: write the JSON here.
     """
+    check_folder(out)
     at_least(1, hidden=hidden, input_size=input_size, repeats=repeats)
     place = device_named(device)
     names = parse_names(layers, LAYERS, "layer")
-    wanted = parse_names(backends, BACKENDS[1:], "backend") if backends else None
+    wanted = parse_names(backends, BACKENDS[1:], "backend") if backends else []
     dtype = PRECISIONS[known(precision, PRECISIONS, "precision")]
     sizes = parse_shapes(shapes) if shapes else default_shapes(hidden, full or place.type == "cuda", quick)
     first = Contestant(_BASELINE, "auto", place, hidden, dtype, input_size)
@@ -114,14 +115,10 @@ def _peers(first: Contestant) -> Iterator[_Entry]:
         yield _Entry(peer, peer.backend_that_ran())
 
 
-def _entries(first: Contestant, names: list[str], wanted: list[str] | None, tf32: bool) -> Iterator[_Entry]:
+def _entries(first: Contestant, names: list[str], wanted: list[str], tf32: bool) -> Iterator[_Entry]:
     """Every layer with every backend that runs here, compared with the reference."""
     for name in names:
-        refused = backends_here(replace(first, layer=name))
-        for backend, reason in refused.items():
-            interpreted = backend == "triton" and first.device.type == "cpu"
-            if reason or (backend not in wanted if wanted else interpreted):
-                continue
+        for backend in backends_here(replace(first, layer=name), wanted):
             entry = replace(first, layer=name, backend=backend)
             ran = entry.backend_that_ran()
             if ran == "reference":

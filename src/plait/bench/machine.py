@@ -14,8 +14,15 @@ from typing import Any
 import torch
 
 from plait._version import __version__
+from plait.errors import OutputError
 
-__all__ = ["circumstances", "describe"]
+__all__ = ["check_folder", "circumstances", "describe"]
+
+
+def check_folder(out: Path | None) -> None:
+    """Fail before the work if its result could not be written."""
+    if out is not None and not out.parent.is_dir():
+        raise OutputError(f"out: the folder {out.parent} does not exist; make it first")
 
 
 def circumstances(device: torch.device, threads: int, commit: str | None = None) -> dict[str, Any]:

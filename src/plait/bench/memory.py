@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from plait.answer import Answer, Table
 from plait.bench.contestants import LAYERS, Contestant
-from plait.bench.machine import circumstances, describe
+from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.peak import peak_megabytes
 from plait.bench.sizes import parse_numbers
 from plait.bench.timing import limit_threads
@@ -43,6 +43,7 @@ def bench_memory(
         commit: what to record where the source is no git checkout.
         out: write the JSON here.
     """
+    check_folder(out)
     at_least(1, hidden=hidden, rows=rows)
     known(layer, LAYERS, "layer")
     place = device_named(device)

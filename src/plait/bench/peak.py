@@ -1,8 +1,9 @@
 """How much memory a training step needs, and how much a process holds.
 
 The peak is that of torch's own allocator, on the GPU and on the CPU alike: tensors, exactly and
-reproducibly. On the CPU it is read off the profiler's record of every allocation; scratch memory that a
-kernel takes from elsewhere (oneDNN's, a few vectors per thread in the C++ scan) is not in it.
+reproducibly. On the CPU it is read off the profiler's record of every allocation. Scratch memory that a
+kernel takes from elsewhere (a few vectors per thread in the C++ scan) is not in it; workspace that is asked
+for and never touched is, which on the CPU makes `torch.nn.LSTM` look larger than its resident memory.
 """
 
 from __future__ import annotations

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import statistics
 import time
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
@@ -12,11 +13,12 @@ from torch import nn
 
 from plait.answer import Answer, Table
 from plait.bench.contestants import Contestant
-from plait.bench.machine import circumstances, describe
+from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.peak import megabytes_in_use
 from plait.bench.sizes import parse_names
-from plait.bench.timing import limit_threads
+from plait.bench.timing import limit_threads, take_turns
 from plait.errors import at_least
+from plait.models import State
 from plait.training.device import device_named
 from plait.training.files import write_json
 
@@ -52,7 +54,8 @@ def bench_streaming(
     """Time per step and memory in use after step 10, 100, … and the last: they must not grow.
 
     The state is carried from call to call, without gradients. Memory is that of all tensors on a GPU, of
-    the whole process on a CPU. The last column compares the time with that after step 10.
+    the whole process on a CPU. µs per step is taken in passing, from the steps before; the ratio (last
+    column) at the end, one more step from that state against one more from the state after step 10, in turn.
 
     Args:
         steps: how many.
@@ -64,6 +67,7 @@ def bench_streaming(
         commit: what to record where the source is no git checkout.
         out: write the JSON here.
     """
+    check_folder(out)
     at_least(_FIRST, steps=steps)
     at_least(1, hidden=hidden, rows=rows)
     place = device_named(device)
@@ -91,8 +95,9 @@ def _stream(contestant: Contestant, steps: int) -> list[dict[str, Any]]:
     x = x[:1]
     backend = contestant.backend_that_ran()
     # the first calls load and build what later ones find; their state is not kept
-    _walk(module, x, None, 2 * _FIRST, contestant.device)
+    _walk(module, x, None, 20 * _FIRST, contestant.device)
     rows: list[dict[str, Any]] = []
+    states: dict[str, State] = {}
     state, done = None, 0
     for stop in checkpoints(steps):
         times = []
@@ -112,8 +117,20 @@ def _stream(contestant: Contestant, steps: int) -> list[dict[str, Any]]:
                 "MB": megabytes_in_use(contestant.device),
             }
         )
-        rows[-1]["ratio"] = rows[-1]["µs per step"] / rows[0]["µs per step"]
-    return rows
+        # kept elsewhere, so that the memory in use is that of the layer alone
+        states[str(stop)] = state.map(lambda part: part.cpu())
+    ratios = _compared(module, x, states)
+    return [row | {"ratio": ratio} for row, ratio in zip(rows, ratios, strict=True)]
+
+
+@torch.no_grad()
+def _compared(module: nn.Module, x: torch.Tensor, states: dict[str, State]) -> list[float]:
+    """The time of one more step from each state, relative to the first one."""
+    there = {name: state.map(lambda part: part.to(x.device)) for name, state in states.items()}
+    steps = {name: partial(module, x, state) for name, state in there.items()}
+    times = take_turns(steps, x.device, rounds=30, turn_seconds=0.005)
+    first = times[next(iter(times))]
+    return [taken.ratio_to(first) for taken in times.values()]
 
 
 def _split(steps: int) -> list[int]:
