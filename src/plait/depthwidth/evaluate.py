@@ -87,21 +87,25 @@ class _Tile:
 
     def _both(self, v: Any | None, a: Any, w: Any | None, b: Any) -> Any:
         """v A + w B, where either may be absent; a constant row (rows, width) is spread over the tile."""
-        parts = []
-        matmul = self.owner.arrays.matmul
+        arrays = self.owner.arrays
         shape = (a.shape[0], b.shape[0], a.shape[-1])
-        if v is not None:
-            parts.append(matmul(v, a) if v.ndim == 4 else _rows_first(matmul(v, a))[:, :, None])
-        if w is not None:
-            if w.ndim == 4:
-                out = self.owner.arrays.empty(w.shape[0], *shape)
-                matmul(w.swapaxes(1, 2), b, out=out.swapaxes(1, 2))
-                parts.append(out)
-            else:
-                parts.append(_rows_first(matmul(w, b))[:, None])
-        rows = parts[0].shape[0]
-        total = self.owner.arrays.empty(rows, *shape)
-        total[...] = parts[0] if len(parts) == 1 else parts[0] + parts[1]
+        total = None
+        if v is not None and v.ndim == 4:
+            total = arrays.matmul(v, a)
+        elif v is not None:
+            total = arrays.empty(len(v), *shape)
+            total[...] = _rows_first(arrays.matmul(v, a))[:, :, None]
+        if w is None:
+            return total
+        if w.ndim == 4:
+            second = arrays.empty(len(w), *shape)
+            arrays.matmul(w.swapaxes(1, 2), b, out=second.swapaxes(1, 2))
+        else:
+            second = arrays.empty(len(w), *shape)
+            second[...] = _rows_first(arrays.matmul(w, b))[:, None]
+        if total is None:
+            return second
+        total += second
         return total
 
     def mix(self, v: Coefficients, matrices: Any) -> Coefficients:
