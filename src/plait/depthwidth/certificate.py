@@ -66,7 +66,9 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; bounds are log3."""
-        best = best_bounds(self.depth, self.width, self.heads, self.left + self.right, cut=self.left)
+        best = best_bounds(
+            self.depth, self.width, self.heads, self.left + self.right, cut=self.left
+        )
         return {
             "rank": self.rank,
             "agreed": self.agreed,
@@ -121,7 +123,9 @@ def certify(
     (107, True, 110, False)
     """
     if len(primes) != len(seeds) or not primes:
-        raise ConfigError(f"expected one seed a prime, got {len(primes)} primes and {len(seeds)} seeds")
+        raise ConfigError(
+            f"expected one seed a prime, got {len(primes)} primes and {len(seeds)} seeds"
+        )
     left, right = sides_of(problem.length, problem.cut)
     environment = _environment(device)
     for prime in primes:
@@ -147,7 +151,10 @@ def certify(
 
     runs: list[RankResult] = []
     plan = list(zip(primes, seeds, strict=True))
-    third = (next(p for p in PRIMES if p not in primes) if len(primes) < 3 else primes[0], max(seeds) + 1)
+    third = (
+        next(p for p in PRIMES if p not in primes) if len(primes) < 3 else primes[0],
+        max(seeds) + 1,
+    )
     while plan:
         prime, seed = plan.pop(0)
         runs.append(

@@ -126,7 +126,9 @@ class Echelon:
         if place < 0:
             return row[:0], np.empty(0, dtype=np.intp)
         inverse = pow(int(row[0, place]) % self.prime, -1, self.prime)
-        self.arrays.replace_by_product_(row, self.arrays.hold(np.array([[float(inverse)]])), self.prime)
+        self.arrays.replace_by_product_(
+            row, self.arrays.hold(np.array([[float(inverse)]])), self.prime
+        )
         self._used[start + place] = True
         return row, np.array([start + place], dtype=np.intp)
 

@@ -14,7 +14,15 @@ import numpy.typing as npt
 
 from plait.errors import ConfigError
 
-__all__ = ["PRIMES", "FloatArray", "centre", "check_prime", "exact_depth", "inverse_mod", "is_prime"]
+__all__ = [
+    "PRIMES",
+    "FloatArray",
+    "centre",
+    "check_prime",
+    "exact_depth",
+    "inverse_mod",
+    "is_prime",
+]
 
 FloatArray = npt.NDArray[np.float64]
 
@@ -95,9 +103,13 @@ def centre(values: Any, prime: int) -> FloatArray:
         array = array.astype(np.int64)
     if array.dtype.kind == "f":
         if not (np.isfinite(array).all() and (array == np.rint(array)).all()):
-            raise ConfigError("a matrix over GF(p) must hold integers; it holds fractions or non-finite values")
+            raise ConfigError(
+                "a matrix over GF(p) must hold integers; it holds fractions or non-finite values"
+            )
         if array.size and np.abs(array).max() >= 2.0**53:
-            raise ConfigError("float entries of 2^53 and more are not exact integers; pass an integer array")
+            raise ConfigError(
+                "float entries of 2^53 and more are not exact integers; pass an integer array"
+            )
     elif array.dtype.kind not in "iuO":
         raise ConfigError(f"a matrix over GF(p) must hold integers, got {array.dtype}")
     if array.dtype.kind == "u":  # a shift below zero must not wrap around

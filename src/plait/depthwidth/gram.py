@@ -56,7 +56,9 @@ def gram_upper(*, width: int, depth: int, left: int, right: int) -> int:
         return math.comb(letters + width, width)
     if left >= width and right >= width:
         return _saturated(width, letters)
-    return sum(min(pair) for pair in gram_dimensions(width=width, depth=depth, left=left, right=right))
+    return sum(
+        min(pair) for pair in gram_dimensions(width=width, depth=depth, left=left, right=right)
+    )
 
 
 def _saturated(width: int, letters: int) -> int:
@@ -84,7 +86,8 @@ def gram_dimensions(*, width: int, depth: int, left: int, right: int) -> list[tu
         raise ConfigError(f"depth: exact dimensions are tabled up to 8 layers, got {depth}")
     _check_partitions(width, letters, min(left, right))
     return [
-        (_dim_left(width, letters - m, left), _dim_right(width, m, right)) for m in range(letters + 1)
+        (_dim_left(width, letters - m, left), _dim_right(width, m, right))
+        for m in range(letters + 1)
     ]
 
 
@@ -149,7 +152,9 @@ def _module_dimension(rows: tuple[int, ...], width: int) -> int:
     return top // bottom
 
 
-def log3_gram_upper(*, width: int, depth: int, tokens: int | None = None, cut: int | None = None) -> float:
+def log3_gram_upper(
+    *, width: int, depth: int, tokens: int | None = None, cut: int | None = None
+) -> float:
     """log3 G; `tokens` None means enough of them (2d or more), where G no longer grows.
 
     >>> round(log3_gram_upper(width=768, depth=12), 3)

@@ -82,7 +82,9 @@ def check_sizes(depth: int, width: int, heads: int) -> int:
     return width // heads
 
 
-def draw_weights(depth: int, width: int, heads: int, prime: int, seed: int | np.random.Generator) -> Weights:
+def draw_weights(
+    depth: int, width: int, heads: int, prime: int, seed: int | np.random.Generator
+) -> Weights:
     """Uniformly random weights over GF(p): generic with overwhelming probability."""
     size = check_sizes(depth, width, heads)
     rng = np.random.default_rng(seed)
@@ -129,7 +131,11 @@ def linear_attention_forward(
 
 
 def gram_forward(
-    gram: FloatArray, token: FloatArray, weights: Weights, residual: bool = False, p: int | None = None
+    gram: FloatArray,
+    token: FloatArray,
+    weights: Weights,
+    residual: bool = False,
+    p: int | None = None,
 ) -> FloatArray:
     """The same output from S = X Xᵀ and one token x: X_{l+1} = T_l X_l, S_{l+1} = T_l S_l T_lᵀ.
 

@@ -153,7 +153,13 @@ def sep_rank_exact(
     """
     problem = Problem(depth, width, heads, tokens, cut, residual, coordinate, weights)
     return measure_rank(
-        problem, seed=seed, p=p, templates=templates, graded=graded, device=device, progress=progress
+        problem,
+        seed=seed,
+        p=p,
+        templates=templates,
+        graded=graded,
+        device=device,
+        progress=progress,
     )
 
 
@@ -221,7 +227,9 @@ def measure_rank(
 
 def _check_memory(problem: Problem, prime: int, templates: int | None, device: str | None) -> None:
     columns = templates or problem.most() + _SPARE
-    needed = elimination_bytes(min(columns, problem.most()), columns, problem.width, problem.letters, prime)
+    needed = elimination_bytes(
+        min(columns, problem.most()), columns, problem.width, problem.letters, prime
+    )
     if needed < 1e8:
         return
     advice = "take fewer templates (a lower bound), a smaller width, or a GPU"
@@ -248,7 +256,9 @@ def _measure(
     if degree is not None:
         needed = elimination_bytes(bound, columns, problem.width, problem.letters, prime)
         if needed >= 1e8:
-            check_fits(needed, f"component m = {degree} has rank up to {bound:,}: take a GPU", device)
+            check_fits(
+                needed, f"component m = {degree} has rank up to {bound:,}: take a GPU", device
+            )
     weight_rng, left_rng, right_rng = np.random.default_rng(seed).spawn(3)
     weights = problem.weights
     if weights is None:
