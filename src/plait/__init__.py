@@ -12,13 +12,50 @@ from typing import TYPE_CHECKING, Any
 from plait._version import __version__
 
 if TYPE_CHECKING:
-    pass
+    from plait.cells import ElmanCell, GRUCell, LSTMCell
+    from plait.memory import (
+        FullMemory,
+        NoMemory,
+        RelevancyMemory,
+        TopKMemory,
+        UniformMemory,
+        WindowMemory,
+    )
+    from plait.models import (
+        GRU,
+        LSTM,
+        RNN,
+        SAB,
+        MemLSTM,
+        MemRNN,
+        Recurrent,
+        RelGRU,
+        RelLSTM,
+        RelRNN,
+        SelfAttentive,
+        State,
+        Trace,
+    )
 
-# public name -> the module that holds it
-_HOMES: dict[str, str] = {}
-_ROOMS: tuple[str, ...] = ()
+# module -> the public names it holds
+_NAMES: dict[str, tuple[str, ...]] = {
+    "plait.cells": ("ElmanCell", "GRUCell", "LSTMCell"),
+    "plait.memory": (
+        "FullMemory", "NoMemory", "RelevancyMemory", "TopKMemory", "UniformMemory", "WindowMemory",
+    ),
+    "plait.models": (
+        "GRU", "LSTM", "MemLSTM", "MemRNN", "Recurrent", "RelGRU", "RelLSTM", "RelRNN", "RNN", "SAB",
+        "SelfAttentive", "State", "Trace",
+    ),
+}  # fmt: skip
+_HOMES = {name: module for module, names in _NAMES.items() for name in names}
+_ROOMS = ("cells", "errors", "memory", "models", "ops")
 
-__all__ = ["__version__"]
+__all__ = [
+    "GRU", "LSTM", "RNN", "SAB", "ElmanCell", "FullMemory", "GRUCell", "LSTMCell", "MemLSTM", "MemRNN",
+    "NoMemory", "Recurrent", "RelGRU", "RelLSTM", "RelRNN", "RelevancyMemory", "SelfAttentive", "State",
+    "TopKMemory", "Trace", "UniformMemory", "WindowMemory", "__version__",
+]  # fmt: skip
 
 
 def __getattr__(name: str) -> Any:

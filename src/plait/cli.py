@@ -78,7 +78,11 @@ def _split(args: list[str]) -> tuple[str, list[str]]:
         return head, args[1:]
     if head in _groups():
         if len(args) > 1 and args[1] not in ("-h", "--help"):
-            known(args[1], [n.split()[1] for n in COMMANDS if n.startswith(head + " ")], head + " command")
+            known(
+                args[1],
+                [n.split()[1] for n in COMMANDS if n.startswith(head + " ")],
+                head + " command",
+            )
         return head, []
     known(head, {name.split()[0] for name in COMMANDS}, "command")
     raise AssertionError("unreachable")
@@ -94,7 +98,10 @@ def _call(name: str, args: list[str]) -> Answer | None:
     try:
         with contextlib.redirect_stderr(caught):
             bound = tyro.cli(
-                _deferred(function), args=args, prog=f"plait {name}", config=(tyro.conf.FlagCreatePairsOff,)
+                _deferred(function),
+                args=args,
+                prog=f"plait {name}",
+                config=(tyro.conf.FlagCreatePairsOff,),
             )
     except SystemExit as stop:
         if stop.code in (0, None):

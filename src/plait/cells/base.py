@@ -1,0 +1,70 @@
+"""What a cell is: an input projection for all steps at once, and one step of recurrence."""
+
+from __future__ import annotations
+
+import math
+from typing import ClassVar
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import linear
+
+from plait.cells.initialisers import initialise_
+from plait.errors import at_least
+
+__all__ = ["Cell"]
+
+
+class Cell(nn.Module):
+    """Abstract. A cell holds weights and no state; `step` is a pure function of its arguments.
+
+    Laws: `step` treats batch rows independently; with no memory the scan of a cell equals its
+    `torch.nn` namesake.
+    """
+
+    gates: ClassVar[int] = 1
+    has_cell_state: ClassVar[bool] = False
+    default_initialiser: ClassVar[str] = "xavier"
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        initialiser: str | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+    ) -> None:
+        super().__init__()
+        at_least(1, input_size=input_size, hidden_size=hidden_size)
+        self.input_size, self.hidden_size = input_size, hidden_size
+        self.initialiser = initialiser or self.default_initialiser
+        rows = self.gates * hidden_size
+        self.weight_ih = nn.Parameter(torch.empty(rows, input_size, device=device, dtype=dtype))
+        self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size, device=device, dtype=dtype))
+        self.bias = nn.Parameter(torch.empty(rows, device=device, dtype=dtype)) if bias else None
+
+    def reset_parameters(self) -> None:
+        """Recurrent matrix by the initialiser, input weights xavier-normal, biases as torch's."""
+        initialise_(self.weight_hh, self.initialiser)
+        for block in self.weight_ih.split(self.hidden_size):
+            nn.init.xavier_normal_(block)
+        if self.bias is not None:
+            bound = 1 / math.sqrt(self.hidden_size)
+            nn.init.uniform_(self.bias, -bound, bound)
+
+    def project(self, x: Tensor) -> Tensor:
+        """U x + b for every step at once: (..., input_size) → (..., G·H)."""
+        return linear(x, self.weight_ih, self.bias)
+
+    def step(
+        self, projected: Tensor, hidden: Tensor, cell_state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        """h_t and the new cell state, from (B, G·H), s_{t−1} (B, H) and the old cell state."""
+        raise NotImplementedError
+
+    def extra_repr(self) -> str:
+        return (
+            f"{self.input_size}, {self.hidden_size}, bias={self.bias is not None}, "
+            f"initialiser={self.initialiser!r}"
+        )

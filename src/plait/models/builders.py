@@ -1,0 +1,229 @@
+"""Named models: `torch.nn.LSTM`'s arguments, plus those of a cell and of a memory.
+
+A builder names its cell and its memory; everything else is written once, in `NamedModel`.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+from typing import Any, ClassVar, Self
+
+import torch
+from torch import nn
+
+from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
+from plait.errors import ConfigError, at_least, known
+from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, TopKMemory
+from plait.models.recurrent import Recurrent
+from plait.models.self_attentive import Mix, SelfAttentive
+
+__all__ = [
+    "GRU", "LSTM", "MODELS", "RNN", "SAB", "MemLSTM", "MemRNN", "NamedModel", "RelGRU", "RelLSTM", "RelRNN",
+]  # fmt: skip
+
+_TORCH_NAMESAKE: dict[type[Cell], type[nn.RNNBase]] = {
+    ElmanCell: nn.RNN,
+    LSTMCell: nn.LSTM,
+    GRUCell: nn.GRU,
+}
+
+
+class NamedModel(Recurrent):
+    """Abstract: a stack whose layers all have the class's cell and memory.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of h_t.
+        num_layers, bias, batch_first, dropout, device, dtype: as in `torch.nn.LSTM`.
+        bidirectional, proj_size: refused; a memory of the past has no backward direction here.
+        initialiser: how recurrent matrices begin: henaff, cayley, random, xavier, kaiming, identity.
+        mix: γ in s_t = γ (h_t + c_t), or a function of the two.
+        truncate: cut the recurrent gradient every so many steps.
+        backend: "auto", or one that is never replaced by another.
+        options: those of the memory (`window`, `capacity`, …), and `nonlinearity` for an Elman cell.
+    """
+
+    cell_type: ClassVar[type[Cell]]
+    memory_type: ClassVar[type[Memory]] = NoMemory
+    default_truncate: ClassVar[int | None] = None
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        initialiser: str | None = None,
+        mix: Mix = 0.5,
+        truncate: int | None = None,
+        backend: str = "auto",
+        **options: Any,
+    ) -> None:
+        name = type(self).__name__
+        if bidirectional or proj_size:
+            raise ConfigError(
+                f"{name}: bidirectional and proj_size are not supported; run a second layer on the "
+                "flipped sequence, or project the output with torch.nn.Linear"
+            )
+        at_least(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        memory_options = {field.name for field in dataclasses.fields(self.memory_type)}
+        cell_options = {"nonlinearity"} if self.cell_type is ElmanCell else set()
+        for option in options:
+            known(option, memory_options | cell_options, f"option of {name}")
+        memory = self.memory_type(**{k: v for k, v in options.items() if k in memory_options})
+        cell_kwargs = {
+            "bias": bias, "initialiser": initialiser, "device": device, "dtype": dtype,
+            **{k: v for k, v in options.items() if k in cell_options},
+        }  # fmt: skip
+        super().__init__(
+            (
+                SelfAttentive(
+                    self.cell_type(input_size if index == 0 else hidden_size, hidden_size, **cell_kwargs),
+                    memory,
+                    mix,
+                    truncate=truncate or self.default_truncate,
+                    backend=backend,
+                )
+                for index in range(num_layers)
+            ),
+            batch_first,
+            dropout,
+        )
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        """Show the memory's and the cell's options in the signature, instead of `**options`."""
+        super().__init_subclass__(**kwargs)
+        base = inspect.signature(NamedModel.__init__)
+        shown = [p for p in base.parameters.values() if p.kind is not p.VAR_KEYWORD][1:]
+        extra = {f.name: f.default for f in dataclasses.fields(cls.memory_type)}
+        if cls.cell_type is ElmanCell:
+            extra["nonlinearity"] = "tanh"
+        keyword = inspect.Parameter.KEYWORD_ONLY
+        shown += [inspect.Parameter(name, keyword, default=default) for name, default in extra.items()]
+        cls.__signature__ = base.replace(parameters=shown)  # type: ignore[attr-defined]
+
+    @classmethod
+    def from_torch(cls, module: nn.RNNBase, **options: Any) -> Self:
+        """A model with the sizes and weights of a `torch.nn.RNN`, `LSTM` or `GRU`.
+
+        The attention's own weights begin as usual; without a memory the outputs are the same.
+
+        >>> model = RelLSTM.from_torch(nn.LSTM(3, 8, num_layers=2), window=5)
+        >>> model.num_layers
+        2
+        """
+        wanted = _TORCH_NAMESAKE[cls.cell_type]
+        if not isinstance(module, wanted):
+            raise ConfigError(
+                f"{cls.__name__}.from_torch: expected torch.nn.{wanted.__name__}, got {type(module).__name__}"
+            )
+        if isinstance(module, nn.RNN):
+            options.setdefault("nonlinearity", module.nonlinearity)
+        weight = next(module.parameters())
+        model = cls(
+            module.input_size, module.hidden_size, module.num_layers, module.bias, module.batch_first,
+            module.dropout, module.bidirectional, module.proj_size, weight.device, weight.dtype, **options,
+        )  # fmt: skip
+        with torch.no_grad():
+            for index, layer in enumerate(model._layers()):
+                _copy_weights(layer.cell, module, index)
+        return model
+
+
+def _copy_weights(cell: Cell, module: nn.RNNBase, index: int) -> None:
+    """torch keeps two biases; they are summed, except a GRU's inside its reset product."""
+    cell.weight_ih.copy_(getattr(module, f"weight_ih_l{index}"))
+    cell.weight_hh.copy_(getattr(module, f"weight_hh_l{index}"))
+    if cell.bias is None:
+        return
+    input_bias = getattr(module, f"bias_ih_l{index}")
+    recurrent_bias = getattr(module, f"bias_hh_l{index}")
+    if isinstance(cell, GRUCell) and cell.candidate_bias is not None:
+        recurrent_bias = recurrent_bias.clone()
+        cell.candidate_bias.copy_(recurrent_bias[2 * cell.hidden_size :])
+        recurrent_bias[2 * cell.hidden_size :] = 0
+    cell.bias.copy_(input_bias + recurrent_bias)
+
+
+class RNN(NamedModel):
+    """An Elman network without memory: `torch.nn.RNN`."""
+
+    cell_type = ElmanCell
+
+
+class LSTM(NamedModel):
+    """An LSTM without memory: `torch.nn.LSTM`."""
+
+    cell_type = LSTMCell
+
+
+class GRU(NamedModel):
+    """A GRU without memory: `torch.nn.GRU`."""
+
+    cell_type = GRUCell
+
+
+class MemRNN(NamedModel):
+    """An Elman network that attends over all its past states."""
+
+    cell_type = ElmanCell
+    memory_type = FullMemory
+
+
+class MemLSTM(NamedModel):
+    """An LSTM that attends over all its past states."""
+
+    cell_type = LSTMCell
+    memory_type = FullMemory
+
+
+class RelRNN(NamedModel):
+    """An Elman network with relevancy screening: attention over `window` + `capacity` states.
+
+    >>> output, state = RelRNN(10, 32, window=5, capacity=5)(torch.randn(20, 4, 10))
+    >>> output.shape, state.memory[0].slots.shape
+    (torch.Size([20, 4, 32]), torch.Size([4, 10, 32]))
+    """
+
+    cell_type = ElmanCell
+    memory_type = RelevancyMemory
+
+
+class RelLSTM(NamedModel):
+    """An LSTM with relevancy screening: attention over `window` + `capacity` states."""
+
+    cell_type = LSTMCell
+    memory_type = RelevancyMemory
+
+
+class RelGRU(NamedModel):
+    """A GRU with relevancy screening: attention over `window` + `capacity` states."""
+
+    cell_type = GRUCell
+    memory_type = RelevancyMemory
+
+
+class SAB(NamedModel):
+    """Sparse attentive backtracking on an LSTM, in our definition.
+
+    Every `every`-th state is kept, the `top_k` of highest energy are read, and the recurrent gradient is
+    cut every `truncate` steps while attention carries it further back.
+    """
+
+    cell_type = LSTMCell
+    memory_type = TopKMemory
+    default_truncate = 10
+
+
+# names on the command line and in experiments
+MODELS: dict[str, type[NamedModel]] = {
+    model.__name__.lower(): model for model in (RNN, LSTM, GRU, MemRNN, MemLSTM, RelRNN, RelLSTM, RelGRU, SAB)
+}

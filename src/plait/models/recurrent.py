@@ -1,0 +1,245 @@
+"""A stack of self-attentive layers behind the doors of `torch.nn.LSTM`."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+from plait.errors import ConfigError, ShapeError
+from plait.models.self_attentive import SelfAttentive, autocast_dtype
+from plait.models.state import State, join_rows
+from plait.ops.walk import Trace
+
+__all__ = ["Recurrent"]
+
+StateLike = State | Tensor | tuple[Tensor, Tensor] | None
+
+
+class Recurrent(nn.Module):
+    """Layers one above the other, each reading the h_t of the one below.
+
+    Args:
+        layers: `SelfAttentive` layers; the hidden sizes must agree.
+        batch_first: input and output are (B, T, feature) instead of (T, B, feature).
+        dropout: applied to the output of every layer but the last, while training.
+
+    >>> from plait.cells import GRUCell
+    >>> from plait.memory import WindowMemory
+    >>> model = Recurrent([SelfAttentive(GRUCell(3, 8), WindowMemory(5))], batch_first=True)
+    >>> output, state = model(torch.randn(2, 7, 3))
+    >>> output.shape, state.hidden.shape
+    (torch.Size([2, 7, 8]), torch.Size([1, 2, 8]))
+    """
+
+    def __init__(
+        self, layers: Iterable[SelfAttentive], batch_first: bool = False, dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        self.layers = nn.ModuleList(layers)
+        if not self.layers:
+            raise ConfigError("layers: expected at least one, got none")
+        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+            raise ConfigError(f"dropout: expected a probability between 0 and 1, got {dropout!r}")
+        cells = [layer.cell for layer in self._layers()]
+        for below, above in itertools.pairwise(cells):
+            if above.input_size != below.hidden_size or above.hidden_size != below.hidden_size:
+                raise ConfigError(
+                    f"layers: expected every layer to be {below.hidden_size} wide, got one that maps "
+                    f"{above.input_size} to {above.hidden_size}"
+                )
+        self.input_size, self.hidden_size = cells[0].input_size, cells[0].hidden_size
+        self.num_layers = len(cells)
+        self.batch_first = batch_first
+        self.dropout = float(dropout)
+
+    def forward(
+        self,
+        input: Tensor | PackedSequence,
+        state: StateLike = None,
+        *,
+        reset: Tensor | None = None,
+        nudge: Sequence[Tensor | None] | None = None,
+        need_trace: bool = False,
+    ) -> Any:
+        """Run the stack.
+
+        Args:
+            input: (T, B, F), (B, T, F) with `batch_first`, (T, F), or a `PackedSequence`.
+            state: what the last call returned, or (h_0, c_0) or h_0 as `torch.nn` takes them.
+            reset: bool, shaped like the input without F; clears a row's state before that step.
+            nudge: one tensor (T, B, H) or None per layer, added to that layer's h_t. A zero tensor that
+                asks for gradients receives the total dL/dh_t. Always time first.
+            need_trace: also return a tuple with one `Trace` per layer, time first.
+
+        Returns:
+            output (h_t of the last layer, laid out like the input) and state; with `need_trace` the traces.
+        """
+        if isinstance(input, PackedSequence):
+            if reset is not None or nudge is not None:
+                raise ShapeError("reset and nudge need a padded input, got a PackedSequence; unpack it first")
+            return self._forward_packed(input, state, need_trace)
+        if input.dim() not in (2, 3):
+            raise ShapeError(f"input: expected 2 or 3 dimensions, got {_shape(input)}")
+        unbatched = input.dim() == 2
+        x = input.unsqueeze(1) if unbatched else input.transpose(0, 1) if self.batch_first else input
+        if reset is not None:
+            reset = reset.unsqueeze(1) if unbatched else reset.t() if self.batch_first else reset
+        self._check(x, reset, nudge)
+        begin = self._begin(state, x.shape[1], unbatched)
+        output, end, traces = self._run(x, begin, reset, nudge, need_trace)
+        if unbatched:
+            output, end = output.squeeze(1), end.unbatched()
+        elif self.batch_first:
+            output = output.transpose(0, 1)
+        return (output, end, traces) if need_trace else (output, end)
+
+    def flatten_parameters(self) -> None:
+        """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
+
+    def _layers(self) -> list[SelfAttentive]:
+        return cast("list[SelfAttentive]", list(self.layers))
+
+    def _run(
+        self,
+        x: Tensor,
+        state: State | None,
+        reset: Tensor | None,
+        nudge: Sequence[Tensor | None] | None,
+        need_trace: bool,
+    ) -> tuple[Tensor, State, tuple[Trace, ...]]:
+        begin = [None] * self.num_layers if state is None else state.layers()
+        nudges = [None] * self.num_layers if nudge is None else nudge
+        ends, traces = [], []
+        for index, layer in enumerate(self._layers()):
+            walked = layer(x, begin[index], reset=reset, nudge=nudges[index], need_trace=need_trace)
+            ends.append(walked.state)
+            traces.append(walked.trace)
+            x = walked.output
+            if self.dropout and index + 1 < self.num_layers:
+                x = nn.functional.dropout(x, self.dropout, self.training)
+        return x, State.of_layers(ends), tuple(traces)
+
+    def _forward_packed(self, packed: PackedSequence, state: StateLike, need_trace: bool) -> Any:
+        """Run each stretch of steps that has the same rows; a row's state rests when it has ended."""
+        sizes = packed.batch_sizes.tolist()
+        begin = self._begin(state, sizes[0], unbatched=False)
+        if begin is not None and packed.sorted_indices is not None:
+            begin = begin.rows(packed.sorted_indices)
+        rows = sizes[0]
+        outputs, done, traces = [], [], []
+        position = step = 0
+        while step < len(sizes):
+            length = sum(size == sizes[step] for size in sizes)
+            if sizes[step] < rows and begin is not None:
+                done.append(begin.rows(slice(sizes[step], rows)))
+                begin = begin.rows(slice(0, sizes[step]))
+            rows = sizes[step]
+            x = packed.data[position : position + length * rows].view(length, rows, -1)
+            self._check(x, None, None)
+            output, begin, trace = self._run(x, begin, None, None, need_trace)
+            outputs.append(output.reshape(length * rows, -1))
+            traces.append(trace)
+            position, step = position + length * rows, step + length
+        assert begin is not None
+        end = join_rows([begin, *reversed(done)])
+        if packed.unsorted_indices is not None:
+            end = end.rows(packed.unsorted_indices)
+        repacked = PackedSequence(
+            torch.cat(outputs), packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
+        )
+        if not need_trace:
+            return repacked, end
+        return repacked, end, _join_traces(traces, sizes[0], packed.unsorted_indices)
+
+    def _begin(self, state: StateLike, batch_size: int, unbatched: bool) -> State | None:
+        """The state to begin with, from whatever the caller passed."""
+        if state is None:
+            return None
+        if isinstance(state, State):
+            begin = state.batched() if unbatched else state
+            widths = [memory.born.shape[1] for memory in begin.memory]
+            bounded = [layer.memory.initial_width for layer in self._layers()]
+            if len(widths) != self.num_layers or any(
+                b and w != b for w, b in zip(widths, bounded, strict=True)
+            ):
+                raise ShapeError(
+                    f"state: expected a memory of {bounded} slots by layer, got {widths}; "
+                    "pass the state this model returned"
+                )
+        else:
+            begin = self._from_torch_state(state, batch_size, unbatched)
+        shape = (self.num_layers, batch_size, self.hidden_size)
+        has_cell = self._layers()[0].cell.has_cell_state
+        if (begin.cell_state is not None) != has_cell:
+            raise ShapeError(
+                "state: expected "
+                + ("(h_0, c_0) for an LSTM" if has_cell else "h_0 alone: this cell has no cell state")
+            )
+        for name, part in (("hidden", begin.hidden), ("cell_state", begin.cell_state)):
+            if part is not None and tuple(part.shape) != shape:
+                raise ShapeError(f"state.{name}: expected {shape}, got {_shape(part)}")
+        return begin
+
+    def _from_torch_state(
+        self, state: Tensor | tuple[Tensor, Tensor], batch_size: int, unbatched: bool
+    ) -> State:
+        """h_0, or (h_0, c_0), as `torch.nn` takes them, with an empty memory."""
+        hidden, cell_state = (state, None) if isinstance(state, Tensor) else state
+        if unbatched:
+            hidden = hidden.unsqueeze(1)
+            cell_state = None if cell_state is None else cell_state.unsqueeze(1)
+        memory = tuple(
+            layer.memory.init(batch_size, self.hidden_size, hidden.dtype, hidden.device)
+            for layer in self._layers()
+        )
+        return State(hidden, cell_state, memory)
+
+    def _check(self, x: Tensor, reset: Tensor | None, nudge: Sequence[Tensor | None] | None) -> None:
+        if x.shape[-1] != self.input_size:
+            raise ShapeError(f"input: expected {self.input_size} features, got {x.shape[-1]}")
+        if x.shape[0] == 0:
+            raise ShapeError("input: expected at least one step, got a sequence of length 0")
+        weight = self._layers()[0].cell.weight_hh
+        if not x.is_floating_point():
+            raise ShapeError(f"input: expected floating point, got {x.dtype}; one-hot or embed it first")
+        if x.dtype != weight.dtype and autocast_dtype(x.device.type) is None:
+            raise ShapeError(f"input: expected {weight.dtype} as the weights, got {x.dtype}")
+        if reset is not None and (reset.dtype != torch.bool or reset.shape != x.shape[:2]):
+            raise ShapeError(
+                f"reset: expected bool (T, B) = {tuple(x.shape[:2])}, got {reset.dtype} {_shape(reset)}"
+            )
+        shape = (*x.shape[:2], self.hidden_size)
+        if nudge is not None and (
+            len(nudge) != self.num_layers or any(n is not None and n.shape != shape for n in nudge)
+        ):
+            raise ShapeError(f"nudge: expected {self.num_layers} tensors {shape} or None")
+
+
+def _join_traces(
+    parts: list[tuple[Trace, ...]], batch_size: int, unsorted: Tensor | None
+) -> tuple[Trace, ...]:
+    """Traces of the stretches of a packed run, as one (T, B, κ) trace per layer; empty past a row's end."""
+    joined = []
+    for layer in zip(*parts, strict=True):
+        width = max(trace.born.shape[2] for trace in layer)
+        fields = []
+        for name, empty in (("born", -1), ("weights", 0), ("relevance", 0)):
+            padded = [
+                nn.functional.pad(
+                    part, (0, width - part.shape[2], 0, batch_size - part.shape[1]), value=empty
+                )
+                for part in (getattr(trace, name) for trace in layer)
+            ]
+            whole = torch.cat(padded)
+            fields.append(whole if unsorted is None else whole[:, unsorted])
+        joined.append(Trace(*fields))
+    return tuple(joined)
+
+
+def _shape(tensor: Tensor) -> tuple[int, ...]:
+    return tuple(tensor.shape)

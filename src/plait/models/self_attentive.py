@@ -1,0 +1,232 @@
+"""A cell times a memory: one recurrent layer that attends over its own past."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import cast
+
+import torch
+from torch import Tensor, nn
+
+from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
+from plait.errors import BackendError, at_least, known
+from plait.memory import Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
+from plait.models.scorer import AdditiveScorer
+from plait.ops.attentive_scan import BACKENDS, Scan, ScanWeights, attentive_scan
+from plait.ops.native import NATIVE, native_scan
+from plait.ops.walk import LayerState, Walked, walk
+
+__all__ = ["Mix", "SelfAttentive", "autocast_dtype"]
+
+# how h_t and the context c_t become s_t: a factor γ for γ(h + c), or any function of the two
+Mix = float | Callable[[Tensor, Tensor], Tensor]
+_SCANNED: dict[type[Cell], str] = {ElmanCell: "elman", LSTMCell: "lstm", GRUCell: "gru"}
+
+
+class SelfAttentive(nn.Module):
+    """h_t from the cell, a context c_t from the memory, s_t = mix · (h_t + c_t) back into the cell.
+
+    The attention's query at step t is s_{t−1}; h_t itself can be read at once. Without a memory s_t = h_t,
+    whatever `mix` is. Input and output are (T, B, feature); `plait.Recurrent` adds the doors of
+    `torch.nn.LSTM` and stacks layers.
+
+    Args:
+        cell: one step of recurrence.
+        memory: which past states can be read.
+        mix: γ, or a function of (h_t, c_t).
+        scorer: energies from a query (B, H) and slots (B, κ, H); additive by default.
+        truncate: cut the recurrent gradient every so many steps; attention carries it further back.
+        backend: "auto", or a name that is never replaced by another.
+
+    >>> layer = SelfAttentive(ElmanCell(3, 8), RelevancyMemory(window=4, capacity=2))
+    >>> layer(torch.randn(7, 2, 3)).output.shape
+    torch.Size([7, 2, 8])
+    """
+
+    def __init__(
+        self,
+        cell: Cell,
+        memory: Memory | None = None,
+        mix: Mix = 0.5,
+        *,
+        scorer: nn.Module | None = None,
+        truncate: int | None = None,
+        backend: str = "auto",
+    ) -> None:
+        super().__init__()
+        if truncate is not None:
+            at_least(1, truncate=truncate)
+        self.cell = cell
+        self.memory = NoMemory() if memory is None else memory
+        self.mix = mix
+        self.truncate = truncate
+        self.backend = known(backend, BACKENDS, "backend")
+        self.scorer: nn.Module | None = None
+        if not isinstance(self.memory, NoMemory):
+            weight = cell.weight_hh
+            self.scorer = scorer or AdditiveScorer(cell.hidden_size, weight.device, weight.dtype)
+
+    def initial_state(
+        self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
+    ) -> LayerState:
+        """s_0 = 0, cell state 0, nothing remembered."""
+        dtype, device = dtype or self.cell.weight_hh.dtype, device or self.cell.weight_hh.device
+        zeros = torch.zeros(batch_size, self.cell.hidden_size, dtype=dtype, device=device)
+        return LayerState(
+            zeros,
+            torch.zeros_like(zeros) if self.cell.has_cell_state else None,
+            self.memory.init(batch_size, self.cell.hidden_size, dtype, device),
+        )
+
+    def forward(
+        self,
+        x: Tensor,
+        state: LayerState | None = None,
+        *,
+        reset: Tensor | None = None,
+        nudge: Tensor | None = None,
+        need_trace: bool = False,
+    ) -> Walked:
+        """Walk through `x` (T, B, input_size); see `plait.ops.walk.walk` for `reset` and `nudge`."""
+        dtype = autocast_dtype(x.device.type)
+        if dtype is None:
+            return self._walk(x, state, reset, nudge, need_trace)
+        # Under autocast the whole layer computes in the lower type, as torch.nn.LSTM does; scores and
+        # credit stay in float32. Casting once here keeps every backend's arithmetic the same.
+        with torch.autocast(x.device.type, enabled=False):
+            lower = {
+                name: value.to(dtype) if value.is_floating_point() else value
+                for name, value in self.named_parameters()
+            }
+            arguments = (x.to(dtype), state, reset, nudge, need_trace)
+            run = _Walker(self)
+            return cast(
+                Walked,
+                torch.func.functional_call(run, {f"layer.{k}": v for k, v in lower.items()}, arguments),
+            )
+
+    def _walk(
+        self,
+        x: Tensor,
+        state: LayerState | None,
+        reset: Tensor | None,
+        nudge: Tensor | None,
+        need_trace: bool,
+    ) -> Walked:
+        if state is None:
+            state = self.initial_state(x.shape[1], x.dtype, x.device)
+        state = _cast(state, x.dtype)
+        if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
+            return self._native(x, state)
+        projected = self.cell.project(x)
+        scan = self._scan()
+        if scan is not None:
+            weights = self._scan_weights()
+            return attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, self.backend)
+        if self.backend not in ("auto", "reference"):
+            raise BackendError(
+                f"backend {self.backend!r} has no scan for {type(self.cell).__name__} × "
+                f"{type(self.memory).__name__}; use backend='auto'"
+            )
+        return walk(
+            projected,
+            state,
+            step=self.cell.step,
+            write=self.memory.write,
+            read=lambda query, memory: self.memory.read(query, memory, cast(AdditiveScorer, self.scorer)),
+            mix=self._mixed,
+            reset=reset,
+            nudge=nudge,
+            truncate=self.truncate,
+            need_trace=need_trace,
+        )
+
+    def _is_native(self) -> bool:
+        """Whether this is plain recurrence that torch has a fused layer for, and may use it here: the
+        compiler has no rule for those layers, it gets the loop."""
+        return (
+            isinstance(self.memory, NoMemory)
+            and not torch.compiler.is_compiling()
+            and self.backend == "auto"
+            and self.truncate is None
+            and (_SCANNED.get(type(self.cell)), self._nonlinearity()) in NATIVE
+        )
+
+    def _native(self, x: Tensor, state: LayerState) -> Walked:
+        cell = self.cell
+        candidate_bias = cell.candidate_bias if isinstance(cell, GRUCell) else None
+        output, hidden, cell_state = native_scan(
+            x,
+            state.hidden,
+            state.cell_state,
+            (cell.weight_ih, cell.weight_hh, cell.bias, candidate_bias),
+            _SCANNED[type(cell)],
+            self._nonlinearity(),
+            self.training,
+        )
+        memory = state.memory._replace(age=state.memory.age + len(x))
+        return Walked(output, LayerState(hidden, cell_state, memory), None)
+
+    def _nonlinearity(self) -> str:
+        return self.cell.nonlinearity if isinstance(self.cell, ElmanCell) else "tanh"
+
+    def _mixed(self, h: Tensor, context: Tensor) -> Tensor:
+        return self.mix(h, context) if callable(self.mix) else self.mix * (h + context)
+
+    def _scan(self) -> Scan | None:
+        """The scan this pair has a fused twin for, if it has one."""
+        cell, memory = self.cell, self.memory
+        if (
+            type(cell) not in _SCANNED
+            or type(memory) not in (WindowMemory, RelevancyMemory, UniformMemory)
+            or not isinstance(self.scorer, AdditiveScorer)
+            or callable(self.mix)
+            or self.truncate is not None
+        ):
+            return None
+        assert isinstance(memory, WindowMemory)
+        return Scan(
+            cell=_SCANNED[type(cell)],
+            window=memory.window,
+            capacity=memory.initial_width - memory.window,
+            every=memory.every if isinstance(memory, UniformMemory) else None,
+            mix=float(self.mix),
+            nonlinearity=self._nonlinearity(),
+        )
+
+    def _scan_weights(self) -> ScanWeights:
+        cell, scorer = self.cell, cast(AdditiveScorer, self.scorer)
+        bias = None
+        if isinstance(cell, ElmanCell):
+            bias = cell.modrelu_bias
+        elif isinstance(cell, GRUCell):
+            bias = cell.candidate_bias
+        return ScanWeights(cell.weight_hh, scorer.query, scorer.key, scorer.energy, bias)
+
+    def extra_repr(self) -> str:
+        return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"
+
+
+def autocast_dtype(device_type: str) -> torch.dtype | None:
+    """The type autocast asks for on this kind of device, None where it is off or unknown."""
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
+    return None
+
+
+class _Walker(nn.Module):
+    """Gives `functional_call` a forward that does not ask about autocast again."""
+
+    def __init__(self, layer: SelfAttentive) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, *arguments: object) -> Walked:
+        return self.layer._walk(*arguments)  # type: ignore[arg-type]
+
+
+def _cast(state: LayerState, dtype: torch.dtype) -> LayerState:
+    """A state carried over from another precision, in this one; relevance keeps its own type."""
+    cell_state = None if state.cell_state is None else state.cell_state.to(dtype)
+    memory = state.memory._replace(slots=state.memory.slots.to(dtype))
+    return LayerState(state.hidden.to(dtype), cell_state, memory)

@@ -1,0 +1,54 @@
+"""Reading a bounded memory: energies, weights and context. Accumulated in float32 or better."""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import linear
+
+__all__ = ["Read", "accumulation_dtype", "additive_energies", "attend"]
+
+
+class Read(NamedTuple):
+    """What one look at the memory gives: `context` (B, H), `weights` (B, slots)."""
+
+    context: Tensor
+    weights: Tensor
+
+
+def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
+    """Scores, softmax and credit live in this type whatever the layer computes in."""
+    return torch.float64 if dtype == torch.float64 else torch.float32
+
+
+def additive_energies(
+    query: Tensor, slots: Tensor, query_weight: Tensor, key_weight: Tensor, energy_weight: Tensor
+) -> Tensor:
+    """e_j = v_aᵀ tanh(W_a s + U_a h_j), with `query` = s (B, H) and `slots` = h_j (B, slots, H).
+
+    Returns (B, slots).
+    """
+    wide = accumulation_dtype(query.dtype)
+    asked = linear(query, query_weight).to(wide).unsqueeze(1)
+    keys = linear(slots, key_weight).to(wide)
+    return torch.tanh(asked + keys) @ energy_weight.to(wide)
+
+
+def attend(energies: Tensor, slots: Tensor, occupied: Tensor) -> Read:
+    """Softmax over the occupied slots, and the weighted sum of what they hold.
+
+    An empty slot has energy −∞, hence weight exactly 0. A row with nothing to read (it cannot happen to
+    a memory that admits the current state) reads zero.
+
+    >>> attend(torch.zeros(1, 3), torch.eye(3)[None], torch.tensor([[True, True, False]])).weights
+    tensor([[0.5000, 0.5000, 0.0000]])
+    """
+    scores = energies.masked_fill(~occupied, -torch.inf)
+    # The row maximum is a constant shift; detached, it costs no gradient and never yields inf − inf.
+    top = scores.detach().amax(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).min)
+    unnormalised = torch.exp(scores - top)
+    weights = unnormalised / unnormalised.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(scores.dtype).tiny)
+    context = torch.einsum("bk,bkh->bh", weights, slots.to(weights.dtype))
+    return Read(context.to(slots.dtype), weights)

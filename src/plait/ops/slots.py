@@ -1,0 +1,152 @@
+"""Fixed-shape slot memory as a value, and the ways of writing to it.
+
+A state of the memory says for every slot what it holds, since when, and how relevant it was. The first
+`window` slots are a ring (the state born at step b sits in slot b mod window), the rest is what a
+policy chose to keep.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from plait.ops.attention import accumulation_dtype
+
+__all__ = [
+    "MemoryState",
+    "append",
+    "clear",
+    "credit",
+    "empty_memory",
+    "relevancy_write",
+    "uniform_write",
+    "window_write",
+]
+
+
+class MemoryState(NamedTuple):
+    """What the past offers, one row per batch element.
+
+    `slots` (B, κ, H); `relevance` (B, κ) in the accumulation type; `born` (B, κ) int64: the step, counted
+    from 0 since the row's last reset, whose state the slot holds, −1 where empty; `age` (B,) int64: the
+    number of steps since that reset, which is `born` of the next state.
+    """
+
+    slots: Tensor
+    relevance: Tensor
+    born: Tensor
+    age: Tensor
+
+
+def empty_memory(
+    batch_size: int,
+    width: int,
+    hidden_size: int,
+    *,
+    dtype: torch.dtype | None = None,
+    device: torch.device | None = None,
+) -> MemoryState:
+    """A memory that holds nothing yet.
+
+    >>> empty_memory(2, 3, 4).born[0].tolist()
+    [-1, -1, -1]
+    """
+    slots = torch.zeros(batch_size, width, hidden_size, dtype=dtype, device=device)
+    return MemoryState(
+        slots,
+        torch.zeros(batch_size, width, dtype=accumulation_dtype(slots.dtype), device=device),
+        torch.full((batch_size, width), -1, dtype=torch.int64, device=device),
+        torch.zeros(batch_size, dtype=torch.int64, device=device),
+    )
+
+
+def clear(rows: Tensor, memory: MemoryState) -> MemoryState:
+    """Empty the memory of the rows where `rows` (B,) is true.
+
+    Selected, never multiplied: a NaN in a cleared row is gone.
+    """
+    column = rows.unsqueeze(-1)
+    return MemoryState(
+        memory.slots.masked_fill(column.unsqueeze(-1), 0),
+        memory.relevance.masked_fill(column, 0),
+        memory.born.masked_fill(column, -1),
+        memory.age.masked_fill(rows, 0),
+    )
+
+
+def window_write(h: Tensor, memory: MemoryState, window: int) -> MemoryState:
+    """Push h_t into the ring, over the oldest state once the ring is full."""
+    slots, relevance, born, age = memory
+    here = _one_hot(age % window, born.shape[1])
+    return MemoryState(
+        torch.where(here.unsqueeze(-1), h.unsqueeze(1), slots),
+        relevance.masked_fill(here, 0),
+        torch.where(here, age.unsqueeze(1), born),
+        age + 1,
+    )
+
+
+def relevancy_write(h: Tensor, memory: MemoryState, window: int) -> MemoryState:
+    """Relevancy screening: the state that leaves the ring is kept if it earned more than the least kept.
+
+    A free slot is taken unconditionally, in order; otherwise the slot of least relevance (the lowest
+    index on ties) is replaced if the leaving state's credit is strictly larger. Then h_t is pushed.
+    """
+    born, relevance = memory.born, memory.relevance
+    if born.shape[1] == window:
+        return window_write(h, memory, window)
+    leaving = (memory.age % window).unsqueeze(1)
+    kept = relevance[:, window:].masked_fill(born[:, window:] < 0, -torch.inf)
+    least, place = kept.min(dim=1)
+    admitted = (born.gather(1, leaving).squeeze(1) >= 0) & (relevance.gather(1, leaving).squeeze(1) > least)
+    return window_write(h, _move(memory, leaving, place + window, admitted), window)
+
+
+def uniform_write(h: Tensor, memory: MemoryState, window: int, every: int) -> MemoryState:
+    """Uniform writing: of the states leaving the ring every `every`-th is kept, over the oldest kept."""
+    capacity = memory.born.shape[1] - window
+    if capacity == 0:
+        return window_write(h, memory, window)
+    leaving = (memory.age % window).unsqueeze(1)
+    step = memory.born.gather(1, leaving).squeeze(1)
+    admitted = (step >= 0) & (step % every == 0)
+    place = torch.div(step.clamp_min(0), every, rounding_mode="floor") % capacity
+    return window_write(h, _move(memory, leaving, place + window, admitted), window)
+
+
+def append(h: Tensor, memory: MemoryState, wanted: Tensor) -> MemoryState:
+    """Grow by one slot that holds h_t for the rows in `wanted` (B,) and nothing for the others."""
+    slots, relevance, born, age = memory
+    column = wanted.unsqueeze(1)
+    return MemoryState(
+        torch.cat([slots, h.masked_fill(~column, 0).unsqueeze(1)], dim=1),
+        torch.cat([relevance, relevance.new_zeros(len(age), 1)], dim=1),
+        torch.cat([born, torch.where(column, age.unsqueeze(1), -1)], dim=1),
+        age + 1,
+    )
+
+
+def credit(memory: MemoryState, weights: Tensor, window: int) -> MemoryState:
+    """Every member of the ring earns its attention weight; what was kept is frozen."""
+    earned = memory.relevance.clone()
+    earned[:, :window] += weights[:, :window].detach()
+    return memory._replace(relevance=earned)
+
+
+def _move(memory: MemoryState, source: Tensor, target: Tensor, rows: Tensor) -> MemoryState:
+    """Copy slot `source` (B, 1) to slot `target` (B,) in the rows where `rows` is true."""
+    slots, relevance, born, age = memory
+    here = _one_hot(target, born.shape[1]) & rows.unsqueeze(1)
+    state = slots.gather(1, source.unsqueeze(-1).expand(-1, 1, slots.shape[2]))
+    return MemoryState(
+        torch.where(here.unsqueeze(-1), state, slots),
+        torch.where(here, relevance.gather(1, source), relevance),
+        torch.where(here, born.gather(1, source), born),
+        age,
+    )
+
+
+def _one_hot(index: Tensor, width: int) -> Tensor:
+    return index.unsqueeze(1) == torch.arange(width, device=index.device)

@@ -1,0 +1,118 @@
+"""The only loop over time: a cell times a memory, one step after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from plait.ops.attention import Read
+from plait.ops.slots import MemoryState, clear
+
+__all__ = ["LayerState", "Trace", "Walked", "walk"]
+
+
+class LayerState(NamedTuple):
+    """One layer between two steps: `hidden` is s_t (B, H), `cell_state` (B, H) or None."""
+
+    hidden: Tensor
+    cell_state: Tensor | None
+    memory: MemoryState
+
+
+class Trace(NamedTuple):
+    """What was read at every step: row t is A_t with its weights.
+
+    `born` (T, B, κ) int64, −1 where a slot is empty; `weights` (T, B, κ), 0 where nothing was read;
+    `relevance` (T, B, κ) after the step's credit. O(T·κ) numbers, enough for every heat map.
+    """
+
+    born: Tensor
+    weights: Tensor
+    relevance: Tensor
+
+
+class Walked(NamedTuple):
+    """`output` (T, B, H) holds h_t."""
+
+    output: Tensor
+    state: LayerState
+    trace: Trace | None
+
+
+def walk(
+    projected: Tensor,
+    state: LayerState,
+    *,
+    step: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]],
+    write: Callable[[Tensor, MemoryState], MemoryState],
+    read: Callable[[Tensor, MemoryState], tuple[Read | None, MemoryState]],
+    mix: Callable[[Tensor, Tensor], Tensor],
+    reset: Tensor | None = None,
+    nudge: Tensor | None = None,
+    truncate: int | None = None,
+    need_trace: bool = False,
+) -> Walked:
+    """Walk through `projected` (T, B, G·H) from `state`.
+
+    At each step: h_t from the cell, h_t written to the memory (a candidate at once), the memory read with
+    the query s_{t−1}, s_t = mix(h_t, c_t); s_t = h_t where there is no memory.
+
+    Args:
+        reset: (T, B) bool; a row's state is cleared before a step where it is true.
+        nudge: (T, B, H), added to h_t. A zero tensor that asks for gradients receives the total dL/dh_t.
+        truncate: cut the recurrent gradient every so many steps; attention still carries it further.
+    """
+    hidden, cell_state, memory = state
+    outputs: list[Tensor] = []
+    rows: list[tuple[Tensor, Tensor, Tensor]] = []
+    for t, z in enumerate(projected.unbind(0)):
+        if reset is not None:
+            hidden, cell_state, memory = _clear(reset[t], LayerState(hidden, cell_state, memory))
+        if truncate is not None:
+            hidden, cell_state = _cut(memory.age % truncate == 0, hidden, cell_state)
+        h, cell_state = step(z, hidden, cell_state)
+        if nudge is not None:
+            h = h + nudge[t]
+        memory = write(h, memory)
+        seen, memory = read(hidden, memory)
+        hidden = h if seen is None else mix(h, seen.context)
+        outputs.append(h)
+        if need_trace:
+            weights = memory.relevance if seen is None else seen.weights
+            rows.append((memory.born, weights, memory.relevance))
+    return Walked(
+        torch.stack(outputs),
+        LayerState(hidden, cell_state, memory),
+        _trace(rows) if need_trace else None,
+    )
+
+
+def _clear(rows: Tensor, state: LayerState) -> LayerState:
+    column = rows.unsqueeze(-1)
+    return LayerState(
+        state.hidden.masked_fill(column, 0),
+        None if state.cell_state is None else state.cell_state.masked_fill(column, 0),
+        clear(rows, state.memory),
+    )
+
+
+def _cut(rows: Tensor, hidden: Tensor, cell_state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    column = rows.unsqueeze(-1)
+    hidden = torch.where(column, hidden.detach(), hidden)
+    if cell_state is not None:
+        cell_state = torch.where(column, cell_state.detach(), cell_state)
+    return hidden, cell_state
+
+
+def _trace(rows: list[tuple[Tensor, Tensor, Tensor]]) -> Trace:
+    """Stack the steps; a memory that grows is padded with empty slots to its final width."""
+    width = rows[-1][0].shape[1]
+
+    def stacked(index: int, empty: int) -> Tensor:
+        return torch.stack([pad(row[index], (0, width - row[index].shape[1]), value=empty) for row in rows])
+
+    return Trace(stacked(0, -1), stacked(1, 0), stacked(2, 0))

@@ -1,0 +1,79 @@
+"""The direction of imports, the sizes of files, and words that must not appear."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+SOURCE = ROOT / "src" / "plait"
+FILES = sorted(SOURCE.rglob("*.py"))
+# A room may import itself and the rooms below it; the rooms beside the tower import only `errors`.
+BASE = {"errors", "answer", "_version"}
+TOWER = ["ops", "cells", "memory", "models", "gradients", "training", "experiments", "bench", "report"]
+BESIDE = {"tasks", "depthwidth", "figures"}
+SAME_FLOOR = {("cells", "memory"), ("memory", "cells"), ("training", "gradients"), ("gradients", "training")}
+
+
+def room_of(path: Path) -> str:
+    parts = path.relative_to(SOURCE).parts
+    return parts[0] if len(parts) > 1 else parts[0].removesuffix(".py")
+
+
+def imported_rooms(path: Path) -> set[str]:
+    rooms = set()
+    for node in ast.walk(ast.parse(path.read_text())):
+        names = []
+        if isinstance(node, ast.Import):
+            names = [alias.name for alias in node.names]
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            assert node.level == 0, f"{path}: relative import"
+            names = [node.module]
+        rooms |= {name.split(".")[1] for name in names if name.startswith("plait.")}
+    return rooms
+
+
+def allowed(room: str, path: Path) -> set[str]:
+    everything = set(TOWER) | BESIDE | BASE
+    if room in ("cli", "__init__", "__main__", "load") or path.name == "command.py":
+        return everything | {"cli"}
+    if room in BASE:
+        return BASE
+    if room in BESIDE:
+        return BASE | {room}
+    below = set(TOWER[: TOWER.index(room) + 1])
+    beside = BESIDE if TOWER.index(room) >= TOWER.index("gradients") else set()
+    forbidden = {low for high, low in SAME_FLOOR if high == room}
+    return (below | beside | BASE) - forbidden
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_point_downwards(path):
+    room = room_of(path)
+    upward = imported_rooms(path) - allowed(room, path)
+    assert not upward, f"{room} must not import {sorted(upward)}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_files_stay_small(path):
+    lines = path.read_text().splitlines()
+    assert len(lines) <= 400 or "long because" in lines[0].lower(), f"{len(lines)} lines and no reason"
+
+
+def test_no_drawer_for_odds_and_ends():
+    assert not [p for p in FILES if p.stem in ("utils", "misc", "helpers")]
+
+
+def test_only_the_command_line_prints():
+    for path in FILES:
+        if room_of(path) == "cli":
+            continue
+        calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+        assert not [c for c in calls if isinstance(c, ast.Name) and c.id == "print"], path
+
+
+def test_no_local_path_in_any_text():
+    pattern = re.compile(r"/work/|\.\./shared|/root/")
+    for path in [*FILES, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
+        assert not pattern.search(path.read_text()), path
