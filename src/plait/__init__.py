@@ -49,7 +49,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
     ),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
-_ROOMS = ("cells", "errors", "memory", "models", "ops")
+_ROOMS = ("cells", "depthwidth", "errors", "memory", "models", "ops")
 
 __all__ = [
     "GRU", "LSTM", "RNN", "SAB", "ElmanCell", "FullMemory", "GRUCell", "LSTMCell", "MemLSTM", "MemRNN",

@@ -47,9 +47,7 @@ def rank(size: int = 4096, repeats: int = 3) -> Answer:
         ["LU float64 (numpy slogdet)", theirs, min(floating), max(floating), flops / theirs / 1e9],
     ]
     ratio = ours / theirs
-    notes = [
-        f"ratio {ratio:.2f} at {size} × {size}, {usable_cores()} threads, numpy {np.__version__}"
-    ]
+    notes = [f"ratio {ratio:.2f} at {size} × {size}, {usable_cores()} threads, numpy {np.__version__}"]
     data = {
         "size": size,
         "prime": prime,

@@ -24,9 +24,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--tokens", type=int, help="sequence length, 2·width if not given")
     parser.add_argument("--cut", type=int, help="tokens in A, half of them if not given")
     parser.add_argument("--residual", action="store_true")
-    parser.add_argument(
-        "--graded", action="store_true", help="component by component: smaller matrices"
-    )
+    parser.add_argument("--graded", action="store_true", help="component by component: smaller matrices")
     parser.add_argument("--templates", type=int)
     parser.add_argument("--device", help="cuda, or nothing for numpy")
     parser.add_argument(

@@ -46,9 +46,7 @@ def best_bounds(
     except ConfigError:
         if cut is not None or tokens is None or tokens < 2 or tokens % 2:
             raise
-        sides["Gram"] = log3_gram_upper(
-            width=width, depth=depth
-        )  # never smaller, so still an upper bound
+        sides["Gram"] = log3_gram_upper(width=width, depth=depth)  # never smaller, so still an upper bound
     second = thm2_bounds(depth, width, heads, tokens)
     if not certified or tokens == 2:
         sides["Theorem 2"] = second.upper
@@ -76,7 +74,7 @@ class Match:
     @property
     def width(self) -> float:
         try:
-            return 3.0**self.log3_width
+            return float(3.0**self.log3_width)
         except OverflowError:
             return math.inf
 

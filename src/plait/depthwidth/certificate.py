@@ -1,4 +1,4 @@
-"""A measured rank with what is needed to trust it: primes, seeds, templates, agreement, and the proven bound."""
+"""A measured rank with what is needed to trust it: primes, seeds, templates, and the proven bound."""
 
 from __future__ import annotations
 
@@ -66,9 +66,7 @@ class Certificate:
 
     def as_dict(self) -> dict[str, Any]:
         """Plain values, for JSON; bounds are log3."""
-        best = best_bounds(
-            self.depth, self.width, self.heads, self.left + self.right, cut=self.left
-        )
+        best = best_bounds(self.depth, self.width, self.heads, self.left + self.right, cut=self.left)
         return {
             "rank": self.rank,
             "agreed": self.agreed,
@@ -123,9 +121,7 @@ def certify(
     (107, True, 110, False)
     """
     if len(primes) != len(seeds) or not primes:
-        raise ConfigError(
-            f"expected one seed a prime, got {len(primes)} primes and {len(seeds)} seeds"
-        )
+        raise ConfigError(f"expected one seed a prime, got {len(primes)} primes and {len(seeds)} seeds")
     left, right = sides_of(problem.length, problem.cut)
     environment = _environment(device)
     for prime in primes:

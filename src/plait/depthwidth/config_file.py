@@ -81,23 +81,15 @@ def _first(values: dict[str, Any], name: str) -> Any:
 
 def _interpret(path: Path, values: dict[str, Any]) -> ModelConfig:
     found = {name: _first(values, name) for name in _KEYS}
-    missing = [
-        " or ".join(_KEYS[name]) for name in ("depth", "width", "heads") if found[name] is None
-    ]
+    missing = [" or ".join(_KEYS[name]) for name in ("depth", "width", "heads") if found[name] is None]
     if missing:
-        raise DataError(
-            f"{path}: is not a Transformer's config.json: it lacks {', '.join(missing)}"
-        )
+        raise DataError(f"{path}: is not a Transformer's config.json: it lacks {', '.join(missing)}")
     for name, value in found.items():
-        if value is not None and (
-            isinstance(value, bool) or not isinstance(value, int) or value < 1
-        ):
+        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
             raise DataError(f"{path}: {name}: expected a positive whole number, got {value!r}")
     for sign in ("num_local_experts", "num_experts", "n_routed_experts"):
         if (values.get(sign) or 1) > 1:
-            raise DataError(
-                f"{path}: mixtures of experts ({sign} = {values[sign]}) are not counted here"
-            )
+            raise DataError(f"{path}: mixtures of experts ({sign} = {values[sign]}) are not counted here")
     family = str(values.get("model_type", "unknown"))
     assumed = [f"vocab_size = {Architecture.vocab}"] if found["vocab"] is None else []
     rules = _FAMILIES.get(family)
@@ -106,9 +98,7 @@ def _interpret(path: Path, values: dict[str, Any]) -> ModelConfig:
         assumed.append(f"model_type {family!r} is not known here: counted as {_name(rules)}")
     rules = {**rules, **_explicit(values, family)}
     if rules.get("positions", 1) and family not in ("unknown",):
-        rules["positions"] = (
-            values.get("n_positions") or values.get("max_position_embeddings") or 1024
-        )
+        rules["positions"] = values.get("n_positions") or values.get("max_position_embeddings") or 1024
     sizes = {name: value for name, value in found.items() if value is not None}
     try:
         architecture = Architecture(**sizes, **rules)

@@ -46,9 +46,7 @@ class Architecture:
         at_least(1, depth=self.depth, width=self.width, heads=self.heads)
         at_least(0, vocab=self.vocab, positions=self.positions)
         if self.head_size is None and self.width % self.heads:
-            raise ConfigError(
-                f"heads: must divide width {self.width}, got {self.heads}; or give head_size"
-            )
+            raise ConfigError(f"heads: must divide width {self.width}, got {self.heads}; or give head_size")
         if self.heads % (self.kv_heads or self.heads):
             raise ConfigError(f"kv_heads: must divide heads {self.heads}, got {self.kv_heads}")
 

@@ -126,9 +126,7 @@ class Echelon:
         if place < 0:
             return row[:0], np.empty(0, dtype=np.intp)
         inverse = pow(int(row[0, place]) % self.prime, -1, self.prime)
-        self.arrays.replace_by_product_(
-            row, self.arrays.hold(np.array([[float(inverse)]])), self.prime
-        )
+        self.arrays.replace_by_product_(row, self.arrays.hold(np.array([[float(inverse)]])), self.prime)
         self._used[start + place] = True
         return row, np.array([start + place], dtype=np.intp)
 
@@ -138,9 +136,7 @@ def block_rows(prime: int) -> int:
     return min(_BLOCK, exact_depth(prime))
 
 
-def rank_mod_p(
-    matrix: Any, p: int, *, device: str | None = None, progress: Progress | None = None
-) -> int:
+def rank_mod_p(matrix: Any, p: int, *, device: str | None = None, progress: Progress | None = None) -> int:
     """Exact rank of an integer matrix over GF(p).
 
     Args:

@@ -51,9 +51,7 @@ def epsilon_rank(matrix: Any, tol: float = 1e-3, scale: float | None = None) -> 
     if not 0 <= tol < 1:
         raise ConfigError(f"tol: expected 0 to 1, got {tol}")
     if not np.isfinite(array).all():
-        raise ConfigError(
-            "matrix: holds values that are not finite; lower the depth or the scale of inputs"
-        )
+        raise ConfigError("matrix: holds values that are not finite; lower the depth or the scale of inputs")
     sigma = np.linalg.svd(array, compute_uv=False)
     value = int((sigma > tol * sigma[0]).sum()) if sigma[0] > 0 else 0
     share = sigma[sigma > 0] / sigma.sum() if value else np.ones(1)
@@ -78,10 +76,7 @@ def float_network(
     y = tokens
     for layer in range(len(weights["query"])):
         x = _normalised(y) if normalise else y
-        q, k, v = (
-            np.einsum("bnd,had->bhna", x, weights[name][layer])
-            for name in ("query", "key", "value")
-        )
+        q, k, v = (np.einsum("bnd,had->bhna", x, weights[name][layer]) for name in ("query", "key", "value"))
         scores = q @ np.swapaxes(k, -1, -2)
         if attention == "softmax":
             scores = scores / np.sqrt(q.shape[-1])
@@ -147,9 +142,7 @@ def network_epsilon_rank(
             normalise=normalise,
         )[:, 0, 0]
 
-    return epsilon_rank(
-        _matricise(forward, rng, (left, right), width, templates, scale), tol, scale
-    )
+    return epsilon_rank(_matricise(forward, rng, (left, right), width, templates, scale), tol, scale)
 
 
 def _matricise(
@@ -217,9 +210,7 @@ def measure(
     module.eval()
     try:
         with torch.no_grad():
-            matrix = _matricise(
-                forward, np.random.default_rng(seed), sides, width, templates, scale
-            )
+            matrix = _matricise(forward, np.random.default_rng(seed), sides, width, templates, scale)
     finally:
         module.train(was_training)
     return epsilon_rank(matrix, tol, scale)

@@ -107,10 +107,9 @@ def centre(values: Any, prime: int) -> FloatArray:
                 "a matrix over GF(p) must hold integers; it holds fractions or non-finite values"
             )
         if array.size and np.abs(array).max() >= 2.0**53:
-            raise ConfigError(
-                "float entries of 2^53 and more are not exact integers; pass an integer array"
-            )
-    elif array.dtype.kind not in "iuO":
+            raise ConfigError("float entries of 2^53 and more are not exact integers; pass an integer array")
+        return _reduced(array.astype(np.float64, copy=False), prime)
+    if array.dtype.kind not in "iuO":
         raise ConfigError(f"a matrix over GF(p) must hold integers, got {array.dtype}")
     if array.dtype.kind == "u":  # a shift below zero must not wrap around
         residue = (array % np.uint64(prime)).astype(np.int64)

@@ -56,9 +56,7 @@ def gram_upper(*, width: int, depth: int, left: int, right: int) -> int:
         return math.comb(letters + width, width)
     if left >= width and right >= width:
         return _saturated(width, letters)
-    return sum(
-        min(pair) for pair in gram_dimensions(width=width, depth=depth, left=left, right=right)
-    )
+    return sum(min(pair) for pair in gram_dimensions(width=width, depth=depth, left=left, right=right))
 
 
 def _saturated(width: int, letters: int) -> int:
@@ -85,10 +83,7 @@ def gram_dimensions(*, width: int, depth: int, left: int, right: int) -> list[tu
     if letters > _EXACT_LETTERS:
         raise ConfigError(f"depth: exact dimensions are tabled up to 8 layers, got {depth}")
     _check_partitions(width, letters, min(left, right))
-    return [
-        (_dim_left(width, letters - m, left), _dim_right(width, m, right))
-        for m in range(letters + 1)
-    ]
+    return [(_dim_left(width, letters - m, left), _dim_right(width, m, right)) for m in range(letters + 1)]
 
 
 def _check_partitions(width: int, letters: int, side: int) -> None:
@@ -118,15 +113,13 @@ def _dim_right(width: int, degree: int, side: int) -> int:
 
 @functools.cache
 def _dim_left(width: int, degree: int, side: int) -> int:
-    """dimA(a) = Σ over partitions of 2a + 1 with exactly one odd row, at most min(d, r_A) rows, of dim S_μ."""
+    """dimA(a) = Σ of dim S_μ over partitions μ of 2a + 1, one odd row, at most min(d, r_A) rows."""
     if side >= width:
         return width * multiset(width * (width + 1) // 2, degree)
     if side == 1:
         return multiset(width, 2 * degree + 1)
     parts = _partitions(2 * degree + 1, min(width, side), 2 * degree + 1)
-    return sum(
-        _module_dimension(rows, width) for rows in parts if sum(row % 2 for row in rows) == 1
-    )
+    return sum(_module_dimension(rows, width) for rows in parts if sum(row % 2 for row in rows) == 1)
 
 
 def _partitions(total: int, rows: int, largest: int) -> Iterator[tuple[int, ...]]:
@@ -152,9 +145,7 @@ def _module_dimension(rows: tuple[int, ...], width: int) -> int:
     return top // bottom
 
 
-def log3_gram_upper(
-    *, width: int, depth: int, tokens: int | None = None, cut: int | None = None
-) -> float:
+def log3_gram_upper(*, width: int, depth: int, tokens: int | None = None, cut: int | None = None) -> float:
     """log3 G; `tokens` None means enough of them (2d or more), where G no longer grows.
 
     >>> round(log3_gram_upper(width=768, depth=12), 3)
@@ -168,10 +159,9 @@ def log3_gram_upper(
     letters = sum_index_count(depth)
     if left == right == 1:
         return log3_multiset(width + 1, letters)
-    if (left < width or right < width) and left + right > 2:
-        # Partitions of m have at most m rows: sides of C tokens are as good as sides of d.
-        if min(left, right) < min(width, letters):
-            return log3(gram_upper(width=width, depth=depth, left=left, right=right))
+    # Partitions of m have at most m rows: sides of C tokens are as good as sides of d.
+    if min(left, right) < min(width, letters):
+        return log3(gram_upper(width=width, depth=depth, left=left, right=right))
     return _log3_saturated(width, letters)
 
 

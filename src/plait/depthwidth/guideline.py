@@ -53,9 +53,7 @@ class Fit:
         variance = self.intercept_error**2 + depth**2 * self.slope_error**2
         variance += 2 * depth * self.covariance
         if variance < 0:
-            raise ConfigError(
-                f"covariance {self.covariance} makes the variance negative at depth {depth}"
-            )
+            raise ConfigError(f"covariance {self.covariance} makes the variance negative at depth {depth}")
         return math.sqrt(variance)
 
 
@@ -139,9 +137,7 @@ def check_budget(params: float) -> float:
     if isinstance(params, bool) or not isinstance(params, int | float) or math.isnan(params):
         raise ConfigError(f"params: expected a number of parameters, got {params!r}")
     if not BUDGETS[0] <= params <= BUDGETS[1]:
-        raise ConfigError(
-            f"params: expected {BUDGETS[0]:.0e} to {BUDGETS[1]:.0e}, got {params:.4g}"
-        )
+        raise ConfigError(f"params: expected {BUDGETS[0]:.0e} to {BUDGETS[1]:.0e}, got {params:.4g}")
     return float(params)
 
 

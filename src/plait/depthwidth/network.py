@@ -82,9 +82,7 @@ def check_sizes(depth: int, width: int, heads: int) -> int:
     return width // heads
 
 
-def draw_weights(
-    depth: int, width: int, heads: int, prime: int, seed: int | np.random.Generator
-) -> Weights:
+def draw_weights(depth: int, width: int, heads: int, prime: int, seed: int | np.random.Generator) -> Weights:
     """Uniformly random weights over GF(p): generic with overwhelming probability."""
     size = check_sizes(depth, width, heads)
     rng = np.random.default_rng(seed)

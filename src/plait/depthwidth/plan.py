@@ -150,8 +150,8 @@ def _without_embeddings(total: float, vocab: int, fit: Fit) -> float:
     smallest = 1e5
     if total <= smallest + embeddings(smallest):
         raise ConfigError(
-            f"params: {total:.4g} in total leaves under {smallest:.0e} beside the embeddings of {vocab} tokens; "
-            "raise the budget or lower vocab"
+            f"params: {total:.4g} in total leaves under {smallest:.0e} beside the embeddings of "
+            f"{vocab} tokens; raise the budget or lower vocab"
         )
     low, high = smallest, total
     for _ in range(100):
@@ -181,9 +181,7 @@ def _nearest(budget: float, optimum: Optimum, grid: int, fit: Fit) -> tuple[Shap
     fair = [shape for shape in shapes if 0.5 <= shape.params / budget <= 2]
     # A shape that misses the budget by a factor is as bad as one that misses the width by it.
     return tuple(
-        sorted(
-            fair, key=lambda shape: abs(shape.log_distance) + abs(math.log(shape.params / budget))
-        )
+        sorted(fair, key=lambda shape: abs(shape.log_distance) + abs(math.log(shape.params / budget)))
     )
 
 

@@ -70,7 +70,7 @@ class Problem:
 
     def most(self) -> int:
         """The smaller of G and (d + H)^C."""
-        return min(self.gram(), (self.width + self.heads) ** self.letters)
+        return min(self.gram(), int((self.width + self.heads) ** self.letters))
 
     def component_bounds(self) -> list[int]:
         """The most each graded component can have."""
@@ -227,9 +227,7 @@ def measure_rank(
 
 def _check_memory(problem: Problem, prime: int, templates: int | None, device: str | None) -> None:
     columns = templates or problem.most() + _SPARE
-    needed = elimination_bytes(
-        min(columns, problem.most()), columns, problem.width, problem.letters, prime
-    )
+    needed = elimination_bytes(min(columns, problem.most()), columns, problem.width, problem.letters, prime)
     if needed < 1e8:
         return
     advice = "take fewer templates (a lower bound), a smaller width, or a GPU"
@@ -256,9 +254,7 @@ def _measure(
     if degree is not None:
         needed = elimination_bytes(bound, columns, problem.width, problem.letters, prime)
         if needed >= 1e8:
-            check_fits(
-                needed, f"component m = {degree} has rank up to {bound:,}: take a GPU", device
-            )
+            check_fits(needed, f"component m = {degree} has rank up to {bound:,}: take a GPU", device)
     weight_rng, left_rng, right_rng = np.random.default_rng(seed).spawn(3)
     weights = problem.weights
     if weights is None:

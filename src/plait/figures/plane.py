@@ -62,7 +62,7 @@ def draw_plane(
             xlabel="depth (layers)",
             ylabel="width (features)",
             yscale="log",
-            xlim=(0, guide.depths[-1]),
+            xlim=(guide.depths[0], guide.depths[-1]),
             ylim=(100, 40_000),
             title=title,
         )
@@ -82,12 +82,8 @@ def _regions(axes: Any, guide: Guide, threshold: tuple[Sequence[float], Sequence
     depths, widths = list(guide.depths), list(guide.widths)
     axes.fill_between(depths, [1] * len(depths), widths, color=_DEEP, lw=0)
     axes.fill_between(depths, widths, [1e6] * len(depths), color=_SHALLOW, lw=0)
-    axes.text(
-        0.66, 0.33, "too deep for its width", transform=axes.transAxes, color=_LINE, alpha=0.85
-    )
-    axes.text(
-        0.22, 0.93, "could use more depth", transform=axes.transAxes, color="#1f4e79", alpha=0.85
-    )
+    axes.text(0.66, 0.33, "too deep for its width", transform=axes.transAxes, color=_LINE, alpha=0.85)
+    axes.text(0.22, 0.93, "could use more depth", transform=axes.transAxes, color="#1f4e79", alpha=0.85)
     inside = [i for i, depth in enumerate(depths) if guide.fitted[0] <= depth <= guide.fitted[1]]
     axes.fill_between(
         depths, guide.low, guide.high, color=_LINE, alpha=0.25, lw=0, label="one standard error"
@@ -100,14 +96,23 @@ def _regions(axes: Any, guide: Guide, threshold: tuple[Sequence[float], Sequence
         lw=2.2,
         label=f"guideline, fitted on {guide.fitted[0]:g} to {guide.fitted[1]:g} layers",
     )
-    axes.plot(*threshold, ":", color=_EDGE, lw=1.6, label=r"theory: depth = $\log_3$ width")
+    label = r"theory: depth-efficient where depth < $\log_3$ width"
+    axes.fill_betweenx(
+        list(threshold[1]),
+        0,
+        list(threshold[0]),
+        facecolor="none",
+        hatch="///",
+        edgecolor=_EDGE,
+        alpha=0.35,
+        lw=0,
+    )
+    axes.plot(*threshold, ":", color=_EDGE, lw=1.6, label=label)
 
 
 def _place(axes: Any, point: Point) -> None:
     marker = (
-        {"marker": "*", "s": 190, "color": "#b8860b"}
-        if point.highlight
-        else {"s": 20, "color": "#222222"}
+        {"marker": "*", "s": 190, "color": "#b8860b"} if point.highlight else {"s": 20, "color": "#222222"}
     )
     axes.scatter([point.depth], [point.width], zorder=4, **marker)
     axes.annotate(
@@ -117,5 +122,6 @@ def _place(axes: Any, point: Point) -> None:
         textcoords="offset points",
         fontsize=9 if point.highlight else 7,
         weight="bold" if point.highlight else "normal",
+        bbox={"boxstyle": "square,pad=0.1", "facecolor": "white", "alpha": 0.6, "lw": 0},
         zorder=5,
     )
