@@ -238,7 +238,7 @@ def draw(path: str | Path, depth: int | None = None, width: int | None = None, n
     )
     points = _known()
     if depth is not None and width is not None:
-        points.append(Point(name, depth, width, (9, 6), highlight=True))
+        points.append(Point(name, depth, width, (10, -14), highlight=True))
     edge = [value for value in depths if value <= 11]
     return draw_plane(path, guide, points, (edge, [3.0**value for value in edge]))
 

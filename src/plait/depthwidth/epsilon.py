@@ -192,7 +192,7 @@ def measure(
     sides = sides_of(tokens, cut)
     if not -tokens <= position < tokens or not 0 <= coordinate < width:
         raise ConfigError(f"position and coordinate: expected within ({tokens}, {width})")
-    example = next(module.parameters(), torch.empty(0))
+    example = next(module.parameters(), torch.empty(0, dtype=torch.float64))
     place = {"device": device or example.device, "dtype": example.dtype}
 
     def forward(sequences: FloatArray) -> FloatArray:

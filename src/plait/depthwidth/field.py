@@ -26,7 +26,7 @@ __all__ = [
 
 FloatArray = npt.NDArray[np.float64]
 
-# The three largest primes below 2^23: products of residues stay below 2^44, and 511 of them may be added.
+# The three largest primes below 2^23: products of residues stay below 2^44, and 512 of them may be added.
 PRIMES = (8388593, 8388587, 8388581)
 
 _BASE = 32  # below this size an inverse is computed column by column
@@ -63,7 +63,7 @@ def exact_depth(prime: int) -> int:
     Reduction leaves |r| ≤ (p + 5)/2 (the quotient x/p is itself rounded), so K ((p + 5)/2)² + p < 2^53.
 
     >>> exact_depth(8388593), exact_depth(1048573)
-    (511, 32767)
+    (512, 32767)
     """
     half = (prime + 5) // 2 + 1
     return (2**53 - 1 - prime) // (half * half)

@@ -27,6 +27,7 @@ __all__ = ["Component", "Problem", "RankResult", "sep_rank_components", "sep_ran
 
 MARGIN = 4  # dependent templates that must be seen before a rank counts as saturated
 _SPARE = 8  # templates beyond the Gram bound
+_SMALL = 1e8  # bytes nobody needs to ask for
 Progress = Callable[[str, int, int], None]  # what is measured, rank so far, rank at most
 
 
@@ -89,6 +90,8 @@ class Component:
     """The rank of one matrix: of y (degree None) or of its part of degree m in S_B."""
 
     degree: int | None
+    p: int
+    seed: int
     rank: int
     bound: int
     templates: int
@@ -184,6 +187,7 @@ def sep_rank_components(
     prime = problem.check(p)
     wanted = range(problem.letters + 1) if degrees is None else degrees
     bounds = problem.component_bounds()
+    _check_memory(problem, prime, max(bounds[m] for m in wanted), None, True, device)
     return [_measure(problem, seed, prime, bounds[m], m, None, device, None).rank for m in wanted]
 
 
@@ -196,22 +200,30 @@ def measure_rank(
     graded: bool = False,
     device: str | None = None,
     progress: Progress | None = None,
+    done: Sequence[Component] = (),
+    on_component: Callable[[Component], None] | None = None,
 ) -> RankResult:
-    """One measurement of a `Problem`; see `sep_rank_exact`."""
+    """One measurement of a `Problem`; see `sep_rank_exact`.
+
+    `done` are components measured before: those with this seed, prime and number of templates are not
+    repeated. `on_component` is told of each new one.
+    """
     prime = problem.check(p)
     if templates is not None:
         at_least(1, templates=templates)
     if graded and problem.residual:
         raise ConfigError("graded: residual connections mix the degrees; measure without grading")
-    began = time.perf_counter()
-    if graded:
-        parts = [
-            _measure(problem, seed, prime, bound, m, templates, device, progress)
-            for m, bound in enumerate(problem.component_bounds())
-        ]
-    else:
-        _check_memory(problem, prime, templates, device)
-        parts = [_measure(problem, seed, prime, problem.most(), None, templates, device, progress)]
+    bounds = dict(enumerate(problem.component_bounds())) if graded else {None: problem.most()}
+    _check_memory(problem, prime, max(bounds.values()), templates, graded, device)
+    known = {(part.degree, part.p, part.seed, part.templates): part for part in done}
+    parts = []
+    for degree, bound in bounds.items():
+        part = known.get((degree, prime, seed, templates or bound + _SPARE))
+        if part is None:
+            part = _measure(problem, seed, prime, bound, degree, templates, device, progress)
+            if on_component:
+                on_component(part)
+        parts.append(part)
     return RankResult(
         rank=sum(part.rank for part in parts),
         p=prime,
@@ -221,21 +233,27 @@ def measure_rank(
         gram=problem.gram(),
         graded=graded,
         components=tuple(parts),
-        seconds=time.perf_counter() - began,
+        seconds=sum(part.seconds for part in parts),
     )
 
 
-def _check_memory(problem: Problem, prime: int, templates: int | None, device: str | None) -> None:
-    columns = templates or problem.most() + _SPARE
-    needed = elimination_bytes(min(columns, problem.most()), columns, problem.width, problem.letters, prime)
-    if needed < 1e8:
+def _check_memory(
+    problem: Problem, prime: int, bound: int, templates: int | None, graded: bool, device: str | None
+) -> None:
+    """Refuse a matrix that will not fit, and name what would."""
+
+    def needed(rank: int, columns: int) -> int:
+        return elimination_bytes(min(rank, columns), columns, problem.width, problem.letters, prime)
+
+    bytes_needed = needed(bound, templates or bound + _SPARE)
+    if bytes_needed < _SMALL:
         return
-    advice = "take fewer templates (a lower bound), a smaller width, or a GPU"
-    if not problem.residual and problem.letters <= 364:
+    advice = "take fewer templates (a lower bound), a smaller width, or a GPU with more memory"
+    if not graded and not problem.residual:
         largest = max(problem.component_bounds())
-        graded = elimination_bytes(largest, largest + _SPARE, problem.width, problem.letters, prime)
-        advice = f"graded, the largest of its matrices has rank {largest:,} and needs {graded / 1e9:,.1f} GB"
-    check_fits(needed, advice, device)
+        size = needed(largest, largest + _SPARE)
+        advice = f"graded, the largest of its matrices has rank {largest:,} and needs {size / 1e9:,.1f} GB"
+    check_fits(bytes_needed, advice, device)
 
 
 def _measure(
@@ -251,10 +269,6 @@ def _measure(
     """Stream rows of one matrix until `MARGIN` of them add nothing."""
     began = time.perf_counter()
     columns = templates or bound + _SPARE
-    if degree is not None:
-        needed = elimination_bytes(bound, columns, problem.width, problem.letters, prime)
-        if needed >= 1e8:
-            check_fits(needed, f"component m = {degree} has rank up to {bound:,}: take a GPU", device)
     weight_rng, left_rng, right_rng = np.random.default_rng(seed).spawn(3)
     weights = problem.weights
     if weights is None:
@@ -280,7 +294,7 @@ def _measure(
         if progress:
             progress(label, basis.rank, min(bound, columns))
     saturated = seen - basis.rank >= MARGIN and columns - basis.rank >= MARGIN
-    return Component(degree, basis.rank, bound, columns, saturated, time.perf_counter() - began)
+    return Component(degree, prime, seed, basis.rank, bound, columns, saturated, time.perf_counter() - began)
 
 
 def _draw_side(rng: np.random.Generator, prime: int, count: int, tokens: int, width: int) -> Side:
