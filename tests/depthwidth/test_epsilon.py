@@ -12,6 +12,7 @@ def test_counts_singular_values():
     result = epsilon_rank(np.diag([1.0, 0.5, 1e-4]), tol=1e-3, scale=2.0)
     assert (result.value, result.tolerance, result.templates, result.scale) == (2, 1e-3, 3, 2.0)
     assert epsilon_rank(np.diag([1.0, 0.5, 1e-4]), tol=1e-5).value == 3
+    assert epsilon_rank(1e-9 * np.diag([1.0, 0.5, 1e-4]), tol=1e-3).value == 2  # relative to the largest
     assert epsilon_rank(np.eye(6)).effective == pytest.approx(6)
     assert epsilon_rank(np.zeros((3, 3))).value == 0
 

@@ -17,6 +17,7 @@ from plait.depthwidth import (
     sep_rank_components,
     sep_rank_exact,
 )
+from plait.depthwidth import rank as rank_module
 from plait.depthwidth.field import PRIMES
 from plait.depthwidth.multiset import log3
 from plait.depthwidth.network import random_residues
@@ -217,6 +218,15 @@ def test_gpu_equals_numpy():
     rng = np.random.default_rng(0)
     matrix = rng.integers(-99, 99, (3000, 2000)) @ rng.integers(-99, 99, (2000, 3000))
     assert rank_mod_p(matrix, P, device="cuda") == 2000
+
+
+def test_streaming_goes_on_until_enough_templates_add_nothing(monkeypatch):
+    """Blocks of 54: after two of them one row was dependent, which is not yet a proof of saturation."""
+    monkeypatch.setattr(rank_module, "block_rows", lambda prime: 54)
+    seen = []
+    result = sep_rank_exact(2, 4, 2, progress=lambda *now: seen.append(now[1]))
+    assert (result.rank, result.saturated) == (107, True)
+    assert seen == [54, 107, 107]
 
 
 def test_progress_is_reported():

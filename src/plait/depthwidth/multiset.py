@@ -16,7 +16,7 @@ _STIRLING_FROM = 40.0  # below, lgamma differences lose nothing that matters
 def log3(value: float) -> float:
     """ln(value)/ln 3 for a positive number, integers of any length included.
 
-    >>> log3(3**500)
+    >>> round(log3(3**500), 9)
     500.0
     """
     return math.log(value) / _LN3
