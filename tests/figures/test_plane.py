@@ -2,7 +2,7 @@
 
 import pytest
 
-from plait.errors import OutputError
+from plait.errors import ConfigError, OutputError
 from plait.figures.plane import Guide, Point, draw_plane
 
 GUIDE = Guide([1, 50, 100], [200, 2000, 20000], [180, 1800, 18000], [220, 2200, 22000], (6, 48))
@@ -21,5 +21,8 @@ def test_drawn(tmp_path, name):
 
 
 def test_refused(tmp_path):
-    with pytest.raises(OutputError, match="cannot draw"):
-        draw_plane(tmp_path / "missing" / "plane.png", GUIDE, [], ([1], [3]))
+    with pytest.raises(ConfigError, match=r"expected a name ending in \.png"):
+        draw_plane(tmp_path / "plane.xyz", GUIDE, [], ([1], [3]))
+    (tmp_path / "file").write_text("")
+    with pytest.raises(OutputError, match="cannot write"):
+        draw_plane(tmp_path / "file" / "plane.png", GUIDE, [], ([1], [3]))

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.errors import OutputError, require
+from plait.figures.canvas import blank, checked, save
 
 __all__ = ["Guide", "Point", "draw_plane"]
 
@@ -50,32 +50,24 @@ def draw_plane(
         points: shapes to place.
         threshold: (depths, widths) of the theory's boundary between its two regimes.
     """
-    matplotlib = require("matplotlib", "report")
-    matplotlib.use("Agg")
-    pyplot = require("matplotlib.pyplot", "report")
-    figure, axes = pyplot.subplots(figsize=(8.6, 5.4), layout="constrained")
-    try:
-        _regions(axes, guide, threshold)
-        for point in points:
-            _place(axes, point)
-        axes.set(
-            xlabel="depth (layers)",
-            ylabel="width (features)",
-            yscale="log",
-            xlim=(guide.depths[0], guide.depths[-1]),
-            ylim=(100, 40_000),
-            title=title,
-        )
-        axes.set_yticks([128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768])
-        axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
-        axes.minorticks_off()
-        axes.legend(loc="lower right", framealpha=0.95, fontsize=8)
-        figure.savefig(path, dpi=140)
-    except (OSError, ValueError) as error:
-        raise OutputError(f"cannot draw {path}: {error}") from error
-    finally:
-        pyplot.close(figure)
-    return Path(path)
+    checked(path)
+    figure, axes = blank(8.6, 5.4)
+    _regions(axes, guide, threshold)
+    for point in points:
+        _place(axes, point)
+    axes.set(
+        xlabel="depth (layers)",
+        ylabel="width (features)",
+        yscale="log",
+        xlim=(guide.depths[0], guide.depths[-1]),
+        ylim=(100, 40_000),
+        title=title,
+    )
+    axes.set_yticks([128, 256, 512, 1024, 2048, 4096, 8192, 16384, 32768])
+    axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
+    axes.minorticks_off()
+    axes.legend(loc="lower right", framealpha=0.95, fontsize=8)
+    return save(figure, path)
 
 
 def _regions(axes: Any, guide: Guide, threshold: tuple[Sequence[float], Sequence[float]]) -> None:

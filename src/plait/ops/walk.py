@@ -27,7 +27,8 @@ class Trace(NamedTuple):
     """What was read at every step: row t is A_t with its weights.
 
     `born` (T, B, κ) int64, −1 where a slot is empty; `weights` (T, B, κ), 0 where nothing was read;
-    `relevance` (T, B, κ) after the step's credit. O(T·κ) numbers, enough for every heat map.
+    `relevance` (T, B, κ) after the step's credit. O(T·κ) numbers, enough for every heat map. A record,
+    not a function of the input: no gradient flows through it.
     """
 
     born: Tensor
@@ -83,7 +84,7 @@ def walk(
         outputs.append(h)
         if need_trace:
             weights = memory.relevance if seen is None else seen.weights
-            rows.append((memory.born, weights, memory.relevance))
+            rows.append((memory.born, weights.detach(), memory.relevance.detach()))
     return Walked(
         torch.stack(outputs),
         LayerState(hidden, cell_state, memory),

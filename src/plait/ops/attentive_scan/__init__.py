@@ -8,14 +8,14 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from plait.errors import known
-from plait.ops.attentive_scan import reference
+from plait.ops.attentive_scan import fused, reference
+from plait.ops.attentive_scan.backends import BACKENDS, choose_backend, resolve
+from plait.ops.attentive_scan.boundary import conform
 from plait.ops.attentive_scan.contract import Scan, ScanWeights
+from plait.ops.attentive_scan.fused import record_backends
 from plait.ops.walk import LayerState, Walked
 
-__all__ = ["BACKENDS", "Scan", "ScanWeights", "attentive_scan"]
-
-BACKENDS = ("auto", "reference")
+__all__ = ["BACKENDS", "Scan", "ScanWeights", "attentive_scan", "choose_backend", "record_backends"]
 
 
 def attentive_scan(
@@ -37,6 +37,12 @@ def attentive_scan(
         scan: the cell, the memory policy and the mix.
         reset: (T, B) bool; clears a row before that step.
         nudge: (T, B, H), added to h_t.
+        need_trace: also return what was read at every step; it carries no gradient.
+        backend: one of `BACKENDS`. Second derivatives and forward-mode ones need "reference".
     """
-    known(backend, BACKENDS, "backend")
-    return reference.attentive_scan(projected, weights, state, scan, reset, nudge, need_trace)
+    chosen = resolve(backend, projected, scan)
+    weights, state, nudge = conform(projected, weights, state, scan, reset, nudge)
+    if chosen == "reference":
+        fused.recorded(chosen)
+        return reference.attentive_scan(projected, weights, state, scan, reset, nudge, need_trace)
+    return fused.attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, backend=chosen)

@@ -1,0 +1,239 @@
+"""Does a backend do what the reference does? One harness for the tests and for the benchmarks.
+
+Discrete choices (which state each slot holds) are compared exactly and first; then outputs, final state,
+trace and every gradient, within one tolerance per type.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from plait.ops.attentive_scan import attentive_scan
+from plait.ops.attentive_scan.contract import Scan, ScanWeights
+from plait.ops.slots import MemoryState, empty_memory
+from plait.ops.walk import LayerState, Walked
+
+__all__ = [
+    "TOLERANCE",
+    "Case",
+    "Outcome",
+    "Problem",
+    "differences",
+    "make_problem",
+    "narrowest_choice",
+    "run",
+]
+
+# largest |difference| allowed, relative to the largest |value| of the tensor (at least 1)
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 6e-2, torch.float16: 1e-2}
+# a choice between two states is only compared where their relevance differs by more than this
+MARGIN = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scan and the sizes and circumstances it is run in."""
+
+    scan: Scan
+    steps: int = 7
+    rows: int = 2
+    size: int = 5
+    dtype: torch.dtype = torch.float32
+    carried: bool = False
+    reset: bool = False
+    nudge: bool = False
+    ties: bool = False
+    strided: bool = False
+
+    def __str__(self) -> str:
+        scan = self.scan
+        memory = "uniform" if scan.every else "relevancy" if scan.capacity else "window"
+        cell = scan.nonlinearity if scan.cell == "elman" else scan.cell
+        flags = [n for n in ("carried", "reset", "nudge", "ties", "strided") if getattr(self, n)]
+        sizes = f"T{self.steps}B{self.rows}H{self.size}w{scan.window}"
+        return "-".join([cell, memory, sizes, str(self.dtype).removeprefix("torch."), *flags])
+
+
+class Problem(NamedTuple):
+    """Everything a scan is given; the floating tensors are leaves that ask for gradients."""
+
+    projected: Tensor
+    weights: ScanWeights
+    state: LayerState
+    reset: Tensor | None
+    nudge: Tensor | None
+
+    def leaves(self) -> dict[str, Tensor]:
+        """What a gradient is compared for, by name."""
+        named = {
+            "projected": self.projected,
+            **self.weights._asdict(),
+            "hidden": self.state.hidden,
+            "cell_state": self.state.cell_state,
+            "slots": self.state.memory.slots,
+            "nudge": self.nudge,
+        }
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+class Outcome(NamedTuple):
+    """What a backend made of a problem: the walk, and every gradient of one scalar of all outputs."""
+
+    walked: Walked
+    gradients: dict[str, Tensor | None]
+
+
+def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int = 200) -> Problem:
+    """Random inputs on which no choice between two states is closer than rounding could turn it."""
+    for seed in range(attempts):
+        problem = _draw(case, torch.Generator().manual_seed(seed))
+        if case.ties or narrowest_choice(problem, case.scan) > MARGIN[case.dtype]:
+            return _moved(problem, device)
+    raise AssertionError(f"{case}: no draw of {attempts} keeps its choices apart")
+
+
+def run(problem: Problem, scan: Scan, backend: str) -> Outcome:
+    """Forward with a trace, and backward from output, final hidden, cell state and slots together."""
+    projected, weights, state, reset, nudge = problem
+    walked = attentive_scan(projected, weights, state, scan, reset, nudge, True, backend)
+    end = walked.state
+    generator = torch.Generator().manual_seed(7)
+    total = projected.new_zeros((), dtype=torch.float64)
+    for part in (walked.output, end.hidden, end.cell_state, end.memory.slots):
+        if part is not None:
+            cotangent = torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.device)
+            total = total + (part.double() * cotangent).sum()
+    leaves = problem.leaves()
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return Outcome(walked, dict(zip(leaves, found, strict=True)))
+
+
+def differences(expected: Outcome, got: Outcome, dtype: torch.dtype) -> list[str]:
+    """What differs, one line each, nothing if all agrees; discrete choices alone if these differ."""
+    a, b = expected.walked, got.walked
+    assert a.trace is not None
+    assert b.trace is not None
+    discrete = {
+        "trace.born": (a.trace.born, b.trace.born),
+        "born": (a.state.memory.born, b.state.memory.born),
+        "age": (a.state.memory.age, b.state.memory.age),
+    }
+    wrong = [name for name, (x, y) in discrete.items() if x.dtype != y.dtype or not torch.equal(x, y)]
+    if wrong:
+        return [f"{name}: choices differ" for name in wrong]
+    floats: dict[str, tuple[Tensor | None, Tensor | None]] = {
+        "output": (a.output, b.output),
+        "hidden": (a.state.hidden, b.state.hidden),
+        "cell_state": (a.state.cell_state, b.state.cell_state),
+        "slots": (a.state.memory.slots, b.state.memory.slots),
+        "relevance": (a.state.memory.relevance, b.state.memory.relevance),
+        "trace.weights": (a.trace.weights, b.trace.weights),
+        "trace.relevance": (a.trace.relevance, b.trace.relevance),
+    }
+    floats |= {f"d {name}": (x, got.gradients[name]) for name, x in expected.gradients.items()}
+    return [line for name, (x, y) in floats.items() if (line := _difference(name, x, y, TOLERANCE[dtype]))]
+
+
+def narrowest_choice(problem: Problem, scan: Scan) -> float:
+    """The least |relevance of a leaving state − least relevance kept| over all choices of the reference."""
+    if not scan.capacity or scan.every:
+        return float("inf")
+    state, narrowest = problem.state, float("inf")
+    with torch.no_grad():
+        for t in range(len(problem.projected)):
+            memory = state.memory
+            cut = None if problem.reset is None else problem.reset[t : t + 1]
+            kept = memory.relevance[:, scan.window :]
+            leaving = memory.relevance.gather(1, (memory.age % scan.window).unsqueeze(1))
+            full = (memory.born >= 0).all(dim=1) & (True if cut is None else ~cut[0])
+            gap = (leaving - kept).abs().amin(dim=1)[full]
+            narrowest = min(narrowest, gap.min().item() if len(gap) else narrowest)
+            nudge = None if problem.nudge is None else problem.nudge[t : t + 1]
+            here = problem.projected[t : t + 1]
+            state = attentive_scan(here, problem.weights, state, scan, cut, nudge, False, "reference").state
+    return narrowest
+
+
+def _difference(name: str, x: Tensor | None, y: Tensor | None, tolerance: float) -> str | None:
+    if x is None or y is None:
+        # a gradient that never arises may be absent or zero
+        other = y if x is None else x
+        return None if other is None or not other.any() else f"{name}: one has it, the other has not"
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return f"{name}: {x.dtype} {tuple(x.shape)} and {y.dtype} {tuple(y.shape)}"
+    if not x.numel():
+        return None
+    worst = (x.double() - y.double()).abs().max().item() / max(1.0, x.double().abs().max().item())
+    return None if worst <= tolerance else f"{name}: off by {worst:.2e}, allowed {tolerance:.0e}"
+
+
+def _draw(case: Case, generator: torch.Generator) -> Problem:
+    scan, rows, size = case.scan, case.rows, case.size
+
+    def leaf(*shape: int, scale: float = 1.0) -> Tensor:
+        drawn = (scale * torch.randn(shape, generator=generator, dtype=torch.float64)).to(case.dtype)
+        if case.strided:
+            drawn = drawn.transpose(0, -1).contiguous().transpose(0, -1)
+        return drawn.requires_grad_()
+
+    narrow = size**-0.5
+    weights = ScanWeights(
+        leaf(scan.gates * size, size, scale=narrow),
+        leaf(size, size, scale=narrow),
+        leaf(size, size, scale=narrow),
+        # steep energies spread the weights, so that choices stand apart
+        leaf(size, scale=0.0 if case.ties else 4.0 * narrow),
+        leaf(size, scale=0.1) if scan.cell == "gru" or scan.nonlinearity == "modrelu" else None,
+    )
+    hidden, cell_state = leaf(rows, size), leaf(rows, size) if scan.cell == "lstm" else None
+    memory = empty_memory(rows, scan.width, size, dtype=case.dtype)
+    state = LayerState(hidden, cell_state, memory._replace(slots=memory.slots.requires_grad_()))
+    if case.carried:
+        state = _carried(case, weights, state, leaf)
+    return Problem(
+        leaf(case.steps, rows, scan.gates * size),
+        weights,
+        state,
+        torch.rand(case.steps, rows, generator=generator) < 0.15 if case.reset else None,
+        leaf(case.steps, rows, size, scale=0.1) if case.nudge else None,
+    )
+
+
+def _carried(case: Case, weights: ScanWeights, state: LayerState, leaf: Callable[..., Tensor]) -> LayerState:
+    """A state that has a past: rows of different age, and with `ties` all kept states equally relevant."""
+    scan, steps = case.scan, case.scan.window + case.scan.capacity + 2
+    reset = torch.zeros(steps, case.rows, dtype=torch.bool)
+    reset[torch.arange(case.rows) % steps, torch.arange(case.rows)] = True
+    projected = leaf(steps, case.rows, scan.gates * case.size)
+    with torch.no_grad():
+        end = attentive_scan(projected, weights, state, scan, reset, None, False, "reference").state
+    relevance = end.memory.relevance.clone()
+    if case.ties:
+        relevance[:, scan.window :] = 0.25
+    cell_state = None if end.cell_state is None else end.cell_state.detach().requires_grad_()
+    slots = end.memory.slots.detach().requires_grad_()
+    memory = MemoryState(slots, relevance, end.memory.born, end.memory.age)
+    return LayerState(end.hidden.detach().requires_grad_(), cell_state, memory)
+
+
+def _moved(problem: Problem, device: torch.device | str) -> Problem:
+    """The same numbers as leaves on another device."""
+    if str(device) == "cpu":
+        return problem
+
+    def there(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.detach().to(device).requires_grad_(x.requires_grad)
+
+    projected, weights, (hidden, cell_state, memory), reset, nudge = problem
+    return Problem(
+        there(projected),  # type: ignore[arg-type]
+        ScanWeights(*map(there, weights)),  # type: ignore[arg-type]
+        LayerState(there(hidden), there(cell_state), MemoryState(*map(there, memory))),  # type: ignore[arg-type]
+        there(reset),
+        there(nudge),
+    )

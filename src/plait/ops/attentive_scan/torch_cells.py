@@ -1,0 +1,94 @@
+"""One step of each cell and its backward, in plain torch, for scans that write their own backward.
+
+Shapes: `recurred` (B, G·H) is V s_{t−1}, `projected` (B, G·H) is U x_t + b. What a step saves for its
+backward is described at `Scanned.gates`; the derivations stand in docs/kernels.md.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from plait.ops.attentive_scan.contract import Scan
+from plait.ops.steps import NONLINEARITIES
+
+__all__ = ["CellGradients", "cell_backward", "cell_forward"]
+
+
+class CellGradients(NamedTuple):
+    """`projected` (B, G·H); `recurred` likewise, which differs for a GRU; `cell_state`, `hidden` or None."""
+
+    projected: Tensor
+    recurred: Tensor
+    cell_state: Tensor | None = None
+    hidden: Tensor | None = None
+
+
+def cell_forward(
+    scan: Scan,
+    projected: Tensor,
+    recurred: Tensor,
+    hidden: Tensor,
+    cell_state: Tensor | None,
+    bias: Tensor | None,
+) -> tuple[Tensor, Tensor | None, Tensor]:
+    """h_t, the new cell state, and the gates to save (B, ·)."""
+    if scan.cell == "elman":
+        h = NONLINEARITIES[scan.nonlinearity](projected + recurred, bias)
+        return h, None, h
+    size = hidden.shape[1]
+    if scan.cell == "lstm":
+        assert cell_state is not None
+        gates = projected + recurred
+        gates[:, : 2 * size].sigmoid_()
+        gates[:, 2 * size : 3 * size].tanh_()
+        gates[:, 3 * size :].sigmoid_()
+        i, f, g, o = gates.chunk(4, dim=1)
+        new_cell_state = torch.addcmul(f * cell_state, i, g)
+        return o * torch.tanh(new_cell_state), new_cell_state, gates
+    recurred_n = recurred[:, 2 * size :] if bias is None else recurred[:, 2 * size :] + bias
+    r, z = torch.sigmoid(projected[:, : 2 * size] + recurred[:, : 2 * size]).chunk(2, dim=1)
+    n = torch.tanh(torch.addcmul(projected[:, 2 * size :], r, recurred_n))
+    return torch.lerp(n, hidden, z), None, torch.cat([r, z, n, recurred_n], dim=1)
+
+
+def cell_backward(
+    scan: Scan, d_h: Tensor, gates: Tensor, hidden: Tensor, cell_state: Tensor, d_cell_state: Tensor | None
+) -> CellGradients:
+    """Gradients of one step from dL/dh_t, what `cell_forward` saved, s_{t−1} and c_{t−1}."""
+    if scan.cell == "elman":
+        d_z = _elman_backward(scan.nonlinearity, d_h, gates)
+        return CellGradients(d_z, d_z)
+    if scan.cell == "lstm":
+        i, f, g, o = gates.chunk(4, dim=1)
+        squashed = torch.tanh(torch.addcmul(f * cell_state, i, g))
+        d_c = d_h * o * (1 - squashed * squashed)
+        if d_cell_state is not None:
+            d_c += d_cell_state
+        d_z = torch.cat(
+            [
+                d_c * g * i * (1 - i),
+                d_c * cell_state * f * (1 - f),
+                d_c * i * (1 - g * g),
+                d_h * squashed * o * (1 - o),
+            ],
+            dim=1,
+        )
+        return CellGradients(d_z, d_z, cell_state=d_c * f)
+    r, z, n, recurred_n = gates.chunk(4, dim=1)
+    d_n = d_h * (1 - z) * (1 - n * n)
+    d_z = d_h * (hidden - n) * z * (1 - z)
+    d_r = d_n * recurred_n * r * (1 - r)
+    d_projected = torch.cat([d_r, d_z, d_n], dim=1)
+    return CellGradients(d_projected, torch.cat([d_r, d_z, d_n * r], dim=1), hidden=d_h * z)
+
+
+def _elman_backward(nonlinearity: str, d_h: Tensor, activated: Tensor) -> Tensor:
+    """dL/dz from φ(z): 1 − φ² for tanh; where φ ≠ 0 the slope of relu and modrelu is 1, else 0."""
+    if nonlinearity == "tanh":
+        return d_h * (1 - activated * activated)
+    if nonlinearity == "identity":
+        return d_h.clone()
+    return d_h.masked_fill(activated == 0, 0)

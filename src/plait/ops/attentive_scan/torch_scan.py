@@ -1,0 +1,179 @@
+"""The fused scan in plain torch: slots changed in place, a hand-written backward, any device, no compiler."""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+
+from plait.ops.attention import accumulation_dtype
+from plait.ops.attentive_scan.buffers import allocate
+from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
+from plait.ops.attentive_scan.torch_cells import cell_backward, cell_forward
+from plait.ops.attentive_scan.torch_slots import SlotsInReverse, SlotTable
+from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
+
+__all__ = ["backward", "forward", "missing"]
+
+
+def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
+    """Nothing is ever missing."""
+    return None
+
+
+def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
+    """Walk through time; what is given and what comes back stands in `contract`."""
+    size, dtype = inputs.energy.shape[0], inputs.projected.dtype
+    wide, rounded = accumulation_dtype(dtype), partial(_rounded, dtype=dtype)
+    # one product with s_{t−1} gives V s and W_a s, one with h_t gives h_t and twice its key
+    from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide).t()
+    doubled_key, doubled_energy = 2 * inputs.key.to(wide).t(), 2 * inputs.energy.to(wide)
+    bias = None if inputs.cell_bias is None else inputs.cell_bias.to(wide)
+    projected = inputs.projected.to(wide).unbind()
+    nudge = None if inputs.nudge is None else inputs.nudge.to(wide).unbind()
+    table = SlotTable(inputs, scan, wide)
+    out = allocate(inputs, scan, need_trace, save)
+    hidden = inputs.hidden.to(wide)
+    cell_state = None if inputs.cell_state is None else inputs.cell_state.to(wide)
+    ids = table.ids.view(-1, scan.width)
+    kept: dict[str, list[Tensor]] = {name: [] for name in Scanned._fields}
+    for t, z in enumerate(projected):
+        if inputs.reset is not None:
+            hidden, cell_state = _zeroed(inputs.reset[t], hidden, cell_state)
+            table.clear(inputs.reset[t])
+        asked, before = hidden, cell_state
+        recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
+        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias)
+        h = rounded(h if nudge is None else h + nudge[t])
+        cell_state = None if cell_state is None else rounded(cell_state)
+        pair = torch.cat([h, h @ doubled_key], dim=1)
+        table.write(t, pair)
+        energies = _half_tanh(query, table.doubled_keys) @ doubled_energy
+        weights = torch.softmax(energies.masked_fill_(ids < 0, -torch.inf), dim=1)
+        table.standing_ring.add_(weights[:, : scan.window])
+        context = torch.bmm(weights.unsqueeze(1), table.states).squeeze(1)
+        hidden = rounded((h + rounded(context)).mul_(scan.mix))
+        kept["output"].append(h)
+        if need_trace or save:
+            kept["weights"].append(weights)
+            kept["ids"].append(ids.clone())
+        if need_trace:
+            kept["trace_relevance"].append(table.standing.view_as(ids).clone())
+        if save:
+            kept["asked"].append(asked)
+            kept["queries"].append(query)
+            kept["keys"].append(pair[:, size:])
+            kept["gates"].append(gates)
+            kept["cells"].append(asked if before is None else before)
+    return _finished(out, kept, table, hidden, cell_state)
+
+
+def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
+    """Walk back through time; every line is derived in docs/kernels.md."""
+    steps, rows, size = saved.output.shape
+    wide = saved.weights.dtype
+    from_hidden = torch.cat([saved.recurrent, saved.query]).to(wide)
+    key, four_energies = saved.key.to(wide), 4 * saved.energy.to(wide)
+    slots = SlotsInReverse(saved, wide)
+    d_output = _or_zeros(arriving.output, saved.queries)
+    d_hidden = _or_zeros(arriving.hidden, saved.queries[0])
+    d_cell_state = _or_zeros(arriving.cell_state, saved.queries[0]) if scan.cell == "lstm" else None
+    if arriving.slots is not None:
+        slots.d_states.copy_(arriving.slots)
+    d_projected = saved.weights.new_empty(steps, rows, scan.gates * size)
+    d_queries, d_energy = torch.empty_like(saved.queries), torch.zeros_like(four_energies)
+    d_pairs = saved.weights.new_empty(steps, rows, 2 * size)
+    activated = (saved.gates if saved.gates.shape[2] else saved.output).to(wide).unbind()
+    asked, queries, all_weights = (
+        saved.asked.to(wide).unbind(),
+        saved.queries.unbind(),
+        saved.weights.unbind(),
+    )
+    d_scores = torch.empty_like(slots.states)
+    cells = saved.cells.to(wide).unbind() if scan.cell == "lstm" else asked
+    for t in reversed(range(steps)):
+        weights = all_weights[t]
+        d_context = d_hidden * scan.mix
+        d_weights = torch.bmm(slots.states, d_context.unsqueeze(2)).squeeze(2)
+        d_energies = weights * (d_weights - (weights * d_weights).sum(dim=1, keepdim=True))
+        # With σ = σ(2q + 2k): tanh = 2σ − 1, and Σ_j de_j (2σ_j − 1) = 2 Σ_j de_j σ_j because the d_energies
+        # of a softmax sum to zero; tanh' = 4 σ (1 − σ).
+        sigma = torch.add(slots.doubled_keys, queries[t].unsqueeze(1), alpha=2).sigmoid_()
+        d_energy.addmv_(sigma.view(-1, size).t(), d_energies.view(-1), alpha=2)
+        torch.mul(d_energies.unsqueeze(2), four_energies, out=d_scores)
+        torch.ops.aten.sigmoid_backward.grad_input(d_scores, sigma, grad_input=d_scores)
+        d_query = torch.sum(d_scores, dim=1, out=d_queries[t])
+        slots.d_keys.add_(d_scores)
+        slots.d_states.addcmul_(weights.unsqueeze(2), d_context.unsqueeze(1))
+        # what h_t's own slot has gathered is complete
+        d_state, d_key = slots.step_back(t, d_pairs[t]).split(size, dim=1)
+        d_state.add_(d_output[t]).add_(d_context).addmm_(d_key, key)
+        cell = cell_backward(scan, d_state, activated[t], asked[t], cells[t], d_cell_state)
+        d_projected[t] = cell.projected
+        d_hidden = torch.cat([cell.recurred, d_query], dim=1) @ from_hidden
+        d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
+        d_cell_state = cell.cell_state
+        if saved.reset is not None:
+            d_hidden, d_cell_state = _zeroed(saved.reset[t], d_hidden, d_cell_state)
+    walked = Walked(
+        projected=d_projected,
+        queries=d_queries,
+        keys=d_pairs[..., size:],
+        states=d_pairs[..., :size],
+        initial_keys=slots.d_keys,
+        initial_states=slots.d_states,
+        energy=d_energy,
+        hidden=d_hidden,
+        cell_state=d_cell_state,
+    )
+    return collect_gradients(walked, saved, scan, nudged)
+
+
+def _finished(
+    out: Scanned,
+    kept: dict[str, list[Tensor]],
+    table: SlotTable,
+    hidden: Tensor,
+    cell_state: Tensor | None,
+) -> Scanned:
+    """Fill `out`: what was kept of every step where there is room for it, and the state after the last."""
+    for name, steps in kept.items():
+        room: Tensor = getattr(out, name)
+        if room.numel() and steps:
+            torch.stack(steps, out=room)
+    if len(out.trace_born):
+        ids = torch.stack(kept["ids"])
+        out.trace_born.copy_(table.born(ids))
+        out.trace_relevance.masked_fill_(ids < 0, 0)
+    out.keys.mul_(0.5)
+    out.slots.copy_(table.states)
+    last, dtype = table.ids.view(out.born.shape), out.output.dtype
+    return out._replace(
+        hidden=hidden.to(dtype),
+        cell_state=out.cell_state if cell_state is None else cell_state.to(dtype),
+        relevance=table.standing.view_as(last).masked_fill(last < 0, 0),
+        born=table.born(last),
+        age=table.ages[-1] + 1,
+    )
+
+
+def _half_tanh(query: Tensor, doubled_keys: Tensor) -> Tensor:
+    """½ tanh(q + k) = σ(2q + 2k) − ½, from q (B, H) and 2k (B, κ, H)."""
+    return torch.add(doubled_keys, query.unsqueeze(1), alpha=2).sigmoid_().sub_(0.5)
+
+
+def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
+    """States are kept in the layer's type: what is carried over, saved and read is the same number."""
+    return x if x.dtype == dtype else x.to(dtype).to(x.dtype)
+
+
+def _zeroed(rows: Tensor, hidden: Tensor, cell_state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Zero in the rows that are reset: selected, so that a NaN there is gone."""
+    column = rows.unsqueeze(1)
+    return hidden.masked_fill(column, 0), None if cell_state is None else cell_state.masked_fill(column, 0)
+
+
+def _or_zeros(x: Tensor | None, like: Tensor) -> Tensor:
+    """`x` in the type of `like`, or zeros in its shape."""
+    return torch.zeros_like(like) if x is None else x.to(like.dtype)

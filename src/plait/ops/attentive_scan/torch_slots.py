@@ -1,0 +1,155 @@
+"""The slot memory of a whole batch, changed in place: forward, and undone step by step in reverse.
+
+A slot holds a state beside twice its key, (B·κ, 2H): tanh(x) = 2 σ(2x) − 1, and σ is torch's faster
+function of the two. Slots are addressed flat, slot j of row b at b·κ + j.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from plait.ops.attentive_scan.contract import Inputs, Saved, Scan
+
+__all__ = ["SlotTable", "SlotsInReverse"]
+
+NOTHING = -1
+
+
+class SlotTable:
+    """Which state each slot holds, what it has earned, and its contents.
+
+    `ids` (B·κ,) as in `Scanned.ids`; `standing` (B·κ,) is the relevance, −∞ where a slot is empty, so that
+    one comparison decides on a free slot and on a full one.
+    """
+
+    def __init__(self, inputs: Inputs, scan: Scan, wide: torch.dtype) -> None:
+        rows, width, size = inputs.slots.shape
+        self.scan = scan
+        empty = inputs.born < 0
+        numbers = torch.arange(width, dtype=torch.int32, device=inputs.born.device)
+        self.ids = numbers.expand(rows, width).masked_fill(empty, NOTHING).view(-1)
+        self.standing = inputs.relevance.masked_fill(empty, -torch.inf).view(-1)
+        self.held = _with_doubled_keys(inputs.slots.to(wide), inputs.key.to(wide)).flatten(0, 1)
+        self.ages = _ages(inputs)
+        self.born_of = torch.cat([inputs.born, self.ages.t()], dim=1)
+        offsets = torch.arange(rows, device=inputs.born.device) * width
+        self.first_kept = offsets + scan.window
+        self.ring_slots = (self.ages % scan.window + offsets).unbind()
+        # views that follow what is changed in place
+        pairs = self.held.view(rows, width, 2 * size)
+        self.states, self.doubled_keys = pairs.split(size, dim=2)
+        self.standing_ring = self.standing.view(rows, width)[:, : scan.window]
+        self.standing_kept = self.standing.view(rows, width)[:, scan.window :]
+
+    def clear(self, reset: Tensor) -> None:
+        """Empty the rows where `reset` (B,) is true."""
+        slots = reset.repeat_interleave(self.scan.width)
+        self.ids.masked_fill_(slots, NOTHING)
+        self.standing.masked_fill_(slots, -torch.inf)
+        self.held.masked_fill_(slots.unsqueeze(1), 0)
+
+    def write(self, t: int, pair: Tensor) -> None:
+        """Let the oldest state of the ring go, to a kept slot or for good, and put `pair` (B, 2H) there."""
+        ring = self.ring_slots[t]
+        if self.scan.capacity:
+            standing = self.standing.index_select(0, ring)
+            target = self._target(ring, standing)
+            self.standing.index_copy_(0, target, standing)
+            self.ids.index_copy_(0, target, self.ids.index_select(0, ring))
+            self.held.index_copy_(0, target, self.held.index_select(0, ring))
+        self.standing.index_fill_(0, ring, 0)
+        self.ids.index_fill_(0, ring, self.scan.width + t)
+        self.held.index_copy_(0, ring, pair)
+
+    def _target(self, ring: Tensor, standing: Tensor) -> Tensor:
+        """Where the leaving state goes; its own slot, to be overwritten, if it is not kept."""
+        if self.scan.every is None:
+            # An empty ring slot stands at −∞ and beats nothing, an empty kept slot loses to anything else.
+            least, place = self.standing_kept.min(dim=1)
+            return torch.where(standing > least, place + self.first_kept, ring)
+        leaving = self.ids.index_select(0, ring).long()
+        born = self.born_of.gather(1, leaving.clamp_min(0).unsqueeze(1)).squeeze(1)
+        admitted = (leaving >= 0) & (born % self.scan.every == 0)
+        place = torch.div(born, self.scan.every, rounding_mode="floor") % self.scan.capacity
+        return torch.where(admitted, place + self.first_kept, ring)
+
+    def born(self, ids: Tensor) -> Tensor:
+        """The step at which each of `ids` (..., B, κ) was born, −1 for nothing."""
+        table = self.born_of.expand(*ids.shape[:-2], *self.born_of.shape)
+        return table.gather(-1, ids.long().clamp_min(0)).masked_fill_(ids < 0, -1)
+
+
+class SlotsInReverse:
+    """The slots as step t read them, and the gradients of what they hold, walked back from the last step.
+
+    Between two steps only the slot h_t was written to changes, and the one the leaving state was moved to;
+    `ids` tell both. A state that was lost has no gradient yet when it comes back.
+    """
+
+    def __init__(self, saved: Saved, wide: torch.dtype) -> None:
+        steps, rows, width = saved.ids.shape
+        size = saved.output.shape[2]
+        # every state by id, with its doubled key; id −1, the last, holds nothing
+        before = _with_doubled_keys(saved.slots.to(wide), saved.key.to(wide)).transpose(0, 1)
+        since = torch.cat([saved.output.to(wide), 2 * saved.keys], dim=2)
+        nothing = since.new_zeros(1, rows, 2 * size)
+        self.history = torch.cat([before, since, nothing]).flatten(0, 1)
+        row = torch.arange(rows, device=saved.ids.device)
+        self.places = torch.remainder(saved.ids.long(), width + steps + 1) * rows + row.unsqueeze(1)
+        self.reset = saved.reset
+        self.is_cut = [False] * steps if saved.reset is None else saved.reset.any(dim=1).tolist()
+        self.own, self.target, self.moved = _changes(saved.ids, saved.reset)
+        earlier = torch.cat([self.places[:1], self.places[:-1]]).flatten(1)
+        both = torch.cat([self.own, self.target], dim=1)
+        self.restored, self.restored_from = both, earlier.gather(1, both)
+        self.held = self.history.index_select(0, self.places[-1].flatten())
+        self.d_held = torch.zeros_like(self.held)
+        self.states, self.doubled_keys = self.held.view(rows, width, 2 * size).split(size, dim=2)
+        self.d_states, self.d_keys = self.d_held.view(rows, width, 2 * size).split(size, dim=2)
+
+    def step_back(self, t: int, d_pair: Tensor) -> Tensor:
+        """Take the gradients of h_t and its key out of the slots, into `d_pair` (B, 2H), and undo step t."""
+        own, target = self.own[t], self.target[t]
+        torch.index_select(self.d_held, 0, own, out=d_pair)
+        leaving = self.d_held.index_select(0, target).masked_fill_(~self.moved[t], 0)
+        self.d_held.index_fill_(0, target, 0).index_copy_(0, own, leaving)
+        if self.is_cut[t]:
+            assert self.reset is not None
+            slots = self.reset[t].repeat_interleave(self.places.shape[2])
+            self.d_held.masked_fill_(slots.unsqueeze(1), 0)
+            torch.index_select(self.history, 0, self.places[max(t - 1, 0)].flatten(), out=self.held)
+        else:
+            self.held.index_copy_(0, self.restored[t], self.history.index_select(0, self.restored_from[t]))
+        return d_pair
+
+
+def _changes(ids: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
+    """For every step: the flat slot h_t was written to, (T, B); the one the leaving state was moved to, or
+    the same slot if it was lost, (T, B); whether it was moved, (T, B, 1)."""
+    steps, rows, width = ids.shape
+    written = width + torch.arange(steps, device=ids.device, dtype=ids.dtype).view(-1, 1, 1)
+    own = (ids == written).to(torch.int8).argmax(dim=2, keepdim=True)
+    first = torch.arange(width, device=ids.device, dtype=ids.dtype).expand(1, rows, width)
+    leaving = torch.cat([first, ids[:-1]]).gather(2, own)
+    if reset is not None:
+        leaving = leaving.masked_fill(reset.unsqueeze(2), NOTHING)
+    match = (ids == leaving) & (leaving >= 0)
+    moved = match.any(dim=2, keepdim=True)
+    target = torch.where(moved, match.to(torch.int8).argmax(dim=2, keepdim=True), own)
+    offsets = torch.arange(rows, device=ids.device) * width
+    return own.squeeze(2) + offsets, target.squeeze(2) + offsets, moved
+
+
+def _with_doubled_keys(states: Tensor, key: Tensor) -> Tensor:
+    """(..., H) → (..., 2H): each state beside twice its key."""
+    return torch.cat([states, states @ (2 * key).t()], dim=-1)
+
+
+def _ages(inputs: Inputs) -> Tensor:
+    """(T, B) int64: how many steps since its last reset a row has made before step t."""
+    steps = torch.arange(len(inputs.projected), device=inputs.age.device).unsqueeze(1)
+    if inputs.reset is None:
+        return inputs.age + steps
+    last = torch.where(inputs.reset, steps, -1).cummax(dim=0).values
+    return torch.where(last >= 0, steps - last, inputs.age + steps)
