@@ -13,7 +13,9 @@ from plait.bench.__main__ import main as bench_main
 from plait.cli import main
 from plait.ops.attentive_scan import torch_scan
 
-TINY = "--quick --hidden 8 --input-size 3 --shapes 6x2 --device cpu --threads 1".split()
+TINY = [
+    "--quick", "--hidden", "8", "--input-size", "3", "--shapes", "6x2", "--device", "cpu", "--threads", "1",
+]  # fmt: skip
 COLUMNS = [
     "layer", "backend", "T", "B", "hidden", "precision", "ms", "spread ms", "rounds", "peak MB", "parity",
     "ratio",
