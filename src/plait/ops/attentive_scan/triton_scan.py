@@ -1,0 +1,174 @@
+"""The fused scan on a GPU: one persistent Triton program per row, forward and back.
+
+Input projections and weight gradients are single large products outside the walk. Larger hidden sizes
+than a program's registers can hold are refused by `missing`.
+"""
+
+from __future__ import annotations
+
+import os
+
+import torch
+import triton
+from torch import Tensor
+
+from plait.ops.attention import accumulation_dtype
+from plait.ops.attentive_scan.buffers import allocate
+from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
+from plait.ops.attentive_scan.triton_kernels import backward_kernel, forward_kernel
+from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
+
+__all__ = ["backward", "forward", "missing"]
+
+LARGEST_SIZE = 128
+LARGEST_WIDTH = 64
+
+
+def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
+    """Why such a scan cannot run here, or None if it can."""
+    if device != "cuda" and not interpreting():
+        return f"it needs a CUDA device, got {device} tensors"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"it computes in float32 or bfloat16, got {dtype}"
+    if size > LARGEST_SIZE or width > LARGEST_WIDTH:
+        return f"it holds up to {LARGEST_SIZE} features and {LARGEST_WIDTH} slots, got {size} and {width}"
+    return None
+
+
+def interpreting() -> bool:
+    """Whether Triton's interpreter runs the kernels, on the CPU."""
+    return os.environ.get("TRITON_INTERPRET") == "1"
+
+
+def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
+    """Walk every row; what is given and what comes back stands in `contract`."""
+    out = allocate(inputs, scan, need_trace, save)
+    steps, rows, _ = inputs.projected.shape
+    if rows == 0:
+        return out
+    wide = accumulation_dtype(inputs.projected.dtype)
+    given = {name: None if x is None else x.contiguous() for name, x in inputs._asdict().items()}
+    # a transposed matrix is read along its output, so that no product reduces across lanes
+    transposed = {name: given[name].t().contiguous() for name in ("recurrent", "query", "key")}
+    initial_keys = (given["slots"].to(wide) @ given["key"].to(wide).t()).contiguous()
+    present = {name: _or_dummy(x, out.output) for name, x in {**given, **transposed}.items()}
+    forward_kernel[(rows,)](
+        **present,
+        initial_keys=initial_keys,
+        output=out.output,
+        last_hidden=out.hidden,
+        last_cell=out.cell_state,
+        last_slots=out.slots,
+        last_relevance=out.relevance,
+        last_born=out.born,
+        last_age=out.age,
+        **{name: getattr(out, name) for name in _KEPT},
+        T=steps,
+        B=rows,
+        mix=scan.mix,
+        nil=0,
+        WINDOW=scan.window,
+        EVERY=scan.every or 0,
+        HAS_BIAS=inputs.cell_bias is not None,
+        HAS_NUDGE=inputs.nudge is not None,
+        TRACE=need_trace,
+        SAVE=save,
+        WEIGHTS=save or need_trace,
+        **_shape(scan, inputs.energy, inputs.reset),
+    )
+    return out
+
+
+def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
+    """Walk every row back; the derivation stands in docs/kernels.md."""
+    steps, rows, size = saved.output.shape
+    wide, width = saved.weights.dtype, scan.width
+
+    def made(*shape: int) -> Tensor:
+        return saved.weights.new_empty(shape)
+
+    walked = Walked(
+        projected=made(steps, rows, scan.gates * size),
+        queries=made(steps, rows, size),
+        keys=made(steps, rows, size),
+        states=made(steps if nudged else 0, rows, size),
+        initial_keys=made(rows, width, size),
+        initial_states=made(rows, width, size),
+        energy=made(rows, size),
+        hidden=made(rows, size),
+        cell_state=made(rows, size) if scan.cell == "lstm" else None,
+    )
+    if rows:
+        given = {name: None if x is None else x.contiguous() for name, x in saved._asdict().items()}
+        given.pop("cell_bias")
+        initial_keys = (given["slots"].to(wide) @ given["key"].to(wide).t()).contiguous()
+        arrived = {name: None if x is None else x.contiguous() for name, x in arriving._asdict().items()}
+        backward_kernel[(rows,)](
+            **{name: _or_dummy(x, saved.output) for name, x in given.items()},
+            initial_keys=initial_keys,
+            d_output=_or_dummy(arrived["output"], saved.output),
+            d_last_hidden=_or_dummy(arrived["hidden"], saved.output),
+            d_last_cell=_or_dummy(arrived["cell_state"], saved.output),
+            d_last_slots=_or_dummy(arrived["slots"], saved.output),
+            d_projected=walked.projected,
+            d_queries=walked.queries,
+            d_keys=walked.keys,
+            d_states=walked.states,
+            d_initial_keys=walked.initial_keys,
+            d_initial_states=walked.initial_states,
+            d_energy=walked.energy,
+            d_hidden=walked.hidden,
+            d_cell=walked.hidden if walked.cell_state is None else walked.cell_state,
+            T=steps,
+            B=rows,
+            mix=scan.mix,
+            nil=0,
+            HAS_NUDGE=saved.gates.shape[2] > 0,
+            HAS_D_OUTPUT=arriving.output is not None,
+            HAS_D_HIDDEN=arriving.hidden is not None,
+            HAS_D_CELL=arriving.cell_state is not None,
+            HAS_D_SLOTS=arriving.slots is not None,
+            SAVE_STATES=nudged,
+            **_shape(scan, saved.energy, saved.reset),
+        )
+    return collect_gradients(walked._replace(energy=walked.energy.sum(dim=0)), saved, scan, nudged)
+
+
+_KEPT = (
+    "weights",
+    "trace_born",
+    "trace_relevance",
+    "asked",
+    "cells",
+    "gates",
+    "queries",
+    "keys",
+    "ids",
+)
+
+
+def _shape(scan: Scan, energy: Tensor, reset: Tensor | None) -> dict[str, object]:
+    """What both kernels are compiled for."""
+    size = len(energy)
+    block = max(16, triton.next_power_of_2(size))
+    warps = min(8, block // 16)  # 8 warps were the fastest at 128 features, by far
+    columns = block // warps
+    groups = 32 * 4 // columns  # lanes hold four columns each; the rest of a warp is lane groups
+    return {
+        "H": size,
+        "WIDTH": scan.width,
+        "CELL": scan.cell,
+        "NONLINEARITY": scan.nonlinearity,
+        "HAS_RESET": reset is not None,
+        "R": block // groups,
+        "W": warps,
+        "L": groups,
+        "JJ": columns,
+        "XR": max(1, triton.next_power_of_2(scan.width) // groups),
+        "num_warps": warps,
+    }
+
+
+def _or_dummy(tensor: Tensor | None, any_tensor: Tensor) -> Tensor:
+    """A kernel wants a pointer even where it never looks."""
+    return any_tensor if tensor is None else tensor
