@@ -65,7 +65,7 @@ def take_turns(
     Args:
         steps: what is timed, by name.
         rounds: turns of each.
-        warm_up: calls of each before the first round.
+        warm_up: calls of each before the first round, fewer if they alone take `most_seconds`.
         turn_seconds: a turn repeats its step for about so long, after one call that is not timed: the one
             before left its own data in the caches.
         most_seconds: a step that would take longer in all its rounds leaves after fewer, three at least.
@@ -73,8 +73,7 @@ def take_turns(
     at_least(1, rounds=rounds, warm_up=warm_up)
     calls, lasts = {}, {}
     for name, step in steps.items():
-        seconds_per_call(step, device, warm_up)
-        seconds = seconds_per_call(step, device, 1)
+        seconds = _warm(step, device, warm_up, most_seconds)
         calls[name] = max(1, round(turn_seconds / seconds))
         # a turn is the call that is not timed and those that are
         lasts[name] = max(min(3, rounds), int(most_seconds / (seconds * (1 + calls[name]))))
@@ -86,6 +85,16 @@ def take_turns(
                     step()
                     found[name].append(seconds_per_call(step, device, calls[name]))
     return {name: Times(tuple(taken)) for name, taken in found.items()}
+
+
+def _warm(step: Step, device: torch.device, calls: int, most_seconds: float) -> float:
+    """Call a few times; how long one more call takes."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        seconds_per_call(step, device)
+        if time.perf_counter() - start > most_seconds:
+            break
+    return seconds_per_call(step, device)
 
 
 def seconds_per_call(step: Step, device: torch.device, calls: int = 1) -> float:
