@@ -1,4 +1,6 @@
-"""The persistent kernels of the fused scan: one program walks one row through all its steps.
+"""Long because two kernels and their layout are one thing: the persistent kernels of the fused scan.
+
+One program walks one row through all its steps.
 
 The slots' states and keys, the slot bookkeeping and the running state stay on chip; the weights are
 read from the nearest cache at every step. A state never moves between physical slots: when it is
@@ -11,8 +13,8 @@ compiler's default assignment does the rest:
 
     (depth: registers, warp, lane group, column: lanes and registers)
 
-The compiler hands out lanes, then warps, to the axes in the order of their contiguity; `max_contiguous` states
-a contiguity for the axes that have none, so that the order is the one above in every version of it. (The
+The compiler hands out lanes, then warps, to the axes in the order of their contiguity; `max_contiguous`
+states one for the axes that have none, so that the order is the one above in every version of it. (The
 hint is kept only on a sum that really runs over all axes, hence `nil`, a zero the compiler does not know.)
 
 A column j = warp · JJ + jj of the hidden size belongs to one warp; the rows i = group · R + r of a

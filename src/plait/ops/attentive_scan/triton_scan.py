@@ -49,8 +49,8 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     wide = accumulation_dtype(inputs.projected.dtype)
     given = {name: None if x is None else x.contiguous() for name, x in inputs._asdict().items()}
     # a transposed matrix is read along its output, so that no product reduces across lanes
-    transposed = {name: given[name].t().contiguous() for name in ("recurrent", "query", "key")}
-    initial_keys = (given["slots"].to(wide) @ given["key"].to(wide).t()).contiguous()
+    transposed = {name: getattr(inputs, name).t().contiguous() for name in ("recurrent", "query", "key")}
+    initial_keys = (inputs.slots.to(wide) @ inputs.key.to(wide).t()).contiguous()
     present = {name: _or_dummy(x, out.output) for name, x in {**given, **transposed}.items()}
     forward_kernel[(rows,)](
         **present,
@@ -101,7 +101,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     if rows:
         given = {name: None if x is None else x.contiguous() for name, x in saved._asdict().items()}
         given.pop("cell_bias")
-        initial_keys = (given["slots"].to(wide) @ given["key"].to(wide).t()).contiguous()
+        initial_keys = (saved.slots.to(wide) @ saved.key.to(wide).t()).contiguous()
         arrived = {name: None if x is None else x.contiguous() for name, x in arriving._asdict().items()}
         backward_kernel[(rows,)](
             **{name: _or_dummy(x, saved.output) for name, x in given.items()},
