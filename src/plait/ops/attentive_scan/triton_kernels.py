@@ -15,7 +15,9 @@ compiler's default assignment does the rest:
 
 The compiler hands out lanes, then warps, to the axes in the order of their contiguity; `max_contiguous`
 states one for the axes that have none, so that the order is the one above in every version of it. (The
-hint is kept only on a sum that really runs over all axes, hence `nil`, a zero the compiler does not know.)
+hint is kept only on a sum that really runs over all axes, hence `nil`, a zero the compiler knows only to be
+a multiple of 4. Added to offsets, it also keeps a lane from loading more than four elements at a time, which
+it would of a 16-bit type.)
 
 A column j = warp · JJ + jj of the hidden size belongs to one warp; the rows i = group · R + r of a
 matrix, and the slots x = group · XR + xr of the memory, lie in registers and lane groups. A product
@@ -46,7 +48,7 @@ def _spread(vector, R: tl.constexpr, L: tl.constexpr):
 
 @triton.jit
 def _product(
-    matrix, stride, rows, R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr
+    matrix, stride, rows, nil, R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr
 ):  # fmt: skip
     """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
     r = tl.arange(0, R)[:, None, None, None]
@@ -55,6 +57,8 @@ def _product(
     jj = tl.arange(0, JJ)[None, None, None, :]
     i = l * R + r
     j = w * JJ + jj
+    if matrix.dtype.element_ty.primitive_bitwidth < 32:
+        j += nil
     if W * JJ == H:  # a mask costs a move per element
         tile = tl.load(matrix + tl.max_contiguous(i * stride + j, [1, 2, 4, JJ]))
     else:
@@ -155,7 +159,7 @@ def _activate(z, bias, NONLINEARITY: tl.constexpr):
     return z
 
 
-@triton.jit(do_not_specialize=["T", "B", "mix"])
+@triton.jit(do_not_specialize=["T", "B", "mix", "nil"])
 def forward_kernel(
     projected, recurrent, query, key, energy, cell_bias,  # weights transposed: (in, out)
     hidden, cell_state, slots, initial_keys, relevance, born, age, reset, nudge,
@@ -169,10 +173,13 @@ def forward_kernel(
 ):  # fmt: skip
     """Walk row `program_id(0)` through T steps."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
+    nil = nil * 4
     b = tl.program_id(0).to(tl.int64)
     x = tl.arange(0, L)[None, :] * XR + tl.arange(0, XR)[:, None]
     in_x = x < WIDTH
     j = tl.arange(0, W)[None, :, None, None] * JJ + tl.arange(0, JJ)[None, None, None, :]
+    if output.dtype.element_ty.primitive_bitwidth < 32:
+        j += nil
     tile = tl.max_contiguous(x[:, None, :, None] * H + j, [1, 2, 4, JJ])
     in_tile = in_x[:, None, :, None] & (j < H)
     kind = output.dtype.element_ty
@@ -229,17 +236,17 @@ def forward_kernel(
                 _put(cells, row * H, c.to(kind), nil, W, L, JJ, H)
 
         rows = _spread(s, R, L)
-        q = tl.sum(_product(query, H, rows, R, W, L, JJ, H), axis=1)
+        q = tl.sum(_product(query, H, rows, nil, R, W, L, JJ, H), axis=1)
         if CELL == "elman":
-            a = tl.sum(_product(recurrent, H, rows, R, W, L, JJ, H) + z0, axis=1)
+            a = tl.sum(_product(recurrent, H, rows, nil, R, W, L, JJ, H) + z0, axis=1)
             h = _activate(a, bias, NONLINEARITY)
             if SAVE and HAS_NUDGE:
                 _put(gates, row * H, h, nil, W, L, JJ, H)
         elif CELL == "lstm":
-            gate_i = _product(recurrent, G * H, rows, R, W, L, JJ, H) + z0
-            gate_f = _product(recurrent + H, G * H, rows, R, W, L, JJ, H) + z1
-            gate_g = _product(recurrent + 2 * H, G * H, rows, R, W, L, JJ, H) + z2
-            gate_o = _product(recurrent + 3 * H, G * H, rows, R, W, L, JJ, H) + z3
+            gate_i = _product(recurrent, G * H, rows, nil, R, W, L, JJ, H) + z0
+            gate_f = _product(recurrent + H, G * H, rows, nil, R, W, L, JJ, H) + z1
+            gate_g = _product(recurrent + 2 * H, G * H, rows, nil, R, W, L, JJ, H) + z2
+            gate_o = _product(recurrent + 3 * H, G * H, rows, nil, R, W, L, JJ, H) + z3
             gate_i = _sigmoid(tl.sum(gate_i, axis=1))
             gate_f = _sigmoid(tl.sum(gate_f, axis=1))
             gate_g = _tanh(tl.sum(gate_g, axis=1))
@@ -252,9 +259,9 @@ def forward_kernel(
                 _put(gates, row * G * H + 2 * H, gate_g, nil, W, L, JJ, H)
                 _put(gates, row * G * H + 3 * H, gate_o, nil, W, L, JJ, H)
         else:
-            gate_r = _product(recurrent, G * H, rows, R, W, L, JJ, H) + z0
-            gate_z = _product(recurrent + H, G * H, rows, R, W, L, JJ, H) + z1
-            inner = tl.sum(_product(recurrent + 2 * H, G * H, rows, R, W, L, JJ, H), axis=1)
+            gate_r = _product(recurrent, G * H, rows, nil, R, W, L, JJ, H) + z0
+            gate_z = _product(recurrent + H, G * H, rows, nil, R, W, L, JJ, H) + z1
+            inner = tl.sum(_product(recurrent + 2 * H, G * H, rows, nil, R, W, L, JJ, H), axis=1)
             gate_r = _sigmoid(tl.sum(gate_r, axis=1))
             gate_z = _sigmoid(tl.sum(gate_z, axis=1))
             if HAS_BIAS:
@@ -271,7 +278,7 @@ def forward_kernel(
         h = h.to(kind)
         _put(output, row * H, h, nil, W, L, JJ, H)
         h = h.to(tl.float32)
-        k = tl.sum(_product(key, H, _spread(h, R, L), R, W, L, JJ, H), axis=1)
+        k = tl.sum(_product(key, H, _spread(h, R, L), nil, R, W, L, JJ, H), axis=1)
         if SAVE:
             _put(queries, row * H, q, nil, W, L, JJ, H)
             _put(keys, row * H, k, nil, W, L, JJ, H)
@@ -329,7 +336,7 @@ def forward_kernel(
     tl.store(last_age + b, steps.to(tl.int64))
 
 
-@triton.jit(do_not_specialize=["T", "B", "mix"])
+@triton.jit(do_not_specialize=["T", "B", "mix", "nil"])
 def backward_kernel(
     recurrent, query, key, energy, slots, initial_keys, reset,  # weights as stored: (out, in)
     output, weights, asked, cells, gates, queries, keys, ids,
@@ -344,10 +351,13 @@ def backward_kernel(
 ):  # fmt: skip
     """Walk row `program_id(0)` back. The slots are refilled with what they held one step earlier."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
+    nil = nil * 4
     b = tl.program_id(0).to(tl.int64)
     x = tl.arange(0, L)[None, :] * XR + tl.arange(0, XR)[:, None]
     in_x = x < WIDTH
     j = tl.arange(0, W)[None, :, None, None] * JJ + tl.arange(0, JJ)[None, None, None, :]
+    if output.dtype.element_ty.primitive_bitwidth < 32:
+        j += nil
     in_j = j < H
     in_tile = in_x[:, None, :, None] & in_j
 
@@ -434,9 +444,9 @@ def backward_kernel(
             own_slot += d_out
         _put(d_queries, row * H, dq, nil, W, L, JJ, H)
         _put(d_keys, row * H, dk, nil, W, L, JJ, H)
-        own_slot += _product(key, H, _spread(dk, R, L), R, W, L, JJ, H)
+        own_slot += _product(key, H, _spread(dk, R, L), nil, R, W, L, JJ, H)
         dh = d_context + tl.sum(own_slot, axis=1)
-        d_before = _product(query, H, _spread(dq, R, L), R, W, L, JJ, H)
+        d_before = _product(query, H, _spread(dq, R, L), nil, R, W, L, JJ, H)
         if SAVE_STATES:
             _put(d_states, row * H, dh, nil, W, L, JJ, H)
 
@@ -451,7 +461,7 @@ def backward_kernel(
             else:
                 da = dh
             _put(d_projected, dz, da, nil, W, L, JJ, H)
-            d_before += _product(recurrent, H, _spread(da, R, L), R, W, L, JJ, H)
+            d_before += _product(recurrent, H, _spread(da, R, L), nil, R, W, L, JJ, H)
             ds = tl.sum(d_before, axis=1)
         elif CELL == "lstm":
             gate_i, gate_f, gate_g, gate_o = gate_0, gate_1, gate_2, gate_3
@@ -467,10 +477,10 @@ def backward_kernel(
             _put(d_projected, dz + H, da_f, nil, W, L, JJ, H)
             _put(d_projected, dz + 2 * H, da_g, nil, W, L, JJ, H)
             _put(d_projected, dz + 3 * H, da_o, nil, W, L, JJ, H)
-            d_before += _product(recurrent, H, _spread(da_i, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + H * H, H, _spread(da_f, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + 2 * H * H, H, _spread(da_g, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + 3 * H * H, H, _spread(da_o, R, L), R, W, L, JJ, H)
+            d_before += _product(recurrent, H, _spread(da_i, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + H * H, H, _spread(da_f, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + 2 * H * H, H, _spread(da_g, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + 3 * H * H, H, _spread(da_o, R, L), nil, R, W, L, JJ, H)
             ds = tl.sum(d_before, axis=1)
         else:
             gate_r, gate_z, gate_n, inner = gate_0, gate_1, gate_2, gate_3
@@ -480,9 +490,9 @@ def backward_kernel(
             _put(d_projected, dz, da_r, nil, W, L, JJ, H)
             _put(d_projected, dz + H, da_z, nil, W, L, JJ, H)
             _put(d_projected, dz + 2 * H, da_n, nil, W, L, JJ, H)
-            d_before += _product(recurrent, H, _spread(da_r, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + H * H, H, _spread(da_z, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + 2 * H * H, H, _spread(da_n * gate_r, R, L), R, W, L, JJ, H)
+            d_before += _product(recurrent, H, _spread(da_r, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + H * H, H, _spread(da_z, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + 2 * H * H, H, _spread(da_n * gate_r, R, L), nil, R, W, L, JJ, H)
             ds = tl.sum(d_before, axis=1) + dh * gate_z
 
         # undo the write; nothing later has read what the slot held before

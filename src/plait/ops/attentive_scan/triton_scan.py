@@ -1,7 +1,7 @@
 """The fused scan on a GPU: one persistent Triton program per row, forward and back.
 
-Input projections and weight gradients are single large products outside the walk. Larger hidden sizes
-than a program's registers can hold are refused by `missing`.
+Input projections and weight gradients are single large products outside the walk. Hidden sizes whose
+weights do not fit one multiprocessor are walked step by step, in `triton_steps`.
 """
 
 from __future__ import annotations
@@ -13,6 +13,7 @@ import triton
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
+from plait.ops.attentive_scan import triton_steps
 from plait.ops.attentive_scan.buffers import allocate
 from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
 from plait.ops.attentive_scan.triton_kernels import backward_kernel, forward_kernel
@@ -20,7 +21,8 @@ from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 
 __all__ = ["backward", "forward", "missing"]
 
-LARGEST_SIZE = 128
+# The largest hidden size whose weights one program can walk with; beyond it a step is several launches.
+LARGEST_PERSISTENT = 128
 LARGEST_WIDTH = 64
 
 
@@ -30,8 +32,8 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -
         return f"it needs a CUDA device, got {device} tensors"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"it computes in float32 or bfloat16, got {dtype}"
-    if size > LARGEST_SIZE or width > LARGEST_WIDTH:
-        return f"it holds up to {LARGEST_SIZE} features and {LARGEST_WIDTH} slots, got {size} and {width}"
+    if width > LARGEST_WIDTH:
+        return f"it holds up to {LARGEST_WIDTH} slots, got {width}"
     return None
 
 
@@ -46,6 +48,8 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     steps, rows, _ = inputs.projected.shape
     if rows == 0:
         return out
+    if len(inputs.energy) > LARGEST_PERSISTENT:
+        return triton_steps.forward(inputs, scan, need_trace, save)
     wide = accumulation_dtype(inputs.projected.dtype)
     given = {name: None if x is None else x.contiguous() for name, x in inputs._asdict().items()}
     # a transposed matrix is read along its output, so that no product reduces across lanes
@@ -82,6 +86,8 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
 def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
     """Walk every row back; the derivation stands in docs/kernels.md."""
     steps, rows, size = saved.output.shape
+    if rows and size > LARGEST_PERSISTENT:
+        return triton_steps.backward(arriving, saved, scan, nudged)
     wide, width = saved.weights.dtype, scan.width
 
     def made(*shape: int) -> Tensor:
