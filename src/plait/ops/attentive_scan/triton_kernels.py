@@ -24,8 +24,8 @@ matrix, and the slots x = group · XR + xr of the memory, lie in registers and l
 with a matrix then sums registers and a few lanes, sums over slots likewise; only the energies, a sum
 over all columns, cross warps. Vectors over columns are (WARPS, JJ), vectors over slots (XR, L).
 
-tanh(q + k) = 1 − 2 r with r = 1 / (1 + e^{2q} e^{2k}): the two exponentials are taken once per vector,
-not once per slot. Both are clamped to e^{±86}, so the product of opposite extremes is not a NaN.
+tanh(q + k) = 1 − 2 r with r = 1 / (1 + e^{2(q+k)}): the division is the square of a reciprocal root, and
+queries and keys are kept scaled by 2 log₂ e, so that an energy costs a sum, a power of two and a root.
 """
 
 from __future__ import annotations
@@ -121,15 +121,15 @@ def _total(per_slot):
 
 
 @triton.jit
-def _doubled_exp(x):
-    """e^{2x}, kept away from 0 and infinity."""
-    return tl.exp(tl.minimum(tl.maximum(2.0 * x, -86.0), 86.0))
+def _scaled(x):
+    """2 log₂ e · x: 2 to this power is e^{2x}."""
+    return 2.8853900817779268 * x
 
 
 @triton.jit
-def _half_gap(q_exp, key_exps):
-    """r in tanh(q + k) = 1 − 2 r, as the square of a reciprocal root: two instructions, not a division."""
-    root = tl.rsqrt(1.0 + q_exp[None, :, None, :] * key_exps)
+def _half_gap(q, keys):
+    """r in tanh(q + k) = 1 − 2 r, of scaled q and k. Out of range it is 0 or 1, never a NaN."""
+    root = tl.rsqrt(1.0 + tl.exp2(q[None, :, None, :] + keys))
     return root * root
 
 
@@ -138,7 +138,7 @@ def _tanh(x):
     """Exact to rounding: the series where 1 − 2/(1 + e^{2x}) would cancel."""
     square = x * x
     series = x * (1.0 - square * (0.33333333 - square * (0.13333333 - square * 0.053968254)))
-    return tl.where(square < 0.01, series, 1.0 - 2.0 / (1.0 + _doubled_exp(x)))
+    return tl.where(square < 0.01, series, 1.0 - 2.0 / (1.0 + tl.exp2(_scaled(x))))
 
 
 @triton.jit
@@ -193,7 +193,7 @@ def forward_kernel(
     if HAS_BIAS:
         bias = _fetch(cell_bias, 0, nil, W, L, JJ, H)
     states = tl.load(slots + b * WIDTH * H + tile, mask=in_tile, other=0.0).to(tl.float32)
-    key_exps = _doubled_exp(tl.load(initial_keys + b * WIDTH * H + tile, mask=in_tile, other=0.0))
+    slot_keys = _scaled(tl.load(initial_keys + b * WIDTH * H + tile, mask=in_tile, other=0.0))
     credit = tl.load(relevance + b * WIDTH + x, mask=in_x, other=0.0)
     birth = tl.load(born + b * WIDTH + x, mask=in_x, other=-1).to(tl.int32)
     held = tl.where(in_x, x, -1)
@@ -302,14 +302,14 @@ def forward_kernel(
             place = tl.where(leaves, target, tl.where(place == target, turn, place))
         written = (place == turn) & in_x
         states = tl.where(written[:, None, :, None], h[None, :, None, :], states)
-        key_exps = tl.where(written[:, None, :, None], _doubled_exp(k)[None, :, None, :], key_exps)
+        slot_keys = tl.where(written[:, None, :, None], _scaled(k)[None, :, None, :], slot_keys)
         credit = tl.where(written, 0.0, credit)
         birth = tl.where(written, steps, birth)
         held = tl.where(written, WIDTH + t, held)
         steps += 1
 
         # The read.
-        ratio = _half_gap(_doubled_exp(q), key_exps)
+        ratio = _half_gap(_scaled(q), slot_keys)
         scores = _over_columns(v[None, :, None, :] * (1.0 - 2.0 * ratio))
         occupied = (birth >= 0) & in_x
         scores = tl.where(occupied, scores, float("-inf"))
@@ -380,7 +380,7 @@ def backward_kernel(
     d_key = tl.zeros([XR, W, L, JJ], tl.float32)
     d_v = tl.zeros([W, L, JJ], tl.float32)
     states = _refill(slots, output, b, held, in_x, j, B, H, WIDTH, JJ)
-    key_exps = _doubled_exp(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
+    slot_keys = _scaled(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
     # What a step reads from far away was asked for one step earlier.
     last = b + (T - 1) * B
     share = tl.load(weights + last * WIDTH + place, mask=in_x, other=0.0)
@@ -431,7 +431,7 @@ def backward_kernel(
         d_context = mix * ds
         d_share = _over_columns(d_context[None, :, None, :] * states)
         d_score = share * (d_share - _total(share * d_share))
-        ratio = _half_gap(_doubled_exp(tl.sum(q, axis=1)), key_exps)
+        ratio = _half_gap(_scaled(tl.sum(q, axis=1)), slot_keys)
         d_v += tl.sum(d_score[:, None, :, None] * (1.0 - 2.0 * ratio), axis=0)
         d_tanh = (d_score[:, None, :, None] * (4.0 * v)[None, :, None, :]) * (ratio - ratio * ratio)
         d_slot += share[:, None, :, None] * d_context[None, :, None, :]
@@ -498,7 +498,7 @@ def backward_kernel(
         # undo the write; nothing later has read what the slot held before
         mine = own[:, None, :, None]
         states = tl.where(mine, tl.sum(gone_state, axis=1)[None, :, None, :], states)
-        key_exps = tl.where(mine, _doubled_exp(tl.sum(gone_key, axis=1))[None, :, None, :], key_exps)
+        slot_keys = tl.where(mine, _scaled(tl.sum(gone_key, axis=1))[None, :, None, :], slot_keys)
         d_slot = tl.where(mine, 0.0, d_slot)
         d_key = tl.where(mine, 0.0, d_key)
         held = held_before
@@ -511,7 +511,7 @@ def backward_kernel(
                 d_slot = tl.zeros_like(d_slot)
                 d_key = tl.zeros_like(d_key)
                 states = _refill(slots, output, b, held, in_x, j, B, H, WIDTH, JJ)
-                key_exps = _doubled_exp(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
+                slot_keys = _scaled(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
 
     # Before the first step a physical slot is the initial slot of the same number.
     tile = tl.max_contiguous(x[:, None, :, None] * H + j, [1, 2, 4, JJ])

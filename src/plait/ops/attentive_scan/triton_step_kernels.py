@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.attentive_scan.triton_kernels import _activate, _doubled_exp, _sigmoid, _tanh
+from plait.ops.attentive_scan.triton_kernels import _activate, _scaled, _sigmoid, _tanh
 
 __all__ = ["attend_step", "cell_step", "unattend_step", "uncell_step"]
 
@@ -153,7 +153,7 @@ def attend_step(
         older = tl.where(written, -1, held)
         tile = _entry(initial_keys, keys, b, older, j, inside, B, H, WIDTH)
         tile = tl.where(written[:, None], k[None, :], tile)
-        ratio = 1.0 / (1.0 + _doubled_exp(q)[None, :] * _doubled_exp(tile))
+        ratio = 1.0 / (1.0 + tl.exp2(_scaled(q[None, :] + tile)))
         scores += tl.sum(_vector(energy, j, inside)[None, :] * (1.0 - 2.0 * ratio), axis=1)
     occupied = (birth >= 0) & in_x
     scores = tl.where(occupied, scores, float("-inf"))
@@ -219,7 +219,7 @@ def unattend_step(
         d_context = mix * tl.where(alive, ds, 0.0)
         tile = _entry(initial_keys, keys, b, held, j, inside, B, H, WIDTH)
         q = _vector(queries + row * H, j, inside)
-        ratio = 1.0 / (1.0 + _doubled_exp(q)[None, :] * _doubled_exp(tile))
+        ratio = 1.0 / (1.0 + tl.exp2(_scaled(q[None, :] + tile)))
         gain = d_score[:, None] * (1.0 - 2.0 * ratio)
         d_v = d_energy + b * H + j
         tl.store(d_v, tl.load(d_v, mask=inside, other=0.0) + tl.sum(gain, axis=0), mask=inside)
