@@ -48,7 +48,8 @@ def _spread(vector, R: tl.constexpr, L: tl.constexpr):
 
 @triton.jit
 def _product(
-    matrix, stride, rows, nil, R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr
+    matrix, stride, rows, nil,
+    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
     """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
     r = tl.arange(0, R)[:, None, None, None]

@@ -33,14 +33,15 @@ LONGEST_GRAPH = 1024
 # How many shapes keep their graph and its buffers.
 GRAPHS_KEPT = 4
 
-Tensors = tuple[Tensor | None, ...]
+# tensors, and None where an optional one is missing
+Tensors = tuple[Any, ...]
 _graphs: OrderedDict[Any, tuple[Any, Tensors, Tensors]] = OrderedDict()
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
     """Walk all rows together; what is given and what comes back stands in `contract`."""
 
-    def walk(*tensors: Tensor | None) -> Tensors:
+    def walk(*tensors: Any) -> Tensors:
         return tuple(_walk(Inputs(*tensors), scan, need_trace))
 
     made = Scanned(*_run(walk, tuple(inputs), ("forward", scan, need_trace)))
@@ -54,7 +55,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
 def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
     """Walk all rows back together."""
 
-    def walk_back(*tensors: Tensor | None) -> Tensors:
+    def walk_back(*tensors: Any) -> Tensors:
         arrived = Arriving(*tensors[: len(Arriving._fields)])
         return tuple(_walk_back(arrived, Saved(*tensors[len(Arriving._fields) :]), scan))
 
