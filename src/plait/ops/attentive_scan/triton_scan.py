@@ -7,6 +7,7 @@ weights do not fit one multiprocessor are walked step by step, in `triton_steps`
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 
 import torch
 import triton
@@ -78,7 +79,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         TRACE=need_trace,
         SAVE=save,
         WEIGHTS=save or need_trace,
-        **_shape(scan, inputs.energy, inputs.reset),
+        **_shape(scan, inputs.energy.shape[0], inputs.reset is not None),
     )
     return out
 
@@ -105,7 +106,9 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
         cell_state=made(rows, size) if scan.cell == "lstm" else None,
     )
     if rows:
-        given = {name: None if x is None else x.contiguous() for name, x in saved._asdict().items()}
+        given = {**saved._asdict(), "reset": None if saved.reset is None else saved.reset.contiguous()}
+        for name in ("recurrent", "query", "key", "energy", "slots"):  # the rest this backend made itself
+            given[name] = getattr(saved, name).contiguous()
         given.pop("cell_bias")
         initial_keys = (saved.slots.to(wide) @ saved.key.to(wide).t()).contiguous()
         arrived = {name: None if x is None else x.contiguous() for name, x in arriving._asdict().items()}
@@ -135,7 +138,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
             HAS_D_CELL=arriving.cell_state is not None,
             HAS_D_SLOTS=arriving.slots is not None,
             SAVE_STATES=nudged,
-            **_shape(scan, saved.energy, saved.reset),
+            **_shape(scan, size, saved.reset is not None),
         )
     return collect_gradients(walked._replace(energy=walked.energy.sum(dim=0)), saved, scan, nudged)
 
@@ -153,9 +156,9 @@ _KEPT = (
 )
 
 
-def _shape(scan: Scan, energy: Tensor, reset: Tensor | None) -> dict[str, object]:
+@lru_cache
+def _shape(scan: Scan, size: int, has_reset: bool) -> dict[str, object]:
     """What both kernels are compiled for."""
-    size = len(energy)
     block = max(16, triton.next_power_of_2(size))
     warps = min(8, block // 16)  # 8 warps were the fastest at 128 features, by far
     columns = block // warps
@@ -165,7 +168,7 @@ def _shape(scan: Scan, energy: Tensor, reset: Tensor | None) -> dict[str, object
         "WIDTH": scan.width,
         "CELL": scan.cell,
         "NONLINEARITY": scan.nonlinearity,
-        "HAS_RESET": reset is not None,
+        "HAS_RESET": has_reset,
         "R": block // groups,
         "W": warps,
         "L": groups,
