@@ -61,6 +61,7 @@ _ROOMS = (
     "memory",
     "models",
     "ops",
+    "report",
     "tasks",
     "training",
 )

@@ -2,5 +2,7 @@
 
 from plait.figures.canvas import checked, save
 from plait.figures.curves import Curve, draw_curves
+from plait.figures.heatmap import attention_matrix, draw_heatmap
+from plait.figures.inline import inline_svg
 
-__all__ = ["Curve", "checked", "draw_curves", "save"]
+__all__ = ["Curve", "attention_matrix", "checked", "draw_curves", "draw_heatmap", "inline_svg", "save"]
