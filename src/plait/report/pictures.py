@@ -88,8 +88,8 @@ def _gradients(plan: Plan, runs: Sequence[Result]) -> Picture:
     caption = (
         f"How strongly the loss of the last {SYMBOLS} steps is felt at every earlier one: the norm of the "
         f"total derivative over a batch of {plan.recipe.batch_size}, on a logarithmic scale. From the last "
-        f"step back to the first it changes by a factor of {'; of '.join(ratios)}. A gradient that has vanished "
-        "cannot teach a model what to remember."
+        f"step back to the first it changes by a factor of {'; of '.join(ratios)}. "
+        "A gradient that has vanished cannot teach a model what to remember."
     )
     return Picture("How far the gradient reaches", inline_svg(figure, "gradients", caption), caption)
 
@@ -109,8 +109,8 @@ def _attention(run: Result, task: RecallTask, sample: Sample) -> Picture:
     caption = (
         f"What {run.name} reads on one held-out sequence: row t shows the weights of step t over the states "
         "in its memory, blank where a state is not there any more. The diagonal band is the window; the "
-        f"columns on the left are states that screening kept. In the last {SYMBOLS} steps {early:.0%} of the weight "
-        f"lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} symbols rightly."
+        f"columns on the left are states that screening kept. In the last {SYMBOLS} steps {early:.0%} of the "
+        f"weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} symbols rightly."
     )
     return Picture("What RelRNN reads", inline_svg(figure, "attention", caption), caption)
 
