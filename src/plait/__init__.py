@@ -55,6 +55,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 _ROOMS = (
     "cells",
+    "depthwidth",
     "errors",
     "figures",
     "gradients",

@@ -45,9 +45,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.gradients.command:probe_run",
         "how far the loss of a trained run is felt, by layer and position",
     ),
+    "plan shape": ("plait.depthwidth.command:shape", "depth and width for a parameter budget (plan 1.3B)"),
+    "plan judge": (
+        "plait.depthwidth.command:judge_shape",
+        "is a shape, or a config.json, too deep or shallow?",
+    ),
+    "plan table": ("plait.depthwidth.command:table", "published models against the guideline"),
+    "rank": ("plait.depthwidth.rank_command:rank", "the exact separation rank of a small network"),
+    "bounds": ("plait.depthwidth.rank_command:bounds", "bounds on the separation rank of any network"),
+    "bench rank": ("plait.bench.rank:rank", "exact elimination against floating-point LU"),
 }
 # What a group means when no subcommand follows it.
-SHORTHAND: dict[str, str] = {}
+SHORTHAND: dict[str, str] = {"plan": "plan shape"}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -4,5 +4,17 @@ from plait.figures.canvas import checked, save
 from plait.figures.curves import Curve, draw_curves
 from plait.figures.heatmap import attention_matrix, draw_heatmap
 from plait.figures.inline import inline_svg
+from plait.figures.plane import Guide, Point, draw_plane
 
-__all__ = ["Curve", "attention_matrix", "checked", "draw_curves", "draw_heatmap", "inline_svg", "save"]
+__all__ = [
+    "Curve",
+    "Guide",
+    "Point",
+    "attention_matrix",
+    "checked",
+    "draw_curves",
+    "draw_heatmap",
+    "draw_plane",
+    "inline_svg",
+    "save",
+]
