@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 import shutil
 import warnings
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -36,35 +36,35 @@ class Plan:
     capacity: int = 15
     recipe: Recipe = field(
         default_factory=lambda: Recipe(
-            updates=2000, batch_size=16, lr=2e-3, evaluate_every=50, gradients_every=2000
+            updates=2000, batch_size=16, lr=3e-3, evaluate_every=50, gradients_every=2000
         )
     )
 
     def arguments(self, model: str) -> list[str]:
         """`train copy …`: the run of a model as a person would type it after `plait`."""
-        recipe = self.recipe
-        memory = {"window": self.window, "capacity": self.capacity} if model == "relrnn" else {}
+        usual = Recipe().values()
+        changed = {key: value for key, value in self.recipe.values().items() if value != usual[key]}
         options = {
-            "model": model, "hidden": self.hidden, **memory, "delay": self.delay,
-            "updates": recipe.updates, "batch-size": recipe.batch_size, "lr": recipe.lr, "seed": recipe.seed,
-            "evaluate-every": recipe.evaluate_every, "evaluate-on": recipe.evaluate_on,
-            "gradients-every": recipe.gradients_every,
-        }  # fmt: skip
-        return [
-            "train",
-            "copy",
-            *(word for key, value in options.items() for word in (f"--{key}", str(value))),
-        ]
+            "model": model,
+            "hidden": self.hidden,
+            **self._memory(model),
+            "delay": self.delay,
+            **changed,
+        }
+        words = ((f"--{key.replace('_', '-')}", str(value)) for key, value in options.items())
+        return ["train", "copy", *(word for pair in words for word in pair)]
 
     def folder(self, model: str, out: Path) -> Path:
         """Where that command's run lies."""
-        memory = {"window": self.window, "capacity": self.capacity} if model == "relrnn" else {}
         description = {
             "task": {"name": "copy", "delay": self.delay},
-            "model": {"name": model, "hidden_size": self.hidden, **memory},
+            "model": {"name": model, "hidden_size": self.hidden, **self._memory(model)},
             "recipe": self.recipe.values(),
         }
         return out / run_id(describe(*build(description), self.recipe))
+
+    def _memory(self, model: str) -> dict[str, int]:
+        return {"window": self.window, "capacity": self.capacity} if model == "relrnn" else {}
 
 
 @dataclass(frozen=True)
@@ -145,15 +145,17 @@ def _command(plan: Plan, name: str, folder: Path) -> list[str]:
     return [*plan.arguments(name), *rest]
 
 
-def _forget(folders: Any) -> None:
-    for folder in folders:
+def _forget(folders: Iterable[Path]) -> None:
+    """Delete runs: all of them, or none if one is in use."""
+    there = [folder for folder in folders if folder.exists()]
+    for folder in there:
         if is_locked(folder):
             raise BusyError(f"{folder} is in use by another process; wait for it to end, or stop it first")
-        if folder.exists():
-            try:
-                shutil.rmtree(folder)
-            except OSError as error:
-                raise OutputError(f"cannot delete {folder}: {error.strerror or error}") from error
+    for folder in there:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise OutputError(f"cannot delete {folder}: {error.strerror or error}") from error
 
 
 def _build_kernel(plan: Plan, standings: Standings) -> None:

@@ -110,7 +110,7 @@ def _attention(run: Result, task: RecallTask, sample: Sample) -> Picture:
         f"What {run.name} reads on one held-out sequence: row t shows the weights of step t over the states "
         "in its memory, blank where a state is not there any more. The diagonal band is the window; the "
         f"columns on the left are states that screening kept. In the last {SYMBOLS} steps {early:.0%} of the "
-        f"weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} symbols rightly."
+        f"weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} symbols."
     )
     return Picture("What RelRNN reads", inline_svg(figure, "attention", caption), caption)
 
