@@ -13,7 +13,7 @@ from plait.report.attention import Sample
 from plait.report.demo import Plan, Result
 from plait.tasks.recall import ALPHABET, SYMBOLS, RecallTask
 
-__all__ = ["Picture", "pictures"]
+__all__ = ["Picture", "accuracy_figure", "pictures"]
 
 # Small in inches: letters stay readable where the page is as narrow as a phone.
 CURVES, SQUARE = (4.8, 3.1), (4.8, 4.4)
@@ -39,23 +39,34 @@ def pictures(plan: Plan, task: RecallTask, found: Mapping[str, Result], sample: 
     ]
 
 
-def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
+def accuracy_figure(
+    plan: Plan, runs: Sequence[Result], title: str = "", size: tuple[float, float] = CURVES
+) -> Any:
+    """Held-out accuracy against updates, with the line of a guess."""
     curves = []
     for place, run in enumerate(runs):
         updates, scores = run.held_out()
         curves.append(Curve(updates, [100 * score for score in scores], run.name, "solid", place))
     guess = 100 / ALPHABET
     curves.append(Curve([0, plan.recipe.updates], [guess, guess], "guessing", "dotted", 7))
-    figure = draw_curves(
-        curves, x_label="updates", y_label="held-out accuracy (%)", y_range=(0, 102), size=CURVES
+    return draw_curves(
+        curves,
+        x_label="updates",
+        y_label="held-out accuracy (%)",
+        title=title,
+        y_range=(0, 102),
+        size=size,
     )
+
+
+def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
     ends = " and ".join(f"{run.name} at {run.accuracy:.1%}" for run in runs)
     caption = (
         f"Share of the {SYMBOLS} symbols named rightly, on {plan.recipe.evaluate_on} sequences neither model "
         f"was trained on. After {plan.recipe.updates:,} updates: {ends}. Guessing among {ALPHABET} symbols "
-        f"gives {guess:g}%."
+        f"gives {100 / ALPHABET:g}%."
     )
-    return Picture("Accuracy", inline_svg(figure, "accuracy", caption), caption)
+    return Picture("Accuracy", inline_svg(accuracy_figure(plan, runs), "accuracy", caption), caption)
 
 
 def _loss(plan: Plan, runs: Sequence[Result], task: RecallTask) -> Picture:
