@@ -185,7 +185,8 @@ def _remember(ctx: Any, given: Inputs, made: Scanned, scan: Scan, backend: str) 
     ctx.save_for_backward(*(found[name] for name in Saved._fields))
     ctx.scan, ctx.backend, ctx.nudged = scan, backend, given.nudge is not None
     ctx.set_materialize_grads(False)
-    differentiable = {*Arriving._fields}
+    # the empty cell state of a cell that has none is nothing a gradient could arrive at
+    differentiable = {*Arriving._fields} - ({"cell_state"} if scan.cell != "lstm" else set())
     ctx.mark_non_differentiable(
         *(tensor for name, tensor in made._asdict().items() if name not in differentiable)
     )
