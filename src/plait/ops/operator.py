@@ -1,0 +1,204 @@
+"""A fused scan as two custom operators: the scan and its backward.
+
+One pair of operators serves every fused backend of a scan, which is a module with `forward` and `backward`
+as the scan's `contract` describes; the operator's last argument names it. So `torch.compile`, autocast,
+`opcheck` and functorch see one function, whatever runs beneath.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait.errors import BackendError
+from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, ScanWeights
+from plait.ops.slots import MemoryState
+from plait.ops.walk import LayerState, Trace, Walked
+
+__all__ = ["FusedScan", "record_backends", "recorded"]
+
+_recordings: list[list[str]] = []
+
+
+@contextlib.contextmanager
+def record_backends() -> Iterator[list[str]]:
+    """Collect the names of the backends that really run, in order, forward passes only.
+
+    >>> with record_backends() as ran:
+    ...     pass
+    >>> ran
+    []
+    """
+    ran: list[str] = []
+    _recordings.append(ran)
+    try:
+        yield ran
+    finally:
+        _recordings.remove(ran)
+
+
+def recorded(name: str) -> str:
+    """Tell everyone who listens that a forward pass runs on this backend."""
+    for ran in _recordings:
+        ran.append(name)
+    return name
+
+
+@dataclass(frozen=True)
+class FusedScan:
+    """What sets one fused scan apart from another; `define` makes its operators.
+
+    Inputs, arriving gradients and gradients are those of `attentive_scan.contract` for every scan.
+
+    Args:
+        name: the operators are `plait::name` and `plait::name_backward`.
+        modules: a backend's name and the module that is it, imported on first use.
+        scanned: the NamedTuple a forward pass fills; its state and trace are named as in the contract.
+        saved: the NamedTuple a backward pass reads, its fields taken from the inputs and from `scanned`.
+        scan_fields: the schema of a scan as an operator's arguments, for `flat` and `unflat`.
+        allocate, allocate_gradients: uninitialised tensors, for the compiler.
+    """
+
+    name: str
+    modules: Mapping[str, str]
+    scanned: type[Any]
+    saved: type[Any]
+    scan_fields: str
+    flat: Callable[[Any], tuple[Any, ...]]
+    unflat: Callable[..., Any]
+    allocate: Callable[..., Any]
+    allocate_gradients: Callable[..., Any]
+
+    def run(
+        self,
+        projected: Tensor,
+        weights: ScanWeights,
+        state: LayerState,
+        scan: Any,
+        reset: Tensor | None,
+        nudge: Tensor | None,
+        need_trace: bool,
+        backend: str,
+    ) -> Walked:
+        """The reference's `Walked` by a fused backend, of what `boundary.conform` let pass."""
+        inputs = Inputs(projected, *weights, state.hidden, state.cell_state, *state.memory, reset, nudge)
+        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+        operator = getattr(torch.ops.plait, self.name).default
+        made = self.scanned(*operator(*inputs, *self.flat(scan), need_trace, save, backend))
+        end = LayerState(
+            made.hidden,
+            made.cell_state if scan.cell == "lstm" else None,
+            MemoryState(made.slots, made.relevance, made.born, made.age),
+        )
+        trace = Trace(made.trace_born, made.weights, made.trace_relevance) if need_trace else None
+        return Walked(made.output, end, trace)
+
+    def define(self) -> FusedScan:
+        """Register both operators with torch, once in a process."""
+        backward = _define_backward(self)
+        _define_forward(self, backward)
+        return self
+
+    def schema(self, fields: tuple[str, ...], optional: set[str], rest: str, returns: int) -> str:
+        tensors = ", ".join(f"Tensor{'?' * (name in optional)} {name}" for name in fields)
+        return f"({tensors}, {self.scan_fields}, {rest}) -> ({', '.join(['Tensor'] * returns)})"
+
+    def split(self, arguments: tuple[Any, ...], tensors: int) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
+        """The tensors, the scan and the rest of an operator's flat arguments."""
+        end = tensors + self.num_scan_fields
+        return arguments[:tensors], self.unflat(*arguments[tensors:end]), arguments[end:]
+
+    @property
+    def num_scan_fields(self) -> int:
+        return self.scan_fields.count(",") + 1
+
+    def module(self, backend: str) -> Any:
+        return importlib.import_module(self.modules[backend])
+
+
+_OPTIONAL = {"cell_bias", "cell_state", "reset", "nudge"}
+_NUM_ARRIVING = len(Arriving._fields)
+
+
+def _define_forward(fused: FusedScan, backward: Callable[..., tuple[Tensor, ...]]) -> None:
+    num_inputs = len(Inputs._fields)
+
+    @torch.library.custom_op(
+        f"plait::{fused.name}",
+        mutates_args=(),
+        schema=fused.schema(
+            Inputs._fields, _OPTIONAL, "bool need_trace, bool save, str backend", len(fused.scanned._fields)
+        ),
+    )
+    def operator(*arguments: Any) -> tuple[Tensor, ...]:
+        tensors, scan, (need_trace, save, backend) = fused.split(arguments, num_inputs)
+        return tuple(fused.module(recorded(backend)).forward(Inputs(*tensors), scan, need_trace, save))
+
+    @operator.register_fake
+    def _(*arguments: Any) -> tuple[Tensor, ...]:
+        tensors, scan, (need_trace, save, _) = fused.split(arguments, num_inputs)
+        return tuple(fused.allocate(Inputs(*tensors), scan, need_trace, save))
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        tensors, scan, (_, save, backend) = fused.split(inputs, num_inputs)
+        given, made = Inputs(*tensors), fused.scanned(*output)._asdict()
+        if not save:
+            raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
+        found = {**made, **given._asdict()}  # of what has one name before and after, backward wants the first
+        ctx.save_for_backward(*(found[name] for name in fused.saved._fields))
+        ctx.scan, ctx.backend, ctx.nudged = scan, backend, given.nudge is not None
+        ctx.set_materialize_grads(False)
+        ctx.mark_non_differentiable(*(x for name, x in made.items() if name not in Arriving._fields))
+
+    def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        given = dict(zip(fused.scanned._fields, arriving, strict=True))
+        wanted = Arriving(*(given[name] for name in Arriving._fields))
+        nothing = (None,) * (fused.num_scan_fields + 3)
+        if all(gradient is None for gradient in wanted):
+            return (None,) * num_inputs + nothing
+        saved = fused.saved(*ctx.saved_tensors)
+        nudged = ctx.nudged and ctx.needs_input_grad[Inputs._fields.index("nudge")]
+        found = Gradients(*backward(*wanted, *saved, *fused.flat(ctx.scan), nudged, ctx.backend))
+        present = {
+            **found._asdict(),
+            "cell_bias": None if saved.cell_bias is None else found.cell_bias,
+            "cell_state": found.cell_state if ctx.scan.cell == "lstm" else None,
+            "nudge": found.nudge if nudged else None,
+        }
+        return tuple(present.get(name) for name in Inputs._fields) + nothing
+
+    operator.register_autograd(differentiate, setup_context=setup_context)
+
+
+def _define_backward(fused: FusedScan) -> Callable[..., tuple[Tensor, ...]]:
+    fields = tuple(f"d_{name}" for name in Arriving._fields) + fused.saved._fields
+
+    @torch.library.custom_op(
+        f"plait::{fused.name}_backward",
+        mutates_args=(),
+        schema=fused.schema(
+            fields, _OPTIONAL | set(fields[:_NUM_ARRIVING]), "bool nudged, str backend",
+            len(Gradients._fields),
+        ),
+    )  # fmt: skip
+    def operator(*arguments: Any) -> tuple[Tensor, ...]:
+        tensors, scan, (nudged, backend) = fused.split(arguments, len(fields))
+        arriving, saved = Arriving(*tensors[:_NUM_ARRIVING]), fused.saved(*tensors[_NUM_ARRIVING:])
+        return tuple(fused.module(backend).backward(arriving, saved, scan, nudged))
+
+    @operator.register_fake
+    def _(*arguments: Any) -> tuple[Tensor, ...]:
+        tensors, scan, (nudged, _) = fused.split(arguments, len(fields))
+        return tuple(fused.allocate_gradients(fused.saved(*tensors[_NUM_ARRIVING:]), scan, nudged))
+
+    def no_second_derivative(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        raise BackendError("the fused scan has no second derivative; use backend='reference'")
+
+    operator.register_autograd(no_second_derivative)
+    return operator
