@@ -55,7 +55,12 @@ def cell_forward(
 
 
 def cell_backward(
-    scan: CellScan, d_h: Tensor, gates: Tensor, hidden: Tensor, cell_state: Tensor, d_cell_state: Tensor | None
+    scan: CellScan,
+    d_h: Tensor,
+    gates: Tensor,
+    hidden: Tensor,
+    cell_state: Tensor,
+    d_cell_state: Tensor | None,
 ) -> CellGradients:
     """Gradients of one step from dL/dh_t, what `cell_forward` saved, s_{t−1} and c_{t−1}."""
     if scan.cell == "elman":

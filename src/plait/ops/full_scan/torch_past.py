@@ -6,8 +6,6 @@ one contiguous piece. With κ₀ initial slots, h_t stands at position κ₀ + t
 
 from __future__ import annotations
 
-import math
-
 import torch
 from torch import Tensor
 
@@ -17,52 +15,23 @@ from plait.ops.full_scan.contract import FullSaved
 
 __all__ = ["Past", "PastInReverse"]
 
-# elements of one block: two scratch blocks and what they are made of stay in a core's cache
-_BLOCK = {"cpu": 2**16}
+# elements of one block: small enough for a cache, large enough that a call's own cost does not show
+_BLOCK = {"cpu": 2**19}
 _WIDEST = 2**26
 
 
 def _block(width: int, rows: int, size: int, device: str) -> int:
     """How many positions make a block.
 
-    >>> _block(1200, 1, 128, "cpu")
-    512
+    >>> _block(9000, 1, 128, "cpu")
+    4096
     """
     return min(width, max(1, _BLOCK.get(device, _WIDEST) // max(1, rows * size)))
 
 
-class Keys:
-    """σ(2q + 2k_j) for a query against all keys; tanh(q + k_j) is 2σ − 1.
-
-    While all |q| and |k| are small, e^{−2k} is kept for each key, and σ = 1 / (1 + e^{−2q} e^{−2k}): one
-    exponential for each key instead of one for each pair. Neither factor nor product can leave the range
-    of the type while both are below a quarter of its logarithm. Beyond, 2k is kept and σ computed as such;
-    a GPU does that always, the check would stall it.
-    """
-
-    def __init__(self, width: int, like: Tensor) -> None:
-        self.held = like.new_empty(width, *like.shape[-2:])
-        self.one = like.new_ones(())
-        self.limit = math.log(torch.finfo(like.dtype).max) / 4
-        self.factored = like.device.type == "cpu"
-
-    def admit(self, low: int, keys: Tensor, queries: Tensor) -> Tensor:
-        """Hold `keys` (n, B, H) from position `low` on; give back `queries` as `sigma` wants them."""
-        if self.factored and bool((keys.abs() > self.limit).any() | (queries.abs() > self.limit).any()):
-            self.factored = False
-            self.held[:low].log_().neg_()
-        held = self.held[low : low + len(keys)]
-        if self.factored:
-            torch.mul(keys, -2, out=held).exp_()
-            return torch.mul(queries, -2).exp_()
-        torch.mul(keys, 2, out=held)
-        return torch.mul(queries, 2)
-
-    def sigma(self, query: Tensor, low: int, high: int, out: Tensor) -> Tensor:
-        """σ for the positions from `low` to `high`, written to `out` (high − low, B, H)."""
-        if self.factored:
-            return torch.addcmul(self.one, self.held[low:high], query, out=out).reciprocal_()
-        return torch.add(self.held[low:high], query, out=out).sigmoid_()
+def _sigma(query: Tensor, doubled_keys: Tensor, out: Tensor) -> Tensor:
+    """σ(2q + 2k) from q (B, H) and 2k (n, B, H). tanh(q + k) = 2σ − 1, and σ is torch's faster function."""
+    return torch.add(doubled_keys, query, alpha=2, out=out).sigmoid_()
 
 
 class Readable:
@@ -83,15 +52,14 @@ class Readable:
             self.is_cut = reset.any(dim=1).tolist()
         self.is_all = not any(self.is_cut) and not bool(self.empty.any())
 
-    def hidden(self, t: int, low: int, high: int) -> Tensor:
+    def excluded(self, t: int, low: int, high: int) -> Tensor:
         """(high − low, B): what step t cannot read of the positions from `low` to `high`."""
-        seen = self.positions[low:high]
-        cut = seen < (0 if self.first is None else self.first[t])
-        hidden = cut.expand(high - low, self.empty.shape[1])
-        if low < self.initial:
-            hidden = hidden.clone()
-            hidden[: self.initial - low] |= self.empty[low:high]
-        return hidden
+        positions = self.positions[low:high]
+        beyond = positions > self.initial + t
+        before = positions < (0 if self.first is None else self.first[t])
+        excluded = (beyond | before).expand(-1, self.empty.shape[1]).clone()
+        excluded[: max(0, self.initial - low)] |= self.empty[low:high]
+        return excluded
 
 
 class Past:
@@ -102,13 +70,13 @@ class Past:
         self.readable = Readable(inputs.born, inputs.reset, steps)
         initial, size = self.readable.initial, inputs.energy.shape[0]
         width = initial + steps
-        self.key, self.twice_energy = inputs.key.to(wide).t(), 2 * inputs.energy.to(wide)
+        self.doubled_key, self.twice_energy = 2 * inputs.key.to(wide).t(), 2 * inputs.energy.to(wide)
         self.states = inputs.slots.new_zeros(width, rows, size, dtype=wide)
         self.states[:initial] = inputs.slots.transpose(0, 1)
-        self.keys = Keys(width, self.states)
-        self.keys.admit(0, self.states[:initial] @ self.key, self.states[:0])
+        self.doubled_keys = torch.empty_like(self.states)
+        self.doubled_keys[:initial] = self.states[:initial] @ self.doubled_key
         self.block = _block(width, rows, size, self.states.device.type)
-        self.scratch = self.states.new_empty(min(width, self.block), rows, size)
+        self.scratch = self.states.new_empty(self.block, rows, size)
         self.energies = self.states.new_empty(width, rows)
 
     def clear(self, t: int, rows: Tensor) -> None:
@@ -116,26 +84,28 @@ class Past:
         self.states[: self.readable.initial + t].masked_fill_(rows.view(1, -1, 1), 0)
 
     def append_and_read(self, t: int, h: Tensor, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Write h_t (B, H), read with `query` (B, H): the context, all weights (W, B), log Σ_j e^{e_j} (B,).
+        """Write h_t (B, H), read with `query` (B, H).
 
-        An energy is Σ 2 v_a σ, the constant −Σ v_a aside, which no weight depends on.
+        Gives the context (B, H), the weights (B, κ₀ + t + 1) and the normaliser log Σ_j e^{e_j} (B,). An
+        energy is Σ 2 v_a σ; the constant −Σ v_a is left out, no weight depends on it.
         """
         here = self.readable.initial + t
         end = here + 1
         self.states[here] = h
-        asked = self.keys.admit(here, (h @ self.key).unsqueeze(0), query)
+        torch.mm(h, self.doubled_key, out=self.doubled_keys[here])
         for low in range(0, end, self.block):
             high = min(low + self.block, end)
-            sigma = self.keys.sigma(asked, low, high, self.scratch[: high - low])
+            sigma = _sigma(query, self.doubled_keys[low:high], self.scratch[: high - low])
             torch.matmul(sigma, self.twice_energy, out=self.energies[low:high])
-        self.energies[end:] = -torch.inf
         energies = self.energies[:end]
         if not self.readable.is_all:
-            energies.masked_fill_(self.readable.hidden(t, 0, end), -torch.inf)
-        normaliser = torch.logsumexp(energies, dim=0)
-        weights = torch.exp(self.energies - normaliser)
-        read = torch.bmm(weights[:end].t().unsqueeze(1), self.states[:end].transpose(0, 1))
-        return read.squeeze(1), weights, normaliser
+            energies.masked_fill_(self.readable.excluded(t, 0, end), -torch.inf)
+        log_weights = torch.log_softmax(energies, dim=0)
+        # contiguous: bmm would copy more than the weights otherwise
+        weights = log_weights.exp().t().contiguous()
+        read = torch.bmm(weights.unsqueeze(1), self.states[:end].transpose(0, 1))
+        # h_t itself is always read, its own weight tells the normaliser
+        return read.squeeze(1), weights, energies[here] - log_weights[here]
 
 
 class PastInReverse:
@@ -147,21 +117,21 @@ class PastInReverse:
         self.readable = Readable(saved.born, saved.reset, steps)
         self.states = torch.cat([saved.slots.transpose(0, 1), saved.output]).to(wide)
         width = len(self.states)
-        self.keys = Keys(width, self.states)
-        queries = saved.asked.to(wide) @ saved.query.to(wide).t()
-        self.queries = self.keys.admit(0, self.states @ saved.key.to(wide).t(), queries)
-        self.contexts, self.normalisers = saved.contexts, saved.normalisers
-        self.energy = saved.energy.to(wide)
+        self.doubled_keys = self.states @ (2 * saved.key.to(wide).t())
+        self.queries = (saved.asked.to(wide) @ saved.query.to(wide).t()).unbind()
+        self.contexts, self.normalisers = saved.contexts.unbind(), saved.normalisers.unbind()
+        self.twice_energy = 2 * saved.energy.to(wide)
+        self.four_energies = 2 * self.twice_energy
         final = None if arriving is None else arriving.transpose(0, 1)
         self.d_states = or_zeros(final, self.states).clone(memory_format=torch.contiguous_format)
         if saved.reset is not None:
-            cleared = self.readable.hidden(steps - 1, 0, width)
+            cleared = self.readable.excluded(steps - 1, 0, width)
             self.d_states.masked_fill_(cleared.unsqueeze(2), 0)
         # Σ_t de_tj σ_tj (1 − σ_tj): the keys' gradients but for the factor 4 v_a
         self.slopes = torch.zeros_like(self.states)
-        self.d_energy = torch.zeros_like(self.energy)
+        self.d_energy = torch.zeros_like(self.twice_energy)
         self.block = _block(width, rows, size, self.states.device.type)
-        self.sigma, self.product = self.states.new_empty(2, min(width, self.block), rows, size).unbind()
+        self.sigma, self.product = self.states.new_empty(2, self.block, rows, size).unbind()
 
     def read_backward(self, t: int, d_context: Tensor, d_query: Tensor) -> None:
         """Spread dL/dc_t (B, H) over the states, keys and v_a that step t read, and into `d_query` (B, H)."""
@@ -171,20 +141,21 @@ class PastInReverse:
         d_query.zero_()
         for low in range(0, end, self.block):
             self._read_block_backward(t, low, min(low + self.block, end), d_context, mean, d_query)
-        d_query.mul_(4 * self.energy)
+        d_query.mul_(self.four_energies)
 
     def _read_block_backward(
         self, t: int, low: int, high: int, d_context: Tensor, mean: Tensor, d_query: Tensor
     ) -> None:
         product = self.product[: high - low]
-        sigma = self.keys.sigma(self.queries[t], low, high, self.sigma[: high - low])
-        weights = (sigma @ (2 * self.energy)).sub_(self.normalisers[t]).exp_()
-        d_weights = torch.mul(self.states[low:high], d_context, out=product).sum(dim=2)
-        d_energies = d_weights.sub_(mean).mul_(weights)
+        sigma = _sigma(self.queries[t], self.doubled_keys[low:high], self.sigma[: high - low])
+        weights = (sigma @ self.twice_energy).sub_(self.normalisers[t]).exp_()
+        d_weights = torch.bmm(d_context.unsqueeze(1), self.states[low:high].permute(1, 2, 0)).squeeze(1).t()
+        d_energies = weights * (d_weights - mean)
         if not self.readable.is_all:
-            hidden = self.readable.hidden(t, low, high)
-            for gathered in (weights, d_energies, sigma):
-                gathered.masked_fill_(hidden.view(*hidden.shape, *[1] * (gathered.dim() - 2)), 0)
+            unreadable = self.readable.excluded(t, low, high)
+            weights.masked_fill_(unreadable, 0)
+            d_energies.masked_fill_(unreadable, 0)
+            sigma.masked_fill_(unreadable.unsqueeze(2), 0)
         # Σ_j de_j tanh_j = 2 Σ_j de_j σ_j, because the gradients of a softmax sum to zero
         self.d_energy.addmv_(sigma.flatten(0, 1).t(), d_energies.flatten(), alpha=2)
         slopes = torch.addcmul(sigma, sigma, sigma, value=-1, out=product).mul_(d_energies.unsqueeze(2))
@@ -195,10 +166,10 @@ class PastInReverse:
     def of_step(self, t: int) -> tuple[Tensor, Tensor]:
         """What h_t (B, H) and its key (B, H) have gathered; changing the first changes what is kept."""
         here = self.readable.initial + t
-        return self.d_states[here], self.slopes[here] * (4 * self.energy)
+        return self.d_states[here], self.slopes[here] * self.four_energies
 
     def gathered(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
         """Gradients of the initial states (κ₀, B, H) and of h (T, B, H); of their keys likewise."""
         initial = self.readable.initial
         split = (initial, len(self.states) - initial)
-        return self.d_states.split(split), self.slopes.mul_(4 * self.energy).split(split)
+        return self.d_states.split(split), self.slopes.mul_(self.four_energies).split(split)

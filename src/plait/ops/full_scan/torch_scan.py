@@ -10,6 +10,7 @@ from functools import partial
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs
@@ -39,21 +40,22 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Ful
     past = Past(inputs, wide)
     hidden = inputs.hidden.to(wide)
     cell_state = None if inputs.cell_state is None else inputs.cell_state.to(wide)
-    for t, z in enumerate(inputs.projected.unbind()):
+    nudge = None if inputs.nudge is None else inputs.nudge.to(wide).unbind()
+    for t, z in enumerate(inputs.projected.to(wide).unbind()):
         if past.readable.is_cut[t]:
             assert inputs.reset is not None
             hidden, cell_state = zeroed(inputs.reset[t], hidden, cell_state)
             past.clear(t, inputs.reset[t])
         asked, before = hidden, cell_state
         recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
-        h, cell_state, gates = cell_forward(scan, z.to(wide), recurred, asked, cell_state, bias)
-        h = rounded(h if inputs.nudge is None else h + inputs.nudge[t])
+        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias)
+        h = rounded(h if nudge is None else h + nudge[t])
         cell_state = None if cell_state is None else rounded(cell_state)
         context, weights, normaliser = past.append_and_read(t, h, query)
         hidden = rounded((h + rounded(context)).mul_(scan.mix))
         out.output[t] = h
         if need_trace:
-            out.weights[t] = weights.t()
+            out.weights[t] = pad(weights, (0, out.weights.shape[2] - weights.shape[1]))
         if save:
             out.asked[t] = asked
             out.contexts[t] = context
@@ -75,8 +77,9 @@ def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool)
     d_cell_state = or_zeros(arriving.cell_state, saved.contexts[0]) if scan.cell == "lstm" else None
     d_projected = saved.contexts.new_empty(steps, rows, scan.gates * size)
     d_queries = torch.empty_like(saved.contexts)
-    activated = saved.gates if saved.gates.shape[2] else saved.output
-    cells = saved.cells if scan.cell == "lstm" else saved.asked
+    activated = (saved.gates if saved.gates.shape[2] else saved.output).to(wide).unbind()
+    asked = saved.asked.to(wide).unbind()
+    cells = saved.cells.to(wide).unbind() if scan.cell == "lstm" else asked
     for t in reversed(range(steps)):
         d_context = d_hidden * scan.mix
         past.read_backward(t, d_context, d_queries[t])
@@ -85,9 +88,7 @@ def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool)
         d_state.add_(d_context).addmm_(d_key, key)
         if arriving.output is not None:
             d_state.add_(arriving.output[t])
-        cell = cell_backward(
-            scan, d_state, activated[t].to(wide), saved.asked[t].to(wide), cells[t].to(wide), d_cell_state
-        )
+        cell = cell_backward(scan, d_state, activated[t], asked[t], cells[t], d_cell_state)
         d_projected[t] = cell.projected
         d_hidden = torch.cat([cell.recurred, d_queries[t]], dim=1) @ from_hidden
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
@@ -119,10 +120,10 @@ def _finished(
     born = torch.cat([inputs.born, ages.t()], dim=1)
     relevance = torch.cat([inputs.relevance, inputs.relevance.new_zeros(len(born), steps)], dim=1)
     for t in range(len(out.weights)):
-        hidden_from_t = past.readable.hidden(t, 0, initial + steps).t()
-        out.trace_born[t] = born.masked_fill(hidden_from_t, -1)
-        out.trace_relevance[t] = relevance.masked_fill(hidden_from_t, 0)
-    cleared = past.readable.hidden(steps - 1, 0, initial + steps).t()
+        unreadable = past.readable.excluded(t, 0, initial + steps).t()
+        out.trace_born[t] = born.masked_fill(unreadable, -1)
+        out.trace_relevance[t] = relevance.masked_fill(unreadable, 0)
+    cleared = past.readable.excluded(steps - 1, 0, initial + steps).t()
     out.slots.copy_(past.states.transpose(0, 1))
     out.born.copy_(born.masked_fill_(cleared, -1))
     out.relevance.copy_(relevance.masked_fill_(cleared, 0))
