@@ -64,14 +64,20 @@ def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
 
 
-def failures(case: Case) -> list[str]:
-    problem = make_problem(case)
+def failures(case: Case, device: str = "cpu") -> list[str]:
+    problem = make_problem(case, device)
     return differences(run(problem, case.scan, "reference"), run(problem, case.scan, "torch"), case.dtype)
 
 
 @pytest.mark.parametrize("case", CASES, ids=str)
 def test_parity(case: Case) -> None:
     assert failures(case) == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_parity_on_a_gpu(case: Case) -> None:
+    assert failures(case, "cuda") == []
 
 
 @pytest.mark.parametrize("block", [1, 60, 64])
@@ -119,7 +125,7 @@ MUTATIONS = {
     "a sign in the mix": ("torch_scan", "(h + rounded(context))", "(h - rounded(context))"),
     "no gradient through the keys": ("torch_scan", ".addmm_(d_key, key)", ""),
     "no gradient past the context": ("torch_scan", "d_state.add_(d_context)", "d_state"),
-    "a reset that cuts no gradient": ("torch_scan", "zeroed(saved.reset[t],", "zeroed(saved.reset[t] & False,"),
+    "a reset that cuts nothing": ("torch_scan", "zeroed(saved.reset[t],", "zeroed(saved.reset[t] & False,"),
     "a trace of the wrong birth": ("torch_scan", "unreadable, -1)", "~unreadable, -1)"),
     "relevance that survives": ("torch_scan", "relevance.masked_fill_(cleared, 0)", "relevance"),
     "the age of one step less": ("torch_scan", "ages[-1] + 1", "ages[-1]"),
