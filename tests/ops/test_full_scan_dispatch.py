@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 import torch
@@ -137,20 +138,24 @@ def test_no_second_derivative() -> None:
         d_x.sum().backward()
 
 
+# VmHWM, not getrusage: the latter begins at the peak of the process that started this one
 _PEAK = """
-import resource, sys, torch, plait
+import re, sys, torch, plait
+def peak():
+    return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 torch.set_num_threads(1)
 layer = plait.MemRNN(4, 64)
 layer(torch.randn(8, 4, 4))[0].sum().backward()
-before = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
+before = peak()
 layer(torch.randn(int(sys.argv[1]), 4, 4))[0].sum().backward()
-print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
+print(peak() - before)
 """
 
 
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from Linux's /proc")
 def test_memory_grows_with_the_length() -> None:
     """T × B × H numbers take 0.75 MiB, one T × T × B × H / 2 tensor of the reference 288 MiB."""
     answer = subprocess.run(
         [sys.executable, "-c", _PEAK, "768"], capture_output=True, text=True, check=True, timeout=100
     )
-    assert int(answer.stdout) < 30 * 768  # KiB
+    assert 768 < int(answer.stdout) < 30 * 768  # KiB
