@@ -36,6 +36,8 @@ if TYPE_CHECKING:
         State,
         Trace,
     )
+    from plait.training.catalogue import load
+    from plait.training.loop import fit
 
 # module -> the public names it holds
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -47,14 +49,27 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "GRU", "LSTM", "MemLSTM", "MemRNN", "Recurrent", "RelGRU", "RelLSTM", "RelRNN", "RNN", "SAB",
         "SelfAttentive", "State", "Trace",
     ),
+    "plait.training.catalogue": ("load",),
+    "plait.training.loop": ("fit",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
-_ROOMS = ("cells", "errors", "memory", "models", "ops")
+_ROOMS = (
+    "cells",
+    "depthwidth",
+    "errors",
+    "figures",
+    "gradients",
+    "memory",
+    "models",
+    "ops",
+    "tasks",
+    "training",
+)
 
 __all__ = [
     "GRU", "LSTM", "RNN", "SAB", "ElmanCell", "FullMemory", "GRUCell", "LSTMCell", "MemLSTM", "MemRNN",
     "NoMemory", "Recurrent", "RelGRU", "RelLSTM", "RelRNN", "RelevancyMemory", "SelfAttentive", "State",
-    "TopKMemory", "Trace", "UniformMemory", "WindowMemory", "__version__",
+    "TopKMemory", "Trace", "UniformMemory", "WindowMemory", "__version__", "fit", "load",
 ]  # fmt: skip
 
 

@@ -24,9 +24,38 @@ from plait.errors import PlaitError, known
 __all__ = ["COMMANDS", "main"]
 
 # name on the command line -> (function, one line of help). A name of two words is a subcommand.
-COMMANDS: dict[str, tuple[str, str]] = {}
+COMMANDS: dict[str, tuple[str, str]] = {
+    "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
+    "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
+    "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),
+    "runs pack": ("plait.training.runs_command:pack_runs", "run folders into one archive"),
+    "runs unpack": ("plait.training.runs_command:unpack_runs", "run folders out of an archive"),
+    "tasks": ("plait.tasks.command:list_tasks", "the tasks and their options"),
+    "tasks show": ("plait.tasks.command:show_task", "draw one sample of a task"),
+    "gradients law": (
+        "plait.gradients.command:law",
+        "Theorem 1 for given eigenvalues: printed bound, sharp law, measured slope",
+    ),
+    "gradients support": (
+        "plait.gradients.command:support",
+        "a trained run's attention: κ, depth, Theorem 2's bound, measured norm",
+    ),
+    "gradients probe": (
+        "plait.gradients.command:probe_run",
+        "how far the loss of a trained run is felt, by layer and position",
+    ),
+    "plan shape": ("plait.depthwidth.command:shape", "depth and width for a parameter budget (plan 1.3B)"),
+    "plan judge": (
+        "plait.depthwidth.command:judge_shape",
+        "is a shape, or a config.json, too deep or shallow?",
+    ),
+    "plan table": ("plait.depthwidth.command:table", "published models against the guideline"),
+    "rank": ("plait.depthwidth.rank_command:rank", "the exact separation rank of a small network"),
+    "bounds": ("plait.depthwidth.rank_command:bounds", "bounds on the separation rank of any network"),
+    "bench rank": ("plait.bench.rank:rank", "exact elimination against floating-point LU"),
+}
 # What a group means when no subcommand follows it.
-SHORTHAND: dict[str, str] = {}
+SHORTHAND: dict[str, str] = {"plan": "plan shape"}
 
 
 def main(argv: list[str] | None = None) -> int:

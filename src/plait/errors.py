@@ -27,6 +27,7 @@ __all__ = [
     "at_least",
     "known",
     "require",
+    "whole",
 ]
 
 
@@ -103,6 +104,20 @@ def at_least(minimum: float, **values: Any) -> None:
             raise ConfigError(f"{name}: expected a number, got {value!r}")
         if not value >= minimum:
             raise ConfigError(f"{name}: expected at least {minimum}, got {value}")
+
+
+def whole(minimum: int, **values: Any) -> None:
+    """Check that every named value is a whole number of at least `minimum`.
+
+    >>> whole(1, delay=2.5)
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: delay: expected a whole number, got 2.5
+    """
+    for name, value in values.items():
+        if isinstance(value, bool) or not isinstance(value, int):
+            raise ConfigError(f"{name}: expected a whole number, got {value!r}")
+        at_least(minimum, **{name: value})
 
 
 def require(module: str, extra: str) -> ModuleType:

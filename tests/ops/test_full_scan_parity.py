@@ -35,6 +35,9 @@ CASES = [
     Case(scan_of("lstm"), steps=33, rows=1, reset=True),
     Case(scan_of("gru"), steps=9, rows=1, size=17, carried=True, reset=True, nudge=True),
     Case(scan_of("tanh", mix=0.8), steps=20, rows=9, size=33),
+    # scores so large that tanh is flat
+    Case(scan_of("tanh"), steps=6, rows=3, far=True),
+    Case(scan_of("lstm"), steps=9, rows=3, dtype=torch.float64, carried=True, far=True),
     # all circumstances at once, in each type
     *(
         Case(

@@ -1,8 +1,10 @@
 """A fused scan as two custom operators: the scan and its backward.
 
 One pair of operators serves every fused backend of a scan, which is a module with `forward` and `backward`
-as the scan's `contract` describes; the operator's last argument names it. So `torch.compile`, autocast,
-`opcheck` and functorch see one function, whatever runs beneath.
+as the scan's `contract` describes; the operator's last argument names it. So `torch.compile`, `torch.export`
+and `opcheck` see one function, whatever runs beneath. Outside of a compiler the same two functions run as an
+`autograd.Function`: passing some thirty arguments through an operator's schema costs a third of a
+millisecond, as much as a short scan itself.
 """
 
 from __future__ import annotations
@@ -89,8 +91,13 @@ class FusedScan:
         """The reference's `Walked` by a fused backend, of what `boundary.conform` let pass."""
         inputs = Inputs(projected, *weights, state.hidden, state.cell_state, *state.memory, reset, nudge)
         save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-        operator = getattr(torch.ops.plait, self.name).default
-        made = self.scanned(*operator(*inputs, *self.flat(scan), need_trace, save, backend))
+        if torch.compiler.is_compiling():
+            operator = getattr(torch.ops.plait, self.name).default
+            made = self.scanned(*operator(*inputs, *self.flat(scan), need_trace, save, backend))
+        elif save:
+            made = self.scanned(*_Eager.apply(self, scan, need_trace, backend, *inputs))
+        else:
+            made = self.module(recorded(backend)).forward(inputs, scan, need_trace, save)
         end = LayerState(
             made.hidden,
             made.cell_state if scan.cell == "lstm" else None,
@@ -101,8 +108,8 @@ class FusedScan:
 
     def define(self) -> FusedScan:
         """Register both operators with torch, once in a process."""
-        backward = _define_backward(self)
-        _define_forward(self, backward)
+        _define_forward(self)
+        _define_backward(self)
         return self
 
     def schema(self, fields: tuple[str, ...], optional: set[str], rest: str, returns: int) -> str:
@@ -126,7 +133,68 @@ _OPTIONAL = {"cell_bias", "cell_state", "reset", "nudge"}
 _NUM_ARRIVING = len(Arriving._fields)
 
 
-def _define_forward(fused: FusedScan, backward: Callable[..., tuple[Tensor, ...]]) -> None:
+class _Eager(torch.autograd.Function):
+    """The pair of operators without their schema."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, fused: FusedScan, scan: Any, need_trace: bool, backend: str, *tensors: Any
+    ) -> tuple[Tensor, ...]:
+        given = Inputs(*tensors)
+        made = tuple(fused.module(recorded(backend)).forward(given, scan, need_trace, True))
+        _remember(ctx, fused, given, made, scan, backend)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        # The operator refuses a second derivative, and knows what to do with a batch of gradients.
+        as_operator = torch.is_grad_enabled() or any(g is not None and _is_wrapped(g) for g in arriving)
+        return (None, None, None, None, *_input_gradients(ctx, arriving, 4, as_operator))
+
+
+def _is_wrapped(tensor: Tensor) -> bool:
+    """Whether a tensor stands for a batch of them (`is_grads_batched`, `torch.func.vmap`)."""
+    functorch = torch._C._functorch
+    return functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
+
+
+def _remember(
+    ctx: Any, fused: FusedScan, given: Inputs, output: tuple[Tensor, ...], scan: Any, backend: str
+) -> None:
+    made = fused.scanned(*output)._asdict()
+    found = {**made, **given._asdict()}  # of what has one name before and after, backward wants the first
+    ctx.save_for_backward(*(found[name] for name in fused.saved._fields))
+    ctx.fused, ctx.scan, ctx.backend, ctx.nudged = fused, scan, backend, given.nudge is not None
+    ctx.set_materialize_grads(False)
+    ctx.mark_non_differentiable(*(x for name, x in made.items() if name not in Arriving._fields))
+
+
+def _input_gradients(
+    ctx: Any, arriving: tuple[Tensor | None, ...], first: int, as_operator: bool
+) -> list[Tensor | None]:
+    """One gradient or None for each of `Inputs`, the first of which is argument number `first`."""
+    fused, scan = ctx.fused, ctx.scan
+    given = dict(zip(fused.scanned._fields, arriving, strict=True))
+    wanted = Arriving(*(given[name] for name in Arriving._fields))
+    if all(gradient is None for gradient in wanted):
+        return [None] * len(Inputs._fields)
+    saved = fused.saved(*ctx.saved_tensors)
+    nudged = ctx.nudged and ctx.needs_input_grad[first + Inputs._fields.index("nudge")]
+    if as_operator:
+        operator = getattr(torch.ops.plait, f"{fused.name}_backward").default
+        made = operator(*wanted, *saved, *fused.flat(scan), nudged, ctx.backend)
+    else:
+        made = fused.module(ctx.backend).backward(wanted, saved, scan, nudged)
+    present = Gradients(*made)._asdict()
+    absent = {
+        "cell_bias": saved.cell_bias is None,
+        "cell_state": scan.cell != "lstm",
+        "nudge": not nudged,
+    }
+    return [None if absent.get(name) else present.get(name) for name in Inputs._fields]
+
+
+def _define_forward(fused: FusedScan) -> None:
     num_inputs = len(Inputs._fields)
 
     @torch.library.custom_op(
@@ -147,36 +215,17 @@ def _define_forward(fused: FusedScan, backward: Callable[..., tuple[Tensor, ...]
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         tensors, scan, (_, save, backend) = fused.split(inputs, num_inputs)
-        given, made = Inputs(*tensors), fused.scanned(*output)._asdict()
         if not save:
             raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
-        found = {**made, **given._asdict()}  # of what has one name before and after, backward wants the first
-        ctx.save_for_backward(*(found[name] for name in fused.saved._fields))
-        ctx.scan, ctx.backend, ctx.nudged = scan, backend, given.nudge is not None
-        ctx.set_materialize_grads(False)
-        ctx.mark_non_differentiable(*(x for name, x in made.items() if name not in Arriving._fields))
+        _remember(ctx, fused, Inputs(*tensors), output, scan, backend)
 
     def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-        given = dict(zip(fused.scanned._fields, arriving, strict=True))
-        wanted = Arriving(*(given[name] for name in Arriving._fields))
-        nothing = (None,) * (fused.num_scan_fields + 3)
-        if all(gradient is None for gradient in wanted):
-            return (None,) * num_inputs + nothing
-        saved = fused.saved(*ctx.saved_tensors)
-        nudged = ctx.nudged and ctx.needs_input_grad[Inputs._fields.index("nudge")]
-        found = Gradients(*backward(*wanted, *saved, *fused.flat(ctx.scan), nudged, ctx.backend))
-        present = {
-            **found._asdict(),
-            "cell_bias": None if saved.cell_bias is None else found.cell_bias,
-            "cell_state": found.cell_state if ctx.scan.cell == "lstm" else None,
-            "nudge": found.nudge if nudged else None,
-        }
-        return tuple(present.get(name) for name in Inputs._fields) + nothing
+        return (*_input_gradients(ctx, arriving, 0, True), *(None,) * (fused.num_scan_fields + 3))
 
     operator.register_autograd(differentiate, setup_context=setup_context)
 
 
-def _define_backward(fused: FusedScan) -> Callable[..., tuple[Tensor, ...]]:
+def _define_backward(fused: FusedScan) -> None:
     fields = tuple(f"d_{name}" for name in Arriving._fields) + fused.saved._fields
 
     @torch.library.custom_op(
@@ -201,4 +250,3 @@ def _define_backward(fused: FusedScan) -> Callable[..., tuple[Tensor, ...]]:
         raise BackendError("the fused scan has no second derivative; use backend='reference'")
 
     operator.register_autograd(no_second_derivative)
-    return operator

@@ -1,4 +1,4 @@
-"""The fused scan in C++ over ATen's vectors, for the CPU; `cpu_scan.cpp` holds the two walks.
+"""The fused scan in C++ over ATen's vectors, for the CPU; the two walks stand in `cpp/`.
 
 Here tensors become pointers. float32 and float64 compute in their own type; bfloat16 and float16 compute
 in float32 and round every state to their own type.
@@ -68,7 +68,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         sizes = _sizes(scan, inputs.projected.shape, inputs.energy.shape[0], dtype)
         blocks = _blocks(sizes.rows)
         pointers = _pointers(*given, *out)
-        library().plait_forward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64)
+        _checked(library().plait_forward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
     if dtype == wide:
         return out
     kept_wide = {"relevance", "weights", "trace_relevance", "queries", "keys"}
@@ -113,7 +113,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
             walked.states, walked.keys, walked.initial_states, walked.initial_keys,
             walked.projected, walked.queries, walked.energy, walked.hidden, walked.cell_state,
         )  # fmt: skip
-        library().plait_backward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64)
+        _checked(library().plait_backward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
     walked = walked._replace(
         keys=walked.keys[..., :size],
         states=walked.states[..., :size],
@@ -137,6 +137,11 @@ def _blocks(rows: int) -> int:
     return min(threads * -(-rows // (threads * _ROWS_A_BLOCK)), rows) or 1
 
 
+def _checked(done: bool) -> None:
+    if not done:
+        raise MemoryError("the scan ran out of memory; use a smaller batch or fewer steps")
+
+
 def _ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
     """Contiguous, and in the wide type if it is floating."""
     if tensor is None:
@@ -145,7 +150,7 @@ def _ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
 
 
 def _pointers(*tensors: Tensor | None) -> ctypes.Array[ctypes.c_void_p]:
-    """Addresses in the order of a struct of `cpu_scan.cpp`; what has no element has none.
+    """Addresses in the order of a struct of `cpp/arguments.h`; what has no element has none.
 
     The caller keeps the tensors alive.
     """

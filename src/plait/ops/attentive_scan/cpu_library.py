@@ -23,7 +23,7 @@ from plait.errors import BackendError
 
 __all__ = ["library"]
 
-_SOURCE = Path(__file__).with_name("cpu_scan.cpp")
+_SOURCES = Path(__file__).with_name("cpp")
 # Named instruction sets instead of -march=native: a cache shared between machines stays right.
 _VECTOR_FLAGS = {
     "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-DCPU_CAPABILITY_AVX512"),
@@ -46,24 +46,27 @@ def library() -> ctypes.CDLL:
 
 def _compiler() -> str:
     named = os.environ.get("CXX", "").split()
-    for name in (*named[:1], "g++", "c++", "clang++"):
+    for name in named[:1] or ("g++", "c++", "clang++"):
         if found := shutil.which(name):
             return found
-    raise BackendError("no C++ compiler was found (g++ or clang++; $CXX names another)")
+    looked_for = f"$CXX = {named[0]}" if named else "g++, c++ and clang++"
+    raise BackendError(f"no C++ compiler was found (looked for {looked_for})")
 
 
 def _flags() -> tuple[str, ...]:
     capability = torch.backends.cpu.get_cpu_capability()
     known = capability in _VECTOR_FLAGS
     return (
-        *("-O3", "-std=c++20", "-shared", "-fPIC", "-fopenmp", "-fno-math-errno", "-fno-trapping-math", "-w"),
+        *("-O3", "-std=c++20", "-shared", "-fPIC", "-fopenmp", "-fvisibility=hidden"),
+        *("-fno-math-errno", "-fno-trapping-math", "-w"),
         *(_VECTOR_FLAGS[capability] if known else ()),
         f"-DCPU_CAPABILITY={capability if known else 'DEFAULT'}",
     )
 
 
 def _key(compiler: str) -> str:
-    parts = (_SOURCE.read_text(encoding="utf-8"), compiler, *_flags(), torch.__version__)
+    sources = (path.read_text(encoding="utf-8") for path in sorted(_SOURCES.iterdir()) if path.is_file())
+    parts = (*sources, compiler, *_flags(), torch.__version__)
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
 
 
@@ -87,7 +90,7 @@ def _build(compiler: str, target: Path) -> None:
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=".plait_build_") as folder:
             made = Path(folder) / target.name
             command = [
-                compiler, *_flags(), str(_SOURCE), "-o", str(made),
+                compiler, *_flags(), str(_SOURCES / "scan.cpp"), "-o", str(made),
                 f"-I{torch_folder / 'include'}", f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
             ]  # fmt: skip
             done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=False)
@@ -103,6 +106,6 @@ def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.plait_lanes.restype = ctypes.c_int64
     loaded.plait_lanes.argtypes = [ctypes.c_bool]
     for function in (loaded.plait_forward, loaded.plait_backward):
-        function.restype = None
+        function.restype = ctypes.c_bool
         function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool]
     return loaded

@@ -1,0 +1,1 @@
+"""Timings against peers on this machine; correctness is checked first."""

@@ -1,0 +1,221 @@
+"""Published bounds on the separation rank of a depth-L, width-d, H-head network, and the best of them.
+
+All values are log3 of the rank. n = (d − H)/2, k = 3^(L−2), C(L) = (3^L − 1)/2.
+Lower bounds of zero or less say nothing (every rank is at least 1): they are kept and flagged `vacuous`.
+The published upper bound of the deep regime is *not* a certified bound for more than two tokens: its
+counting argument fails there for large depths. `gram` holds the replacement that is proven.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from plait.depthwidth.multiset import LOG3_2, log3, log3_multiset, power_of_3
+from plait.errors import ConfigError, at_least
+
+__all__ = [
+    "Bounds",
+    "MaxForm",
+    "depth_threshold",
+    "max_form_lower",
+    "multiset_lower",
+    "regime",
+    "residual_correction",
+    "sum_index_count",
+    "thm1_bounds",
+    "thm2_bounds",
+    "thm2_upper_raw",
+    "transition_depth",
+]
+
+TWO_SQRT_2E = 2 * math.sqrt(2 * math.e)  # the radical covers both factors
+Regime = Literal["efficient", "boundary", "deep"]
+
+
+@dataclass(frozen=True)
+class Bounds:
+    """log3 sep(y) lies in [lower, upper]; unpacks as that pair.
+
+    Attributes:
+        stated: the theorem is stated for this depth and width.
+        vacuous: the lower side is at most 0 and says nothing.
+        certified: the upper side is proven for the tokens in question.
+        source: where both sides come from.
+    """
+
+    lower: float
+    upper: float
+    stated: bool
+    vacuous: bool
+    certified: bool
+    source: str
+
+    def __iter__(self) -> Iterator[float]:
+        return iter((self.lower, self.upper))
+
+
+@dataclass(frozen=True)
+class MaxForm:
+    """The two entries of the max form, which meet at k = n − 1."""
+
+    shallow: float
+    deep: float
+
+    @property
+    def best(self) -> float:
+        return max(self.shallow, self.deep)
+
+
+def check_shape(depth: int, width: int, heads: int) -> None:
+    """Formulas take any head count (published tables hold 5140 wide with 40 heads), but whole depths."""
+    at_least(1, depth=depth, width=width)
+    at_least(0, heads=heads)
+    if int(depth) != depth:
+        raise ConfigError(f"depth: expected a whole number of layers, got {depth}")
+
+
+def sum_index_count(depth: int) -> int:
+    """C(L) = (3^L − 1)/2: how often the Gram matrix occurs in the output.
+
+    >>> [sum_index_count(depth) for depth in (1, 2, 3, 4)]
+    [1, 4, 13, 40]
+    """
+    at_least(1, depth=depth)
+    return int((3 ** int(depth) - 1) // 2)
+
+
+def depth_threshold(width: float) -> float:
+    """log3 d: below this depth the network is in the depth-efficient regime.
+
+    >>> round(depth_threshold(768), 4)
+    6.0474
+    """
+    at_least(1, width=width)
+    return log3(width)
+
+
+def transition_depth(width: float, heads: int = 0) -> float:
+    """log3(d − H) + 2 − log3 2: where the two entries of the max form meet.
+
+    >>> round(transition_depth(768), 4)
+    7.4165
+    """
+    at_least(1, width=width)
+    if width <= heads:
+        raise ConfigError(f"width: must exceed heads = {heads} for a transition depth, got {width}")
+    return log3(width - heads) + 2 - LOG3_2
+
+
+def regime(depth: int, width: int) -> Regime:
+    """Which side of L = log3 d a shape is on, by comparing the integers 3^L and d.
+
+    >>> regime(5, 243), regime(4, 243), regime(6, 243)
+    ('boundary', 'efficient', 'deep')
+    """
+    check_shape(depth, width, 0)
+    power = 3 ** int(depth)
+    if power == width:
+        return "boundary"
+    return "efficient" if power < width else "deep"
+
+
+def thm1_bounds(depth: int, width: int, heads: int = 1) -> Bounds:
+    """3^(L−2) (log3(d − H) − L + 2 − log3 2)  ≤  log3 sep  ≤  C(L) log3(d + H).
+
+    Stated for L < log3 d. The upper side holds for every depth, width and number of tokens.
+
+    >>> bounds = thm1_bounds(5, 1024, 16)
+    >>> round(bounds.lower, 4), round(bounds.upper, 3), bounds.stated
+    (71.9289, 765.133, True)
+    """
+    check_shape(depth, width, heads)
+    if width <= heads:
+        lower = -math.inf
+    elif depth >= 2 and width - heads == 2 * 3 ** (depth - 2):
+        lower = 0.0
+    else:
+        lower = power_of_3(depth - 2) * (log3((width - heads) / 2) - depth + 2)
+    upper = (power_of_3(depth) - 1) / 2 * log3(width + heads)
+    stated = regime(depth, width) == "efficient"
+    return Bounds(lower, upper, stated, lower <= 0, certified=True, source="Theorem 1")
+
+
+def thm2_bounds(depth: int, width: int, heads: int = 1, tokens: int | None = None) -> Bounds:
+    """dL/2 + b1 + b2  ≤  log3 sep  ≤  2dL + c1 + c2 (published).
+
+    b1 = −L(H/2 + 1), b2 = −d(1 + ½ log3((d−H)/2)), c1 = L, c2 = −2d log3(d / (2√(2e))) + log3 d.
+    Stated for L > log3 d; where 3^L < d the upper side does not follow and is given as infinity.
+    It is certified for two tokens only.
+
+    >>> bounds = thm2_bounds(12, 768, 12)
+    >>> round(bounds.lower, 3), round(bounds.upper, 3), bounds.certified
+    (1681.565, 11313.909, False)
+    """
+    check_shape(depth, width, heads)
+    lower = -math.inf
+    if width > heads:
+        lower = width * depth / 2 - depth * (heads / 2 + 1)
+        lower -= width * (1 + log3((width - heads) / 2) / 2)
+    place = regime(depth, width)
+    upper = math.inf
+    if place != "efficient":
+        upper = 2 * width * depth + depth
+        upper += -2 * width * log3(width / TWO_SQRT_2E) + log3(width)
+    certified = tokens == 2 or math.isinf(upper)
+    return Bounds(lower, upper, place == "deep", lower <= 0, certified, source="Theorem 2")
+
+
+def thm2_upper_raw(depth: int, width: int) -> float:
+    """log3[3^L d (2e)^d ((3^L − 1)/d + 1)^(2d)]: the published upper side before it is simplified.
+
+    For any depth; with more than two tokens it is no more certified than the simplified form.
+
+    >>> round(thm2_upper_raw(12, 768), 3)
+    10346.817
+    """
+    check_shape(depth, width, 0)
+    inner = log3(3 ** int(depth) - 1 + width) - log3(width)
+    return depth + log3(width) + width * log3(2 * math.e) + 2 * width * inner
+
+
+def multiset_lower(depth: int, width: int, heads: int = 1, floor_n: bool = True) -> float:
+    """log3 (((d − H)/2, 3^(L−2))): the lower bound behind both theorems, at least as good as either.
+
+    `floor_n` rounds n = (d − H)/2 down, as a guarantee needs when d − H is odd.
+
+    >>> round(multiset_lower(12, 768, 12), 4)
+    2075.0093
+    """
+    check_shape(depth, width, heads)
+    n: float = (width - heads) // 2 if floor_n else (width - heads) / 2
+    if depth == 1 or n < 1:
+        return 0.0
+    return log3_multiset(n, 3 ** int(depth - 2))
+
+
+def max_form_lower(depth: int, width: int, heads: int = 1) -> MaxForm:
+    """log3 of ((n−1)/k + 1)^k and of (k/(n−1) + 1)^(n−1), images of each other under n−1 ↔ k.
+
+    >>> form = max_form_lower(12, 768, 12)
+    >>> round(form.shallow, 4), round(form.deep, 4)
+    (342.0694, 1736.4736)
+    """
+    check_shape(depth, width, heads)
+    m = (width - heads) / 2 - 1
+    if depth < 2 or m <= 0:
+        return MaxForm(0.0, 0.0)
+    k = 3 ** int(depth - 2)
+    k_float = power_of_3(depth - 2)
+    ln3 = math.log(3)
+    shallow = m / ln3 if math.isinf(k_float) else k_float * math.log1p(m / k_float) / ln3
+    deep = m * (log3(k) - log3(m)) if math.isinf(k_float) else m * math.log1p(k_float / m) / ln3
+    return MaxForm(shallow, deep)
+
+
+def residual_correction(depth: int) -> float:
+    """L log3 2, to be added to a published upper bound for a network with skip connections."""
+    at_least(1, depth=depth)
+    return depth * LOG3_2

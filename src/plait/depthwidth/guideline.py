@@ -1,0 +1,178 @@
+"""The fitted depth-to-width guideline, with its errors.
+
+    d(L) = exp(a + b L),  a = 5.039 ± 0.030,  b = 0.0555 ± 0.0013   (fitted on depths 6 to 48)
+    N    = 12 L d²  parameters without embeddings
+    L(N) = W(2 b N / (12 e^{2a})) / (2 b)                           W: Lambert's function
+
+A network narrower than d(L) is too deep for its width; a wider one could use more depth. The theory has
+the same form with a far steeper slope (ln 3 a layer): the link between the two is qualitative.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from plait.errors import ConfigError, at_least
+
+__all__ = [
+    "GUIDELINE",
+    "Estimate",
+    "Fit",
+    "Optimum",
+    "check_budget",
+    "optimal_shape",
+    "param_count",
+    "transition_params",
+    "transition_width",
+]
+
+FITTED_DEPTHS = (6, 48)
+BUDGETS = (
+    1e5,
+    1e15,
+)  # below, not even one layer; above, three decades past the largest model ever planned
+
+
+@dataclass(frozen=True)
+class Fit:
+    """ln d = intercept + slope · L, with standard errors and their covariance."""
+
+    intercept: float = 5.039
+    slope: float = 5.55e-2
+    intercept_error: float = 0.030
+    slope_error: float = 1.3e-3
+    covariance: float = 0.0
+
+    def sigma(self, depth: float) -> float:
+        """Standard error of ln d at this depth: σ² = δa² + L² δb² + 2 L cov.
+
+        >>> round(GUIDELINE.sigma(24), 5)
+        0.04328
+        """
+        variance = self.intercept_error**2 + depth**2 * self.slope_error**2
+        variance += 2 * depth * self.covariance
+        if variance < 0:
+            raise ConfigError(f"covariance {self.covariance} makes the variance negative at depth {depth}")
+        return math.sqrt(variance)
+
+
+GUIDELINE = Fit()
+
+
+@dataclass(frozen=True)
+class Estimate:
+    """A fitted value with one standard error of its logarithm; `extrapolated` outside the fitted depths."""
+
+    value: float
+    log_error: float
+    extrapolated: bool
+
+    @property
+    def low(self) -> float:
+        return self.value * math.exp(-self.log_error)
+
+    @property
+    def high(self) -> float:
+        return self.value * math.exp(self.log_error)
+
+    def __float__(self) -> float:
+        return self.value
+
+
+@dataclass(frozen=True)
+class Optimum:
+    """The balanced shape of a budget.
+
+    `depth` and `width` are rounded when asked; `exact_depth`, `exact_width` are the fit's own numbers,
+    `depth_error` one standard error in layers, `width_error` one of ln(width), both at fixed parameters.
+    """
+
+    params: float
+    depth: float
+    width: float
+    exact_depth: float
+    exact_width: float
+    depth_error: float
+    width_error: float
+    extrapolated: bool
+
+
+def _outside(depth: float) -> bool:
+    return not FITTED_DEPTHS[0] <= depth <= FITTED_DEPTHS[1]
+
+
+def param_count(depth: float, width: float) -> float:
+    """12 L d²: attention and a four-fold feed-forward part, no embeddings, biases or norms.
+
+    >>> param_count(96, 12288)
+    173946175488
+    """
+    at_least(1, depth=depth, width=width)
+    return 12 * depth * width * width
+
+
+def transition_width(depth: float, fit: Fit = GUIDELINE) -> Estimate:
+    """d(L) = exp(a + b L).
+
+    >>> round(transition_width(48).value, 3), transition_width(96).extrapolated
+    (2214.983, True)
+    """
+    at_least(1, depth=depth)
+    return Estimate(math.exp(fit.intercept + fit.slope * depth), fit.sigma(depth), _outside(depth))
+
+
+def transition_params(depth: float, fit: Fit = GUIDELINE) -> Estimate:
+    """N_tr(L) = 12 L exp(2a + 2bL): from this size on, a network of this depth is not too deep.
+
+    >>> round(transition_params(24).value)
+    98440265
+    """
+    width = transition_width(depth, fit)
+    return Estimate(12 * depth * width.value**2, 2 * width.log_error, width.extrapolated)
+
+
+def check_budget(params: float) -> float:
+    """A number of parameters within the range of sense."""
+    if isinstance(params, bool) or not isinstance(params, int | float) or math.isnan(params):
+        raise ConfigError(f"params: expected a number of parameters, got {params!r}")
+    if not BUDGETS[0] <= params <= BUDGETS[1]:
+        raise ConfigError(f"params: expected {BUDGETS[0]:.0e} to {BUDGETS[1]:.0e}, got {params:.4g}")
+    return float(params)
+
+
+def optimal_shape(params: float, rounded: bool = True, fit: Fit = GUIDELINE) -> Optimum:
+    """L(N) by Lambert's W; rounded, L to whole layers and d = √(N / 12 L).
+
+    >>> best = optimal_shape(1e9)
+    >>> best.depth, round(best.width), round(best.exact_depth, 4), round(best.exact_width, 2)
+    (40.0, 1443, 40.2316, 1439.22)
+    """
+    params = check_budget(params)
+    twice = 2 * fit.slope
+    exact = _lambert_w(twice * params / (12 * math.exp(2 * fit.intercept))) / twice
+    depth = max(1.0, float(round(exact))) if rounded else exact
+    shrink = 1 + twice * exact
+    sigma = fit.sigma(exact)
+    return Optimum(
+        params=params,
+        depth=depth,
+        width=math.sqrt(params / (12 * depth)),
+        exact_depth=exact,
+        exact_width=math.sqrt(params / (12 * exact)),
+        depth_error=2 * exact * sigma / shrink,
+        width_error=sigma / shrink,
+        extrapolated=_outside(exact),
+    )
+
+
+def _lambert_w(z: float) -> float:
+    """w e^w = z for z > 0, by Newton's method on w + ln w = ln z, which never overflows."""
+    log_z = math.log(z)
+    w = log_z - math.log(log_z) if log_z > 1.5 else math.exp(min(log_z, 0.0)) * 0.6
+    for _ in range(60):
+        step = (w + math.log(w) - log_z) / (1 + 1 / w)
+        w = max(w - step, w / 8)
+        if abs(step) <= 1e-16 * w:
+            break
+    return w

@@ -1,0 +1,211 @@
+"""The commands `plait rank` and `plait bounds`."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from plait.answer import Answer, Table
+from plait.depthwidth.best import best_bounds
+from plait.depthwidth.bounds import multiset_lower, regime, thm1_bounds, thm2_bounds, transition_depth
+from plait.depthwidth.certificate import Certificate, certify
+from plait.depthwidth.field import PRIMES
+from plait.depthwidth.gram import log3_gram_upper, sides_of
+from plait.depthwidth.multiset import log3
+from plait.depthwidth.plain import plain
+from plait.depthwidth.rank import Problem, Progress
+from plait.errors import ConfigError
+
+__all__ = ["bounds", "rank"]
+
+
+def bounds(
+    depth: int,
+    width: int,
+    heads: int = 1,
+    tokens: int | None = None,
+    cut: int | None = None,
+) -> Answer:
+    """Every bound on the separation rank of one network.
+
+    Args:
+        depth: layers.
+        width: features.
+        heads: attention heads.
+        tokens: sequence length; without it, long enough that the rank no longer grows.
+        cut: tokens in the first part, for a cut that is not balanced.
+    """
+    data, rows = _bound_rows(depth, width, heads, tokens, cut)
+    notes = [
+        "Values are log3 of the rank. A lower bound of 0 or less says nothing.",
+        "The published deep upper bound is not proven beyond two tokens; the Gram bound is.",
+    ]
+    title = f"{depth} layers, width {width:,}, {heads} heads: {data['regime']} regime"
+    return Answer(data, (Table(["bound", "lower", "upper", "remark"], rows, title, notes),))
+
+
+def _bound_rows(
+    depth: int, width: int, heads: int, tokens: int | None, cut: int | None
+) -> tuple[dict[str, Any], list[list[Any]]]:
+    if tokens is not None:
+        sides_of(tokens, cut)
+    elif cut is not None:
+        raise ConfigError("cut: needs tokens, the length of the sequence")
+    first, second = thm1_bounds(depth, width, heads), thm2_bounds(depth, width, heads, tokens)
+    best = best_bounds(depth, width, heads, tokens, cut=cut)
+    published = best_bounds(depth, width, heads, tokens, certified=False, cut=cut)
+    multiset = multiset_lower(depth, width, heads)
+    gram = best.upper if best.source.endswith("Gram") else _gram_or_none(depth, width, tokens, cut)
+    data = {
+        "depth": depth,
+        "width": width,
+        "heads": heads,
+        "tokens": tokens,
+        "regime": regime(depth, width),
+        "transition_depth": transition_depth(width, heads) if width > heads else None,
+        "theorem_1": plain(first),
+        "theorem_2": plain(second),
+        "multiset_lower": multiset,
+        "gram_upper": gram,
+        "best": plain(best),
+        "best_with_published": plain(published),
+    }
+    rows: list[list[Any]] = [
+        [
+            "Theorem 1",
+            _number(first.lower),
+            _number(first.upper),
+            "" if first.stated else "not stated at this depth",
+        ],
+        [
+            "Theorem 2",
+            _number(second.lower),
+            _number(second.upper),
+            _remark(second.certified, second.stated),
+        ],
+        ["multiset", _number(multiset), None, "behind both lower sides"],
+        ["Gram", None, _number(gram), "proven"],
+        ["best, certified", _number(best.lower), _number(best.upper), best.source],
+    ]
+    return data, rows
+
+
+def _gram_or_none(depth: int, width: int, tokens: int | None, cut: int | None) -> float | None:
+    try:
+        return log3_gram_upper(width=width, depth=depth, tokens=tokens, cut=cut)
+    except ConfigError:
+        return None
+
+
+def _remark(certified: bool, stated: bool) -> str:
+    words = [] if stated else ["not stated at this depth"]
+    return ", ".join(words if certified else [*words, "upper side published, not certified"])
+
+
+def _number(value: float | None) -> str | None:
+    """Nine digits: bounds differ in their last ones."""
+    if value is None or math.isinf(value):
+        return None
+    return f"{value:.9g}"
+
+
+def rank(
+    depth: int,
+    width: int,
+    heads: int = 1,
+    tokens: int | None = None,
+    cut: int | None = None,
+    residual: bool = False,
+    graded: bool = False,
+    templates: int | None = None,
+    device: str | None = None,
+    runs: int = 2,
+    out: Path | None = None,
+) -> Answer:
+    """The exact separation rank of one network, measured over a finite field, against all bounds.
+
+    Args:
+        depth: layers.
+        width: features.
+        heads: attention heads; must divide the width.
+        tokens: sequence length, 2·width if not given.
+        cut: tokens in the first part; half of them if not given.
+        residual: with skip connections.
+        graded: measure by degree and add up: more, smaller matrices.
+        templates: matrix size; by default what the proven bound needs.
+        device: cuda for a GPU; numpy on the processor otherwise.
+        runs: repetitions with other primes and seeds (1 to 3).
+        out: write the certificate to this JSON file, after every run.
+    """
+    if not 1 <= runs <= len(PRIMES):
+        raise ConfigError(f"runs: expected 1 to {len(PRIMES)}, got {runs}")
+    problem = Problem(depth, width, heads, tokens, cut, residual)
+    with _progress_bar() as progress:
+        certificate = certify(
+            problem,
+            primes=PRIMES[:runs],
+            seeds=range(runs),
+            graded=graded,
+            templates=templates,
+            device=device,
+            progress=progress,
+            out=out,
+        )
+    return _rank_answer(problem, certificate)
+
+
+def _rank_answer(problem: Problem, certificate: Certificate) -> Answer:
+    data, rows = _bound_rows(problem.depth, problem.width, problem.heads, problem.length, problem.cut)
+    value = f"{log3(certificate.rank):.9g}" if certificate.rank else None
+    rows.append(["measured", value, value, f"rank {certificate.rank:,}"])
+    if certificate.matches_gram:
+        verdict = "equal to the proven upper bound: the generic rank is certain"
+    else:
+        verdict = f"the proven upper bound is {certificate.gram:,}; a measured rank can only be too small"
+    notes = [
+        f"{len(certificate.runs)} runs (other primes and seeds): "
+        + ", ".join(f"{run.rank:,} mod {run.p} in {run.seconds:.1f} s" for run in certificate.runs),
+        verdict if certificate.saturated else "not saturated: rank = number of templates; take more",
+        "Values are log3 of the rank.",
+    ]
+    title = f"Separation rank of {problem.depth} layers, width {problem.width}, {problem.heads} heads"
+    return Answer(
+        {**plain(certificate.as_dict()), "bounds": data},
+        (Table(["", "lower", "upper", "remark"], rows, title, notes),),
+    )
+
+
+@contextlib.contextmanager
+def _progress_bar() -> Iterator[Progress | None]:
+    """A bar on stderr, where that is a terminal."""
+    if not sys.stderr.isatty():
+        yield None
+        return
+    from rich.console import Console
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        TextColumn,
+        TimeElapsedColumn,
+    )
+    from rich.progress import (
+        Progress as Bar,
+    )
+
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        MofNCompleteColumn(),
+        TimeElapsedColumn(),
+    )
+    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task("rank")
+
+        def show(label: str, found: int, most: int) -> None:
+            bar.update(task, description=f"rank of {label}", completed=found, total=most)
+
+        yield show

@@ -1,0 +1,37 @@
+"""A figure without global state, and its way to disk."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from plait.errors import ConfigError, OutputError, require
+
+__all__ = ["blank", "checked", "save"]
+
+FORMATS = (".png", ".svg", ".pdf")
+
+
+def blank(width: float = 7.0, height: float = 4.3) -> tuple[Any, Any]:
+    """A figure and its one set of axes, sizes in inches; pyplot and its global state stay out."""
+    figure = require("matplotlib.figure", "report").Figure(figsize=(width, height), layout="constrained")
+    return figure, figure.subplots()
+
+
+def checked(path: str | Path) -> Path:
+    """The path, if its ending names a format that can be written; ask before a long computation."""
+    target = Path(path)
+    if target.suffix.lower() not in FORMATS:
+        raise ConfigError(f"plot: expected a name ending in {', '.join(FORMATS)}, got {target.name!r}")
+    return target
+
+
+def save(figure: Any, path: str | Path) -> Path:
+    """Write the figure as .png, .svg or .pdf, making the folder if it is missing."""
+    target = checked(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        figure.savefig(target, dpi=160)
+    except OSError as error:
+        raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
+    return target

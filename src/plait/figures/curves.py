@@ -1,0 +1,122 @@
+"""Curves: several lines over one axis, solid for what was measured, dashed and dotted for theory."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from plait.errors import ConfigError, ShapeError, require
+from plait.figures.canvas import blank
+
+__all__ = ["Curve", "draw_curves"]
+
+STYLES = {"solid": "-", "dashed": "--", "dotted": ":", "dots": "none"}
+
+
+@dataclass(frozen=True)
+class Curve:
+    """One line. `color` is a place in the palette, or a share in [0, 1] of the colour bar's range.
+
+    A curve without a label is not in the legend.
+    """
+
+    x: ArrayLike
+    y: ArrayLike
+    label: str = ""
+    style: str = "solid"
+    color: float = 0
+
+
+def draw_curves(
+    curves: Sequence[Curve],
+    *,
+    x_label: str,
+    y_label: str,
+    title: str = "",
+    log_x: bool = False,
+    log_y: bool = False,
+    powers_y: bool = False,
+    color_bar: tuple[str, float, float] | None = None,
+) -> Any:
+    """Draw curves over common axes and return the figure.
+
+    Args:
+        curves: what to draw, in this order.
+        x_label, y_label: with units.
+        log_x, log_y: logarithmic axes.
+        powers_y: y holds base-10 logarithms; ticks read as powers of ten. For values beyond float64.
+        color_bar: (label, lowest, highest); `Curve.color` then places a curve on it.
+    """
+    if not curves:
+        raise ConfigError("curves: expected at least one, got none")
+    figure, axes = blank()
+    palette = _palette(color_bar is not None)
+    for curve in curves:
+        x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
+        if x.shape != y.shape or x.ndim != 1:
+            raise ShapeError(
+                f"curve {curve.label!r}: expected x and y of one length, got {x.shape}, {y.shape}"
+            )
+        marker = "o" if curve.style == "dots" else None
+        axes.plot(
+            x,
+            y,
+            linestyle=STYLES[curve.style],
+            marker=marker,
+            markersize=3,
+            linewidth=1.6 if curve.style == "solid" else 1.2,
+            color=palette(curve.color),
+            label=curve.label or None,
+        )
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.set_title(title, fontsize=10)
+    axes.grid(True, alpha=0.25)
+    _scale(axes, log_x, log_y, powers_y)
+    if color_bar is not None:
+        _color_bar(figure, axes, *color_bar)
+    if any(curve.label for curve in curves):
+        axes.legend(fontsize=8, frameon=False)
+    return figure
+
+
+def _scale(axes: Any, log_x: bool, log_y: bool, powers_y: bool) -> None:
+    if log_x:
+        axes.set_xscale("log")
+    if log_y:
+        axes.set_yscale("log")
+    if powers_y:
+        ticker = require("matplotlib.ticker", "report")
+        axes.yaxis.set_major_locator(ticker.MaxNLocator(integer=True, nbins=8))
+        axes.yaxis.set_major_formatter(ticker.FuncFormatter(_power_of_ten))
+
+
+def _power_of_ten(value: float, _: object) -> str:
+    """10^k for a whole k; between two of them, where an axis spans little, the number itself.
+
+    >>> _power_of_ten(-400.0, None), _power_of_ten(-1.5, None)
+    ('$10^{-400}$', '0.032')
+    """
+    if abs(value - round(value)) < 1e-6:
+        return f"$10^{{{round(value)}}}$"
+    return f"{10.0**value:.2g}" if abs(value) < 300 else f"$10^{{{value:.1f}}}$"
+
+
+def _palette(continuous: bool) -> Any:
+    colormaps = require("matplotlib", "report").colormaps
+    if continuous:
+        return lambda share: colormaps["viridis"](0.92 * float(share))
+    cycle = colormaps["tab10"].colors
+    return lambda place: cycle[int(place) % len(cycle)]
+
+
+def _color_bar(figure: Any, axes: Any, label: str, lowest: float, highest: float) -> None:
+    matplotlib = require("matplotlib", "report")
+    cm, colors = require("matplotlib.cm", "report"), require("matplotlib.colors", "report")
+    used = colors.ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0, 0.92, 256)))
+    span = highest if highest > lowest else lowest + 1e-9
+    figure.colorbar(cm.ScalarMappable(colors.Normalize(lowest, span), used), ax=axes, label=label)

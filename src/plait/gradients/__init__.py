@@ -1,0 +1,44 @@
+"""How far a gradient travels: the calculus of paths, the two theorems, and a probe for any model.
+
+Times are counted from 1 as in the equations: h_t is `output[t - 1]`, and entry `t - 1` of an array over
+time belongs to t. Names are resolved on first use, so that the laws in `uniform` and `sparse`, which
+are plain numbers, do not load torch.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+# public name -> the module of this room that holds it
+_HOMES = {
+    "GradientProfile": "profile",
+    "path_breakdown": "paths",
+    "probe": "probing",
+    "total_derivative": "paths",
+}
+_ROOMS = ("paths", "sparse", "uniform")
+
+__all__ = [
+    "GradientProfile",
+    "path_breakdown",
+    "paths",
+    "probe",
+    "sparse",
+    "total_derivative",
+    "uniform",
+]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        value = getattr(importlib.import_module(f"plait.gradients.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value
+    if name in _ROOMS:
+        return importlib.import_module(f"plait.gradients.{name}")
+    raise AttributeError(f"module 'plait.gradients' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*__all__, *_HOMES})

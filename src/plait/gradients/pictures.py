@@ -1,0 +1,85 @@
+"""The pictures that the commands of this room draw."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from plait.figures import Curve, draw_curves
+from plait.gradients.uniform.report import Law
+
+if TYPE_CHECKING:  # the audit needs torch, a picture of the law does not
+    from plait.gradients.audit import Audit
+
+__all__ = ["audit_picture", "eigenvalue_name", "law_picture"]
+
+LEGEND_LIMIT = 4
+
+
+def eigenvalue_name(value: complex) -> str:
+    """0.25, -0.5 or 0.3+0.4j."""
+    return f"{value.real:g}" if value.imag == 0 else f"{value.real:g}{value.imag:+g}j"
+
+
+def audit_picture(found: Audit) -> Any:
+    """Measured norm, that of a linear recurrence with these weights, and the bound, against t."""
+    times, ten = np.arange(1, found.depth.size + 1), math.log(10)
+    series = [
+        (found.log_norm, "measured ‖ds_T/dh_t‖", "solid", 0),
+        (found.log_frozen, "linear, weights as read", "dashed", 2),
+        (found.log_bound, "bound of Theorem 2", "dotted", 1),
+    ]
+    curves = []
+    for logs, label, style, color in series:
+        if logs is not None and np.isfinite(logs).any():
+            alive = np.isfinite(logs)
+            curves.append(Curve(times[alive], logs[alive] / ten, label, style, color))
+    return draw_curves(
+        curves,
+        x_label=f"t (steps); T = {found.depth.size}",
+        y_label="size of ds_T/dh_t",
+        title=f"κ = {found.kappa}, deepest state {int(found.depth.max())} edges away",
+        powers_y=True,
+    )
+
+
+def law_picture(laws: Sequence[Law], start: int, mix: float) -> Any:
+    """|p(λ)| against T: a few eigenvalues with their laws, or many on a colour scale."""
+    many = len(laws) > LEGEND_LIMIT
+    low, high = min(x.sharp for x in laws), max(x.sharp for x in laws)
+    curves = []
+    for place, x in enumerate(laws):
+        color = (x.sharp - low) / max(high - low, 1e-9) if many else place
+        curves += [_measured(x, color, "solid", "")] if many else _compared(x, start, mix, color)
+    return draw_curves(
+        curves,
+        x_label="length T (steps)",
+        y_label=f"|p(λ)|: ds_T/dh_{start} along one eigenvector",
+        title="Uniform attention: gradient against length",
+        log_x=True,
+        powers_y=True,
+        color_bar=("sharp exponent of T", low, high) if many else None,
+    )
+
+
+def _measured(law_: Law, color: float, style: str, label: str) -> Curve:
+    step = 4 if style == "dots" else 1
+    return Curve(law_.lengths[::step], law_.log_values[::step] / math.log(10), label, style, color)
+
+
+def _compared(law_: Law, start: int, mix: float, color: float) -> list[Curve]:
+    """Dots for what was measured, a line for the sharp law, dotted for the printed one from T = 10 t on."""
+    curves = [_measured(law_, color, "dots", f"λ = {eigenvalue_name(law_.eigenvalue)}, measured")]
+    sharp = law_.sharp_curve(start, mix)
+    if sharp is None or law_.printed is None:
+        return curves
+    late = law_.lengths >= 10 * start
+    lengths, sharp = law_.lengths[late], sharp[late]
+    printed = sharp + (law_.printed - law_.sharp) * np.log(lengths)
+    ten = math.log(10)
+    curves.append(Curve(lengths, sharp / ten, f"sharp $T^{{{law_.sharp:.3f}}}$", "solid", color))
+    curves.append(Curve(lengths, printed / ten, f"printed $T^{{{law_.printed:.3f}}}$", "dotted", color))
+    return curves

@@ -1,0 +1,116 @@
+"""Theorem 1 for given eigenvalues: printed, sharp and measured side by side."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.errors import ConfigError, at_least
+from plait.gradients.uniform.law import (
+    UNIT_CIRCLE_WIDTH,
+    asymptote,
+    finite,
+    log_constant,
+    printed_bound_holds,
+    printed_exponent,
+    printed_rate,
+    reaches_inverse_length,
+    sharp_exponent,
+    sharp_rate,
+    some,
+)
+from plait.gradients.uniform.recurrence import propagation, sample_lengths, slope
+
+__all__ = ["Law", "measure_law"]
+
+FITTED_SPAN = 16
+
+
+@dataclass(frozen=True)
+class Law:
+    """One eigenvalue: exponents of T as printed, as they hold, and as fitted on the last factor of 16.
+
+    `log_values` is ln|p| at `lengths`. On |λ| = 1 the theorem does not apply: printed values are None.
+    """
+
+    eigenvalue: complex
+    effective: complex
+    printed: float | None
+    sharp: float
+    measured: float
+    printed_holds: bool | None
+    log_constant: float | None
+    lengths: NDArray[np.int64]
+    log_values: NDArray[np.float64]
+
+    def sharp_curve(self, start: int, mix: float) -> NDArray[np.float64] | None:
+        """ln|K T^{A−1}| at `lengths`."""
+        if self.log_constant is None:
+            return None
+        return asymptote(self.effective, self.lengths, start) + float(np.log(mix))
+
+
+def measure_law(
+    eigenvalues: Sequence[complex], length: int, start: int = 1, mix: float = 1.0, backend: str = "auto"
+) -> list[Law]:
+    """Run p to T = `length` for every eigenvalue of V and set the laws beside it.
+
+    With mixing factor γ the theorem is applied to γλ.
+
+    >>> law = measure_law([-0.5], length=4096)[0]
+    >>> law.printed, round(law.sharp, 4), round(law.measured, 3), law.printed_holds
+    (-1.0, -1.3333, -1.333, False)
+    """
+    at_least(1, start=start)
+    if length < FITTED_SPAN * 4 + start:
+        raise ConfigError(f"length: expected at least {FITTED_SPAN * 4 + start} to fit a slope, got {length}")
+    sharp = [sharp_exponent(mix * finite(value)) for value in some(eigenvalues)]
+    fitted = sample_lengths(max(start, length // FITTED_SPAN), length, 40)
+    lengths = np.union1d(sample_lengths(start, length, 160), fitted)
+    logs = propagation(eigenvalues, lengths, start, mix, backend).log_abs
+    chosen = np.isin(lengths, fitted)
+    return [
+        _law(value, mix, start, exponent, lengths, logs[:, i], slope(lengths[chosen], logs[chosen, i]))
+        for i, (value, exponent) in enumerate(zip(eigenvalues, sharp, strict=True))
+    ]
+
+
+def _law(
+    value: complex,
+    mix: float,
+    start: int,
+    sharp: float,
+    lengths: NDArray[np.int64],
+    logs: NDArray[np.float64],
+    measured: float,
+) -> Law:
+    effective = mix * complex(value)
+    inside = abs(effective) < 1 - UNIT_CIRCLE_WIDTH
+    return Law(
+        eigenvalue=complex(value),
+        effective=effective,
+        printed=printed_exponent(effective) if inside else None,
+        sharp=sharp,
+        measured=measured,
+        printed_holds=printed_bound_holds([effective]) if inside else None,
+        log_constant=log_constant(effective, start).real if inside else None,
+        lengths=lengths,
+        log_values=logs,
+    )
+
+
+def joint_statement(laws: Sequence[Law]) -> dict[str, Any] | None:
+    """What the theorem says of a V with all these eigenvalues; None where one is on the unit circle."""
+    if any(law.printed is None for law in laws):
+        return None
+    values = [law.effective for law in laws]
+    return {
+        "printed_rate": printed_rate(values),
+        "sharp_rate": sharp_rate(values),
+        "printed_holds": printed_bound_holds(values),
+        "reaches_inverse_length": reaches_inverse_length(values),
+    }

@@ -1,0 +1,27 @@
+// A batch cut into blocks of rows, one task each.
+
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include <algorithm>
+#include <cstdint>
+#include <vector>
+
+namespace plait {
+
+template <class T>
+std::vector<T> padded_row(const void* tensor, int64_t size, int64_t lane) {
+  std::vector<T> row(lane, T(0));
+  if (tensor) std::copy_n(static_cast<const T*>(tensor), size, row.data());
+  return row;
+}
+
+template <class F>
+void over_blocks(int64_t rows, int64_t blocks, const F& f) {
+  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
+    for (int64_t block = first; block < last; ++block) f(block, rows * block / blocks, rows * (block + 1) / blocks);
+  });
+}
+
+}  // namespace plait

@@ -1,0 +1,89 @@
+// Products of a few rows with a packed matrix.
+
+#pragma once
+
+#include <ATen/Parallel.h>
+
+#include <vector>
+
+#include "vectors.h"
+
+namespace plait {
+
+// A tile of 6 rows by 4 vectors (2 where there are 16 registers) keeps its sums in registers.
+constexpr int64_t TILE_ROWS = 6;
+constexpr int64_t TILE_VECTORS = sizeof(Vec<float>) == 64 ? 4 : 2;
+template <class T>
+constexpr int64_t PANEL = LANES<T> * TILE_VECTORS;
+
+// A depth x columns matrix cut into panels of PANEL columns, each stored row after row, zero-padded.
+template <class T>
+struct Packed {
+  int64_t depth, columns;
+  std::vector<T> data;
+
+  Packed(int64_t depth, int64_t columns)
+      : depth(depth), columns(round_up(columns, PANEL<T>)), data(depth * this->columns, T(0)) {}
+
+  T* at(int64_t k, int64_t column) {
+    return data.data() + (column / PANEL<T> * depth + k) * PANEL<T> + column % PANEL<T>;
+  }
+  // An n x n block at (k0, column0): entry (k, column) is source[k * row_stride + column * column_stride].
+  void fill(const T* source, int64_t k0, int64_t column0, int64_t n, int64_t row_stride, int64_t column_stride) {
+    at::parallel_for(0, n, 1 + 65536 / n, [&](int64_t first, int64_t last) {
+      for (int64_t column = first; column < last; ++column) {
+        T* to = at(k0, column0 + column);
+        const T* from = source + column * column_stride;
+        for (int64_t k = 0; k < n; ++k) to[k * PANEL<T>] = from[k * row_stride];
+      }
+    });
+  }
+};
+
+template <class T, int ROWS>
+void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, int64_t out_stride) {
+  Vec<T> sum[ROWS][TILE_VECTORS];
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < TILE_VECTORS; ++c) sum[r][c] = Vec<T>(T(0));
+  for (int64_t k = 0; k < depth; ++k, panel += PANEL<T>) {
+    Vec<T> w[TILE_VECTORS];
+#pragma GCC unroll 4
+    for (int c = 0; c < TILE_VECTORS; ++c) w[c] = Vec<T>::loadu(panel + c * LANES<T>);
+#pragma GCC unroll 8
+    for (int r = 0; r < ROWS; ++r) {
+      const Vec<T> factor(x[r * x_stride + k]);
+#pragma GCC unroll 4
+      for (int c = 0; c < TILE_VECTORS; ++c) sum[r][c] = at::vec::fmadd(factor, w[c], sum[r][c]);
+    }
+  }
+#pragma GCC unroll 8
+  for (int r = 0; r < ROWS; ++r)
+#pragma GCC unroll 4
+    for (int c = 0; c < TILE_VECTORS; ++c) sum[r][c].store(out + r * out_stride + c * LANES<T>);
+}
+
+// out[r, :] = x[r, :] times the packed matrix, for `rows` rows
+template <class T>
+void product(const T* x, int64_t x_stride, int64_t rows, const Packed<T>& w, T* out, int64_t out_stride) {
+  for (int64_t column = 0; column < w.columns; column += PANEL<T>) {
+    const T* panel = w.data.data() + column * w.depth;
+    for (int64_t r = 0, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS; r < rows; --tiles) {
+      const int64_t count = (rows - r + tiles - 1) / tiles;
+      const T* from = x + r * x_stride;
+      T* to = out + r * out_stride + column;
+      switch (count) {
+        case 1: tile<T, 1>(from, x_stride, w.depth, panel, to, out_stride); break;
+        case 2: tile<T, 2>(from, x_stride, w.depth, panel, to, out_stride); break;
+        case 3: tile<T, 3>(from, x_stride, w.depth, panel, to, out_stride); break;
+        case 4: tile<T, 4>(from, x_stride, w.depth, panel, to, out_stride); break;
+        case 5: tile<T, 5>(from, x_stride, w.depth, panel, to, out_stride); break;
+        default: tile<T, 6>(from, x_stride, w.depth, panel, to, out_stride); break;
+      }
+      r += count;
+    }
+  }
+}
+
+}  // namespace plait

@@ -1,0 +1,131 @@
+// The slot memory of one row, and reading it.
+
+#pragma once
+
+#include <vector>
+
+#include "vectors.h"
+
+namespace plait {
+
+template <class T>
+struct Slots {
+  int64_t width, lane, age = 0;
+  std::vector<T> state, key, grown, relevance;  // the first three by buffer, relevance by slot
+  std::vector<int64_t> born, buffer;            // by slot; a move exchanges buffers, nothing is copied
+  std::vector<int32_t> id;
+  std::vector<char> plain;  // by buffer: e^{2k} is in range
+
+  Slots(int64_t width, int64_t lane)
+      : width(width), lane(lane), state(width * lane), key(width * lane), grown(width * lane), relevance(width),
+        born(width), buffer(width), id(width), plain(width) {
+    for (int64_t j = 0; j < width; ++j) buffer[j] = j;
+  }
+
+  void clear() {
+    std::fill(state.begin(), state.end(), T(0));
+    std::fill(relevance.begin(), relevance.end(), T(0));
+    std::fill(born.begin(), born.end(), int64_t(-1));
+    std::fill(id.begin(), id.end(), -1);
+    age = 0;
+  }
+
+  // Which slot the state leaving the ring moves to, -1 if it is lost; the rules of plait.ops.slots.
+  int64_t destination(const Sizes& n, int64_t leaving) const {
+    if (width == n.window || born[leaving] < 0) return -1;
+    if (n.every > 0)
+      return born[leaving] % n.every ? -1 : n.window + born[leaving] / n.every % (width - n.window);
+    T least = 0;
+    int64_t place = -1;
+    for (int64_t j = n.window; j < width; ++j) {
+      const T standing = born[j] < 0 ? -std::numeric_limits<T>::infinity() : relevance[j];
+      if (place >= 0 && standing >= least) continue;
+      least = standing, place = j;
+      if (standing != standing) break;  // a NaN is the least, as it is to torch
+    }
+    return relevance[leaving] > least ? place : -1;
+  }
+
+  // Make room for the next state in the ring and return the buffer to write it to.
+  int64_t admit(const Sizes& n, int32_t new_id) {
+    const int64_t leaving = age % n.window, place = destination(n, leaving);
+    if (place >= 0) {
+      std::swap(buffer[place], buffer[leaving]);
+      relevance[place] = relevance[leaving], born[place] = born[leaving], id[place] = id[leaving];
+    }
+    relevance[leaving] = 0, born[leaving] = age++, id[leaving] = new_id;
+    return buffer[leaving];
+  }
+};
+
+// An occupied slot, as a read sees it.
+template <class T>
+struct Seen {
+  int64_t slot;
+  const T *state, *key, *grown;
+  T weight;
+};
+
+// energies of COUNT slots, taken together to share the query
+template <class T, int COUNT>
+void energies(int64_t lane, bool plain, const T* query, const T* grown, const T* energy, Seen<T>* seen) {
+  const Vec<T> half(T(0.5));
+  Vec<T> sum[COUNT];
+#pragma GCC unroll 4
+  for (int j = 0; j < COUNT; ++j) sum[j] = Vec<T>(T(0));
+  each<T>(lane, [&](int64_t i) {
+#pragma GCC unroll 4
+    for (int j = 0; j < COUNT; ++j) {
+      const auto fade = plain ? fading(load(grown + i), load(seen[j].grown + i))
+                              : fading_far(load(query + i), load(seen[j].key + i));
+      sum[j] = at::vec::fmadd(load(energy + i), half - fade, sum[j]);
+    }
+  });
+  for (int j = 0; j < COUNT; ++j) seen[j].weight = 2 * total(sum[j]);
+}
+
+// context += weights of COUNT slots times their states
+template <class T, int COUNT>
+void mix_in(int64_t lane, const Seen<T>* seen, T* context) {
+  each<T>(lane, [&](int64_t i) {
+    Vec<T> sum = load(context + i);
+#pragma GCC unroll 4
+    for (int j = 0; j < COUNT; ++j) sum = at::vec::fmadd(Vec<T>(seen[j].weight), load(seen[j].state + i), sum);
+    sum.store(context + i);
+  });
+}
+
+// The softmax of `count` energies, in place; a NaN makes all of them NaN.
+template <class T>
+void softmax(Seen<T>* seen, int64_t count) {
+  T top = -std::numeric_limits<T>::infinity(), sum = 0;
+  for (int64_t j = 0; j < count; ++j) top = std::max(top, seen[j].weight);
+  for (int64_t j = 0; j < count; ++j) sum += seen[j].weight = std::exp(seen[j].weight - top);
+  for (int64_t j = 0; j < count; ++j) seen[j].weight /= sum;
+}
+
+// Read with a query: weights over the occupied slots, context; the ring earns its weights.
+template <class T>
+void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, T* grown, Seen<T>* seen, T* weights,
+            T* context) {
+  const int64_t lane = memory.lane;
+  bool plain = grow(query, grown, lane);
+  int64_t count = 0, j = 0;
+  for (int64_t slot = 0; slot < memory.width; ++slot) {
+    weights[slot] = 0;
+    if (memory.born[slot] < 0) continue;
+    const int64_t at = memory.buffer[slot] * lane;
+    seen[count++] = {slot, memory.state.data() + at, memory.key.data() + at, memory.grown.data() + at, T(0)};
+    plain = plain && memory.plain[memory.buffer[slot]];
+  }
+  for (; j + 4 <= count; j += 4) energies<T, 4>(lane, plain, query, grown, energy, seen + j);
+  for (; j < count; ++j) energies<T, 1>(lane, plain, query, grown, energy, seen + j);
+  softmax(seen, count);
+  std::fill_n(context, lane, T(0));
+  for (j = 0; j + 4 <= count; j += 4) mix_in<T, 4>(lane, seen + j, context);
+  for (; j < count; ++j) mix_in<T, 1>(lane, seen + j, context);
+  for (j = 0; j < count; ++j) weights[seen[j].slot] = seen[j].weight;
+  for (int64_t slot = 0; slot < n.window; ++slot) memory.relevance[slot] += weights[slot];
+}
+
+}  // namespace plait

@@ -1,0 +1,21 @@
+"""Tasks: data and score, no model in sight."""
+
+from plait.tasks.base import IGNORE, Batch, Task, accuracy, counted
+from plait.tasks.copying import CopyTask, TransferCopyTask
+from plait.tasks.denoise import DenoiseTask
+from plait.tasks.recall import RecallTask
+from plait.tasks.table import TASKS, task_named
+
+__all__ = [
+    "IGNORE",
+    "TASKS",
+    "Batch",
+    "CopyTask",
+    "DenoiseTask",
+    "RecallTask",
+    "Task",
+    "TransferCopyTask",
+    "accuracy",
+    "counted",
+    "task_named",
+]

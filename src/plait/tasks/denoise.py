@@ -1,0 +1,40 @@
+"""Denoise: copy, with the symbols scattered over the delay."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plait.tasks.recall import SYMBOLS, RecallTask
+
+__all__ = ["DenoiseTask"]
+
+
+@dataclass(frozen=True)
+class DenoiseTask(RecallTask):
+    """Pick ten symbols out of the blanks they are scattered in, and remember them in order.
+
+    ```
+    step    1                       T+9  T+10  T+11     T+20
+    input   · 3 · · 5 1 · 7 · ·  … 3  ·   10   · · · · · · ·
+    target  · · · · · · · · · ·  … ·  ·    ·   3 5 1 7 2 6 4 8 1 3
+    ```
+
+    The places are ten distinct ones among the first T + 9 steps. Inputs are one-hot over 11 (marker 10, index
+    9 unused), classes 10 (index 9 unused), as in the published experiments.
+
+    >>> inputs, targets, _ = DenoiseTask(delay=50).batch(4, torch.Generator().manual_seed(0))
+    >>> inputs[:, :, 1:9].sum(dim=(0, 2)).tolist(), targets[-10:].min().item() >= 1
+    ([10.0, 10.0, 10.0, 10.0], True)
+    """
+
+    name = "denoise"
+    marker = 10
+    classes = 10
+
+    def places(self, batch_size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
+        # The places of the ten largest of T + 9 uniform numbers are a uniform choice without repetition.
+        lots = torch.rand(batch_size, self.delay + SYMBOLS - 1, generator=generator, device=device)
+        return lots.topk(SYMBOLS, dim=1).indices.sort(dim=1).values.t()

@@ -1,0 +1,33 @@
+"""The tasks by name, as the command line and run folders write them."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from plait.errors import known
+from plait.tasks.base import Task
+from plait.tasks.copying import CopyTask, TransferCopyTask
+from plait.tasks.denoise import DenoiseTask
+
+__all__ = ["TASKS", "task_named"]
+
+TASKS: dict[str, type[Task]] = {task.name: task for task in (CopyTask, TransferCopyTask, DenoiseTask)}
+
+
+def task_named(name: str, **options: Any) -> Task:
+    """Build a task; an option that is None keeps the task's default.
+
+    >>> task_named("copy", delay=20, test_delays=None)
+    CopyTask(delay=20)
+    >>> task_named("denoise", length=30)
+    Traceback (most recent call last):
+        ...
+    plait.errors.UnknownNameError: unknown option of denoise 'length': (one of: delay)
+    """
+    kind = TASKS[known(name, TASKS, "task")]
+    fields = [field.name for field in dataclasses.fields(kind)]
+    given = {key: value for key, value in options.items() if value is not None}
+    for key in given:
+        known(key, fields, f"option of {name}")
+    return kind(**given)

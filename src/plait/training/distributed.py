@@ -1,0 +1,102 @@
+"""Several processes that train one model, started by torchrun; one process is the same with nothing to share.
+
+Every process draws the same batch and works on its own rows of it; gradients are summed in one vector.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import Any, cast
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from plait.errors import ConfigError
+
+__all__ = ["Group", "join"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes at work, and which of them this is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes and speaks for all."""
+        return self.rank == 0
+
+    def spans(self, rows: int, parts: int) -> list[tuple[int, int]]:
+        """Which rows of a batch this process works on, in `parts` parts, sizes as equal as can be.
+
+        >>> Group(1, 2).spans(8, 2)
+        [(4, 6), (6, 8)]
+        """
+        pieces = self.size * parts
+        if rows < pieces:
+            raise ConfigError(
+                f"batch_size: expected at least {pieces} (processes × accumulate), got {rows}; "
+                "raise the batch size or use fewer processes"
+            )
+        edges = [rows * piece // pieces for piece in range(pieces + 1)]
+        mine = range(self.rank * parts, (self.rank + 1) * parts)
+        return [(edges[piece], edges[piece + 1]) for piece in mine]
+
+    def sum_gradients(self, parameters: Iterable[Tensor], extra: Tensor) -> Tensor:
+        """Sum every gradient over the processes in place; return the sum of `extra`, a vector."""
+        if self.size == 1:
+            return extra
+        with_grad = list(parameters)
+        for parameter in with_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        grads = [cast(Tensor, parameter.grad) for parameter in with_grad]
+        flat = torch.cat([extra.to(grads[0].dtype), *(grad.flatten() for grad in grads)])
+        dist.all_reduce(flat)
+        summed, *pieces = cast(
+            "tuple[Tensor, ...]", flat.split([len(extra), *(grad.numel() for grad in grads)])
+        )
+        for grad, piece in zip(grads, pieces, strict=True):
+            grad.copy_(piece.view_as(grad))
+        return summed
+
+    def share(self, value: Any) -> Any:
+        """The first process's `value`, in every process."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Every process's `value` in order, in the first process alone."""
+        if self.size == 1:
+            return [value]
+        boxes: list[Any] | None = [None] * self.size if self.first else None
+        dist.gather_object(value, boxes, dst=0)
+        return boxes
+
+
+@contextlib.contextmanager
+def join(device: torch.device) -> Iterator[Group]:
+    """The processes torchrun started, or this one alone. A group that is already there is used and left."""
+    if dist.is_available() and dist.is_initialized():
+        yield Group(dist.get_rank(), dist.get_world_size())
+        return
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield Group()
+        return
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    try:
+        yield Group(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()

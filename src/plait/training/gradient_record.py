@@ -1,0 +1,60 @@
+"""How much of the loss's gradient reaches each step: ‖∂L/∂h_t‖ for every t."""
+
+from __future__ import annotations
+
+import torch
+from torch import nn
+
+from plait.errors import ConfigError
+from plait.models import Recurrent
+from plait.tasks import Batch, Task
+from plait.training.network import Network
+
+__all__ = ["gradient_norms", "require_nudge"]
+
+
+def require_nudge(network: nn.Module) -> Recurrent:
+    """The recurrent model inside, if it can tell dL/dh_t."""
+    recurrent = network.recurrent if isinstance(network, Network) else None
+    if not isinstance(recurrent, Recurrent):
+        raise ConfigError(
+            f"gradients_every: expected a plait model, got {type(network).__name__}, which does not say "
+            "dL/dh_t; set it to 0"
+        )
+    return recurrent
+
+
+def gradient_norms(
+    network: nn.Module, task: Task, batch: Batch, spans: list[tuple[int, int]]
+) -> list[list[float]]:
+    """‖∂L/∂h_t‖ by layer and step, the norm taken over the whole batch: layers lists of T numbers.
+
+    L is the task's `probe_loss` (for copy and denoise the cross-entropy of the last ten steps, divided by
+    the length), averaged over the batch; the derivative is the total one, through every later step. A pass
+    of its own in float32, without dropout; weights and their gradients are left alone.
+
+    Args:
+        spans: the rows to take at a time, all of them together the batch.
+    """
+    recurrent = require_nudge(network)
+    rows_in_all = batch.targets.shape[1]
+    # In float64: the square of a gradient that has all but vanished is 0 in float32.
+    squares = torch.zeros(
+        recurrent.num_layers, len(batch.targets), dtype=torch.float64, device=batch.inputs.device
+    )
+    dtype = next(network.parameters()).dtype
+    was_training = network.training
+    network.eval()
+    for begin, end in spans:
+        rows = batch.rows(begin, end)
+        shape = (*rows.targets.shape, recurrent.hidden_size)
+        nudges = [
+            torch.zeros(shape, dtype=dtype, device=rows.inputs.device, requires_grad=True)
+            for _ in range(recurrent.num_layers)
+        ]
+        logits, *_ = network(rows.inputs.to(dtype), reset=rows.reset, nudge=nudges)
+        loss = task.probe_loss(logits, rows.targets) * ((end - begin) / rows_in_all)
+        for layer, gradient in enumerate(torch.autograd.grad(loss, nudges)):
+            squares[layer] += gradient.double().square().sum(dim=(1, 2))
+    network.train(was_training)
+    return squares.sqrt().tolist()

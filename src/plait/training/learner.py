@@ -1,0 +1,121 @@
+"""One update: draw a batch, work through this process's rows, sum, clip, step."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.utils import _pytree as pytree
+
+from plait.errors import DivergedError
+from plait.tasks import Batch, Task, counted
+from plait.training.distributed import Group
+from plait.training.recipe import Recipe
+from plait.training.streams import generator_for, seed_for
+
+__all__ = ["Learner", "Step", "forward"]
+
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "rmsprop": torch.optim.RMSprop,  # its default alpha is 0.99
+}
+
+
+class Step(NamedTuple):
+    """What an update showed: loss and score on its batch before the step, the gradient's norm before
+    clipping, and whether some process was asked to stop."""
+
+    loss: float
+    score: float
+    gradient_norm: float
+    stop: bool
+
+
+class Learner:
+    """A network, its optimiser, and the state carried from batch to batch where the task has one."""
+
+    def __init__(
+        self, network: nn.Module, task: Task, recipe: Recipe, device: torch.device, group: Group
+    ) -> None:
+        self.network, self.task, self.recipe = network.to(device), task, recipe
+        self.device, self.group = device, group
+        self.parameters = [p for p in network.parameters() if p.requires_grad]
+        self.optimizer = _OPTIMIZERS[recipe.optimizer](self.parameters, lr=recipe.lr)
+        self.spans = group.spans(recipe.batch_size, recipe.accumulate)
+        self.carry: list[Any] = [None] * len(self.spans)
+
+    def batch(self, update: int) -> Batch:
+        """Batch number `update`, counted from 1; the same in every process."""
+        generator = generator_for(self.recipe.seed, "train", update, self.device)
+        return self.task.batch(self.recipe.batch_size, generator, self.device, index=update - 1)
+
+    def update(self, update: int, batch: Batch, stop: bool = False) -> Step:
+        """Take one step. Nothing is changed if a number on the way is not finite: `DivergedError`."""
+        torch.manual_seed(seed_for(self.recipe.seed, "noise", update * self.group.size + self.group.rank))
+        self.network.train()
+        self.optimizer.zero_grad(set_to_none=True)
+        total = counted(batch.targets)
+        figures = torch.zeros(3, device=self.device)
+        figures[2] = float(stop)
+        carry, seen = list(self.carry), []
+        for part, (begin, end) in enumerate(self.spans):
+            rows = batch.rows(begin, end)
+            logits, state = forward(self.network, rows, carry[part], self.recipe.precision)
+            loss = self.task.loss(logits, rows.targets) * (counted(rows.targets) / total)
+            loss.backward()
+            score = self.task.score(logits.detach(), rows.targets) * (end - begin) / self.recipe.batch_size
+            figures[:2] += torch.stack([loss.detach(), score]).float()
+            carry[part] = _detached(state) if self.task.carries_state else None
+            seen.append(logits.detach())
+        figures = self.group.sum_gradients(self.parameters, figures)
+        grads = [p.grad for p in self.parameters if p.grad is not None]
+        norm = get_total_norm(grads)
+        healthy = torch.isfinite(norm) & _finite(batch.inputs)
+        loss_, score_, stop_, norm_, healthy_ = torch.stack([*figures, norm, healthy]).tolist()
+        if not healthy_ or not math.isfinite(loss_):
+            raise DivergedError(f"update {update}: {self._culprit(batch, seen, loss_)}")
+        if self.recipe.clip:
+            clip_grads_with_norm_((p for p in self.parameters if p.grad is not None), self.recipe.clip, norm)
+        self.optimizer.step()
+        self.carry = carry
+        return Step(loss_, score_, norm_, stop_ > 0)
+
+    def _culprit(self, batch: Batch, logits: Iterable[Tensor], loss: float) -> str:
+        """Name the first tensor, in the order of computation, that holds a value that is not finite."""
+        if not bool(_finite(batch.inputs)):
+            step, row = (~torch.isfinite(batch.inputs)).flatten(2).any(-1).nonzero()[0].tolist()
+            value = batch.inputs[step, row][~torch.isfinite(batch.inputs[step, row])][0].item()
+            return f"inputs hold {value} at step {step + 1} of sequence {row + 1} of the batch"
+        for (begin, _), part in zip(self.spans, logits, strict=True):
+            if not bool(_finite(part)):
+                step, row = (~torch.isfinite(part)).any(-1).nonzero()[0].tolist()
+                return f"logits are not finite from step {step + 1} on, in sequence {begin + row + 1}"
+        if not math.isfinite(loss):
+            return f"loss is {loss}"
+        for name, parameter in self.network.named_parameters():
+            if parameter.grad is not None and not bool(_finite(parameter.grad)):
+                return f"gradient of {name} is not finite"
+        return "the gradient's norm overflows"
+
+
+def forward(network: nn.Module, batch: Batch, state: Any, precision: str) -> tuple[Tensor, Any]:
+    """Logits in at least float32, and the state, of a network on some rows."""
+    inputs = batch.inputs
+    if inputs.is_floating_point():
+        inputs = inputs.to(next(network.parameters()).dtype)
+    options = {} if batch.reset is None else {"reset": batch.reset}
+    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        logits, after = network(inputs, state, **options)
+    return logits.float() if logits.dtype == torch.bfloat16 else logits, after
+
+
+def _finite(values: Tensor) -> Tensor:
+    return torch.isfinite(values).all()
+
+
+def _detached(state: Any) -> Any:
+    return pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, state)

@@ -1,0 +1,147 @@
+"""`plait runs` and its subcommands."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from plait.answer import Answer, Table
+from plait.errors import ConfigError
+
+__all__ = ["list_runs", "pack_runs", "show_run", "unpack_runs"]
+
+
+def list_runs(
+    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")] = Path("runs"), /
+) -> Answer:
+    """Runs as a table: what, how far, how well, and where they stand.
+
+    Args:
+        out: the folder of runs.
+    """
+    from plait.training.catalogue import all_runs
+
+    records = all_runs(out)
+    rows = [[r.id, r.task, r.model, r.updates, r.best_score, r.status] for r in records]
+    table = Table(["id", "task", "model", "updates", "best score", "status"], rows)
+    data = [
+        {
+            "id": r.id,
+            "folder": str(r.folder),
+            "task": r.description.get("task"),
+            "model": r.description.get("model"),
+            "updates": r.updates,
+            "best_score": r.best_score,
+            "status": r.status,
+        }
+        for r in records
+    ]
+    return Answer(data, (table if rows else f"no runs in {out}",))
+
+
+def show_run(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")], /, out: Path = Path("runs")
+) -> Answer:
+    """One run: what it is, how far it came, and what to do next.
+
+    Args:
+        run: its folder, its id, or the beginning of its id.
+        out: the folder of runs, where an id is looked for.
+    """
+    from plait.training.catalogue import find_run, read_run
+    from plait.training.files import Journal, read_json
+
+    folder = find_run(run, out)
+    record = read_run(folder)
+    environment = folder / "environment.json"
+    sessions = read_json(environment)["sessions"] if environment.exists() else []
+    curve = [line for line in Journal.read(folder / "metrics.jsonl") if "held_out" in line]
+    rows = [
+        [line["update"], name, result["loss"], result["score"]]
+        for line in _thinned(curve)
+        for name, result in line["held_out"].items()
+    ]
+    wanted = record.description["recipe"]["updates"]
+    lines = [
+        f"{record.id}: {record.status}, {record.updates} of {wanted} updates",
+        *(f"{part:8}{_flat(record.description[part])}" for part in ("task", "model", "recipe")),
+        *(
+            f"session from update {s['from_update']}: {s['began']}, torch {s['torch']}, {s['device_name']}, "
+            f"{s['threads']} threads, {s['processes']} processes"
+            for s in sessions
+        ),
+    ]
+    parts: list[str | Table] = ["\n".join(lines)]
+    if rows:
+        parts.append(Table(["update", "held out", "loss", "accuracy"], rows))
+    if record.status in ("stopped", "interrupted"):
+        parts.append(f"continue: plait train --resume {folder}")
+    if record.status == "diverged":
+        parts.append(str(record.summary.get("reason", "")))
+    data = {
+        "id": record.id,
+        "folder": str(folder),
+        "status": record.status,
+        "updates": record.updates,
+        "best_score": record.best_score,
+        "description": record.description,
+        "summary": record.summary,
+        "sessions": sessions,
+        "held_out": curve,
+    }
+    return Answer(data, tuple(parts))
+
+
+def pack_runs(
+    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")],
+    /,
+    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("runs.tar.gz"),
+    out: Path = Path("runs"),
+) -> Answer:
+    """Put run folders into one archive.
+
+    Args:
+        runs: folders of runs, single run folders, or ids.
+        output: the archive to write.
+        out: the folder of runs, where an id is looked for.
+    """
+    from plait.training.archive import pack
+
+    if not runs:
+        raise ConfigError("expected at least one run or folder of runs: plait runs pack runs -o runs.tar.gz")
+    names = pack(runs, output, out)
+    size = output.stat().st_size
+    data = {"archive": str(output), "runs": names, "bytes": size}
+    return Answer(data, (f"{output} holds {', '.join(names)}; {size / 1e6:.1f} MB",))
+
+
+def unpack_runs(
+    archive: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")], /, out: Path = Path("runs")
+) -> Answer:
+    """Take run folders out of an archive; a run that is here already is kept as it is.
+
+    Args:
+        archive: what `plait runs pack` wrote.
+        out: the folder of runs to put them in.
+    """
+    from plait.training.archive import unpack
+
+    came, kept = unpack(archive, out)
+    parts = [f"unpacked into {out}: {', '.join(came) or 'nothing'}"]
+    if kept:
+        parts.append(f"kept as they were, being here already: {', '.join(kept)}")
+    return Answer({"unpacked": came, "kept": kept, "out": str(out)}, tuple(parts))
+
+
+def _thinned(lines: list[Any], most: int = 12) -> list[Any]:
+    """At most so many lines, evenly spread, the last one among them."""
+    if len(lines) <= most:
+        return lines
+    return [lines[(index + 1) * len(lines) // most - 1] for index in range(most)]
+
+
+def _flat(values: dict[str, object]) -> str:
+    return ", ".join(f"{k} {v if isinstance(v, str) else json.dumps(v)}" for k, v in values.items())

@@ -1,0 +1,96 @@
+"""`plait plan …` as a person types it."""
+
+import json
+
+import pytest
+
+from plait import cli
+from plait.depthwidth.command import parse_budget
+from plait.errors import ConfigError
+
+
+def run(capsys, *arguments):
+    code = cli.main(list(arguments))
+    out, err = capsys.readouterr()
+    return code, out, err
+
+
+def test_shape_and_its_shorthand(capsys):
+    code, out, _ = run(capsys, "plan", "shape", "1.3B")
+    assert code == 0
+    assert "1664" in out
+    assert run(capsys, "plan", "1.3B")[1] == out
+    code, out, _ = run(capsys, "plan", "1.3B", "--json")
+    data = json.loads(out)
+    assert (data["depth"], data["width"], data["heads"]) == (39, 1664, 26)
+    assert json.loads(run(capsys, "plan", "1.3B", "--total", "--json")[1])["budget"] < 1.3e9
+
+
+@pytest.mark.parametrize("budget", ["0", "1e30", "-5", "lots", "", "nan", "inf"])
+def test_bad_budgets_are_one_line(capsys, budget):
+    code, _, err = (
+        run(capsys, "plan", "shape", "--", budget) if budget == "-5" else run(capsys, "plan", "shape", budget)
+    )
+    assert code == 2
+    assert len(err.splitlines()) == 1
+    assert "expected" in err
+
+
+def test_parse_budget():
+    assert parse_budget("125M") == 125e6
+    assert parse_budget("1t") == 1e12
+    assert parse_budget("1,300,000,000") == 1.3e9
+    with pytest.raises(ConfigError, match=r"expected 1e[+]05 to 1e[+]15"):
+        parse_budget("1e30")
+
+
+def test_judge(capsys):
+    code, out, _ = run(capsys, "plan", "judge", "--depth", "96", "--width", "12288")
+    assert code == 0
+    assert "too deep" in out
+    assert "15.5" in out
+    code, _, err = run(capsys, "plan", "judge", "--depth", "96")
+    assert code == 2
+    assert "--width" in err
+
+
+def test_judge_a_configuration_file(capsys, tmp_path):
+    path = tmp_path / "config.json"
+    values = {
+        "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+        "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256,
+        "tie_word_embeddings": False,
+    }  # fmt: skip
+    path.write_text(json.dumps(values))
+    code, out, _ = run(capsys, "plan", "judge", "--config", str(path))
+    assert code == 0
+    assert "8,030,261,248" in out
+    assert "-37.5%" in out  # grouped keys and values
+    data = json.loads(run(capsys, "plan", "judge", "--config", str(path), "--json")[1])
+    assert data["count"]["total"] == 8_030_261_248
+    assert data["params"] == data["count"]["layers"]
+    assert run(capsys, "plan", "judge", "--config", str(path), "--depth", "3")[0] == 2
+    path.write_text("nonsense")
+    code, _, err = run(capsys, "plan", "judge", "--config", str(path))
+    assert code == 2
+    assert "is not JSON" in err
+
+
+def test_table(capsys):
+    code, out, _ = run(capsys, "plan", "table")
+    assert code == 0
+    assert "GPT-NeoX 20B" in out
+    assert len(json.loads(run(capsys, "plan", "table", "--json")[1])) == 20
+
+
+def test_pictures(capsys, tmp_path):
+    for name, arguments in {
+        "shape.png": ["shape", "1.3B"],
+        "judge.svg": ["judge", "--depth", "96", "--width", "12288"],
+        "table.png": ["table"],
+    }.items():
+        assert run(capsys, "plan", *arguments, "--plot", str(tmp_path / name))[0] == 0
+        assert (tmp_path / name).stat().st_size > 10_000
+    code, _, err = run(capsys, "plan", "table", "--plot", str(tmp_path / "table.xyz"))
+    assert code == 2
+    assert "expected a name ending in" in err

@@ -1,0 +1,83 @@
+"""Configuration files: real shapes, assumptions said aloud, and files that are none."""
+
+import json
+
+import pytest
+
+from plait.depthwidth import count_params, read_config
+from plait.errors import DataError
+
+GPT2 = {
+    "model_type": "gpt2",
+    "n_layer": 12,
+    "n_embd": 768,
+    "n_head": 12,
+    "vocab_size": 50257,
+    "n_positions": 1024,
+}
+LLAMA = {
+    "model_type": "llama", "num_hidden_layers": 32, "hidden_size": 4096, "num_attention_heads": 32,
+    "num_key_value_heads": 8, "intermediate_size": 14336, "vocab_size": 128256, "tie_word_embeddings": False,
+    "attention_bias": False, "mlp_bias": False, "max_position_embeddings": 131072,
+}  # fmt: skip
+QWEN = {
+    "model_type": "qwen2", "num_hidden_layers": 24, "hidden_size": 896, "num_attention_heads": 14,
+    "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936, "tie_word_embeddings": True,
+}  # fmt: skip
+PYTHIA = {
+    "model_type": "gpt_neox", "num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16,
+    "intermediate_size": 4096, "vocab_size": 50304, "tie_word_embeddings": False,
+    "max_position_embeddings": 2048,
+}  # fmt: skip
+
+
+def read(tmp_path, values):
+    path = tmp_path / "config.json"
+    path.write_text(values if isinstance(values, str) else json.dumps(values))
+    return read_config(path)
+
+
+@pytest.mark.parametrize(
+    ("values", "total"),
+    [(GPT2, 124_439_808), (LLAMA, 8_030_261_248), (QWEN, 494_032_768), (PYTHIA, 405_334_016)],
+    ids=["gpt2", "llama", "qwen2", "pythia"],
+)
+def test_published_totals(tmp_path, values, total):
+    config = read(tmp_path, values)
+    assert count_params(config.architecture).total == total
+    assert config.assumed == ()
+
+
+def test_unknown_families_are_guessed_aloud(tmp_path):
+    modern = read(tmp_path, {**LLAMA, "model_type": "surprise"})
+    assert count_params(modern.architecture).total == 8_030_261_248
+    assert "Llama-like" in modern.assumed[0]
+    old = read(tmp_path, {"n_layer": 2, "n_embd": 64, "n_head": 4})
+    assert any("GPT-2-like" in note for note in old.assumed)
+    assert any("vocab_size" in note for note in old.assumed)
+
+
+def test_the_language_part_of_a_larger_model(tmp_path):
+    assert read(tmp_path, {"model_type": "several", "text_config": LLAMA}).architecture.depth == 32
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ("not json", "is not JSON"),
+        ("[1, 2]", "expected a JSON object"),
+        ({"hello": 1}, "it lacks num_hidden_layers"),
+        ({**GPT2, "n_head": 7}, "heads: must divide width 768"),
+        ({**GPT2, "n_layer": 0}, "depth: expected a positive whole number, got 0"),
+        ({**GPT2, "n_embd": "wide"}, "width: expected a positive whole number"),
+        ({**LLAMA, "num_local_experts": 8}, "mixtures of experts"),
+    ],
+)
+def test_files_that_are_none(tmp_path, values, words):
+    with pytest.raises(DataError, match=words):
+        read(tmp_path, values)
+
+
+def test_missing_file(tmp_path):
+    with pytest.raises(DataError, match="cannot be read"):
+        read_config(tmp_path / "nothing.json")

@@ -1,0 +1,30 @@
+"""What will not fit is refused before anything is allocated."""
+
+import pytest
+
+from plait.depthwidth import sep_rank_exact
+from plait.depthwidth.memory import available_bytes, check_fits, elimination_bytes
+from plait.errors import ConfigError
+
+
+def test_refused_with_the_graded_alternative():
+    with pytest.raises(
+        ConfigError, match=r"needs about .* GB .* free .*graded, the largest .* rank 26,978,328"
+    ):
+        sep_rank_exact(3, 8)
+
+
+def test_graded_blocks_are_checked_too():
+    with pytest.raises(ConfigError, match=r"needs about 2,911,840.* take fewer templates"):
+        sep_rank_exact(3, 8, graded=True)
+
+
+def test_estimate_matches_the_stored_triangle():
+    one = elimination_bytes(10_000, 10_000, 4, 13, 8388593)
+    assert 8 * 10_000**2 / 2 < one < 1.4 * 8 * 10_000**2 / 2
+    assert available_bytes(None) > 2**28
+
+
+def test_limit_is_named():
+    with pytest.raises(ConfigError, match=r"1,000,000\.0 GB"):
+        check_fits(10**15, "take less", None)

@@ -1,0 +1,120 @@
+"""Descriptions, ids, and the checks on them."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+
+from plait.errors import ConfigError, UnknownNameError
+from plait.models import MODELS
+from plait.tasks import TASKS, CopyTask
+from plait.training import Network, Recipe, build, describe, run_id
+from plait.training.config import checked
+
+
+def description(**model):
+    return {"task": {"name": "copy", "delay": 3}, "model": {"name": "relrnn", "hidden_size": 4, **model}}
+
+
+@pytest.mark.parametrize("name", MODELS)
+def test_every_model_can_be_described_and_built_again(name):
+    network, task = build(
+        {"task": {"name": "denoise"}, "model": {"name": name, "hidden_size": 4, "num_layers": 2}}
+    )
+    written = describe(network, task, Recipe())
+    again, task_again = build(checked(written).description())
+    assert describe(again, task_again, Recipe()) == written
+    for one, two in zip(network.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+@pytest.mark.parametrize("name", TASKS)
+def test_every_task_can_be_described_and_built_again(name):
+    network, task = build({"task": {"name": name}, "model": {"name": "rnn", "hidden_size": 4}})
+    assert build(describe(network, task, Recipe()))[1] == task
+
+
+def test_a_default_and_the_same_value_given_are_the_same_run():
+    ids = set()
+    for model in ({}, {"window": 10}, {"mix": 0.5, "capacity": 10, "nonlinearity": "tanh"}):
+        ids.add(run_id(describe(*build(description(**model)), Recipe(clip=1))))
+    assert len(ids) == 1
+    assert run_id(describe(*build(description(window=9)), Recipe())) not in ids
+    assert run_id(describe(*build(description()), Recipe(seed=1))) not in ids
+    assert ids.pop().startswith("copy-relrnn-")
+
+
+def test_where_it_runs_is_not_what_it_is():
+    assert describe(*build(description(), backend="reference"), Recipe()) == describe(
+        *build(description()), Recipe()
+    )
+
+
+def test_the_seed_decides_the_weights_and_the_global_state_does_not():
+    before = torch.random.get_rng_state()
+    one = build({**description(), "recipe": {"seed": 3}})[0]
+    assert torch.equal(torch.random.get_rng_state(), before)
+    torch.manual_seed(99)
+    two = build({**description(), "recipe": {"seed": 3}})[0]
+    other = build({**description(), "recipe": {"seed": 4}})[0]
+    assert torch.equal(one.decoder.weight, two.decoder.weight)
+    assert not torch.equal(one.decoder.weight, other.decoder.weight)
+
+
+def test_models_without_a_name_are_described_by_class_and_shapes():
+    network = Network(torch.nn.LSTM(10, 3), 9)
+    written = describe(network, CopyTask(2), Recipe())
+    assert written["model"]["class"].endswith("Network")
+    assert written["model"]["weights"]["decoder.weight"] == [9, 3]
+    with pytest.raises(ConfigError, match="make it in Python and pass it"):
+        build(written)
+
+
+def test_everything_wrong_is_listed_at_once():
+    with pytest.raises(ConfigError) as caught:
+        checked(
+            {
+                "task": {"name": "copy", "dely": 3},
+                "model": {"name": "relrnn", "hidden_size": -4, "windows": 3, "capacity": -1},
+                "recipe": {"lr": 0, "updates": "many"},
+                "colour": "red",
+            }
+        )
+    text = str(caught.value)
+    for words in (
+        "unknown option of copy 'dely': did you mean 'delay'",
+        "hidden_size: expected at least 1, got -4",
+        "unknown option of relrnn 'windows': did you mean 'window'",
+        "capacity: expected at least 0, got -1",
+        "recipe.updates",
+        "colour: extra inputs are not permitted",
+    ):
+        assert words in text
+    assert "\n" not in text
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({}, "task: field required; model: field required"),
+        ({**description(), "recipe": {"lrr": 1}}, "recipe.lrr"),
+        (
+            {**description(), "recipe": {"updates": 0, "lr": 0}},
+            "updates: expected at least 1, got 0; lr: expected",
+        ),
+        ({**description(), "format": "plait run 9"}, "expected 'plait run 1', got 'plait run 9'"),
+        ({"task": {"name": "copy"}, "model": {"name": "lstm"}}, "hidden_size is missing"),
+        ([], "format"),
+    ],
+)
+def test_bad_descriptions(values, words):
+    with pytest.raises(ConfigError) as caught:
+        checked(values)
+    assert words in str(caught.value)
+
+
+def test_unknown_names_in_a_plain_description():
+    with pytest.raises(UnknownNameError, match="unknown model 'relrn': did you mean 'relrnn'"):
+        build({"task": {"name": "copy"}, "model": {"name": "relrn", "hidden_size": 4}})
+    with pytest.raises(UnknownNameError, match="unknown option of lstm 'window'"):
+        build({"task": {"name": "copy"}, "model": {"name": "lstm", "hidden_size": 4, "window": 3}})
