@@ -62,6 +62,7 @@ _ROOMS = (
     "memory",
     "models",
     "ops",
+    "report",
     "tasks",
     "training",
 )

@@ -39,10 +39,14 @@ class Table:
 
 @dataclass(frozen=True)
 class Answer:
-    """`data` is what `--json` prints; `parts` (strings and tables) is what a person reads."""
+    """`data` is what `--json` prints; `parts` (strings and tables) is what a person reads.
+
+    `error`, if any, is told after the answer, and the command exits with 2: part of what was asked failed.
+    """
 
     data: Any
     parts: tuple[str | Table, ...] = ()
+    error: str = ""
 
 
 def show(value: Any) -> str:

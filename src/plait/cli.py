@@ -25,6 +25,7 @@ __all__ = ["COMMANDS", "main"]
 
 # name on the command line -> (function, one line of help). A name of two words is a subcommand.
 COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("plait.report.command:demo", "RelRNN beside an LSTM on copy, with a page: about a minute"),
     "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
     "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
     "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),
@@ -53,6 +54,15 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rank": ("plait.depthwidth.rank_command:rank", "the exact separation rank of a small network"),
     "bounds": ("plait.depthwidth.rank_command:bounds", "bounds on the separation rank of any network"),
     "bench rank": ("plait.bench.rank:rank", "exact elimination against floating-point LU"),
+    "bench layers": (
+        "plait.bench.layers:bench_layers",
+        "time and memory of each layer and backend against torch.nn",
+    ),
+    "bench streaming": (
+        "plait.bench.streaming:bench_streaming",
+        "inference one step at a time: time, memory",
+    ),
+    "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
 }
 # What a group means when no subcommand follows it.
 SHORTHAND: dict[str, str] = {"plan": "plan shape"}
@@ -173,12 +183,13 @@ def _print(answer: Answer | None, as_json: bool) -> None:
         return
     if as_json:
         print(json.dumps(answer.data, indent=2, sort_keys=False, allow_nan=False, default=str))
-        return
-    for part in answer.parts:
+    for part in () if as_json else answer.parts:
         if isinstance(part, Table) and sys.stdout.isatty():
             _print_table(part)
         else:
             print(part.text() if isinstance(part, Table) else part)
+    if answer.error:
+        raise PlaitError(answer.error)
 
 
 def _print_table(table: Table) -> None:

@@ -1,1 +1,3 @@
-"""Timings against peers on this machine; correctness is checked first."""
+"""Timings and memory against peers on this machine; correctness is checked first."""
+
+__all__: list[str] = []

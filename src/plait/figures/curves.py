@@ -41,6 +41,8 @@ def draw_curves(
     log_y: bool = False,
     powers_y: bool = False,
     color_bar: tuple[str, float, float] | None = None,
+    y_range: tuple[float, float] | None = None,
+    size: tuple[float, float] = (7.0, 4.3),
 ) -> Any:
     """Draw curves over common axes and return the figure.
 
@@ -50,10 +52,12 @@ def draw_curves(
         log_x, log_y: logarithmic axes.
         powers_y: y holds base-10 logarithms; ticks read as powers of ten. For values beyond float64.
         color_bar: (label, lowest, highest); `Curve.color` then places a curve on it.
+        y_range: the lowest and highest y shown, else what the curves need.
+        size: width and height in inches.
     """
     if not curves:
         raise ConfigError("curves: expected at least one, got none")
-    figure, axes = blank()
+    figure, axes = blank(*size)
     palette = _palette(color_bar is not None)
     for curve in curves:
         x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
@@ -77,6 +81,8 @@ def draw_curves(
     axes.set_title(title, fontsize=10)
     axes.grid(True, alpha=0.25)
     _scale(axes, log_x, log_y, powers_y)
+    if y_range is not None:
+        axes.set_ylim(*y_range)
     if color_bar is not None:
         _color_bar(figure, axes, *color_bar)
     if any(curve.label for curve in curves):

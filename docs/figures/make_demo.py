@@ -1,0 +1,23 @@
+"""Draws the README's picture from the runs of `plait demo`: python docs/figures/make_demo.py."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+
+from plait.figures import save
+from plait.report.demo import MODELS, Plan, results
+from plait.report.pictures import accuracy_figure
+
+HERE = Path(__file__).parent
+
+
+def main(out: Path) -> None:
+    plan = Plan()
+    found = results({name: plan.folder(name, out) for name in MODELS})
+    title = f"Copy over {plan.delay} steps, seed {plan.recipe.seed}"
+    save(accuracy_figure(plan, list(found.values()), title, size=(7.0, 3.4)), HERE / "demo_accuracy.png")
+
+
+if __name__ == "__main__":
+    main(Path(sys.argv[1] if len(sys.argv) > 1 else "demo/runs"))

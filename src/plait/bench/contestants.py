@@ -1,0 +1,112 @@
+"""What is timed: a layer, a backend, a size, and one training step of it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plait.errors import BackendError
+from plait.models import MODELS
+from plait.ops.attentive_scan import BACKENDS, Scan, record_backends
+
+__all__ = ["LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
+
+PEERS: dict[str, Callable[[int, int], nn.Module]] = {"torch.nn.LSTM": nn.LSTM, "torch.nn.RNN": nn.RNN}
+LAYERS = ("relrnn", "rellstm", "relgru", "memrnn")
+PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
+_CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
+WINDOW = CAPACITY = 10
+
+
+def scan_of(layer: str) -> Scan | None:
+    """The scan a layer runs, None where it has another.
+
+    >>> scan_of("rellstm").cell, scan_of("memrnn")
+    ('lstm', None)
+    """
+    return Scan(_CELLS[layer], WINDOW, CAPACITY) if layer in _CELLS else None
+
+
+@dataclass(frozen=True)
+class Contestant:
+    """One layer in one size: window 10 and capacity 10 where it has them.
+
+    >>> contestant = Contestant("relrnn", "torch", torch.device("cpu"), hidden=8)
+    >>> contestant.backend_that_ran()
+    'torch'
+    """
+
+    layer: str
+    backend: str
+    device: torch.device
+    hidden: int = 128
+    dtype: torch.dtype = torch.float32
+    input_size: int = 10
+    steps: int = 2
+    rows: int = 1
+
+    @property
+    def title(self) -> str:
+        return self.layer if self.layer in PEERS else MODELS[self.layer].__name__
+
+    def module(self, seed: int = 0) -> nn.Module:
+        """The layer, the same weights for the same seed whatever the backend."""
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(seed)
+            if self.layer in PEERS:
+                made = PEERS[self.layer](self.input_size, self.hidden)
+            else:
+                bounded: dict[str, Any] = (
+                    {"window": WINDOW, "capacity": CAPACITY} if self.layer in _CELLS else {}
+                )
+                made = MODELS[self.layer](self.input_size, self.hidden, backend=self.backend, **bounded)
+        return made.to(self.device, self.dtype)
+
+    def tensors(self, seed: int = 1) -> tuple[Tensor, Tensor]:
+        """An input (T, B, F) and a gradient (T, B, H) that arrives at the output."""
+        generator = torch.Generator().manual_seed(seed)
+        shapes = (self.steps, self.rows, self.input_size), (self.steps, self.rows, self.hidden)
+        x, arriving = (torch.randn(shape, generator=generator) for shape in shapes)
+        return x.to(self.device, self.dtype), arriving.to(self.device, self.dtype)
+
+    def training_step(self) -> Callable[[], tuple[Tensor, ...]]:
+        """Forward, and backward to every weight; no optimiser."""
+        module = self.module()
+        weights = list(module.parameters())
+        x, arriving = self.tensors()
+
+        def step() -> tuple[Tensor, ...]:
+            return torch.autograd.grad(module(x)[0], weights, arriving)
+
+        return step
+
+    def backend_that_ran(self) -> str:
+        """What really computes this layer here, seen while it computes."""
+        if self.layer in PEERS:
+            return "cudnn" if self.device.type == "cuda" else "torch.nn"
+        with record_backends() as ran:
+            replace(self, steps=min(self.steps, 2)).training_step()()
+        return " + ".join(dict.fromkeys(ran)) or "reference"
+
+
+def backends_here(contestant: Contestant, wanted: Sequence[str] = ()) -> list[str]:
+    """The backends that run such a layer here, among those wanted (none named: all but an interpreter).
+
+    >>> backends_here(Contestant("memrnn", "auto", torch.device("cpu"), hidden=8), ["reference"])
+    ['reference']
+    """
+    interpreted = "triton" if contestant.device.type == "cpu" else None
+    names = wanted or [name for name in BACKENDS if name not in ("auto", interpreted)]
+    return [name for name in names if _runs(replace(contestant, backend=name, steps=2, rows=1))]
+
+
+def _runs(contestant: Contestant) -> bool:
+    try:
+        contestant.training_step()()
+    except BackendError:
+        return False
+    return True

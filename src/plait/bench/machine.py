@@ -1,0 +1,116 @@
+"""Where, when, with what and from which commit a number was taken."""
+
+from __future__ import annotations
+
+import datetime
+import importlib.metadata
+import os
+import platform
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plait._version import __version__
+from plait.errors import OutputError
+
+__all__ = ["check_folder", "circumstances", "describe"]
+
+
+def check_folder(out: Path | None) -> None:
+    """Fail before the work if its result could not be written."""
+    if out is not None and not out.parent.is_dir():
+        raise OutputError(f"out: the folder {out.parent} does not exist; make it first")
+
+
+def circumstances(device: torch.device, threads: int, commit: str | None = None) -> dict[str, Any]:
+    """Everything a reader needs to take the same number again.
+
+    `commit` is recorded where the source is no git checkout. A "+" after it marks changes not committed.
+    """
+    return {
+        "machine": {
+            "cpu": _cpu_model(),
+            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "threads": threads,
+            "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
+            "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
+            "system": f"{platform.system()} {platform.machine()}",
+        },
+        "versions": {
+            "plait": __version__,
+            "python": platform.python_version(),
+            "torch": torch.__version__,
+            "triton": _version("triton"),
+            "cuda": torch.version.cuda,
+            "cudnn": torch.backends.cudnn.version() if device.type == "cuda" else None,
+        },
+        "tf32": {
+            "matmul": torch.get_float32_matmul_precision() != "highest",
+            "cudnn": bool(torch.backends.cudnn.allow_tf32),
+        },
+        "commit": _commit() or commit,
+        "command": _command(),
+        "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
+    }
+
+
+def describe(found: dict[str, Any]) -> str:
+    """The circumstances in one line, for below a table."""
+    machine, tf32 = found["machine"], found["tf32"]
+    where = f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads"
+    if machine["gpu"]:
+        where = f"{machine['gpu']}, tf32 in matmul {_on(tf32['matmul'])}, in cuDNN {_on(tf32['cudnn'])}"
+    commit = (found["commit"] or "unknown")[:12]
+    return (
+        f"{where}; load {machine['load_average']}; torch {found['versions']['torch']}; commit {commit}; "
+        f"{found['date']}"
+    )
+
+
+def _on(flag: bool) -> str:
+    return "on" if flag else "off"
+
+
+def _cpu_model() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def _version(package: str) -> str | None:
+    try:
+        return importlib.metadata.version(package)
+    except importlib.metadata.PackageNotFoundError:
+        return None
+
+
+def _commit() -> str | None:
+    source = Path(__file__).parent
+    try:
+        # an installed copy may lie inside a checkout of something else
+        _git(source, "ls-files", "--error-unmatch", __file__)
+        found = _git(source, "rev-parse", "HEAD")
+        changed = _git(source, "status", "--porcelain", "--untracked-files=no", "--", str(source.parent))
+    except (OSError, subprocess.SubprocessError):
+        return None
+    return f"{found}+" if changed else found
+
+
+def _git(folder: Path, *arguments: str) -> str:
+    done = subprocess.run(
+        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20, check=True
+    )
+    return done.stdout.strip()
+
+
+def _command() -> str:
+    program = Path(sys.argv[0])
+    room = "plait.bench" if program.parent.name == "bench" else "plait"
+    name = f"python -m {room}" if program.name == "__main__.py" else program.name
+    return " ".join([name, *sys.argv[1:]])

@@ -1,0 +1,54 @@
+"""Lists on the command line: layers, shapes, lengths."""
+
+from __future__ import annotations
+
+from plait.errors import ConfigError, known
+
+__all__ = ["default_shapes", "parse_names", "parse_numbers", "parse_shapes"]
+
+Shape = tuple[int, int]
+
+
+def parse_names(text: str, options: tuple[str, ...], what: str) -> list[str]:
+    """Names between commas, each one of `options`.
+
+    >>> parse_names("relrnn, memrnn", ("relrnn", "memrnn"), "layer")
+    ['relrnn', 'memrnn']
+    """
+    return [known(name.strip(), options, what) for name in text.split(",")]
+
+
+def parse_numbers(text: str, what: str) -> list[int]:
+    """Whole numbers of at least 1 between commas.
+
+    >>> parse_numbers("100,1000", "lengths")
+    [100, 1000]
+    """
+    numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
+    if min(numbers) < 1:
+        raise ConfigError(f"{what}: expected numbers of at least 1 between commas, got {text!r}")
+    return numbers
+
+
+def parse_shapes(text: str) -> list[Shape]:
+    """Steps × rows, between commas.
+
+    >>> parse_shapes("120x10,120x100")
+    [(120, 10), (120, 100)]
+    """
+    shapes = []
+    for part in text.split(","):
+        steps, _, rows = part.strip().partition("x")
+        if not (steps.isdecimal() and rows.isdecimal() and int(steps) and int(rows)):
+            raise ConfigError(f"shapes: expected steps x rows as in 120x10,120x100, got {text!r}")
+        shapes.append((int(steps), int(rows)))
+    return shapes
+
+
+def default_shapes(hidden: int, large: bool, quick: bool) -> list[Shape]:
+    """What is timed when no shape is named; a wide layer has the sizes of a language model."""
+    if quick:
+        return [(120, 10)]
+    if hidden >= 512:
+        return [(150, 128)]
+    return [(120, 10), (120, 100), *([(1020, 128)] if large else [])]

@@ -1,0 +1,81 @@
+"""Heat maps: a matrix as colours, with nothing drawn where there is no value."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import ArrayLike
+
+from plait.errors import ShapeError, require
+from plait.figures.canvas import blank
+
+__all__ = ["attention_matrix", "draw_heatmap"]
+
+
+def attention_matrix(born: ArrayLike, weights: ArrayLike) -> Any:
+    """A sequence's trace as a matrix: row t, column j holds α_{j,t}, the weight step t gave to state j.
+
+    Args:
+        born: (T, κ), which step each slot holds, counted from 0; below 0 where it is empty.
+        weights: (T, κ).
+
+    Returns:
+        (T, T) float64, nan where state j was not in the memory at step t.
+
+    >>> attention_matrix([[0, -1], [0, 1]], [[1.0, 0.0], [0.25, 0.75]])
+    array([[1.  ,  nan],
+           [0.25, 0.75]])
+    """
+    places, values = np.asarray(born, dtype=np.int64), np.asarray(weights, dtype=np.float64)
+    if places.ndim != 2 or places.shape != values.shape:
+        raise ShapeError(f"trace: expected born and weights (T, κ), got {places.shape}, {values.shape}")
+    steps = len(places)
+    if places.max(initial=-1) >= steps:
+        raise ShapeError(f"trace: expected states born before step {steps}, got {places.max()}")
+    matrix = np.full((steps, steps), np.nan)
+    row, slot = np.nonzero(places >= 0)
+    matrix[row, places[row, slot]] = values[row, slot]
+    return matrix
+
+
+def draw_heatmap(
+    matrix: ArrayLike,
+    *,
+    x_label: str,
+    y_label: str,
+    value_label: str,
+    title: str = "",
+    y_marks: Sequence[tuple[float, str]] = (),
+    size: tuple[float, float] = (7.0, 6.0),
+) -> Any:
+    """Draw a matrix with row 1 at the top and return the figure; rows and columns are counted from 1.
+
+    Args:
+        matrix: (rows, columns); nan is left blank.
+        value_label: what a colour means, with its unit.
+        y_marks: (row, text) pairs; a thin line is drawn before that row, with its name above.
+        size: width and height in inches.
+    """
+    values = np.asarray(matrix, dtype=float)
+    if values.ndim != 2 or not values.size:
+        raise ShapeError(f"matrix: expected (rows, columns), got {values.shape}")
+    figure, axes = blank(*size)
+    rows, columns = values.shape
+    drawn = axes.imshow(
+        np.ma.masked_invalid(values),
+        cmap=require("matplotlib", "report").colormaps["viridis"],
+        vmin=0,
+        aspect="auto",
+        interpolation="none",
+        extent=(0.5, columns + 0.5, rows + 0.5, 0.5),
+    )
+    for row, text in y_marks:
+        axes.axhline(row - 0.5, linewidth=0.8, linestyle=":", color="black")
+        axes.annotate(text, (columns / 2, row - 1), ha="center", va="bottom", fontsize=8)
+    axes.set_xlabel(x_label)
+    axes.set_ylabel(y_label)
+    axes.set_title(title, fontsize=10)
+    figure.colorbar(drawn, ax=axes, label=value_label)
+    return figure

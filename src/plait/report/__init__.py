@@ -1,0 +1,21 @@
+"""Pages a person can open: what runs on the disk show, as self-contained HTML."""
+
+from __future__ import annotations
+
+import importlib
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from plait.report.demo import Plan, Result, results, run_demo
+    from plait.report.page import render
+
+# Resolved when first used: the command line shows its help without loading torch.
+_HOMES = {"Plan": "demo", "Result": "demo", "render": "page", "results": "demo", "run_demo": "demo"}
+
+__all__ = ["Plan", "Result", "render", "results", "run_demo"]
+
+
+def __getattr__(name: str) -> Any:
+    if name in _HOMES:
+        return getattr(importlib.import_module(f"plait.report.{_HOMES[name]}"), name)
+    raise AttributeError(f"module 'plait.report' has no attribute {name!r}")

@@ -1,0 +1,60 @@
+"""One held-out sequence through a trained network: what it answered, and what it read to do so."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from plait.figures import attention_matrix
+from plait.tasks import Task
+from plait.training import build, load, read_run
+from plait.training.streams import generator_for
+
+__all__ = ["Sample", "read_sample"]
+
+
+@dataclass(frozen=True)
+class Sample:
+    """`weights` (T, T): row t, column j the weight of state j at step t, nan where it was not in memory;
+    `picture` draws input and target, `answer` and `wanted` are the symbols at the last steps."""
+
+    weights: Any
+    picture: str
+    answer: list[int]
+    wanted: list[int]
+
+    def share_on(self, first: int, last: int) -> float:
+        """The share of the attention in the `last` steps that goes to the `first` states."""
+        late = np.nan_to_num(self.weights[-last:])
+        return float(late[:, :first].sum() / late.sum())
+
+    def kept_at_the_end(self) -> list[int]:
+        """The steps, counted from 1, whose states can be read at the last step."""
+        return (np.flatnonzero(~np.isnan(self.weights[-1])) + 1).tolist()
+
+
+@torch.no_grad()
+def read_sample(folder: Path, symbols: int, seed: int = 0) -> Sample:
+    """Run one sequence nobody trained on through the run in `folder`."""
+    _, task = build(read_run(folder).description)
+    network = load(folder)
+    batch = task.batch(1, generator_for(seed, "held-out", 0, "cpu"))
+    logits, _, traces = network(batch.inputs, need_trace=True)
+    born, weights = (part[:, 0].numpy() for part in (traces[-1].born, traces[-1].weights))
+    return Sample(
+        attention_matrix(born, weights),
+        _picture(task, batch),
+        logits[-symbols:, 0].argmax(-1).tolist(),
+        batch.targets[-symbols:, 0].tolist(),
+    )
+
+
+def _picture(task: Task, batch: Any) -> str:
+    from plait.tasks.picture import draw
+
+    marker = getattr(task, "marker", -1)
+    return draw(batch.inputs[:, 0].argmax(-1).tolist(), batch.targets[:, 0].tolist(), marker, width=30)

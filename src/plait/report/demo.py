@@ -1,0 +1,187 @@
+"""The demonstration: RelRNN and an LSTM on copy, the same updates, side by side; then a page about it."""
+
+from __future__ import annotations
+
+import logging
+import shutil
+import warnings
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plait.errors import BusyError, OutputError
+from plait.ops.attentive_scan import Scan, choose_backend
+from plait.report.race import race
+from plait.report.standings import Standings
+from plait.training import Recipe, build, describe, read_run, run_id
+from plait.training.files import Journal, is_locked, read_json
+
+__all__ = ["MODELS", "Plan", "Result", "results", "run_demo"]
+
+MODELS = {"relrnn": "RelRNN", "lstm": "LSTM"}
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What is trained. A memory of 10 + 15 states has room to spare for ten symbols: with 10 + 10, the
+    states screening keeps must be exactly those that hold a symbol, which takes longer to learn."""
+
+    delay: int = 100
+    hidden: int = 128
+    window: int = 10
+    capacity: int = 15
+    recipe: Recipe = field(
+        default_factory=lambda: Recipe(
+            updates=2000, batch_size=16, lr=3e-3, evaluate_every=50, gradients_every=2000
+        )
+    )
+
+    def arguments(self, model: str) -> list[str]:
+        """`train copy …`: the run of a model as a person would type it after `plait`."""
+        usual = Recipe().values()
+        changed = {key: value for key, value in self.recipe.values().items() if value != usual[key]}
+        options = {
+            "model": model,
+            "hidden": self.hidden,
+            **self._memory(model),
+            "delay": self.delay,
+            **changed,
+        }
+        words = ((f"--{key.replace('_', '-')}", str(value)) for key, value in options.items())
+        return ["train", "copy", *(word for pair in words for word in pair)]
+
+    def folder(self, model: str, out: Path) -> Path:
+        """Where that command's run lies."""
+        description = {
+            "task": {"name": "copy", "delay": self.delay},
+            "model": {"name": model, "hidden_size": self.hidden, **self._memory(model)},
+            "recipe": self.recipe.values(),
+        }
+        return out / run_id(describe(*build(description), self.recipe))
+
+    def _memory(self, model: str) -> dict[str, int]:
+        return {"window": self.window, "capacity": self.capacity} if model == "relrnn" else {}
+
+
+@dataclass(frozen=True)
+class Result:
+    """What a run's folder says: its end, its curves, and where and when it was trained."""
+
+    name: str
+    folder: Path
+    summary: dict[str, Any]
+    metrics: list[dict[str, Any]]
+    gradients: list[dict[str, Any]]
+    session: dict[str, Any]
+
+    @property
+    def accuracy(self) -> float:
+        return float(self.summary["score"])
+
+    def held_out(self) -> tuple[list[int], list[float]]:
+        """Updates, and the accuracy on held-out sequences after them."""
+        lines = [line for line in self.metrics if "held_out" in line]
+        return [line["update"] for line in lines], [line["held_out"]["copy"]["score"] for line in lines]
+
+    def losses(self) -> tuple[list[int], list[float]]:
+        """Updates, and the loss of their batch."""
+        lines = [line for line in self.metrics if "loss" in line]
+        return [line["update"] for line in lines], [line["loss"] for line in lines]
+
+
+def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) -> dict[str, Result]:
+    """Train what is not trained yet, go on with what was stopped, and read the results.
+
+    Args:
+        out: the folder of the runs.
+        fresh: delete the runs of this plan first.
+    """
+    try:
+        out.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {out}: {error.strerror or error}") from error
+    folders = {name: plan.folder(name, out) for name in MODELS}
+    if fresh:
+        _forget(folders.values())
+    done = [name for name, folder in folders.items() if _complete(folder)]
+    with Standings(list(MODELS), plan.recipe.updates, quiet) as standings:
+        for name in done:
+            standings.note(f"{name}: {folders[name]} is complete and used as it is; --fresh trains it again")
+        missing = {name: folder for name, folder in folders.items() if name not in done}
+        if missing:
+            _build_kernel(plan, standings)
+            standings.note(
+                f"copy with delay {plan.delay}, {plan.recipe.updates} updates: {' and '.join(missing)}, "
+                "a process and a thread each; Ctrl-C saves and stops, plait demo goes on"
+            )
+            race(
+                {name: (_command(plan, name, folder), folder) for name, folder in missing.items()}, standings
+            )
+    return results(folders)
+
+
+def results(folders: dict[str, Path]) -> dict[str, Result]:
+    """Read the runs; only what their folders hold is used from here on."""
+    found = {}
+    for name, folder in folders.items():
+        metrics, gradients = (Journal.read(folder / f"{part}.jsonl") for part in ("metrics", "gradients"))
+        session = read_json(folder / "environment.json")["sessions"][0]
+        found[name] = Result(MODELS[name], folder, read_run(folder).summary, metrics, gradients, session)
+    return found
+
+
+def _complete(folder: Path) -> bool:
+    return (folder / "config.json").exists() and read_run(folder).status == "complete"
+
+
+def _command(plan: Plan, name: str, folder: Path) -> list[str]:
+    rest = ["--device", "cpu", "--threads", "1", "--quiet", "--out", str(folder.parent)]
+    if (folder / "config.json").exists():
+        return ["train", "--resume", str(folder), *rest]
+    return [*plan.arguments(name), *rest]
+
+
+def _forget(folders: Iterable[Path]) -> None:
+    """Delete runs: all of them, or none if one is in use."""
+    there = [folder for folder in folders if folder.exists()]
+    for folder in there:
+        if is_locked(folder):
+            raise BusyError(f"{folder} is in use by another process; wait for it to end, or stop it first")
+    for folder in there:
+        try:
+            shutil.rmtree(folder)
+        except OSError as error:
+            raise OutputError(f"cannot delete {folder}: {error.strerror or error}") from error
+
+
+def _build_kernel(plan: Plan, standings: Standings) -> None:
+    """Build the CPU kernel before the clock of a run begins, and say so."""
+    scan = Scan("elman", window=plan.window, capacity=plan.capacity)
+    with _logged(standings), warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        choose_backend(torch.zeros(1, 1, plan.hidden), scan)
+    for warning in caught:
+        standings.note(f"note: {warning.message}")
+
+
+@contextmanager
+def _logged(standings: Standings) -> Iterator[None]:
+    """The library's log as notes: the kernel's builder writes there when it has something to build."""
+
+    class Notes(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            standings.note(f"building the CPU kernel, once; about half a minute ({record.getMessage()})")
+
+    logger, handler = logging.getLogger("plait"), Notes()
+    before = logger.level
+    logger.addHandler(handler)
+    logger.setLevel(logging.INFO)
+    try:
+        yield
+    finally:
+        logger.removeHandler(handler)
+        logger.setLevel(before)

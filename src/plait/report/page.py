@@ -1,0 +1,34 @@
+"""HTML from a template: one file that loads nothing, from the network or from beside it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from plait.errors import require
+from plait.training.files import write_whole
+
+__all__ = ["render", "write_page"]
+
+
+def render(template: str, **values: Any) -> str:
+    """Fill a template of this room; values are escaped, and one that is missing is an error.
+
+    A value wrapped in `markupsafe.Markup` is HTML already.
+    """
+    jinja = require("jinja2", "report")
+    environment = jinja.Environment(
+        loader=jinja.FileSystemLoader(Path(__file__).with_name("templates")),
+        autoescape=True,
+        undefined=jinja.StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    page: str = environment.get_template(template).render(**values)
+    return page
+
+
+def write_page(path: Path, page: str) -> Path:
+    """Write the page whole or not at all, and return where it lies."""
+    write_whole(path, page.encode())
+    return path.resolve()

@@ -1,0 +1,140 @@
+"""The demonstration's figures, each with the words that say what is seen in it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from plait.figures import Curve, draw_curves, draw_heatmap, inline_svg
+from plait.report.attention import Sample
+from plait.report.demo import Plan, Result
+from plait.tasks.recall import ALPHABET, SYMBOLS, RecallTask
+
+__all__ = ["Picture", "accuracy_figure", "pictures"]
+
+# Small in inches: letters stay readable where the page is as narrow as a phone.
+CURVES, SQUARE = (4.8, 3.1), (4.8, 4.4)
+
+
+@dataclass(frozen=True)
+class Picture:
+    """A figure ready for a page. `caption` is for everyone, and what a screen reader says of the figure."""
+
+    title: str
+    svg: str
+    caption: str
+
+
+def pictures(plan: Plan, task: RecallTask, found: Mapping[str, Result], sample: Sample) -> list[Picture]:
+    """Learning curves, gradients and attention, in the order of the page."""
+    runs = list(found.values())
+    return [
+        _accuracy(plan, runs),
+        _loss(plan, runs, task),
+        _gradients(plan, runs),
+        _attention(found["relrnn"], task, sample),
+    ]
+
+
+def accuracy_figure(
+    plan: Plan, runs: Sequence[Result], title: str = "", size: tuple[float, float] = CURVES
+) -> Any:
+    """Held-out accuracy against updates, with the line of a guess."""
+    curves = []
+    for place, run in enumerate(runs):
+        updates, scores = run.held_out()
+        curves.append(Curve(updates, [100 * score for score in scores], run.name, "solid", place))
+    guess = 100 / ALPHABET
+    curves.append(Curve([0, plan.recipe.updates], [guess, guess], "guessing", "dotted", 7))
+    return draw_curves(
+        curves,
+        x_label="updates",
+        y_label="held-out accuracy (%)",
+        title=title,
+        y_range=(0, 102),
+        size=size,
+    )
+
+
+def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
+    ends = " and ".join(f"{run.name} at {run.accuracy:.1%}" for run in runs)
+    caption = (
+        f"Share of the {SYMBOLS} symbols named rightly, on {plan.recipe.evaluate_on} sequences neither model "
+        f"was trained on. After {plan.recipe.updates:,} updates: {ends}. Guessing among {ALPHABET} symbols "
+        f"gives {100 / ALPHABET:g}%."
+    )
+    return Picture("Accuracy", inline_svg(accuracy_figure(plan, runs), "accuracy", caption), caption)
+
+
+def _loss(plan: Plan, runs: Sequence[Result], task: RecallTask) -> Picture:
+    curves = [Curve(*run.losses(), run.name, "solid", place) for place, run in enumerate(runs)]
+    blind = task.chance_loss
+    curves.append(Curve([0, plan.recipe.updates], [blind, blind], "without memory", "dotted", 7))
+    figure = draw_curves(
+        curves, x_label="updates", y_label="training loss (nats a step)", log_y=True, size=CURVES
+    )
+    caption = (
+        "Mean cross-entropy over all steps of an update's batch, before the update, on a logarithmic scale. "
+        f"The dotted line, {blind:.4f}, is the best loss of a network that remembers nothing: blanks for "
+        "certain, symbols by guessing."
+    )
+    return Picture("Loss", inline_svg(figure, "loss", caption), caption)
+
+
+def _gradients(plan: Plan, runs: Sequence[Result]) -> Picture:
+    curves, ratios = [], []
+    for place, run in enumerate(runs):
+        first, last = (np.asarray(record["norms"][-1]) for record in (run.gradients[0], run.gradients[-1]))
+        steps = np.arange(1, len(last) + 1)
+        curves.append(Curve(steps, _positive(last), f"{run.name}, trained", "solid", place))
+        curves.append(Curve(steps, _positive(first), f"{run.name}, untrained", "dotted", place))
+        ratios.append(f"{_times(last[0] / last[-1])} for the trained {run.name}, "
+                      f"{_times(first[0] / first[-1])} for the untrained")  # fmt: skip
+    figure = draw_curves(
+        curves, x_label="step t", y_label="‖∂L/∂hₜ‖", log_y=True, size=CURVES
+    )  # fmt: skip
+    caption = (
+        f"How strongly the loss of the last {SYMBOLS} steps is felt at every earlier one: the norm of the "
+        f"total derivative over a batch of {plan.recipe.batch_size}, on a logarithmic scale. From the last "
+        f"step back to the first it changes by a factor of {'; of '.join(ratios)}. "
+        "A gradient that has vanished cannot teach a model what to remember."
+    )
+    return Picture("How far the gradient reaches", inline_svg(figure, "gradients", caption), caption)
+
+
+def _attention(run: Result, task: RecallTask, sample: Sample) -> Picture:
+    marker = task.delay + SYMBOLS
+    figure = draw_heatmap(
+        sample.weights,
+        x_label="state that is read (step it was made)",
+        y_label="step that reads",
+        value_label="attention weight",
+        y_marks=[(SYMBOLS + 1, "symbols end"), (marker, "marker")],
+        size=SQUARE,
+    )
+    early = sample.share_on(2 * SYMBOLS, SYMBOLS)
+    right = sum(a == w for a, w in zip(sample.answer, sample.wanted, strict=True))
+    caption = (
+        f"What {run.name} reads on one held-out sequence: row t shows the weights of step t over the states "
+        "in its memory, blank where a state is not there any more. The diagonal band is the window; the "
+        f"columns on the left are states that screening kept. In the last {SYMBOLS} steps {early:.0%} of the "
+        f"weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} symbols."
+    )
+    return Picture("What RelRNN reads", inline_svg(figure, "attention", caption), caption)
+
+
+def _positive(norms: Any) -> Any:
+    """A norm of exactly 0 has no place on a logarithmic axis."""
+    return np.where(norms > 0, norms, np.nan)
+
+
+def _times(ratio: float) -> str:
+    """A factor in words a person reads at a glance.
+
+    >>> _times(0.25), _times(3e-7)
+    ('0.25', '3.0e-07')
+    """
+    return f"{ratio:.2g}" if 1e-3 <= ratio < 1e4 else f"{ratio:.1e}"

@@ -1,0 +1,105 @@
+"""The table of layers: what ran, where, and that wrong numbers are never timed."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from plait.bench.__main__ import main as bench_main
+from plait.cli import main
+from plait.ops.attentive_scan import torch_scan
+
+TINY = [
+    "--quick", "--hidden", "8", "--input-size", "3", "--shapes", "6x2", "--device", "cpu", "--threads", "1",
+]  # fmt: skip
+COLUMNS = [
+    "layer", "backend", "T", "B", "hidden", "precision", "ms", "spread ms", "rounds", "peak MB", "parity",
+    "ratio",
+]  # fmt: skip
+
+
+def test_json_has_rows_machine_and_commit(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    out = tmp_path / "layers.json"
+    code = main(["bench", "layers", *TINY, "--backends", "reference,torch", "--out", str(out), "--json"])
+    assert code == 0
+    data = json.loads(capsys.readouterr().out)
+    assert json.loads(out.read_text()) == data
+    assert data["machine"]["cpu"]
+    assert data["machine"]["threads"] == 1
+    assert data["machine"]["gpu"] is None
+    assert set(data["tf32"]) == {"matmul", "cudnn"}
+    assert data["versions"]["torch"]
+    head = subprocess.run(
+        ["git", "rev-parse", "HEAD"], capture_output=True, text=True, cwd=Path(__file__).parent
+    )
+    if head.returncode == 0:
+        assert data["commit"].removesuffix("+") == head.stdout.strip()
+    ran = {(row["layer"], row["backend"]) for row in data["rows"]}
+    assert {("torch.nn.LSTM", "torch.nn"), ("RelRNN", "torch"), ("RelGRU", "reference")} < ran
+    assert ("MemRNN", "reference") in ran
+    assert all(list(row) == COLUMNS for row in data["rows"])
+    assert all(row["ms"] > 0 and row["peak MB"] > 0 for row in data["rows"])
+    assert data["rows"][0]["ratio"] == 1
+    verdicts = {row["parity"] for row in data["rows"] if row["backend"] == "torch"}
+    assert verdicts == {"≤ 2e-05"}
+
+
+def test_a_perturbed_backend_is_refused(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    sound = torch_scan.forward
+
+    def perturbed(*arguments: object) -> object:
+        made = sound(*arguments)  # type: ignore[arg-type]
+        return made._replace(output=made.output * 1.001)
+
+    monkeypatch.setattr(torch_scan, "forward", perturbed)
+    arguments = ["layers", *TINY, "--layers", "relrnn", "--backends", "torch", "--json"]
+    for command in (lambda: main(["bench", *arguments]), lambda: bench_main(arguments)):
+        assert command() == 2
+        shown = capsys.readouterr()
+        assert "parity failed: RelRNN × torch: layer's output: off by" in shown.err
+        row = json.loads(shown.out)["rows"][-1]
+        assert row["layer"] == "RelRNN"
+        assert row["ms"] is None
+        assert row["ratio"] is None
+        assert row["parity"].startswith("failed: ")
+
+
+@pytest.mark.parametrize(
+    ("option", "message"),
+    [
+        (["--layers", "relrn"], "unknown layer 'relrn': did you mean 'relrnn'"),
+        (["--backends", "auto"], "unknown backend 'auto'"),
+        (["--shapes", "12"], "shapes: expected steps x rows"),
+        (["--shapes", "12x0"], "shapes: expected steps x rows"),
+        (["--repeats", "0"], "repeats: expected at least 1"),
+        (["--out", "/nowhere/at/all.json"], "out: the folder /nowhere/at does not exist"),
+    ],
+)
+def test_errors_are_one_line(option: list[str], message: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["bench", "layers", *TINY, "--layers", "relrnn", "--backends", "torch", *option]) == 2
+    shown = capsys.readouterr().err
+    assert message in shown
+    assert shown.count("\n") == 1
+
+
+def test_it_runs_with_torch_and_numpy_alone() -> None:
+    script = (
+        "import sys\n"
+        "for name in ('tyro', 'rich', 'pydantic', 'safetensors', 'jinja2', 'matplotlib'):\n"
+        "    sys.modules[name] = None\n"
+        "from plait.bench.__main__ import main\n"
+        f"sys.exit(main(['layers', *{TINY!r}, '--layers', 'relrnn', '--backends', 'torch']))"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    lines = done.stdout.splitlines()
+    assert lines[1].split("  ")[0] == "layer"
+    assert lines[1].endswith("ratio")
+    assert [line.split()[0] for line in lines[2:5]] == ["torch.nn.LSTM", "torch.nn.RNN", "RelRNN"]
+    assert done.stderr == ""

@@ -1,0 +1,23 @@
+"""A demonstration of a few updates of a few units, trained once for all tests of this room."""
+
+from __future__ import annotations
+
+import pytest
+
+from plait.report.demo import Plan, run_demo
+from plait.training import Recipe
+
+
+@pytest.fixture(scope="session")
+def small_plan():
+    recipe = Recipe(
+        updates=6, batch_size=4, evaluate_every=3, evaluate_on=4, record_every=2, gradients_every=6
+    )
+    return Plan(delay=12, hidden=6, window=4, capacity=3, recipe=recipe)
+
+
+@pytest.fixture(scope="session")
+def trained(small_plan, tmp_path_factory):
+    """The results, and the folder of the runs."""
+    out = tmp_path_factory.mktemp("demo") / "runs"
+    return run_demo(small_plan, out, quiet=True), out

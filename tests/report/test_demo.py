@@ -1,0 +1,197 @@
+"""The demonstration trains once, goes on where it was stopped, and says what it did."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import plait
+from plait.cli import main
+from plait.errors import BusyError, OutputError, PlaitError
+from plait.report.command import headline, results_table
+from plait.report.demo import Plan, run_demo
+from plait.report.race import race
+from plait.report.standings import Standings
+from plait.training.files import locked
+
+LONG = 100_000  # updates nobody waits for
+
+
+def test_both_models_make_the_same_updates_from_the_same_seed(trained, small_plan):
+    found, _ = trained
+    assert list(found) == ["relrnn", "lstm"]
+    for run in found.values():
+        assert run.summary["status"] == "complete"
+        assert run.summary["updates"] == small_plan.recipe.updates
+        assert run.session["threads"] == 1
+        assert run.held_out()[0] == [3, 6]
+        assert run.losses()[0] == [2, 4, 6]
+        assert [line["update"] for line in run.gradients] == [0, 6]
+    recipes = [json.loads((run.folder / "config.json").read_text())["recipe"] for run in found.values()]
+    assert recipes[0] == recipes[1]
+
+
+def test_the_command_shown_makes_the_run_that_is_read(trained, small_plan, tmp_path):
+    """Typed by hand, it ends in a folder of the same name with the same numbers."""
+    found, _ = trained
+    for name, run in found.items():
+        assert main([*small_plan.arguments(name), "--device", "cpu", "--out", str(tmp_path), "--quiet"]) == 0
+        again = tmp_path / run.folder.name
+        assert (again / "metrics.jsonl").read_bytes() == (run.folder / "metrics.jsonl").read_bytes()
+
+
+def test_complete_runs_are_used_again_and_fresh_trains_again(trained, small_plan, capsys):
+    found, out = trained
+    stamps = {name: (run.folder / "summary.json").stat().st_mtime_ns for name, run in found.items()}
+    again = run_demo(small_plan, out)
+    assert capsys.readouterr().err.count("is complete and used as it is") == 2
+    assert {name: run.summary for name, run in again.items()} == {n: run.summary for n, run in found.items()}
+    fresh = run_demo(small_plan, out, fresh=True)
+    said = capsys.readouterr().err
+    assert "used as it is" not in said
+    assert "relrnn  update 6/6  held-out accuracy" in said
+    for name, run in fresh.items():
+        assert (run.folder / "summary.json").stat().st_mtime_ns != stamps[name]
+        assert run.accuracy == found[name].accuracy
+
+
+def test_table_and_headline_say_what_the_runs_say(trained, small_plan):
+    found, _ = trained
+    table = results_table(small_plan, found)
+    assert [row[0] for row in table.rows] == ["RelRNN", "LSTM"]
+    assert [row[2] for row in table.rows] == [6, 6]
+    assert "An LSTM learns this delay too, with more updates." in table.notes
+    assert all(float(row[4]) > 50 for row in table.rows), "a process with torch in it"
+    assert "was meant to reach 99% here and did not" in headline(small_plan, found)
+    good = dataclasses.replace(found["relrnn"], summary={**found["relrnn"].summary, "score": 0.995})
+    said = headline(small_plan, {**found, "relrnn": good})
+    assert "RelRNN recalls 99.5%" in said
+    assert "meant" not in said
+
+
+def test_a_run_in_use_is_left_alone(trained, small_plan):
+    found, out = trained
+    with locked(found["lstm"].folder), pytest.raises(BusyError, match="in use by another process"):
+        run_demo(small_plan, out, fresh=True, quiet=True)
+    assert all(run.folder.exists() for run in found.values()), "all of them, or none"
+
+
+def test_what_a_run_complains_of_is_one_error(tmp_path):
+    commands = {
+        "relrnn": (["train", "copy", "--delay", "0", "--out", str(tmp_path)], tmp_path / "none"),
+        "lstm": (long_run("lstm", tmp_path), tmp_path / "other"),
+    }
+    with pytest.raises(PlaitError, match=r"^relrnn: delay: expected at least 1, got 0$"):
+        race(commands, Standings(["relrnn", "lstm"], 1, quiet=True))
+
+
+def long_run(model, out):
+    sizes = ["--hidden", "4", "--delay", "2", "--updates", str(LONG), "--batch-size", "2"]
+    return ["train", "copy", "--model", model, *sizes, "--device", "cpu", "--out", str(out), "--quiet"]
+
+
+@pytest.fixture
+def endless(tmp_path):
+    """A demonstration in a process of its own that would take for ever, and the two runs it has begun."""
+    script = f"""
+import sys
+import plait.report.demo as demo
+from plait.cli import main
+from plait.training import Recipe
+recipe = Recipe(updates={LONG}, batch_size=2, evaluate_every=50, evaluate_on=2, gradients_every={LONG})
+small = demo.Plan(delay=2, hidden=4, window=2, capacity=2, recipe=recipe)
+demo.Plan = lambda recipe=recipe: small
+sys.exit(main(["demo", "--out", {str(tmp_path)!r}]))
+"""
+    processes = []
+
+    def start():
+        process = subprocess.Popen([sys.executable, "-c", script], stderr=subprocess.PIPE, text=True)
+        processes.append(process)
+        return process
+
+    yield start, tmp_path / "runs"
+    for process in processes:
+        if process.poll() is None:  # a failed test must not leave two runs at work for ever
+            process.send_signal(signal.SIGTERM)
+            process.communicate(timeout=60)
+
+
+def stopped(process, number, runs):
+    """Send the signal; what was said, and how far the runs are."""
+    process.send_signal(number)
+    _, said = process.communicate(timeout=60)
+    for run in runs:
+        summary = json.loads((run / "summary.json").read_text())
+        assert (summary["status"], summary["reason"]) == ("stopped", "SIGTERM")
+    return said, [plait.training.read_run(run).updates for run in runs]
+
+
+def test_ctrl_c_saves_both_runs(endless):
+    start, out = endless
+    process = start()
+    said, _ = stopped(process, signal.SIGINT, wait_for_both(out))
+    assert process.returncode == 130
+    assert "Traceback" not in said
+    assert said.splitlines()[-1] == "plait: interrupted"
+
+
+@pytest.mark.slow
+def test_sigterm_saves_and_the_next_call_goes_on(endless):
+    start, out = endless
+    process = start()
+    runs = wait_for_both(out)
+    said, first = stopped(process, signal.SIGTERM, runs)
+    assert process.returncode == 143
+    assert "Traceback" not in said
+    process = start()
+    deadline = time.monotonic() + 60
+    while any(plait.training.read_run(run).updates <= last for run, last in zip(runs, first, strict=True)):
+        assert time.monotonic() < deadline, "the runs did not go on"
+        time.sleep(0.2)
+    stopped(process, signal.SIGTERM, runs)
+    sessions = [json.loads((run / "environment.json").read_text())["sessions"] for run in runs]
+    assert [[entry["from_update"] for entry in of_run] for of_run in sessions] == [[0, n] for n in first]
+
+
+def wait_for_both(out):
+    deadline = time.monotonic() + 60
+    while True:
+        runs = sorted(out.glob("*")) if out.exists() else []
+        files = [run / "metrics.jsonl" for run in runs]
+        if len(files) == 2 and all(f.exists() and b"held_out" in f.read_bytes() for f in files):
+            return runs
+        assert time.monotonic() < deadline, "the runs did not begin"
+        time.sleep(0.1)
+
+
+def test_unwritable_folder_is_one_line(tmp_path, capsys):
+    (tmp_path / "file").write_text("")
+    assert main(["demo", "--out", str(tmp_path / "file"), "--quiet"]) == 2
+    captured = capsys.readouterr()
+    assert captured.out == ""
+    assert captured.err.startswith("plait: error: cannot make the folder")
+    assert captured.err.count("\n") == 1
+    with pytest.raises(OutputError):
+        run_demo(Plan(), tmp_path / "file" / "runs")
+
+
+def test_bad_seed_is_one_line(tmp_path, capsys):
+    assert main(["demo", "--seed", "-1", "--out", str(tmp_path)]) == 2
+    assert "seed: expected at least 0, got -1" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_the_demonstration_shows_what_it_promises(tmp_path, capsys):
+    assert main(["demo", "--out", str(tmp_path), "--json"]) == 0
+    runs = json.loads(capsys.readouterr().out)["runs"]
+    assert runs["relrnn"]["score"] >= 0.99
+    assert runs["lstm"]["score"] < 0.99
+    assert runs["relrnn"]["updates"] == runs["lstm"]["updates"]

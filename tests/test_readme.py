@@ -1,0 +1,69 @@
+"""What README and docs show is true: Python blocks run, commands exist and take the options shown."""
+
+import re
+import shlex
+from pathlib import Path
+
+import pytest
+
+from plait.cli import _split, main
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
+
+
+def blocks(page: Path, language: str) -> list[str]:
+    return [code for name, code in FENCE.findall(page.read_text()) if name == language]
+
+
+def commands(page: Path) -> list[str]:
+    """Lines of code that begin with `plait`, and `plait …` inside the text; without a shell's comments."""
+    text = page.read_text()
+    fenced = "\n".join(code for name, code in FENCE.findall(text) if name != "python")
+    found = re.findall(r"^(?:\$ )?(plait [^\n#]+)", fenced, re.MULTILINE)
+    found += re.findall(r"`(plait [^`…]+?)`", " ".join(FENCE.sub("", text).split()))
+    return sorted({command.strip() for command in found})
+
+
+COMMANDS_SHOWN = [(page.name, command) for page in PAGES for command in commands(page)]
+
+
+@pytest.mark.parametrize("page", [p for p in PAGES if blocks(p, "python")], ids=lambda p: p.name)
+def test_python_blocks_run(page, tmp_path, monkeypatch):
+    """The blocks of a page run in one after the other, as a reader would type them."""
+    monkeypatch.chdir(tmp_path)
+    names: dict[str, object] = {"__name__": "page"}
+    for number, code in enumerate(blocks(page, "python"), start=1):
+        exec(compile(code, f"{page.name}, Python block {number}", "exec"), names)
+
+
+@pytest.mark.parametrize(("page", "command"), COMMANDS_SHOWN)
+def test_commands_exist_and_take_what_is_shown(page, command, capsys):
+    words = shlex.split(command)[1:]
+    if words[0] in ("--help", "--version"):
+        assert main(words) == 0
+        return
+    name, rest = _split(words)  # an unknown command is an error here
+    assert main([*name.split(), "--help"]) == 0
+    shown = set(re.findall(r"--?[a-z][a-z-]*", capsys.readouterr().out)) | {"--json", "--debug", "--help"}
+    for word in rest:
+        if re.match(r"--?[a-z]", word):
+            assert word in shown, f"{page}: plait {name} has no option {word}"
+
+
+def test_the_pages_show_commands():
+    assert len(COMMANDS_SHOWN) > 10
+    assert {"demo", "train", "gradients"} <= {command.split()[1] for _, command in COMMANDS_SHOWN}
+
+
+def test_pictures_are_there():
+    for page in PAGES:
+        for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text()):
+            assert (page.parent / target).is_file(), f"{page.name}: {target}"
+
+
+def test_no_block_is_left_without_a_language():
+    """An unmarked block is neither run nor checked by a reader's eye; say `text`, `console` or `python`."""
+    for page in PAGES:
+        assert all(name for name, _ in FENCE.findall(page.read_text())), page.name
