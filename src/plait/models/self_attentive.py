@@ -10,9 +10,10 @@ from torch import Tensor, nn
 
 from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
 from plait.errors import BackendError, at_least, known
-from plait.memory import Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
+from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.scorer import AdditiveScorer
 from plait.ops.attentive_scan import BACKENDS, Scan, ScanWeights, attentive_scan
+from plait.ops.full_scan import FullScan, full_scan
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.walk import LayerState, Walked, walk
 
@@ -122,6 +123,8 @@ class SelfAttentive(nn.Module):
         scan = self._scan()
         if scan is not None:
             weights = self._scan_weights()
+            if isinstance(scan, FullScan):
+                return full_scan(projected, weights, state, scan, reset, nudge, need_trace, self.backend)
             return attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, self.backend)
         if self.backend not in ("auto", "reference"):
             raise BackendError(
@@ -173,18 +176,19 @@ class SelfAttentive(nn.Module):
     def _mixed(self, h: Tensor, context: Tensor) -> Tensor:
         return self.mix(h, context) if callable(self.mix) else self.mix * (h + context)
 
-    def _scan(self) -> Scan | None:
+    def _scan(self) -> Scan | FullScan | None:
         """The scan this pair has a fused twin for, if it has one."""
         cell, memory = self.cell, self.memory
         if (
             type(cell) not in _SCANNED
-            or type(memory) not in (WindowMemory, RelevancyMemory, UniformMemory)
+            or type(memory) not in (WindowMemory, RelevancyMemory, UniformMemory, FullMemory)
             or not isinstance(self.scorer, AdditiveScorer)
             or callable(self.mix)
             or self.truncate is not None
         ):
             return None
-        assert isinstance(memory, WindowMemory)
+        if not isinstance(memory, WindowMemory):
+            return FullScan(_SCANNED[type(cell)], float(self.mix), self._nonlinearity())
         return Scan(
             cell=_SCANNED[type(cell)],
             window=memory.window,

@@ -16,6 +16,7 @@ from plait.ops.attention import accumulation_dtype
 
 __all__ = [
     "MemoryState",
+    "ages_before",
     "append",
     "clear",
     "credit",
@@ -133,6 +134,19 @@ def credit(memory: MemoryState, weights: Tensor, window: int) -> MemoryState:
     earned = memory.relevance.clone()
     earned[:, :window] += weights[:, :window].detach()
     return memory._replace(relevance=earned)
+
+
+def ages_before(age: Tensor, reset: Tensor | None, steps: int) -> Tensor:
+    """(T, B) int64: how many steps since its last reset a row has made before step t; `age` (B,) at t = 0.
+
+    >>> ages_before(torch.tensor([5]), torch.tensor([[False], [True], [False]]), 3).flatten().tolist()
+    [5, 0, 1]
+    """
+    times = torch.arange(steps, device=age.device).unsqueeze(1)
+    if reset is None:
+        return age + times
+    last = torch.where(reset, times, -1).cummax(dim=0).values
+    return torch.where(last >= 0, times - last, age + times)
 
 
 def _move(memory: MemoryState, source: Tensor, target: Tensor, rows: Tensor) -> MemoryState:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from plait.errors import ShapeError, known
 from plait.ops.attention import accumulation_dtype
-from plait.ops.attentive_scan.contract import Scan, ScanWeights
+from plait.ops.attentive_scan.contract import CellScan, ScanWeights
 from plait.ops.slots import MemoryState
 from plait.ops.steps import NONLINEARITIES
 from plait.ops.walk import LayerState
@@ -19,7 +19,7 @@ def conform(
     projected: Tensor,
     weights: ScanWeights,
     state: LayerState,
-    scan: Scan,
+    scan: CellScan,
     reset: Tensor | None,
     nudge: Tensor | None,
 ) -> tuple[ScanWeights, LayerState, Tensor | None]:
@@ -61,7 +61,7 @@ def _check(
     projected: Tensor,
     weights: ScanWeights,
     state: LayerState,
-    scan: Scan,
+    scan: CellScan,
     reset: Tensor | None,
     nudge: Tensor | None,
 ) -> None:
@@ -72,6 +72,7 @@ def _check(
             f"got {projected.dtype} {tuple(projected.shape)}"
         )
     steps, rows, _ = projected.shape
+    width = memory.born.shape[1] if scan.width is None else scan.width
     if scan.cell == "lstm" and state.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     expected = {
@@ -83,9 +84,9 @@ def _check(
         "weights.cell_bias": (weights.cell_bias, (size,)),
         "state.hidden": (state.hidden, (rows, size)),
         "state.cell_state": (state.cell_state, (rows, size)),
-        "state.memory.slots": (memory.slots, (rows, scan.width, size)),
-        "state.memory.relevance": (memory.relevance, (rows, scan.width)),
-        "state.memory.born": (memory.born, (rows, scan.width)),
+        "state.memory.slots": (memory.slots, (rows, width, size)),
+        "state.memory.relevance": (memory.relevance, (rows, width)),
+        "state.memory.born": (memory.born, (rows, width)),
         "state.memory.age": (memory.age, (rows,)),
         "reset": (reset, (steps, rows)),
         "nudge": (nudge, (steps, rows, size)),

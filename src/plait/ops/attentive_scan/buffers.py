@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 
 from plait.ops.attention import accumulation_dtype
-from plait.ops.attentive_scan.contract import Gradients, Inputs, Saved, Scan, Scanned
+from plait.ops.attentive_scan.contract import CellScan, Gradients, Inputs, SavedStates, Scan, Scanned
 
 __all__ = ["allocate", "allocate_gradients"]
 
@@ -43,7 +43,7 @@ def allocate(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanne
     )
 
 
-def allocate_gradients(saved: Saved, scan: Scan, nudged: bool) -> Gradients:
+def allocate_gradients(saved: SavedStates, scan: CellScan, nudged: bool) -> Gradients:
     """Uninitialised tensors for everything in `Gradients`."""
     steps, rows, size = saved.output.shape
 
@@ -59,6 +59,6 @@ def allocate_gradients(saved: Saved, scan: Scan, nudged: bool) -> Gradients:
         cell_bias=made(0) if saved.cell_bias is None else made(size),
         hidden=made(rows, size),
         cell_state=made(rows, size) if scan.cell == "lstm" else made(0),
-        slots=made(rows, scan.width, size),
+        slots=made(rows, saved.slots.shape[1], size),
         nudge=made(steps if nudged else 0, rows, size),
     )

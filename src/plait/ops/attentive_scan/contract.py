@@ -12,11 +12,21 @@ Shapes: T steps, B rows, H hidden size, G gates, κ = window + capacity slots. "
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from torch import Tensor
 
-__all__ = ["Arriving", "Gradients", "Inputs", "Saved", "Scan", "ScanWeights", "Scanned"]
+__all__ = [
+    "Arriving",
+    "CellScan",
+    "Gradients",
+    "Inputs",
+    "Saved",
+    "SavedStates",
+    "Scan",
+    "ScanWeights",
+    "Scanned",
+]
 
 
 class ScanWeights(NamedTuple):
@@ -33,8 +43,26 @@ class ScanWeights(NamedTuple):
     cell_bias: Tensor | None = None
 
 
+class CellScan:
+    """Abstract: what every scan says, whatever its memory."""
+
+    cell: str
+    mix: float
+    nonlinearity: str
+
+    @property
+    def gates(self) -> int:
+        """G: how many blocks of H the projected input holds."""
+        return {"elman": 1, "gru": 3, "lstm": 4}[self.cell]
+
+    @property
+    def width(self) -> int | None:
+        """κ: the number of slots, None where it is whatever comes in."""
+        return None
+
+
 @dataclass(frozen=True)
-class Scan:
+class Scan(CellScan):
     """Which cell, which memory, which mix: everything about a scan that is not a tensor.
 
     `every` None means relevancy screening (a plain window where `capacity` is 0), else uniform writing.
@@ -46,11 +74,6 @@ class Scan:
     every: int | None = None
     mix: float = 0.5
     nonlinearity: str = "tanh"
-
-    @property
-    def gates(self) -> int:
-        """G: how many blocks of H the projected input holds."""
-        return {"elman": 1, "gru": 3, "lstm": 4}[self.cell]
 
     @property
     def width(self) -> int:
@@ -124,6 +147,31 @@ class Arriving(NamedTuple):
     hidden: Tensor | None
     cell_state: Tensor | None
     slots: Tensor | None
+
+
+class SavedStates(Protocol):
+    """The part of what a backward pass reads that does not depend on the memory."""
+
+    @property
+    def key(self) -> Tensor: ...
+
+    @property
+    def energy(self) -> Tensor: ...
+
+    @property
+    def cell_bias(self) -> Tensor | None: ...
+
+    @property
+    def slots(self) -> Tensor: ...
+
+    @property
+    def output(self) -> Tensor: ...
+
+    @property
+    def asked(self) -> Tensor: ...
+
+    @property
+    def gates(self) -> Tensor: ...
 
 
 class Saved(NamedTuple):

@@ -17,6 +17,7 @@ from torch import Tensor
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.attentive_scan.contract import Scan, ScanWeights
+from plait.ops.full_scan import FullScan, full_scan
 from plait.ops.slots import MemoryState, empty_memory
 from plait.ops.walk import LayerState, Walked
 
@@ -45,7 +46,7 @@ class Case:
     `far`: queries and keys so large that e^{2k} overflows.
     """
 
-    scan: Scan
+    scan: Scan | FullScan
     steps: int = 7
     rows: int = 2
     size: int = 5
@@ -58,11 +59,12 @@ class Case:
     far: bool = False
 
     def __str__(self) -> str:
-        scan = self.scan
-        memory = "uniform" if scan.every else "relevancy" if scan.capacity else "window"
+        scan, memory = self.scan, _memory_name(self.scan)
         cell = scan.nonlinearity if scan.cell == "elman" else scan.cell
         flags = [n for n in ("carried", "reset", "nudge", "ties", "strided", "far") if getattr(self, n)]
-        sizes = f"T{self.steps}B{self.rows}H{self.size}w{scan.window}"
+        sizes = f"T{self.steps}B{self.rows}H{self.size}" + (
+            f"w{scan.window}" if isinstance(scan, Scan) else ""
+        )
         return "-".join([cell, memory, sizes, str(self.dtype).removeprefix("torch."), *flags])
 
 
@@ -104,10 +106,10 @@ def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int =
     raise AssertionError(f"{case}: no draw of {attempts} keeps its choices apart")
 
 
-def run(problem: Problem, scan: Scan, backend: str) -> Outcome:
+def run(problem: Problem, scan: Scan | FullScan, backend: str) -> Outcome:
     """Forward with a trace, and backward from output, final hidden, cell state and slots together."""
     projected, weights, state, reset, nudge = problem
-    walked = attentive_scan(projected, weights, state, scan, reset, nudge, True, backend)
+    walked = _walked(projected, weights, state, scan, reset, nudge, True, backend)
     end = walked.state
     generator = torch.Generator().manual_seed(7)
     total = projected.new_zeros((), dtype=torch.float64)
@@ -146,9 +148,9 @@ def differences(expected: Outcome, got: Outcome, dtype: torch.dtype) -> list[str
     return [line for name, (x, y) in floats.items() if (line := _difference(name, x, y, TOLERANCE[dtype]))]
 
 
-def narrowest_choice(problem: Problem, scan: Scan) -> float:
+def narrowest_choice(problem: Problem, scan: Scan | FullScan) -> float:
     """The least |relevance of a leaving state − least relevance kept| over all choices of the reference."""
-    if not scan.capacity or scan.every:
+    if isinstance(scan, FullScan) or not scan.capacity or scan.every:
         return float("inf")
     state, narrowest = problem.state, float("inf")
     with torch.no_grad():
@@ -164,6 +166,27 @@ def narrowest_choice(problem: Problem, scan: Scan) -> float:
             here = problem.projected[t : t + 1]
             state = attentive_scan(here, problem.weights, state, scan, cut, nudge, False, "reference").state
     return narrowest
+
+
+def _walked(
+    projected: Tensor,
+    weights: ScanWeights,
+    state: LayerState,
+    scan: Scan | FullScan,
+    reset: Tensor | None,
+    nudge: Tensor | None,
+    need_trace: bool,
+    backend: str,
+) -> Walked:
+    if isinstance(scan, FullScan):
+        return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
+    return attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
+
+
+def _memory_name(scan: Scan | FullScan) -> str:
+    if isinstance(scan, FullScan):
+        return "full"
+    return "uniform" if scan.every else "relevancy" if scan.capacity else "window"
 
 
 def _difference(name: str, x: Tensor | None, y: Tensor | None, tolerance: float) -> str | None:
@@ -199,7 +222,7 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
         leaf(size, scale=0.1) if scan.cell == "gru" or scan.nonlinearity == "modrelu" else None,
     )
     hidden, cell_state = leaf(rows, size), leaf(rows, size) if scan.cell == "lstm" else None
-    memory = empty_memory(rows, scan.width, size, dtype=case.dtype)
+    memory = empty_memory(rows, scan.width or 0, size, dtype=case.dtype)
     state = LayerState(hidden, cell_state, memory._replace(slots=memory.slots.requires_grad_()))
     if case.carried:
         state = _carried(case, weights, state, leaf)
@@ -214,14 +237,16 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
 
 def _carried(case: Case, weights: ScanWeights, state: LayerState, leaf: Callable[..., Tensor]) -> LayerState:
     """A state that has a past: rows of different age, and with `ties` all kept states equally relevant."""
-    scan, steps = case.scan, case.scan.window + case.scan.capacity + 2
+    scan, steps = case.scan, (case.scan.width or 3) + 2
     reset = torch.zeros(steps, case.rows, dtype=torch.bool)
     reset[torch.arange(case.rows) % steps, torch.arange(case.rows)] = True
     projected = leaf(steps, case.rows, scan.gates * case.size)
     with torch.no_grad():
-        end = attentive_scan(projected, weights, state, scan, reset, None, False, "reference").state
+        end = _walked(projected, weights, state, scan, reset, None, False, "reference").state
     relevance = end.memory.relevance.clone()
-    if case.ties:
+    if isinstance(scan, FullScan):
+        relevance += 0.25  # a full memory gives no credit, but keeps what came with its slots
+    elif case.ties:
         relevance[:, scan.window :] = 0.25
     cell_state = None if end.cell_state is None else end.cell_state.detach().requires_grad_()
     slots = end.memory.slots.detach().requires_grad_()

@@ -11,10 +11,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from plait.ops.attentive_scan.contract import Scan
+from plait.ops.attentive_scan.contract import CellScan
 from plait.ops.steps import NONLINEARITIES
 
-__all__ = ["CellGradients", "cell_backward", "cell_forward"]
+__all__ = ["CellGradients", "cell_backward", "cell_forward", "or_zeros", "rounded_to", "zeroed"]
 
 
 class CellGradients(NamedTuple):
@@ -27,7 +27,7 @@ class CellGradients(NamedTuple):
 
 
 def cell_forward(
-    scan: Scan,
+    scan: CellScan,
     projected: Tensor,
     recurred: Tensor,
     hidden: Tensor,
@@ -55,7 +55,12 @@ def cell_forward(
 
 
 def cell_backward(
-    scan: Scan, d_h: Tensor, gates: Tensor, hidden: Tensor, cell_state: Tensor, d_cell_state: Tensor | None
+    scan: CellScan,
+    d_h: Tensor,
+    gates: Tensor,
+    hidden: Tensor,
+    cell_state: Tensor,
+    d_cell_state: Tensor | None,
 ) -> CellGradients:
     """Gradients of one step from dL/dh_t, what `cell_forward` saved, s_{t−1} and c_{t−1}."""
     if scan.cell == "elman":
@@ -83,6 +88,22 @@ def cell_backward(
     d_r = d_n * recurred_n * r * (1 - r)
     d_projected = torch.cat([d_r, d_z, d_n], dim=1)
     return CellGradients(d_projected, torch.cat([d_r, d_z, d_n * r], dim=1), hidden=d_h * z)
+
+
+def rounded_to(dtype: torch.dtype, x: Tensor) -> Tensor:
+    """States are kept in the layer's type: what is carried over, saved and read is the same number."""
+    return x if x.dtype == dtype else x.to(dtype).to(x.dtype)
+
+
+def zeroed(rows: Tensor, hidden: Tensor, cell_state: Tensor | None) -> tuple[Tensor, Tensor | None]:
+    """Zero in the rows that are reset: selected, so that a NaN there is gone."""
+    column = rows.unsqueeze(1)
+    return hidden.masked_fill(column, 0), None if cell_state is None else cell_state.masked_fill(column, 0)
+
+
+def or_zeros(x: Tensor | None, like: Tensor) -> Tensor:
+    """`x` in the type of `like`, or zeros in its shape."""
+    return torch.zeros_like(like) if x is None else x.to(like.dtype)
 
 
 def _elman_backward(nonlinearity: str, d_h: Tensor, activated: Tensor) -> Tensor:

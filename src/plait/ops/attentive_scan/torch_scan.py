@@ -10,7 +10,13 @@ from torch import Tensor
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan.buffers import allocate
 from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
-from plait.ops.attentive_scan.torch_cells import cell_backward, cell_forward
+from plait.ops.attentive_scan.torch_cells import (
+    cell_backward,
+    cell_forward,
+    or_zeros,
+    rounded_to,
+    zeroed,
+)
 from plait.ops.attentive_scan.torch_slots import SlotsInReverse, SlotTable
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 
@@ -25,7 +31,7 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
     """Walk through time; what is given and what comes back stands in `contract`."""
     size, dtype = inputs.energy.shape[0], inputs.projected.dtype
-    wide, rounded = accumulation_dtype(dtype), partial(_rounded, dtype=dtype)
+    wide, rounded = accumulation_dtype(dtype), partial(rounded_to, dtype)
     # one product with s_{t−1} gives V s and W_a s, one with h_t gives h_t and twice its key
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide).t()
     doubled_key, doubled_energy = 2 * inputs.key.to(wide).t(), 2 * inputs.energy.to(wide)
@@ -40,7 +46,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     kept: dict[str, list[Tensor]] = {name: [] for name in Scanned._fields}
     for t, z in enumerate(projected):
         if inputs.reset is not None:
-            hidden, cell_state = _zeroed(inputs.reset[t], hidden, cell_state)
+            hidden, cell_state = zeroed(inputs.reset[t], hidden, cell_state)
             table.clear(inputs.reset[t])
         asked, before = hidden, cell_state
         recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
@@ -76,9 +82,9 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     from_hidden = torch.cat([saved.recurrent, saved.query]).to(wide)
     key, four_energies = saved.key.to(wide), 4 * saved.energy.to(wide)
     slots = SlotsInReverse(saved, wide)
-    d_output = _or_zeros(arriving.output, saved.queries)
-    d_hidden = _or_zeros(arriving.hidden, saved.queries[0])
-    d_cell_state = _or_zeros(arriving.cell_state, saved.queries[0]) if scan.cell == "lstm" else None
+    d_output = or_zeros(arriving.output, saved.queries)
+    d_hidden = or_zeros(arriving.hidden, saved.queries[0])
+    d_cell_state = or_zeros(arriving.cell_state, saved.queries[0]) if scan.cell == "lstm" else None
     if arriving.slots is not None:
         slots.d_states.copy_(arriving.slots)
     d_projected = saved.weights.new_empty(steps, rows, scan.gates * size)
@@ -115,7 +121,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
         d_cell_state = cell.cell_state
         if saved.reset is not None:
-            d_hidden, d_cell_state = _zeroed(saved.reset[t], d_hidden, d_cell_state)
+            d_hidden, d_cell_state = zeroed(saved.reset[t], d_hidden, d_cell_state)
     walked = Walked(
         projected=d_projected,
         queries=d_queries,
@@ -161,19 +167,3 @@ def _finished(
 def _half_tanh(query: Tensor, doubled_keys: Tensor) -> Tensor:
     """½ tanh(q + k) = σ(2q + 2k) − ½, from q (B, H) and 2k (B, κ, H)."""
     return torch.add(doubled_keys, query.unsqueeze(1), alpha=2).sigmoid_().sub_(0.5)
-
-
-def _rounded(x: Tensor, dtype: torch.dtype) -> Tensor:
-    """States are kept in the layer's type: what is carried over, saved and read is the same number."""
-    return x if x.dtype == dtype else x.to(dtype).to(x.dtype)
-
-
-def _zeroed(rows: Tensor, hidden: Tensor, cell_state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Zero in the rows that are reset: selected, so that a NaN there is gone."""
-    column = rows.unsqueeze(1)
-    return hidden.masked_fill(column, 0), None if cell_state is None else cell_state.masked_fill(column, 0)
-
-
-def _or_zeros(x: Tensor | None, like: Tensor) -> Tensor:
-    """`x` in the type of `like`, or zeros in its shape."""
-    return torch.zeros_like(like) if x is None else x.to(like.dtype)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor
 
 from plait.ops.attentive_scan.contract import Inputs, Saved, Scan
+from plait.ops.slots import ages_before
 
 __all__ = ["SlotTable", "SlotsInReverse"]
 
@@ -31,7 +32,7 @@ class SlotTable:
         self.ids = numbers.expand(rows, width).masked_fill(empty, NOTHING).view(-1)
         self.standing = inputs.relevance.masked_fill(empty, -torch.inf).view(-1)
         self.held = _with_doubled_keys(inputs.slots.to(wide), inputs.key.to(wide)).flatten(0, 1)
-        self.ages = _ages(inputs)
+        self.ages = ages_before(inputs.age, inputs.reset, len(inputs.projected))
         self.born_of = torch.cat([inputs.born, self.ages.t()], dim=1)
         offsets = torch.arange(rows, device=inputs.born.device) * width
         self.first_kept = offsets + scan.window
@@ -144,12 +145,3 @@ def _changes(ids: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor, Tensor]
 def _with_doubled_keys(states: Tensor, key: Tensor) -> Tensor:
     """(..., H) → (..., 2H): each state beside twice its key."""
     return torch.cat([states, states @ (2 * key).t()], dim=-1)
-
-
-def _ages(inputs: Inputs) -> Tensor:
-    """(T, B) int64: how many steps since its last reset a row has made before step t."""
-    steps = torch.arange(len(inputs.projected), device=inputs.age.device).unsqueeze(1)
-    if inputs.reset is None:
-        return inputs.age + steps
-    last = torch.where(inputs.reset, steps, -1).cummax(dim=0).values
-    return torch.where(last >= 0, steps - last, inputs.age + steps)

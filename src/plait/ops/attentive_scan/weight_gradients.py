@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from plait.ops.attentive_scan.contract import Gradients, Saved, Scan
+from plait.ops.attentive_scan.contract import CellScan, Gradients, SavedStates
 
 __all__ = ["Walked", "collect_gradients"]
 
@@ -31,7 +31,7 @@ class Walked(NamedTuple):
     cell_state: Tensor | None
 
 
-def collect_gradients(walked: Walked, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
+def collect_gradients(walked: Walked, saved: SavedStates, scan: CellScan, nudged: bool) -> Gradients:
     """Turn what a reverse walk leaves into every gradient, in the layer's type.
 
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
@@ -62,7 +62,7 @@ def collect_gradients(walked: Walked, saved: Saved, scan: Scan, nudged: bool) ->
     )
 
 
-def _recurred(d_projected: Tensor, saved: Saved, scan: Scan) -> tuple[Tensor, Tensor]:
+def _recurred(d_projected: Tensor, saved: SavedStates, scan: CellScan) -> tuple[Tensor, Tensor]:
     """dL/d(V s_{t−1}) for all steps, and the gradient of the cell's own bias."""
     none = d_projected.new_empty(0)
     size = saved.energy.shape[0]

@@ -1,0 +1,175 @@
+"""All states of a scan and what their scores need, in buffers filled once, read block by block.
+
+Everything is laid out (W, B, H), position first: h_t is appended as one block, and the states up to t are
+one contiguous piece. With κ₀ initial slots, h_t stands at position κ₀ + t.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from plait.ops.attentive_scan.contract import Inputs
+from plait.ops.attentive_scan.torch_cells import or_zeros
+from plait.ops.full_scan.contract import FullSaved
+
+__all__ = ["Past", "PastInReverse"]
+
+# elements of one block: small enough for a cache, large enough that a call's own cost does not show
+_BLOCK = {"cpu": 2**19}
+_WIDEST = 2**26
+
+
+def _block(width: int, rows: int, size: int, device: str) -> int:
+    """How many positions make a block.
+
+    >>> _block(9000, 1, 128, "cpu")
+    4096
+    """
+    return min(width, max(1, _BLOCK.get(device, _WIDEST) // max(1, rows * size)))
+
+
+def _sigma(query: Tensor, doubled_keys: Tensor, out: Tensor) -> Tensor:
+    """σ(2q + 2k) from q (B, H) and 2k (n, B, H). tanh(q + k) = 2σ − 1, and σ is torch's faster function."""
+    return torch.add(doubled_keys, query, alpha=2, out=out).sigmoid_()
+
+
+class Readable:
+    """Which positions a step can read: those since the row's last reset that are not empty from the start.
+
+    `first` (T, B) is the first position since the reset; `empty` (κ₀, B) the initial slots that hold nothing.
+    """
+
+    def __init__(self, born: Tensor, reset: Tensor | None, steps: int) -> None:
+        self.initial = born.shape[1]
+        self.empty = born.t() < 0
+        self.positions = torch.arange(self.initial + steps, device=born.device).unsqueeze(1)
+        self.first: Tensor | None = None
+        self.is_cut = [False] * steps
+        if reset is not None:
+            times = torch.arange(self.initial, self.initial + steps, device=born.device).unsqueeze(1)
+            self.first = torch.where(reset, times, 0).cummax(dim=0).values
+            self.is_cut = reset.any(dim=1).tolist()
+        self.is_all = not any(self.is_cut) and not bool(self.empty.any())
+
+    def excluded(self, t: int, low: int, high: int) -> Tensor:
+        """(high − low, B): what step t cannot read of the positions from `low` to `high`."""
+        positions = self.positions[low:high]
+        beyond = positions > self.initial + t
+        before = positions < (0 if self.first is None else self.first[t])
+        excluded = (beyond | before).expand(-1, self.empty.shape[1]).clone()
+        excluded[: max(0, self.initial - low)] |= self.empty[low:high]
+        return excluded
+
+
+class Past:
+    """The states so far and their keys, growing by one position at each step."""
+
+    def __init__(self, inputs: Inputs, wide: torch.dtype) -> None:
+        steps, rows, _ = inputs.projected.shape
+        self.readable = Readable(inputs.born, inputs.reset, steps)
+        initial, size = self.readable.initial, inputs.energy.shape[0]
+        width = initial + steps
+        self.doubled_key, self.twice_energy = 2 * inputs.key.to(wide).t(), 2 * inputs.energy.to(wide)
+        self.states = inputs.slots.new_zeros(width, rows, size, dtype=wide)
+        self.states[:initial] = inputs.slots.transpose(0, 1)
+        self.doubled_keys = torch.empty_like(self.states)
+        self.doubled_keys[:initial] = self.states[:initial] @ self.doubled_key
+        self.block = _block(width, rows, size, self.states.device.type)
+        self.scratch = self.states.new_empty(self.block, rows, size)
+        self.energies = self.states.new_empty(width, rows)
+
+    def clear(self, t: int, rows: Tensor) -> None:
+        """Forget everything before step t in `rows` (B,): selected, so that a NaN there is gone."""
+        self.states[: self.readable.initial + t].masked_fill_(rows.view(1, -1, 1), 0)
+
+    def append_and_read(self, t: int, h: Tensor, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Write h_t (B, H), read with `query` (B, H).
+
+        Gives the context (B, H), the weights (B, κ₀ + t + 1) and the normaliser log Σ_j e^{e_j} (B,). An
+        energy is Σ 2 v_a σ; the constant −Σ v_a is left out, no weight depends on it.
+        """
+        here = self.readable.initial + t
+        end = here + 1
+        self.states[here] = h
+        torch.mm(h, self.doubled_key, out=self.doubled_keys[here])
+        for low in range(0, end, self.block):
+            high = min(low + self.block, end)
+            sigma = _sigma(query, self.doubled_keys[low:high], self.scratch[: high - low])
+            torch.matmul(sigma, self.twice_energy, out=self.energies[low:high])
+        energies = self.energies[:end]
+        if not self.readable.is_all:
+            energies.masked_fill_(self.readable.excluded(t, 0, end), -torch.inf)
+        log_weights = torch.log_softmax(energies, dim=0)
+        # contiguous: bmm would copy more than the weights otherwise
+        weights = log_weights.exp().t().contiguous()
+        read = torch.bmm(weights.unsqueeze(1), self.states[:end].transpose(0, 1))
+        # h_t itself is always read, its own weight tells the normaliser
+        return read.squeeze(1), weights, energies[here] - log_weights[here]
+
+
+class PastInReverse:
+    """All states and keys at once, and the gradients they gather while the steps are walked back."""
+
+    def __init__(self, saved: FullSaved, arriving: Tensor | None) -> None:
+        steps, rows, size = saved.output.shape
+        wide = saved.contexts.dtype
+        self.readable = Readable(saved.born, saved.reset, steps)
+        self.states = torch.cat([saved.slots.transpose(0, 1), saved.output]).to(wide)
+        width = len(self.states)
+        self.doubled_keys = self.states @ (2 * saved.key.to(wide).t())
+        self.queries = (saved.asked.to(wide) @ saved.query.to(wide).t()).unbind()
+        self.contexts, self.normalisers = saved.contexts.unbind(), saved.normalisers.unbind()
+        self.twice_energy = 2 * saved.energy.to(wide)
+        self.four_energies = 2 * self.twice_energy
+        final = None if arriving is None else arriving.transpose(0, 1)
+        self.d_states = or_zeros(final, self.states).clone(memory_format=torch.contiguous_format)
+        if saved.reset is not None:
+            cleared = self.readable.excluded(steps - 1, 0, width)
+            self.d_states.masked_fill_(cleared.unsqueeze(2), 0)
+        # Σ_t de_tj σ_tj (1 − σ_tj): the keys' gradients but for the factor 4 v_a
+        self.slopes = torch.zeros_like(self.states)
+        self.d_energy = torch.zeros_like(self.twice_energy)
+        self.block = _block(width, rows, size, self.states.device.type)
+        self.sigma, self.product = self.states.new_empty(2, self.block, rows, size).unbind()
+
+    def read_backward(self, t: int, d_context: Tensor, d_query: Tensor) -> None:
+        """Spread dL/dc_t (B, H) over the states, keys and v_a that step t read, and into `d_query` (B, H)."""
+        end = self.readable.initial + t + 1
+        # Σ_j α_j dL/dα_j, without a pass over the positions
+        mean = (self.contexts[t] * d_context).sum(dim=1)
+        d_query.zero_()
+        for low in range(0, end, self.block):
+            self._read_block_backward(t, low, min(low + self.block, end), d_context, mean, d_query)
+        d_query.mul_(self.four_energies)
+
+    def _read_block_backward(
+        self, t: int, low: int, high: int, d_context: Tensor, mean: Tensor, d_query: Tensor
+    ) -> None:
+        product = self.product[: high - low]
+        sigma = _sigma(self.queries[t], self.doubled_keys[low:high], self.sigma[: high - low])
+        weights = (sigma @ self.twice_energy).sub_(self.normalisers[t]).exp_()
+        d_weights = torch.bmm(d_context.unsqueeze(1), self.states[low:high].permute(1, 2, 0)).squeeze(1).t()
+        d_energies = weights * (d_weights - mean)
+        if not self.readable.is_all:
+            unreadable = self.readable.excluded(t, low, high)
+            weights.masked_fill_(unreadable, 0)
+            d_energies.masked_fill_(unreadable, 0)
+            sigma.masked_fill_(unreadable.unsqueeze(2), 0)
+        # Σ_j de_j tanh_j = 2 Σ_j de_j σ_j, because the gradients of a softmax sum to zero
+        self.d_energy.addmv_(sigma.flatten(0, 1).t(), d_energies.flatten(), alpha=2)
+        slopes = torch.addcmul(sigma, sigma, sigma, value=-1, out=product).mul_(d_energies.unsqueeze(2))
+        self.slopes[low:high].add_(slopes)
+        d_query.add_(slopes.sum(dim=0))
+        self.d_states[low:high].addcmul_(weights.unsqueeze(2), d_context)
+
+    def of_step(self, t: int) -> tuple[Tensor, Tensor]:
+        """What h_t (B, H) and its key (B, H) have gathered; changing the first changes what is kept."""
+        here = self.readable.initial + t
+        return self.d_states[here], self.slopes[here] * self.four_energies
+
+    def gathered(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
+        """Gradients of the initial states (κ₀, B, H) and of h (T, B, H); of their keys likewise."""
+        initial = self.readable.initial
+        split = (initial, len(self.states) - initial)
+        return self.d_states.split(split), self.slopes.mul_(self.four_energies).split(split)

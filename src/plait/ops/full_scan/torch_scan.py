@@ -1,0 +1,134 @@
+"""The full-memory scan in plain torch: states appended to buffers, a hand-written backward, any device.
+
+Backward recomputes the scores of one step at a time, block by block, and its weights from the saved
+normaliser: memory grows with T, as the derivation in docs/kernels.md says.
+"""
+
+from __future__ import annotations
+
+from functools import partial
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from plait.ops.attention import accumulation_dtype
+from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs
+from plait.ops.attentive_scan.torch_cells import (
+    cell_backward,
+    cell_forward,
+    or_zeros,
+    rounded_to,
+    zeroed,
+)
+from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
+from plait.ops.full_scan.contract import FullSaved, FullScan, FullScanned, allocate
+from plait.ops.full_scan.torch_past import Past, PastInReverse
+from plait.ops.slots import ages_before
+
+__all__ = ["backward", "forward"]
+
+
+def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> FullScanned:
+    """Walk through time; what is given and what comes back stands in `contract`."""
+    size, dtype = inputs.energy.shape[0], inputs.projected.dtype
+    wide, rounded = accumulation_dtype(dtype), partial(rounded_to, dtype)
+    # one product with s_{t−1} gives V s and W_a s
+    from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide).t()
+    bias = None if inputs.cell_bias is None else inputs.cell_bias.to(wide)
+    out = allocate(inputs, scan, need_trace, save)
+    past = Past(inputs, wide)
+    hidden = inputs.hidden.to(wide)
+    cell_state = None if inputs.cell_state is None else inputs.cell_state.to(wide)
+    nudge = None if inputs.nudge is None else inputs.nudge.to(wide).unbind()
+    for t, z in enumerate(inputs.projected.to(wide).unbind()):
+        if past.readable.is_cut[t]:
+            assert inputs.reset is not None
+            hidden, cell_state = zeroed(inputs.reset[t], hidden, cell_state)
+            past.clear(t, inputs.reset[t])
+        asked, before = hidden, cell_state
+        recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
+        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias)
+        h = rounded(h if nudge is None else h + nudge[t])
+        cell_state = None if cell_state is None else rounded(cell_state)
+        context, weights, normaliser = past.append_and_read(t, h, query)
+        hidden = rounded((h + rounded(context)).mul_(scan.mix))
+        out.output[t] = h
+        if need_trace:
+            out.weights[t] = pad(weights, (0, out.weights.shape[2] - weights.shape[1]))
+        if save:
+            out.asked[t] = asked
+            out.contexts[t] = context
+            out.normalisers[t] = normaliser
+            if out.gates.shape[2]:
+                out.gates[t] = gates
+            if before is not None:
+                out.cells[t] = before
+    return _finished(out, inputs, past, hidden, cell_state)
+
+
+def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool) -> Gradients:
+    """Walk back through time; every line is derived in docs/kernels.md."""
+    steps, rows, size = saved.output.shape
+    wide = saved.contexts.dtype
+    from_hidden, key = torch.cat([saved.recurrent, saved.query]).to(wide), saved.key.to(wide)
+    past = PastInReverse(saved, arriving.slots)
+    d_hidden = or_zeros(arriving.hidden, saved.contexts[0])
+    d_cell_state = or_zeros(arriving.cell_state, saved.contexts[0]) if scan.cell == "lstm" else None
+    d_projected = saved.contexts.new_empty(steps, rows, scan.gates * size)
+    d_queries = torch.empty_like(saved.contexts)
+    activated = (saved.gates if saved.gates.shape[2] else saved.output).to(wide).unbind()
+    asked = saved.asked.to(wide).unbind()
+    cells = saved.cells.to(wide).unbind() if scan.cell == "lstm" else asked
+    for t in reversed(range(steps)):
+        d_context = d_hidden * scan.mix
+        past.read_backward(t, d_context, d_queries[t])
+        # h_t is read by step t and later ones alone: what its position has gathered is complete
+        d_state, d_key = past.of_step(t)
+        d_state.add_(d_context).addmm_(d_key, key)
+        if arriving.output is not None:
+            d_state.add_(arriving.output[t])
+        cell = cell_backward(scan, d_state, activated[t], asked[t], cells[t], d_cell_state)
+        d_projected[t] = cell.projected
+        d_hidden = torch.cat([cell.recurred, d_queries[t]], dim=1) @ from_hidden
+        d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
+        d_cell_state = cell.cell_state
+        if past.readable.is_cut[t]:
+            assert saved.reset is not None
+            d_hidden, d_cell_state = zeroed(saved.reset[t], d_hidden, d_cell_state)
+    (initial_states, d_states), (initial_keys, d_keys) = past.gathered()
+    walked = Walked(
+        projected=d_projected,
+        queries=d_queries,
+        keys=d_keys,
+        states=d_states,
+        initial_keys=initial_keys.transpose(0, 1),
+        initial_states=initial_states.transpose(0, 1),
+        energy=past.d_energy,
+        hidden=d_hidden,
+        cell_state=d_cell_state,
+    )
+    return collect_gradients(walked, saved, scan, nudged)
+
+
+def _finished(
+    out: FullScanned, inputs: Inputs, past: Past, hidden: Tensor, cell_state: Tensor | None
+) -> FullScanned:
+    """Fill in the state after the last step, and of the trace what follows from the resets alone."""
+    steps, initial = len(out.output), past.readable.initial
+    ages = ages_before(inputs.age, inputs.reset, steps)
+    born = torch.cat([inputs.born, ages.t()], dim=1)
+    relevance = torch.cat([inputs.relevance, inputs.relevance.new_zeros(len(born), steps)], dim=1)
+    for t in range(len(out.weights)):
+        unreadable = past.readable.excluded(t, 0, initial + steps).t()
+        out.trace_born[t] = born.masked_fill(unreadable, -1)
+        out.trace_relevance[t] = relevance.masked_fill(unreadable, 0)
+    cleared = past.readable.excluded(steps - 1, 0, initial + steps).t()
+    out.slots.copy_(past.states.transpose(0, 1))
+    out.born.copy_(born.masked_fill_(cleared, -1))
+    out.relevance.copy_(relevance.masked_fill_(cleared, 0))
+    out.age.copy_(ages[-1] + 1)
+    out.hidden.copy_(hidden)
+    if cell_state is not None:
+        out.cell_state.copy_(cell_state)
+    return out
