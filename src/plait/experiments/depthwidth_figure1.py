@@ -26,7 +26,7 @@ _STRICT = {"extra": "forbid", "strict": True}
 
 @dataclass(frozen=True)
 class Training:
-    """One rule for all shapes.
+    """One rule for all shapes of an architecture.
 
     AdamW with betas (0.9, 0.95); the learning rate is peak/√width, reached linearly over `warmup` updates and
     lowered by a cosine to a tenth of it. Every update sees `batch` windows of `context` characters, the same
@@ -107,6 +107,7 @@ class Grid:
     architecture: Architecture
     depths: tuple[int, ...]
     budgets: tuple[int, ...]
+    training: Training = Training()
     head_size: int = 16
 
     def __post_init__(self) -> None:
@@ -127,18 +128,18 @@ class Grid:
         exact = math.sqrt(budget / (PER_LAYER[self.architecture] * depth))
         return max(1, round(exact / self.head_size)) * self.head_size
 
-    def runs(self, seed: int, training: Training) -> list[TrainingRun]:
+    def runs(self, seed: int) -> list[TrainingRun]:
         """Smallest budgets first; two budgets that round to one width give one run."""
         shapes = dict.fromkeys((depth, self.width(depth, n)) for n in self.budgets for depth in self.depths)
         return [
-            TrainingRun(self.architecture, depth, width, width // self.head_size, seed, training)
+            TrainingRun(self.architecture, depth, width, width // self.head_size, seed, self.training)
             for depth, width in shapes
         ]
 
 
 @dataclass(frozen=True)
 class Figure1:
-    """The whole experiment: grids of architectures, seeds, one rule of training."""
+    """The whole experiment: a grid for each architecture, and seeds."""
 
     __pydantic_config__ = _STRICT
 
@@ -146,11 +147,10 @@ class Figure1:
     source: str
     grids: tuple[Grid, ...]
     seeds: tuple[int, ...]
-    training: Training
 
     def runs(self) -> list[TrainingRun]:
         """Seed by seed, so that what a limit of time leaves is a whole figure with fewer seeds."""
-        return [run for seed in self.seeds for grid in self.grids for run in grid.runs(seed, self.training)]
+        return [run for seed in self.seeds for grid in self.grids for run in grid.runs(seed)]
 
 
 _SOURCE = "Levine, Wies, Sharir, Bata, Shashua, NeurIPS 2020, arXiv:2006.12467, figure 1"
@@ -171,16 +171,16 @@ FIGURE_1 = Figure1(
         ),
     ),
     seeds=(0, 1),
-    training=Training(),
 )
+
+_QUICK = Training(updates=30, warmup=5, batch=8, context=32, looks=2, held_out=8_193)
 
 SMOKE = Figure1(
     name="depthwidth-figure1",
     source=_SOURCE,
     grids=(
-        Grid("softmax", depths=(1, 2), budgets=(6_000, 25_000)),
-        Grid("linear", depths=(1, 2), budgets=(2_000, 8_000)),
+        Grid("softmax", depths=(1, 2), budgets=(6_000, 25_000), training=_QUICK),
+        Grid("linear", depths=(1, 2), budgets=(2_000, 8_000), training=_QUICK),
     ),
     seeds=(0,),
-    training=Training(updates=30, warmup=5, batch=8, context=32, looks=2, held_out=8_193),
 )

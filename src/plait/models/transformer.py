@@ -28,8 +28,9 @@ class _CharacterNetwork(nn.Module):
         if width % heads:
             raise ConfigError(f"heads: expected a divisor of width {width}, got {heads}")
         self.vocab, self.depth, self.width, self.heads, self.context = vocab, depth, width, heads, context
-        self.symbols = nn.Parameter(torch.randn(vocab, width))
-        self.positions = nn.Parameter(torch.randn(context, width))
+        # their sum has variance 1
+        self.symbols = nn.Parameter(torch.randn(vocab, width) / math.sqrt(2))
+        self.positions = nn.Parameter(torch.randn(context, width) / math.sqrt(2))
         self.readout = nn.Linear(width, vocab, bias=False)
         nn.init.zeros_(self.readout.weight)
 
