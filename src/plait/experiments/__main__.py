@@ -18,7 +18,9 @@ def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m plait.experiments", description=__doc__)
     parser.add_argument("name", help=f"one of: {', '.join(EXPERIMENTS)}")
     parser.add_argument("--text", type=Path, nargs="+", help="one file, or train valid test; plain or .gz")
-    parser.add_argument("--out", type=Path, required=True, help="folder of results; what it holds is not rerun")
+    parser.add_argument(
+        "--out", type=Path, required=True, help="folder of results; what it holds is not rerun"
+    )
     parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
     parser.add_argument("--max-minutes", type=float, help="stop after so long; the next call goes on")
     parser.add_argument("--together", type=int, default=4, help="networks trained beside each other on a GPU")

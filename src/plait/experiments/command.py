@@ -61,7 +61,9 @@ def reproduce(
         together,
         report=_say,
     )
-    again = f"; {outcome.missing} missing ({outcome.reason}), the same command goes on" if outcome.missing else ""
+    again = (
+        f"; {outcome.missing} missing ({outcome.reason}), the same command goes on" if outcome.missing else ""
+    )
     line = f"{outcome.finished} runs in {outcome.seconds:.1f} s, {outcome.already} were there{again}"
     if not outcome.finished + outcome.already:
         return Answer({"outcome": dataclasses.asdict(outcome)}, (line,))

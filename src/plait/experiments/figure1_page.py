@@ -138,13 +138,20 @@ def _losses(grid: Grid, cells: list[Cell]) -> str:
         lines.append(f"| {depth} | " + " | ".join(shown) + " |")
     several = max(cell.seeds for cell in cells)
     note = f"Means over {several} seeds, largest spread {spread:.3f}." if several > 1 else "One seed."
-    lines += ["", f"Columns are budgets; widths are whole heads, so the count of a cell is near it. {note}", ""]
+    lines += [
+        "",
+        f"Columns are budgets; widths are whole heads, so the count of a cell is near it. {note}",
+        "",
+    ]
     return "\n".join(lines)
 
 
 def _best(grid: Grid, cells: list[Cell]) -> str:
     found = {(cell.depth, cell.width): cell for cell in cells}
-    lines = ["| budget | best depth measured | ahead of the next by (bits) | guideline depth |", "|---|---|---|---|"]
+    lines = [
+        "| budget | best depth measured | ahead of the next by (bits) | guideline depth |",
+        "|---|---|---|---|",
+    ]
     for budget in grid.budgets:
         row = [found[key] for d in grid.depths if (key := (d, grid.width(d, budget))) in found]
         ranked = sorted(row, key=lambda cell: cell.loss)

@@ -164,7 +164,9 @@ def _claimed(out: Path, experiment: Figure1) -> Iterator[None]:
     with locked(out):
         path = out / DESCRIPTION
         if path.exists() and read_json(path) != wanted:
-            raise OutputError(f"{out} holds another experiment, or this one at another size; choose another --out")
+            raise OutputError(
+                f"{out} holds another experiment, or this one at another size; choose another --out"
+            )
         write_json(path, wanted)
         yield
 
