@@ -1,4 +1,4 @@
-"""The causal networks: no output sees a later symbol, sizes are what they say, the linear one is a polynomial."""
+"""The causal networks: no output sees a later symbol, sizes are right, the linear one is a polynomial."""
 
 import math
 
@@ -68,7 +68,7 @@ def test_training_starts_from_the_uniform_guess(kind):
 
 
 def test_last_position_of_one_linear_layer_is_the_theory_layer():
-    """At the last position the causal sum runs over all tokens: the analysed layer, scaled, plus the residual."""
+    """There the causal sum runs over all tokens: the analysed layer, scaled, plus the residual."""
     network = LinearAttentionNetwork(11, 1, 12, 3, 9).double()
     tokens = torch.randint(11, (1, 9))
     x = network.embed(tokens)
@@ -84,7 +84,7 @@ def test_last_position_of_one_linear_layer_is_the_theory_layer():
 
 
 def test_linear_network_is_a_polynomial_of_degree_3_to_the_depth():
-    """Along a line through the embeddings, finite differences of order 3^L + 1 vanish and of order 3^L do not."""
+    """Along a line of embeddings finite differences of order 3^L + 1 vanish, those of order 3^L do not."""
     network = woken(LinearAttentionNetwork, depth=2, width=8, heads=2, context=4).double()
     tokens = torch.randint(11, (1, 4))
     start = network.symbols.detach().clone()

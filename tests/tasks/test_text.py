@@ -51,27 +51,27 @@ def test_fingerprint_follows_the_text(tmp_path):
 
 
 def test_errors_say_what_is_wrong(tmp_path):
-    with pytest.raises(DataError, match="cannot read .*absent"):
+    with pytest.raises(DataError, match=r"cannot read .*absent"):
         read_text([tmp_path / "absent.txt"])
     (tmp_path / "blank.txt").write_text(" \n")
-    with pytest.raises(DataError, match="holds no text"):
+    with pytest.raises(DataError, match=r"holds no text"):
         read_text([tmp_path / "blank.txt"])
     (tmp_path / "picture.txt").write_bytes(b"\xff\xfe\x00\xd8")
-    with pytest.raises(DataError, match="not text in UTF-8"):
+    with pytest.raises(DataError, match=r"not text in UTF-8"):
         read_text([tmp_path / "picture.txt"])
     (tmp_path / "broken.gz").write_bytes(gzip.compress(b"a few words")[:-6])
-    with pytest.raises(DataError, match="cannot read .*broken"):
+    with pytest.raises(DataError, match=r"cannot read .*broken"):
         read_text([tmp_path / "broken.gz"])
-    with pytest.raises(ConfigError, match="one file, or three .* got 2"):
+    with pytest.raises(ConfigError, match=r"one file, or three .* got 2"):
         read_text([tmp_path / "blank.txt"] * 2)
 
 
 def test_missing_treebank_says_where_it_looked(tmp_path, monkeypatch):
     monkeypatch.delenv("PLAIT_DATA", raising=False)
-    with pytest.raises(DataError, match="PLAIT_DATA is not set.*--text"):
+    with pytest.raises(DataError, match=r"PLAIT_DATA is not set.*--text"):
         find_treebank()
     monkeypatch.setenv("PLAIT_DATA", str(tmp_path))
-    with pytest.raises(DataError, match="looked for .*ptb/ptb.train.txt and .*gz.*--text"):
+    with pytest.raises(DataError, match=r"looked for .*ptb/ptb.train.txt and .*gz.*--text"):
         find_treebank()
 
 

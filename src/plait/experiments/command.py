@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import math
 import sys
 from pathlib import Path
 
@@ -80,7 +79,8 @@ def _listed() -> Answer:
 def _drawn(name: str, folder: Path) -> Answer:
     """Figure and page of a folder, from its files alone."""
     from plait.experiments.figure1_page import page, write_page
-    from plait.experiments.figure1_picture import cells_of, draw
+    from plait.experiments.figure1_picture import draw
+    from plait.experiments.figure1_reading import cells_of
     from plait.experiments.runner import DESCRIPTION, read_records
     from plait.training.files import read_json
 
@@ -91,8 +91,7 @@ def _drawn(name: str, folder: Path) -> Answer:
     files = draw(records, folder)
     files.append(write_page(folder, page(experiment, records, f"plait reproduce {name}")))
     rows = [
-        [c.architecture, c.depth, c.width, c.parameters, round(c.loss / math.log(2), 4), c.seeds]
-        for c in cells_of(records)
+        [c.architecture, c.depth, c.width, c.parameters, round(c.bits, 4), c.seeds] for c in cells_of(records)
     ]
     table = Table(["network", "depth", "width", "parameters", "bits per character", "seeds"], rows)
     names = [str(path) for path in files]

@@ -100,7 +100,7 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class Grid:
-    """Depths × budgets of one architecture; widths are the multiples of `head_size` nearest to each budget."""
+    """Depths × budgets of one architecture; widths are the multiples of `head_size` nearest to a budget."""
 
     __pydantic_config__ = _STRICT
 

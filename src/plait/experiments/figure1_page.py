@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from pathlib import Path
 from typing import Any
 
 from plait.depthwidth.guideline import BUDGETS, optimal_shape, transition_params
 from plait.experiments.depthwidth_figure1 import Figure1, Grid
-from plait.experiments.figure1_picture import Cell, cells_of
+from plait.experiments.figure1_reading import Cell, cells_of, crossing, curve_of
 
-__all__ = ["crossing", "page"]
+__all__ = ["page", "write_page"]
 
 _LIMITS = """\
 ## What this does not show
@@ -18,13 +19,14 @@ _LIMITS = """\
 - The scale is small: networks of at most {largest:,} parameters on one text of {train:,} characters,
   {updates:,} updates each. The figure of the paper rests on far larger networks, trained for far longer
   on far more text.
-- Training is limited, and one rule holds for all shapes (learning rate {peaks}). Part of a difference
-  between two shapes is how fast each one trains, not what it can express. The theory speaks of expressiveness alone.
-- The text is seen {epochs:.1f} times over without dropout, so the largest networks may fit it too closely.
+- Training is limited, and one rule holds for all shapes of an architecture. Part of a difference between two
+  shapes is how fast each one trains, not what it can express. The theory speaks of expressiveness alone.
+- The text is seen {epochs:.1f} times over, without dropout. The largest network ended at {fitted:.3f} bits on
+  what it was trained on and {tested:.3f} on the test text; what lies between is not expressiveness.
 - Depths under 6 lie outside the range the guideline was fitted on. Its marks there are extrapolations.
 - The spread over {seeds} says how far the seed moves a loss, not how far other data or other recipes would.
 - The linear network is the analysed one with a causal mask, a scale that depends on the position, residual
-  connections, embeddings and a readout. A run of it that diverged is left out of the figure and counted above.
+  connections, embeddings and a readout. A run that diverged is left out of the figure and named above.
 """
 
 
@@ -41,51 +43,20 @@ def page(experiment: Figure1, records: list[dict[str, Any]], command: str) -> st
                 parts.append(_crossings(grid, mine))
     recipe = experiment.grids[0].training
     text = records[0]["text"]
+    largest = max((r for r in records if not r["diverged"]), key=lambda record: int(record["parameters"]))
     seeds = len({record["run"]["seed"] for record in records})
     parts.append(
         _LIMITS.format(
-            largest=max(record["parameters"] for record in records),
+            largest=largest["parameters"],
             train=text["train"],
             updates=recipe.updates,
-            peaks=", ".join(f"{g.training.peak:g}/√width for {g.architecture}" for g in experiment.grids),
+            fitted=largest["training"][-1][1] / math.log(2),
+            tested=largest["test_loss"] / math.log(2),
             epochs=recipe.updates * recipe.batch * recipe.context / text["train"],
             seeds="one seed" if seeds == 1 else f"{seeds} seeds",
         )
     )
     return "\n".join(parts)
-
-
-def crossing(shallow: list[Cell], deep: list[Cell]) -> float | None:
-    """The parameters from which on the deeper curve stays below the shallower, by interpolation; None if it
-    never does, 0 if it always does. Curves are straight between their points in loss against log parameters.
-
-    >>> def at(depth, n, loss): return Cell("softmax", depth, 16, n, loss, 0.0, 1)
-    >>> crossing([at(1, 100, 2.0), at(1, 10_000, 1.8)], [at(2, 100, 2.1), at(2, 10_000, 1.7)])
-    1000.0
-    """
-    low = max(min(c.parameters for c in curve) for curve in (shallow, deep))
-    high = min(max(c.parameters for c in curve) for curve in (shallow, deep))
-    if low >= high:
-        return None
-    inside = {c.parameters for c in (*shallow, *deep) if low <= c.parameters <= high}
-    sizes = sorted(inside | {low, high})
-    lead = [_at(shallow, n) - _at(deep, n) for n in sizes]  # positive where the deeper one is better
-    if lead[-1] <= 0:
-        return None
-    for i in range(len(sizes) - 2, -1, -1):
-        if lead[i] <= 0:
-            share = lead[i] / (lead[i] - lead[i + 1])
-            return round(math.exp(math.log(sizes[i]) + share * math.log(sizes[i + 1] / sizes[i])), 6)
-    return 0.0
-
-
-def _at(curve: list[Cell], size: float) -> float:
-    points = sorted(curve, key=lambda cell: cell.parameters)
-    for left, right in zip(points, points[1:], strict=False):
-        if left.parameters <= size <= right.parameters:
-            share = math.log(size / left.parameters) / math.log(right.parameters / left.parameters)
-            return left.loss + share * (right.loss - left.loss)
-    return points[0].loss  # a curve of one point
 
 
 def _head(experiment: Figure1, records: list[dict[str, Any]], command: str) -> str:
@@ -99,22 +70,28 @@ def _head(experiment: Figure1, records: list[dict[str, Any]], command: str) -> s
         "",
         "![Test loss against parameters](figure1.png)",
         "",
-        f"- {len(records)} of {wanted} runs, each {recipe.updates:,} updates of {recipe.batch} × {recipe.context} characters",
-        f"- text: {text['train']:,} / {text['valid']:,} / {text['test']:,} characters to train, validate and test on, "
-        f"{text['symbols']} symbols (fingerprint {text['sha256']})",
+        f"- {len(records)} of {wanted} runs, each {recipe.updates:,} updates of "
+        f"{recipe.batch} × {recipe.context} characters",
+        f"- learning rate {_rates(experiment)}; a tenth of it at the end",
+        f"- text: {text['train']:,} / {text['valid']:,} / {text['test']:,} characters to train, validate and "
+        f"test on, {text['symbols']} symbols (fingerprint {text['sha256']})",
         f"- {machine['device_name']}, torch {machine['torch']}, plait {machine['plait']}; "
         f"{_seconds(records):.0f} s of training in all",
         f"- diverged: {_named(diverged)}",
         f"- made by `{command}`",
         "",
-        "A loss is the mean over the test text in windows side by side, after the last update: no early stopping.",
+        "A loss is the mean over the test text, in windows side by side, after the last update.",
         "",
     ]
     return "\n".join(lines)
 
 
+def _rates(experiment: Figure1) -> str:
+    return ", ".join(f"{grid.training.peak:g}/√width ({grid.architecture})" for grid in experiment.grids)
+
+
 def _seconds(records: list[dict[str, Any]]) -> float:
-    return sum(float(record["seconds"]) / record["together"] for record in records)
+    return float(sum(record["seconds"] / record["together"] for record in records))
 
 
 def _named(records: list[dict[str, Any]]) -> str:
@@ -134,7 +111,7 @@ def _losses(grid: Grid, cells: list[Cell]) -> str:
     ]
     for depth in grid.depths:
         row = [found.get((depth, grid.width(depth, budget))) for budget in grid.budgets]
-        shown = [f"{cell.loss / math.log(2):.3f} ({cell.width})" if cell else "" for cell in row]
+        shown = [f"{cell.bits:.3f} ({cell.width})" if cell else "" for cell in row]
         lines.append(f"| {depth} | " + " | ".join(shown) + " |")
     several = max(cell.seeds for cell in cells)
     note = f"Means over {several} seeds, largest spread {spread:.3f}." if several > 1 else "One seed."
@@ -157,7 +134,7 @@ def _best(grid: Grid, cells: list[Cell]) -> str:
         ranked = sorted(row, key=lambda cell: cell.loss)
         if len(ranked) < 2:
             continue
-        lead = (ranked[1].loss - ranked[0].loss) / math.log(2)
+        lead = ranked[1].bits - ranked[0].bits
         lines.append(f"| {budget:,} | {ranked[0].depth} | {lead:.3f} | {_predicted(grid, budget)} |")
     return "\n".join([*lines, ""])
 
@@ -174,14 +151,14 @@ def _predicted(grid: Grid, budget: int) -> str:
 def _crossings(grid: Grid, cells: list[Cell]) -> str:
     """From which size on one more step of depth pays, beside what the guideline says."""
     lines = [
-        "From which size on is the deeper of two neighbouring depths better, up to the largest size trained? The",
-        "guideline puts the answer between the sizes at which each of the two is balanced.",
+        "From which size on is the deeper of two neighbouring depths better, up to the largest size trained?",
+        "The guideline puts the answer between the sizes at which each of the two is balanced.",
         "",
         "| depths | deeper is better from (parameters) | guideline |",
         "|---|---|---|",
     ]
-    for shallow, deep in zip(grid.depths, grid.depths[1:], strict=False):
-        curves = [[cell for cell in cells if cell.depth == depth] for depth in (shallow, deep)]
+    for shallow, deep in itertools.pairwise(grid.depths):
+        curves = [curve_of(cells, depth) for depth in (shallow, deep)]
         if not all(curves):
             continue
         size = crossing(*curves)

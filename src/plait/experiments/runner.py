@@ -58,7 +58,7 @@ def run_missing(
     """Train every network of the experiment that `out` does not hold yet.
 
     Args:
-        together: networks trained beside each other on a GPU, each on its own stream; a CPU takes them singly.
+        together: networks trained beside each other on a GPU, each on its own stream; one by one on a CPU.
         graphs: replay updates as CUDA graphs.
         max_minutes: stop after so long; Ctrl-C stops as well. What is finished stays, the next call goes on.
         report: told one line for each finished run.
@@ -142,7 +142,7 @@ def _finite(value: float) -> float | None:
 
 
 def _groups(runs: list[TrainingRun], size: int) -> Iterator[list[TrainingRun]]:
-    """At most `size` neighbours in the order of the experiment, of one recipe: they end at the same update."""
+    """At most `size` neighbours in the experiment's order, of one recipe: they end at the same update."""
     group: list[TrainingRun] = []
     for run in runs:
         if group and (len(group) == size or run.training != group[0].training):

@@ -50,7 +50,7 @@ class TextLearner:
         shortest = min(len(text.train), len(text.valid), len(text.test))
         if shortest <= recipe.context:
             raise DataError(
-                f"text: expected more than {recipe.context} characters in every part (one window), got {shortest}"
+                f"text: expected over {recipe.context} characters in every part (one window), got {shortest}"
             )
         self.run, self.text, self.device, self.updates = run, text, device, 0
         self.on_gpu = device.type == "cuda"
@@ -95,7 +95,7 @@ class TextLearner:
             group["lr"].copy_(rate)
         self.optimiser.zero_grad(set_to_none=True)
         loss = self._loss(windows[:, :-1], windows[:, 1:])
-        loss.backward()  # type: ignore[no-untyped-call]
+        loss.backward()
         nn.utils.clip_grad_norm_(self.network.parameters(), self.run.training.clip)
         self.optimiser.step()
         self.losses.index_copy_(0, self.number, loss.detach().reshape(1))

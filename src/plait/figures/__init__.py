@@ -2,6 +2,18 @@
 
 from plait.figures.canvas import checked, save
 from plait.figures.curves import Curve, draw_curves
+from plait.figures.panels import Panel, Place, draw_panels
 from plait.figures.plane import Guide, Point, draw_plane
 
-__all__ = ["Curve", "Guide", "Point", "checked", "draw_curves", "draw_plane", "save"]
+__all__ = [
+    "Curve",
+    "Guide",
+    "Panel",
+    "Place",
+    "Point",
+    "checked",
+    "draw_curves",
+    "draw_panels",
+    "draw_plane",
+    "save",
+]

@@ -1,4 +1,4 @@
-"""Panels side by side: measured curves with markers, over predicted places on the horizontal axis."""
+"""Rows of panels: measured curves, with predicted places on the horizontal axis."""
 
 from __future__ import annotations
 
@@ -27,69 +27,80 @@ class Place:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves under one title, places, and notes for the legend in the style of a place: (style, words)."""
+    """Curves over one pair of axes, places, and notes for a legend of places: (style or "tick", words)."""
 
-    title: str
     curves: Sequence[Curve]
+    y_label: str
+    title: str = ""
     places: Sequence[Place] = ()
     notes: Sequence[tuple[str, str]] = ()
 
 
-def draw_panels(
-    panels: Sequence[Panel], *, x_label: str, y_label: str, log_x: bool = False, share_y: bool = False
-) -> Any:
-    """Draw the panels in a row and return the figure. `Curve.color` and `Place.color` are shares in [0, 1].
+def draw_panels(rows: Sequence[Sequence[Panel]], *, x_label: str, log_x: bool = False) -> Any:
+    """Draw rows of panels and return the figure; the panels of a column have the same horizontal axis.
 
-    Places outside the range of a panel's curves are left out: a prediction must not stretch the axis.
+    `Curve.color` and `Place.color` are shares in [0, 1]. A place outside the range of the curves is left out:
+    a prediction must not stretch the axis.
     """
-    if not panels or not all(panel.curves for panel in panels):
-        raise ConfigError("panels: expected at least one, each with curves")
+    if not any(panel.curves for row in rows for panel in row):
+        raise ConfigError("panels: expected at least one curve, got none")
     make = require("matplotlib.figure", "report").Figure
-    figure = make(figsize=(6.2 * len(panels), 5.4), layout="constrained")
-    row = figure.subplots(1, len(panels), squeeze=False, sharey=share_y)[0]
-    for axes, panel in zip(row, panels, strict=True):
-        for curve in panel.curves:
-            axes.plot(
-                curve.x, curve.y, "o-", ms=4, lw=1.6, color=_color(curve.color), label=curve.label or None
-            )
-        axes.set_xscale("log" if log_x else "linear")
+    figure = make(figsize=(6.2 * len(rows[0]), 1.2 + 3.7 * len(rows)), layout="constrained")
+    grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharex="col")
+    for row, panels in zip(grid, rows, strict=True):
+        for axes, panel in zip(row, panels, strict=True):
+            axes.set_xscale("log" if log_x else "linear")
+            _plot(axes, panel)
+    for axes, panel in zip(grid.flat, (panel for panels in rows for panel in panels), strict=True):
+        _mark(axes, panel)  # once all curves of a column have settled its range
+    for axes in grid[-1]:
         axes.set_xlabel(x_label)
-        axes.set_ylabel(y_label)
-        axes.grid(True, alpha=0.25)
-        _mark(axes, panel)
-        # The names of vertical lines stand between the axes and the title.
-        axes.set_title(panel.title, fontsize=10, pad=34 if any(not p.tick for p in panel.places) else 8)
-        _legend(axes, panel)
     return figure
+
+
+def _plot(axes: Any, panel: Panel) -> None:
+    for curve in panel.curves:
+        axes.plot(
+            curve.x,
+            curve.y,
+            "o-",
+            ms=4,
+            lw=1.6,
+            color=_color(curve.color),
+            label=curve.label or None,
+            zorder=3,
+        )
+    axes.set_ylabel(panel.y_label)
+    axes.grid(True, alpha=0.25)
+    if panel.title:
+        axes.set_title(panel.title, fontsize=10, pad=16)
+    if any(curve.label for curve in panel.curves):
+        axes.legend(fontsize=8, framealpha=0.9, loc="upper right")
 
 
 def _mark(axes: Any, panel: Panel) -> None:
     low, high = axes.get_xlim()
     axes.set_xlim(low, high)
-    above = axes.get_xaxis_transform()
+    in_height = axes.get_xaxis_transform()
     for place in panel.places:
         if not low <= place.x <= high:
             continue
         color = _color(place.color)
         if place.tick:
-            axes.plot([place.x], [0.02], "^", ms=9, color=color, mec="white", transform=above, zorder=5)
+            axes.plot([place.x], [0.03], "^", ms=9, color=color, mec="white", transform=in_height, zorder=5)
             continue
         axes.axvline(place.x, ls=_STYLES[place.style], lw=1.1, color=color, alpha=0.75, zorder=1)
-        axes.text(
-            place.x, 1.01, place.label, rotation=60, fontsize=7, color=color, transform=above, va="bottom"
-        )
+        axes.text(place.x, 1.01, place.label, fontsize=8, color=color, transform=in_height, ha="center")
+    if panel.notes:
+        axes.legend(handles=[_key(*note) for note in panel.notes], fontsize=8, framealpha=0.9)
 
 
-def _legend(axes: Any, panel: Panel) -> None:
+def _key(style: str, words: str) -> Any:
     line = require("matplotlib.lines", "report").Line2D
-    handles, _ = axes.get_legend_handles_labels()
-    for style, words in panel.notes:
-        if style == "tick":
-            handles.append(line([], [], ls="none", marker="^", ms=8, color="#555555", label=words))
-        else:
-            handles.append(line([], [], ls=_STYLES[style], lw=1.1, color="#555555", label=words))
-    axes.legend(handles=handles, fontsize=7.5, frameon=True, framealpha=0.9)
+    if style == "tick":
+        return line([], [], ls="none", marker="^", ms=8, color="#555555", label=words)
+    return line([], [], ls=_STYLES[style], lw=1.1, color="#555555", label=words)
 
 
 def _color(share: float) -> Any:
-    return require("matplotlib", "report").colormaps["viridis"](0.92 * float(share))
+    return require("matplotlib", "report").colormaps["turbo"](0.06 + 0.88 * float(share))

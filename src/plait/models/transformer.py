@@ -36,7 +36,7 @@ class _CharacterNetwork(nn.Module):
 
     @property
     def num_block_params(self) -> int:
-        """Parameters without symbol embedding, positions and readout; c·L·d², and norm gains if there are any."""
+        """Parameters without symbol embedding, positions and readout: c·L·d², and norm gains if any."""
         outside = (self.symbols, self.positions, self.readout.weight)
         return sum(p.numel() for p in self.parameters()) - sum(p.numel() for p in outside)
 
@@ -52,7 +52,7 @@ class _CharacterNetwork(nn.Module):
 
 
 class CausalTransformer(_CharacterNetwork):
-    """Pre-norm decoder: x += W_O·attention(norm x), x += W_2·gelu(W_1·norm x), L times; no biases, no dropout.
+    """Pre-norm decoder: x += W_O·attention(norm x), x += W_2·gelu(W_1·norm x), L times. No biases or dropout.
 
     The blocks have 12·L·d² weights and (2L + 1)·d norm gains.
 
@@ -102,7 +102,7 @@ class LinearAttentionNetwork(_CharacterNetwork):
 
     The theory's layer is $y_i = \sum_h W^O_h \sum_j \langle W^Q_h x_i, W^K_h x_j\rangle W^V_h x_j$: no
     softmax, no normalisation, no feed-forward part. That is kept. Here
-    $x_i \mathrel{+}= \sum_h W^O_h \frac{1}{\sqrt{d_a\,i}} \sum_{j \le i} \langle\cdot,\cdot\rangle W^V_h x_j$.
+    $x_i \mathrel{+}= (d_a\,i)^{-1/2} \sum_h W^O_h \sum_{j \le i} \langle\cdot,\cdot\rangle W^V_h x_j$.
     Added, because the bare polynomial of degree $3^L$ neither reads text nor trains:
 
     - a causal mask (the theory sums over all positions);
@@ -142,7 +142,7 @@ class LinearAttentionNetwork(_CharacterNetwork):
 
 
 def _linear(inputs: int, outputs: int, shrink: float = 1.0) -> nn.Linear:
-    """No bias; weights of variance shrink²/inputs, so that the size of activations does not depend on width."""
+    """No bias; weights of variance shrink²/inputs: the size of activations does not depend on the width."""
     layer = nn.Linear(inputs, outputs, bias=False)
     nn.init.normal_(layer.weight, std=shrink / math.sqrt(inputs))
     return layer

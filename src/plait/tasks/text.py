@@ -77,7 +77,7 @@ def read_text(paths: Sequence[str | Path]) -> CharacterText:
 
 
 def find_treebank() -> list[Path]:
-    """The three files of Penn Treebank under `$PLAIT_DATA/ptb`, or an error that says where they were sought."""
+    """The three files of Penn Treebank under `$PLAIT_DATA/ptb`, or an error that says where it looked."""
     root = os.environ.get("PLAIT_DATA", "")
     if not root:
         raise DataError(
@@ -90,7 +90,7 @@ def find_treebank() -> list[Path]:
         existing = [path for path in candidates if path.exists()]
         if not existing:
             raise DataError(
-                f"no text: looked for {candidates[0]} and {candidates[1]}; put the file there, set PLAIT_DATA "
+                f"no text: looked for {candidates[0]} and {candidates[1]}; put it there, set PLAIT_DATA "
                 "to another folder, or pass --text FILE (one file, or train valid test)"
             )
         found.append(existing[0])
