@@ -94,7 +94,7 @@ class Scanned(NamedTuple):
       nudge, and only if there is one (without it φ(·) is the output);
     - `queries` = W_a s_{t−1} and `keys` = U_a h_t, (T, B, H) wide;
     - `ids` (T, B, κ) int32: which state each slot held when it was read: j < κ is the initial slot j, κ + t
-      is h_t, −1 nothing (cleared by a reset).
+      is h_t, −1 nothing.
 
     What is not asked for has 0 steps (or 0 features) in place of T.
     """

@@ -46,10 +46,11 @@ def library() -> ctypes.CDLL:
 
 def _compiler() -> str:
     named = os.environ.get("CXX", "").split()
-    for name in (*named[:1], "g++", "c++", "clang++"):
+    for name in named[:1] or ("g++", "c++", "clang++"):
         if found := shutil.which(name):
             return found
-    raise BackendError("no C++ compiler was found (g++ or clang++; $CXX names another)")
+    looked_for = f"$CXX = {named[0]}" if named else "g++, c++ and clang++"
+    raise BackendError(f"no C++ compiler was found (looked for {looked_for})")
 
 
 def _flags() -> tuple[str, ...]:

@@ -1,8 +1,10 @@
 """The fused scan as two custom operators, `plait::attentive_scan` and its backward.
 
 One pair of operators serves every fused backend, which is a module with `forward` and `backward` as
-`contract` describes; the operator's last argument names it. So `torch.compile`, autocast, `opcheck` and
-functorch see one function, whatever runs beneath.
+`contract` describes; the operator's last argument names it. So `torch.compile`, `torch.export` and
+`opcheck` see one function, whatever runs beneath. Outside of a compiler the same two functions run as an
+`autograd.Function`: passing some thirty arguments through an operator's schema costs a third of a
+millisecond, as much as a short scan itself.
 """
 
 from __future__ import annotations
@@ -64,7 +66,12 @@ def attentive_scan(
     """
     inputs = Inputs(projected, *weights, state.hidden, state.cell_state, *state.memory, reset, nudge)
     save = torch.is_grad_enabled() and any(tensor is not None and tensor.requires_grad for tensor in inputs)
-    made = Scanned(*_scan_op(*inputs, *_flat(scan), need_trace, save, backend))
+    if torch.compiler.is_compiling():
+        made = Scanned(*_scan_op(*inputs, *_flat(scan), need_trace, save, backend))
+    elif save:
+        made = Scanned(*_Eager.apply(scan, need_trace, backend, *inputs))
+    else:
+        made = _module(recorded(backend)).forward(inputs, scan, need_trace, save)
     end = LayerState(
         made.hidden,
         made.cell_state if scan.cell == "lstm" else None,
@@ -173,11 +180,7 @@ def _(*arguments: Any) -> tuple[Tensor, ...]:
     return tuple(allocate_gradients(Saved(*tensors[len(Arriving._fields) :]), scan, nudged))
 
 
-def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-    tensors, scan, (_, save, backend) = _split(inputs, len(Inputs._fields))
-    given, made = Inputs(*tensors), Scanned(*output)
-    if not save:
-        raise RuntimeError("plait::attentive_scan: an input requires grad, so save must be true")
+def _remember(ctx: Any, given: Inputs, made: Scanned, scan: Scan, backend: str) -> None:
     found = {**given._asdict(), **made._asdict(), "slots": given.slots}
     ctx.save_for_backward(*(found[name] for name in Saved._fields))
     ctx.scan, ctx.backend, ctx.nudged = scan, backend, given.nudge is not None
@@ -188,26 +191,61 @@ def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]
     )
 
 
-def _backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+def _input_gradients(
+    ctx: Any, arriving: tuple[Tensor | None, ...], first: int, as_operator: bool
+) -> list[Tensor | None]:
+    """One gradient or None for each of `Inputs`, the first of which is argument number `first`."""
     given = dict(zip(Scanned._fields, arriving, strict=True))
     wanted = Arriving(*(given[name] for name in Arriving._fields))
-    nothing = (None,) * (_NUM_SCAN_FIELDS + 3)
     if all(gradient is None for gradient in wanted):
-        return (None,) * len(Inputs._fields) + nothing
-    saved = Saved(*ctx.saved_tensors)
-    nudged = ctx.nudged and ctx.needs_input_grad[Inputs._fields.index("nudge")]
-    gradients = Gradients(*_scan_backward_op(*wanted, *saved, *_flat(ctx.scan), nudged, ctx.backend))
+        return [None] * len(Inputs._fields)
+    saved, scan = Saved(*ctx.saved_tensors), ctx.scan
+    nudged = ctx.nudged and ctx.needs_input_grad[first + Inputs._fields.index("nudge")]
+    if as_operator:
+        made = _scan_backward_op(*wanted, *saved, *_flat(scan), nudged, ctx.backend)
+    else:
+        made = _module(ctx.backend).backward(wanted, saved, scan, nudged)
+    present = Gradients(*made)._asdict()
     absent = {
-        name
-        for name, missing in (
-            ("cell_bias", saved.cell_bias is None),
-            ("cell_state", ctx.scan.cell != "lstm"),
-            ("nudge", not nudged),
-        )
-        if missing
+        "cell_bias": saved.cell_bias is None,
+        "cell_state": scan.cell != "lstm",
+        "nudge": not nudged,
     }
-    by_name = {name: value for name, value in gradients._asdict().items() if name not in absent}
-    return tuple(by_name.get(name) for name in Inputs._fields) + nothing
+    return [None if absent.get(name) else present.get(name) for name in Inputs._fields]
+
+
+class _Eager(torch.autograd.Function):
+    """The pair of operators without their schema."""
+
+    @staticmethod
+    def forward(ctx: Any, scan: Scan, need_trace: bool, backend: str, *tensors: Any) -> tuple[Tensor, ...]:
+        given = Inputs(*tensors)
+        made = _module(recorded(backend)).forward(given, scan, need_trace, True)
+        _remember(ctx, given, made, scan, backend)
+        return tuple(made)
+
+    @staticmethod
+    def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        # The operator refuses a second derivative, and knows what to do with a batch of gradients.
+        as_operator = torch.is_grad_enabled() or any(g is not None and _is_wrapped(g) for g in arriving)
+        return (None, None, None, *_input_gradients(ctx, arriving, 3, as_operator))
+
+
+def _is_wrapped(tensor: Tensor) -> bool:
+    """Whether a tensor stands for a batch of them (`is_grads_batched`, `torch.func.vmap`)."""
+    functorch = torch._C._functorch
+    return functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
+
+
+def _setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+    tensors, scan, (_, save, backend) = _split(inputs, len(Inputs._fields))
+    if not save:
+        raise RuntimeError("plait::attentive_scan: an input requires grad, so save must be true")
+    _remember(ctx, Inputs(*tensors), Scanned(*output), scan, backend)
+
+
+def _backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+    return (*_input_gradients(ctx, arriving, 0, True), *(None,) * (_NUM_SCAN_FIELDS + 3))
 
 
 _scan_op.register_autograd(_backward, setup_context=_setup_context)

@@ -6,6 +6,7 @@ trace and every gradient, within one tolerance per type.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -13,6 +14,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.attentive_scan.contract import Scan, ScanWeights
 from plait.ops.slots import MemoryState, empty_memory
@@ -37,7 +39,11 @@ MARGIN = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.
 
 @dataclass(frozen=True)
 class Case:
-    """A scan and the sizes and circumstances it is run in."""
+    """A scan and the sizes and circumstances it is run in.
+
+    `carried`: the state has a past; `ties`: all energies are equal; `strided`: no tensor is contiguous;
+    `far`: queries and keys so large that e^{2k} overflows.
+    """
 
     scan: Scan
     steps: int = 7
@@ -49,12 +55,13 @@ class Case:
     nudge: bool = False
     ties: bool = False
     strided: bool = False
+    far: bool = False
 
     def __str__(self) -> str:
         scan = self.scan
         memory = "uniform" if scan.every else "relevancy" if scan.capacity else "window"
         cell = scan.nonlinearity if scan.cell == "elman" else scan.cell
-        flags = [n for n in ("carried", "reset", "nudge", "ties", "strided") if getattr(self, n)]
+        flags = [n for n in ("carried", "reset", "nudge", "ties", "strided", "far") if getattr(self, n)]
         sizes = f"T{self.steps}B{self.rows}H{self.size}w{scan.window}"
         return "-".join([cell, memory, sizes, str(self.dtype).removeprefix("torch."), *flags])
 
@@ -182,10 +189,11 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
         return drawn.requires_grad_()
 
     narrow = size**-0.5
+    reach = 1.0 if not case.far else 0.7 * math.log(torch.finfo(accumulation_dtype(case.dtype)).max)
     weights = ScanWeights(
         leaf(scan.gates * size, size, scale=narrow),
-        leaf(size, size, scale=narrow),
-        leaf(size, size, scale=narrow),
+        leaf(size, size, scale=reach * narrow),
+        leaf(size, size, scale=reach * narrow),
         # steep energies spread the weights, so that choices stand apart
         leaf(size, scale=0.0 if case.ties else 4.0 * narrow),
         leaf(size, scale=0.1) if scan.cell == "gru" or scan.nonlinearity == "modrelu" else None,

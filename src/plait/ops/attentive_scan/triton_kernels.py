@@ -1,4 +1,6 @@
-"""The persistent kernels of the fused scan: one program walks one row through all its steps.
+"""Long because two kernels and their layout are one thing: the persistent kernels of the fused scan.
+
+One program walks one row through all its steps.
 
 The slots' states and keys, the slot bookkeeping and the running state stay on chip; the weights are
 read from the nearest cache at every step. A state never moves between physical slots: when it is
@@ -11,17 +13,19 @@ compiler's default assignment does the rest:
 
     (depth: registers, warp, lane group, column: lanes and registers)
 
-The compiler hands out lanes, then warps, to the axes in the order of their contiguity; `max_contiguous` states
-a contiguity for the axes that have none, so that the order is the one above in every version of it. (The
-hint is kept only on a sum that really runs over all axes, hence `nil`, a zero the compiler does not know.)
+The compiler hands out lanes, then warps, to the axes in the order of their contiguity; `max_contiguous`
+states one for the axes that have none, so that the order is the one above in every version of it. (The
+hint is kept only on a sum that really runs over all axes, hence `nil`, a zero the compiler knows only to be
+a multiple of 4. Added to offsets, it also keeps a lane from loading more than four elements at a time, which
+it would of a 16-bit type.)
 
 A column j = warp · JJ + jj of the hidden size belongs to one warp; the rows i = group · R + r of a
 matrix, and the slots x = group · XR + xr of the memory, lie in registers and lane groups. A product
 with a matrix then sums registers and a few lanes, sums over slots likewise; only the energies, a sum
 over all columns, cross warps. Vectors over columns are (WARPS, JJ), vectors over slots (XR, L).
 
-tanh(q + k) = 1 − 2 r with r = 1 / (1 + e^{2q} e^{2k}): the two exponentials are taken once per vector,
-not once per slot. Both are clamped to e^{±86}, so the product of opposite extremes is not a NaN.
+tanh(q + k) = 1 − 2 r with r = 1 / (1 + e^{2(q+k)}): the division is the square of a reciprocal root, and
+queries and keys are kept scaled by 2 log₂ e, so that an energy costs a sum, a power of two and a root.
 """
 
 from __future__ import annotations
@@ -44,7 +48,8 @@ def _spread(vector, R: tl.constexpr, L: tl.constexpr):
 
 @triton.jit
 def _product(
-    matrix, stride, rows, R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr
+    matrix, stride, rows, nil,
+    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
     """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
     r = tl.arange(0, R)[:, None, None, None]
@@ -53,6 +58,8 @@ def _product(
     jj = tl.arange(0, JJ)[None, None, None, :]
     i = l * R + r
     j = w * JJ + jj
+    if matrix.dtype.element_ty.primitive_bitwidth < 32:
+        j += nil
     if W * JJ == H:  # a mask costs a move per element
         tile = tl.load(matrix + tl.max_contiguous(i * stride + j, [1, 2, 4, JJ]))
     else:
@@ -115,15 +122,15 @@ def _total(per_slot):
 
 
 @triton.jit
-def _doubled_exp(x):
-    """e^{2x}, kept away from 0 and infinity."""
-    return tl.exp(tl.minimum(tl.maximum(2.0 * x, -86.0), 86.0))
+def _scaled(x):
+    """2 log₂ e · x: 2 to this power is e^{2x}."""
+    return 2.8853900817779268 * x
 
 
 @triton.jit
-def _half_gap(q_exp, key_exps):
-    """r in tanh(q + k) = 1 − 2 r, as the square of a reciprocal root: two instructions, not a division."""
-    root = tl.rsqrt(1.0 + q_exp[None, :, None, :] * key_exps)
+def _half_gap(q, keys):
+    """r in tanh(q + k) = 1 − 2 r, of scaled q and k. Out of range it is 0 or 1, never a NaN."""
+    root = tl.rsqrt(1.0 + tl.exp2(q[None, :, None, :] + keys))
     return root * root
 
 
@@ -132,7 +139,7 @@ def _tanh(x):
     """Exact to rounding: the series where 1 − 2/(1 + e^{2x}) would cancel."""
     square = x * x
     series = x * (1.0 - square * (0.33333333 - square * (0.13333333 - square * 0.053968254)))
-    return tl.where(square < 0.01, series, 1.0 - 2.0 / (1.0 + _doubled_exp(x)))
+    return tl.where(square < 0.01, series, 1.0 - 2.0 / (1.0 + tl.exp2(_scaled(x))))
 
 
 @triton.jit
@@ -153,7 +160,7 @@ def _activate(z, bias, NONLINEARITY: tl.constexpr):
     return z
 
 
-@triton.jit(do_not_specialize=["T", "B", "mix"])
+@triton.jit(do_not_specialize=["T", "B", "mix", "nil"])
 def forward_kernel(
     projected, recurrent, query, key, energy, cell_bias,  # weights transposed: (in, out)
     hidden, cell_state, slots, initial_keys, relevance, born, age, reset, nudge,
@@ -167,10 +174,13 @@ def forward_kernel(
 ):  # fmt: skip
     """Walk row `program_id(0)` through T steps."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
+    nil = nil * 4
     b = tl.program_id(0).to(tl.int64)
     x = tl.arange(0, L)[None, :] * XR + tl.arange(0, XR)[:, None]
     in_x = x < WIDTH
     j = tl.arange(0, W)[None, :, None, None] * JJ + tl.arange(0, JJ)[None, None, None, :]
+    if output.dtype.element_ty.primitive_bitwidth < 32:
+        j += nil
     tile = tl.max_contiguous(x[:, None, :, None] * H + j, [1, 2, 4, JJ])
     in_tile = in_x[:, None, :, None] & (j < H)
     kind = output.dtype.element_ty
@@ -184,7 +194,7 @@ def forward_kernel(
     if HAS_BIAS:
         bias = _fetch(cell_bias, 0, nil, W, L, JJ, H)
     states = tl.load(slots + b * WIDTH * H + tile, mask=in_tile, other=0.0).to(tl.float32)
-    key_exps = _doubled_exp(tl.load(initial_keys + b * WIDTH * H + tile, mask=in_tile, other=0.0))
+    slot_keys = _scaled(tl.load(initial_keys + b * WIDTH * H + tile, mask=in_tile, other=0.0))
     credit = tl.load(relevance + b * WIDTH + x, mask=in_x, other=0.0)
     birth = tl.load(born + b * WIDTH + x, mask=in_x, other=-1).to(tl.int32)
     held = tl.where(in_x, x, -1)
@@ -227,17 +237,17 @@ def forward_kernel(
                 _put(cells, row * H, c.to(kind), nil, W, L, JJ, H)
 
         rows = _spread(s, R, L)
-        q = tl.sum(_product(query, H, rows, R, W, L, JJ, H), axis=1)
+        q = tl.sum(_product(query, H, rows, nil, R, W, L, JJ, H), axis=1)
         if CELL == "elman":
-            a = tl.sum(_product(recurrent, H, rows, R, W, L, JJ, H) + z0, axis=1)
+            a = tl.sum(_product(recurrent, H, rows, nil, R, W, L, JJ, H) + z0, axis=1)
             h = _activate(a, bias, NONLINEARITY)
             if SAVE and HAS_NUDGE:
                 _put(gates, row * H, h, nil, W, L, JJ, H)
         elif CELL == "lstm":
-            gate_i = _product(recurrent, G * H, rows, R, W, L, JJ, H) + z0
-            gate_f = _product(recurrent + H, G * H, rows, R, W, L, JJ, H) + z1
-            gate_g = _product(recurrent + 2 * H, G * H, rows, R, W, L, JJ, H) + z2
-            gate_o = _product(recurrent + 3 * H, G * H, rows, R, W, L, JJ, H) + z3
+            gate_i = _product(recurrent, G * H, rows, nil, R, W, L, JJ, H) + z0
+            gate_f = _product(recurrent + H, G * H, rows, nil, R, W, L, JJ, H) + z1
+            gate_g = _product(recurrent + 2 * H, G * H, rows, nil, R, W, L, JJ, H) + z2
+            gate_o = _product(recurrent + 3 * H, G * H, rows, nil, R, W, L, JJ, H) + z3
             gate_i = _sigmoid(tl.sum(gate_i, axis=1))
             gate_f = _sigmoid(tl.sum(gate_f, axis=1))
             gate_g = _tanh(tl.sum(gate_g, axis=1))
@@ -250,9 +260,9 @@ def forward_kernel(
                 _put(gates, row * G * H + 2 * H, gate_g, nil, W, L, JJ, H)
                 _put(gates, row * G * H + 3 * H, gate_o, nil, W, L, JJ, H)
         else:
-            gate_r = _product(recurrent, G * H, rows, R, W, L, JJ, H) + z0
-            gate_z = _product(recurrent + H, G * H, rows, R, W, L, JJ, H) + z1
-            inner = tl.sum(_product(recurrent + 2 * H, G * H, rows, R, W, L, JJ, H), axis=1)
+            gate_r = _product(recurrent, G * H, rows, nil, R, W, L, JJ, H) + z0
+            gate_z = _product(recurrent + H, G * H, rows, nil, R, W, L, JJ, H) + z1
+            inner = tl.sum(_product(recurrent + 2 * H, G * H, rows, nil, R, W, L, JJ, H), axis=1)
             gate_r = _sigmoid(tl.sum(gate_r, axis=1))
             gate_z = _sigmoid(tl.sum(gate_z, axis=1))
             if HAS_BIAS:
@@ -269,7 +279,7 @@ def forward_kernel(
         h = h.to(kind)
         _put(output, row * H, h, nil, W, L, JJ, H)
         h = h.to(tl.float32)
-        k = tl.sum(_product(key, H, _spread(h, R, L), R, W, L, JJ, H), axis=1)
+        k = tl.sum(_product(key, H, _spread(h, R, L), nil, R, W, L, JJ, H), axis=1)
         if SAVE:
             _put(queries, row * H, q, nil, W, L, JJ, H)
             _put(keys, row * H, k, nil, W, L, JJ, H)
@@ -293,14 +303,14 @@ def forward_kernel(
             place = tl.where(leaves, target, tl.where(place == target, turn, place))
         written = (place == turn) & in_x
         states = tl.where(written[:, None, :, None], h[None, :, None, :], states)
-        key_exps = tl.where(written[:, None, :, None], _doubled_exp(k)[None, :, None, :], key_exps)
+        slot_keys = tl.where(written[:, None, :, None], _scaled(k)[None, :, None, :], slot_keys)
         credit = tl.where(written, 0.0, credit)
         birth = tl.where(written, steps, birth)
         held = tl.where(written, WIDTH + t, held)
         steps += 1
 
         # The read.
-        ratio = _half_gap(_doubled_exp(q), key_exps)
+        ratio = _half_gap(_scaled(q), slot_keys)
         scores = _over_columns(v[None, :, None, :] * (1.0 - 2.0 * ratio))
         occupied = (birth >= 0) & in_x
         scores = tl.where(occupied, scores, float("-inf"))
@@ -327,7 +337,7 @@ def forward_kernel(
     tl.store(last_age + b, steps.to(tl.int64))
 
 
-@triton.jit(do_not_specialize=["T", "B", "mix"])
+@triton.jit(do_not_specialize=["T", "B", "mix", "nil"])
 def backward_kernel(
     recurrent, query, key, energy, slots, initial_keys, reset,  # weights as stored: (out, in)
     output, weights, asked, cells, gates, queries, keys, ids,
@@ -342,10 +352,13 @@ def backward_kernel(
 ):  # fmt: skip
     """Walk row `program_id(0)` back. The slots are refilled with what they held one step earlier."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
+    nil = nil * 4
     b = tl.program_id(0).to(tl.int64)
     x = tl.arange(0, L)[None, :] * XR + tl.arange(0, XR)[:, None]
     in_x = x < WIDTH
     j = tl.arange(0, W)[None, :, None, None] * JJ + tl.arange(0, JJ)[None, None, None, :]
+    if output.dtype.element_ty.primitive_bitwidth < 32:
+        j += nil
     in_j = j < H
     in_tile = in_x[:, None, :, None] & in_j
 
@@ -368,7 +381,7 @@ def backward_kernel(
     d_key = tl.zeros([XR, W, L, JJ], tl.float32)
     d_v = tl.zeros([W, L, JJ], tl.float32)
     states = _refill(slots, output, b, held, in_x, j, B, H, WIDTH, JJ)
-    key_exps = _doubled_exp(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
+    slot_keys = _scaled(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
     # What a step reads from far away was asked for one step earlier.
     last = b + (T - 1) * B
     share = tl.load(weights + last * WIDTH + place, mask=in_x, other=0.0)
@@ -419,7 +432,7 @@ def backward_kernel(
         d_context = mix * ds
         d_share = _over_columns(d_context[None, :, None, :] * states)
         d_score = share * (d_share - _total(share * d_share))
-        ratio = _half_gap(_doubled_exp(tl.sum(q, axis=1)), key_exps)
+        ratio = _half_gap(_scaled(tl.sum(q, axis=1)), slot_keys)
         d_v += tl.sum(d_score[:, None, :, None] * (1.0 - 2.0 * ratio), axis=0)
         d_tanh = (d_score[:, None, :, None] * (4.0 * v)[None, :, None, :]) * (ratio - ratio * ratio)
         d_slot += share[:, None, :, None] * d_context[None, :, None, :]
@@ -432,9 +445,9 @@ def backward_kernel(
             own_slot += d_out
         _put(d_queries, row * H, dq, nil, W, L, JJ, H)
         _put(d_keys, row * H, dk, nil, W, L, JJ, H)
-        own_slot += _product(key, H, _spread(dk, R, L), R, W, L, JJ, H)
+        own_slot += _product(key, H, _spread(dk, R, L), nil, R, W, L, JJ, H)
         dh = d_context + tl.sum(own_slot, axis=1)
-        d_before = _product(query, H, _spread(dq, R, L), R, W, L, JJ, H)
+        d_before = _product(query, H, _spread(dq, R, L), nil, R, W, L, JJ, H)
         if SAVE_STATES:
             _put(d_states, row * H, dh, nil, W, L, JJ, H)
 
@@ -449,7 +462,7 @@ def backward_kernel(
             else:
                 da = dh
             _put(d_projected, dz, da, nil, W, L, JJ, H)
-            d_before += _product(recurrent, H, _spread(da, R, L), R, W, L, JJ, H)
+            d_before += _product(recurrent, H, _spread(da, R, L), nil, R, W, L, JJ, H)
             ds = tl.sum(d_before, axis=1)
         elif CELL == "lstm":
             gate_i, gate_f, gate_g, gate_o = gate_0, gate_1, gate_2, gate_3
@@ -465,10 +478,10 @@ def backward_kernel(
             _put(d_projected, dz + H, da_f, nil, W, L, JJ, H)
             _put(d_projected, dz + 2 * H, da_g, nil, W, L, JJ, H)
             _put(d_projected, dz + 3 * H, da_o, nil, W, L, JJ, H)
-            d_before += _product(recurrent, H, _spread(da_i, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + H * H, H, _spread(da_f, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + 2 * H * H, H, _spread(da_g, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + 3 * H * H, H, _spread(da_o, R, L), R, W, L, JJ, H)
+            d_before += _product(recurrent, H, _spread(da_i, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + H * H, H, _spread(da_f, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + 2 * H * H, H, _spread(da_g, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + 3 * H * H, H, _spread(da_o, R, L), nil, R, W, L, JJ, H)
             ds = tl.sum(d_before, axis=1)
         else:
             gate_r, gate_z, gate_n, inner = gate_0, gate_1, gate_2, gate_3
@@ -478,15 +491,15 @@ def backward_kernel(
             _put(d_projected, dz, da_r, nil, W, L, JJ, H)
             _put(d_projected, dz + H, da_z, nil, W, L, JJ, H)
             _put(d_projected, dz + 2 * H, da_n, nil, W, L, JJ, H)
-            d_before += _product(recurrent, H, _spread(da_r, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + H * H, H, _spread(da_z, R, L), R, W, L, JJ, H)
-            d_before += _product(recurrent + 2 * H * H, H, _spread(da_n * gate_r, R, L), R, W, L, JJ, H)
+            d_before += _product(recurrent, H, _spread(da_r, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + H * H, H, _spread(da_z, R, L), nil, R, W, L, JJ, H)
+            d_before += _product(recurrent + 2 * H * H, H, _spread(da_n * gate_r, R, L), nil, R, W, L, JJ, H)
             ds = tl.sum(d_before, axis=1) + dh * gate_z
 
         # undo the write; nothing later has read what the slot held before
         mine = own[:, None, :, None]
         states = tl.where(mine, tl.sum(gone_state, axis=1)[None, :, None, :], states)
-        key_exps = tl.where(mine, _doubled_exp(tl.sum(gone_key, axis=1))[None, :, None, :], key_exps)
+        slot_keys = tl.where(mine, _scaled(tl.sum(gone_key, axis=1))[None, :, None, :], slot_keys)
         d_slot = tl.where(mine, 0.0, d_slot)
         d_key = tl.where(mine, 0.0, d_key)
         held = held_before
@@ -499,7 +512,7 @@ def backward_kernel(
                 d_slot = tl.zeros_like(d_slot)
                 d_key = tl.zeros_like(d_key)
                 states = _refill(slots, output, b, held, in_x, j, B, H, WIDTH, JJ)
-                key_exps = _doubled_exp(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
+                slot_keys = _scaled(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
 
     # Before the first step a physical slot is the initial slot of the same number.
     tile = tl.max_contiguous(x[:, None, :, None] * H + j, [1, 2, 4, JJ])

@@ -1,18 +1,20 @@
 """The fused scan on a GPU: one persistent Triton program per row, forward and back.
 
-Input projections and weight gradients are single large products outside the walk. Larger hidden sizes
-than a program's registers can hold are refused by `missing`.
+Input projections and weight gradients are single large products outside the walk. Hidden sizes whose
+weights do not fit one multiprocessor are walked step by step, in `triton_steps`.
 """
 
 from __future__ import annotations
 
 import os
+from functools import lru_cache
 
 import torch
 import triton
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
+from plait.ops.attentive_scan import triton_steps
 from plait.ops.attentive_scan.buffers import allocate
 from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
 from plait.ops.attentive_scan.triton_kernels import backward_kernel, forward_kernel
@@ -20,7 +22,8 @@ from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 
 __all__ = ["backward", "forward", "missing"]
 
-LARGEST_SIZE = 128
+# The largest hidden size whose weights one program can walk with; beyond it a step is several launches.
+LARGEST_PERSISTENT = 128
 LARGEST_WIDTH = 64
 
 
@@ -30,8 +33,8 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -
         return f"it needs a CUDA device, got {device} tensors"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"it computes in float32 or bfloat16, got {dtype}"
-    if size > LARGEST_SIZE or width > LARGEST_WIDTH:
-        return f"it holds up to {LARGEST_SIZE} features and {LARGEST_WIDTH} slots, got {size} and {width}"
+    if width > LARGEST_WIDTH:
+        return f"it holds up to {LARGEST_WIDTH} slots, got {width}"
     return None
 
 
@@ -46,11 +49,13 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     steps, rows, _ = inputs.projected.shape
     if rows == 0:
         return out
+    if len(inputs.energy) > LARGEST_PERSISTENT:
+        return triton_steps.forward(inputs, scan, need_trace, save)
     wide = accumulation_dtype(inputs.projected.dtype)
     given = {name: None if x is None else x.contiguous() for name, x in inputs._asdict().items()}
     # a transposed matrix is read along its output, so that no product reduces across lanes
-    transposed = {name: given[name].t().contiguous() for name in ("recurrent", "query", "key")}
-    initial_keys = (given["slots"].to(wide) @ given["key"].to(wide).t()).contiguous()
+    transposed = {name: getattr(inputs, name).t().contiguous() for name in ("recurrent", "query", "key")}
+    initial_keys = (inputs.slots.to(wide) @ inputs.key.to(wide).t()).contiguous()
     present = {name: _or_dummy(x, out.output) for name, x in {**given, **transposed}.items()}
     forward_kernel[(rows,)](
         **present,
@@ -74,7 +79,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         TRACE=need_trace,
         SAVE=save,
         WEIGHTS=save or need_trace,
-        **_shape(scan, inputs.energy, inputs.reset),
+        **_shape(scan, inputs.energy.shape[0], inputs.reset is not None),
     )
     return out
 
@@ -82,6 +87,8 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
 def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
     """Walk every row back; the derivation stands in docs/kernels.md."""
     steps, rows, size = saved.output.shape
+    if rows and size > LARGEST_PERSISTENT:
+        return triton_steps.backward(arriving, saved, scan, nudged)
     wide, width = saved.weights.dtype, scan.width
 
     def made(*shape: int) -> Tensor:
@@ -99,9 +106,11 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
         cell_state=made(rows, size) if scan.cell == "lstm" else None,
     )
     if rows:
-        given = {name: None if x is None else x.contiguous() for name, x in saved._asdict().items()}
+        given = {**saved._asdict(), "reset": None if saved.reset is None else saved.reset.contiguous()}
+        for name in ("recurrent", "query", "key", "energy", "slots"):  # the rest this backend made itself
+            given[name] = getattr(saved, name).contiguous()
         given.pop("cell_bias")
-        initial_keys = (given["slots"].to(wide) @ given["key"].to(wide).t()).contiguous()
+        initial_keys = (saved.slots.to(wide) @ saved.key.to(wide).t()).contiguous()
         arrived = {name: None if x is None else x.contiguous() for name, x in arriving._asdict().items()}
         backward_kernel[(rows,)](
             **{name: _or_dummy(x, saved.output) for name, x in given.items()},
@@ -129,7 +138,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
             HAS_D_CELL=arriving.cell_state is not None,
             HAS_D_SLOTS=arriving.slots is not None,
             SAVE_STATES=nudged,
-            **_shape(scan, saved.energy, saved.reset),
+            **_shape(scan, size, saved.reset is not None),
         )
     return collect_gradients(walked._replace(energy=walked.energy.sum(dim=0)), saved, scan, nudged)
 
@@ -147,9 +156,9 @@ _KEPT = (
 )
 
 
-def _shape(scan: Scan, energy: Tensor, reset: Tensor | None) -> dict[str, object]:
+@lru_cache
+def _shape(scan: Scan, size: int, has_reset: bool) -> dict[str, object]:
     """What both kernels are compiled for."""
-    size = len(energy)
     block = max(16, triton.next_power_of_2(size))
     warps = min(8, block // 16)  # 8 warps were the fastest at 128 features, by far
     columns = block // warps
@@ -159,7 +168,7 @@ def _shape(scan: Scan, energy: Tensor, reset: Tensor | None) -> dict[str, object
         "WIDTH": scan.width,
         "CELL": scan.cell,
         "NONLINEARITY": scan.nonlinearity,
-        "HAS_RESET": reset is not None,
+        "HAS_RESET": has_reset,
         "R": block // groups,
         "W": warps,
         "L": groups,

@@ -2,6 +2,8 @@
 
 #pragma once
 
+#include <ATen/Parallel.h>
+
 #include <vector>
 
 #include "vectors.h"
@@ -26,11 +28,15 @@ struct Packed {
   T* at(int64_t k, int64_t column) {
     return data.data() + (column / PANEL<T> * depth + k) * PANEL<T> + column % PANEL<T>;
   }
-  // entry (k, column) is source[k * row_stride + column * column_stride]
+  // An n x n block at (k0, column0): entry (k, column) is source[k * row_stride + column * column_stride].
   void fill(const T* source, int64_t k0, int64_t column0, int64_t n, int64_t row_stride, int64_t column_stride) {
-    for (int64_t column = 0; column < n; ++column)
-      for (int64_t k = 0; k < n; ++k)
-        *at(k0 + k, column0 + column) = source[k * row_stride + column * column_stride];
+    at::parallel_for(0, n, 1 + 65536 / n, [&](int64_t first, int64_t last) {
+      for (int64_t column = first; column < last; ++column) {
+        T* to = at(k0, column0 + column);
+        const T* from = source + column * column_stride;
+        for (int64_t k = 0; k < n; ++k) to[k * PANEL<T>] = from[k * row_stride];
+      }
+    });
   }
 };
 

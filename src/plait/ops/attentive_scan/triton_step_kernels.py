@@ -1,0 +1,313 @@
+"""Kernels of one step, for hidden sizes whose weights do not fit one multiprocessor.
+
+A step is: a matrix product with s_{t−1}; `cell_step`; a matrix product with h_t; `attend_step`. Slots are
+indices into the history (id < κ is the initial slot, κ + t is h_t, −1 nothing), so nothing is moved. Back:
+`unattend_step`, a product with dk_t, `uncell_step`, a product with (dz_t, dq_t). Gradients of states and
+keys are gathered in a history of gradients; no state stands twice in a row's slots, so a program reads and
+writes each entry alone and the sum does not depend on any order.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+from plait.ops.attentive_scan.triton_kernels import _activate, _scaled, _sigmoid, _tanh
+
+__all__ = ["attend_step", "cell_step", "unattend_step", "uncell_step"]
+
+
+@triton.jit
+def _vector(base, j, inside):
+    return tl.load(base + j, mask=inside, other=0.0).to(tl.float32)
+
+
+@triton.jit(do_not_specialize=["t", "B"])
+def cell_step(
+    product, projected, asked, cells, cell_bias, nudge, reset, output, last_cell, gates,
+    t, B,
+    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_BIAS: tl.constexpr,
+    HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """h_t and the new cell state from V s_{t−1} (in `product`, rows (G + 1)·H long) and U x_t."""
+    G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
+    b = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = j < H
+    row = b + t * B
+    kind = output.dtype.element_ty
+    a = product + b * (G + 1) * H
+    z = projected + row * G * H
+    if CELL == "elman":
+        bias = j.to(tl.float32)
+        if HAS_BIAS:
+            bias = _vector(cell_bias, j, inside)
+        h = _activate(_vector(a, j, inside) + _vector(z, j, inside), bias, NONLINEARITY)
+        if HAS_NUDGE:
+            tl.store(gates + row * H + j, h, mask=inside)
+    elif CELL == "lstm":
+        gate_i = _sigmoid(_vector(a, j, inside) + _vector(z, j, inside))
+        gate_f = _sigmoid(_vector(a + H, j, inside) + _vector(z + H, j, inside))
+        gate_g = _tanh(_vector(a + 2 * H, j, inside) + _vector(z + 2 * H, j, inside))
+        gate_o = _sigmoid(_vector(a + 3 * H, j, inside) + _vector(z + 3 * H, j, inside))
+        before = _vector(cells + row * H, j, inside)
+        c = (gate_f * before + gate_i * gate_g).to(kind)
+        # the row of the next step, or the last state
+        cleared = tl.load(reset + row + B) != 0
+        tl.store(cells + (row + B) * H + j, tl.where(cleared, 0.0, c.to(tl.float32)), mask=inside)
+        tl.store(last_cell + b * H + j, c, mask=inside)
+        h = gate_o * _tanh(c.to(tl.float32))
+        kept = gates + row * 4 * H + j
+        tl.store(kept, gate_i, mask=inside)
+        tl.store(kept + H, gate_f, mask=inside)
+        tl.store(kept + 2 * H, gate_g, mask=inside)
+        tl.store(kept + 3 * H, gate_o, mask=inside)
+    else:
+        gate_r = _sigmoid(_vector(a, j, inside) + _vector(z, j, inside))
+        gate_z = _sigmoid(_vector(a + H, j, inside) + _vector(z + H, j, inside))
+        inner = _vector(a + 2 * H, j, inside)
+        if HAS_BIAS:
+            inner += _vector(cell_bias, j, inside)
+        gate_n = _tanh(_vector(z + 2 * H, j, inside) + gate_r * inner)
+        h = (1.0 - gate_z) * gate_n + gate_z * _vector(asked + row * H, j, inside)
+        kept = gates + row * 4 * H + j
+        tl.store(kept, gate_r, mask=inside)
+        tl.store(kept + H, gate_z, mask=inside)
+        tl.store(kept + 2 * H, gate_n, mask=inside)
+        tl.store(kept + 3 * H, inner, mask=inside)
+    if HAS_NUDGE:
+        h += _vector(nudge + row * H, j, inside)
+    tl.store(output + row * H + j, h, mask=inside)
+
+
+@triton.jit
+def _entry(initial, history, b, held, j, inside, B, H: tl.constexpr, WIDTH: tl.constexpr):
+    """What the slots hold, for a block of columns: (slots, columns)."""
+    old = ((held >= 0) & (held < WIDTH))[:, None] & inside[None, :]
+    new = (held >= WIDTH)[:, None] & inside[None, :]
+    from_old = (b * WIDTH + held)[:, None] * H + j[None, :]
+    from_new = (b + (held - WIDTH) * B)[:, None] * H + j[None, :]
+    tile = tl.load(initial + from_old, mask=old, other=0.0).to(tl.float32)
+    return tile + tl.load(history + from_new, mask=new, other=0.0).to(tl.float32)
+
+
+@triton.jit(do_not_specialize=["t", "B", "mix"])
+def attend_step(
+    product, key_product, energy, slots, initial_keys, reset, output, asked, last_hidden,
+    relevance, born, age, weights, trace_born, trace_relevance, queries, keys, ids,
+    t, B, mix,
+    H: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, EVERY: tl.constexpr, G: tl.constexpr,
+    TRACE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """Write h_t, read the memory with q_t (the last H of `product`), mix: s_t. State is updated in place.
+
+    `reset` and `ids` have a row before the first step's and one after the last's; `asked` one after.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    x = tl.arange(0, BLOCK_X)
+    in_x = x < WIDTH
+    row = b + t * B
+    cleared = tl.load(reset + row) != 0
+    credit = tl.load(relevance + b * WIDTH + x, mask=in_x, other=0.0)
+    birth = tl.load(born + b * WIDTH + x, mask=in_x, other=-1).to(tl.int32)
+    held = tl.load(ids + row * WIDTH + x, mask=in_x, other=-1)
+    steps = tl.load(age + b).to(tl.int32)
+    credit = tl.where(cleared, 0.0, credit)
+    birth = tl.where(cleared, -1, birth)
+    held = tl.where(cleared, -1, held)
+    steps = tl.where(cleared, 0, steps)
+
+    turn = steps % WINDOW
+    if WIDTH > WINDOW:
+        leaves = x == turn
+        left = tl.sum(tl.where(leaves, birth, 0), axis=0)
+        gone = tl.sum(tl.where(leaves, held, 0), axis=0)
+        earned = tl.sum(tl.where(leaves, credit, 0.0), axis=0)
+        if EVERY == 0:
+            kept = (x >= WINDOW) & in_x
+            worth = tl.where(kept, tl.where(birth < 0, float("-inf"), credit), float("inf"))
+            least = tl.min(worth, axis=0)
+            worst = tl.min(tl.where(kept & (worth == least), x, BLOCK_X), axis=0)
+            admitted = (left >= 0) & (earned > least)
+        else:
+            worst = WINDOW + (tl.maximum(left, 0) // EVERY) % (WIDTH - WINDOW)
+            admitted = (left >= 0) & (left % EVERY == 0)
+        moved = (x == worst) & admitted
+        credit = tl.where(moved, earned, credit)
+        birth = tl.where(moved, left, birth)
+        held = tl.where(moved, gone, held)
+    written = x == turn
+    credit = tl.where(written, 0.0, credit)
+    birth = tl.where(written, steps, birth)
+    held = tl.where(written, WIDTH + t, held)
+
+    # h_t and its key come from this step's buffers: other programs' rows of the history are no concern.
+    scores = tl.zeros([BLOCK_X], tl.float32)
+    for start in range(0, H, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        inside = j < H
+        q = _vector(product + b * (G + 1) * H + G * H, j, inside)
+        k = _vector(key_product + b * H, j, inside)
+        tl.store(queries + row * H + j, q, mask=inside)
+        tl.store(keys + row * H + j, k, mask=inside)
+        older = tl.where(written, -1, held)
+        tile = _entry(initial_keys, keys, b, older, j, inside, B, H, WIDTH)
+        tile = tl.where(written[:, None], k[None, :], tile)
+        ratio = 1.0 / (1.0 + tl.exp2(_scaled(q[None, :] + tile)))
+        scores += tl.sum(_vector(energy, j, inside)[None, :] * (1.0 - 2.0 * ratio), axis=1)
+    occupied = (birth >= 0) & in_x
+    scores = tl.where(occupied, scores, float("-inf"))
+    share = tl.where(occupied, tl.exp(scores - tl.max(scores, axis=0)), 0.0)
+    share = share / tl.sum(share, axis=0)
+    credit = tl.where(x < WINDOW, credit + share, credit)
+
+    kind = output.dtype.element_ty
+    next_cleared = tl.load(reset + row + B) != 0
+    for start in range(0, H, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        inside = j < H
+        tile = _entry(slots, output, b, held, j, inside, B, H, WIDTH)
+        context = tl.sum(share[:, None] * tile, axis=0).to(kind).to(tl.float32)
+        s = (mix * (_vector(output + row * H, j, inside) + context)).to(kind)
+        tl.store(asked + (row + B) * H + j, tl.where(next_cleared, 0.0, s.to(tl.float32)), mask=inside)
+        tl.store(last_hidden + b * H + j, s, mask=inside)
+
+    tl.store(relevance + b * WIDTH + x, credit, mask=in_x)
+    tl.store(born + b * WIDTH + x, birth.to(tl.int64), mask=in_x)
+    tl.store(age + b, (steps + 1).to(tl.int64))
+    tl.store(weights + row * WIDTH + x, share, mask=in_x)
+    tl.store(ids + (row + B) * WIDTH + x, held, mask=in_x)
+    if TRACE:
+        tl.store(trace_born + row * WIDTH + x, birth.to(tl.int64), mask=in_x)
+        tl.store(trace_relevance + row * WIDTH + x, credit, mask=in_x)
+
+
+@triton.jit(do_not_specialize=["t", "B", "mix"])
+def unattend_step(
+    d_hidden, d_direct, energy, slots, initial_keys, reset, output, weights, queries, keys, ids,
+    d_states, d_keys, d_queries, d_energy, d_h,
+    t, B, mix,
+    H: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
+):  # fmt: skip
+    """Back through the read of step t: dq_t, and what every slot's state and key gain.
+
+    `d_states` and `d_keys` (κ + T, B, H) are histories of gradients; `ids` begins with the row before the
+    first step; `reset` likewise ends with a row after the last. `d_h` gets what reaches h_t from here.
+    """
+    b = tl.program_id(0).to(tl.int64)
+    x = tl.arange(0, BLOCK_X)
+    in_x = x < WIDTH
+    row = b + t * B
+    alive = tl.load(reset + row + B) == 0
+    share = tl.load(weights + row * WIDTH + x, mask=in_x, other=0.0)
+    held = tl.load(ids + (row + B) * WIDTH + x, mask=in_x, other=-1)
+    d_share = tl.zeros([BLOCK_X], tl.float32)
+    for start in range(0, H, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        inside = j < H
+        ds = _vector(d_hidden + b * H, j, inside) + _vector(d_direct + b * H, j, inside)
+        d_context = mix * tl.where(alive, ds, 0.0)
+        tile = _entry(slots, output, b, held, j, inside, B, H, WIDTH)
+        d_share += tl.sum(d_context[None, :] * tile, axis=1)
+    d_score = share * (d_share - tl.sum(share * d_share, axis=0))
+
+    own = held == WIDTH + t
+    for start in range(0, H, BLOCK):
+        j = start + tl.arange(0, BLOCK)
+        inside = j < H
+        ds = _vector(d_hidden + b * H, j, inside) + _vector(d_direct + b * H, j, inside)
+        d_context = mix * tl.where(alive, ds, 0.0)
+        tile = _entry(initial_keys, keys, b, held, j, inside, B, H, WIDTH)
+        q = _vector(queries + row * H, j, inside)
+        ratio = 1.0 / (1.0 + tl.exp2(_scaled(q[None, :] + tile)))
+        gain = d_score[:, None] * (1.0 - 2.0 * ratio)
+        d_v = d_energy + b * H + j
+        tl.store(d_v, tl.load(d_v, mask=inside, other=0.0) + tl.sum(gain, axis=0), mask=inside)
+        d_tanh = (4.0 * d_score)[:, None] * _vector(energy, j, inside)[None, :] * (ratio - ratio * ratio)
+        tl.store(d_queries + row * H + j, tl.sum(d_tanh, axis=0), mask=inside)
+        entry = (b + held * B)[:, None] * H + j[None, :]
+        there = (in_x & (held >= 0))[:, None] & inside[None, :]
+        new_key = tl.load(d_keys + entry, mask=there, other=0.0) + d_tanh
+        new_state = tl.load(d_states + entry, mask=there, other=0.0) + share[:, None] * d_context[None, :]
+        tl.store(d_keys + entry, new_key, mask=there)
+        tl.store(d_states + entry, new_state, mask=there)
+        mine = d_context + tl.sum(tl.where(own[:, None], new_state, 0.0), axis=0)
+        tl.store(d_h + b * H + j, mine, mask=inside)
+
+
+@triton.jit(do_not_specialize=["t", "B"])
+def uncell_step(
+    d_h, back_key, d_queries, output, gates, asked, cells, reset, d_cell,
+    d_projected, d_states, both, d_direct,
+    t, B,
+    H: tl.constexpr, WIDTH: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr,
+    HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
+):  # fmt: skip
+    """Back through the cell of step t. `both` gets (dL/d(V s), dq), for one product with (V, W_a)."""
+    G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
+    b = tl.program_id(0).to(tl.int64)
+    j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
+    inside = j < H
+    row = b + t * B
+    dh = _vector(d_h + b * H, j, inside) + _vector(back_key + b * H, j, inside)
+    tl.store(d_states + (row + WIDTH * B) * H + j, dh, mask=inside)
+    tl.store(both + b * (G + 1) * H + G * H + j, _vector(d_queries + row * H, j, inside), mask=inside)
+    dz = d_projected + row * G * H + j
+    dv = both + b * (G + 1) * H + j
+    if CELL == "elman":
+        if HAS_NUDGE:
+            h = _vector(gates + row * H, j, inside)
+        else:
+            h = _vector(output + row * H, j, inside)
+        if NONLINEARITY == "tanh":
+            da = dh * (1.0 - h * h)
+        elif NONLINEARITY == "relu":
+            da = tl.where(h > 0.0, dh, 0.0)
+        elif NONLINEARITY == "modrelu":
+            da = tl.where(h != 0.0, dh, 0.0)
+        else:
+            da = dh
+        tl.store(dz, da, mask=inside)
+        tl.store(dv, da, mask=inside)
+    elif CELL == "lstm":
+        kept = gates + row * 4 * H
+        gate_i = _vector(kept, j, inside)
+        gate_f = _vector(kept + H, j, inside)
+        gate_g = _vector(kept + 2 * H, j, inside)
+        gate_o = _vector(kept + 3 * H, j, inside)
+        before = _vector(cells + row * H, j, inside)
+        kind = output.dtype.element_ty
+        curved = _tanh((gate_f * before + gate_i * gate_g).to(kind).to(tl.float32))
+        alive = tl.load(reset + row + B) == 0
+        dc = tl.where(alive, _vector(d_cell + b * H, j, inside), 0.0)
+        dc += dh * gate_o * (1.0 - curved * curved)
+        da_i = dc * gate_g * gate_i * (1.0 - gate_i)
+        da_f = dc * before * gate_f * (1.0 - gate_f)
+        da_g = dc * gate_i * (1.0 - gate_g * gate_g)
+        da_o = dh * curved * gate_o * (1.0 - gate_o)
+        tl.store(d_cell + b * H + j, dc * gate_f, mask=inside)
+        tl.store(dz, da_i, mask=inside)
+        tl.store(dz + H, da_f, mask=inside)
+        tl.store(dz + 2 * H, da_g, mask=inside)
+        tl.store(dz + 3 * H, da_o, mask=inside)
+        tl.store(dv, da_i, mask=inside)
+        tl.store(dv + H, da_f, mask=inside)
+        tl.store(dv + 2 * H, da_g, mask=inside)
+        tl.store(dv + 3 * H, da_o, mask=inside)
+    else:
+        kept = gates + row * 4 * H
+        gate_r = _vector(kept, j, inside)
+        gate_z = _vector(kept + H, j, inside)
+        gate_n = _vector(kept + 2 * H, j, inside)
+        inner = _vector(kept + 3 * H, j, inside)
+        before = _vector(asked + row * H, j, inside)
+        da_n = dh * (1.0 - gate_z) * (1.0 - gate_n * gate_n)
+        da_z = dh * (before - gate_n) * gate_z * (1.0 - gate_z)
+        da_r = da_n * inner * gate_r * (1.0 - gate_r)
+        tl.store(dz, da_r, mask=inside)
+        tl.store(dz + H, da_z, mask=inside)
+        tl.store(dz + 2 * H, da_n, mask=inside)
+        tl.store(dv, da_r, mask=inside)
+        tl.store(dv + H, da_z, mask=inside)
+        tl.store(dv + 2 * H, da_n * gate_r, mask=inside)
+        tl.store(d_direct + b * H + j, dh * gate_z, mask=inside)
