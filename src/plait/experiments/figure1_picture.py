@@ -40,7 +40,9 @@ def draw(records: Sequence[dict[str, Any]], folder: Path, name: str = "figure1")
 def draw_cells(cells: Sequence[Cell]) -> Any:
     """A column of two panels for each architecture: the loss, and how far it is behind the best depth."""
     kinds = [kind for kind in PER_LAYER if any(cell.architecture == kind for cell in cells)]
-    columns = [_column(kind, [cell for cell in cells if cell.architecture == kind]) for kind in kinds]
+    depths = sorted({cell.depth for cell in cells})
+    shade = {depth: i / max(1, len(depths) - 1) for i, depth in enumerate(depths)}
+    columns = [_column(kind, [cell for cell in cells if cell.architecture == kind], shade) for kind in kinds]
     return draw_panels(
         [list(row) for row in zip(*columns, strict=True)],
         x_label="parameters without embeddings",
@@ -48,9 +50,8 @@ def draw_cells(cells: Sequence[Cell]) -> Any:
     )
 
 
-def _column(kind: str, cells: Sequence[Cell]) -> tuple[Panel, Panel]:
+def _column(kind: str, cells: Sequence[Cell], shade: dict[int, float]) -> tuple[Panel, Panel]:
     depths = sorted({cell.depth for cell in cells})
-    shade = {depth: i / max(1, len(depths) - 1) for i, depth in enumerate(depths)}
     gaps = behind(cells)
     losses, lags = [], []
     for depth in depths:
@@ -62,7 +63,7 @@ def _column(kind: str, cells: Sequence[Cell]) -> tuple[Panel, Panel]:
         if compared:
             bits = [gaps[cell] / math.log(2) for cell in compared]
             lags.append(Curve([cell.parameters for cell in compared], bits, color=shade[depth]))
-    places = _places(kind, shade)
+    places = _places(kind, {depth: shade[depth] for depth in depths})
     notes = (_TICK, *(_GUIDELINE if kind == "softmax" else ()))
     return (
         Panel(losses, "test loss (bits per character)", _TITLES[kind], places),

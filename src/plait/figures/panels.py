@@ -92,7 +92,8 @@ def _mark(axes: Any, panel: Panel) -> None:
         axes.axvline(place.x, ls=_STYLES[place.style], lw=1.1, color=color, alpha=0.75, zorder=1)
         axes.text(place.x, 1.01, place.label, fontsize=8, color=color, transform=in_height, ha="center")
     if panel.notes:
-        axes.legend(handles=[_key(*note) for note in panel.notes], fontsize=8, framealpha=0.9)
+        below = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.15), "frameon": False}
+        axes.legend(handles=[_key(*note) for note in panel.notes], fontsize=8, **below)
 
 
 def _key(style: str, words: str) -> Any:
