@@ -59,7 +59,7 @@ class Training:
         """The learning rate of one update, counted from 0.
 
         >>> [round(Training(updates=100, warmup=10).rate(u, 64), 6) for u in (0, 9, 55, 99)]
-        [0.0004, 0.004, 0.00214, 0.000401]
+        [0.0004, 0.004, 0.0022, 0.000401]
         """
         top = self.peak / math.sqrt(width)
         if update < self.warmup:
