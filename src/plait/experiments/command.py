@@ -34,7 +34,7 @@ def reproduce(
         list: list the experiments.
         smoke: a size that runs in seconds, to see that everything works; its numbers mean nothing.
         text: one text file, or three (train valid test), plain or .gz; Penn Treebank of $PLAIT_DATA if none.
-        out: folder of results; runs it holds are not run again (results/NAME, or a smoke folder beside it).
+        out: folder of results; runs it holds are not run again (results/depthwidth if not given).
         draw: draw the results of this folder and train nothing.
         device: auto, cpu, cuda or cuda:N.
         max_minutes: stop after so long; what is finished stays, the next call goes on.
