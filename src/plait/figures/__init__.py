@@ -4,16 +4,20 @@ from plait.figures.canvas import checked, save
 from plait.figures.curves import Curve, draw_curves
 from plait.figures.heatmap import attention_matrix, draw_heatmap
 from plait.figures.inline import inline_svg
+from plait.figures.panels import Panel, Place, draw_panels
 from plait.figures.plane import Guide, Point, draw_plane
 
 __all__ = [
     "Curve",
     "Guide",
+    "Panel",
+    "Place",
     "Point",
     "attention_matrix",
     "checked",
     "draw_curves",
     "draw_heatmap",
+    "draw_panels",
     "draw_plane",
     "inline_svg",
     "save",

@@ -17,6 +17,7 @@ from plait.models.recurrent import Recurrent
 from plait.models.scorer import AdditiveScorer
 from plait.models.self_attentive import SelfAttentive
 from plait.models.state import State
+from plait.models.transformer import CausalTransformer, LinearAttentionNetwork
 from plait.ops.walk import Trace
 
 __all__ = [
@@ -26,6 +27,8 @@ __all__ = [
     "RNN",
     "SAB",
     "AdditiveScorer",
+    "CausalTransformer",
+    "LinearAttentionNetwork",
     "MemLSTM",
     "MemRNN",
     "NamedModel",

@@ -1,0 +1,106 @@
+"""What records say: losses by shape, where curves cross, how far a depth is behind the best."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["Cell", "behind", "cells_of", "crossing", "curve_of"]
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One shape: mean test loss over its seeds in nats a character, and their spread (largest − smallest)."""
+
+    architecture: str
+    depth: int
+    width: int
+    parameters: int
+    loss: float
+    spread: float = 0.0
+    seeds: int = 1
+
+    @property
+    def bits(self) -> float:
+        return self.loss / math.log(2)
+
+
+def cells_of(records: Sequence[dict[str, Any]]) -> list[Cell]:
+    """Records that did not diverge, by shape; smaller shapes first."""
+    losses: dict[tuple[str, int, int, int], list[float]] = defaultdict(list)
+    for record in records:
+        if not record["diverged"]:
+            run = record["run"]
+            key = (run["architecture"], run["depth"], run["width"], record["parameters"])
+            losses[key].append(record["test_loss"])
+    return [
+        Cell(*key, sum(values) / len(values), max(values) - min(values), len(values))
+        for key, values in sorted(losses.items())
+    ]
+
+
+def curve_of(cells: Sequence[Cell], depth: int) -> list[Cell]:
+    """The cells of one depth, by size."""
+    return sorted((cell for cell in cells if cell.depth == depth), key=lambda cell: cell.parameters)
+
+
+def at_size(curve: Sequence[Cell], size: float) -> float | None:
+    """A curve's loss between its points, straight in loss against log parameters; None outside of them.
+
+    >>> at_size([Cell("softmax", 1, 16, 100, 2.0), Cell("softmax", 1, 32, 10_000, 1.0)], 1000)
+    1.5
+    """
+    if len(curve) == 1 and curve[0].parameters == size:
+        return curve[0].loss
+    for left, right in itertools.pairwise(curve):
+        if left.parameters <= size <= right.parameters:
+            share = math.log(size / left.parameters) / math.log(right.parameters / left.parameters)
+            return left.loss + share * (right.loss - left.loss)
+    return None
+
+
+def behind(cells: Sequence[Cell]) -> dict[Cell, float]:
+    """How far each cell is above the best curve at its own size, in nats; 0 for the best.
+
+    A cell of a size that no other curve reaches has nothing to be compared with, and is left out.
+
+    >>> shallow = [Cell("softmax", 1, 16, 100, 2.0), Cell("softmax", 1, 32, 10_000, 1.0)]
+    >>> behind([*shallow, Cell("softmax", 2, 16, 1000, 1.75)]).values()
+    dict_values([0.25])
+    """
+    curves = {depth: curve_of(cells, depth) for depth in {cell.depth for cell in cells}}
+    found = {}
+    for cell in cells:
+        others = [at_size(curve, cell.parameters) for depth, curve in curves.items() if depth != cell.depth]
+        reached = [loss for loss in others if loss is not None]
+        if reached:
+            found[cell] = max(0.0, cell.loss - min(reached))
+    return found
+
+
+def crossing(shallow: Sequence[Cell], deep: Sequence[Cell]) -> float | None:
+    """The parameters from which on the deeper curve stays below the shallower one, as far as both reach.
+
+    None if it does not end below, 0 if it is below everywhere.
+
+    >>> shallow = [Cell("softmax", 1, 16, 100, 2.0), Cell("softmax", 1, 32, 10_000, 1.8)]
+    >>> deep = [Cell("softmax", 2, 16, 100, 2.1), Cell("softmax", 2, 32, 10_000, 1.7)]
+    >>> crossing(shallow, deep), crossing(deep, shallow)
+    (1000.0, None)
+    """
+    leads = []  # positive where the deeper one is better
+    for size in sorted({cell.parameters for cell in (*shallow, *deep)}):
+        here, there = at_size(shallow, size), at_size(deep, size)
+        if here is not None and there is not None:
+            leads.append((size, here - there))
+    if not leads or leads[-1][1] <= 0:
+        return None
+    for (size, lead), (larger, later) in reversed(list(itertools.pairwise(leads))):
+        if lead <= 0:
+            share = lead / (lead - later)
+            return round(math.exp(math.log(size) + share * math.log(larger / size)), 6)
+    return 0.0
