@@ -13,9 +13,9 @@ OPTIONAL = (
 
 
 def loaded_after(code: str) -> set[str]:
-    script = f"import sys\n{code}\nprint(*sys.modules)"
+    script = f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"  # what the code prints is not asked
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return {name.split(".")[0] for name in out.stdout.split()}
+    return {name.split(".")[0] for name in out.stderr.split()}
 
 
 def test_import_loads_nothing_optional():

@@ -59,12 +59,17 @@ def page(experiment: Figure1, records: list[dict[str, Any]], command: str) -> st
     return "\n".join(parts)
 
 
+def _unfinished(records: list[dict[str, Any]], wanted: int) -> str:
+    """What a title owes its reader as long as runs are missing."""
+    return "" if len(records) == wanted else f": unfinished, {len(records)} of {wanted} runs"
+
+
 def _head(experiment: Figure1, records: list[dict[str, Any]], command: str) -> str:
     machine, text, recipe = records[0]["environment"], records[0]["text"], experiment.grids[0].training
     wanted = len(experiment.runs())
     diverged = [record for record in records if record["diverged"]]
     lines = [
-        "# Depth against width at equal size",
+        "# Depth against width at equal size" + _unfinished(records, wanted),
         "",
         f"After {experiment.source}: test loss against parameters, one curve per depth.",
         "",
