@@ -2,8 +2,8 @@
 
 The peak is that of torch's own allocator, on the GPU and on the CPU alike: tensors, exactly and
 reproducibly. On the CPU it is read off the profiler's record of every allocation. Scratch memory that a
-kernel takes from elsewhere (a few vectors per thread in the C++ scan) is not in it; workspace that is asked
-for and never touched is, which on the CPU makes `torch.nn.LSTM` look larger than its resident memory.
+kernel takes from elsewhere (a few vectors per thread in the C++ scan) is not in it; what is asked
+for and never becomes resident is, and that makes `torch.nn.LSTM` on the CPU look larger than it is.
 """
 
 from __future__ import annotations
