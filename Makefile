@@ -43,7 +43,7 @@ clean:
 	touch $@
 
 .venv/.user: pyproject.toml .venv/.torch
-	$(BIN)/pip install -q -e ".[report,kernels]"
+	$(BIN)/pip install -q -e ".[report]"
 	touch $@
 
 .venv/.dev: pyproject.toml .venv/.torch
