@@ -47,6 +47,8 @@ def test_rows_run_downwards_from_one_and_nan_is_blank():
     image = axes.images[0]
     assert image.get_array().mask.tolist() == [[False, True], [False, False]]
     assert axes.get_ylim() == (2.5, 0.5)
+    part = draw_heatmap([[1.0]], x_label="", y_label="", value_label="", first_row=7)
+    assert part.axes[0].get_ylim() == (7.5, 6.5)
     assert [text.get_text() for text in axes.texts] == ["here"]
     assert bar.get_ylabel() == "weight"
     with pytest.raises(ShapeError, match="matrix: expected"):

@@ -104,8 +104,8 @@ def test_ids_are_unique_and_every_place_named_exists(page, outline):
 
 
 def test_every_figure_says_what_is_seen(page, outline):
-    assert page.count("<figure>") == page.count("<figcaption>") == page.count("<svg") == 4
-    assert len(outline.labels) == 4
+    assert page.count("<figure>") == page.count("<figcaption>") == page.count("<svg") == 5
+    assert len(outline.labels) == 5
     assert all(len(label) > 80 for label in outline.labels)
 
 
@@ -123,7 +123,7 @@ def test_the_page_holds_the_numbers_and_where_they_come_from(outline, trained, s
     found, _ = trained
     for run in found.values():
         assert f"{run.accuracy:.1%}" in text
-        assert f"{run.summary['parameters']:,}" in text
+        assert f"{run.summary['peak_memory_bytes'] / 2**20:.0f}" in text
     assert "An LSTM learns this delay too, with more updates." in text
     assert " ".join(["plait", *small_plan.arguments("relrnn")]) in text
     for value in origin("plait demo").values():

@@ -42,6 +42,7 @@ def draw_curves(
     powers_y: bool = False,
     color_bar: tuple[str, float, float] | None = None,
     y_range: tuple[float, float] | None = None,
+    legend: str = "best",
     size: tuple[float, float] = (7.0, 4.3),
 ) -> Any:
     """Draw curves over common axes and return the figure.
@@ -53,6 +54,7 @@ def draw_curves(
         powers_y: y holds base-10 logarithms; ticks read as powers of ten. For values beyond float64.
         color_bar: (label, lowest, highest); `Curve.color` then places a curve on it.
         y_range: the lowest and highest y shown, else what the curves need.
+        legend: where it stands, in matplotlib's words.
         size: width and height in inches.
     """
     if not curves:
@@ -86,7 +88,7 @@ def draw_curves(
     if color_bar is not None:
         _color_bar(figure, axes, *color_bar)
     if any(curve.label for curve in curves):
-        axes.legend(fontsize=8, frameon=False)
+        axes.legend(fontsize=8, frameon=False, loc=legend)
     return figure
 
 

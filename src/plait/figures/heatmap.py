@@ -47,14 +47,16 @@ def draw_heatmap(
     y_label: str,
     value_label: str,
     title: str = "",
+    first_row: int = 1,
     y_marks: Sequence[tuple[float, str]] = (),
     size: tuple[float, float] = (7.0, 6.0),
 ) -> Any:
-    """Draw a matrix with row 1 at the top and return the figure; rows and columns are counted from 1.
+    """Draw a matrix with its first row at the top and return the figure; columns are counted from 1.
 
     Args:
         matrix: (rows, columns); nan is left blank.
         value_label: what a colour means, with its unit.
+        first_row: the number of the first row, for a part of a larger matrix.
         y_marks: (row, text) pairs; a thin line is drawn before that row, with its name above.
         size: width and height in inches.
     """
@@ -62,14 +64,14 @@ def draw_heatmap(
     if values.ndim != 2 or not values.size:
         raise ShapeError(f"matrix: expected (rows, columns), got {values.shape}")
     figure, axes = blank(*size)
-    rows, columns = values.shape
+    columns, last_row = values.shape[1], first_row + len(values) - 1
     drawn = axes.imshow(
         np.ma.masked_invalid(values),
         cmap=require("matplotlib", "report").colormaps["viridis"],
         vmin=0,
         aspect="auto",
         interpolation="none",
-        extent=(0.5, columns + 0.5, rows + 0.5, 0.5),
+        extent=(0.5, columns + 0.5, last_row + 0.5, first_row - 0.5),
     )
     for row, text in y_marks:
         axes.axhline(row - 0.5, linewidth=0.8, linestyle=":", color="black")

@@ -66,7 +66,6 @@ def results_table(plan: Plan, found: dict[str, Result]) -> Table:
             run.summary["updates"],
             f"{run.summary['seconds']:.0f}",
             f"{run.summary['peak_memory_bytes'] / 2**20:.0f}",
-            f"{run.summary['parameters']:,}",
         ]
         for run in found.values()
     ]
@@ -75,7 +74,7 @@ def results_table(plan: Plan, found: dict[str, Result]) -> Table:
         f"Copy, delay {plan.delay}; accuracy on {plan.recipe.evaluate_on} held-out sequences; seconds with "
         "one thread each, both at once; memory is the peak of the whole process, torch included.",
     ]
-    return Table(["model", "accuracy", "updates", "seconds", "memory (MiB)", "parameters"], rows, notes=notes)
+    return Table(["model", "accuracy", "updates", "seconds", "memory (MiB)"], rows, notes=notes)
 
 
 def write_demo_page(plan: Plan, found: dict[str, Result], table: Table, path: Path, command: str) -> Path:

@@ -36,6 +36,7 @@ def pictures(plan: Plan, task: RecallTask, found: Mapping[str, Result], sample: 
         _loss(plan, runs, task),
         _gradients(plan, runs),
         _attention(found["relrnn"], task, sample),
+        _answering(found["relrnn"], task, sample),
     ]
 
 
@@ -55,6 +56,7 @@ def accuracy_figure(
         y_label="held-out accuracy (%)",
         title=title,
         y_range=(0, 102),
+        legend="center right",
         size=size,
     )
 
@@ -100,7 +102,8 @@ def _gradients(plan: Plan, runs: Sequence[Result]) -> Picture:
         f"How strongly the loss of the last {SYMBOLS} steps is felt at every earlier one: the norm of the "
         f"total derivative over a batch of {plan.recipe.batch_size}, on a logarithmic scale. From the last "
         f"step back to the first it changes by a factor of {'; of '.join(ratios)}. "
-        "A gradient that has vanished cannot teach a model what to remember."
+        "A gradient that has vanished cannot teach a model what to remember. Compare shapes, not heights: a "
+        "model that has hardly any loss left has a small gradient everywhere."
     )
     return Picture("How far the gradient reaches", inline_svg(figure, "gradients", caption), caption)
 
@@ -124,6 +127,26 @@ def _attention(run: Result, task: RecallTask, sample: Sample) -> Picture:
         f"weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} symbols."
     )
     return Picture("What RelRNN reads", inline_svg(figure, "attention", caption), caption)
+
+
+def _answering(run: Result, task: RecallTask, sample: Sample) -> Picture:
+    """The last rows of the map, and of its columns those of the states from early on."""
+    first, early = task.delay + SYMBOLS, 2 * SYMBOLS
+    part = sample.weights[first - 1 :, :early]
+    figure = draw_heatmap(
+        part,
+        x_label="state that is read (step it was made)",
+        y_label="step that reads",
+        value_label="attention weight",
+        first_row=first,
+        size=CURVES,
+    )
+    caption = (
+        f"The bottom left corner of the map: what {run.name} reads of the first {early} states from the "
+        f"marker (step {first}) to the end, where it names the symbols of steps 1 to {SYMBOLS}, one a step. "
+        f"The largest weight here is {np.nanmax(part, initial=0):.2f}."
+    )
+    return Picture("The last steps, closer", inline_svg(figure, "answering", caption), caption)
 
 
 def _positive(norms: Any) -> Any:

@@ -46,7 +46,7 @@ class _Runner:
         if lines:
             looks = [line for line in lines if "held_out" in line]
             accuracy = next(iter(looks[-1]["held_out"].values()))["score"] if looks else None
-            standings.show(self.name, lines[-1]["update"], accuracy, looks=len(looks))
+            standings.show(self.name, lines[-1]["update"], accuracy, looks[-1]["update"] if looks else 0)
 
     def trouble(self) -> str | None:
         """The last line of what it said, if it ended badly."""

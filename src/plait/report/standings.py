@@ -14,7 +14,7 @@ class Standings(contextlib.AbstractContextManager["Standings"]):
     """Shows what it is told; shows nothing if `quiet`.
 
     >>> with Standings(["relrnn"], 200, stream=sys.stdout) as standings:
-    ...     standings.show("relrnn", 100, 0.5, looks=1)
+    ...     standings.show("relrnn", 120, 0.5, looked=100)
     relrnn  update 100/200  held-out accuracy 50.0%
     """
 
@@ -24,7 +24,7 @@ class Standings(contextlib.AbstractContextManager["Standings"]):
         self.names, self.updates, self.quiet = names, updates, quiet
         self.stream = stream or sys.stderr
         self.width = max(map(len, names))
-        self.looks: dict[str, int] = {}
+        self.tenths: dict[str, int] = {}
         self.bars: Any = None
         self.jobs: dict[str, Any] = {}
 
@@ -53,13 +53,15 @@ class Standings(contextlib.AbstractContextManager["Standings"]):
         self.stream.write(text + "\n")
         self.stream.flush()
 
-    def show(self, name: str, update: int, accuracy: float | None, looks: int) -> None:
-        """Where a run stands after so many looks at held-out sequences; off a terminal a line for each."""
+    def show(self, name: str, update: int, accuracy: float | None, looked: int) -> None:
+        """Where a run stands; `accuracy` is what the last look at held-out sequences found, after update
+        `looked`. Off a terminal it is a line for every tenth of the way."""
         said = "" if accuracy is None else f"held-out accuracy {accuracy:.1%}"
+        tenth = 10 * looked // self.updates
         if self.bars is not None:
             if name not in self.jobs:
                 self.jobs[name] = self.bars.add_task(name.ljust(self.width), total=self.updates, accuracy="")
             self.bars.update(self.jobs[name], completed=update, accuracy=said)
-        elif looks > self.looks.get(name, 0):
-            self.note(f"{name.ljust(self.width)}  update {update}/{self.updates}  {said}")
-        self.looks[name] = looks
+        elif tenth > self.tenths.get(name, 0):
+            self.note(f"{name.ljust(self.width)}  update {looked}/{self.updates}  {said}")
+        self.tenths[name] = tenth
