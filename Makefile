@@ -29,7 +29,7 @@ format: .venv/.dev
 	$(BIN)/ruff check --fix .
 
 bench: .venv/.dev
-	$(BIN)/plait bench layers
+	$(BIN)/plait bench layers --quick
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache
