@@ -57,10 +57,18 @@ def test_the_pages_show_commands():
     assert {"demo", "train", "gradients"} <= {command.split()[1] for _, command in COMMANDS_SHOWN}
 
 
-def test_pictures_are_there():
-    for page in PAGES:
-        for target in re.findall(r"!\[[^\]]+\]\(([^)]+)\)", page.read_text()):
-            assert (page.parent / target).is_file(), f"{page.name}: {target}"
+@pytest.mark.parametrize("page", PAGES, ids=lambda p: p.name)
+def test_links_and_pictures_lead_somewhere(page):
+    targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", FENCE.sub("", page.read_text()))
+    for target in targets:
+        assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_every_page_is_in_the_index():
+    index = (ROOT / "docs" / "index.md").read_text()
+    assert not [
+        page.name for page in (ROOT / "docs").glob("*.md") if f"({page.name})" not in index + "(index.md)"
+    ]
 
 
 def test_no_block_is_left_without_a_language():
