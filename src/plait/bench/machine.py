@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import datetime
-import importlib.metadata
 import os
 import platform
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any
@@ -15,6 +13,8 @@ import torch
 
 from plait._version import __version__
 from plait.errors import OutputError
+from plait.provenance import commit as source_commit
+from plait.provenance import cores, processor, version_of
 
 __all__ = ["check_folder", "circumstances", "describe"]
 
@@ -32,8 +32,8 @@ def circumstances(device: torch.device, threads: int, commit: str | None = None)
     """
     return {
         "machine": {
-            "cpu": _cpu_model(),
-            "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+            "cpu": processor(),
+            "cores": cores(),
             "threads": threads,
             "load_average": round(os.getloadavg()[0], 2) if hasattr(os, "getloadavg") else None,
             "gpu": torch.cuda.get_device_name(device) if device.type == "cuda" else None,
@@ -43,7 +43,7 @@ def circumstances(device: torch.device, threads: int, commit: str | None = None)
             "plait": __version__,
             "python": platform.python_version(),
             "torch": torch.__version__,
-            "triton": _version("triton"),
+            "triton": version_of("triton"),
             "cuda": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version() if device.type == "cuda" else None,
         },
@@ -51,7 +51,7 @@ def circumstances(device: torch.device, threads: int, commit: str | None = None)
             "matmul": torch.get_float32_matmul_precision() != "highest",
             "cudnn": bool(torch.backends.cudnn.allow_tf32),
         },
-        "commit": _commit() or commit,
+        "commit": source_commit() or commit,
         "command": _command(),
         "date": datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds"),
     }
@@ -72,41 +72,6 @@ def describe(found: dict[str, Any]) -> str:
 
 def _on(flag: bool) -> str:
     return "on" if flag else "off"
-
-
-def _cpu_model() -> str:
-    try:
-        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
-    except OSError:
-        return platform.processor() or platform.machine()
-    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
-    return names[0] if names else platform.machine()
-
-
-def _version(package: str) -> str | None:
-    try:
-        return importlib.metadata.version(package)
-    except importlib.metadata.PackageNotFoundError:
-        return None
-
-
-def _commit() -> str | None:
-    source = Path(__file__).parent
-    try:
-        # an installed copy may lie inside a checkout of something else
-        _git(source, "ls-files", "--error-unmatch", __file__)
-        found = _git(source, "rev-parse", "HEAD")
-        changed = _git(source, "status", "--porcelain", "--untracked-files=no", "--", str(source.parent))
-    except (OSError, subprocess.SubprocessError):
-        return None
-    return f"{found}+" if changed else found
-
-
-def _git(folder: Path, *arguments: str) -> str:
-    done = subprocess.run(
-        ["git", "-C", str(folder), *arguments], capture_output=True, text=True, timeout=20, check=True
-    )
-    return done.stdout.strip()
 
 
 def _command() -> str:

@@ -19,6 +19,7 @@ from plait.depthwidth.field import PRIMES
 from plait.depthwidth.gram import sides_of
 from plait.depthwidth.rank import Component, Problem, Progress, RankResult, measure_rank
 from plait.errors import CheckpointError, ConfigError, OutputError
+from plait.provenance import commit, processor
 
 __all__ = ["Certificate", "certify"]
 
@@ -208,10 +209,11 @@ def _same_run(run: RankResult, prime: int, seed: int, templates: int | None, out
 def _environment(device: str | None) -> dict[str, str]:
     found = {
         "plait": __version__,
+        "commit": commit() or "unknown",
         "python": platform.python_version(),
         "numpy": np.__version__,
         "device": arrays_on(device).name,
-        "processor": platform.machine(),
+        "processor": processor(),
     }
     if device is not None and device.startswith("cuda"):
         import torch

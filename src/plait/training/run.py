@@ -25,6 +25,7 @@ import torch
 
 from plait._version import __version__
 from plait.errors import CheckpointError, OutputError
+from plait.provenance import commit, processor
 from plait.training.checkpoint import restore, save_checkpoint
 from plait.training.description import run_id
 from plait.training.files import Journal, locked, read_json, write_json
@@ -131,12 +132,13 @@ def environment(device: torch.device, processes: int) -> dict[str, Any]:
     return {
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
         "plait": __version__,
+        "commit": commit(),
         "python": sys.version.split()[0],
         "torch": torch.__version__,
         "numpy": numpy.__version__,
         "platform": platform.platform(),
         "device": device.type,
-        "device_name": torch.cuda.get_device_name(device) if on_gpu else platform.machine(),
+        "device_name": torch.cuda.get_device_name(device) if on_gpu else processor(),
         "threads": torch.get_num_threads(),
         "processes": processes,
     }
