@@ -199,7 +199,7 @@ def multiset_lower(depth: int, width: int, heads: int = 1, floor_n: bool = True)
 def max_form_lower(depth: int, width: int, heads: int = 1) -> MaxForm:
     """log3 of ((n−1)/k + 1)^k and of (k/(n−1) + 1)^(n−1), images of each other under n−1 ↔ k.
 
-    Both lie below ((n, k)) where n is whole or at least 2; at n = 3/2 (width − heads = 3) the second does not.
+    Both lie below ((n, k)) where n is whole or at least 2. At n = 3/2 the second does not.
 
     >>> form = max_form_lower(12, 768, 12)
     >>> round(form.shallow, 4), round(form.deep, 4)
