@@ -17,6 +17,12 @@ def test_rotations_are_orthogonal(name, size):
     assert torch.linalg.det(weight) == pytest.approx(1)
 
 
+def test_a_random_rotation_is_never_a_reflection():
+    for _ in range(12):
+        weight = initialise_(torch.empty(5, 5, dtype=torch.float64), "random")
+        assert torch.linalg.det(weight) == pytest.approx(1)
+
+
 def angles(name):
     weight = initialise_(torch.empty(400, 400, dtype=torch.float64), name)
     return torch.linalg.eigvals(weight).angle().abs()
