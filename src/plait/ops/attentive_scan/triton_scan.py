@@ -18,6 +18,7 @@ from plait.ops.attentive_scan import triton_steps
 from plait.ops.attentive_scan.buffers import allocate
 from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
 from plait.ops.attentive_scan.triton_kernels import backward_kernel, forward_kernel
+from plait.ops.attentive_scan.triton_steps import or_any
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 
 __all__ = ["backward", "forward", "missing"]
@@ -56,7 +57,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     # a transposed matrix is read along its output, so that no product reduces across lanes
     transposed = {name: getattr(inputs, name).t().contiguous() for name in ("recurrent", "query", "key")}
     initial_keys = (inputs.slots.to(wide) @ inputs.key.to(wide).t()).contiguous()
-    present = {name: _or_dummy(x, out.output) for name, x in {**given, **transposed}.items()}
+    present = {name: or_any(x, out.output) for name, x in {**given, **transposed}.items()}
     forward_kernel[(rows,)](
         **present,
         initial_keys=initial_keys,
@@ -113,12 +114,12 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
         initial_keys = (saved.slots.to(wide) @ saved.key.to(wide).t()).contiguous()
         arrived = {name: None if x is None else x.contiguous() for name, x in arriving._asdict().items()}
         backward_kernel[(rows,)](
-            **{name: _or_dummy(x, saved.output) for name, x in given.items()},
+            **{name: or_any(x, saved.output) for name, x in given.items()},
             initial_keys=initial_keys,
-            d_output=_or_dummy(arrived["output"], saved.output),
-            d_last_hidden=_or_dummy(arrived["hidden"], saved.output),
-            d_last_cell=_or_dummy(arrived["cell_state"], saved.output),
-            d_last_slots=_or_dummy(arrived["slots"], saved.output),
+            d_output=or_any(arrived["output"], saved.output),
+            d_last_hidden=or_any(arrived["hidden"], saved.output),
+            d_last_cell=or_any(arrived["cell_state"], saved.output),
+            d_last_slots=or_any(arrived["slots"], saved.output),
             d_projected=walked.projected,
             d_queries=walked.queries,
             d_keys=walked.keys,
@@ -176,8 +177,3 @@ def _shape(scan: Scan, size: int, has_reset: bool) -> dict[str, object]:
         "XR": max(1, triton.next_power_of_2(scan.width) // groups),
         "num_warps": warps,
     }
-
-
-def _or_dummy(tensor: Tensor | None, any_tensor: Tensor) -> Tensor:
-    """A kernel wants a pointer even where it never looks."""
-    return any_tensor if tensor is None else tensor

@@ -26,7 +26,7 @@ from plait.ops.attentive_scan.triton_step_kernels import (
 )
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 
-__all__ = ["backward", "forward"]
+__all__ = ["backward", "forward", "or_any"]
 
 # A graph of more steps than this is not worth its memory: its launches take longer than its work.
 LONGEST_GRAPH = 1024
@@ -92,8 +92,8 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
         "projected": inputs.projected.contiguous(),
         "asked": asked,
         "cells": cells,
-        "cell_bias": _or(inputs.cell_bias, product),
-        "nudge": product if inputs.nudge is None else inputs.nudge.contiguous(),
+        "cell_bias": or_any(inputs.cell_bias, product),
+        "nudge": or_any(inputs.nudge, product).contiguous(),
         "reset": reset,
         "output": out.output,
         "last_cell": out.cell_state,
@@ -250,7 +250,7 @@ def _blocks(size: int, width: int) -> dict[str, int]:
     return {"BLOCK": min(max(16, triton.next_power_of_2(size)), max(32, 8192 // slots)), "BLOCK_X": slots}
 
 
-def _or(tensor: Tensor | None, any_tensor: Tensor) -> Tensor:
+def or_any(tensor: Tensor | None, any_tensor: Tensor) -> Tensor:
     """A kernel wants a pointer even where it never looks."""
     return any_tensor if tensor is None else tensor
 
