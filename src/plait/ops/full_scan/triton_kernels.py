@@ -9,8 +9,8 @@ bit by bit.
 
 The layout is that of `attentive_scan.triton_kernels`: a column of the hidden size belongs to one warp, the
 positions of a tile, p = low + group · XR + xr, to lane groups and registers. Energies are the one sum that
-crosses warps. Keys and queries are kept scaled by 2 log₂ e, tanh(q + k) = 1 − 2 r with r from `_half_gap`,
-and the constant Σ v_a, on which no weight depends, is left out: e = −2 v_aᵀ r.
+crosses warps. Keys and queries are kept scaled by 2 log₂ e. With u = tanh(q + k) / 2 an energy is 2 v_aᵀ u
+and tanh′ = 4 (¼ − u²); the factor 4 v_a, common to all slopes, is applied once.
 """
 
 from __future__ import annotations
@@ -26,7 +26,6 @@ from plait.ops.attentive_scan.triton_cells import (
 )
 from plait.ops.attentive_scan.triton_kernels import (
     _fetch,
-    _half_gap,
     _over_columns,
     _partial,
     _product,
@@ -64,9 +63,10 @@ def _add_to(base, p, readable, j, old, more, W: tl.constexpr, JJ: tl.constexpr, 
 
 @triton.jit
 def _mask(readable, j, W: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr):
-    if W * JJ == H:  # one predicate for a position, none for a column
-        return readable[:, None, :, None]
-    return readable[:, None, :, None] & (j < H)
+    mask = readable[:, None, :, None]
+    if W * JJ > H:  # else one predicate for a position, none for a column
+        mask = mask & (j < H)
+    return mask
 
 
 @triton.jit
@@ -78,10 +78,10 @@ def _once(vector, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr):
 
 
 @triton.jit
-def _own_gap(q, k):
-    """`_half_gap` of one position."""
-    root = tl.rsqrt(1.0 + tl.exp2(q + k))
-    return root * root
+def _half_tanh(scaled):
+    """tanh(a) / 2 of a scaled by 2 log₂ e: ½ − 1 / (1 + e^{2a}). Out of range it is ±½, never a NaN."""
+    root = tl.rsqrt(1.0 + tl.exp2(scaled))
+    return 0.5 - root * root
 
 
 @triton.jit
@@ -117,8 +117,8 @@ def forward_kernel(
     c = s
     if CELL == "lstm":
         c = _fetch(cell_state, b * H, nil, W, L, JJ, H)
-    v = -2.0 * _fetch(energy, 0, nil, W, L, JJ, H)
-    bias = v
+    twice_v = 2.0 * _fetch(energy, 0, nil, W, L, JJ, H)
+    bias = twice_v
     if HAS_BIAS:
         bias = _fetch(cell_bias, 0, nil, W, L, JJ, H)
     first = tl.program_id(0) * 0
@@ -159,7 +159,7 @@ def forward_kernel(
         k = _scaled(tl.sum(_product(key, H, _spread(h, R, L), nil, R, W, L, JJ, H), axis=1))
         _put(keys, here * H, k, nil, W, L, JJ, H)
 
-        most = _sum(v * _own_gap(q, k))
+        most = _sum(twice_v * _half_tanh(q + k))
         if TRACE:
             tl.store(weights + row * width + here, most)
         mass = most * 0.0 + 1.0
@@ -169,7 +169,8 @@ def forward_kernel(
             next_readable = _readable(further, first, here, born, initial, HAS_INITIAL)
             next_keys = _tile(keys, further, next_readable, j, W, JJ, H)
             next_states = _tile(states, further, next_readable, j, W, JJ, H)
-            energies = _over_columns(v[None, :, None, :] * _half_gap(q, tile_keys))
+            half = _half_tanh(q[None, :, None, :] + tile_keys)
+            energies = _over_columns(twice_v[None, :, None, :] * half)
             energies = tl.where(readable, energies, float("-inf"))
             if TRACE:
                 tl.store(weights + row * width + low + x, energies, mask=readable)
@@ -209,10 +210,9 @@ def backward_kernel(
 ):  # fmt: skip
     """Walk row `program_id(0)` back.
 
-    `d_past` and `d_slopes` (B, κ₀ + T, H) gather Σ_t α_tp dc_t and Σ_t de_tp r (1 − r) for every position;
+    `d_past` and `d_slopes` (B, κ₀ + T, H) gather Σ_t α_tp dc_t and Σ_t de_tp (¼ − u²) for every position;
     the second is the gradient of its key but for 4 v_a. Position κ₀ + t is complete when step t is reached.
     """
-    G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     kind: tl.constexpr = output.dtype.element_ty
     nil = nil * 4
     b = tl.program_id(0).to(tl.int64)
@@ -225,9 +225,9 @@ def backward_kernel(
     x = tl.arange(0, L)[None, :] * XR + tl.arange(0, XR)[:, None]
     j = tl.arange(0, W)[None, :, None, None] * JJ + tl.arange(0, JJ)[None, None, None, :]
 
-    v = -2.0 * _fetch(energy, 0, nil, W, L, JJ, H)
-    ds = tl.zeros_like(v)
-    dc = tl.zeros_like(v)
+    twice_v = 2.0 * _fetch(energy, 0, nil, W, L, JJ, H)
+    ds = tl.zeros_like(twice_v)
+    dc = tl.zeros_like(twice_v)
     if HAS_D_HIDDEN:
         ds = _fetch(d_last_hidden, b * H, nil, W, L, JJ, H)
     if HAS_D_CELL:
@@ -252,19 +252,18 @@ def backward_kernel(
         gathered = _partial(d_past, here * H, True, nil, W, L, JJ, H)
         if HAS_D_OUTPUT:
             gathered += _partial(d_output, row * H, True, nil, W, L, JJ, H)
-        own_slope = _fetch(d_slopes, here * H, nil, W, L, JJ, H)
+        gathered_slope = _fetch(d_slopes, here * H, nil, W, L, JJ, H)
         normaliser = tl.load(normalisers + row)
 
         # what h_t itself was read for
         d_context = mix * ds
         mean = _sum(_fetch(contexts, row * H, nil, W, L, JJ, H) * d_context)
-        own_ratio = _own_gap(q, _fetch(keys, here * H, nil, W, L, JJ, H))
-        own_share = tl.exp(_sum(v * own_ratio) - normaliser)
+        own_half = _half_tanh(q + _fetch(keys, here * H, nil, W, L, JJ, H))
+        own_share = tl.exp(_sum(twice_v * own_half) - normaliser)
         own_score = own_share * (_sum(_fetch(states, here * H, nil, W, L, JJ, H) * d_context) - mean)
-        slope = own_score * (own_ratio - own_ratio * own_ratio)
-        own_slope += slope
-        slopes = _once(slope, W, L, JJ)
-        d_v += _once(own_score * own_ratio, W, L, JJ)
+        own_slope = own_score * (0.25 - own_half * own_half)
+        slopes = _once(own_slope, W, L, JJ)
+        d_v += _once(own_score * own_half, W, L, JJ)
         for low in range(start, here, XR * L):
             p = low + x
             old_past = _tile(d_past, p, readable, j, W, JJ, H)
@@ -272,23 +271,22 @@ def backward_kernel(
             next_readable = _readable(p + XR * L, oldest, here, born, initial, HAS_INITIAL)
             next_keys = _tile(keys, p + XR * L, next_readable, j, W, JJ, H)
             next_states = _tile(states, p + XR * L, next_readable, j, W, JJ, H)
-            ratio = _half_gap(q, tile_keys)
-            energies = _over_columns(v[None, :, None, :] * ratio)
+            half = _half_tanh(q[None, :, None, :] + tile_keys)
+            energies = _over_columns(twice_v[None, :, None, :] * half)
             d_share = _over_columns(d_context[None, :, None, :] * tile_states)
             share = tl.where(readable, tl.exp(energies - normaliser), 0.0)
             d_score = share * (d_share - mean)
-            tilted = d_score[:, None, :, None] * ratio
-            d_v += tl.sum(tilted, axis=0)
-            tilted = tilted - tilted * ratio
-            slopes += tl.sum(tilted, axis=0)
-            _add_to(d_slopes, p, readable, j, old_slopes, tilted, W, JJ, H)
+            tilt = d_score[:, None, :, None] * half
+            d_v += tl.sum(tilt, axis=0)
+            slope = (0.25 * d_score)[:, None, :, None] - tilt * half
+            slopes += tl.sum(slope, axis=0)
+            _add_to(d_slopes, p, readable, j, old_slopes, slope, W, JJ, H)
             spread = share[:, None, :, None] * d_context[None, :, None, :]
             _add_to(d_past, p, readable, j, old_past, spread, W, JJ, H)
             readable, tile_keys, tile_states = next_readable, next_keys, next_states
 
-        # v holds −2 v_a
-        dq = (-2.0 * v) * tl.sum(slopes, axis=1)
-        dk = (-2.0 * v) * own_slope
+        dq = 2.0 * twice_v * tl.sum(slopes, axis=1)
+        dk = 2.0 * twice_v * (gathered_slope + own_slope)
         _put(d_queries, row * H, dq, nil, W, L, JJ, H)
         _put(d_keys, row * H, dk, nil, W, L, JJ, H)
         gathered += _product(key, H, _spread(dk, R, L), nil, R, W, L, JJ, H)
@@ -307,8 +305,7 @@ def backward_kernel(
         # the next step's loads see what this one added, whichever thread stored it
         tl.debug_barrier()
 
-    # Σ_p de_p tanh = −2 Σ_p de_p r, because the gradients of a softmax sum to zero
-    _put(d_energy, b * H, -2.0 * tl.sum(d_v, axis=1), nil, W, L, JJ, H)
+    _put(d_energy, b * H, 2.0 * tl.sum(d_v, axis=1), nil, W, L, JJ, H)
     _put(d_hidden, b * H, ds, nil, W, L, JJ, H)
     if CELL == "lstm":
         _put(d_cell, b * H, dc, nil, W, L, JJ, H)

@@ -119,9 +119,7 @@ def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool)
         states = torch.cat([saved.slots, saved.output.transpose(0, 1)], dim=1).to(wide)
         weights = ("recurrent", "query", "key", "energy", "born")
         kept = ("output", "asked", "cells", "gates", "contexts", "normalisers")
-        arrived = {f"d_{name}": or_any(getattr(arriving, name), saved.output) for name in ("output",)}
-        arrived["d_last_hidden"] = or_any(arriving.hidden, saved.output)
-        arrived["d_last_cell"] = or_any(arriving.cell_state, saved.output)
+        arrived = {name: or_any(x, saved.output).contiguous() for name, x in arriving._asdict().items()}
         backward_kernel[(rows,)](
             **{name: getattr(saved, name).contiguous() for name in weights},
             reset=or_any(saved.reset, saved.output).contiguous(),
@@ -130,7 +128,9 @@ def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool)
             keys=(states @ (_SCALE * saved.key.to(wide).t())).contiguous(),
             queries=(saved.asked.to(wide) @ (_SCALE * saved.query.to(wide).t())).contiguous(),
             **{name: getattr(saved, name) for name in kept},
-            **{name: tensor.contiguous() for name, tensor in arrived.items()},
+            d_output=arrived["output"],
+            d_last_hidden=arrived["hidden"],
+            d_last_cell=arrived["cell_state"],
             d_projected=walked.projected,
             d_queries=walked.queries,
             d_keys=walked.keys,
@@ -164,7 +164,7 @@ _GIVEN = ("projected", "energy", "cell_bias", "hidden", "cell_state", "born", "r
 
 
 def _gathering(arriving: Tensor | None, saved: FullSaved, readable: Readable) -> tuple[Tensor, Tensor]:
-    """Where gradients of all states and of their keys are summed, (B, W, H): what arrives at the final slots, and zeros."""
+    """Where gradients of states and of keys are summed, (B, W, H): what arrives at the final slots, and zeros."""
     steps, rows, size = saved.output.shape
     slopes = saved.contexts.new_zeros(rows, saved.slots.shape[1] + steps, size)
     if arriving is None:
