@@ -176,7 +176,8 @@ MUTATED = [case("tanh", rows=2, size=4, carried=True, reset=reset) for reset in 
 
 
 @interpreted
-@pytest.mark.usefixtures("mutant", "small_tiles")
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # a mutant may compute with what nobody wrote
+@pytest.mark.usefixtures("mutant", "small_tiles", "poisoned")
 @pytest.mark.parametrize(
     "mutant",
     [pytest.param(n, marks=() if n in QUICK else pytest.mark.slow) for n in MUTATIONS],

@@ -12,23 +12,25 @@ from torch import Tensor, nn
 from plait.errors import BackendError
 from plait.models import MODELS
 from plait.ops.attentive_scan import BACKENDS, Scan, record_backends
+from plait.ops.full_scan import FullScan
 
 __all__ = ["LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
 
 PEERS: dict[str, Callable[[int, int], nn.Module]] = {"torch.nn.LSTM": nn.LSTM, "torch.nn.RNN": nn.RNN}
-LAYERS = ("relrnn", "rellstm", "relgru", "memrnn")
+LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
+_FULL = {"memrnn": "elman", "memlstm": "lstm"}
 WINDOW = CAPACITY = 10
 
 
-def scan_of(layer: str) -> Scan | None:
-    """The scan a layer runs, None where it has another.
+def scan_of(layer: str) -> Scan | FullScan:
+    """The scan a layer runs.
 
-    >>> scan_of("rellstm").cell, scan_of("memrnn")
-    ('lstm', None)
+    >>> scan_of("rellstm").width, scan_of("memrnn")
+    (20, FullScan(cell='elman', mix=0.5, nonlinearity='tanh'))
     """
-    return Scan(_CELLS[layer], WINDOW, CAPACITY) if layer in _CELLS else None
+    return FullScan(_FULL[layer]) if layer in _FULL else Scan(_CELLS[layer], WINDOW, CAPACITY)
 
 
 @dataclass(frozen=True)

@@ -29,6 +29,8 @@ LARGEST_SIZE = 128
 # Positions of a tile, which is held twice: the one computed with and the one asked for.
 FORWARD_TILE = 64
 BACKWARD_TILE = 32
+# of the largest size; a smaller one has as many columns to a warp
+WARPS = 8
 # tanh(q + k) is computed from 2 to the power of scaled queries and keys, as `triton_kernels` says
 _SCALE = 2.8853900817779268
 
@@ -164,7 +166,7 @@ _GIVEN = ("projected", "energy", "cell_bias", "hidden", "cell_state", "born", "r
 
 
 def _gathering(arriving: Tensor | None, saved: FullSaved, readable: Readable) -> tuple[Tensor, Tensor]:
-    """Where gradients of states and of keys are summed, (B, W, H): what arrives at the final slots, and zeros."""
+    """Where gradients of states and keys are summed, (B, W, H): what arrives at the final slots; zeros."""
     steps, rows, size = saved.output.shape
     slopes = saved.contexts.new_zeros(rows, saved.slots.shape[1] + steps, size)
     if arriving is None:
@@ -179,17 +181,19 @@ def _gathering(arriving: Tensor | None, saved: FullSaved, readable: Readable) ->
 def _shape(scan: FullScan, size: int, has_reset: bool, has_initial: bool, tile: int) -> dict[str, object]:
     """What a kernel is compiled for."""
     block = max(16, triton.next_power_of_2(size))
-    warps = block // 16  # a warp holds 16 columns, four in a lane, and eight lane groups
+    warps = max(1, WARPS * block // LARGEST_SIZE)
+    columns = block // warps
+    groups = 32 * 4 // columns  # lanes hold four columns each; the rest of a warp is lane groups
     return {
         "H": size,
         "CELL": scan.cell,
         "NONLINEARITY": scan.nonlinearity,
         "HAS_RESET": has_reset,
         "HAS_INITIAL": has_initial,
-        "R": block // 8,
+        "R": block // groups,
         "W": warps,
-        "L": 8,
-        "JJ": 16,
-        "XR": tile // 8,
+        "L": groups,
+        "JJ": columns,
+        "XR": tile // groups,
         "num_warps": warps,
     }
