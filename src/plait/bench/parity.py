@@ -75,7 +75,7 @@ def _worst(x: Tensor, y: Tensor) -> float:
 
 
 def _scan_differences(contestant: Contestant) -> list[str]:
-    """The scan beyond its width, where states leave the window and are kept or lost; a full one over tiles."""
+    """The scan beyond its width, where states leave the window and are kept or lost; a full one in tiles."""
     scan = scan_of(contestant.layer)
     # choices of bfloat16 stand apart on few draws only, so it makes fewer of them
     rows, beyond = (1, 2) if contestant.dtype == torch.bfloat16 else (_ROWS, 6)
