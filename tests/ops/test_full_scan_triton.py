@@ -136,7 +136,7 @@ MUTATIONS = {
     "a running sum not faded": ("mass = mass * fade", "mass = mass"),
     "a context not faded": ("context = context * fade", "context = context"),
     "a maximum that stays": ("most = larger", "most = most"),
-    "a tile that is not moved on": ("further = low + XR * L + x", "further = low + x"),
+    "a tile that is not moved on": ("_tile(states, further, next", "_tile(states, low + x, next"),
     "a state stored wrongly": ("_put(states, here * H, h,", "_put(states, here * H, -h,"),
     "a sign in the mix": ("(mix * (h + read", "(mix * (h - read"),
     "h_t gathers nothing of its own read": ("d_context + own_share * d_context", "d_context"),
