@@ -12,7 +12,7 @@ from torch.nn.functional import linear
 from torch.nn.utils.parametrize import is_parametrized
 
 from plait.cells.initialisers import initialise_
-from plait.errors import at_least
+from plait.errors import ConfigError, at_least
 
 __all__ = ["Cell", "Step"]
 
@@ -66,7 +66,13 @@ class Cell(nn.Module):
     def recurrent(self) -> Tensor:
         """`weight_hh` in the type of the other weights: one kept orthogonal is computed, at each look, in
         full precision, whatever the layer computes in."""
-        return self.weight_hh.to(self.weight_ih.dtype)
+        weight = self.weight_hh
+        if weight.dtype.itemsize < 4 and is_parametrized(self, "weight_hh"):
+            raise ConfigError(  # nothing is orthogonal in so few digits, and matrix_exp's gradient is NaN
+                f"an orthogonal recurrent matrix needs weights in float32 or float64, got {weight.dtype}; "
+                "leave them in float32 and use torch.autocast"
+            )
+        return weight.to(self.weight_ih.dtype)
 
     def project(self, x: Tensor) -> Tensor:
         """U x + b for every step at once: (..., input_size) → (..., G·H)."""

@@ -141,9 +141,10 @@ def rotated(x: Tensor, places: Tensor) -> Tensor:
 def _explicit(query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
     """Attention written out, and its weights (T, B, κ) as the mean over the heads."""
     wide = torch.promote_types(query.dtype, torch.float32)
-    energies = (query.to(wide) @ key.to(wide).transpose(-1, -2)) / query.shape[-1] ** 0.5
-    weights = energies.masked_fill(~seen[:, None], -torch.inf).softmax(-1)
-    read = (weights @ value.to(wide)).to(query.dtype)
+    with torch.autocast(query.device.type, enabled=False):
+        energies = (query.to(wide) @ key.to(wide).transpose(-1, -2)) / query.shape[-1] ** 0.5
+        weights = energies.masked_fill(~seen[:, None], -torch.inf).softmax(-1)
+        read = (weights @ value.to(wide)).to(query.dtype)
     return read, weights.mean(1).transpose(0, 1)
 
 
