@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from plait.errors import CheckpointError, OutputError
-from plait.models import GRU, LSTM
+from plait.models import GRU, LSTM, ExpRNN, Transformer
 from plait.tasks import CopyTask
 from plait.training import checkpoint as module
 from plait.training import fit
@@ -47,7 +47,7 @@ def test_going_on_from_a_checkpoint_is_exact(tmp_path, optimizer):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("model", [LSTM, GRU])
+@pytest.mark.parametrize("model", [LSTM, GRU, ExpRNN, Transformer])
 def test_carried_state_comes_back(tmp_path, stream_task, model):
     path = tmp_path / "c.safetensors"
     one, two = (learner(model, stream_task(), seed=seed, accumulate=2) for seed in (0, 9))

@@ -44,6 +44,16 @@ def test_a_default_and_the_same_value_given_are_the_same_run():
     assert ids.pop().startswith("copy-relrnn-")
 
 
+def test_a_rate_that_is_not_set_does_not_move_an_id():
+    """Recorded when there was no such rate."""
+    assert "orthogonal_lr" not in Recipe().values()
+    assert Recipe(orthogonal_lr=1).values()["orthogonal_lr"] == 1.0
+    network, task = build(
+        {"task": {"name": "copy", "delay": 3}, "model": {"name": "rellstm", "hidden_size": 4}}
+    )
+    assert run_id(describe(network, task, Recipe())) == "copy-rellstm-6b382731ae"
+
+
 def test_where_it_runs_is_not_what_it_is():
     assert describe(*build(description(), backend="reference"), Recipe()) == describe(
         *build(description()), Recipe()
