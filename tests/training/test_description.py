@@ -10,6 +10,7 @@ from plait.models import MODELS
 from plait.tasks import TASKS, CopyTask
 from plait.training import Network, Recipe, build, describe, run_id
 from plait.training.config import checked
+from plait.training.description import model_defaults
 
 
 def description(**model):
@@ -22,6 +23,7 @@ def test_every_model_can_be_described_and_built_again(name):
         {"task": {"name": "denoise"}, "model": {"name": name, "hidden_size": 4, "num_layers": 2}}
     )
     written = describe(network, task, Recipe())
+    assert written["model"].keys() == {"name", *model_defaults(name)}, "nothing is left to a default"
     again, task_again = build(checked(written).description())
     assert describe(again, task_again, Recipe()) == written
     for one, two in zip(network.parameters(), again.parameters(), strict=True):
