@@ -47,11 +47,11 @@ def _spread(vector, R: tl.constexpr, L: tl.constexpr):
 
 
 @triton.jit
-def _product(
-    matrix, stride, rows, nil,
+def _tile(
+    matrix, stride, nil,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
+    """A matrix as it lies in registers: (R, WARPS, L, JJ)."""
     r = tl.arange(0, R)[:, None, None, None]
     w = tl.arange(0, W)[None, :, None, None]
     l = tl.arange(0, L)[None, None, :, None]  # noqa: E741 - a lane group
@@ -66,7 +66,16 @@ def _product(
         tile = tl.load(
             matrix + tl.max_contiguous(i * stride + j, [1, 2, 4, JJ]), mask=(i < H) & (j < H), other=0.0
         )
-    return tl.sum(tile.to(tl.float32) * rows, axis=0)
+    return tile.to(tl.float32)
+
+
+@triton.jit
+def _product(
+    matrix, stride, rows, nil,
+    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
+):  # fmt: skip
+    """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
+    return tl.sum(_tile(matrix, stride, nil, R, W, L, JJ, H) * rows, axis=0)
 
 
 @triton.jit

@@ -186,8 +186,9 @@ def collect_gradients(
     dV = Σ_t dz_t s_{t−1}ᵀ is one product over all steps; `before` holds s_{t−1}.
     """
     dtype, wide = saved.output.dtype, accumulation_dtype(saved.output.dtype)
-    size, nothing = saved.output.shape[2], projected.new_empty(0)
-    recurred, candidate_bias, modrelu_bias = projected, nothing, nothing
+    size, recurred = saved.output.shape[2], projected
+    # no two of an operator's results may be one tensor, not even two that are empty
+    candidate_bias, modrelu_bias = projected.new_empty(0), projected.new_empty(0)
     if scan.cell == "gru":
         # Only the candidate's part differs: V_n s + b'_n enters through the product with r.
         r = saved.gates[..., :size].to(wide)
@@ -204,7 +205,7 @@ def collect_gradients(
         candidate_bias,
         modrelu_bias,
         hidden,
-        nothing if cell_state is None else cell_state,
+        projected.new_empty(0) if cell_state is None else cell_state,
         states if nudged else states.new_empty((0, *states.shape[1:])),
     )
     return PlainGradients(*(tensor.to(dtype).contiguous() for tensor in made))
