@@ -42,7 +42,9 @@ PLACE_BITS: tl.constexpr = tl.constexpr(6)
 @triton.jit
 def _spread(vector, R: tl.constexpr, L: tl.constexpr):
     """A vector over columns (WARPS, JJ) as the rows of a matrix tile: (R, 1, L, 1)."""
-    rows = tl.trans(tl.reshape(tl.reshape(vector, [L * R]), [L, R]))
+    V: tl.constexpr = min(R, 4)
+    quads = tl.reshape(tl.reshape(vector, [L * R]), [R // V, L, V])
+    rows = tl.reshape(tl.permute(quads, [0, 2, 1]), [R, L])
     return rows[:, None, :, None]
 
 
@@ -56,7 +58,8 @@ def _tile(
     w = tl.arange(0, W)[None, :, None, None]
     l = tl.arange(0, L)[None, None, :, None]  # noqa: E741 - a lane group
     jj = tl.arange(0, JJ)[None, None, None, :]
-    i = l * R + r
+    V: tl.constexpr = min(R, 4)
+    i = (r // V) * (L * V) + l * V + r % V
     j = w * JJ + jj
     if matrix.dtype.element_ty.primitive_bitwidth < 32:
         j += nil
