@@ -38,6 +38,8 @@ AnyScan = Scan | FullScan | PlainScan
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 6e-2, torch.float16: 1e-2}
 # a choice between two states is only compared where their relevance differs by more than this
 MARGIN = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
+# relu and modrelu are only compared where no argument is closer to their kink than this
+KINK_MARGIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
 @dataclass(frozen=True)
@@ -105,7 +107,8 @@ def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int =
     """Random inputs on which no choice between two states is closer than rounding could turn it."""
     for seed in range(attempts):
         problem = _draw(case, torch.Generator().manual_seed(seed))
-        if case.ties or narrowest_choice(problem, case.scan) > MARGIN[case.dtype]:
+        apart = case.ties or narrowest_choice(problem, case.scan) > MARGIN[case.dtype]
+        if apart and _nearest_kink(problem, case.scan) > KINK_MARGIN[case.dtype]:
             return _moved(problem, device)
     raise AssertionError(f"{case}: no draw of {attempts} keeps its choices apart")
 
@@ -170,6 +173,31 @@ def narrowest_choice(problem: Problem, scan: AnyScan) -> float:
             here = problem.projected[t : t + 1]
             state = _walked(here, problem.weights, state, scan, cut, nudge, False, "reference").state
     return narrowest
+
+
+def _nearest_kink(problem: Problem, scan: AnyScan) -> float:
+    """How close a plain scan comes to where the slope of relu or modrelu jumps (or modrelu itself, at 0)."""
+    kinked = isinstance(scan, PlainScan) and scan.cell != "lstm" and scan.nonlinearity in ("relu", "modrelu")
+    if not kinked or not len(problem.state.hidden):
+        return float("inf")
+    assert isinstance(problem.weights, PlainWeights)
+    with torch.no_grad():
+        output = _walked(*problem[:3], scan, *problem[3:], False, "reference").output
+        before = torch.cat([problem.state.hidden.unsqueeze(0), output[:-1]])
+        if problem.reset is not None:
+            before.masked_fill_(problem.reset.unsqueeze(2), 0)
+        z, recurred = problem.projected.double(), before.double() @ problem.weights.recurrent.double().t()
+        if scan.cell == "gru":
+            size = output.shape[2]
+            r = torch.sigmoid(z[..., :size] + recurred[..., :size])
+            bias = problem.weights.candidate_bias
+            inner = recurred[..., 2 * size :] + (0 if bias is None else bias.double())
+            z, recurred = z[..., 2 * size :], r * inner
+        size_of_z, bias = (z + recurred).abs(), problem.weights.modrelu_bias
+        if bias is None:
+            return size_of_z.min().item()
+        # above 0 modrelu's bias is a jump at 0, below 0 a flat piece up to |b|
+        return torch.where(bias > 0, size_of_z, (size_of_z + bias.double()).abs()).min().item()
 
 
 def _walked(
