@@ -52,7 +52,9 @@ CASES = [
     Case(MODRELU, steps=20, rows=7, size=16),
     # all circumstances at once, in each type; over many steps of 8 bits modrelu comes too close to its kink
     *(
-        Case(scan, steps=steps, rows=3, size=6, dtype=dtype, carried=True, reset=True, nudge=True, strided=True)
+        Case(
+            scan, steps=steps, rows=3, size=6, dtype=dtype, carried=True, reset=True, nudge=True, strided=True
+        )
         for scan, (dtype, steps) in itertools.product(
             (MODRELU, GORU, LSTM), ((torch.float64, 11), (torch.bfloat16, 6), (torch.float16, 6))
         )

@@ -196,7 +196,9 @@ def _input_gradients(
         made = fused.module(ctx.backend).backward(wanted, saved, scan, nudged)
     present = fused.gradients(*made)._asdict()
     absent = {name for name in _OPTIONAL_WEIGHTS if getattr(saved, name, None) is None}
-    absent |= {name for name, is_absent in (("cell_state", scan.cell != "lstm"), ("nudge", not nudged)) if is_absent}
+    absent |= {
+        name for name, is_absent in (("cell_state", scan.cell != "lstm"), ("nudge", not nudged)) if is_absent
+    }
     return [None if name in absent else present.get(name) for name in fields]
 
 
@@ -207,7 +209,10 @@ def _define_forward(fused: FusedScan) -> None:
         f"plait::{fused.name}",
         mutates_args=(),
         schema=fused.schema(
-            fused.inputs._fields, _OPTIONAL, "bool need_trace, bool save, str backend", len(fused.scanned._fields)
+            fused.inputs._fields,
+            _OPTIONAL,
+            "bool need_trace, bool save, str backend",
+            len(fused.scanned._fields),
         ),
     )
     def operator(*arguments: Any) -> tuple[Tensor, ...]:

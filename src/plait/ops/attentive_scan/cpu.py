@@ -64,9 +64,10 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     wide = accumulation_dtype(dtype)
     given = Inputs._make(ready(tensor, wide) for tensor in inputs)
     out = allocate(given, scan, need_trace, save)
-    if inputs.projected.shape[1]:
-        sizes = sizes_of(scan, *inputs.projected.shape[:2], inputs.energy.shape[0], dtype)
-        blocks = blocks_of(sizes.rows)
+    steps, rows, _ = inputs.projected.shape
+    if rows:
+        sizes = sizes_of(scan, steps, rows, inputs.energy.shape[0], dtype)
+        blocks = blocks_of(rows)
         pointers = pointers_to(*given, *out)
         checked(library().plait_forward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
     if dtype == wide:

@@ -52,7 +52,9 @@ def cell_forward(
     recurred_n = recurred[:, 2 * size :]
     recurred_n = recurred_n if candidate_bias is None else recurred_n + candidate_bias
     r, z = torch.sigmoid(projected[:, : 2 * size] + recurred[:, : 2 * size]).chunk(2, dim=1)
-    n = NONLINEARITIES[scan.nonlinearity](torch.addcmul(projected[:, 2 * size :], r, recurred_n), modrelu_bias)
+    n = NONLINEARITIES[scan.nonlinearity](
+        torch.addcmul(projected[:, 2 * size :], r, recurred_n), modrelu_bias
+    )
     return torch.lerp(n, hidden, z), None, torch.cat([r, z, n, recurred_n], dim=1)
 
 

@@ -82,8 +82,8 @@ class PlainScanned(NamedTuple):
 
     Always: `output` (T, B, H), `hidden` (B, H), `cell_state` (B, H), or shape (0,) where the cell has none.
     With `save`: `cells` (T, B, H), c_{t−1} as step t used it (LSTM); `gates` (T, B, ·): LSTM σ(i), σ(f),
-    tanh(g), σ(o); GRU r, z, n and V_n s + b'_n; Elman φ(·) before the nudge, and only if there is one. What is
-    not asked for has 0 steps (or 0 features) in place of T.
+    tanh(g), σ(o); GRU r, z, n and V_n s + b'_n; Elman φ(·) before the nudge, and only if there is one. What
+    is not asked for has 0 steps (or 0 features) in place of T.
     """
 
     output: Tensor

@@ -1,4 +1,4 @@
-"""The plain scan in C++ over ATen's vectors, for the CPU; the two walks stand in `attentive_scan/cpp/plain.h`.
+"""The plain scan in C++ over ATen's vectors, for the CPU; its walks stand in `attentive_scan/cpp/plain.h`.
 
 float32 and float64 compute in their own type; bfloat16 and float16 compute in float32 and round every state
 to their own type.
@@ -34,9 +34,10 @@ def forward(inputs: PlainInputs, scan: PlainScan, need_trace: bool, save: bool) 
     wide = accumulation_dtype(dtype)
     given = PlainInputs._make(ready(tensor, wide) for tensor in inputs)
     out = allocate(given, scan, need_trace, save)
-    if len(inputs.hidden):
-        sizes = sizes_of(scan, *inputs.projected.shape[:2], inputs.hidden.shape[1], dtype)
-        pointers, blocks = pointers_to(*given, *out), blocks_of(sizes.rows)
+    steps, rows, _ = inputs.projected.shape
+    if rows:
+        sizes = sizes_of(scan, steps, rows, inputs.hidden.shape[1], dtype)
+        pointers, blocks = pointers_to(*given, *out), blocks_of(rows)
         is_double = wide == torch.float64
         checked(library().plait_plain_forward(ctypes.byref(sizes), pointers, blocks, is_double))
     return out if dtype == wide else PlainScanned(*(tensor.to(dtype) for tensor in out))

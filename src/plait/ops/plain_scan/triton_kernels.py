@@ -33,7 +33,7 @@ def _ahead(
     base, first, b, T, B, features, part, nil, STEP: tl.constexpr,
     W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """Row b of steps first, first + STEP, … of a (T, B, features) tensor, one step a lane group: (WARPS, L, JJ)."""
+    """Row b of steps first, first + STEP, … of (T, B, features), one step a lane group: (WARPS, L, JJ)."""
     j = tl.arange(0, W)[:, None, None] * JJ + tl.arange(0, JJ)[None, None, :]
     if base.dtype.element_ty.primitive_bitwidth < 32:
         j += nil
@@ -129,7 +129,7 @@ def forward_kernel(
             next_z3 = _ahead(projected, first + L, b, T, B, F, 3 * H, nil, 1, W, L, JJ, H)
         if HAS_NUDGE:
             next_n = _ahead(nudge, first + L, b, T, B, H, 0, nil, 1, W, L, JJ, H)
-        for k in range(0, min(L, T - first)):
+        for k in range(min(L, T - first)):
             row = b + (first + k) * B
             if HAS_RESET:
                 cut = tl.load(reset + row) != 0
@@ -197,7 +197,7 @@ def backward_kernel(
     SAVE_STATES: tl.constexpr, RESIDENT: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr,
 ):  # fmt: skip
-    """Walk row `program_id(0)` back. `before` holds s_{t−1}, `activated` the gates, or φ(z) of an Elman cell."""
+    """Walk row `program_id(0)` back. `before` is s_{t−1}, `activated` the gates, or φ(z) of an Elman cell."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     F: tl.constexpr = G * H
     S: tl.constexpr = H if CELL == "elman" else 4 * H
@@ -238,10 +238,12 @@ def backward_kernel(
             next_a1 = _ahead(activated, further, b, T, B, S, H, nil, -1, W, L, JJ, H)
             next_a2 = _ahead(activated, further, b, T, B, S, 2 * H, nil, -1, W, L, JJ, H)
             next_a3 = _ahead(activated, further, b, T, B, S, 3 * H, nil, -1, W, L, JJ, H)
-            next_past = _ahead(cells if CELL == "lstm" else before, further, b, T, B, H, 0, nil, -1, W, L, JJ, H)
+            next_past = _ahead(
+                cells if CELL == "lstm" else before, further, b, T, B, H, 0, nil, -1, W, L, JJ, H
+            )
         if HAS_D_OUTPUT:
             next_out = _ahead(d_output, further, b, T, B, H, 0, nil, -1, W, L, JJ, H)
-        for k in range(0, min(L, T - walked)):
+        for k in range(min(L, T - walked)):
             row = b + (T - 1 - walked - k) * B
             if HAS_D_OUTPUT:
                 ds += _turn(d_out, k, L)

@@ -10,7 +10,6 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-import triton
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
@@ -34,8 +33,8 @@ __all__ = ["backward", "forward", "missing"]
 
 # The largest hidden size whose weights one program can walk with; beyond it a step is several launches.
 LARGEST_PERSISTENT = 128
-# Weights stay in registers while a thread holds no more numbers of them than this: a GRU of 128 features does,
-# with 255 registers and nothing spilled in the loop over steps; an LSTM of 128 would need 256.
+# Weights stay in registers while a thread holds no more numbers of them than this: a GRU of 128 features
+# does, with 255 registers and nothing spilled in the loop over steps; an LSTM of 128 would need 256.
 MOST_RESIDENT = 192
 
 
@@ -90,7 +89,7 @@ def backward(arriving: PlainArriving, saved: PlainSaved, scan: PlainScan, nudged
             given = PlainArriving(*tensors[: len(arriving)]), PlainSaved(*tensors[len(arriving) :])
             return torch_scan.walk_back(*given, scan)
 
-        walked = replayed(walk_back, (*arriving, *saved), ("plain backward", scan))
+        walked = torch_scan.WalkedBack(*replayed(walk_back, (*arriving, *saved), ("plain backward", scan)))
     else:
         walked = _walk_back(arriving, saved, scan, nudged)
     return collect_gradients(*walked, saved, scan, nudged)
