@@ -42,21 +42,24 @@ PLACE_BITS: tl.constexpr = tl.constexpr(6)
 @triton.jit
 def _spread(vector, R: tl.constexpr, L: tl.constexpr):
     """A vector over columns (WARPS, JJ) as the rows of a matrix tile: (R, 1, L, 1)."""
-    rows = tl.trans(tl.reshape(tl.reshape(vector, [L * R]), [L, R]))
+    V: tl.constexpr = min(R, 4)
+    quads = tl.reshape(tl.reshape(vector, [L * R]), [R // V, L, V])
+    rows = tl.reshape(tl.permute(quads, [0, 2, 1]), [R, L])
     return rows[:, None, :, None]
 
 
 @triton.jit
-def _product(
-    matrix, stride, rows, nil,
+def _tile(
+    matrix, stride, nil,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
+    """A matrix as it lies in registers: (R, WARPS, L, JJ)."""
     r = tl.arange(0, R)[:, None, None, None]
     w = tl.arange(0, W)[None, :, None, None]
     l = tl.arange(0, L)[None, None, :, None]  # noqa: E741 - a lane group
     jj = tl.arange(0, JJ)[None, None, None, :]
-    i = l * R + r
+    V: tl.constexpr = min(R, 4)
+    i = (r // V) * (L * V) + l * V + r % V
     j = w * JJ + jj
     if matrix.dtype.element_ty.primitive_bitwidth < 32:
         j += nil
@@ -66,7 +69,16 @@ def _product(
         tile = tl.load(
             matrix + tl.max_contiguous(i * stride + j, [1, 2, 4, JJ]), mask=(i < H) & (j < H), other=0.0
         )
-    return tl.sum(tile.to(tl.float32) * rows, axis=0)
+    return tile.to(tl.float32)
+
+
+@triton.jit
+def _product(
+    matrix, stride, rows, nil,
+    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
+):  # fmt: skip
+    """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
+    return tl.sum(_tile(matrix, stride, nil, R, W, L, JJ, H) * rows, axis=0)
 
 
 @triton.jit
