@@ -135,7 +135,7 @@ MUTATIONS = {
                                "recurrent).flip(1)"),
     "a candidate's bias forgotten": (torch_cells, "is None else recurred_n + candidate_bias", "is None else "
                                      "recurred_n"),
-    "modrelu without its bias": (torch_cells, "r, recurred_n), modrelu_bias)", "r, recurred_n), None)"),
+    "modrelu without its bias": (torch_cells, "r, recurred_n), modrelu_bias", "r, recurred_n), None"),
     "a slope where modrelu is flat": (torch_cells, "d_h.masked_fill(activated == 0, 0)", "d_h.clone()"),
 }  # fmt: skip
 
