@@ -19,8 +19,10 @@ hint is kept only on a sum that really runs over all axes, hence `nil`, a zero t
 a multiple of 4. Added to offsets, it also keeps a lane from loading more than four elements at a time, which
 it would of a 16-bit type.)
 
-A column j = warp · JJ + jj of the hidden size belongs to one warp; the rows i = group · R + r of a
-matrix, and the slots x = group · XR + xr of the memory, lie in registers and lane groups. A product
+A column j = warp · JJ + jj of the hidden size belongs to one warp; the rows of a matrix, dealt to the lane
+groups in fours, and the slots x = group · XR + xr of the memory, lie in registers and lane groups. (In fours,
+because a lane holds four columns: a vector over columns becomes one over rows by a 16-byte store and a
+16-byte load for each four of its rows, with two barriers; dealt otherwise it takes eight.) A product
 with a matrix then sums registers and a few lanes, sums over slots likewise; only the energies, a sum
 over all columns, cross warps. Vectors over columns are (WARPS, JJ), vectors over slots (XR, L).
 
