@@ -9,12 +9,11 @@ from __future__ import annotations
 from functools import lru_cache
 
 import torch
-import triton
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs
-from plait.ops.attentive_scan.triton_scan import interpreting
+from plait.ops.attentive_scan.triton_scan import interpreting, tiling
 from plait.ops.attentive_scan.triton_steps import or_any
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 from plait.ops.full_scan.contract import FullSaved, FullScan, FullScanned, allocate
@@ -29,7 +28,7 @@ LARGEST_SIZE = 128
 # Positions of a tile, which is held twice: the one computed with and the one asked for.
 FORWARD_TILE = 64
 BACKWARD_TILE = 32
-# of the largest size; a smaller one has as many columns to a warp
+# at the largest size
 WARPS = 8
 # tanh(q + k) is computed from 2 to the power of scaled queries and keys, as `triton_kernels` says
 _SCALE = 2.8853900817779268
@@ -180,20 +179,14 @@ def _gathering(arriving: Tensor | None, saved: FullSaved, readable: Readable) ->
 @lru_cache
 def _shape(scan: FullScan, size: int, has_reset: bool, has_initial: bool, tile: int) -> dict[str, object]:
     """What a kernel is compiled for."""
-    block = max(16, triton.next_power_of_2(size))
-    warps = max(1, WARPS * block // LARGEST_SIZE)
-    columns = block // warps
-    groups = 32 * 4 // columns  # lanes hold four columns each; the rest of a warp is lane groups
+    tiles = tiling(size, WARPS)
     return {
         "H": size,
         "CELL": scan.cell,
         "NONLINEARITY": scan.nonlinearity,
         "HAS_RESET": has_reset,
         "HAS_INITIAL": has_initial,
-        "R": block // groups,
-        "W": warps,
-        "L": groups,
-        "JJ": columns,
-        "XR": tile // groups,
-        "num_warps": warps,
+        **tiles,
+        "XR": tile // tiles["L"],
+        "num_warps": tiles["W"],
     }
