@@ -9,15 +9,16 @@ import plait
 from plait.cells import GRUCell
 from plait.errors import BackendError, ShapeError, UnknownNameError
 from plait.ops.attentive_scan import choose_backend, record_backends
-from plait.ops.attentive_scan.backends import PLAIN_MODULES, missing
+from plait.ops.attentive_scan.backends import missing
 from plait.ops.attentive_scan.parity import Case, make_problem
 from plait.ops.plain_scan import PlainScan, fused, plain_scan
 from plait.ops.plain_scan.contract import PlainInputs, PlainScanned
+from plait.ops.plain_scan.fused import MODULES
 
 FUSED_HERE = [
     pytest.param(name, marks=pytest.mark.slow if name == "triton" else ())
-    for name in PLAIN_MODULES
-    if missing(name, "cpu", torch.float32, "elman", 0, 5) is None
+    for name in MODULES
+    if missing(name, "cpu", torch.float32, "elman", 0, 5, "plain_scan") is None
 ]
 MODRELU = PlainScan("elman", "modrelu")
 AUTO = choose_backend(torch.zeros(3, 2, 8), MODRELU)
@@ -34,7 +35,7 @@ def ran_by(model: plait.Recurrent, **options: object) -> list[str]:
 
 
 def test_what_torch_has_no_layer_for_is_fused() -> None:
-    assert AUTO in PLAIN_MODULES
+    assert AUTO in MODULES
     assert ran_by(modrelu_rnn()) == [AUTO]
     assert ran_by(plait.RNN(3, 8, nonlinearity="identity")) == [AUTO]
     assert ran_by(plait.RNN(3, 8)) == []  # torch's own

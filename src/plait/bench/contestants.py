@@ -12,14 +12,16 @@ from torch import Tensor, nn
 from plait.errors import BackendError
 from plait.models import MODELS
 from plait.ops.attentive_scan import BACKENDS, Scan, record_backends
+from plait.ops.full_scan import FullScan
 from plait.ops.plain_scan import PlainScan
 
 __all__ = ["LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
 
 PEERS: dict[str, Callable[[int, int], nn.Module]] = {"torch.nn.LSTM": nn.LSTM, "torch.nn.RNN": nn.RNN}
-LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "modrelurnn")
+LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "modrelurnn")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
+_FULL = {"memrnn": "elman", "memlstm": "lstm"}
 WINDOW = CAPACITY = 10
 # plain recurrence torch has no layer for: its title, its model and the model's options
 _PLAIN: dict[str, tuple[str, str, dict[str, Any]]] = {
@@ -27,15 +29,15 @@ _PLAIN: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 
 
-def scan_of(layer: str) -> Scan | PlainScan | None:
-    """The scan a layer runs, None where it has another.
+def scan_of(layer: str) -> Scan | FullScan | PlainScan:
+    """The scan a layer runs.
 
-    >>> scan_of("rellstm").cell, scan_of("modrelurnn").nonlinearity, scan_of("memrnn")
-    ('lstm', 'modrelu', None)
+    >>> scan_of("rellstm").width, scan_of("modrelurnn").nonlinearity, scan_of("memrnn").cell
+    (20, 'modrelu', 'elman')
     """
     if layer in _PLAIN:
         return PlainScan("elman", "modrelu")
-    return Scan(_CELLS[layer], WINDOW, CAPACITY) if layer in _CELLS else None
+    return FullScan(_FULL[layer]) if layer in _FULL else Scan(_CELLS[layer], WINDOW, CAPACITY)
 
 
 @dataclass(frozen=True)
