@@ -7,6 +7,8 @@ import pytest
 import torch
 
 import plait
+from plait.cells import orthogonal_parameters
+from plait.errors import ConfigError
 from plait.models import MODELS
 
 
@@ -23,6 +25,10 @@ def test_state_dict_and_deepcopy(name):
 @pytest.mark.parametrize("dtype", [torch.float64, torch.bfloat16])
 def test_other_precisions(name, dtype):
     model = MODELS[name](3, 6).to(dtype)
+    if dtype == torch.bfloat16 and orthogonal_parameters(model):
+        with pytest.raises(ConfigError, match=r"orthogonal .* float32 or float64, got torch.bfloat16"):
+            model(torch.randn(15, 2, 3, dtype=dtype))
+        return
     output, state = model(torch.randn(15, 2, 3, dtype=dtype))
     assert output.dtype == dtype
     assert state.hidden.dtype == dtype
@@ -39,7 +45,8 @@ def test_autocast(name):
         again, _ = model(x, state)
     assert output.dtype == again.dtype == torch.bfloat16
     assert trace.weights.dtype == torch.float32
-    assert (output.float() - exact).abs().max() < 0.1
+    # of what is there: a modrelu's states are not bounded by 1
+    assert (output.float() - exact).abs().max() < 0.1 * max(1.0, float(exact.detach().abs().max()))
     output.float().sum().backward()
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())
 
@@ -51,10 +58,10 @@ def test_compile(name):
     output, _ = compiled(x)
     torch.testing.assert_close(output, model(x)[0])
     output.sum().backward()
-    assert model.layers[0].cell.weight_hh.grad is not None
+    assert all(p.grad is not None for p in model.parameters())
 
 
-@pytest.mark.parametrize("name", ["relrnn", "rellstm", "relgru", "lstm"])
+@pytest.mark.parametrize("name", ["relrnn", "rellstm", "relgru", "lstm", "exprnn", "goru", "transformer"])
 def test_export_of_one_step(name):
     model = MODELS[name](3, 6).eval()
     x = torch.randn(1, 2, 3)

@@ -12,6 +12,7 @@ from torch.nn.utils.parametrize import type_before_parametrizations
 from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
 from plait.errors import BackendError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
+from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
 from plait.ops.attentive_scan import BACKENDS, Scan, ScanWeights, attentive_scan
 from plait.ops.full_scan import FullScan, full_scan
@@ -19,14 +20,14 @@ from plait.ops.native import NATIVE, native_scan
 from plait.ops.plain_scan import PlainScan, PlainWeights, plain_scan
 from plait.ops.walk import LayerState, Walked, walk
 
-__all__ = ["Mix", "SelfAttentive", "autocast_dtype"]
+__all__ = ["Mix", "SelfAttentive"]
 
 # how h_t and the context c_t become s_t: a factor γ for γ(h + c), or any function of the two
 Mix = float | Callable[[Tensor, Tensor], Tensor]
 _SCANNED: dict[type[Cell], str] = {ElmanCell: "elman", LSTMCell: "lstm", GRUCell: "gru"}
 
 
-class SelfAttentive(nn.Module):
+class SelfAttentive(Layer):
     """h_t from the cell, a context c_t from the memory, s_t = mix · (h_t + c_t) back into the cell.
 
     The attention's query at step t is s_{t−1}; h_t itself can be read at once. Without a memory s_t = h_t,
@@ -65,15 +66,17 @@ class SelfAttentive(nn.Module):
         self.truncate = truncate
         self.backend = known(backend, BACKENDS, "backend")
         self.scorer: nn.Module | None = None
+        self.input_size, self.hidden_size = cell.input_size, cell.hidden_size
+        self.has_cell_state, self.initial_width = cell.has_cell_state, self.memory.initial_width
         if not isinstance(self.memory, NoMemory):
-            weight = cell.weight_hh
+            weight = cell.weight_ih
             self.scorer = scorer or AdditiveScorer(cell.hidden_size, weight.device, weight.dtype)
 
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> LayerState:
         """s_0 = 0, cell state 0, nothing remembered."""
-        dtype, device = dtype or self.cell.weight_hh.dtype, device or self.cell.weight_hh.device
+        dtype, device = dtype or self.cell.weight_ih.dtype, device or self.cell.weight_ih.device
         zeros = torch.zeros(batch_size, self.cell.hidden_size, dtype=dtype, device=device)
         return LayerState(
             zeros,
@@ -95,11 +98,13 @@ class SelfAttentive(nn.Module):
         if dtype is None:
             return self._walk(x, state, reset, nudge, need_trace)
         # Under autocast the whole layer computes in the lower type, as torch.nn.LSTM does; scores and
-        # credit stay in float32. Casting once here keeps every backend's arithmetic the same.
+        # credit stay in float32. Casting once here keeps every backend's arithmetic the same. What a
+        # parametrization computes a weight from keeps its type: the cell lowers the weight.
         with torch.autocast(x.device.type, enabled=False):
             lower = {
                 name: value.to(dtype) if value.is_floating_point() else value
                 for name, value in self.named_parameters()
+                if "parametrizations." not in name
             }
             arguments = (x.to(dtype), state, reset, nudge, need_trace)
             run = _Walker(self)
@@ -118,7 +123,7 @@ class SelfAttentive(nn.Module):
     ) -> Walked:
         if state is None:
             state = self.initial_state(x.shape[1], x.dtype, x.device)
-        state = _cast(state, x.dtype)
+        state = cast_state(state, x.dtype)
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
             return self._native(x, state)
         projected = self.cell.project(x)
@@ -139,7 +144,7 @@ class SelfAttentive(nn.Module):
         return walk(
             projected,
             state,
-            step=self.cell.step,
+            step=self.cell.stepper(),
             write=self.memory.write,
             read=lambda query, memory: self.memory.read(query, memory, cast(AdditiveScorer, self.scorer)),
             mix=self._mixed,
@@ -167,7 +172,7 @@ class SelfAttentive(nn.Module):
             x,
             state.hidden,
             state.cell_state,
-            (cell.weight_ih, cell.weight_hh, cell.bias, candidate_bias),
+            (cell.weight_ih, cell.recurrent, cell.bias, candidate_bias),
             cast(str, _kind(cell)),
             self._nonlinearity(),
             self.training,
@@ -210,7 +215,7 @@ class SelfAttentive(nn.Module):
     def _plain_weights(self) -> PlainWeights:
         cell = self.cell
         candidate_bias = cell.candidate_bias if isinstance(cell, GRUCell) else None
-        return PlainWeights(cell.weight_hh, candidate_bias, getattr(cell, "modrelu_bias", None))
+        return PlainWeights(cell.recurrent, candidate_bias, getattr(cell, "modrelu_bias", None))
 
     def _scan_weights(self) -> ScanWeights:
         cell, scorer = self.cell, cast(AdditiveScorer, self.scorer)
@@ -219,7 +224,7 @@ class SelfAttentive(nn.Module):
             bias = cell.modrelu_bias
         elif isinstance(cell, GRUCell):
             bias = cell.candidate_bias
-        return ScanWeights(cell.weight_hh, scorer.query, scorer.key, scorer.energy, bias)
+        return ScanWeights(cell.recurrent, scorer.query, scorer.key, scorer.energy, bias)
 
     def extra_repr(self) -> str:
         return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"
@@ -228,13 +233,6 @@ class SelfAttentive(nn.Module):
 def _kind(cell: Cell) -> str | None:
     """The scans' name for a cell; a parametrised weight makes a class of its own of its cell."""
     return _SCANNED.get(type_before_parametrizations(cell))
-
-
-def autocast_dtype(device_type: str) -> torch.dtype | None:
-    """The type autocast asks for on this kind of device, None where it is off or unknown."""
-    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
-        return torch.get_autocast_dtype(device_type)
-    return None
 
 
 class _Walker(nn.Module):
@@ -246,10 +244,3 @@ class _Walker(nn.Module):
 
     def forward(self, *arguments: object) -> Walked:
         return self.layer._walk(*arguments)  # type: ignore[arg-type]
-
-
-def _cast(state: LayerState, dtype: torch.dtype) -> LayerState:
-    """A state carried over from another precision, in this one; relevance keeps its own type."""
-    cell_state = None if state.cell_state is None else state.cell_state.to(dtype)
-    memory = state.memory._replace(slots=state.memory.slots.to(dtype))
-    return LayerState(state.hidden.to(dtype), cell_state, memory)
