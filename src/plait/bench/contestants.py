@@ -17,13 +17,15 @@ from plait.ops.plain_scan import PlainScan
 __all__ = ["LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
 
 PEERS: dict[str, Callable[[int, int], nn.Module]] = {"torch.nn.LSTM": nn.LSTM, "torch.nn.RNN": nn.RNN}
-LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "modrelurnn")
+LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "modrelurnn", "orthrnn", "goru")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
 WINDOW = CAPACITY = 10
 # plain recurrence torch has no layer for: its title, its model and the model's options
 _PLAIN: dict[str, tuple[str, str, dict[str, Any]]] = {
     "modrelurnn": ("RNN, modrelu", "rnn", {"nonlinearity": "modrelu", "initialiser": "random"}),
+    "orthrnn": ("OrthRNN", "orthrnn", {}),
+    "goru": ("GORU", "goru", {}),
 }
 
 
@@ -34,7 +36,7 @@ def scan_of(layer: str) -> Scan | PlainScan | None:
     ('lstm', 'modrelu', None)
     """
     if layer in _PLAIN:
-        return PlainScan("elman", "modrelu")
+        return PlainScan("gru" if layer == "goru" else "elman", "modrelu")
     return Scan(_CELLS[layer], WINDOW, CAPACITY) if layer in _CELLS else None
 
 
