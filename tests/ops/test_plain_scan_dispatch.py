@@ -123,13 +123,13 @@ def test_compiles_without_a_break(model: str, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", FUSED_HERE)
 def test_autocast(backend: str) -> None:
-    layer, x = modrelu_rnn(backend), torch.randn(9, 2, 3)
+    layer, x = plait.LSTM(3, 8, backend=backend), torch.randn(9, 2, 3)
     exact, _ = layer(x)
     with torch.autocast("cpu", dtype=torch.bfloat16):
         output, _ = layer(x)
     output.float().sum().backward()
     assert output.dtype == torch.bfloat16
-    torch.testing.assert_close(output.float(), exact, atol=4e-2, rtol=2e-2)
+    torch.testing.assert_close(output.float(), exact, atol=2e-2, rtol=0)
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in layer.parameters())
 
 
