@@ -5,8 +5,8 @@ import random
 import pytest
 import torch
 
-from plait.experiments import SMOKE
-from plait.experiments.runner import run_missing
+from plait.experiments.depthwidth import SMOKE
+from plait.experiments.depthwidth.runner import run_missing
 from plait.tasks.text import read_text
 
 
