@@ -35,7 +35,7 @@ def write_trace(folder: Path, seed: int) -> Path:
     traces = None
     if isinstance(network, Network) and hasattr(network.recurrent, "layers"):
         _, _, traces = network(batch.inputs, need_trace=True)
-    if not traces or any(trace is None for trace in traces):
+    if not traces or any(trace is None or not trace.born.shape[-1] for trace in traces):
         raise ConfigError(f"{record.id}: a trace was asked for, and {record.model} has no memory")
     path = folder / "trace.json"
     write_json(

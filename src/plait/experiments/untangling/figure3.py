@@ -34,7 +34,7 @@ def figure3(size: Size) -> Experiment:
         runs=(*left, *right),
         notes=(
             f"Denoise with T = {delay}; {FIXED} for what is not varied.",
-            "Ours: 20,000 updates at most (the paper does not say how many), learning rate 0.001 with RMSprop as "
+            "Ours: 20,000 updates at most (the paper gives no number), learning rate 0.001 with RMSprop as "
             "in the published command for RelLSTM.",
             OURS[0],
             OURS[2],
