@@ -6,7 +6,7 @@ import contextlib
 import resource
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -72,6 +72,7 @@ def fit(
     resume: bool = False,
     checkpoint_every: int = 500,
     max_minutes: float | None = None,
+    stop_when: Callable[[], bool] | None = None,
     progress: bool = False,
     watchers: Iterable[Watcher] = (),
     **changes: Any,
@@ -91,6 +92,7 @@ def fit(
         resume: go on with the run in `folder`.
         checkpoint_every: updates between two checkpoints.
         max_minutes: save and stop after so long.
+        stop_when: asked after every update; once true, save and stop.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
         watchers: who else is told what happens.
         changes: parts of the recipe.
@@ -110,7 +112,7 @@ def fit(
     network = network_for(model, task, recipe.seed)
     if recipe.gradients_every:
         require_nudge(network)
-    stop = Stop(max_minutes, signals=folder is not None)
+    stop = Stop(max_minutes, folder is not None, stop_when)
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(join(place))
         stack.enter_context(torch.random.fork_rng(devices=[place] if place.type == "cuda" else []))

@@ -98,6 +98,10 @@ class Run:
         counters: dict[str, Any] = {}
         if self.checkpoint.exists():
             counters = restore(self.checkpoint, learner, self.id)
+        elif self.metrics.path.exists() and self.metrics.path.stat().st_size:
+            raise CheckpointError(
+                f"{self.folder} has curves and no checkpoint to go on from; nothing was changed"
+            )
         if learner.group.first:
             for journal in (self.metrics, self.gradients):
                 journal.cut(counters.get("journals", {}).get(journal.path.name, 0))

@@ -11,9 +11,9 @@ import pytest
 import torch
 
 from plait.errors import OutputError
-from plait.experiments import FIGURE_1, SMOKE
-from plait.experiments import runner as runner_module
-from plait.experiments.runner import RECORDS, read_records, run_missing
+from plait.experiments.depthwidth import FIGURE_1, SMOKE
+from plait.experiments.depthwidth import runner as runner_module
+from plait.experiments.depthwidth.runner import RECORDS, read_records, run_missing
 
 CPU = torch.device("cpu")
 
