@@ -37,7 +37,7 @@ class Mark:
         return float(next(iter(self.results.values()))["score"])
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)  # a folder is itself; comparing curves would take long
 class RunFolder:
     """What a folder says. `status`: complete, stopped, diverged, running, interrupted (killed), damaged.
 
@@ -174,7 +174,7 @@ def _marks(lines: Sequence[dict[str, Any]], summary: dict[str, Any]) -> tuple[li
     times = {line["update"]: float(line["seconds"]) for line in lines if "seconds" in line}
     clock = "recorded" if len(times) == len(lines) else "interpolated"
     if clock == "interpolated" and "seconds" in summary and summary.get("updates"):
-        known = {0: 0.0, **times, int(summary["updates"]): float(summary["seconds"])}
+        known = {0: 0.0, int(summary["updates"]): float(summary["seconds"]), **times}
         at = sorted(known)
         updates = [line["update"] for line in lines]
         times = dict(zip(updates, np.interp(updates, at, [known[u] for u in at]).tolist(), strict=True))

@@ -52,6 +52,11 @@ class Group:
     notes: Sequence[str] = ()
 
     @property
+    def score(self) -> str:
+        """What held-out sequences are scored by; `metric` may be about gradients or attention instead."""
+        return "reward" if "reward" in self.metric else "accuracy"
+
+    @property
     def runs(self) -> list[RunFolder]:
         return [run for cell in self.cells for run in cell.runs]
 
@@ -162,7 +167,12 @@ PARTS = ("task", "model", "recipe")
 
 
 def _within(few: dict[str, Any], many: Any) -> bool:
-    return isinstance(many, dict) and all(key in many and many[key] == few[key] for key in few)
+    """What is None in a plan may be left out of a run's description.
+
+    >>> _within({"lr": 1, "orthogonal_lr": None}, {"lr": 1.0, "seed": 0})
+    True
+    """
+    return isinstance(many, dict) and all(many.get(key) == few[key] for key in few)
 
 
 def _by_seed(runs: Iterable[RunFolder]) -> list[RunFolder]:

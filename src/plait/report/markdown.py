@@ -24,7 +24,12 @@ def _lines(groups: Sequence[Group], command: str) -> Iterator[str]:
         yield f"- {line}"
     for group in groups:
         yield from (f"## {group.title}", "")
-        yield from (line for text in (group.claim, group.source, *group.notes) if text for line in (text, ""))
+        yield from (
+            line
+            for text in (group.claim, group.source, group.metric, *group.notes)
+            if text
+            for line in (text, "")
+        )
         yield from _titled("What came, and what it took", result_table(group))
         transfer = transfer_table(group)
         if transfer is not None:

@@ -66,7 +66,7 @@ def plots(group: Group, most: int = MOST) -> list[Plot]:
         most: points kept of a curve.
     """
     makers: Sequence[tuple[str, str, Callable[[RunFolder, int], Any], str, Sequence[View]]] = (
-        ("score", f"held-out {group.metric}", _scores, _SCORE, _score_views(group)),
+        ("score", f"held-out {group.score}", _scores, _SCORE, _score_views(group)),
         ("loss", "training loss", _losses, _LOSS, _LOSS_VIEWS),
         ("gradients", "‖∂L/∂hₜ‖", _gradients, _GRADIENTS, _GRADIENT_VIEWS),
     )
@@ -134,8 +134,8 @@ def _positive(value: float) -> float | None:
 
 
 def _score_views(group: Group) -> list[View]:
-    percent = "accuracy" in group.metric
-    label = f"held-out {group.metric}"
+    percent = "accuracy" in group.score
+    label = f"held-out {group.score}"
     return [
         View("updates", "update", "score", "updates", label, percent=percent),
         View("seconds", "seconds", "score", "seconds", label, percent=percent),

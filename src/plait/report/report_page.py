@@ -108,12 +108,13 @@ def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
         key = f"g{place}-{one.key}"
         data[key] = {"rows": one.cells(), "block": one.block, "steps": one.steps}
         figures.append({"key": key, "kind": "map", "title": one.title, "caption": map_caption(one)})
+    figures.sort(key=lambda figure: not figure["key"].endswith(group.kind))  # what it is about comes first
     return {
         "key": f"g{place}",
         "title": group.title,
         "claim": group.claim,
         "source": group.source,
-        "notes": group.notes,
+        "notes": ([f"Measured: {group.metric}."] if group.metric != group.score else []) + list(group.notes),
         "grid": _grid(group),
         "results": result_table(group),
         "transfer": transfer_table(group),
@@ -129,8 +130,8 @@ def map_caption(one: AttentionMap) -> str:
         f" A cell is {one.block} × {one.block} steps and shows its largest weight." if one.block > 1 else ""
     )
     return (
-        f"Run {one.run}, seed {one.seed}, one held-out sequence of {one.steps} steps: row t shows the weights "
-        f"of step t over the states in its memory, blank where a state is not there.{blocks}"
+        f"Run {one.run}, seed {one.seed}, one held-out sequence of {one.steps} steps: row t shows the "
+        f"weights of step t over the states in its memory, blank where a state is not there.{blocks}"
     )
 
 

@@ -28,6 +28,7 @@ class Outcome:
 
     cell: Cell
     ours: Spread | None
+    best: Spread | None
     updates: Spread | None
     seconds: Spread | None
     reached: int
@@ -46,6 +47,7 @@ def outcome(cell: Cell, target: float) -> Outcome:
     return Outcome(
         cell,
         ours,
+        spread(max((mark.score for mark in run.marks), default=None) for run in runs),
         spread(math.inf if hit is None else hit.update for hit in first),
         spread(math.inf if hit is None else hit.seconds for hit in first) if timed else None,
         reached,
@@ -56,9 +58,9 @@ def outcome(cell: Cell, target: float) -> Outcome:
 
 def result_table(group: Group) -> Table:
     """One line a cell: ours, published, the difference in words, and what it took to reach the target."""
-    target = share(group, group.target)
+    target = share(group, group.target).replace(".0%", "%")
     columns = [
-        *WHERE, "ours", "n", "published", "difference", f"updates to {target}",
+        *WHERE, "ours", "best", "n", "published", "difference", f"updates to {target}",
         f"seconds to {target}", "runs",
     ]  # fmt: skip
     rows = []
@@ -67,6 +69,7 @@ def result_table(group: Group) -> Table:
         rows.append([
             cell.row, cell.column,
             _shown(found.ours, lambda value: share(group, value)),
+            None if found.best is None else share(group, found.best.median),
             found.ours.n if found.ours else 0,
             published(group, cell),
             found.verdict or None,
@@ -75,14 +78,15 @@ def result_table(group: Group) -> Table:
             found.states,
         ])  # fmt: skip
     notes = [
-        f"ours: median over seeds of the last held-out {group.metric}, diverged and stopped runs included; "
-        "in brackets the least and the largest; a difference within one percentage point agrees.",
+        f"ours: median over seeds of the last held-out {group.score}, diverged and stopped runs included; "
+        "in brackets the least and the largest; best: median over seeds of a run's best look; a "
+        "difference within one percentage point agrees.",
         f"updates and seconds: to the first look at held-out sequences with at least {target}; seconds are "
         "the run's own clock, evaluation included. A run that did not get there counts as later than all.",
     ]
     if any(run.clock == "interpolated" for run in group.runs):
         notes.append("Some runs recorded no clock: their seconds are interpolated from the run's total.")
-    return Table(columns, rows, notes=notes)
+    return _without(Table(columns, rows, notes=notes), "published", "difference")
 
 
 def transfer_table(group: Group) -> Table | None:
@@ -99,7 +103,7 @@ def transfer_table(group: Group) -> Table | None:
         found = [spread(r[name]["score"] for r in last if name in r) for name in names]
         rows.append([cell.row, cell.column, len(last),
                      *(_shown(one, lambda value: share(group, value)) for one in found)])  # fmt: skip
-    note = f"Median {group.metric} at the last look, least to largest over seeds in brackets."
+    note = f"Median {group.score} at the last look, least to largest over seeds in brackets."
     return Table([*WHERE, "n", *names], rows, notes=[note])
 
 
@@ -154,12 +158,21 @@ def machine(run: RunFolder) -> str:
 
 def share(group: Group, value: float) -> str:
     """A score as people write it: accuracy in percent, anything else as a number."""
-    return f"{value:.1%}" if "accuracy" in group.metric else f"{value:.3f}"
+    return f"{value:.1%}" if "accuracy" in group.score else f"{value:.3f}"
 
 
 def published(group: Group, cell: Cell) -> str | None:
     """What the paper says: a score, or why it has none."""
     return cell.published_note or None if cell.published is None else share(group, cell.published)
+
+
+def _without(table: Table, *names: str) -> Table:
+    """The table without those of the named columns that hold nothing."""
+    places = range(len(table.columns))
+    empty = [n for n in places if table.columns[n] in names and all(row[n] is None for row in table.rows)]
+    kept = [n for n in places if n not in empty]
+    rows = [[row[n] for n in kept] for row in table.rows]
+    return Table([table.columns[n] for n in kept], rows, notes=table.notes)
 
 
 def _commits(run: RunFolder) -> str | None:

@@ -10,7 +10,8 @@
     return size === 0 || (size >= 1e-3 && size < 1e6) ? String(+value.toPrecision(4)) : value.toExponential(+value.toPrecision(1) === value ? 0 : 1);
   };
   const percent = (value) => `${+(100 * value).toFixed(1)}%`;
-  const HEIGHT = 280;
+  const ticks = (show) => (u, values) => values.map((value) => value === null ? "" : show(value));
+  const HEIGHT = 280, STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]; // a step of a sequence is whole
 
   function button(bar, text, pressed, onClick) {
     const made = element("button", "", text);
@@ -21,9 +22,10 @@
     return made;
   }
 
-  function axis(label, values, log) {
-    const ink = style("--quiet"), grid = { stroke: style("--line"), width: 1 };
-    return { label, values, stroke: ink, grid, ticks: grid, size: log ? 62 : 54, labelSize: 22, font: "12px system-ui", labelFont: "12px system-ui" };
+  // An axis in the page's colours, `size` pixels wide or high without its label.
+  function axis(label, size, values) {
+    const grid = { stroke: style("--line"), width: 1 }, font = "12px system-ui, sans-serif";
+    return { label, values, size, stroke: style("--quiet"), grid, ticks: grid, labelSize: 20, font, labelFont: font };
   }
 
   // Zoom and pan by touch: uPlot itself knows only the mouse. Vertical moves are left to the page.
@@ -111,7 +113,7 @@
       const options = {
         width: box.clientWidth, height: HEIGHT, legend: { show: false },
         scales: { x: { time: false }, y },
-        axes: [axis(view.x_label, (u, ticks) => ticks.map((t) => t === null ? "" : shortNumber(t))), axis(view.y_label, (u, ticks) => ticks.map((t) => t === null ? "" : values(t)), view.log)],
+        axes: [axis(view.x_label, 30, ticks(shortNumber)), axis(view.y_label, view.log ? 60 : 50, ticks(values))],
         cursor: { drag: { x: true, y: true, uni: 30 }, points: { show: false } },
         series: [{}, ...series],
         hooks: { setCursor: [(u) => show(values, u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null)] },
@@ -197,7 +199,7 @@
       const options = {
         width: box.clientWidth, height: Math.min(box.clientWidth, 420), legend: { show: false },
         scales: { x: { time: false, min: range[0], max: range[1] }, y: { dir: -1, min: range[0], max: range[1] } },
-        axes: [axis("state that is read (step it was made)"), axis("step that reads")].map((one) => ({ ...one, grid: { show: false } })),
+        axes: [axis("state that is read (step it was made)", 30), axis("step that reads", 50)].map((one) => ({ ...one, grid: { show: false }, incrs: STEPS })),
         cursor: { drag: { x: true, y: true, uni: 30 }, points: { show: false } },
         series: [{}, { show: true, stroke: "transparent", points: { show: false } }],
         hooks: { drawAxes: [paint], setCursor: [read] },
