@@ -72,7 +72,7 @@ def test_figure_3_has_both_panels():
 
 @pytest.mark.parametrize("name", ["table4", "table8", "table9", "figure7", "figure8", "figure9"])
 def test_what_needs_data_is_declared_and_not_run(name):
-    with pytest.raises(ConfigError, match="cannot be run yet: it needs (minigrid|mnist|ptb)"):
+    with pytest.raises(ConfigError, match=r"cannot be run yet: it needs (minigrid|mnist|ptb)"):
         experiment_named(name)
 
 

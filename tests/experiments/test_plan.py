@@ -30,7 +30,7 @@ def test_every_seed_and_every_change_is_another_run(tmp_path):
 
 def test_two_cells_that_are_one_run(tmp_path):
     twice = experiment(planned("LSTM"), planned("again", model={"name": "lstm"}))
-    with pytest.raises(ConfigError, match="two runs have the id copy-lstm-.*: T = 3, LSTM and T = 3, again"):
+    with pytest.raises(ConfigError, match=r"two runs have the id copy-lstm-.*: T = 3, LSTM and T = 3, again"):
         jobs_of(twice, tmp_path)
 
 

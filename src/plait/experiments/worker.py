@@ -116,7 +116,7 @@ def _throttled(out: Path, orphaned: Callable[[], bool]) -> Callable[[], bool]:
 
 
 class _Reporter(Watcher):
-    """Tells how far a run is, about once a second."""
+    """Tells how far a run is, about once a second and when it was scored."""
 
     def __init__(self, run: str, tell: Tell) -> None:
         self.run, self.tell = run, tell
@@ -133,6 +133,7 @@ class _Reporter(Watcher):
 
     def evaluated(self, update: int, results: dict[str, dict[str, float]]) -> None:
         self.score = next(iter(results.values()))["score"]
+        self._report(update)
 
     def _report(self, update: int) -> None:
         self.last = time.monotonic()

@@ -51,7 +51,7 @@ COPY = {
     "RNN": Contestant("rnn", {"nonlinearity": "tanh"}, _ADAM),
     "GORU": _GORU,
     "MemLSTM": Contestant("memlstm", {}, _ADAM),
-    "Transformer": Contestant("transformer", {}, _ADAM),
+    "Transformer": Contestant("transformer", {"num_layers": 2}, _ADAM),
     "uniform writing": Contestant("unirnn", {"nonlinearity": "tanh", **_SCREENED}, _ADAM),
 }
 
@@ -66,7 +66,7 @@ DENOISE = {
     "RelLSTM": Contestant("rellstm", _SCREENED, _RMSPROP),
     "RNN": Contestant("rnn", {"nonlinearity": "modrelu"}, _RMSPROP),
     "MemLSTM": Contestant("memlstm", {}, _RMSPROP),
-    "Transformer": Contestant("transformer", {}, _ADAM),
+    "Transformer": Contestant("transformer", {"num_layers": 2}, _ADAM),
     "uniform writing": Contestant("unirnn", {"nonlinearity": "modrelu", **_SCREENED}, _RMSPROP),
 }
 

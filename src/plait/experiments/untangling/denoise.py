@@ -27,7 +27,7 @@ def denoise(size: Size) -> Experiment:
         notes=(
             "From table 7: LSTM, orth-RNN, expRNN, GORU and RelRNN, but for the points below.",
             "Ours: MemRNN, SAB, RelLSTM, RNN, MemLSTM and uniform writing train as RelRNN does; the "
-            "Transformer with Adam at 0.0002.",
+            "Transformer has two layers, Adam at 0.0002.",
             "The supplement gives no numbers for denoise: these stand alone.",
             *OURS,
         ),

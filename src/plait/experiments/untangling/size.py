@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -38,7 +37,7 @@ class Size:
         >>> SMOKE.training({"updates": 20_000}, lr=1e-4)["updates"]
         20
         """
-        values = {**dataclasses.asdict(self.recipe), **changes, **((full or {}) if self.published else {})}
+        values = {**self.recipe.values(), **changes, **((full or {}) if self.published else {})}
         del values["seed"]
         return values
 

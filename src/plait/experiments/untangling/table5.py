@@ -41,7 +41,7 @@ def table5(size: Size) -> Experiment:
         notes=(
             "From table 6: LSTM, orth-RNN, expRNN and RelRNN, but for the points below.",
             "Ours: MemRNN, SAB, RelLSTM, RNN, MemLSTM and uniform writing train as RelRNN does; GORU as in "
-            "table 7; the Transformer with Adam at 0.0002.",
+            "table 7; the Transformer has two layers, Adam at 0.0002.",
             "RNN, GORU, MemLSTM, Transformer and uniform writing have no published value in this table.",
             *OURS,
         ),
