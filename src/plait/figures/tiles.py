@@ -49,9 +49,10 @@ def draw_tiles(
                 keys.setdefault(curve.label, line)
         axes.set_title(tile.title, fontsize=9)
         axes.grid(True, alpha=0.25)
-        axes.tick_params(labelsize=8)
         if log_y:
             axes.set_yscale("log")
+        axes.tick_params(which="both", labelsize=8)
+        axes.locator_params(axis="x", nbins=5)
         if y_range is not None:
             axes.set_ylim(*y_range)
     for axes in grid[len(tiles) :]:
@@ -59,8 +60,8 @@ def draw_tiles(
     figure.supxlabel(x_label, fontsize=9)
     figure.supylabel(y_label, fontsize=9)
     if keys:
-        below = {"loc": "outside lower center", "ncols": min(len(keys), 2 * columns), "frameon": False}
-        figure.legend(list(keys.values()), list(keys), fontsize=8, **below)
+        above = {"loc": "outside upper center", "ncols": min(len(keys), 2 * columns), "frameon": False}
+        figure.legend(list(keys.values()), list(keys), fontsize=8, **above)
     return figure
 
 
