@@ -141,6 +141,8 @@ def test_csv_has_a_row_a_run_and_a_row_a_point(runs, tmp_path):
     assert {row["updates_to_target"] for row in rows} == {"300", ""}
     assert {row["clock"] for row in rows} == {"recorded"}
     assert len(points) == 4 * (3 + 3 + 3)
+    gradient = [p for p in points if p["run"] == rows[2]["run"] and p["curve"] == "gradient"]
+    assert [(p["x"], float(p["y"])) for p in gradient] == [("0", 1.0), ("1", 1e-3), ("2", 1e-9)]
     mine = [p for p in points if p["run"] == rows[2]["run"] and p["curve"] == "score"]
     assert [(p["x"], p["seconds"], p["y"]) for p in mine] == [
         ("100", "2.0", "0.2"), ("200", "4.0", "0.6"), ("300", "6.0", "1.0"),

@@ -4,10 +4,11 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const dark = matchMedia("(prefers-color-scheme: dark)");
   const style = (name) => getComputedStyle(document.documentElement).getPropertyValue(name).trim();
-  const element = (tag, className, text) => Object.assign(document.createElement(tag), { className, textContent: text ?? "" });
+  const element = (tag, className, textContent = "") => Object.assign(document.createElement(tag), { className, textContent });
   const shortNumber = (value) => {
     const size = Math.abs(value);
-    return size === 0 || (size >= 1e-3 && size < 1e6) ? String(+value.toPrecision(4)) : value.toExponential(+value.toPrecision(1) === value ? 0 : 1);
+    if (size === 0 || (size >= 1e-3 && size < 1e6)) return String(+value.toPrecision(4));
+    return value.toExponential(+value.toPrecision(1) === value ? 0 : 1);
   };
   const percent = (value) => `${+(100 * value).toFixed(1)}%`;
   const ticks = (show) => (u, values) => values.map((value) => value === null ? "" : show(value));
@@ -33,10 +34,13 @@
     const fingers = new Map();
     const span = () => {
       const xs = [...fingers.values()];
-      return { middle: xs.reduce((a, b) => a + b) / xs.length, width: Math.max(30, Math.max(...xs) - Math.min(...xs)), many: xs.length > 1 };
+      const middle = xs.reduce((a, b) => a + b) / xs.length;
+      return { middle, width: Math.max(30, Math.max(...xs) - Math.min(...xs)), many: xs.length > 1 };
     };
     const forget = (event) => fingers.delete(event.pointerId);
-    u.over.addEventListener("pointerdown", (event) => event.pointerType === "touch" && fingers.set(event.pointerId, event.offsetX));
+    u.over.addEventListener("pointerdown", (event) => {
+      if (event.pointerType === "touch") fingers.set(event.pointerId, event.offsetX);
+    });
     u.over.addEventListener("pointerup", forget);
     u.over.addEventListener("pointercancel", forget);
     u.over.addEventListener("pointermove", (event) => {
@@ -82,21 +86,25 @@
   function points(plot, view) {
     const found = [];
     for (const line of plot.lines) {
-      const xs = [], ys = [], x = line.columns[view.x], y = line.columns[view.y];
-      if (x && y) x.forEach((value, i) => value !== null && y[i] !== null && (xs.push(value), ys.push(y[i])));
-      if (xs.length) found.push({ name: line.name, color: line.color, seed: line.seed, xs, ys });
+      const x = line.columns[view.x] ?? [], y = line.columns[view.y] ?? [];
+      const there = x.map((_, i) => i).filter((i) => x[i] !== null && (y[i] ?? null) !== null);
+      const { name, color } = line;
+      if (there.length) found.push({ name, color, xs: there.map((i) => x[i]), ys: there.map((i) => y[i]) });
     }
     return found;
   }
 
+  const parts = (figure) => [".views", ".plot", ".legend"].map((name) => figure.querySelector(name));
+
   function drawCurves(figure, plot) {
-    const views = figure.querySelector(".views"), box = figure.querySelector(".plot"), legend = figure.querySelector(".legend");
+    const [views, box, legend] = parts(figure);
     const hidden = new Set();
     let view = plot.views[0], lines, entries;
 
     function show(values, x) {
       for (const [name, entry] of entries) {
-        const found = x === null ? [] : lines.filter((line) => line.name === name).map((line) => valueAt(line.xs, line.ys, x)).filter((v) => v !== null);
+        const mine = x === null ? [] : lines.filter((line) => line.name === name);
+        const found = mine.map((line) => valueAt(line.xs, line.ys, x)).filter((value) => value !== null);
         entry.value.textContent = found.length ? values(median(found)) : "";
       }
     }
@@ -109,7 +117,8 @@
         label: line.name, stroke: style(`--c${line.color % 10}`), width: 1.6, dash: line.color >= 10 ? [6, 3] : undefined,
         spanGaps: true, points: { show: line.xs.length < 3 }, show: !hidden.has(line.name),
       }));
-      const y = view.log ? { distr: 3 } : view.percent ? { range: { min: { soft: 0, mode: 1 }, max: { pad: 0.02, soft: 1, mode: 1 } } } : {};
+      const shares = { range: { min: { soft: 0, mode: 1 }, max: { pad: 0.02, soft: 1, mode: 1 } } }; // all of 0 to 1
+      const y = view.log ? { distr: 3 } : view.percent ? shares : {};
       const options = {
         width: box.clientWidth, height: HEIGHT, legend: { show: false },
         scales: { x: { time: false }, y },
@@ -130,23 +139,26 @@
         if (entries.has(line.name)) continue;
         const made = button(legend, "", !hidden.has(line.name), () => toggle(line.name));
         const swatch = element("span", "swatch"), value = element("span", "value");
-        swatch.style.background = style(`--c${line.color % 10}`);
+        swatch.style.backgroundColor = style(`--c${line.color % 10}`);
+        if (line.color >= 10) swatch.classList.add("dashed");
         const seeds = lines.filter((other) => other.name === line.name).length;
-        made.append(swatch, element("span", "name", line.name), element("span", "seeds", seeds > 1 ? ` ×${seeds}` : ""), value);
+        made.append(swatch, element("span", "name", line.name), seeds > 1 ? ` ×${seeds}` : "", value);
         entries.set(line.name, { made, value });
       }
     }
 
     function toggle(name) {
       hidden.has(name) ? hidden.delete(name) : hidden.add(name);
-      lines.forEach((line, place) => line.name === name && figure.plot.setSeries(place + 1, { show: !hidden.has(name) }));
+      lines.forEach((line, place) => {
+        if (line.name === name) figure.plot.setSeries(place + 1, { show: !hidden.has(name) });
+      });
       entries.get(name).made.setAttribute("aria-pressed", !hidden.has(name));
     }
 
     for (const one of plot.views) {
       button(views, one.name, one === view, (pressed) => {
         view = one;
-        for (const other of views.querySelectorAll("[aria-pressed]")) other.setAttribute("aria-pressed", other === pressed);
+        views.querySelectorAll("[aria-pressed]").forEach((other) => other.setAttribute("aria-pressed", other === pressed));
         build();
       });
     }
@@ -163,8 +175,9 @@
 
   // A matrix of blocks over time: row by row [column, thousandths, column, thousandths, …], blank where nothing is.
   function drawMap(figure, map) {
-    const views = figure.querySelector(".views"), box = figure.querySelector(".plot"), legend = figure.querySelector(".legend");
-    const largest = Math.max(1, ...map.rows.map((row) => Math.max(0, ...row.filter((_, i) => i % 2)))), side = map.rows.length;
+    const [views, box, legend] = parts(figure);
+    const weights = map.rows.map((row) => row.filter((_, i) => i % 2)), side = map.rows.length;
+    const largest = Math.max(1, ...weights.map((row) => Math.max(0, ...row)));
     const readout = element("span", "value", "");
 
     function paint(u) {
@@ -173,13 +186,13 @@
       ctx.beginPath();
       ctx.rect(bbox.left, bbox.top, bbox.width, bbox.height);
       ctx.clip();
-      const x = (step) => Math.round(u.valToPos(step, "x", true)), y = (step) => Math.round(u.valToPos(step, "y", true));
+      const edge = (key, block) => Math.round(u.valToPos(block * map.block + 0.5, key, true));
       map.rows.forEach((row, t) => {
-        const top = y(t * map.block + 0.5), height = Math.max(1, y((t + 1) * map.block + 0.5) - top);
+        const top = edge("y", t), height = Math.max(1, edge("y", t + 1) - top);
         for (let i = 0; i < row.length; i += 2) {
-          const left = x(row[i] * map.block + 0.5);
+          const left = edge("x", row[i]), width = Math.max(1, edge("x", row[i] + 1) - left);
           ctx.fillStyle = rampColor(row[i + 1] / largest);
-          ctx.fillRect(left, top, Math.max(1, x((row[i] + 1) * map.block + 0.5) - left), height);
+          ctx.fillRect(left, top, width, height);
         }
       });
       ctx.restore();
@@ -189,25 +202,27 @@
       const block = (key, at) => Math.floor((u.posToVal(at, key) - 0.5) / map.block);
       const t = block("y", u.cursor.top), j = block("x", u.cursor.left), row = map.rows[t] ?? [];
       const place = row.findIndex((value, i) => i % 2 === 0 && value === j);
-      const steps = (n) => map.block > 1 ? `${n * map.block + 1}–${Math.min(map.steps, (n + 1) * map.block)}` : n + 1;
-      readout.textContent = u.cursor.left < 0 || place < 0 ? "" : `step ${steps(t)} gives state ${steps(j)} ${row[place + 1] / 1000}`;
+      const last = (n) => Math.min(map.steps, (n + 1) * map.block);
+      const steps = (n) => map.block > 1 ? `${n * map.block + 1}–${last(n)}` : n + 1;
+      const there = u.cursor.left >= 0 && place >= 0;
+      readout.textContent = there ? `step ${steps(t)} gives state ${steps(j)} ${row[place + 1] / 1000}` : "";
     }
 
     function build() {
       figure.plot?.destroy();
-      const range = [0.5, side * map.block + 0.5];
+      const whole = { min: 0.5, max: side * map.block + 0.5 };
+      const bare = (one) => ({ ...one, grid: { show: false }, incrs: STEPS });
       const options = {
         width: box.clientWidth, height: Math.min(box.clientWidth, 420), legend: { show: false },
-        scales: { x: { time: false, min: range[0], max: range[1] }, y: { dir: -1, min: range[0], max: range[1] } },
-        axes: [axis("state that is read (step it was made)", 30), axis("step that reads", 50)].map((one) => ({ ...one, grid: { show: false }, incrs: STEPS })),
+        scales: { x: { time: false }, y: { dir: -1 } },
+        axes: [bare(axis("state that is read (step it was made)", 30)), bare(axis("step that reads", 50))],
         cursor: { drag: { x: true, y: true, uni: 30 }, points: { show: false } },
         series: [{}, { show: true, stroke: "transparent", points: { show: false } }],
         hooks: { drawAxes: [paint], setCursor: [read] },
       };
       const steps = Array.from({ length: side }, (_, n) => n * map.block + 1);
       figure.plot = new uPlot(options, [steps, steps], box);
-      figure.plot.setScale("x", { min: range[0], max: range[1] });
-      figure.plot.setScale("y", { min: range[0], max: range[1] });
+      for (const key of ["x", "y"]) figure.plot.setScale(key, whole);
       touch(figure.plot);
     }
 
@@ -225,7 +240,8 @@
   const sight = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) {
       if (!isIntersecting || built.has(target)) continue;
-      built.set(target, target.dataset.kind === "map" ? drawMap(target, data[target.id]) : drawCurves(target, data[target.id]));
+      const draw = target.dataset.kind === "map" ? drawMap : drawCurves;
+      built.set(target, draw(target, data[target.id]));
     }
   }, { rootMargin: "400px" });
   document.querySelectorAll("figure[data-kind]").forEach((figure) => sight.observe(figure));
