@@ -10,26 +10,33 @@ import torch
 from torch import Tensor
 
 from plait.errors import BackendError, known
-from plait.ops.attentive_scan.contract import Scan
+from plait.ops.attentive_scan.contract import CellScan
 from plait.ops.attentive_scan.fused import MODULES
 
-__all__ = ["BACKENDS", "choose_backend", "missing", "resolve"]
+__all__ = ["BACKENDS", "PLAIN_MODULES", "choose_backend", "missing", "resolve"]
 
+# the same names for the scan of a cell that has no memory, `plait.ops.plain_scan`
+PLAIN_MODULES = {
+    "cpu": "plait.ops.plain_scan.cpu",
+    "torch": "plait.ops.plain_scan.torch_scan",
+    "triton": "plait.ops.plain_scan.triton_scan",
+}
 BACKENDS = ("auto", "reference", *MODULES)
 # what "auto" tries on a kind of device before plain torch, which runs anywhere
 _PREFERRED = {"cpu": "cpu", "cuda": "triton"}
 
 
-def choose_backend(tensor: Tensor, scan: Scan) -> str:
+def choose_backend(tensor: Tensor, scan: CellScan) -> str:
     """What `backend="auto"` runs for a projected input like `tensor` (T, B, G·H).
 
+    >>> from plait.ops.attentive_scan import Scan
     >>> choose_backend(torch.zeros(3, 2, 8), Scan("elman", window=2)) in ("cpu", "torch")
     True
     """
     return resolve("auto", tensor, scan)
 
 
-def resolve(backend: str, tensor: Tensor, scan: Scan) -> str:
+def resolve(backend: str, tensor: Tensor, scan: CellScan) -> str:
     """The name of the backend that runs; `BackendError` if the one asked for cannot."""
     size = tensor.shape[-1] // scan.gates
     name: str = _resolve(backend, tensor.device.type, str(tensor.dtype), scan.cell, scan.width, size)
@@ -39,10 +46,11 @@ def resolve(backend: str, tensor: Tensor, scan: Scan) -> str:
 def missing(backend: str, device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
     """Why a fused backend cannot run such a scan, or None if it can.
 
-    A backend's module answers by its own `missing` of the same arguments, without the name.
+    A backend's module answers by its own `missing` of the same arguments, without the name. A scan of no
+    width is a plain one.
     """
     try:
-        module = importlib.import_module(MODULES[backend])
+        module = importlib.import_module((MODULES if width else PLAIN_MODULES)[backend])
     except ImportError as error:
         return f"it cannot be imported ({error})"
     reason: str | None = module.missing(device, dtype, cell, width, size)
@@ -73,6 +81,6 @@ def _resolved(backend: str, device: str, dtype: str, cell: str, width: int, size
 @lru_cache
 def _warn_once(backend: str, reason: str) -> None:
     warnings.warn(
-        f"attentive_scan: backend {backend!r} cannot run here: {reason}; plain torch runs instead, slower",
+        f"backend {backend!r} cannot run here: {reason}; plain torch runs instead, slower",
         stacklevel=2,
     )
