@@ -39,15 +39,14 @@ MEMORIES = {
     "uniform": UniformMemory(3, 2, every=2),
     "top-k": TopKMemory(top_k=2, every=2),
 }
-PAIRS = [pytest.param(c, m, id=f"{c}×{m}") for c in CELLS for m in MEMORIES]
-PAIRS += [pytest.param("transformer", None, id="transformer")]
+CELL_TIMES_MEMORY = [pytest.param(c, m, id=f"{c}×{m}") for c in CELLS for m in MEMORIES]
+PAIRS = [*CELL_TIMES_MEMORY, pytest.param("transformer", None, id="transformer")]
 TINY = {"atol": 1e-12, "rtol": 1e-10}
 
 
 def build(cell, memory, features=3, hidden=5, **options):
     if cell == "transformer":
-        mixless = {key: value for key, value in options.items() if key != "mix"}
-        return Transformer(features, hidden, num_layers=2, heads=1, dtype=torch.float64, **mixless)
+        return Transformer(features, hidden, num_layers=2, heads=1, dtype=torch.float64, **options)
     policy = MEMORIES[memory] if isinstance(memory, str) else memory
     return Recurrent([SelfAttentive(CELLS[cell](features, hidden), policy, **options)])
 
@@ -162,7 +161,7 @@ def test_a_reset_row_begins_anew_and_others_do_not_notice(cell, memory):
     assert not (trace.born[6, 1] > 0).any()
 
 
-@pytest.mark.parametrize(("cell", "memory"), PAIRS)
+@pytest.mark.parametrize(("cell", "memory"), CELL_TIMES_MEMORY)
 def test_the_reference_passes_gradcheck(cell, memory):
     model = build(cell, memory, features=2, hidden=3, backend="reference")
     if cell == "elman-relu":
@@ -178,7 +177,7 @@ def test_the_reference_passes_gradcheck(cell, memory):
     assert torch.autograd.gradcheck(run, (x, *values), atol=1e-6)
 
 
-@pytest.mark.parametrize(("cell", "memory"), PAIRS)
+@pytest.mark.parametrize(("cell", "memory"), CELL_TIMES_MEMORY)
 def test_the_named_scan_and_the_generic_loop_agree(cell, memory):
     """A mix given as a function takes the generic loop; the same mix as a number may take a fused scan."""
     number = build(cell, memory, mix=0.5)
