@@ -115,7 +115,7 @@ def _work(job: Job, device: str, mailbox: Any) -> dict[str, Any]:
 
 
 def _check(address: str) -> None:
-    """Join once from a process that can be ended: at a wrong address Ray waits for minutes, deaf to signals."""
+    """Join once from a process that can be ended: at a wrong address Ray waits for minutes, deaf to all."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"--ray: expected auto, local or HOST:PORT, got {address!r}")
