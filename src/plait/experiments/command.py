@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import tyro
 
@@ -12,6 +13,9 @@ from plait.answer import Answer, Table
 from plait.experiments import experiment_named, experiments
 from plait.experiments.depthwidth import FIGURE_1
 from plait.experiments.selection import Selection
+
+if TYPE_CHECKING:
+    from plait.experiments.plan import Job
 
 __all__ = ["reproduce"]
 
@@ -73,13 +77,26 @@ def reproduce(
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)
     table = standing(experiment, jobs)
-    data = {
+    data: dict[str, Any] = {
         "experiment": name,
         "folder": str(folder),
         "outcome": dataclasses.asdict(outcome),
         "cells": table.records(),
+        "page": _page(folder, jobs),
     }
-    return Answer(data, (table, told(outcome), f"run folders: {folder}"))
+    where = (
+        f"the page, to open in a browser: {data['page']}" if data["page"] else "no run has begun yet: no page"
+    )
+    return Answer(data, (table, told(outcome), where))
+
+
+def _page(folder: Path, jobs: Sequence[Job]) -> str | None:
+    """Everything the folder holds as one page; none before there is a run to show."""
+    if not any(Path(job.folder, "config.json").exists() for job in jobs):
+        return None
+    from plait.report.write import write_report
+
+    return str(write_report([folder], folder / "report.html").files[0])
 
 
 def _listed() -> Answer:

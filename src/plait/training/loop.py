@@ -257,7 +257,8 @@ class _Session:
         counters.held_out = results
         if counters.best_score is None or score > counters.best_score:
             counters.best_score, counters.best_update = score, counters.update
-        self._write(self.metrics, "metrics", {"update": counters.update, "held_out": results})
+        line = {"update": counters.update, "seconds": round(self._clock(), 3), "held_out": results}
+        self._write(self.metrics, "metrics", line)
         self.everyone.evaluated(counters.update, results)
 
     def _record_gradients(self) -> None:
@@ -275,8 +276,13 @@ class _Session:
         elif self.group.first:
             getattr(self.run, journal).write(record)
 
+    def _clock(self) -> float:
+        """Seconds this run was at work, over all its sessions, evaluation and records included. What a
+        killed session did after its last checkpoint is done again and counted once."""
+        return time.monotonic() - self.began
+
     def _save(self) -> None:
-        self.counters.seconds = time.monotonic() - self.began
+        self.counters.seconds = self._clock()
         if self.run is not None:
             self.run.save(self.learner, asdict(self.counters))
 
@@ -300,7 +306,7 @@ class _Session:
             "best_score": counters.best_score,
             "best_update": counters.best_update,
             "held_out": counters.held_out,
-            "seconds": round(time.monotonic() - self.began, 3),
+            "seconds": round(self._clock(), 3),
             "parameters": sum(p.numel() for p in self.learner.network.parameters()),
             "peak_memory_bytes": _peak_memory(device),
             "device": device.type,

@@ -3,7 +3,7 @@
 ```
 config.json             what it is; its id follows from it
 environment.json        one entry a session: versions, device, threads
-metrics.jsonl           loss and score of updates, held-out results
+metrics.jsonl           loss and score of updates, held-out results with the run's clock
 gradients.jsonl         ‖∂L/∂h_t‖ by layer and step, where recorded
 checkpoint.safetensors  weights, optimiser, counters
 summary.json            how the last session ended; not there while one is at work or after it was killed
