@@ -34,11 +34,11 @@ def test_a_run_to_its_end(tmp_path):
 
 def test_it_stops_when_asked_and_goes_on(tmp_path):
     job = job_of(tmp_path, updates=300)
-    stop_file(tmp_path).touch()
-    outcome = execute(job, lambda message: None)
-    assert outcome["status"] == "stopped"
+    outcome = execute(job, lambda message: stop_file(tmp_path).touch())
+    assert (outcome["status"], outcome["reason"]) == ("stopped", "asked to")
     assert 0 < outcome["updates"] < 300
-    assert outcome["reason"] == "asked to"
+    assert execute(job, unheard := [].append) == {"status": "stopped", "reason": "asked to"}
+    assert unheard.__self__ == [], "it did not even begin"
     stop_file(tmp_path).unlink()
     assert execute(job, lambda message: None)["status"] == "complete"
     assert len(read(job, "environment.json")["sessions"]) == 2
@@ -110,8 +110,7 @@ def test_curves_without_a_checkpoint_are_not_overwritten(tmp_path):
     from plait.training.recipe import Recipe
 
     job = job_of(tmp_path, updates=300)
-    stop_file(tmp_path).touch()
-    execute(job, lambda message: None)
+    execute(job, lambda message: stop_file(tmp_path).touch())
     folder = Path(job.folder)
     (folder / "checkpoint.safetensors").unlink()
     (folder / "metrics.jsonl").write_text('{"update": 1, "loss": 1.0}\n')

@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import os
-import queue
-import signal
 import socket
+import subprocess
 import sys
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, TextIO
 
 from plait.errors import BackendError, ConfigError, require
+from plait.experiments.mailbox import Mailbox
 from plait.experiments.plan import Job
 from plait.experiments.pool import News
 from plait.experiments.worker import execute
@@ -22,6 +21,7 @@ __all__ = ["Cluster", "quiet"]
 
 _ANSWER_WITHIN = 5.0  # seconds, for an address
 _JOIN_WITHIN = 60.0
+_NO_CLUSTER = "--ray {}: no Ray cluster answers ({}); start one with `ray start --head`, or use --ray local"
 _OBJECT_STORE = 128 * 2**20  # bytes: descriptions and results are small
 
 
@@ -38,7 +38,8 @@ class Cluster:
     def __init__(self, address: str, processes: int, device: str = "cpu", together: int = 4) -> None:
         os.environ.setdefault("RAY_USAGE_STATS_ENABLED", "0")
         self.ray = require("ray", "ray")
-        _check(address)
+        if address not in ("local", "auto"):
+            _check(address)
         options: dict[str, Any] = {
             "log_to_driver": False,
             "include_dashboard": False,
@@ -48,24 +49,20 @@ class Cluster:
             options |= {"num_cpus": processes, "object_store_memory": _OBJECT_STORE}
         else:
             options = {"address": address, "log_to_driver": False, "logging_level": "ERROR"}
-        self._join(address, options)
+        try:
+            self.ray.init(**options)
+        except (ConnectionError, RuntimeError, ValueError) as error:
+            raise BackendError(_NO_CLUSTER.format(address, _first_line(error))) from None
         self.where = f"the Ray cluster {address}"
         self.device = device
         needs = {"num_cpus": 0, "num_gpus": 1 / together} if device != "cpu" else {"num_cpus": 1}
         self.task = self.ray.remote(max_retries=0, **needs)(_work)
-        self.mailbox = self.ray.remote(num_cpus=0)(_Mailbox).remote()
+        self._hang_up_mailbox()
         self.jobs: dict[Any, str] = {}
 
-    def _join(self, address: str, options: dict[str, Any]) -> None:
-        try:
-            with _patience(_JOIN_WITHIN):
-                self.ray.init(**options)
-        except Exception as error:
-            reason = " ".join(str(error).split()).partition(". ")[0]
-            raise BackendError(
-                f"--ray {address}: no Ray cluster answers ({reason}); start one with "
-                "`ray start --head`, or use --ray local"
-            ) from None
+    def _hang_up_mailbox(self) -> None:
+        self.mailbox = self.ray.remote(num_cpus=0)(Mailbox).remote()
+        self.letters = self.mailbox.take.remote()
 
     def room(self) -> int:
         """Ray keeps its own queue, and a cluster that can grow grows by what waits in it."""
@@ -86,30 +83,21 @@ class Cluster:
         return found
 
     def _letters(self) -> list[dict[str, Any]]:
-        try:
-            letters: list[dict[str, Any]] = self.ray.get(self.mailbox.take.remote(), timeout=5)
-        except self.ray.exceptions.RayError:  # its node died: progress is lost, results are not
-            self.mailbox = self.ray.remote(num_cpus=0)(_Mailbox).remote()
+        """What lies in the mailbox; it is asked again when it has answered, and never waited for."""
+        if not self.ray.wait([self.letters], timeout=0)[0]:
             return []
-        return letters
+        try:
+            taken: list[dict[str, Any]] = self.ray.get(self.letters)
+            self.letters = self.mailbox.take.remote()
+        except self.ray.exceptions.RayError:  # its node died: some progress is not seen, no result is lost
+            self._hang_up_mailbox()
+            return []
+        return taken
 
     def close(self) -> None:
         for reference in self.jobs:
             self.ray.cancel(reference, force=True)
         self.ray.shutdown()
-
-
-class _Mailbox:
-    """Where tasks leave word of how they get on."""
-
-    def __init__(self) -> None:
-        self.letters: queue.SimpleQueue[dict[str, Any]] = queue.SimpleQueue()
-
-    def put(self, message: dict[str, Any]) -> None:
-        self.letters.put(message)
-
-    def take(self) -> list[dict[str, Any]]:
-        return [self.letters.get() for _ in range(self.letters.qsize())]
 
 
 def _work(job: Job, device: str, mailbox: Any) -> dict[str, Any]:
@@ -127,44 +115,28 @@ def _work(job: Job, device: str, mailbox: Any) -> dict[str, Any]:
 
 
 def _check(address: str) -> None:
-    """An address that nobody listens at is found out here: Ray itself would wait for minutes."""
-    if address in ("local", "auto"):
-        return
+    """Join once from a process that can be ended: at a wrong address Ray waits for minutes, deaf to all."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"--ray: expected auto, local or HOST:PORT, got {address!r}")
     try:
         socket.create_connection((host, int(port)), _ANSWER_WITHIN).close()
+        probe = "import sys, ray; ray.init(address=sys.argv[1], log_to_driver=False, logging_level='ERROR')"
+        command = [sys.executable, "-c", probe, address]
+        subprocess.run(command, check=True, capture_output=True, timeout=_JOIN_WITHIN)
     except OSError as error:
-        raise BackendError(
-            f"--ray {address}: nothing answers there ({error}); "
-            "see `ray status` on the cluster, or use --ray local"
-        ) from None
+        raise BackendError(_NO_CLUSTER.format(address, error)) from None
+    except subprocess.TimeoutExpired:
+        raise BackendError(_NO_CLUSTER.format(address, f"nothing within {_JOIN_WITHIN:.0f} s")) from None
+    except subprocess.CalledProcessError as error:
+        reason = error.stderr.decode(errors="replace").strip().rpartition("\n")[2]
+        raise BackendError(_NO_CLUSTER.format(address, reason[:200])) from None
 
 
 def _first_line(error: BaseException) -> str:
     """Ray's messages are pages; the first sentence says what happened."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text.partition('. ')[0][:200]}"
-
-
-@contextlib.contextmanager
-def _patience(seconds: float) -> Iterator[None]:
-    """An error after so long; only where signals can be heard, in the main thread."""
-    if threading.current_thread() is not threading.main_thread():
-        yield
-        return
-
-    def late(*_: object) -> None:
-        raise TimeoutError(f"no answer within {seconds:.0f} s")
-
-    before = signal.signal(signal.SIGALRM, late)
-    signal.setitimer(signal.ITIMER_REAL, seconds)
-    try:
-        yield
-    finally:
-        signal.setitimer(signal.ITIMER_REAL, 0)
-        signal.signal(signal.SIGALRM, before)
 
 
 @contextlib.contextmanager

@@ -66,20 +66,28 @@ def reproduce(
 
         return reproduce_figure1(smoke, text, out, draw, device, max_minutes, together or 4)
     from plait.experiments.session import Means, carry_out, told
-    from plait.experiments.standing import standing
 
     experiment = Selection.read(models, delays, seeds, updates).of(experiment_named(name, smoke))
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)
-    table = standing(experiment, jobs)
-    data = {
-        "experiment": name,
-        "folder": str(folder),
-        "outcome": dataclasses.asdict(outcome),
-        "cells": table.records(),
-    }
-    return Answer(data, (table, told(outcome), f"run folders: {folder}"))
+    data = {"experiment": name, "folder": str(folder), "outcome": dataclasses.asdict(outcome)}
+    if not any(Path(job.folder, "config.json").exists() for job in jobs):
+        return Answer(
+            {**data, "cells": [], "page": None}, (told(outcome), "no run has begun: nothing to show")
+        )
+    table, page = _reported(folder)
+    parts = (table, told(outcome), f"the page, to open in a browser: {page}")
+    return Answer({**data, "cells": table.records(), "page": str(page)}, parts)
+
+
+def _reported(folder: Path) -> tuple[Table, Path]:
+    """Ours beside published as a table, and everything the folder holds as one page."""
+    from plait.report.tables import result_table
+    from plait.report.write import write_report
+
+    written = write_report([folder], folder / "report.html")
+    return result_table(written.groups[0]), written.files[0]
 
 
 def _listed() -> Answer:

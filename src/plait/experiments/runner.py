@@ -135,6 +135,8 @@ class _Session:
         self.pool.start(job)
 
     def _hear(self, news: News) -> None:
+        if news.job not in self.started:  # a word that was late: the job has ended
+            return
         progress = self.board[news.job]
         progress.hear(news)
         if news.kind == "ended":

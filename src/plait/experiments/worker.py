@@ -42,6 +42,8 @@ def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) 
         orphaned: whether nobody waits for the result any more.
     """
     folder = Path(job.folder)
+    if stop_file(folder.parent).exists():
+        return {"status": "stopped", "reason": "asked to"}
     tell({"event": "began", "id": job.id, "pid": os.getpid(), "host": socket.gethostname()})
     try:
         summary = _train(job, folder, tell, _throttled(folder.parent, orphaned))
