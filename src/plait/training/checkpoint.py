@@ -136,7 +136,8 @@ def _leaves(state: Any) -> dict[str, Tensor]:
 
 def _parameter_names(learner: Learner) -> list[str]:
     """In the optimiser's order."""
-    return [name for name, p in learner.network.named_parameters() if p.requires_grad]
+    names = {id(p): name for name, p in learner.network.named_parameters()}
+    return [names[id(p)] for group in learner.optimizer.param_groups for p in group["params"]]
 
 
 def _optimizer_states(learner: Learner) -> list[dict[str, Any]]:

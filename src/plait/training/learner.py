@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from torch.utils import _pytree as pytree
 
-from plait.errors import DivergedError
+from plait.cells import orthogonal_parameters
+from plait.errors import ConfigError, DivergedError
 from plait.tasks import Batch, Task, counted
 from plait.training.distributed import Group
 from plait.training.recipe import Recipe
@@ -44,7 +45,7 @@ class Learner:
         self.network, self.task, self.recipe = network.to(device), task, recipe
         self.device, self.group = device, group
         self.parameters = [p for p in network.parameters() if p.requires_grad]
-        self.optimizer = _OPTIMIZERS[recipe.optimizer](self.parameters, lr=recipe.lr)
+        self.optimizer = _OPTIMIZERS[recipe.optimizer](_rates(network, self.parameters, recipe), lr=recipe.lr)
         self.spans = group.spans(recipe.batch_size, recipe.accumulate)
         self.carry: list[Any] = [None] * len(self.spans)
 
@@ -100,6 +101,21 @@ class Learner:
             if parameter.grad is not None and not bool(_finite(parameter.grad)):
                 return f"gradient of {name} is not finite"
         return "the gradient's norm overflows"
+
+
+def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:
+    """The optimiser's groups: one, or, with `orthogonal_lr`, those of the other rate last."""
+    if recipe.orthogonal_lr is None:
+        return [{"params": parameters}]
+    apart = {id(p) for p in orthogonal_parameters(network)}
+    slow = [p for p in parameters if id(p) in apart]
+    if not slow:
+        raise ConfigError(
+            "orthogonal_lr: expected a model with an orthogonal matrix (exprnn, goru), got one without; "
+            "leave it out"
+        )
+    rest = [p for p in parameters if id(p) not in apart]
+    return [{"params": rest}, {"params": slow, "lr": recipe.orthogonal_lr}]
 
 
 def forward(network: nn.Module, batch: Batch, state: Any, precision: str) -> tuple[Tensor, Any]:

@@ -28,6 +28,8 @@ class Recipe:
     """Sequences an update sees, over all processes and parts."""
     lr: float = 1e-3
     """Learning rate."""
+    orthogonal_lr: float | None = None
+    """Learning rate of what is trained beneath an orthogonal matrix (exprnn, goru); left out, as the rest."""
     optimizer: str = "adam"
     """adam, or rmsprop (alpha 0.99)."""
     clip: float = 1.0
@@ -50,7 +52,7 @@ class Recipe:
     """Updates between two records of the norm of dL/dh_t for every step t; 0 for none."""
 
     def __post_init__(self) -> None:
-        for name in ("lr", "clip", "until_accuracy"):  # 1 and 1.0 are the same recipe
+        for name in ("lr", "orthogonal_lr", "clip", "until_accuracy"):  # 1 and 1.0 are the same recipe
             if type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
 
@@ -73,7 +75,11 @@ class Recipe:
         checks: list[tuple[Any, ...]] = [
             *((whole, 1, name) for name in from_one),
             *((whole, 0, name) for name in ("seed", "gradients_every")),
-            *((at_least, 0, name) for name in ("lr", "clip")),
+            *(
+                (at_least, 0, name)
+                for name in ("lr", "orthogonal_lr", "clip")
+                if getattr(self, name) is not None
+            ),
         ]
         for check, minimum, name in checks:
             try:
@@ -85,8 +91,9 @@ class Recipe:
                 known(getattr(self, name), options, name)
             except PlaitError as error:
                 yield str(error)
-        if self.lr in (0, math.inf):
-            yield f"lr: expected a finite number above 0, got {self.lr}"
+        for name in ("lr", "orthogonal_lr"):
+            if (rate := getattr(self, name)) in (0, math.inf):
+                yield f"{name}: expected a finite number above 0, got {rate}"
         wanted = self.until_accuracy
         if wanted is not None and not (isinstance(wanted, float) and 0 < wanted <= 1):
             yield f"until_accuracy: expected a share above 0 and at most 1, got {wanted!r}"
@@ -105,5 +112,8 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
     def values(self) -> dict[str, Any]:
-        """The parts by name."""
-        return dataclasses.asdict(self)
+        """The parts by name; `orthogonal_lr` only where it is set, so that the ids of other runs stay."""
+        values = dataclasses.asdict(self)
+        if self.orthogonal_lr is None:
+            del values["orthogonal_lr"]
+        return values
