@@ -1,83 +1,62 @@
-"""`plait reproduce`: the list, a smoke run with its picture and page, drawing alone, errors in one line."""
+"""`plait reproduce`: the list, a smoke run with table and page, errors in one line."""
 
 import json
-import shutil
 
 import pytest
 
 from plait.cli import main
 
-pytest.importorskip("matplotlib")
-
 
 def test_list(capsys):
     assert main(["reproduce", "--list", "--json"]) == 0
-    (entry,) = json.loads(capsys.readouterr().out)["experiments"]
-    assert entry["name"] == "depthwidth-figure1"
-    assert entry["runs"] == 144
-    assert main(["reproduce"]) == 0
-    assert "depthwidth-figure1" in capsys.readouterr().out
+    entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["experiments"]}
+    assert entries["table5"]["runs"] == 12 * 6 * 3
+    assert entries["table4"]["needs"] == "minigrid"
+    assert "table 5" in entries["table5"]["source"] or "tables 5" in entries["table5"]["source"]
+    assert {"denoise", "transfer", "figure3", "figure4", "figure10", "depthwidth-figure1"} <= set(entries)
 
 
-def test_smoke_runs_draws_and_resumes(text_file, tmp_path, capsys):
-    command = [
-        "reproduce",
-        "depthwidth-figure1",
+def test_smoke_with_page_and_again(tmp_path, capsys):
+    options = [
         "--smoke",
-        "--text",
-        str(text_file),
+        "--models",
+        "lstm,relrnn",
+        "--delays",
+        "10",
         "--device",
         "cpu",
-        "--json",
+        "--out",
+        str(tmp_path),
     ]
-    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    assert main(["reproduce", "table5", *options, "--json"]) == 0
     first = json.loads(capsys.readouterr().out)
-    assert first["outcome"]["finished"] == len(first["cells"]) == 8
-    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
-        "README.md", "experiment.json", "figure1.png", "figure1.svg", "lock", "runs.jsonl",
-    ]  # fmt: skip
-    assert main([*command, "--out", str(tmp_path / "out")]) == 0
-    again = json.loads(capsys.readouterr().out)
-    assert (again["outcome"]["finished"], again["outcome"]["already"]) == (0, 8)
-    assert again["cells"] == first["cells"]
-
-
-def test_draw_needs_the_two_files_alone(smoke, tmp_path, capsys):
-    for name in ("experiment.json", "runs.jsonl"):
-        shutil.copy(smoke / name, tmp_path / name)
-    assert main(["reproduce", "depthwidth-figure1", "--draw", str(tmp_path)]) == 0
-    page = (tmp_path / "README.md").read_text()
-    assert "8 of 8 runs" in page
-    assert "## What this does not show" in page
-    assert "| 1 → 2 |" in page
-    assert (tmp_path / "figure1.png").stat().st_size > 10_000
-    assert "written:" in capsys.readouterr().out
-
-
-def test_a_record_of_another_making_is_refused(smoke, tmp_path, capsys):
-    for name in ("experiment.json", "runs.jsonl"):
-        shutil.copy(smoke / name, tmp_path / name)
-    path = tmp_path / "runs.jsonl"
-    path.write_text(path.read_text().replace('"depth": 1,', '"dept": 1,'))
-    assert main(["reproduce", "depthwidth-figure1", "--draw", str(tmp_path)]) == 2
-    error = capsys.readouterr().err
-    assert "dept" in error
-    assert "depth: field required" in error
+    assert first["outcome"]["complete"] == len(first["cells"]) == 2
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    assert main(["reproduce", "table5", *options]) == 0
+    said = capsys.readouterr().out
+    assert "0 runs completed" in said
+    assert "2 were there" in said
+    assert str(tmp_path / "report.html") in said
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+        "experiment.json", "lock", "report.html",
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (["depthwidth-figure"], "did you mean 'depthwidth-figure1'?"),
-        (["depthwidth-figure1", "--smoke"], "PLAIT_DATA is not set"),
-        (["depthwidth-figure1", "--smoke", "--text", "absent.txt"], "cannot read absent.txt"),
-        (["depthwidth-figure1", "--draw", "absent"], "absent holds no runs.jsonl"),
+        (["tabel5"], "unknown experiment 'tabel5': did you mean 'table5'"),
+        (["figure8"], "figure8 is declared and cannot be run yet: it needs mnist"),
+        (["table5", "--models", "relrn"], "did you mean 'relrnn'"),
+        (["table5", "--device", "cuda:99"], "device 'cuda:99': found"),
+        (["table5", "--ray", "nowhere"], "expected auto, local or HOST:PORT"),
+        (["table5", "--max-minutes", "0"], "max_minutes: expected a number above 0"),
+        (["table5", "--reuse", "absent"], "no folder absent to reuse runs from"),
     ],
 )
 def test_errors(arguments, words, capsys, monkeypatch, tmp_path):
-    monkeypatch.delenv("PLAIT_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
-    assert main(["reproduce", *arguments]) == 2
+    assert main(["reproduce", *arguments, "--smoke"]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1

@@ -209,13 +209,15 @@ class Somewhere:
 def test_auto_takes_it_on_cuda() -> None:
     def chosen(device: str, size: int, dtype: torch.dtype = torch.float32) -> str:
         there = Somewhere(torch.device(device), (7, 2, 4 * size), dtype)
-        return choose_backend(there, FullScan("lstm"))  # type: ignore[arg-type]
+        return choose_backend(there, FullScan("lstm"), of="full_scan")  # type: ignore[arg-type]
 
     assert chosen("cuda", 128) == "triton"
     assert chosen("cuda", 5, torch.bfloat16) == "triton"
     assert chosen("cpu", 128) == "torch"
     _warn_once.cache_clear()
-    with pytest.warns(UserWarning, match="backend 'triton' cannot run here: .* got 131; plain torch"):
+    with pytest.warns(
+        UserWarning, match="full_scan: backend 'triton' cannot run here: .* got 131; plain torch"
+    ):
         assert chosen("cuda", 131) == "torch"
 
 

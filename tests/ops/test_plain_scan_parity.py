@@ -12,7 +12,7 @@ from torch.nn.utils import parametrizations
 
 import plait
 from plait.ops.attentive_scan import torch_cells
-from plait.ops.attentive_scan.backends import PLAIN_MODULES, missing
+from plait.ops.attentive_scan.backends import missing
 from plait.ops.attentive_scan.parity import Case, differences, make_problem, run
 from plait.ops.plain_scan import PlainScan, fused, torch_scan
 
@@ -29,8 +29,8 @@ def backends_here() -> list[object]:
     """The fused backends as parameters, each that cannot run here skipped with its reason."""
     marked = []
     # Triton's interpreter is slow: its kernels have cases of their own, in test_plain_triton_scan.py
-    for name in [name for name in PLAIN_MODULES if name != "triton"]:
-        reason = missing(name, "cpu", torch.float32, "elman", 0, 5)
+    for name in [name for name in fused.MODULES if name != "triton"]:
+        reason = missing(name, "cpu", torch.float32, "elman", 0, 5, "plain_scan")
         marked.append(
             pytest.param(name, marks=[pytest.mark.skip(reason=f"{name}: {reason}")] if reason else [])
         )

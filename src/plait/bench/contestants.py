@@ -18,7 +18,7 @@ from plait.ops.plain_scan import PlainScan
 __all__ = ["LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
 
 PEERS: dict[str, Callable[[int, int], nn.Module]] = {"torch.nn.LSTM": nn.LSTM, "torch.nn.RNN": nn.RNN}
-LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "modrelurnn")
+LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "modrelurnn", "orthrnn", "goru")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
 _FULL = {"memrnn": "elman", "memlstm": "lstm"}
@@ -26,17 +26,19 @@ WINDOW = CAPACITY = 10
 # plain recurrence torch has no layer for: its title, its model and the model's options
 _PLAIN: dict[str, tuple[str, str, dict[str, Any]]] = {
     "modrelurnn": ("RNN, modrelu", "rnn", {"nonlinearity": "modrelu", "initialiser": "random"}),
+    "orthrnn": ("OrthRNN", "orthrnn", {}),
+    "goru": ("GORU", "goru", {}),
 }
 
 
-def scan_of(layer: str) -> Scan | PlainScan | FullScan:
+def scan_of(layer: str) -> Scan | FullScan | PlainScan:
     """The scan a layer runs.
 
-    >>> scan_of("rellstm").width, scan_of("modrelurnn").nonlinearity, scan_of("memrnn")
-    (20, 'modrelu', FullScan(cell='elman', mix=0.5, nonlinearity='tanh'))
+    >>> scan_of("rellstm").width, scan_of("modrelurnn").nonlinearity, scan_of("memrnn").cell
+    (20, 'modrelu', 'elman')
     """
     if layer in _PLAIN:
-        return PlainScan("elman", "modrelu")
+        return PlainScan("gru" if layer == "goru" else "elman", "modrelu")
     return FullScan(_FULL[layer]) if layer in _FULL else Scan(_CELLS[layer], WINDOW, CAPACITY)
 
 

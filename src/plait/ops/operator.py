@@ -23,9 +23,11 @@ from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, ScanW
 from plait.ops.slots import MemoryState
 from plait.ops.walk import LayerState, Trace, Walked
 
-__all__ = ["FusedScan", "record_backends", "recorded"]
+__all__ = ["SCANS", "FusedScan", "record_backends", "recorded"]
 
 _recordings: list[list[str]] = []
+# every fused scan that was defined, by its name
+SCANS: dict[str, FusedScan] = {}
 
 
 @contextlib.contextmanager
@@ -116,6 +118,7 @@ class FusedScan:
         """Register both operators with torch, once in a process."""
         _define_forward(self)
         _define_backward(self)
+        SCANS[self.name] = self
         return self
 
     def schema(self, fields: tuple[str, ...], optional: set[str], rest: str, returns: int) -> str:

@@ -12,52 +12,47 @@ from torch import Tensor
 from plait.errors import BackendError, known
 from plait.ops.attentive_scan.contract import CellScan
 from plait.ops.attentive_scan.fused import MODULES
+from plait.ops.operator import SCANS
 
-__all__ = ["BACKENDS", "FULL_MODULES", "PLAIN_MODULES", "choose_backend", "missing", "resolve"]
+__all__ = ["BACKENDS", "choose_backend", "missing", "resolve"]
 
-# the same names for the scan of a cell that has no memory, `plait.ops.plain_scan`
-PLAIN_MODULES = {
-    "cpu": "plait.ops.plain_scan.cpu",
-    "torch": "plait.ops.plain_scan.torch_scan",
-    "triton": "plait.ops.plain_scan.triton_scan",
-}
-# those of a full memory, `plait.ops.full_scan`
-FULL_MODULES = {
-    "torch": "plait.ops.full_scan.torch_scan",
-    "triton": "plait.ops.full_scan.triton_scan",
-}
 BACKENDS = ("auto", "reference", *MODULES)
 # what "auto" tries on a kind of device before plain torch, which runs anywhere
 _PREFERRED = {"cpu": "cpu", "cuda": "triton"}
 
 
-def choose_backend(tensor: Tensor, scan: CellScan) -> str:
-    """What `backend="auto"` runs for a projected input like `tensor` (T, B, G·H).
+def choose_backend(tensor: Tensor, scan: CellScan, of: str = "attentive_scan") -> str:
+    """What `backend="auto"` runs for a projected input like `tensor` (T, B, G·H) and the scan `of` that name.
 
     >>> from plait.ops.attentive_scan import Scan
     >>> choose_backend(torch.zeros(3, 2, 8), Scan("elman", window=2)) in ("cpu", "torch")
     True
     """
-    return resolve("auto", tensor, scan)
+    return resolve("auto", tensor, scan, of)
 
 
-def resolve(backend: str, tensor: Tensor, scan: CellScan) -> str:
-    """The name of the backend that runs; `BackendError` if the one asked for cannot."""
+def resolve(backend: str, tensor: Tensor, scan: CellScan, of: str = "attentive_scan") -> str:
+    """The name of the backend that runs the scan `of`; `BackendError` if the one asked for cannot."""
     size = tensor.shape[-1] // scan.gates
-    name: str = _resolve(backend, tensor.device.type, str(tensor.dtype), scan.cell, scan.width, size)
+    name: str = _resolve(backend, tensor.device.type, str(tensor.dtype), scan.cell, scan.width, size, of)
     return name
 
 
 def missing(
-    backend: str, device: str, dtype: torch.dtype, cell: str, width: int | None, size: int
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    cell: str,
+    width: int | None,
+    size: int,
+    of: str = "attentive_scan",
 ) -> str | None:
     """Why a fused backend cannot run such a scan, or None if it can.
 
-    A backend's module answers by its own `missing` of the same arguments, without the name. A scan of no
-    width is a plain one, one of any width (None) has a full memory.
+    A backend's module answers by its own `missing` of the arguments from `device` to `size`.
     """
     try:
-        module = importlib.import_module(_modules(width)[backend])
+        module = importlib.import_module(SCANS[of].modules[backend])
     except ImportError as error:
         return f"it cannot be imported ({error})"
     reason: str | None = module.missing(device, dtype, cell, width, size)
@@ -66,36 +61,36 @@ def missing(
 
 # A constant to torch.compile: it depends on nothing a graph changes, and may import, build and warn.
 @torch.compiler.assume_constant_result
-def _resolve(backend: str, device: str, dtype: str, cell: str, width: int | None, size: int) -> str:
-    return _resolved(backend, device, dtype, cell, width, size)
+def _resolve(backend: str, device: str, dtype: str, cell: str, width: int | None, size: int, of: str) -> str:
+    return _resolved(backend, device, dtype, cell, width, size, of)
 
 
 @lru_cache
-def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | None, size: int) -> str:
+def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | None, size: int, of: str) -> str:
     known(backend, BACKENDS, "backend")
     if backend == "reference":
         return backend
-    preferred = _PREFERRED.get(device, "torch")
-    asked = backend if backend != "auto" else preferred if preferred in _modules(width) else "torch"
-    if asked not in _modules(width):
+    asked = _preferred(device, of) if backend == "auto" else backend
+    if asked not in SCANS[of].modules:
         raise BackendError(f"backend {asked!r} has no scan for a full memory; use backend='auto'")
-    reason = missing(asked, device, getattr(torch, dtype.removeprefix("torch.")), cell, width, size)
+    reason = missing(asked, device, getattr(torch, dtype.removeprefix("torch.")), cell, width, size, of)
     if reason is None:
         return asked
     if backend != "auto":
         raise BackendError(f"backend {asked!r} cannot run here: {reason}; use backend='auto'")
-    _warn_once(asked, reason)
+    _warn_once(asked, reason, of)
     return "torch"
 
 
-def _modules(width: int | None) -> dict[str, str]:
-    """The backends of a full memory, whose width is None, of no memory at all, or of a bounded one."""
-    return FULL_MODULES if width is None else MODULES if width else PLAIN_MODULES
+def _preferred(device: str, of: str) -> str:
+    """What "auto" tries first: plain torch where the device's own backend has no such scan."""
+    preferred = _PREFERRED.get(device, "torch")
+    return preferred if preferred in SCANS[of].modules else "torch"
 
 
 @lru_cache
-def _warn_once(backend: str, reason: str) -> None:
+def _warn_once(backend: str, reason: str, of: str) -> None:
     warnings.warn(
-        f"backend {backend!r} cannot run here: {reason}; plain torch runs instead, slower",
+        f"{of}: backend {backend!r} cannot run here: {reason}; plain torch runs instead, slower",
         stacklevel=2,
     )

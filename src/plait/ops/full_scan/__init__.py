@@ -44,7 +44,7 @@ def full_scan(
         need_trace: also return what was read at every step, T·B·(κ₀ + T) numbers; it carries no gradient.
         backend: "auto", "triton", "torch" or "reference". Second derivatives need "reference".
     """
-    chosen = resolve(backend, projected, scan)
+    chosen = resolve(backend, projected, scan, of="full_scan")
     weights, state, nudge = conform(projected, weights, state, scan, reset, nudge)
     if chosen == "reference":
         recorded(chosen)

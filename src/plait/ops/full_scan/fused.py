@@ -4,14 +4,19 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from plait.ops.attentive_scan.backends import FULL_MODULES
 from plait.ops.attentive_scan.buffers import allocate_gradients
 from plait.ops.attentive_scan.contract import ScanWeights
 from plait.ops.full_scan.contract import FullSaved, FullScan, FullScanned, allocate
 from plait.ops.operator import FusedScan
 from plait.ops.walk import LayerState, Walked
 
-__all__ = ["full_scan"]
+__all__ = ["MODULES", "full_scan"]
+
+# a fused backend's name and the module that is it, imported on first use
+MODULES = {
+    "torch": "plait.ops.full_scan.torch_scan",
+    "triton": "plait.ops.full_scan.triton_scan",
+}
 
 
 def full_scan(
@@ -36,7 +41,7 @@ def _flat(scan: FullScan) -> tuple[str, float, str]:
 
 _FUSED = FusedScan(
     name="full_scan",
-    modules=FULL_MODULES,
+    modules=MODULES,
     scanned=FullScanned,
     saved=FullSaved,
     scan_fields="str cell, float mix, str nonlinearity",

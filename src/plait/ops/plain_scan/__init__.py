@@ -40,7 +40,7 @@ def plain_scan(
         need_trace: also return the trace of a memory that holds nothing.
         backend: "auto", "reference", "torch", "cpu" or "triton". Second derivatives need "reference".
     """
-    chosen = resolve(backend, projected, scan)
+    chosen = resolve(backend, projected, scan, of="plain_scan")
     weights, state, nudge = conform(projected, weights, state, scan, reset, nudge)
     if chosen == "reference":
         recorded(chosen)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from plait.ops.attentive_scan.backends import PLAIN_MODULES
 from plait.ops.operator import FusedScan
 from plait.ops.plain_scan.contract import (
     PlainArriving,
@@ -20,7 +19,14 @@ from plait.ops.plain_scan.contract import (
 from plait.ops.slots import ages_before
 from plait.ops.walk import LayerState, Trace, Walked
 
-__all__ = ["flat", "plain_scan"]
+__all__ = ["MODULES", "flat", "plain_scan"]
+
+# a fused backend's name and the module that is it, imported on first use
+MODULES = {
+    "cpu": "plait.ops.plain_scan.cpu",
+    "torch": "plait.ops.plain_scan.torch_scan",
+    "triton": "plait.ops.plain_scan.triton_scan",
+}
 
 
 def plain_scan(
@@ -55,7 +61,7 @@ def flat(scan: PlainScan) -> tuple[str, str]:
 
 _FUSED = FusedScan(
     name="plain_scan",
-    modules=PLAIN_MODULES,
+    modules=MODULES,
     scanned=PlainScanned,
     saved=PlainSaved,
     scan_fields="str cell, str nonlinearity",

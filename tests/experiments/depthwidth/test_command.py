@@ -1,0 +1,82 @@
+"""`plait reproduce`: the list, a smoke run with its picture and page, drawing alone, errors in one line."""
+
+import json
+import shutil
+
+import pytest
+
+from plait.cli import main
+
+pytest.importorskip("matplotlib")
+
+
+def test_list(capsys):
+    assert main(["reproduce", "--list", "--json"]) == 0
+    entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["experiments"]}
+    assert entries["depthwidth-figure1"]["runs"] == 144
+    assert main(["reproduce"]) == 0
+    assert "depthwidth-figure1" in capsys.readouterr().out
+
+
+def test_smoke_runs_draws_and_resumes(text_file, tmp_path, capsys):
+    command = [
+        "reproduce",
+        "depthwidth-figure1",
+        "--smoke",
+        "--text",
+        str(text_file),
+        "--device",
+        "cpu",
+        "--json",
+    ]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["outcome"]["finished"] == len(first["cells"]) == 8
+    assert sorted(path.name for path in (tmp_path / "out").iterdir()) == [
+        "README.md", "experiment.json", "figure1.png", "figure1.svg", "lock", "runs.jsonl",
+    ]  # fmt: skip
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    again = json.loads(capsys.readouterr().out)
+    assert (again["outcome"]["finished"], again["outcome"]["already"]) == (0, 8)
+    assert again["cells"] == first["cells"]
+
+
+def test_draw_needs_the_two_files_alone(smoke, tmp_path, capsys):
+    for name in ("experiment.json", "runs.jsonl"):
+        shutil.copy(smoke / name, tmp_path / name)
+    assert main(["reproduce", "depthwidth-figure1", "--draw", str(tmp_path)]) == 0
+    page = (tmp_path / "README.md").read_text()
+    assert "8 of 8 runs" in page
+    assert "## What this does not show" in page
+    assert "| 1 → 2 |" in page
+    assert (tmp_path / "figure1.png").stat().st_size > 10_000
+    assert "written:" in capsys.readouterr().out
+
+
+def test_a_record_of_another_making_is_refused(smoke, tmp_path, capsys):
+    for name in ("experiment.json", "runs.jsonl"):
+        shutil.copy(smoke / name, tmp_path / name)
+    path = tmp_path / "runs.jsonl"
+    path.write_text(path.read_text().replace('"depth": 1,', '"dept": 1,'))
+    assert main(["reproduce", "depthwidth-figure1", "--draw", str(tmp_path)]) == 2
+    error = capsys.readouterr().err
+    assert "dept" in error
+    assert "depth: field required" in error
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["depthwidth-figure"], "did you mean 'depthwidth-figure1'"),
+        (["depthwidth-figure1", "--smoke"], "PLAIT_DATA is not set"),
+        (["depthwidth-figure1", "--smoke", "--text", "absent.txt"], "cannot read absent.txt"),
+        (["depthwidth-figure1", "--draw", "absent"], "absent holds no runs.jsonl"),
+    ],
+)
+def test_errors(arguments, words, capsys, monkeypatch, tmp_path):
+    monkeypatch.delenv("PLAIT_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *arguments]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
