@@ -3,6 +3,7 @@
 from plait.tasks.base import IGNORE, Batch, Task, accuracy, counted
 from plait.tasks.copying import CopyTask, TransferCopyTask
 from plait.tasks.denoise import DenoiseTask
+from plait.tasks.images import ImageTask, PermutedMNIST, SequentialMNIST
 from plait.tasks.recall import RecallTask
 from plait.tasks.table import TASKS, task_named
 
@@ -12,7 +13,10 @@ __all__ = [
     "Batch",
     "CopyTask",
     "DenoiseTask",
+    "ImageTask",
+    "PermutedMNIST",
     "RecallTask",
+    "SequentialMNIST",
     "Task",
     "TransferCopyTask",
     "accuracy",
