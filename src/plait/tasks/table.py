@@ -10,12 +10,12 @@ from plait.tasks.base import Task
 from plait.tasks.copying import CopyTask, TransferCopyTask
 from plait.tasks.denoise import DenoiseTask
 from plait.tasks.images import PermutedMNIST, SequentialMNIST
+from plait.tasks.language import PennTreebank, TextTask
 
 __all__ = ["TASKS", "task_named"]
 
-TASKS: dict[str, type[Task]] = {
-    task.name: task for task in (CopyTask, TransferCopyTask, DenoiseTask, SequentialMNIST, PermutedMNIST)
-}
+_ALL = (CopyTask, TransferCopyTask, DenoiseTask, SequentialMNIST, PermutedMNIST, PennTreebank, TextTask)
+TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 
 
 def task_named(name: str, **options: Any) -> Task:

@@ -28,7 +28,7 @@ _SHARES = (0.9, 0.95)  # where one file alone is cut into three
 _PARTS = ("train", "valid", "test")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CharacterText:
     """Three parts as arrays of places in `symbols`."""
 
