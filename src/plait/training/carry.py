@@ -32,15 +32,8 @@ def carried_over(state: Any, what: str) -> Any:
 
 
 def detached(state: Any) -> Any:
-    """The same values, cut from the graph and laid out as a checkpoint gives them back: kernels that sum in
-    an order that follows the layout then give the same bits to a run that was resumed."""
-
-    def plain(leaf: Any) -> Any:
-        if not isinstance(leaf, Tensor):
-            return leaf
-        return leaf.detach().clone(memory_format=torch.contiguous_format)
-
-    return pytree.tree_map(plain, state)
+    """The same values, cut from the graph."""
+    return pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, state)
 
 
 def _last_hidden(state: State) -> Tensor:

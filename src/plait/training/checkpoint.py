@@ -126,7 +126,10 @@ def _restore_carry(learner: Learner, tensors: dict[str, Tensor], path: Path) -> 
             like = forward(learner.network, rows, None, learner.recipe.precision)[1]
             like = carried_over(like, learner.task.carried)
         flat, structure = pytree.tree_flatten(like)
-        filled = [leaves[str(i)].to(learner.device) if str(i) in leaves else x for i, x in enumerate(flat)]
+        # Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
+        filled = [
+            leaves[str(i)].clone().to(learner.device) if str(i) in leaves else x for i, x in enumerate(flat)
+        ]
         learner.carry[part] = pytree.tree_unflatten(filled, structure)
 
 
