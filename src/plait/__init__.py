@@ -22,12 +22,15 @@ if TYPE_CHECKING:
         WindowMemory,
     )
     from plait.models import (
+        GORU,
         GRU,
         LSTM,
         RNN,
         SAB,
+        ExpRNN,
         MemLSTM,
         MemRNN,
+        OrthRNN,
         Recurrent,
         RelGRU,
         RelLSTM,
@@ -35,6 +38,9 @@ if TYPE_CHECKING:
         SelfAttentive,
         State,
         Trace,
+        Transformer,
+        UniLSTM,
+        UniRNN,
     )
     from plait.training.catalogue import load
     from plait.training.loop import fit
@@ -46,8 +52,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "FullMemory", "NoMemory", "RelevancyMemory", "TopKMemory", "UniformMemory", "WindowMemory",
     ),
     "plait.models": (
-        "GRU", "LSTM", "MemLSTM", "MemRNN", "Recurrent", "RelGRU", "RelLSTM", "RelRNN", "RNN", "SAB",
-        "SelfAttentive", "State", "Trace",
+        "ExpRNN", "GORU", "GRU", "LSTM", "MemLSTM", "MemRNN", "OrthRNN", "Recurrent", "RelGRU", "RelLSTM",
+        "RelRNN", "RNN", "SAB", "SelfAttentive", "State", "Trace", "Transformer", "UniLSTM", "UniRNN",
     ),
     "plait.training.catalogue": ("load",),
     "plait.training.loop": ("fit",),
@@ -68,9 +74,10 @@ _ROOMS = (
 )
 
 __all__ = [
-    "GRU", "LSTM", "RNN", "SAB", "ElmanCell", "FullMemory", "GRUCell", "LSTMCell", "MemLSTM", "MemRNN",
-    "NoMemory", "Recurrent", "RelGRU", "RelLSTM", "RelRNN", "RelevancyMemory", "SelfAttentive", "State",
-    "TopKMemory", "Trace", "UniformMemory", "WindowMemory", "__version__", "fit", "load",
+    "GORU", "GRU", "LSTM", "RNN", "SAB", "ElmanCell", "ExpRNN", "FullMemory", "GRUCell", "LSTMCell",
+    "MemLSTM", "MemRNN", "NoMemory", "OrthRNN", "Recurrent", "RelGRU", "RelLSTM", "RelRNN",
+    "RelevancyMemory", "SelfAttentive", "State", "TopKMemory", "Trace", "Transformer", "UniLSTM", "UniRNN",
+    "UniformMemory", "WindowMemory", "__version__", "fit", "load",
 ]  # fmt: skip
 
 

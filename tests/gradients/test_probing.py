@@ -40,6 +40,17 @@ def unrolled_norms(module: nn.LSTM, x: Tensor, loss: Any) -> tuple[list[float], 
     return [float(g.norm()) for g in found[:-1]], [float(g.norm()) for g in found[-1]]
 
 
+def test_the_transformer_by_block() -> None:
+    torch.manual_seed(1)
+    model, x = plait.Transformer(3, 4, num_layers=2, dtype=DOUBLE), torch.randn(9, 2, 3, dtype=DOUBLE)
+    profile = probe(model, x, last_step)
+    nudges = [torch.zeros(9, 2, 4, dtype=DOUBLE, requires_grad=True) for _ in range(2)]
+    expected = torch.autograd.grad(last_step(model(x, nudge=nudges)), nudges)
+    assert [layer.name for layer in profile.layers] == ["layers.0", "layers.1"]
+    for layer, gradient in zip(profile.layers, expected, strict=True):
+        assert layer.norms == pytest.approx(gradient.flatten(1).norm(dim=1).tolist(), abs=1e-12)
+
+
 def test_lstm_equals_an_unrolled_cell_and_not_its_output_gradient() -> None:
     torch.manual_seed(1)
     module, x = nn.LSTM(3, 5, dtype=DOUBLE), torch.randn(12, 2, 3, dtype=DOUBLE)

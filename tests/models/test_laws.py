@@ -15,9 +15,11 @@ from plait import (
     RelevancyMemory,
     SelfAttentive,
     TopKMemory,
+    Transformer,
     UniformMemory,
     WindowMemory,
 )  # fmt: skip
+from plait.cells import keep_orthogonal
 
 CELLS = {
     "elman-tanh": lambda f, h: ElmanCell(f, h, dtype=torch.float64),
@@ -26,6 +28,8 @@ CELLS = {
     "elman-identity": lambda f, h: ElmanCell(f, h, nonlinearity="identity", dtype=torch.float64),
     "lstm": lambda f, h: LSTMCell(f, h, dtype=torch.float64),
     "gru": lambda f, h: GRUCell(f, h, dtype=torch.float64),
+    "elman-orthogonal": lambda f, h: keep_orthogonal(ElmanCell(f, h, "modrelu", dtype=torch.float64)),
+    "gru-orthogonal": lambda f, h: keep_orthogonal(GRUCell(f, h, "modrelu", dtype=torch.float64)),
 }
 MEMORIES = {
     "none": NoMemory(),
@@ -35,11 +39,14 @@ MEMORIES = {
     "uniform": UniformMemory(3, 2, every=2),
     "top-k": TopKMemory(top_k=2, every=2),
 }
-PAIRS = [pytest.param(c, m, id=f"{c}×{m}") for c in CELLS for m in MEMORIES]
+CELL_TIMES_MEMORY = [pytest.param(c, m, id=f"{c}×{m}") for c in CELLS for m in MEMORIES]
+PAIRS = [*CELL_TIMES_MEMORY, pytest.param("transformer", None, id="transformer")]
 TINY = {"atol": 1e-12, "rtol": 1e-10}
 
 
 def build(cell, memory, features=3, hidden=5, **options):
+    if cell == "transformer":
+        return Transformer(features, hidden, num_layers=2, heads=1, dtype=torch.float64, **options)
     policy = MEMORIES[memory] if isinstance(memory, str) else memory
     return Recurrent([SelfAttentive(CELLS[cell](features, hidden), policy, **options)])
 
@@ -143,7 +150,7 @@ def test_a_reset_row_begins_anew_and_others_do_not_notice(cell, memory):
     model, x = build(cell, memory), draw(10, 3, 3)
     reset = torch.zeros(10, 3, dtype=torch.bool)
     reset[6, 1] = True
-    output, state, (trace,) = model(x, reset=reset, need_trace=True)
+    output, state, (trace, *_) = model(x, reset=reset, need_trace=True)
     plain, _ = model(x)
     fresh, fresh_state = model(x[6:, 1:2])
     torch.testing.assert_close(output[:, [0, 2]], plain[:, [0, 2]], **TINY)
@@ -154,7 +161,7 @@ def test_a_reset_row_begins_anew_and_others_do_not_notice(cell, memory):
     assert not (trace.born[6, 1] > 0).any()
 
 
-@pytest.mark.parametrize(("cell", "memory"), PAIRS)
+@pytest.mark.parametrize(("cell", "memory"), CELL_TIMES_MEMORY)
 def test_the_reference_passes_gradcheck(cell, memory):
     model = build(cell, memory, features=2, hidden=3, backend="reference")
     if cell == "elman-relu":
@@ -170,7 +177,7 @@ def test_the_reference_passes_gradcheck(cell, memory):
     assert torch.autograd.gradcheck(run, (x, *values), atol=1e-6)
 
 
-@pytest.mark.parametrize(("cell", "memory"), PAIRS)
+@pytest.mark.parametrize(("cell", "memory"), CELL_TIMES_MEMORY)
 def test_the_named_scan_and_the_generic_loop_agree(cell, memory):
     """A mix given as a function takes the generic loop; the same mix as a number may take a fused scan."""
     number = build(cell, memory, mix=0.5)

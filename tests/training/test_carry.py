@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch import nn
 
 from plait.errors import ConfigError
 from plait.models import LSTM, SAB, RelLSTM, RelRNN
@@ -26,9 +27,9 @@ def test_an_emptied_memory_begins_with_s_or_h(model):
     x, more = torch.randn(9, 2, 3), torch.randn(4, 2, 3)
     output, state = model(x)
     whole = model(more, state)[0]
-    torch.testing.assert_close(model(more, carried_over(state, "all"))[0], whole, rtol=0, atol=0)
+    torch.testing.assert_close(model(more, carried_over(model, state, "all"))[0], whole, rtol=0, atol=0)
     for what in ("mixed", "hidden"):
-        carried = carried_over(state, what)
+        carried = carried_over(model, state, what)
         begin, cell = (carried, None) if state.cell_state is None else carried
         if what == "mixed":
             assert torch.equal(begin, state.hidden)
@@ -46,18 +47,19 @@ def test_h_of_a_lower_layer_is_what_the_upper_one_read():
     x = torch.randn(9, 2, 3)
     lower = model.layers[0](x)
     _, state = model(x)
-    torch.testing.assert_close(carried_over(state, "hidden")[0], lower.output[-1])
+    torch.testing.assert_close(carried_over(model, state, "hidden")[0], lower.output[-1])
 
 
 def test_a_memory_without_the_latest_state_says_so():
-    _, state = SAB(3, 5)(torch.randn(9, 2, 3))
+    model = SAB(3, 5)
+    _, state = model(torch.randn(9, 2, 3))
     with pytest.raises(ConfigError, match="h_T cannot be carried"):
-        carried_over(state, "hidden")
+        carried_over(model, state, "hidden")
 
 
 def test_other_modules_carry_all_they_have():
     state = (torch.ones(1, 2, 3, requires_grad=True), torch.ones(1, 2, 3))
-    kept = carried_over(state, "mixed")
+    kept = carried_over(nn.LSTM(3, 3), state, "mixed")
     assert torch.equal(kept[0], state[0])
     assert not kept[0].requires_grad
 
@@ -131,6 +133,9 @@ def run(book, folder, stop_after=None, model="relrnn", **options):
         ("rellstm", {"memory_across_spans": True}),
         ("memrnn", {"memory_across_spans": True}),
         ("lstm", {}),
+        ("exprnn", {}),
+        ("transformer", {}),
+        ("transformer", {"memory_across_spans": True}),
     ],
 )
 def test_a_killed_run_goes_on_bit_by_bit(book, tmp_path, model, options):

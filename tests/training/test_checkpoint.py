@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import save_file
 
 from plait.errors import CheckpointError, OutputError
-from plait.models import GRU, LSTM
+from plait.models import GORU, GRU, LSTM, ExpRNN, Transformer
 from plait.tasks import CopyTask
 from plait.training import checkpoint as module
 from plait.training import fit
@@ -47,7 +47,24 @@ def test_going_on_from_a_checkpoint_is_exact(tmp_path, optimizer):
         assert torch.equal(a, b)
 
 
-@pytest.mark.parametrize("model", [LSTM, GRU])
+@pytest.mark.parametrize("model", [ExpRNN, GORU])
+def test_the_optimisers_state_is_under_its_parameters_name(tmp_path, model):
+    """With two rates the optimiser's order is not the network's."""
+    path = tmp_path / "c.safetensors"
+    one = learner(model, orthogonal_lr=1e-4)
+    train(one, [1, 2])
+    save_checkpoint(path, one, "run", {"update": 2})
+    tensors = read_checkpoint(path).tensors
+    for name, parameter in one.network.named_parameters():
+        assert torch.equal(tensors[f"optimizer.{name}.exp_avg"], one.optimizer.state[parameter]["exp_avg"]), (
+            name
+        )
+    two = learner(model, orthogonal_lr=1e-4, seed=9)
+    restore(path, two, "run")
+    assert train(one, range(3, 6)) == train(two, range(3, 6))
+
+
+@pytest.mark.parametrize("model", [LSTM, GRU, ExpRNN, Transformer])
 def test_carried_state_comes_back(tmp_path, stream_task, model):
     path = tmp_path / "c.safetensors"
     one, two = (learner(model, stream_task(), seed=seed, accumulate=2) for seed in (0, 9))

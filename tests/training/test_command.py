@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -12,6 +13,7 @@ import torch
 
 import plait
 from plait.cli import main
+from plait.models import MODELS
 from plait.training import find_run
 from plait.training.files import locked
 
@@ -65,6 +67,40 @@ def test_train_then_look(tmp_path, capsys):
     assert "hidden_size 4" in shown
     assert main(["runs", "show", str(folder), "--json"]) == 0
     assert [line["update"] for line in json.loads(capsys.readouterr().out)["held_out"]] == [3, 6]
+
+
+OPTIONS = {
+    "exprnn": ["--orthogonal-lr", "1e-4", "--initialiser", "cayley"],
+    "goru": ["--orthogonal-lr", "1e-4"],
+    "transformer": ["--heads", "2", "--layers", "2"],
+    "unirnn": ["--window", "3", "--capacity", "2", "--every", "2"],
+    "unilstm": ["--every", "2"],
+    "sab": ["--every", "3", "--top-k", "2"],
+}
+
+
+@pytest.mark.parametrize("model", MODELS)
+def test_every_model_trains_stops_resumes_and_loads(model, tmp_path, capsys):
+    more = [*OPTIONS.get(model, []), "--quiet", "--gradients-every", "3"]
+    assert train(tmp_path / "whole", *more, model=model) == 0
+    assert train(tmp_path / "cut", *more, "--max-minutes", "1e-9", model=model) == 0
+    whole, cut = only(tmp_path / "whole"), only(tmp_path / "cut")
+    assert whole.name == cut.name
+    assert whole.name.startswith(f"copy-{model}-")
+    assert main(["train", "--resume", str(cut), "--quiet"]) == 0
+    for name in ("metrics.jsonl", "gradients.jsonl"):
+        assert (whole / name).read_bytes() == (cut / name).read_bytes()
+    one, two = plait.load(whole), plait.load(cut)
+    x = torch.randn(5, 2, 10)
+    assert torch.equal(one(x)[0], two(x)[0])
+    capsys.readouterr()
+
+
+def test_the_help_names_every_model(capsys):
+    main(["train", "--help"])
+    said = " ".join(capsys.readouterr().out.replace("│", " ").split())
+    listed = re.search(r"--model \S+ ([a-z, ]+)\.? \(default", said).group(1)
+    assert listed.strip(" .").split(", ") == list(MODELS)
 
 
 def test_quiet_is_quiet(tmp_path, capsys):
@@ -139,6 +175,11 @@ def test_pack_and_unpack(tmp_path, capsys):
     ("arguments", "words"),
     [
         (["train", "cpy"], ["unknown task 'cpy': did you mean 'copy'?"]),
+        (["train", "copy", "--model", "lstm", "--orthogonal-lr", "1"], ["orthogonal_lr: expected a model"]),
+        (["train", "copy", "--orthogonal-lr", "-1"], ["orthogonal_lr: expected at least 0, got -1"]),
+        (["train", "copy", "--orthogonal-lr", "0"], ["orthogonal_lr: expected a finite number above 0"]),
+        (["train", "copy", "--model", "transformer", "--heads", "3"], ["heads: expected a divisor"]),
+        (["train", "copy", "--model", "lstm", "--heads", "4"], ["unknown option of lstm 'heads'"]),
         (["train", "copy", "--model", "relrn"], ["unknown model 'relrn': did you mean 'relrnn'"]),
         (["train", "copy", "--hidden", "-1"], ["hidden_size: expected at least 1, got -1"]),
         (["train", "copy", "--delay", "0"], ["delay: expected at least 1, got 0"]),

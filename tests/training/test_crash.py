@@ -89,6 +89,34 @@ def test_dying_at_every_write(small_fit, tmp_path):
     assert moment > 35, "so many events have been tried"
 
 
+@pytest.mark.parametrize("optimizer", ["adam", "rmsprop"])
+@pytest.mark.parametrize("model", ["exprnn", "goru"])
+def test_dying_with_two_learning_rates(small_fit, tmp_path, model, optimizer):
+    """The optimiser's order is not the network's: its state must come back to the right parameters."""
+    changes = {"model": model, "lr": 0.01, "orthogonal_lr": 0.002, "optimizer": optimizer}
+    small_fit(tmp_path / "whole", **changes)
+    expected = outcome(tmp_path / "whole")
+    for moment in (9, 21, 33):
+        folder = tmp_path / f"run-{moment}"
+        with pytest.MonkeyPatch.context() as patch:
+            crash_at(patch, moment)
+            with pytest.raises(Crash):
+                small_fit(folder, **changes)
+        assert small_fit(folder, resume=True, **changes).status == "complete"
+        assert outcome(folder) == expected
+
+
+@pytest.mark.parametrize("model", ["orthrnn", "transformer", "unirnn", "unilstm"])
+def test_dying_with_every_kind_of_model(small_fit, tmp_path, model):
+    small_fit(tmp_path / "whole", model=model)
+    with pytest.MonkeyPatch.context() as patch:
+        crash_at(patch, 21)
+        with pytest.raises(Crash):
+            small_fit(tmp_path / "run", model=model)
+    assert small_fit(tmp_path / "run", model=model, resume=True).status == "complete"
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
 def test_dying_again_while_resuming(small_fit, tmp_path):
     small_fit(tmp_path / "whole")
     expected = outcome(tmp_path / "whole")

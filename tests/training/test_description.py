@@ -10,6 +10,7 @@ from plait.models import MODELS
 from plait.tasks import TASKS, CopyTask
 from plait.training import Network, Recipe, build, describe, run_id
 from plait.training.config import checked
+from plait.training.description import model_defaults
 
 
 def description(**model):
@@ -22,6 +23,7 @@ def test_every_model_can_be_described_and_built_again(name):
         {"task": {"name": "denoise"}, "model": {"name": name, "hidden_size": 4, "num_layers": 2}}
     )
     written = describe(network, task, Recipe())
+    assert written["model"].keys() == {"name", *model_defaults(name)}, "nothing is left to a default"
     again, task_again = build(checked(written).description())
     assert describe(again, task_again, Recipe()) == written
     for one, two in zip(network.parameters(), again.parameters(), strict=True):
@@ -29,8 +31,10 @@ def test_every_model_can_be_described_and_built_again(name):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task_can_be_described_and_built_again(name):
-    network, task = build({"task": {"name": name}, "model": {"name": "rnn", "hidden_size": 4}})
+def test_every_task_can_be_described_and_built_again(name, tmp_path):
+    (tmp_path / "book.txt").write_text("once upon a time\n" * 9)
+    options = {"text": (str(tmp_path / "book.txt"),)} if name == "text" else {}
+    network, task = build({"task": {"name": name, **options}, "model": {"name": "rnn", "hidden_size": 4}})
     assert build(describe(network, task, Recipe()))[1] == task
 
 
@@ -42,6 +46,16 @@ def test_a_default_and_the_same_value_given_are_the_same_run():
     assert run_id(describe(*build(description(window=9)), Recipe())) not in ids
     assert run_id(describe(*build(description()), Recipe(seed=1))) not in ids
     assert ids.pop().startswith("copy-relrnn-")
+
+
+def test_a_rate_that_is_not_set_does_not_move_an_id():
+    """Recorded when there was no such rate."""
+    assert "orthogonal_lr" not in Recipe().values()
+    assert Recipe(orthogonal_lr=1).values()["orthogonal_lr"] == 1.0
+    network, task = build(
+        {"task": {"name": "copy", "delay": 3}, "model": {"name": "rellstm", "hidden_size": 4}}
+    )
+    assert run_id(describe(network, task, Recipe())) == "copy-rellstm-6b382731ae"
 
 
 def test_where_it_runs_is_not_what_it_is():

@@ -7,7 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from plait.errors import ConfigError
-from plait.models import LSTM, RNN, RelRNN
+from plait.models import LSTM, RNN, RelRNN, Transformer
 from plait.tasks import CopyTask
 from plait.training import Network, gradient_norms
 
@@ -46,6 +46,18 @@ def test_by_layer_and_without_touching_the_mode():
     assert first == again, "dropout is off"
     assert (len(first), len(first[0])) == (2, 24)
     assert network.training
+
+
+def test_for_a_transformer_by_block():
+    torch.manual_seed(0)
+    network = Network(Transformer(10, 8, num_layers=2), 9)
+    batch = CopyTask(4).batch(3, torch.Generator().manual_seed(1))
+    below, above = gradient_norms(network, CopyTask(4), batch, [(0, 3)])
+    assert len(below) == len(above) == 24
+    assert min(below) > 0, "attention reaches every step"
+    assert max(above[:14]) == 0 < min(above[14:]), (
+        "the last block's outputs are read by the output layer alone"
+    )
 
 
 def test_what_has_vanished_in_float32_is_still_seen():

@@ -8,8 +8,9 @@ import math
 import pytest
 import torch
 
+from plait.cells import orthogonal_parameters
 from plait.errors import ConfigError, DivergedError
-from plait.models import GRU, LSTM, RelRNN
+from plait.models import GORU, GRU, LSTM, ExpRNN, RelRNN
 from plait.tasks import CopyTask
 from plait.training.distributed import Group
 from plait.training.learner import Learner
@@ -24,6 +25,33 @@ def learner(model=LSTM, group=None, delay=2, **recipe):
     return Learner(
         Network(model(10, 6), 9), CopyTask(delay), Recipe(batch_size=6, **recipe), CPU, group or Group()
     )
+
+
+@pytest.mark.parametrize("model", [ExpRNN, GORU])
+def test_what_is_beneath_an_orthogonal_matrix_has_its_own_rate(model):
+    """Rates as small as these leave what they govern where it was; Adam's first step is the rate itself."""
+    for rates, moved, still in (((1e-2, 1e-30), False, True), ((1e-30, 1e-2), True, False)):
+        one = learner(model, lr=rates[0], orthogonal_lr=rates[1])
+        before = {name: p.detach().clone() for name, p in one.network.named_parameters()}
+        one.update(1, one.batch(1))
+        slow = {id(p) for p in orthogonal_parameters(one.network)}
+        for name, p in one.network.named_parameters():
+            wanted = moved if id(p) in slow else still
+            assert ((p - before[name]).abs().max() > 1e-6) == wanted, name
+    assert len(learner(model).optimizer.param_groups) == 1
+
+
+def test_one_rate_given_twice_is_one_rate():
+    one, two = learner(ExpRNN, lr=0.01), learner(ExpRNN, lr=0.01, orthogonal_lr=0.01)
+    for n in range(1, 5):
+        one.update(n, one.batch(n))
+        two.update(n, two.batch(n))
+    assert torch.equal(weights(one.network), weights(two.network))
+
+
+def test_a_rate_for_a_matrix_that_is_not_there():
+    with pytest.raises(ConfigError, match=r"orthogonal_lr: expected a model .* \(exprnn, goru\)"):
+        learner(LSTM, orthogonal_lr=0.1)
 
 
 def weights(network):

@@ -57,6 +57,29 @@ def test_relrnn_learns_copy_at_delay_100():
     assert fitted.summary["score"] >= 0.85
 
 
+LEARNS = {
+    "orthrnn": {"lr": 1e-3},
+    "exprnn": {"lr": 1e-3, "orthogonal_lr": 1e-4},
+    "goru": {"lr": 3e-3},
+    "transformer": {"lr": 1e-3},
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", LEARNS)
+def test_baselines_learn_copy_at_delay_10(name):
+    recipe = Recipe(updates=1500, until_accuracy=0.9, **LEARNS[name])
+    layers = 2 if name == "transformer" else 1
+    network, task = build(
+        {
+            "task": {"name": "copy", "delay": 10},
+            "model": {"name": name, "hidden_size": 64, "num_layers": layers},
+            "recipe": recipe.values(),
+        }
+    )
+    assert fit(network, task, recipe, device="cpu").summary["score"] >= 0.9
+
+
 def test_evaluation_neither_reads_nor_moves_training(small_fit):
     often, seldom = small_fit(evaluate_every=1), small_fit(evaluate_every=12, evaluate_on=50)
     for one, two in zip(often.network.parameters(), seldom.network.parameters(), strict=True):

@@ -1,8 +1,19 @@
 """One recurrent step, and how its weights begin."""
 
-from plait.cells.base import Cell
+from plait.cells.base import Cell, Step
 from plait.cells.elman import ElmanCell
 from plait.cells.gated import GRUCell, LSTMCell
 from plait.cells.initialisers import INITIALISERS, initialise_
+from plait.cells.orthogonal import keep_orthogonal, orthogonal_parameters
 
-__all__ = ["INITIALISERS", "Cell", "ElmanCell", "GRUCell", "LSTMCell", "initialise_"]
+__all__ = [
+    "INITIALISERS",
+    "Cell",
+    "ElmanCell",
+    "GRUCell",
+    "LSTMCell",
+    "Step",
+    "initialise_",
+    "keep_orthogonal",
+    "orthogonal_parameters",
+]

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from typing import ClassVar
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import linear
+from torch.nn.utils.parametrize import is_parametrized
 
 from plait.cells.initialisers import initialise_
-from plait.errors import at_least
+from plait.errors import ConfigError, at_least
 
-__all__ = ["Cell"]
+__all__ = ["Cell", "Step"]
+
+# z_t (B, G·H), s_{t−1} (B, H), cell state (B, H) or None → h_t, cell state
+Step = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 
 
 class Cell(nn.Module):
@@ -46,12 +51,28 @@ class Cell(nn.Module):
 
     def reset_parameters(self) -> None:
         """Recurrent matrix by the initialiser, input weights xavier-normal, biases as torch's."""
-        initialise_(self.weight_hh, self.initialiser)
+        if is_parametrized(self, "weight_hh"):  # what it shows is computed: it is set by assignment alone
+            weight = initialise_(torch.empty_like(self.weight_hh), self.initialiser)
+            self.weight_hh = weight  # type: ignore[assignment]
+        else:
+            initialise_(self.weight_hh, self.initialiser)
         for block in self.weight_ih.split(self.hidden_size):
             nn.init.xavier_normal_(block)
         if self.bias is not None:
             bound = 1 / math.sqrt(self.hidden_size)
             nn.init.uniform_(self.bias, -bound, bound)
+
+    @property
+    def recurrent(self) -> Tensor:
+        """`weight_hh` in the type of the other weights: one kept orthogonal is computed, at each look, in
+        full precision, whatever the layer computes in."""
+        weight = self.weight_hh
+        if weight.dtype.itemsize < 4 and is_parametrized(self, "weight_hh"):
+            raise ConfigError(  # nothing is orthogonal in so few digits, and matrix_exp's gradient is NaN
+                f"an orthogonal recurrent matrix needs weights in float32 or float64, got {weight.dtype}; "
+                "leave them in float32 and use torch.autocast"
+            )
+        return weight.to(self.weight_ih.dtype)
 
     def project(self, x: Tensor) -> Tensor:
         """U x + b for every step at once: (..., input_size) → (..., G·H)."""
@@ -62,6 +83,10 @@ class Cell(nn.Module):
     ) -> tuple[Tensor, Tensor | None]:
         """h_t and the new cell state, from (B, G·H), s_{t−1} (B, H) and the old cell state."""
         raise NotImplementedError
+
+    def stepper(self) -> Step:
+        """`step` for a whole scan: the recurrent matrix is looked up once."""
+        return self.step
 
     def extra_repr(self) -> str:
         return (

@@ -7,7 +7,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor, nn
 
-from plait.cells.base import Cell
+from plait.cells.base import Cell, Step
 from plait.errors import known
 from plait.ops.steps import NONLINEARITIES, elman_step
 
@@ -42,8 +42,14 @@ class ElmanCell(Cell):
         if self.modrelu_bias is not None:
             nn.init.uniform_(self.modrelu_bias, -0.01, 0.01)
 
-    def step(self, projected: Tensor, hidden: Tensor, cell_state: Tensor | None) -> tuple[Tensor, None]:
-        return elman_step(projected, hidden, self.weight_hh, self.nonlinearity, self.modrelu_bias), None
+    def step(
+        self, projected: Tensor, hidden: Tensor, cell_state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        return self.stepper()(projected, hidden, cell_state)
+
+    def stepper(self) -> Step:
+        weight, kind, bias = self.recurrent, self.nonlinearity, self.modrelu_bias
+        return lambda z, s, c: (elman_step(z, s, weight, kind, bias), None)
 
     def extra_repr(self) -> str:
         return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}"

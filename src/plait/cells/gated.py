@@ -7,8 +7,9 @@ from typing import Any, ClassVar
 
 from torch import Tensor, nn
 
-from plait.cells.base import Cell
-from plait.ops.steps import gru_step, lstm_step
+from plait.cells.base import Cell, Step
+from plait.errors import known
+from plait.ops.steps import NONLINEARITIES, gru_step, lstm_step
 
 __all__ = ["GRUCell", "LSTMCell"]
 
@@ -35,9 +36,11 @@ class LSTMCell(Cell):
 
 
 class GRUCell(Cell):
-    """Gates in torch's order r, z, n; s_{t−1} stands in the convex sum too.
+    """h_t = (1 − z) n + z s_{t−1}, the candidate n = φ(U_n x_t + b_n + r (V_n s_{t−1} + b'_n)).
 
-    `candidate_bias` is the recurrent bias inside the reset product, which cannot be merged into `bias`.
+    Gates in torch's order r, z, n, with r and z = σ(U x_t + V s_{t−1} + b). `candidate_bias` is b'_n, inside
+    the reset product, which cannot be merged into `bias`. φ is tanh, or as for an Elman cell; modrelu keeps
+    both biases beside its own.
 
     >>> cell = GRUCell(3, 4)
     >>> cell.step(cell.project(torch.zeros(2, 3)), torch.zeros(2, 4), None)[0].shape
@@ -46,11 +49,15 @@ class GRUCell(Cell):
 
     gates: ClassVar[int] = 3
 
-    def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
+    def __init__(self, input_size: int, hidden_size: int, nonlinearity: str = "tanh", **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
+        self.nonlinearity = known(nonlinearity, NONLINEARITIES, "nonlinearity")
         self.candidate_bias: nn.Parameter | None = None
         if self.bias is not None:
             self.candidate_bias = nn.Parameter(self.bias.new_empty(hidden_size))
+        self.modrelu_bias: nn.Parameter | None = None
+        if nonlinearity == "modrelu":
+            self.modrelu_bias = nn.Parameter(self.weight_ih.new_empty(hidden_size))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
@@ -58,6 +65,18 @@ class GRUCell(Cell):
         if self.candidate_bias is not None:
             bound = 1 / math.sqrt(self.hidden_size)
             nn.init.uniform_(self.candidate_bias, -bound, bound)
+        if self.modrelu_bias is not None:
+            nn.init.uniform_(self.modrelu_bias, -0.01, 0.01)
 
-    def step(self, projected: Tensor, hidden: Tensor, cell_state: Tensor | None) -> tuple[Tensor, None]:
-        return gru_step(projected, hidden, self.weight_hh, self.candidate_bias), None
+    def step(
+        self, projected: Tensor, hidden: Tensor, cell_state: Tensor | None
+    ) -> tuple[Tensor, Tensor | None]:
+        return self.stepper()(projected, hidden, cell_state)
+
+    def stepper(self) -> Step:
+        weight, bias = self.recurrent, self.candidate_bias
+        kind, own = self.nonlinearity, self.modrelu_bias
+        return lambda z, s, c: (gru_step(z, s, weight, bias, kind, own), None)
+
+    def extra_repr(self) -> str:
+        return f"{super().extra_repr()}, nonlinearity={self.nonlinearity!r}"

@@ -17,7 +17,7 @@ from torch import Tensor, nn
 
 from plait.errors import ConfigError, ShapeError
 from plait.gradients.stepwise import run_stepwise
-from plait.models import SelfAttentive, Trace
+from plait.models import Layer, Trace
 
 __all__ = ["Tapped", "tapped"]
 
@@ -44,7 +44,7 @@ def tapped(
     found: dict[str, Tapped] = {}
     with ExitStack() as undo:
         for name, module in _places(model, layers).items():
-            if isinstance(module, SelfAttentive):
+            if isinstance(module, Layer):
                 _tap_ours(name, module, found, undo)
             elif isinstance(module, nn.RNNBase):
                 _tap_torch(name, module, found, undo)
@@ -63,9 +63,7 @@ def _places(model: nn.Module, layers: Sequence[str] | None) -> dict[str, nn.Modu
                 f"layers: the model has no module {missing[0]!r}; it has {sorted(modules)[:20]}"
             )
         return {name: modules[name] for name in layers}
-    recurrent: dict[str, nn.Module] = {
-        n: m for n, m in modules.items() if isinstance(m, SelfAttentive | nn.RNNBase)
-    }
+    recurrent: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, Layer | nn.RNNBase)}
     blocks = {n: m for n, m in modules.items() if _is_block(n, m, modules)}
     # A block inside a tapped one would be counted twice; the outer one has the positions people mean.
     outer = {n: m for n, m in blocks.items() if not any(_inside(n, o) for o in blocks)}
@@ -112,12 +110,12 @@ def _zeros(tap: Tapped, like: Tensor, shape: Sequence[int]) -> Tensor:
     return zeros
 
 
-def _tap_ours(name: str, module: SelfAttentive, found: dict[str, Tapped], undo: ExitStack) -> None:
+def _tap_ours(name: str, module: Layer, found: dict[str, Tapped], undo: ExitStack) -> None:
     tap = found.setdefault(name, Tapped(name, time_axis=0))
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
-        x, weight = args[0], module.cell.weight_hh
-        zeros = _zeros(tap, weight, (*x.shape[:2], module.cell.hidden_size))
+        x = args[0]
+        zeros = _zeros(tap, next(module.parameters()), (*x.shape[:2], module.hidden_size))
         given = kwargs.get("nudge")
         return args, {**kwargs, "nudge": zeros if given is None else given + zeros, "need_trace": True}
 

@@ -1,26 +1,34 @@
 """Cells times memories, scanned over time: the layers people use."""
 
 from plait.models.builders import (
+    GORU,
     GRU,
     LSTM,
     MODELS,
     RNN,
     SAB,
+    ExpRNN,
     MemLSTM,
     MemRNN,
     NamedModel,
+    OrthRNN,
     RelGRU,
     RelLSTM,
     RelRNN,
+    UniLSTM,
+    UniRNN,
 )
+from plait.models.layer import Layer
 from plait.models.recurrent import Recurrent
 from plait.models.scorer import AdditiveScorer
 from plait.models.self_attentive import SelfAttentive
 from plait.models.state import State
+from plait.models.streaming import Transformer
 from plait.models.transformer import CausalTransformer, LinearAttentionNetwork
 from plait.ops.walk import Trace
 
 __all__ = [
+    "GORU",
     "GRU",
     "LSTM",
     "MODELS",
@@ -28,10 +36,13 @@ __all__ = [
     "SAB",
     "AdditiveScorer",
     "CausalTransformer",
+    "ExpRNN",
+    "Layer",
     "LinearAttentionNetwork",
     "MemLSTM",
     "MemRNN",
     "NamedModel",
+    "OrthRNN",
     "Recurrent",
     "RelGRU",
     "RelLSTM",
@@ -39,4 +50,7 @@ __all__ = [
     "SelfAttentive",
     "State",
     "Trace",
+    "Transformer",
+    "UniLSTM",
+    "UniRNN",
 ]

@@ -7,19 +7,21 @@ from __future__ import annotations
 
 import dataclasses
 import inspect
-from typing import Any, ClassVar, Self
+from typing import Any, ClassVar, Self, cast
 
 import torch
 from torch import nn
 
-from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
+from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell, keep_orthogonal
 from plait.errors import ConfigError, at_least, known
-from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, TopKMemory
+from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, TopKMemory, UniformMemory
 from plait.models.recurrent import Recurrent
 from plait.models.self_attentive import Mix, SelfAttentive
+from plait.models.streaming import Transformer
 
 __all__ = [
-    "GRU", "LSTM", "MODELS", "RNN", "SAB", "MemLSTM", "MemRNN", "NamedModel", "RelGRU", "RelLSTM", "RelRNN",
+    "GORU", "GRU", "LSTM", "MODELS", "RNN", "SAB", "ExpRNN", "MemLSTM", "MemRNN", "NamedModel", "OrthRNN",
+    "RelGRU", "RelLSTM", "RelRNN", "UniLSTM", "UniRNN",
 ]  # fmt: skip
 
 _TORCH_NAMESAKE: dict[type[Cell], type[nn.RNNBase]] = {
@@ -47,6 +49,9 @@ class NamedModel(Recurrent):
     cell_type: ClassVar[type[Cell]]
     memory_type: ClassVar[type[Memory]] = NoMemory
     default_truncate: ClassVar[int | None] = None
+    default_initialiser: ClassVar[str | None] = None  # None: the cell's own
+    default_nonlinearity: ClassVar[str] = "tanh"
+    orthogonal: ClassVar[bool] = False  # whether the recurrent matrix is kept so
 
     def __init__(
         self,
@@ -76,17 +81,18 @@ class NamedModel(Recurrent):
         at_least(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         memory_options = {field.name for field in dataclasses.fields(self.memory_type)}
         cell_options = {"nonlinearity"} if self.cell_type is ElmanCell else set()
+        given = {k: v for k, v in options.items() if k in cell_options}
         for option in options:
             known(option, memory_options | cell_options, f"option of {name}")
         memory = self.memory_type(**{k: v for k, v in options.items() if k in memory_options})
         cell_kwargs = {
-            "bias": bias, "initialiser": initialiser, "device": device, "dtype": dtype,
-            **{k: v for k, v in options.items() if k in cell_options},
+            "bias": bias, "initialiser": initialiser or self.default_initialiser, "device": device,
+            "dtype": dtype, **given,
         }  # fmt: skip
         super().__init__(
             (
                 SelfAttentive(
-                    self.cell_type(input_size if index == 0 else hidden_size, hidden_size, **cell_kwargs),
+                    self._cell(input_size if index == 0 else hidden_size, hidden_size, **cell_kwargs),
                     memory,
                     mix,
                     truncate=truncate or self.default_truncate,
@@ -98,6 +104,32 @@ class NamedModel(Recurrent):
             dropout,
         )
 
+    @classmethod
+    def _cell(cls, input_size: int, hidden_size: int, **options: Any) -> Cell:
+        if issubclass(cls.cell_type, ElmanCell | GRUCell):
+            options.setdefault("nonlinearity", cls.default_nonlinearity)
+        cell = cls.cell_type(input_size, hidden_size, **options)
+        return keep_orthogonal(cell) if cls.orthogonal else cell
+
+    def options(self) -> dict[str, Any] | None:
+        """What `type(self)(input_size, **options)` makes this model again from, ready for JSON; None if its
+        mix is a function."""
+        layer = cast(SelfAttentive, self.layers[0])
+        cell = layer.cell
+        if callable(layer.mix):
+            return None
+        values = {
+            "hidden_size": self.hidden_size,
+            "num_layers": self.num_layers,
+            "bias": cell.bias is not None,
+            "dropout": self.dropout,
+            "initialiser": cell.initialiser,
+            "mix": float(layer.mix),
+            "truncate": layer.truncate,
+            **dataclasses.asdict(layer.memory),
+        }
+        return values | ({"nonlinearity": cell.nonlinearity} if isinstance(cell, ElmanCell) else {})
+
     def __init_subclass__(cls, **kwargs: Any) -> None:
         """Show the memory's and the cell's options in the signature, instead of `**options`."""
         super().__init_subclass__(**kwargs)
@@ -105,7 +137,7 @@ class NamedModel(Recurrent):
         shown = [p for p in base.parameters.values() if p.kind is not p.VAR_KEYWORD][1:]
         extra = {f.name: f.default for f in dataclasses.fields(cls.memory_type)}
         if cls.cell_type is ElmanCell:
-            extra["nonlinearity"] = "tanh"
+            extra["nonlinearity"] = cls.default_nonlinearity
         keyword = inspect.Parameter.KEYWORD_ONLY
         shown += [inspect.Parameter(name, keyword, default=default) for name, default in extra.items()]
         cls.__signature__ = base.replace(parameters=shown)  # type: ignore[attr-defined]
@@ -120,6 +152,8 @@ class NamedModel(Recurrent):
         >>> model.num_layers
         2
         """
+        if cls.orthogonal:
+            raise ConfigError(f"{cls.__name__}.from_torch: its orthogonal matrix cannot take over a free one")
         wanted = _TORCH_NAMESAKE[cls.cell_type]
         if not isinstance(module, wanted):
             raise ConfigError(
@@ -133,8 +167,8 @@ class NamedModel(Recurrent):
             module.dropout, module.bidirectional, module.proj_size, weight.device, weight.dtype, **options,
         )  # fmt: skip
         with torch.no_grad():
-            for index, layer in enumerate(model._layers()):
-                _copy_weights(layer.cell, module, index)
+            for index, layer in enumerate(model.layers):
+                _copy_weights(cast(SelfAttentive, layer).cell, module, index)
         return model
 
 
@@ -169,6 +203,43 @@ class GRU(NamedModel):
     """A GRU without memory: `torch.nn.GRU`."""
 
     cell_type = GRUCell
+
+
+class OrthRNN(NamedModel):
+    """An Elman network whose recurrent matrix begins as a rotation and is then free; modrelu."""
+
+    cell_type = ElmanCell
+    default_nonlinearity = "modrelu"
+
+
+class ExpRNN(NamedModel):
+    """An Elman network whose recurrent matrix stays orthogonal: V = V_0 exp(A − Aᵀ), A trained; modrelu.
+
+    V_0 is the initialiser's rotation. `Recipe(orthogonal_lr=…)` trains A at a rate of its own.
+
+    >>> V = ExpRNN(3, 8).layers[0].cell.weight_hh
+    >>> torch.allclose(V.T @ V, torch.eye(8), atol=1e-6)
+    True
+    """
+
+    cell_type = ElmanCell
+    default_nonlinearity = "modrelu"
+    orthogonal = True
+
+
+class GORU(NamedModel):
+    """A gated orthogonal recurrent unit: a GRU whose candidate has an orthogonal V_n, kept so, and modrelu.
+
+    r = σ(U_r x_t + V_r h_{t−1} + b_r), z = σ(U_z x_t + V_z h_{t−1} + b_z),
+    n = modrelu(U_n x_t + b_n + r (V_n h_{t−1} + b'_n)), h_t = (1 − z) n + z h_{t−1}.
+
+    V_n = V_0 exp(A − Aᵀ) as in `ExpRNN`; V_r and V_z begin as rotations too, and are free.
+    """
+
+    cell_type = GRUCell
+    default_initialiser = "henaff"
+    default_nonlinearity = "modrelu"
+    orthogonal = True
 
 
 class MemRNN(NamedModel):
@@ -211,6 +282,20 @@ class RelGRU(NamedModel):
     memory_type = RelevancyMemory
 
 
+class UniRNN(NamedModel):
+    """An Elman network with uniform writing: a `window`, and every `every`-th of the states that left it."""
+
+    cell_type = ElmanCell
+    memory_type = UniformMemory
+
+
+class UniLSTM(NamedModel):
+    """An LSTM with uniform writing: a `window`, and every `every`-th of the states that left it."""
+
+    cell_type = LSTMCell
+    memory_type = UniformMemory
+
+
 class SAB(NamedModel):
     """Sparse attentive backtracking on an LSTM, in our definition.
 
@@ -224,6 +309,10 @@ class SAB(NamedModel):
 
 
 # names on the command line and in experiments
-MODELS: dict[str, type[NamedModel]] = {
-    model.__name__.lower(): model for model in (RNN, LSTM, GRU, MemRNN, MemLSTM, RelRNN, RelLSTM, RelGRU, SAB)
-}
+MODELS: dict[str, type[NamedModel | Transformer]] = {
+    model.__name__.lower(): model
+    for model in (
+        RNN, LSTM, GRU, OrthRNN, ExpRNN, GORU, MemRNN, MemLSTM, RelRNN, RelLSTM, RelGRU, UniRNN, UniLSTM, SAB,
+        Transformer,
+    )
+}  # fmt: skip

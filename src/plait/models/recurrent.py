@@ -11,8 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from plait.errors import ConfigError, ShapeError
-from plait.models.self_attentive import SelfAttentive, autocast_dtype
-from plait.models.state import State, join_rows
+from plait.models.layer import Layer, autocast_dtype
+from plait.models.state import State, join_rows, join_traces
 from plait.ops.walk import Trace
 
 __all__ = ["Recurrent"]
@@ -24,36 +24,33 @@ class Recurrent(nn.Module):
     """Layers one above the other, each reading the h_t of the one below.
 
     Args:
-        layers: `SelfAttentive` layers; the hidden sizes must agree.
+        layers: `Layer`s, most often `SelfAttentive`; the hidden sizes must agree.
         batch_first: input and output are (B, T, feature) instead of (T, B, feature).
         dropout: applied to the output of every layer but the last, while training.
 
-    >>> from plait.cells import GRUCell
-    >>> from plait.memory import WindowMemory
+    >>> from plait import GRUCell, SelfAttentive, WindowMemory
     >>> model = Recurrent([SelfAttentive(GRUCell(3, 8), WindowMemory(5))], batch_first=True)
     >>> output, state = model(torch.randn(2, 7, 3))
     >>> output.shape, state.hidden.shape
     (torch.Size([2, 7, 8]), torch.Size([1, 2, 8]))
     """
 
-    def __init__(
-        self, layers: Iterable[SelfAttentive], batch_first: bool = False, dropout: float = 0.0
-    ) -> None:
+    def __init__(self, layers: Iterable[Layer], batch_first: bool = False, dropout: float = 0.0) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
         if not self.layers:
             raise ConfigError("layers: expected at least one, got none")
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise ConfigError(f"dropout: expected a probability between 0 and 1, got {dropout!r}")
-        cells = [layer.cell for layer in self._layers()]
-        for below, above in itertools.pairwise(cells):
+        for below, above in itertools.pairwise(self._layers()):
             if above.input_size != below.hidden_size or above.hidden_size != below.hidden_size:
                 raise ConfigError(
                     f"layers: expected every layer to be {below.hidden_size} wide, got one that maps "
                     f"{above.input_size} to {above.hidden_size}"
                 )
-        self.input_size, self.hidden_size = cells[0].input_size, cells[0].hidden_size
-        self.num_layers = len(cells)
+        first = self._layers()[0]
+        self.input_size, self.hidden_size = first.input_size, first.hidden_size
+        self.num_layers = len(self.layers)
         self.batch_first = batch_first
         self.dropout = float(dropout)
 
@@ -101,8 +98,8 @@ class Recurrent(nn.Module):
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
 
-    def _layers(self) -> list[SelfAttentive]:
-        return cast("list[SelfAttentive]", list(self.layers))
+    def _layers(self) -> list[Layer]:
+        return cast("list[Layer]", list(self.layers))
 
     def _run(
         self,
@@ -154,7 +151,7 @@ class Recurrent(nn.Module):
         )
         if not need_trace:
             return repacked, end
-        return repacked, end, _join_traces(traces, sizes[0], packed.unsorted_indices)
+        return repacked, end, join_traces(traces, sizes[0], packed.unsorted_indices)
 
     def _begin(self, state: StateLike, batch_size: int, unbatched: bool) -> State | None:
         """The state to begin with, from whatever the caller passed."""
@@ -163,7 +160,7 @@ class Recurrent(nn.Module):
         if isinstance(state, State):
             begin = state.batched() if unbatched else state
             widths = [memory.born.shape[1] for memory in begin.memory]
-            bounded = [layer.memory.initial_width for layer in self._layers()]
+            bounded = [layer.initial_width for layer in self._layers()]
             if len(widths) != self.num_layers or any(
                 b and w != b for w, b in zip(widths, bounded, strict=True)
             ):
@@ -174,7 +171,7 @@ class Recurrent(nn.Module):
         else:
             begin = self._from_torch_state(state, batch_size, unbatched)
         shape = (self.num_layers, batch_size, self.hidden_size)
-        has_cell = self._layers()[0].cell.has_cell_state
+        has_cell = self._layers()[0].has_cell_state
         if (begin.cell_state is not None) != has_cell:
             raise ShapeError(
                 "state: expected "
@@ -194,8 +191,7 @@ class Recurrent(nn.Module):
             hidden = hidden.unsqueeze(1)
             cell_state = None if cell_state is None else cell_state.unsqueeze(1)
         memory = tuple(
-            layer.memory.init(batch_size, self.hidden_size, hidden.dtype, hidden.device)
-            for layer in self._layers()
+            layer.initial_state(batch_size, hidden.dtype, hidden.device).memory for layer in self._layers()
         )
         return State(hidden, cell_state, memory)
 
@@ -204,11 +200,11 @@ class Recurrent(nn.Module):
             raise ShapeError(f"input: expected {self.input_size} features, got {x.shape[-1]}")
         if x.shape[0] == 0:
             raise ShapeError("input: expected at least one step, got a sequence of length 0")
-        weight = self._layers()[0].cell.weight_hh
+        dtype = self._layers()[0].dtype
         if not x.is_floating_point():
             raise ShapeError(f"input: expected floating point, got {x.dtype}; one-hot or embed it first")
-        if x.dtype != weight.dtype and autocast_dtype(x.device.type) is None:
-            raise ShapeError(f"input: expected {weight.dtype} as the weights, got {x.dtype}")
+        if x.dtype != dtype and autocast_dtype(x.device.type) is None:
+            raise ShapeError(f"input: expected {dtype} as the weights, got {x.dtype}")
         if reset is not None and (reset.dtype != torch.bool or reset.shape != x.shape[:2]):
             raise ShapeError(
                 f"reset: expected bool (T, B) = {tuple(x.shape[:2])}, got {reset.dtype} {_shape(reset)}"
@@ -218,27 +214,6 @@ class Recurrent(nn.Module):
             len(nudge) != self.num_layers or any(n is not None and n.shape != shape for n in nudge)
         ):
             raise ShapeError(f"nudge: expected {self.num_layers} tensors {shape} or None")
-
-
-def _join_traces(
-    parts: list[tuple[Trace, ...]], batch_size: int, unsorted: Tensor | None
-) -> tuple[Trace, ...]:
-    """Traces of the stretches of a packed run, as one (T, B, κ) trace per layer; empty past a row's end."""
-    joined = []
-    for layer in zip(*parts, strict=True):
-        width = max(trace.born.shape[2] for trace in layer)
-        fields = []
-        for name, empty in (("born", -1), ("weights", 0), ("relevance", 0)):
-            padded = [
-                nn.functional.pad(
-                    part, (0, width - part.shape[2], 0, batch_size - part.shape[1]), value=empty
-                )
-                for part in (getattr(trace, name) for trace in layer)
-            ]
-            whole = torch.cat(padded)
-            fields.append(whole if unsorted is None else whole[:, unsorted])
-        joined.append(Trace(*fields))
-    return tuple(joined)
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

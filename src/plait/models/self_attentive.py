@@ -7,24 +7,26 @@ from typing import cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.parametrize import type_before_parametrizations
 
 from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
 from plait.errors import BackendError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
+from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
 from plait.ops.attentive_scan import BACKENDS, Scan, ScanWeights, attentive_scan
 from plait.ops.full_scan import FullScan, full_scan
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.walk import LayerState, Walked, walk
 
-__all__ = ["Mix", "SelfAttentive", "autocast_dtype"]
+__all__ = ["Mix", "SelfAttentive"]
 
 # how h_t and the context c_t become s_t: a factor γ for γ(h + c), or any function of the two
 Mix = float | Callable[[Tensor, Tensor], Tensor]
 _SCANNED: dict[type[Cell], str] = {ElmanCell: "elman", LSTMCell: "lstm", GRUCell: "gru"}
 
 
-class SelfAttentive(nn.Module):
+class SelfAttentive(Layer):
     """h_t from the cell, a context c_t from the memory, s_t = mix · (h_t + c_t) back into the cell.
 
     The attention's query at step t is s_{t−1}; h_t itself can be read at once. Without a memory s_t = h_t,
@@ -63,15 +65,17 @@ class SelfAttentive(nn.Module):
         self.truncate = truncate
         self.backend = known(backend, BACKENDS, "backend")
         self.scorer: nn.Module | None = None
+        self.input_size, self.hidden_size = cell.input_size, cell.hidden_size
+        self.has_cell_state, self.initial_width = cell.has_cell_state, self.memory.initial_width
         if not isinstance(self.memory, NoMemory):
-            weight = cell.weight_hh
+            weight = cell.weight_ih
             self.scorer = scorer or AdditiveScorer(cell.hidden_size, weight.device, weight.dtype)
 
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> LayerState:
         """s_0 = 0, cell state 0, nothing remembered."""
-        dtype, device = dtype or self.cell.weight_hh.dtype, device or self.cell.weight_hh.device
+        dtype, device = dtype or self.cell.weight_ih.dtype, device or self.cell.weight_ih.device
         zeros = torch.zeros(batch_size, self.cell.hidden_size, dtype=dtype, device=device)
         return LayerState(
             zeros,
@@ -93,11 +97,13 @@ class SelfAttentive(nn.Module):
         if dtype is None:
             return self._walk(x, state, reset, nudge, need_trace)
         # Under autocast the whole layer computes in the lower type, as torch.nn.LSTM does; scores and
-        # credit stay in float32. Casting once here keeps every backend's arithmetic the same.
+        # credit stay in float32. Casting once here keeps every backend's arithmetic the same. What a
+        # parametrization computes a weight from keeps its type: the cell lowers the weight.
         with torch.autocast(x.device.type, enabled=False):
             lower = {
                 name: value.to(dtype) if value.is_floating_point() else value
                 for name, value in self.named_parameters()
+                if "parametrizations." not in name
             }
             arguments = (x.to(dtype), state, reset, nudge, need_trace)
             run = _Walker(self)
@@ -116,11 +122,11 @@ class SelfAttentive(nn.Module):
     ) -> Walked:
         if state is None:
             state = self.initial_state(x.shape[1], x.dtype, x.device)
-        state = _cast(state, x.dtype)
+        state = cast_state(state, x.dtype)
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
             return self._native(x, state)
         projected = self.cell.project(x)
-        scan = self._scan()
+        scan = self._scan() if self._is_scanned() else None
         if scan is not None:
             weights = self._scan_weights()
             if isinstance(scan, FullScan):
@@ -134,7 +140,7 @@ class SelfAttentive(nn.Module):
         return walk(
             projected,
             state,
-            step=self.cell.step,
+            step=self.cell.stepper(),
             write=self.memory.write,
             read=lambda query, memory: self.memory.read(query, memory, cast(AdditiveScorer, self.scorer)),
             mix=self._mixed,
@@ -152,8 +158,16 @@ class SelfAttentive(nn.Module):
             and not torch.compiler.is_compiling()
             and self.backend == "auto"
             and self.truncate is None
-            and (_SCANNED.get(type(self.cell)), self._nonlinearity()) in NATIVE
+            and (self._kind(), self._nonlinearity()) in NATIVE
         )
+
+    def _kind(self) -> str | None:
+        """The cell's name among the scans; a parametrized one is still itself."""
+        return _SCANNED.get(type_before_parametrizations(self.cell))
+
+    def _is_scanned(self) -> bool:
+        """A GRU's candidate is a tanh in every scan over a memory."""
+        return not (isinstance(self.cell, GRUCell) and self.cell.nonlinearity != "tanh")
 
     def _native(self, x: Tensor, state: LayerState) -> Walked:
         cell = self.cell
@@ -162,8 +176,8 @@ class SelfAttentive(nn.Module):
             x,
             state.hidden,
             state.cell_state,
-            (cell.weight_ih, cell.weight_hh, cell.bias, candidate_bias),
-            _SCANNED[type(cell)],
+            (cell.weight_ih, cell.recurrent, cell.bias, candidate_bias),
+            cast(str, self._kind()),
             self._nonlinearity(),
             self.training,
         )
@@ -171,7 +185,7 @@ class SelfAttentive(nn.Module):
         return Walked(output, LayerState(hidden, cell_state, memory), None)
 
     def _nonlinearity(self) -> str:
-        return self.cell.nonlinearity if isinstance(self.cell, ElmanCell) else "tanh"
+        return self.cell.nonlinearity if isinstance(self.cell, ElmanCell | GRUCell) else "tanh"
 
     def _mixed(self, h: Tensor, context: Tensor) -> Tensor:
         return self.mix(h, context) if callable(self.mix) else self.mix * (h + context)
@@ -205,17 +219,10 @@ class SelfAttentive(nn.Module):
             bias = cell.modrelu_bias
         elif isinstance(cell, GRUCell):
             bias = cell.candidate_bias
-        return ScanWeights(cell.weight_hh, scorer.query, scorer.key, scorer.energy, bias)
+        return ScanWeights(cell.recurrent, scorer.query, scorer.key, scorer.energy, bias)
 
     def extra_repr(self) -> str:
         return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"
-
-
-def autocast_dtype(device_type: str) -> torch.dtype | None:
-    """The type autocast asks for on this kind of device, None where it is off or unknown."""
-    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
-        return torch.get_autocast_dtype(device_type)
-    return None
 
 
 class _Walker(nn.Module):
@@ -227,10 +234,3 @@ class _Walker(nn.Module):
 
     def forward(self, *arguments: object) -> Walked:
         return self.layer._walk(*arguments)  # type: ignore[arg-type]
-
-
-def _cast(state: LayerState, dtype: torch.dtype) -> LayerState:
-    """A state carried over from another precision, in this one; relevance keeps its own type."""
-    cell_state = None if state.cell_state is None else state.cell_state.to(dtype)
-    memory = state.memory._replace(slots=state.memory.slots.to(dtype))
-    return LayerState(state.hidden.to(dtype), cell_state, memory)

@@ -10,9 +10,9 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from plait.ops.slots import MemoryState
-from plait.ops.walk import LayerState
+from plait.ops.walk import LayerState, Trace
 
-__all__ = ["State", "join_rows"]
+__all__ = ["State", "join_rows", "join_traces"]
 
 
 class State(NamedTuple):
@@ -103,3 +103,22 @@ def _widen(memory: MemoryState, width: int) -> MemoryState:
         pad(memory.born, (0, missing), value=-1),
         memory.age,
     )
+
+
+def join_traces(
+    parts: Sequence[tuple[Trace, ...]], batch_size: int, unsorted: Tensor | None
+) -> tuple[Trace, ...]:
+    """Traces of the stretches of a packed run, as one (T, B, κ) trace per layer; empty past a row's end."""
+    joined = []
+    for layer in zip(*parts, strict=True):
+        width = max(trace.born.shape[2] for trace in layer)
+        fields = []
+        for name, empty in (("born", -1), ("weights", 0), ("relevance", 0)):
+            padded = [
+                pad(part, (0, width - part.shape[2], 0, batch_size - part.shape[1]), value=empty)
+                for part in (getattr(trace, name) for trace in layer)
+            ]
+            whole = torch.cat(padded)
+            fields.append(whole if unsorted is None else whole[:, unsorted])
+        joined.append(Trace(*fields))
+    return tuple(joined)

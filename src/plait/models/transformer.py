@@ -1,4 +1,7 @@
-"""Causal self-attention over characters: a standard Transformer, and the analysed network made trainable."""
+"""Causal self-attention over characters: a standard Transformer, and the analysed network made trainable.
+
+`plait.models.builders.Transformer` is the one over any features, behind the doors of the recurrent models.
+"""
 
 from __future__ import annotations
 
@@ -6,9 +9,10 @@ import math
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import gelu, one_hot, scaled_dot_product_attention
+from torch.nn.functional import one_hot
 
 from plait.errors import ConfigError, ShapeError, whole
+from plait.models.block import Block, by_head, linear_layer
 
 __all__ = ["CausalTransformer", "LinearAttentionNetwork"]
 
@@ -65,7 +69,7 @@ class CausalTransformer(_CharacterNetwork):
 
     def __init__(self, vocab: int, depth: int, width: int, heads: int, context: int) -> None:
         super().__init__(vocab, depth, width, heads, context)
-        self.blocks = nn.ModuleList(_Block(width, heads, depth) for _ in range(depth))
+        self.blocks = nn.ModuleList(Block(width, heads, depth) for _ in range(depth))
         self.norm = nn.LayerNorm(width, bias=False)
 
     def forward(self, tokens: Tensor) -> Tensor:
@@ -74,27 +78,6 @@ class CausalTransformer(_CharacterNetwork):
             x = block(x)
         logits: Tensor = self.readout(self.norm(x))
         return logits
-
-
-class _Block(nn.Module):
-    def __init__(self, width: int, heads: int, depth: int) -> None:
-        super().__init__()
-        self.heads = heads
-        self.before_attention = nn.LayerNorm(width, bias=False)
-        self.before_mlp = nn.LayerNorm(width, bias=False)
-        # What is added to the stream starts smaller the more layers add to it.
-        shrink = 1 / math.sqrt(2 * depth)
-        self.into_heads = _linear(width, 3 * width)
-        self.out_of_heads = _linear(width, width, shrink)
-        self.widen = _linear(width, 4 * width)
-        self.narrow = _linear(4 * width, width, shrink)
-
-    def forward(self, x: Tensor) -> Tensor:
-        query, key, value = _by_head(self.into_heads(self.before_attention(x)), self.heads)
-        read = scaled_dot_product_attention(query, key, value, is_causal=True)
-        x = x + self.out_of_heads(read.transpose(1, 2).flatten(2))
-        mlp: Tensor = self.narrow(gelu(self.widen(self.before_mlp(x))))
-        return x + mlp
 
 
 class LinearAttentionNetwork(_CharacterNetwork):
@@ -124,9 +107,9 @@ class LinearAttentionNetwork(_CharacterNetwork):
 
     def __init__(self, vocab: int, depth: int, width: int, heads: int, context: int) -> None:
         super().__init__(vocab, depth, width, heads, context)
-        self.into_heads = nn.ModuleList(_linear(width, 3 * width) for _ in range(depth))
+        self.into_heads = nn.ModuleList(linear_layer(width, 3 * width) for _ in range(depth))
         shrink = 1 / (4 * math.sqrt(depth))
-        self.out_of_heads = nn.ModuleList(_linear(width, width, shrink) for _ in range(depth))
+        self.out_of_heads = nn.ModuleList(linear_layer(width, width, shrink) for _ in range(depth))
         row = torch.rsqrt(torch.arange(1.0, context + 1) * (width // heads))
         self.register_buffer("scale", row[:, None] * torch.ones(context, context).tril(), persistent=False)
 
@@ -134,22 +117,8 @@ class LinearAttentionNetwork(_CharacterNetwork):
         x = self.embed(tokens)
         scale = self.scale[: tokens.shape[1], : tokens.shape[1]]
         for into_heads, out_of_heads in zip(self.into_heads, self.out_of_heads, strict=True):
-            query, key, value = _by_head(into_heads(x), self.heads)
+            query, key, value = by_head(into_heads(x), self.heads)
             scores = (query @ key.transpose(-1, -2)) * scale.to(query.dtype)
             x = x + out_of_heads((scores @ value).transpose(1, 2).flatten(2))
         logits: Tensor = self.readout(x)
         return logits
-
-
-def _linear(inputs: int, outputs: int, shrink: float = 1.0) -> nn.Linear:
-    """No bias; weights of variance shrink²/inputs: the size of activations does not depend on the width."""
-    layer = nn.Linear(inputs, outputs, bias=False)
-    nn.init.normal_(layer.weight, std=shrink / math.sqrt(inputs))
-    return layer
-
-
-def _by_head(joint: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(batch, time, 3·width) to queries, keys, values (batch, head, time, head size)."""
-    batch, time, triple = joint.shape
-    parts = joint.view(batch, time, 3, heads, triple // (3 * heads)).permute(2, 0, 3, 1, 4)
-    return parts[0], parts[1], parts[2]

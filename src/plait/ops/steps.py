@@ -50,12 +50,22 @@ def lstm_step(projected: Tensor, hidden: Tensor, cell_state: Tensor, weight: Ten
     return torch.sigmoid(o) * torch.tanh(cell_state), cell_state
 
 
-def gru_step(projected: Tensor, hidden: Tensor, weight: Tensor, candidate_bias: Tensor | None) -> Tensor:
-    """r, z = σ(·), n = tanh(U_n x + b_n + r (V_n s + b'_n)),  h_t = (1 − z) n + z s_{t−1}."""
+def gru_step(
+    projected: Tensor,
+    hidden: Tensor,
+    recurrent: Tensor,
+    candidate_bias: Tensor | None,
+    nonlinearity: str = "tanh",
+    modrelu_bias: Tensor | None = None,
+) -> Tensor:
+    """r, z = σ(·), n = φ(U_n x + b_n + r (V_n s + b'_n)),  h_t = (1 − z) n + z s_{t−1}.
+
+    φ is tanh, or another of `NONLINEARITIES`; `modrelu_bias` is modrelu's own.
+    """
     p_r, p_z, p_n = projected.chunk(3, dim=-1)
-    v_r, v_z, v_n = linear(hidden, weight).chunk(3, dim=-1)
+    v_r, v_z, v_n = linear(hidden, recurrent).chunk(3, dim=-1)
     if candidate_bias is not None:
         v_n = v_n + candidate_bias
     r, z = torch.sigmoid(p_r + v_r), torch.sigmoid(p_z + v_z)
-    n = torch.tanh(p_n + r * v_n)
+    n = NONLINEARITIES[nonlinearity](p_n + r * v_n, modrelu_bias)
     return (1 - z) * n + z * hidden

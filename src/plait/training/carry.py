@@ -5,26 +5,27 @@ from __future__ import annotations
 from typing import Any
 
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from plait.errors import ConfigError
-from plait.models import State
+from plait.models import State, Transformer
 
 __all__ = ["carried_over", "detached"]
 
 
-def carried_over(state: Any, what: str) -> Any:
+def carried_over(network: nn.Module, state: Any, what: str) -> Any:
     """The state to begin the next span with, cut from the graph.
 
     Args:
+        network: whose state it is; one that is nothing but memory, a Transformer, begins anew when emptied.
         state: of a plait model; another module's is carried whole.
         what: `all`; or with the memory emptied `mixed`, s_T as the next s_0, or `hidden`, h_T as in the
             published code. An LSTM's cell state goes on in any case.
     """
     if what == "all" or not isinstance(state, State):
         return detached(state)
-    if state.hidden.numel() == 0:  # nothing but a memory: a Transformer's cache
+    if isinstance(getattr(network, "recurrent", network), Transformer):
         return None
     begin = state.hidden if what == "mixed" else _last_hidden(state)
     carried = begin if state.cell_state is None else (begin, state.cell_state)

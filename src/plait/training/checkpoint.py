@@ -118,14 +118,14 @@ def _restore_carry(learner: Learner, tensors: dict[str, Tensor], path: Path) -> 
     batch = learner.batch(1)
     for part, (begin, end) in enumerate(learner.spans):
         leaves = _under(tensors, f"{part}.")
-        if not leaves:
-            raise CheckpointError(f"{path} was written by another number of processes or parts")
         with torch.no_grad():
             rows = batch.rows(begin, end)
             rows = rows._replace(inputs=rows.inputs[:1], reset=None if rows.reset is None else rows.reset[:1])
             like = forward(learner.network, rows, None, learner.recipe.precision)[1]
-            like = carried_over(like, learner.task.carried)
+            like = carried_over(learner.network, like, learner.task.carried)
         flat, structure = pytree.tree_flatten(like)
+        if not leaves and any(isinstance(x, Tensor) for x in flat):
+            raise CheckpointError(f"{path} was written by another number of processes or parts")
         # Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
         filled = [
             leaves[str(i)].clone().to(learner.device) if str(i) in leaves else x for i, x in enumerate(flat)
@@ -141,7 +141,8 @@ def _leaves(state: Any) -> dict[str, Tensor]:
 
 def _parameter_names(learner: Learner) -> list[str]:
     """In the optimiser's order."""
-    return [name for name, p in learner.network.named_parameters() if p.requires_grad]
+    names = {id(p): name for name, p in learner.network.named_parameters()}
+    return [names[id(p)] for group in learner.optimizer.param_groups for p in group["params"]]
 
 
 def _optimizer_states(learner: Learner) -> list[dict[str, Any]]:

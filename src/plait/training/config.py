@@ -22,6 +22,7 @@ _SMALLEST = {
     "top_k": 1,
     "every": 1,
     "truncate": 1,
+    "heads": 1,
 }
 
 

@@ -5,14 +5,14 @@ from __future__ import annotations
 import hashlib
 import inspect
 import json
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import nn
 
-from plait.cells import INITIALISERS, ElmanCell
+from plait.cells import INITIALISERS
 from plait.errors import ConfigError, known
-from plait.models import MODELS, NamedModel, Recurrent, SelfAttentive
+from plait.models import MODELS, Recurrent
 from plait.tasks import TASKS, Task, task_named
 from plait.training.network import Network
 from plait.training.recipe import Recipe
@@ -101,28 +101,11 @@ def model_defaults(name: str) -> dict[str, Any]:
 
 def _describe_model(network: nn.Module) -> dict[str, Any]:
     model = network.recurrent if isinstance(network, Network) else network
-    if not isinstance(model, NamedModel) or MODELS.get(type(model).__name__.lower()) is not type(model):
-        return _describe_stranger(network)
-    layer = cast(SelfAttentive, model.layers[0])
-    cell, memory = layer.cell, layer.memory
-    if callable(layer.mix):
-        return _describe_stranger(network)
     name = type(model).__name__.lower()
-    values = {
-        "hidden_size": model.hidden_size,
-        "num_layers": model.num_layers,
-        "bias": cell.bias is not None,
-        "dropout": float(model.dropout),
-        "initialiser": cell.initialiser,
-        "mix": float(layer.mix),
-        "truncate": layer.truncate,
-    }
-    rest = {
-        option: getattr(cell if isinstance(cell, ElmanCell) and option == "nonlinearity" else memory, option)
-        for option in model_defaults(name)
-        if option not in values
-    }
-    return {"name": name, **values, **rest}
+    if MODELS.get(name) is not type(model):
+        return _describe_stranger(network)
+    options = model.options()
+    return _describe_stranger(network) if options is None else {"name": name, **options}
 
 
 def _describe_stranger(network: nn.Module) -> dict[str, Any]:

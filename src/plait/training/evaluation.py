@@ -63,7 +63,7 @@ def _evaluate_one(
         sequences, batch_size, lambda index: generator_for(seed, "held-out", index, device), device
     ):
         logits, after = forward(network, batch, state, precision)
-        state = carried_over(after, task.carried) if task.carries_state else None
+        state = carried_over(network, after, task.carried) if task.carries_state else None
         count, weight = counted(batch.targets), task.weight(batch.targets)
         loss, score = task.loss(logits, batch.targets), task.score(logits, batch.targets)
         totals += torch.stack([loss * count, count, score * weight, torch.as_tensor(weight, device=device)])

@@ -54,7 +54,7 @@ def _characters(
     for step in range(1, len(read) + length):
         logits, state = network(torch.tensor([[place]], device=device), state)
         if step % task.span == 0:
-            state = carried_over(state, task.carried)
+            state = carried_over(network, state, task.carried)
         if step < len(read):
             place = read[step]
             continue

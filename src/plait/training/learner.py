@@ -10,7 +10,8 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 
-from plait.errors import DivergedError
+from plait.cells import orthogonal_parameters
+from plait.errors import ConfigError, DivergedError
 from plait.tasks import Batch, Task, counted
 from plait.training.carry import carried_over
 from plait.training.distributed import Group
@@ -44,7 +45,7 @@ class Learner:
         self.network, self.task, self.recipe = network.to(device), task, recipe
         self.device, self.group = device, group
         self.parameters = [p for p in network.parameters() if p.requires_grad]
-        self.optimizer = _OPTIMIZERS[recipe.optimizer](self.parameters, lr=recipe.lr)
+        self.optimizer = _OPTIMIZERS[recipe.optimizer](_rates(network, self.parameters, recipe), lr=recipe.lr)
         self.spans = group.spans(recipe.batch_size, recipe.accumulate)
         self.carry: list[Any] = [None] * len(self.spans)
         self.batches_per_epoch = task.batches_per_epoch(recipe.batch_size)
@@ -77,7 +78,9 @@ class Learner:
             loss.backward()
             score = self.task.score(logits.detach(), rows.targets) * (end - begin) / self.recipe.batch_size
             figures[:2] += torch.stack([loss.detach(), score]).float()
-            carry[part] = carried_over(state, self.task.carried) if self.task.carries_state else None
+            carry[part] = (
+                carried_over(self.network, state, self.task.carried) if self.task.carries_state else None
+            )
             seen.append(logits.detach())
         figures = self.group.sum_gradients(self.parameters, figures)
         grads = [p.grad for p in self.parameters if p.grad is not None]
@@ -108,6 +111,21 @@ class Learner:
             if parameter.grad is not None and not bool(_finite(parameter.grad)):
                 return f"gradient of {name} is not finite"
         return "the gradient's norm overflows"
+
+
+def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:
+    """The optimiser's groups: one, or, with `orthogonal_lr`, those of the other rate last."""
+    if recipe.orthogonal_lr is None:
+        return [{"params": parameters}]
+    apart = {id(p) for p in orthogonal_parameters(network)}
+    slow = [p for p in parameters if id(p) in apart]
+    if not slow:
+        raise ConfigError(
+            "orthogonal_lr: expected a model with an orthogonal matrix (exprnn, goru), got one without; "
+            "leave it out"
+        )
+    rest = [p for p in parameters if id(p) not in apart]
+    return [{"params": rest}, {"params": slow, "lr": recipe.orthogonal_lr}]
 
 
 def forward(network: nn.Module, batch: Batch, state: Any, precision: str) -> tuple[Tensor, Any]:

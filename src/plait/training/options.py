@@ -26,7 +26,8 @@ class ModelOptions:
     """What the model is made of; an option left out keeps the model's default."""
 
     model: str = "relrnn"
-    """rnn, lstm, gru, memrnn, memlstm, relrnn, rellstm, relgru, sab."""
+    """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
+    transformer."""
     hidden: int | None = None
     """Features of h_t: 128, or 100 on MNIST and 1024 on text as published."""
     layers: int = 1
@@ -36,7 +37,13 @@ class ModelOptions:
     window: int | None = None
     """Latest states that can be read."""
     capacity: int | None = None
-    """Relevant states kept beyond them."""
+    """Relevant (or, of uniform writing, latest written) states kept beyond them."""
+    every: int | None = None
+    """unirnn, unilstm, sab: keep every so-manyth state."""
+    top_k: int | None = None
+    """sab: states that are read."""
+    heads: int | None = None
+    """transformer: attention heads, a divisor of --hidden."""
     nonlinearity: str | None = None
     """Of an Elman cell: tanh, modrelu, relu, identity."""
     initialiser: str | None = None

@@ -29,6 +29,8 @@ class Recipe:
     """Sequences an update sees, over all processes and parts."""
     lr: float = 1e-3
     """Learning rate."""
+    orthogonal_lr: float | None = None
+    """Learning rate of what is trained beneath an orthogonal matrix (exprnn, goru); left out, as the rest."""
     optimizer: str = "adam"
     """adam, or rmsprop (alpha 0.99)."""
     clip: float = 1.0
@@ -53,7 +55,7 @@ class Recipe:
     """Of the learning rate: constant, or halve: by half at every look whose held-out loss is no better."""
 
     def __post_init__(self) -> None:
-        for name in ("lr", "clip", "until_accuracy"):  # 1 and 1.0 are the same recipe
+        for name in ("lr", "orthogonal_lr", "clip", "until_accuracy"):  # 1 and 1.0 are the same recipe
             if type(value := getattr(self, name)) is int:
                 object.__setattr__(self, name, float(value))
 
@@ -77,7 +79,11 @@ class Recipe:
             *((whole, 1, name) for name in from_one),
             *([(whole, 1, "evaluate_on")] if self.evaluate_on is not None else []),
             *((whole, 0, name) for name in ("seed", "gradients_every")),
-            *((at_least, 0, name) for name in ("lr", "clip")),
+            *(
+                (at_least, 0, name)
+                for name in ("lr", "orthogonal_lr", "clip")
+                if getattr(self, name) is not None
+            ),
         ]
         for check, minimum, name in checks:
             try:
@@ -90,8 +96,9 @@ class Recipe:
                 known(getattr(self, name), options, name)
             except PlaitError as error:
                 yield str(error)
-        if self.lr in (0, math.inf):
-            yield f"lr: expected a finite number above 0, got {self.lr}"
+        for name in ("lr", "orthogonal_lr"):
+            if (rate := getattr(self, name)) in (0, math.inf):
+                yield f"{name}: expected a finite number above 0, got {rate}"
         wanted = self.until_accuracy
         if wanted is not None and not (isinstance(wanted, float) and 0 < wanted <= 1):
             yield f"until_accuracy: expected a share above 0 and at most 1, got {wanted!r}"
@@ -115,4 +122,4 @@ class Recipe:
         return {k: v for k, v in values.items() if not (k in _LATER and v == getattr(Recipe, k))}
 
 
-_LATER = frozenset({"schedule"})
+_LATER = frozenset({"orthogonal_lr", "schedule"})

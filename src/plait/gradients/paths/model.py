@@ -104,13 +104,18 @@ def supports_of(trace: Trace) -> list[list[int]]:
 
 def layer_input(model: nn.Module, x: Tensor, layer: int) -> tuple[SelfAttentive, Tensor]:
     """The layer asked for, and what the layers below hand to it, (T, B, F)."""
+    units: list[SelfAttentive] = []
+    inputs = x
     if isinstance(model, SelfAttentive):
-        units, inputs = [model], x
+        units = [model]
     elif isinstance(model, Recurrent):
-        units, inputs = model._layers(), x.transpose(0, 1) if model.batch_first else x
-    else:
+        layers = model._layers()
+        units = [unit for unit in layers if isinstance(unit, SelfAttentive)]
+        units = units if len(units) == len(layers) else []
+        inputs = x.transpose(0, 1) if model.batch_first else x
+    if not units:
         raise ConfigError(
-            f"model: expected a plait.Recurrent or SelfAttentive, got {type(model).__name__}; "
+            f"model: expected a plait.Recurrent of SelfAttentive layers, got {type(model).__name__}; "
             "plait.gradients.probe measures any module"
         )
     if inputs.dim() != 3:

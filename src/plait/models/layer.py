@@ -1,0 +1,61 @@
+"""What a stack is made of."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from plait.ops.walk import LayerState, Walked
+
+__all__ = ["Layer", "autocast_dtype", "cast_state"]
+
+
+class Layer(nn.Module):
+    """Abstract: a map of (T, B, input_size) to h_t (T, B, hidden_size) that hands its state back.
+
+    Laws: one call on T steps is two calls with the state carried over; rows are independent; no output sees a
+    later input.
+    """
+
+    input_size: int
+    hidden_size: int
+    has_cell_state: bool = False
+    initial_width: int = 0
+    """Slots of the memory before the first step: all of them if it is bounded, 0 if it grows."""
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """Of the weights."""
+        return next(self.parameters()).dtype
+
+    def initial_state(
+        self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
+    ) -> LayerState:
+        """The state before the first step."""
+        raise NotImplementedError
+
+    def forward(
+        self,
+        x: Tensor,
+        state: LayerState | None = None,
+        *,
+        reset: Tensor | None = None,
+        nudge: Tensor | None = None,
+        need_trace: bool = False,
+    ) -> Walked:
+        """Run through `x`; see `plait.ops.walk.walk` for `reset` and `nudge`."""
+        raise NotImplementedError
+
+
+def autocast_dtype(device_type: str) -> torch.dtype | None:
+    """The type autocast asks for on this kind of device, None where it is off or unknown."""
+    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+        return torch.get_autocast_dtype(device_type)
+    return None
+
+
+def cast_state(state: LayerState, dtype: torch.dtype) -> LayerState:
+    """A state carried over from another precision, in this one; relevance keeps its own type."""
+    cell_state = None if state.cell_state is None else state.cell_state.to(dtype)
+    memory = state.memory._replace(slots=state.memory.slots.to(dtype))
+    return LayerState(state.hidden.to(dtype), cell_state, memory)

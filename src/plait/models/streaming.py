@@ -1,0 +1,108 @@
+"""A causal Transformer behind the doors of the recurrent models."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plait.errors import ConfigError, ShapeError, at_least, whole
+from plait.models.attention_layer import AttentionLayer
+from plait.models.block import linear_layer
+from plait.models.recurrent import Recurrent
+from plait.models.state import State
+from plait.ops.walk import Trace
+
+__all__ = ["Transformer"]
+
+
+class Transformer(Recurrent):
+    """x_t through a linear map, `num_layers` causal pre-norm blocks and a last norm: h_t (T, B, hidden_size).
+
+    A block adds softmax attention over all steps so far and a gelu network four times as wide. Positions
+    enter by rotating queries and keys, counted from the row's last reset: no sequence is too long. The state
+    is the key/value cache, so a sequence can be run whole, in pieces or step by step; it grows by
+    2·hidden_size numbers per step and layer. Gradient records and `nudge` are about the blocks' outputs,
+    before the last norm; a trace's weights are means over the heads.
+
+    Args:
+        input_size: features of the input.
+        hidden_size: features of h_t.
+        num_layers: blocks one above the other.
+        bias: of the linear maps and norms.
+        batch_first: input and output are (B, T, feature).
+        dropout: applied to the output of every block but the last, while training.
+        bidirectional, proj_size: refused.
+        heads: a divisor of hidden_size; left out, the largest that leaves each head 32 features or more.
+        backend: "auto" (torch's scaled_dot_product_attention), or "reference" (the same written out).
+
+    >>> model = Transformer(10, 32, num_layers=2, heads=4)
+    >>> output, state = model(torch.randn(20, 3, 10))
+    >>> step, state = model(torch.randn(1, 3, 10), state)
+    >>> step.shape, state.memory[0].slots.shape
+    (torch.Size([1, 3, 32]), torch.Size([3, 21, 64]))
+    """
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        num_layers: int = 1,
+        bias: bool = True,
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+        proj_size: int = 0,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        *,
+        heads: int | None = None,
+        backend: str = "auto",
+    ) -> None:
+        if bidirectional or proj_size:
+            raise ConfigError(
+                "Transformer: bidirectional and proj_size are not supported; it is causal, and its output "
+                "can be projected with torch.nn.Linear"
+            )
+        at_least(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        heads = _usual_heads(hidden_size) if heads is None else heads
+        whole(1, heads=heads)
+        if hidden_size % heads:
+            raise ConfigError(f"heads: expected a divisor of hidden_size {hidden_size}, got {heads}")
+        super().__init__(
+            (
+                AttentionLayer(hidden_size, heads, num_layers, bias, device, dtype, backend=backend)
+                for _ in range(num_layers)
+            ),
+            batch_first,
+            dropout,
+        )
+        self.input_size, self.heads, self.bias = input_size, heads, bias
+        self.embedding = linear_layer(input_size, hidden_size, 1.0, bias, device, dtype)
+        self.norm = nn.LayerNorm(hidden_size, bias=bias, device=device, dtype=dtype)
+
+    def options(self) -> dict[str, Any]:
+        """What `Transformer(input_size, **options)` makes this one again from."""
+        names = ("hidden_size", "num_layers", "bias", "dropout", "heads")
+        return {name: getattr(self, name) for name in names}
+
+    def _run(
+        self,
+        x: Tensor,
+        state: State | None,
+        reset: Tensor | None,
+        nudge: Sequence[Tensor | None] | None,
+        need_trace: bool,
+    ) -> tuple[Tensor, State, tuple[Trace, ...]]:
+        x = self.embedding(x)
+        output, after, traces = super()._run(x, state, reset, nudge, need_trace)
+        return self.norm(output).to(x.dtype), after, traces
+
+    def _from_torch_state(self, state: Any, batch_size: int, unbatched: bool) -> State:
+        raise ShapeError("state: expected the state this model returned, or None: a Transformer has no h_0")
+
+
+def _usual_heads(hidden_size: int) -> int:
+    return next(heads for heads in range(max(1, hidden_size // 32), 0, -1) if hidden_size % heads == 0)
