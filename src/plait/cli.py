@@ -64,6 +64,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.bench.streaming:bench_streaming",
         "inference one step at a time: time, memory",
     ),
+    "bench tasks": ("plait.bench.tasks:bench_tasks", "an epoch of pMNIST and of PTB against torch.nn.LSTM"),
     "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
 }
 # What a group means when no subcommand follows it.
