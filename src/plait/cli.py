@@ -26,6 +26,10 @@ __all__ = ["COMMANDS", "main"]
 # name on the command line -> (function, one line of help). A name of two words is a subcommand.
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": ("plait.report.command:demo", "RelRNN beside an LSTM on copy, with a page: about a minute"),
+    "report": (
+        "plait.report.report_command:report",
+        "runs as one page: tables beside published values, curves",
+    ),
     "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
     "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
     "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),

@@ -1,35 +1,30 @@
-"""A text that is quickly read, and the smoke experiment on it, run once."""
-
-import random
+"""Experiments so small that a run takes a fraction of a second."""
 
 import pytest
 import torch
 
-from plait.experiments import SMOKE
-from plait.experiments.runner import run_missing
-from plait.tasks.text import read_text
+from plait.experiments import Experiment, PlannedRun
+from plait.experiments.untangling import SMOKE
 
 
-@pytest.fixture(scope="session")
-def text_file(tmp_path_factory):
-    rng = random.Random(0)
-    words = ["strand", "over", "under", "the", "a", "weaves", "rope", "<unk>"]
-    lines = (" ".join(rng.choices(words, k=8)) for _ in range(800))
-    path = tmp_path_factory.mktemp("text") / "book.txt"
-    path.write_text("\n".join(lines))
-    return path
+def planned(column="LSTM", delay=3, model=None, trace=False, **training):
+    return PlannedRun(
+        row=f"T = {delay}",
+        column=column,
+        task={"name": "copy", "delay": delay},
+        model={"hidden_size": 8, **(model or {"name": column.lower()})},
+        recipe={**SMOKE.training(lr=1e-2), "updates": 12, **training},
+        trace=trace,
+    )
 
 
-@pytest.fixture(scope="session")
-def text(text_file):
-    return read_text([text_file])
+def experiment(*runs, seeds=(0,), name="tiny"):
+    return Experiment(
+        name=name, title="Tiny", source="here", claim="", kind="table", metric="accuracy", updates_to=0.99,
+        needs="", seeds=seeds, runs=runs, notes=(),
+    )  # fmt: skip
 
 
-@pytest.fixture(scope="session")
-def smoke(text, tmp_path_factory):
-    """A folder with a finished smoke experiment; tests that change it copy it first."""
+@pytest.fixture(autouse=True)
+def one_thread():
     torch.set_num_threads(1)
-    folder = tmp_path_factory.mktemp("smoke")
-    outcome = run_missing(SMOKE, text, folder, torch.device("cpu"))
-    assert (outcome.finished, outcome.missing, outcome.reason) == (8, 0, "")
-    return folder

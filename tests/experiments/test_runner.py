@@ -1,127 +1,179 @@
-"""Only missing runs are run; what is finished survives Ctrl-C, a limit of time and a killed writer."""
+"""The loop over jobs, with a pool that does what the test says: order, retries, stops, nothing lost."""
 
 import json
 import os
-import shutil
 import signal
-import subprocess
-import sys
+from pathlib import Path
 
 import pytest
-import torch
 
-from plait.errors import OutputError
-from plait.experiments import FIGURE_1, SMOKE
-from plait.experiments import runner as runner_module
-from plait.experiments.runner import RECORDS, read_records, run_missing
+from plait.experiments import runner
+from plait.experiments.plan import jobs_of
+from plait.experiments.pool import News
+from plait.experiments.runner import ATTEMPTS, run_jobs
+from plait.experiments.worker import stop_file
 
-CPU = torch.device("cpu")
-
-
-def copy_of(folder, to):
-    shutil.copytree(folder, to)
-    return to
+from .conftest import experiment, planned
 
 
-def lines_of(folder):
-    return (folder / RECORDS).read_text().splitlines()
+class Scripted:
+    """Gives each job's next event from a script, one at a time; `size` jobs at a time."""
+
+    where = "a script"
+
+    def __init__(self, script, size=1):
+        self.script, self.size = script, size
+        self.running, self.started, self.closed = [], [], False
+
+    def room(self):
+        return self.size - len(self.running)
+
+    def start(self, job):
+        assert self.room() > 0
+        self.running.append(job)
+        self.started.append(job.id)
+        Path(job.folder).mkdir(exist_ok=True)
+        Path(job.folder, "config.json").write_text(json.dumps(job.description))
+
+    def news(self, seconds):
+        if not self.running:
+            return []
+        job = self.running.pop(0)
+        return [News(job.id, "began", {"pid": 1}), self.script(job, self.started.count(job.id))]
+
+    def close(self):
+        self.closed = True
 
 
-def comparable(record):
-    return {key: value for key, value in record.items() if key not in ("seconds", "environment")}
+def ended(status="complete", **data):
+    return lambda job, attempt: News(job.id, "ended", {"status": status, "updates": 12, **data})
 
 
-def test_records_hold_what_a_reader_needs(smoke, text):
-    records = read_records(smoke)
-    assert [record["id"] for record in records] == [run.run_id(text.fingerprint) for run in SMOKE.runs()]
-    for record in records:
-        assert record["text"] == text.fingerprint
-        assert record["environment"]["device"] == "cpu"
-        assert record["training"][0] == [
-            1,
-            pytest.approx(__import__("math").log(len(text.symbols)), abs=1e-5),
-        ]
-        assert [at for at, _ in record["validation"]] == [15, 30]
-        assert record["test_loss"] < record["training"][0][1]
-        assert not record["diverged"]
-
-
-def test_a_finished_experiment_is_not_run_again(smoke, text, tmp_path):
-    folder = copy_of(smoke, tmp_path / "again")
-    before = (folder / RECORDS).read_bytes()
-    outcome = run_missing(SMOKE, text, folder, CPU)
-    assert (outcome.finished, outcome.already, outcome.missing) == (0, 8, 0)
-    assert (folder / RECORDS).read_bytes() == before
-
-
-def test_only_missing_runs_are_run_and_come_out_the_same(smoke, text, tmp_path, monkeypatch):
-    folder = copy_of(smoke, tmp_path / "part")
-    kept = lines_of(smoke)
-    (folder / RECORDS).write_text("\n".join(kept[:6]) + "\n" + kept[6][:100])  # a writer died in line seven
-    trained = []
-    learner = runner_module.TextLearner
-    monkeypatch.setattr(
-        runner_module, "TextLearner", lambda run, *rest: trained.append(run) or learner(run, *rest)
+def go(tmp_path, script, *runs, seeds=(0,), **options):
+    jobs = jobs_of(experiment(*(runs or (planned(),)), seeds=seeds), tmp_path, "cpu")
+    pool = Scripted(script)
+    seen = []
+    outcome = run_jobs(
+        jobs,
+        tmp_path,
+        lambda count: pool,
+        look=lambda p, n: seen.append((p.job.id, n.kind, p.status)),
+        **options,
     )
-    outcome = run_missing(SMOKE, text, folder, CPU)
-    assert (outcome.finished, outcome.already) == (2, 6)
-    assert trained == SMOKE.runs()[6:]
-    for line, again in zip(kept, lines_of(folder), strict=True):
-        assert comparable(json.loads(line)) == comparable(json.loads(again))
+    return outcome, pool, jobs, seen
 
 
-def test_another_text_is_another_run(smoke, tmp_path):
-    from plait.tasks.text import read_text
-
-    (tmp_path / "other.txt").write_text("ab ba " * 2000)
-    folder = copy_of(smoke, tmp_path / "other")
-    outcome = run_missing(SMOKE, read_text([tmp_path / "other.txt"]), folder, CPU, max_minutes=1e-9)
-    assert (outcome.already, outcome.missing, outcome.reason) == (0, 8, "max-minutes")
-
-
-def test_another_size_is_refused(smoke, text, tmp_path):
-    with pytest.raises(OutputError, match="another size; choose another --out"):
-        run_missing(FIGURE_1, text, copy_of(smoke, tmp_path / "busy"), CPU)
-
-
-def test_a_loss_that_is_not_finite_is_null_and_said(text, tmp_path, monkeypatch):
-    monkeypatch.setattr(runner_module.TextLearner, "evaluate", lambda self, part: float("nan"), raising=True)
-    lines = []
-    run_missing(SMOKE, text, tmp_path / "nan", CPU, report=lines.append)
-    record = read_records(tmp_path / "nan")[0]
-    assert record["diverged"]
-    assert record["test_loss"] is None
-    assert "diverged" in lines[0]
-
-
-def test_ctrl_c_keeps_what_is_finished(text_file, tmp_path):
-    out = tmp_path / "stopped"
-    command = [sys.executable, "-m", "plait.experiments", "depthwidth-figure1", "--smoke"]
-    job = subprocess.Popen(
-        [*command, "--text", str(text_file), "--out", str(out), "--device", "cpu"],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
-    )  # fmt: skip
-    assert job.stdout is not None
-    assert "1/8" in job.stdout.readline()
-    job.send_signal(signal.SIGINT)
-    job.communicate(timeout=60)
-    assert job.returncode == 130
-    finished = len(lines_of(out))
-    assert 1 <= finished < 8
-
-
-def test_the_job_needs_none_of_the_command_lines_libraries(text_file, tmp_path):
-    code = (
-        "import sys\n"
-        "for name in ('pydantic', 'tyro', 'rich', 'matplotlib', 'jinja2', 'scipy', 'numba'):\n"
-        "    sys.modules[name] = None\n"
-        "from plait.experiments.__main__ import main\n"
-        "sys.exit(main(sys.argv[1:]))"
+def test_long_runs_start_first(tmp_path):
+    outcome, pool, jobs, _ = go(
+        tmp_path, ended(), planned(delay=3), planned(delay=300), planned("RNN", delay=30)
     )
-    options = ["depthwidth-figure1", "--smoke", "--max-minutes", "1e-9", "--device", "cpu"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *options, "--text", str(text_file), "--out", str(tmp_path / "out")],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "8 missing (max-minutes)" in done.stdout
+    assert pool.started == [jobs[1].id, jobs[2].id, jobs[0].id]
+    assert (outcome.complete, outcome.left, outcome.reason) == (3, 0, "")
+    assert pool.closed
+
+
+def test_a_worker_that_dies_is_replaced_and_the_run_goes_on(tmp_path):
+    def script(job, attempt):
+        return News(job.id, "died", {"reason": "signal 9"}) if attempt < 3 else ended()(job, attempt)
+
+    outcome, pool, (job,), seen = go(tmp_path, script)
+    assert pool.started == [job.id] * 3
+    assert outcome.complete == 1
+    assert (job.id, "died", "waiting") in seen
+    assert not outcome.troubles
+
+
+def test_a_run_that_kills_every_worker_has_failed_and_the_others_go_on(tmp_path):
+    def script(job, attempt):
+        if job.column == "RNN":
+            return News(job.id, "died", {"reason": "the worker was ended by signal 9"})
+        return ended()(job, attempt)
+
+    outcome, pool, jobs, _ = go(tmp_path, script, planned("RNN", delay=99), planned())
+    assert pool.started == [jobs[0].id] * ATTEMPTS + [jobs[1].id]
+    assert (outcome.complete, outcome.failed, outcome.left) == (1, 1, 0)
+    (trouble,) = outcome.troubles
+    assert f"T = 99, RNN, seed 0): the worker was ended by signal 9, {ATTEMPTS} times" in trouble
+    assert json.loads(Path(jobs[0].folder, "summary.json").read_text())["status"] == "failed"
+
+
+def test_a_run_stopped_by_someone_else_goes_on(tmp_path):
+    def script(job, attempt):
+        return ended("stopped" if attempt == 1 else "complete")(job, attempt)
+
+    outcome, pool, _, _ = go(tmp_path, script)
+    assert (len(pool.started), outcome.complete) == (2, 1)
+
+
+@pytest.mark.parametrize("status", ["complete", "diverged", "failed"])
+def test_what_is_settled_is_not_run_again(tmp_path, status):
+    _, _, (job,), _ = go(tmp_path, ended())
+    Path(job.folder, "summary.json").write_text(json.dumps({"status": status}))
+    outcome, pool, _, _ = go(tmp_path, ended())
+    assert pool.started == []
+    assert not pool.closed, "no pool is made for nothing"
+    assert outcome.already == 1
+    assert (outcome.diverged, outcome.failed) == (status == "diverged", status == "failed")
+    outcome, pool, _, _ = go(tmp_path, ended(), retry=True)
+    assert len(pool.started) == (status == "failed")
+
+
+def test_diverged_and_failed_are_counted_and_told(tmp_path):
+    outcome, pool, _, _ = go(tmp_path, ended("diverged", reason="update 3: loss is nan"))
+    assert (outcome.diverged, len(pool.started)) == (1, 1)
+    assert "update 3: loss is nan" in outcome.troubles[0]
+
+
+def test_time_that_is_up_asks_every_worker_to_stop(tmp_path):
+    asked = []
+
+    def script(job, attempt):
+        asked.append(stop_file(tmp_path).exists())
+        return ended("stopped")(job, attempt) if asked[-1] else News(job.id, "progress", PROGRESS)
+
+    jobs = jobs_of(experiment(planned(), planned("RNN")), tmp_path, "cpu")
+    pool = Endless(script)
+    outcome = run_jobs(jobs, tmp_path, lambda count: pool, max_minutes=0.3 / 60)
+    assert asked[0] is False
+    assert asked[-1] is True
+    assert (outcome.left, outcome.reason) == (2, "max-minutes")
+    assert pool.started == [jobs[0].id], "nothing new is begun"
+
+
+PROGRESS = {"update": 3, "speed": 1.0, "score": None}
+
+
+class Endless(Scripted):
+    """Its job goes on until the script says it ended."""
+
+    def news(self, seconds):
+        if not self.running:
+            return []
+        news = self.script(self.running[0], 1)
+        if news.kind == "ended":
+            self.running.pop(0)
+        return [news]
+
+
+def test_ctrl_c_waits_for_the_workers_and_is_passed_on(tmp_path):
+    def script(job, attempt):
+        if not stop_file(tmp_path).exists():
+            os.kill(os.getpid(), signal.SIGINT)
+            return News(job.id, "progress", PROGRESS)
+        return ended("stopped")(job, attempt)
+
+    jobs = jobs_of(experiment(planned()), tmp_path, "cpu")
+    pool = Endless(script)
+    with pytest.raises(KeyboardInterrupt):
+        run_jobs(jobs, tmp_path, lambda count: pool)
+    assert pool.closed
+    assert not pool.running, "it had saved"
+
+
+def test_a_worker_that_does_not_stop_is_not_waited_for_forever(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "GRACE", 0.1)
+    jobs = jobs_of(experiment(planned()), tmp_path, "cpu")
+    pool = Endless(lambda job, attempt: News(job.id, "progress", PROGRESS))
+    outcome = run_jobs(jobs, tmp_path, lambda count: pool, max_minutes=0.1 / 60)
+    assert outcome.left == 1
+    assert pool.closed

@@ -35,6 +35,16 @@ def small_fit():
     return run
 
 
+@pytest.fixture
+def timeless():
+    """The lines of a curve without the clock: what two runs of one description must share."""
+
+    def without(lines):
+        return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+    return without
+
+
 @dataclass(frozen=True)
 class StreamTask(Task):
     """An endless text of period `period`, `span` steps a batch: predict the next symbol.

@@ -17,12 +17,12 @@ pytestmark = [
 
 @pytest.mark.parametrize("model", ["relrnn", "lstm", "rellstm"])
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_a_resumed_run_ends_as_one_that_was_not_stopped(small_fit, tmp_path, model, precision):
+def test_a_resumed_run_ends_as_one_that_was_not_stopped(small_fit, timeless, tmp_path, model, precision):
     options = {"model": model, "precision": precision, "device": "cuda"}
     whole = small_fit(tmp_path / "whole", **options)
     small_fit(tmp_path / "run", **options, max_minutes=1e-9)
     resumed = small_fit(tmp_path / "run", **options, resume=True)
-    assert resumed.metrics == whole.metrics
+    assert timeless(resumed.metrics) == timeless(whole.metrics)
     assert resumed.gradients == whole.gradients
     one, two = (read_checkpoint(tmp_path / x / "checkpoint.safetensors").tensors for x in ("whole", "run"))
     assert all(torch.equal(one[name], two[name]) for name in one)

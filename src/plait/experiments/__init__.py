@@ -1,8 +1,58 @@
-"""Experiments: papers as data, and what runs and draws them. Importing a description loads no torch."""
+"""Experiments: papers as data, and what runs them. Importing a description loads no torch."""
 
-from plait.experiments.depthwidth_figure1 import FIGURE_1, SMOKE, Figure1, Grid, Training, TrainingRun
+from __future__ import annotations
 
-__all__ = ["EXPERIMENTS", "FIGURE_1", "SMOKE", "Figure1", "Grid", "Training", "TrainingRun"]
+from collections.abc import Iterable
 
-# name on the command line -> (the experiment, its size that runs in seconds)
-EXPERIMENTS: dict[str, tuple[Figure1, Figure1]] = {FIGURE_1.name: (FIGURE_1, SMOKE)}
+from plait.errors import ConfigError, known
+from plait.experiments.depthwidth import FIGURE_1
+from plait.experiments.description import Experiment, PlannedRun
+from plait.experiments.untangling import FULL, ITEMS, SMOKE
+
+__all__ = ["DATA_SETS", "Experiment", "PlannedRun", "by_name", "experiment_named", "experiments"]
+
+
+DATA_SETS = ("mnist", "ptb")  # what can be fetched
+
+
+def experiments(smoke: bool = False) -> dict[str, Experiment]:
+    """Every experiment by its name, but for those with a runner of their own (`depthwidth-figure1`)."""
+    return by_name(item(SMOKE if smoke else FULL) for item in ITEMS)
+
+
+def experiment_named(name: str, smoke: bool = False) -> Experiment:
+    """One experiment that can be run.
+
+    >>> experiment_named("table5").count
+    216
+    >>> experiment_named("table4")
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: table4 is declared and cannot be run yet: it needs minigrid
+    """
+    found = experiments(smoke)
+    experiment = found[known(name, (*found, FIGURE_1.name), "experiment")]
+    _require(name, experiment.needs)
+    return experiment
+
+
+def _require(name: str, needs: str) -> None:
+    """Fetch the data an experiment needs, or say that it cannot be had, before anything is begun."""
+    if not needs:
+        return
+    if needs not in DATA_SETS:
+        raise ConfigError(f"{name} is declared and cannot be run yet: it needs {needs}")
+    from plait.tasks import sources
+
+    for file in sources.MNIST if needs == "mnist" else sources.TREEBANK:
+        sources.locate(file)
+
+
+def by_name(several: Iterable[Experiment]) -> dict[str, Experiment]:
+    """Experiments under their names; two with one name are an error."""
+    found: dict[str, Experiment] = {}
+    for experiment in several:
+        if experiment.name in found:
+            raise ConfigError(f"two experiments are called {experiment.name!r}; rename one of them")
+        found[experiment.name] = experiment
+    return found

@@ -1,7 +1,7 @@
 """`python -m plait.experiments`: run an experiment as a job, with numpy, torch and safetensors alone.
 
-For machines where the command line's own dependencies are missing. The results are two small files; bring
-them back and draw them with `plait reproduce NAME --draw DIR`.
+For machines where the command line's own dependencies are missing. The results are small files; pack them
+there (--pack), bring them back, and look at them with `plait reproduce` and `plait report` here.
 """
 
 from __future__ import annotations
@@ -10,22 +10,34 @@ import argparse
 import sys
 from pathlib import Path
 
-from plait.errors import PlaitError, known
-from plait.experiments import EXPERIMENTS
+from plait.errors import PlaitError
+from plait.experiments import DATA_SETS, experiment_named, experiments
+from plait.experiments.depthwidth import FIGURE_1, SMOKE
+from plait.experiments.selection import Selection
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m plait.experiments", description=__doc__)
-    parser.add_argument("name", help=f"one of: {', '.join(EXPERIMENTS)}")
-    parser.add_argument("--text", type=Path, nargs="+", help="one file, or train valid test; plain or .gz")
-    parser.add_argument(
-        "--out", type=Path, required=True, help="folder of results; what it holds is not rerun"
-    )
-    parser.add_argument("--device", default="auto", help="auto, cpu, cuda or cuda:N")
-    parser.add_argument("--max-minutes", type=float, help="stop after so long; the next call goes on")
-    parser.add_argument("--together", type=int, default=4, help="networks trained beside each other on a GPU")
-    parser.add_argument("--no-graphs", action="store_true", help="launch every kernel, replay no CUDA graph")
-    parser.add_argument("--smoke", action="store_true", help="a size that runs in seconds")
+    add = parser.add_argument
+    runnable = [e.name for e in experiments().values() if e.needs in ("", *DATA_SETS)]
+    add("name", help=f"one of: {', '.join([*runnable, FIGURE_1.name])}")
+    add("--out", type=Path, required=True, help="folder of results; what it holds is not rerun")
+    add("--device", default="auto", help="auto, cpu, cuda or cuda:N")
+    add("--max-minutes", type=float, help="save and stop after so long; the next call goes on")
+    add("--together", type=int, help="runs beside each other on each GPU, or on the CPU")
+    add("--smoke", action="store_true", help="a size that runs in seconds")
+    add("--models", default="", help="only these, with commas")
+    add("--delays", default="", help="only these, with commas")
+    add("--seeds", default="", help="these instead of the experiment's own, with commas")
+    add("--updates", type=int, help="train for so many at most")
+    add("--ray", default="", help="auto, local or HOST:PORT")
+    add("--mps", action="store_true", help="share each GPU through NVIDIA's Multi-Process Service")
+    add("--reuse", type=Path, help="take finished runs over from this folder")
+    add("--retry", action="store_true", help="try runs that failed before once more")
+    add("--pack", type=Path, help="afterwards put all runs into this .tar.gz, to go on elsewhere")
+    add("--pack-light", type=Path, help="afterwards put them into this .tar.gz without checkpoints")
+    add("--text", type=Path, nargs="+", help=f"{FIGURE_1.name}: one file, or train valid test; plain or .gz")
+    add("--no-graphs", action="store_true", help=f"{FIGURE_1.name}: launch every kernel, replay no graph")
     return parser
 
 
@@ -33,32 +45,54 @@ def main(argv: list[str] | None = None) -> int:
     """Run the job; exit code 2 for an error the user can mend, 130 after Ctrl-C."""
     args = _parser().parse_args(argv)
     try:
-        full, smoke = EXPERIMENTS[known(args.name, EXPERIMENTS, "experiment")]
-        from plait.experiments.runner import run_missing
-        from plait.tasks.text import find_treebank, read_text
-        from plait.training.device import device_named
-
-        outcome = run_missing(
-            smoke if args.smoke else full,
-            read_text(args.text or find_treebank()),
-            args.out,
-            device_named(args.device),
-            args.max_minutes,
-            args.together,
-            not args.no_graphs,
-            _say,
-        )
+        line = _figure1(args) if args.name == FIGURE_1.name else _experiment(args)
     except PlaitError as error:
-        sys.stderr.write(f"error: {error}\n")
+        sys.stderr.write(f"error: {' '.join(str(error).split())}\n")
         return 2
     except KeyboardInterrupt:
         sys.stderr.write("interrupted; what is finished is kept\n")
         return 130
-    _say(
+    _say(line)
+    return 0
+
+
+def _experiment(args: argparse.Namespace) -> str:
+    from plait.experiments.session import Means, carry_out, told
+    from plait.experiments.standing import standing
+
+    selection = Selection.read(args.models, args.delays, args.seeds, args.updates)
+    experiment = selection.of(experiment_named(args.name, args.smoke))
+    means = Means(args.device, args.together, args.ray, args.mps, args.max_minutes, args.reuse, args.retry)
+    outcome, jobs = carry_out(experiment, args.out, means, sys.stdout)
+    lines = [standing(experiment, jobs).text(), told(outcome)]
+    for archive, light in ((args.pack, False), (args.pack_light, True)):
+        if archive is not None:
+            from plait.training.archive import pack
+
+            names = pack([args.out], archive, args.out, light)
+            lines.append(f"{archive} holds {len(names)} runs; {archive.stat().st_size / 1e6:.1f} MB")
+    return "\n".join(lines)
+
+
+def _figure1(args: argparse.Namespace) -> str:
+    from plait.experiments.depthwidth.runner import run_missing
+    from plait.tasks.text import find_treebank, read_text
+    from plait.training.device import device_named
+
+    outcome = run_missing(
+        SMOKE if args.smoke else FIGURE_1,
+        read_text(args.text or find_treebank()),
+        args.out,
+        device_named(args.device),
+        args.max_minutes,
+        args.together or 4,
+        not args.no_graphs,
+        _say,
+    )
+    return (
         f"{outcome.finished} runs finished in {outcome.seconds:.1f} s, {outcome.already} were there, "
         f"{outcome.missing} missing" + (f" ({outcome.reason})" if outcome.reason else "")
     )
-    return 0
 
 
 def _say(line: str) -> None:

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-import sys
+from collections.abc import Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import tyro
 
 from plait.answer import Answer, Table
-from plait.errors import known, require
-from plait.experiments import EXPERIMENTS
-from plait.experiments.depthwidth_figure1 import Figure1, TrainingRun
-from plait.experiments.strict import checked
+from plait.experiments import experiment_named, experiments
+from plait.experiments.depthwidth import FIGURE_1
+from plait.experiments.selection import Selection
+
+if TYPE_CHECKING:
+    from plait.experiments.plan import Job
 
 __all__ = ["reproduce"]
 
@@ -20,84 +25,82 @@ def reproduce(
     /,
     list: bool = False,
     smoke: bool = False,
-    text: tuple[Path, ...] = (),
+    models: str = "",
+    delays: str = "",
+    seeds: str = "",
+    updates: int | None = None,
     out: Path | None = None,
-    draw: Path | None = None,
+    reuse: Path | None = None,
     device: str = "auto",
+    together: int | None = None,
+    ray: Annotated[str, tyro.conf.arg(metavar="auto|local|ADDRESS")] = "",
+    mps: bool = False,
     max_minutes: float | None = None,
-    together: int = 4,
+    retry: bool = False,
+    text: tuple[Path, ...] = (),
+    draw: Path | None = None,
 ) -> Answer:
-    """Run an experiment of a paper and draw it, or draw what another machine computed.
+    """Run an experiment of a paper: what is missing of it, here or on a cluster, and ours beside published.
+
+    What is finished is never run again; a run that was stopped or killed goes on from its checkpoint.
 
     Args:
         name: the experiment; --list names them.
-        list: list the experiments.
+        list: list the experiments, what they need and where they are from.
         smoke: a size that runs in seconds, to see that everything works; its numbers mean nothing.
-        text: one text file, or three (train valid test), plain or .gz; Penn Treebank of $PLAIT_DATA if none.
-        out: folder of results; runs it holds are not run again (results/depthwidth if not given).
-        draw: draw the results of this folder and train nothing.
-        device: auto, cpu, cuda or cuda:N.
-        max_minutes: stop after so long; what is finished stays, the next call goes on.
-        together: networks trained beside each other on a GPU.
+        models: only these, with commas: relrnn,lstm.
+        delays: only these, with commas: 100,200.
+        seeds: these instead of the experiment's own, with commas: 0,1.
+        updates: train for so many at most; this makes other runs of them.
+        out: folder of results (runs/NAME if not given); what it holds is not run again.
+        reuse: take finished runs over from this folder.
+        device: auto, cpu, cuda or cuda:N; cuda means every GPU.
+        together: runs beside each other: on a CPU in all (one per core if not given), on a GPU for each (4).
+        ray: run on a Ray cluster: the one running here (auto), one of this machine's own (local), HOST:PORT.
+        mps: on GPUs, let the runs share each through a daemon of NVIDIA's Multi-Process Service.
+        max_minutes: save and stop after so long; the same command goes on.
+        retry: try runs that failed before once more.
+        text: depthwidth-figure1: one text file or three (train valid test); $PLAIT_DATA if none.
+        draw: depthwidth-figure1: draw the results of this folder and train nothing.
     """
     if list or not name:
         return _listed()
-    full, small = EXPERIMENTS[known(name, EXPERIMENTS, "experiment")]
-    if draw is not None:
-        return _drawn(name, draw)
-    from plait.experiments.runner import run_missing
-    from plait.tasks.text import find_treebank, read_text
-    from plait.training.device import device_named
+    if name == FIGURE_1.name:
+        from plait.experiments.depthwidth.answer import reproduce_figure1
 
-    folder = out or Path("results", "depthwidth-smoke" if smoke else "depthwidth")
-    require("matplotlib", "report")  # asked before an hour of training, not after it
-    outcome = run_missing(
-        small if smoke else full,
-        read_text(text or find_treebank()),
-        folder,
-        device_named(device),
-        max_minutes,
-        together,
-        report=_say,
+        return reproduce_figure1(smoke, text, out, draw, device, max_minutes, together or 4)
+    from plait.experiments.session import Means, carry_out, told
+    from plait.experiments.standing import standing
+
+    experiment = Selection.read(models, delays, seeds, updates).of(experiment_named(name, smoke))
+    folder = out or Path("runs", f"{name}-smoke" if smoke else name)
+    means = Means(device, together, ray, mps, max_minutes, reuse, retry)
+    outcome, jobs = carry_out(experiment, folder, means)
+    table = standing(experiment, jobs)
+    data: dict[str, Any] = {
+        "experiment": name,
+        "folder": str(folder),
+        "outcome": dataclasses.asdict(outcome),
+        "cells": table.records(),
+        "page": _page(folder, jobs),
+    }
+    where = (
+        f"the page, to open in a browser: {data['page']}" if data["page"] else "no run has begun yet: no page"
     )
-    again = (
-        f"; {outcome.missing} missing ({outcome.reason}), the same command goes on" if outcome.missing else ""
-    )
-    line = f"{outcome.finished} runs in {outcome.seconds:.1f} s, {outcome.already} were there{again}"
-    if not outcome.finished + outcome.already:
-        return Answer({"outcome": dataclasses.asdict(outcome)}, (line,))
-    drawn = _drawn(name, folder)
-    return Answer({"outcome": dataclasses.asdict(outcome), **drawn.data}, (line, *drawn.parts))
+    return Answer(data, (table, told(outcome), where))
+
+
+def _page(folder: Path, jobs: Sequence[Job]) -> str | None:
+    """Everything the folder holds as one page; none before there is a run to show."""
+    if not any(Path(job.folder, "config.json").exists() for job in jobs):
+        return None
+    from plait.report.write import write_report
+
+    return str(write_report([folder], folder / "report.html").files[0])
 
 
 def _listed() -> Answer:
-    rows = [[name, len(full.runs()), full.source] for name, (full, _) in EXPERIMENTS.items()]
-    table = Table(["name", "runs", "source"], rows, notes=["plait reproduce NAME, or NAME --smoke"])
+    rows = [[e.name, e.count, e.needs, e.source] for e in experiments().values()]
+    rows.append([FIGURE_1.name, len(FIGURE_1.runs()), "ptb, or any text", FIGURE_1.source])
+    table = Table(["name", "runs", "needs", "source"], rows, notes=["plait reproduce NAME, or NAME --smoke"])
     return Answer({"experiments": table.records()}, (table,))
-
-
-def _drawn(name: str, folder: Path) -> Answer:
-    """Figure and page of a folder, from its files alone."""
-    from plait.experiments.figure1_page import page, write_page
-    from plait.experiments.figure1_picture import draw
-    from plait.experiments.figure1_reading import cells_of
-    from plait.experiments.runner import DESCRIPTION, read_records
-    from plait.training.files import read_json
-
-    records = read_records(folder)
-    experiment = checked(Figure1, read_json(folder / DESCRIPTION))
-    for record in records:
-        checked(TrainingRun, record["run"])
-    files = draw(records, folder)
-    files.append(write_page(folder, page(experiment, records, f"plait reproduce {name}")))
-    rows = [
-        [c.architecture, c.depth, c.width, c.parameters, round(c.bits, 4), c.seeds] for c in cells_of(records)
-    ]
-    table = Table(["network", "depth", "width", "parameters", "bits per character", "seeds"], rows)
-    names = [str(path) for path in files]
-    return Answer({"cells": table.records(), "files": names}, (table, "written: " + ", ".join(names)))
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()

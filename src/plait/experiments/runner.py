@@ -1,185 +1,181 @@
-"""Run what is missing of an experiment, a few networks at a time; what is finished is on disk at once.
+"""Run what is missing of an experiment: long runs first, dead workers' runs again, nothing lost.
 
-The folder holds `experiment.json`, what was asked for, and `runs.jsonl`, one line for each finished run: its
-description, the text, the machine, the curve and the test loss. A run that was stopped halfway is
-forgotten and done again; none takes longer than a minute or two.
+The loop is the same for processes and for a cluster (`Pool`). Workers are asked to stop by a file in the
+experiment's folder, which each of them sees wherever it is; it saves a checkpoint, and the next call goes on.
 """
 
 from __future__ import annotations
 
-import contextlib
-import json
-import math
 import time
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-import torch
-
-from plait.errors import CheckpointError, OutputError, whole
-from plait.experiments.depthwidth_figure1 import Figure1, TrainingRun
-from plait.experiments.strict import plain
-from plait.experiments.text_learner import DeviceText, TextLearner
-from plait.tasks.text import CharacterText
-from plait.training.files import Journal, locked, read_json, write_json
-from plait.training.run import environment
+from plait.experiments.plan import SETTLED, Job, status_of
+from plait.experiments.pool import News, Pool
+from plait.experiments.worker import record_failure, stop_file
 from plait.training.stop import Stop
 
-__all__ = ["RECORDS", "Outcome", "read_records", "run_missing"]
+__all__ = ["Outcome", "Progress", "run_jobs"]
 
-DESCRIPTION, RECORDS = "experiment.json", "runs.jsonl"
-_POINTS = 50  # of a training curve
-_BETWEEN_LOOKS_AT_THE_CLOCK = 25  # updates
+ATTEMPTS = 4  # of a run whose worker dies: the first, and three more
+GRACE = 60.0  # seconds a worker may take to save
+
+
+@dataclass
+class Progress:
+    """Where a job stands, for whoever looks on."""
+
+    job: Job
+    status: str = "waiting"
+    update: int = 0
+    score: float | None = None
+    speed: float = 0.0
+    reason: str = ""
+    attempts: int = 0
+    data: dict[str, Any] = field(default_factory=dict)
+
+    def hear(self, news: News) -> None:
+        """Take in what a worker said."""
+        self.data = news.data
+        if news.kind == "began":
+            self.status = "running"
+        elif news.kind == "progress":
+            self.update, self.speed, self.score = (news.data[k] for k in ("update", "speed", "score"))
+        elif news.kind == "ended":
+            self.status, self.reason = news.data["status"], news.data.get("reason") or ""
+            self.update = news.data.get("updates") or self.update
+            self.score = (
+                news.data.get("best_score") if news.data.get("best_score") is not None else self.score
+            )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended; `reason` is empty when nothing is missing any more."""
+    """How a session ended. `left` counts runs to be gone on with; `reason` says why there are any."""
 
-    finished: int
+    complete: int
     already: int
-    missing: int
+    diverged: int
+    failed: int
+    packed: int
+    left: int
     reason: str
     seconds: float
+    troubles: tuple[str, ...] = ()
 
 
-def run_missing(
-    experiment: Figure1,
-    text: CharacterText,
+Look = Callable[[Progress, News | None], None]
+
+
+def run_jobs(
+    jobs: Sequence[Job],
     out: Path,
-    device: torch.device,
+    make_pool: Callable[[int], Pool],
     max_minutes: float | None = None,
-    together: int = 4,
-    graphs: bool = True,
-    report: Callable[[str], None] = lambda line: None,
+    look: Look = lambda progress, news: None,
+    retry: bool = False,
 ) -> Outcome:
-    """Train every network of the experiment that `out` does not hold yet.
+    """Execute every job that is not settled.
 
     Args:
-        together: networks trained beside each other on a GPU, each on its own stream; one by one on a CPU.
-        graphs: replay updates as CUDA graphs.
-        max_minutes: stop after so long; Ctrl-C stops as well. What is finished stays, the next call goes on.
-        report: told one line for each finished run.
+        jobs: the runs; those that are complete, diverged or failed are left alone.
+        out: the experiment's folder, held by the caller.
+        make_pool: given how many jobs there are, makes the pool; not called if there are none.
+        max_minutes: let everything save and stop after so long.
+        look: is told of every change.
+        retry: try runs that failed once more.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C, when every worker has saved.
     """
-    whole(1, together=together)
     began = time.monotonic()
-    with Stop(max_minutes) as stop, _claimed(out, experiment):
-        records = Journal(out / RECORDS)
-        records.cut(_whole_lines(records.path))
-        done = {record["id"] for record in Journal.read(records.path)}
-        wanted = {run.run_id(text.fingerprint): run for run in experiment.runs()}
-        missing = [run for run_id, run in wanted.items() if run_id not in done]
-        already, finished = len(wanted) - len(missing), 0
-        on_device = DeviceText.of(text, device)
-        size = together if device.type == "cuda" else 1
-        try:
-            for group in _groups(missing, size):
-                for run, record in zip(group, _train(group, on_device, graphs, stop), strict=False):
-                    made = {"text": text.fingerprint, "environment": environment(device, 1)}
-                    records.write({"id": run.run_id(text.fingerprint), **record, **made})
-                    finished += 1
-                    report(_line(record, already + finished, len(wanted), time.monotonic() - began))
-                if stop.asked:
-                    break
-        finally:
-            records.close()
-        left = len(missing) - finished
-        stop.pass_on()
-        return Outcome(finished, already, left, stop.reason if left else "", time.monotonic() - began)
-
-
-def read_records(folder: Path) -> list[dict[str, Any]]:
-    """Every finished run of a folder."""
-    if not (folder / RECORDS).exists():
-        raise CheckpointError(f"{folder} holds no {RECORDS}; run the experiment with --out {folder} first")
-    return Journal.read(folder / RECORDS)
-
-
-def _train(group: list[TrainingRun], text: DeviceText, graphs: bool, stop: Stop) -> Iterator[dict[str, Any]]:
-    """The records of a group trained side by side; nothing if it was asked to stop before the end."""
-    began = time.monotonic()
-    learners = [TextLearner(run, text, graphs) for run in group]
-    updates, looks = group[0].training.updates, group[0].training.looks
-    look_at = {updates * (i + 1) // looks for i in range(looks)}
-    validation: list[list[list[float]]] = [[] for _ in group]
-    for update in range(1, updates + 1):
-        for learner in learners:
-            learner.advance()
-        if update in look_at:
-            for learner, curve in zip(learners, validation, strict=True):
-                curve.append([update, learner.evaluate(text.valid)])
-        elif update % _BETWEEN_LOOKS_AT_THE_CLOCK == 0 and text.train.is_cuda:
-            torch.cuda.synchronize()  # or the queue of launches would run minutes ahead of the clock
-        if stop.asked:
-            return
-    results = [learner.evaluate(text.test) for learner in learners]
-    seconds = round(time.monotonic() - began, 2)
-    for learner, curve, result in zip(learners, validation, results, strict=True):
-        yield {**_record(learner, curve, result), "seconds": seconds, "together": len(group)}
-
-
-def _record(learner: TextLearner, validation: list[list[float]], test: float) -> dict[str, Any]:
-    """What a finished run leaves; a loss that is not finite is null, and the run counts as diverged."""
-    losses = learner.losses.tolist()
-    step = max(1, len(losses) // _POINTS)
-    chunks = [(min(i + step, len(losses)), losses[i : i + step]) for i in range(0, len(losses), step)]
-    diverged = not all(map(math.isfinite, [test, *losses]))
-    return {
-        "run": plain(learner.run),
-        "parameters": learner.num_block_params,
-        "test_loss": _finite(test),
-        "diverged": diverged,
-        "training": [[at, _finite(sum(chunk) / len(chunk))] for at, chunk in chunks],
-        "validation": [[at, _finite(loss)] for at, loss in validation],
-        "graph": learner.graph is not None,
+    found = {job.id: status_of(job) for job in jobs}
+    settled = {
+        job for job, status in found.items() if status in SETTLED and not (retry and status == "failed")
     }
+    board = {job.id: Progress(job) for job in jobs if job.id not in settled}
+    with Stop(max_minutes) as stop:
+        if board:
+            pool = make_pool(len(board))
+            try:
+                _Session(board, out, pool, stop, look).go()
+            finally:
+                pool.close()
+        outcome = _outcome(board, [found[job] for job in settled], stop, time.monotonic() - began)
+    stop.pass_on()
+    return outcome
 
 
-def _finite(value: float) -> float | None:
-    return round(value, 6) if math.isfinite(value) else None
+class _Session:
+    """One stretch of work on the jobs of a board."""
+
+    def __init__(self, board: dict[str, Progress], out: Path, pool: Pool, stop: Stop, look: Look) -> None:
+        self.board, self.out, self.pool, self.stop, self.look = board, out, pool, stop, look
+        self.waiting = sorted((one.job for one in board.values()), key=lambda job: -job.cost)
+        self.started: set[str] = set()
+        self.deadline: float | None = None
+
+    def go(self) -> None:
+        while self.started or (self.waiting and self.deadline is None):
+            if self.stop.asked and self.deadline is None:
+                stop_file(self.out).touch()
+                self.deadline = time.monotonic() + GRACE
+            if self.deadline is not None and time.monotonic() > self.deadline:
+                return  # closing the pool ends what does not answer; its last checkpoint is there
+            while self.deadline is None and self.waiting and self.pool.room() > 0:
+                self._start(self.waiting.pop(0))
+            for news in self.pool.news(0.2):
+                self._hear(news)
+
+    def _start(self, job: Job) -> None:
+        self.started.add(job.id)
+        self.board[job.id].attempts += 1
+        self.pool.start(job)
+
+    def _hear(self, news: News) -> None:
+        if news.job not in self.started:  # a word that was late: the job has ended
+            return
+        progress = self.board[news.job]
+        progress.hear(news)
+        if news.kind == "ended":
+            self.started.discard(news.job)
+            if progress.status == "stopped" and self.deadline is None:  # someone else stopped it: it goes on
+                self._again(progress, "it was stopped from outside")
+        elif news.kind == "died":
+            self.started.discard(news.job)
+            self._again(progress, news.data["reason"])
+        self.look(progress, news)
+
+    def _again(self, progress: Progress, reason: str) -> None:
+        """Back into the queue, at its head; too often, and it has failed."""
+        if progress.attempts >= ATTEMPTS:
+            tried = f"{reason}, {progress.attempts} times"
+            progress.reason = record_failure(Path(progress.job.folder), tried)["reason"]
+            progress.status = "failed"
+            return
+        progress.status, progress.reason = "waiting", reason
+        self.waiting.insert(0, progress.job)
 
 
-def _groups(runs: list[TrainingRun], size: int) -> Iterator[list[TrainingRun]]:
-    """At most `size` neighbours in the experiment's order, of one recipe: they end at the same update."""
-    group: list[TrainingRun] = []
-    for run in runs:
-        if group and (len(group) == size or run.training != group[0].training):
-            yield group
-            group = []
-        group.append(run)
-    if group:
-        yield group
-
-
-@contextlib.contextmanager
-def _claimed(out: Path, experiment: Figure1) -> Iterator[None]:
-    """Hold the folder; refuse one that holds another experiment, or the same at another size."""
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot make the folder {out}: {error.strerror or error}") from error
-    wanted = json.loads(json.dumps(plain(experiment)))
-    with locked(out):
-        path = out / DESCRIPTION
-        if path.exists() and read_json(path) != wanted:
-            raise OutputError(
-                f"{out} holds another experiment, or this one at another size; choose another --out"
-            )
-        write_json(path, wanted)
-        yield
-
-
-def _whole_lines(path: Path) -> int:
-    """Bytes up to the end of the last whole line: a killed writer may have left half of one."""
-    return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
-
-
-def _line(record: dict[str, Any], number: int, total: int, seconds: float) -> str:
-    run, loss = record["run"], record["test_loss"]
-    result = "diverged" if record["diverged"] else f"test {loss:.4f} nats ({loss / math.log(2):.3f} bits)"
-    return (
-        f"{number:3}/{total}  {seconds:6.1f} s  {run['architecture']:7} depth {run['depth']:2} "
-        f"width {run['width']:4} seed {run['seed']}  {record['parameters']:>10,} parameters  {result}"
+def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds: float) -> Outcome:
+    statuses = [one.status for one in board.values()]
+    left = sum(status not in SETTLED for status in statuses)
+    every = [*statuses, *settled]
+    troubles = tuple(
+        f"{one.job.id} ({one.job.row}, {one.job.column}, seed {one.job.seed}): {one.reason}"
+        for one in board.values()
+        if one.status in ("failed", "diverged") or one.reason.startswith("no trace")
+    )
+    return Outcome(
+        complete=statuses.count("complete"),
+        already=len(settled),
+        diverged=every.count("diverged"),
+        failed=every.count("failed"),
+        packed=every.count("packed"),
+        left=left,
+        reason=stop.reason if left else "",
+        seconds=round(seconds, 1),
+        troubles=troubles,
     )

@@ -15,7 +15,7 @@ T = TypeVar("T")
 def checked(kind: type[T], values: Any) -> T:
     """`values`, as JSON brings them, as a `kind`; or one error that lists everything wrong with them.
 
-    >>> from plait.experiments.depthwidth_figure1 import Training
+    >>> from plait.experiments.depthwidth.figure1 import Training
     >>> checked(Training, {"updates": 0.5, "batches": 3})
     Traceback (most recent call last):
         ...

@@ -6,6 +6,7 @@ from plait.figures.heatmap import attention_matrix, draw_heatmap
 from plait.figures.inline import inline_svg
 from plait.figures.panels import Panel, Place, draw_panels
 from plait.figures.plane import Guide, Point, draw_plane
+from plait.figures.tiles import Tile, draw_tiles
 
 __all__ = [
     "Curve",
@@ -13,12 +14,14 @@ __all__ = [
     "Panel",
     "Place",
     "Point",
+    "Tile",
     "attention_matrix",
     "checked",
     "draw_curves",
     "draw_heatmap",
     "draw_panels",
     "draw_plane",
+    "draw_tiles",
     "inline_svg",
     "save",
 ]

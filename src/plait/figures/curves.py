@@ -12,7 +12,7 @@ from numpy.typing import ArrayLike
 from plait.errors import ConfigError, ShapeError, require
 from plait.figures.canvas import blank
 
-__all__ = ["Curve", "draw_curves"]
+__all__ = ["STYLES", "Curve", "draw_curves", "palette"]
 
 STYLES = {"solid": "-", "dashed": "--", "dotted": ":", "dots": "none"}
 
@@ -60,7 +60,7 @@ def draw_curves(
     if not curves:
         raise ConfigError("curves: expected at least one, got none")
     figure, axes = blank(*size)
-    palette = _palette(color_bar is not None)
+    colors = palette(color_bar is not None)
     for curve in curves:
         x, y = np.asarray(curve.x, dtype=float), np.asarray(curve.y, dtype=float)
         if x.shape != y.shape or x.ndim != 1:
@@ -75,7 +75,7 @@ def draw_curves(
             marker=marker,
             markersize=3,
             linewidth=1.6 if curve.style == "solid" else 1.2,
-            color=palette(curve.color),
+            color=colors(curve.color),
             label=curve.label or None,
         )
     axes.set_xlabel(x_label)
@@ -114,7 +114,8 @@ def _power_of_ten(value: float, _: object) -> str:
     return f"{10.0**value:.2g}" if abs(value) < 300 else f"$10^{{{value:.1f}}}$"
 
 
-def _palette(continuous: bool) -> Any:
+def palette(continuous: bool = False) -> Any:
+    """Colours by place in a cycle of ten, or by share of a continuous range."""
     colormaps = require("matplotlib", "report").colormaps
     if continuous:
         return lambda share: colormaps["viridis"](0.92 * float(share))

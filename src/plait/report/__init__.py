@@ -8,11 +8,20 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from plait.report.demo import Plan, Result, results, run_demo
     from plait.report.page import render
+    from plait.report.write import Written, write_report
 
 # Resolved when first used: the command line shows its help without loading torch.
-_HOMES = {"Plan": "demo", "Result": "demo", "render": "page", "results": "demo", "run_demo": "demo"}
+_HOMES = {
+    "Plan": "demo",
+    "Result": "demo",
+    "Written": "write",
+    "render": "page",
+    "results": "demo",
+    "run_demo": "demo",
+    "write_report": "write",
+}
 
-__all__ = ["Plan", "Result", "render", "results", "run_demo"]
+__all__ = ["Plan", "Result", "Written", "render", "results", "run_demo", "write_report"]
 
 
 def __getattr__(name: str) -> Any:

@@ -17,11 +17,23 @@ from plait.training.files import is_locked, write_whole
 __all__ = ["pack", "unpack"]
 
 
-def pack(runs: Sequence[str | Path], archive: Path, out: Path | str = "runs") -> list[str]:
+EXPERIMENT = "experiment.json"  # what the runs of a folder belong to travels with them
+
+
+def pack(
+    runs: Sequence[str | Path], archive: Path, out: Path | str = "runs", light: bool = False
+) -> list[str]:
     """Write the runs (folders, ids, or folders of runs) into a .tar.gz; return their names.
 
-    A run that some process is at work on is refused: its files would not fit together.
+    A run that some process is at work on is refused: its files would not fit together. `light` leaves the
+    checkpoints out: such runs can be read and reported, not gone on with.
     """
+    left_out = {"lock", *(["checkpoint.safetensors"] if light else [])}
+    experiments = [path for run in runs if (path := Path(run, EXPERIMENT)).is_file()]
+    if len(experiments) > 1:
+        raise ConfigError(
+            f"{experiments[0].parent} and {experiments[1].parent} are two experiments; pack one"
+        )
     folders = _folders(runs, out)
     for folder in folders:
         read_run(folder)
@@ -31,8 +43,10 @@ def pack(runs: Sequence[str | Path], archive: Path, out: Path | str = "runs") ->
     with tarfile.open(fileobj=content, mode="w:gz") as tar:
         for folder in folders:
             for path in sorted(folder.iterdir()):
-                if path.is_file() and path.name != "lock" and not path.name.startswith("."):
+                if path.is_file() and path.name not in left_out and not path.name.startswith("."):
                     tar.add(path, f"{folder.name}/{path.name}", recursive=False)
+        for path in experiments:
+            tar.add(path, EXPERIMENT, recursive=False)
     write_whole(archive, content.getvalue())
     return [folder.name for folder in folders]
 
@@ -48,7 +62,7 @@ def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str
     try:
         with tarfile.open(archive) as tar:
             members = [_checked(member, archive) for member in tar.getmembers() if not member.isdir()]
-            names = sorted({PurePosixPath(member.name).parts[0] for member in members})
+            names = sorted({PurePosixPath(member.name).parts[0] for member in members} - {EXPERIMENT})
             out.mkdir(parents=True, exist_ok=True)
             present = [name for name in names if (out / name).exists()]
             with tempfile.TemporaryDirectory(dir=out, prefix=".unpacking-") as room:
@@ -57,7 +71,8 @@ def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str
                 wanted = [name for name in names if name not in present]
                 for name in wanted:
                     read_run(Path(room, name))
-                for name in wanted:
+                described = [EXPERIMENT] if Path(room, EXPERIMENT).exists() else []
+                for name in [*wanted, *(one for one in described if not (out / one).exists())]:
                     os.rename(Path(room, name), out / name)
     except (tarfile.TarError, EOFError) as error:
         raise CheckpointError(f"{archive} is cut short or not a .tar.gz ({error})") from error
@@ -83,6 +98,8 @@ def _folders(runs: Sequence[str | Path], out: Path | str) -> list[Path]:
 def _checked(member: tarfile.TarInfo, archive: Path) -> tarfile.TarInfo:
     parts = PurePosixPath(member.name).parts
     plain = member.isreg() and len(parts) == 2 and not {"..", "/"} & set(parts) and "\\" not in member.name
+    if member.isreg() and member.name == EXPERIMENT:
+        return member
     if not plain or parts[0].startswith("."):
         raise CheckpointError(
             f"{archive} holds {member.name!r}, not a plain file of a run folder; nothing was unpacked"

@@ -6,7 +6,7 @@ import contextlib
 import resource
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
@@ -74,6 +74,7 @@ def fit(
     resume: bool = False,
     checkpoint_every: int = 500,
     max_minutes: float | None = None,
+    stop_when: Callable[[], bool] | None = None,
     progress: bool = False,
     watchers: Iterable[Watcher] = (),
     **changes: Any,
@@ -93,6 +94,7 @@ def fit(
         resume: go on with the run in `folder`.
         checkpoint_every: updates between two checkpoints.
         max_minutes: save and stop after so long.
+        stop_when: asked after every update; once true, save and stop.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
         watchers: who else is told what happens.
         changes: parts of the recipe.
@@ -113,7 +115,7 @@ def fit(
     network = network_for(model, task, recipe.seed)
     if recipe.gradients_every:
         require_nudge(network)
-    stop = Stop(max_minutes, signals=folder is not None)
+    stop = Stop(max_minutes, folder is not None, stop_when)
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(join(place))
         stack.enter_context(torch.random.fork_rng(devices=[place] if place.type == "cuda" else []))
@@ -266,7 +268,8 @@ class _Session:
         counters.held_out = results
         if counters.best_score is None or main["score"] > counters.best_score:
             counters.best_score, counters.best_update = main["score"], counters.update
-        line: dict[str, Any] = {"update": counters.update, "held_out": results}
+        line: dict[str, Any] = {"update": counters.update, "seconds": round(self._clock(), 3)}
+        line["held_out"] = results
         if self.recipe.schedule == "halve":
             line["lr"] = self.recipe.lr * counters.rate
             if counters.best_loss is not None and main["loss"] >= counters.best_loss:
@@ -301,8 +304,13 @@ class _Session:
         elif self.group.first:
             getattr(self.run, journal).write(record)
 
+    def _clock(self) -> float:
+        """Seconds this run was at work, over all its sessions, evaluation and records included. What a
+        killed session did after its last checkpoint is done again and counted once."""
+        return time.monotonic() - self.began
+
     def _save(self) -> None:
-        self.counters.seconds = time.monotonic() - self.began
+        self.counters.seconds = self._clock()
         if self.run is not None:
             self.run.save(self.learner, asdict(self.counters))
 
@@ -326,7 +334,7 @@ class _Session:
             "best_score": counters.best_score,
             "best_update": counters.best_update,
             "held_out": counters.held_out,
-            "seconds": round(time.monotonic() - self.began, 3),
+            "seconds": round(self._clock(), 3),
             "parameters": sum(p.numel() for p in self.learner.network.parameters()),
             "peak_memory_bytes": _peak_memory(device),
             "device": device.type,

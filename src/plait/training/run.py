@@ -3,7 +3,7 @@
 ```
 config.json             what it is; its id follows from it
 environment.json        one entry a session: versions, device, threads
-metrics.jsonl           loss and score of updates, held-out results
+metrics.jsonl           loss and score of updates, held-out results with the run's clock
 gradients.jsonl         ‖∂L/∂h_t‖ by layer and step, where recorded
 checkpoint.safetensors  weights, optimiser, counters
 summary.json            how the last session ended; not there while one is at work or after it was killed
@@ -98,6 +98,10 @@ class Run:
         counters: dict[str, Any] = {}
         if self.checkpoint.exists():
             counters = restore(self.checkpoint, learner, self.id)
+        elif self.metrics.path.exists() and self.metrics.path.stat().st_size:
+            raise CheckpointError(
+                f"{self.folder} has curves and no checkpoint to go on from; nothing was changed"
+            )
         if learner.group.first:
             for journal in (self.metrics, self.gradients):
                 journal.cut(counters.get("journals", {}).get(journal.path.name, 0))

@@ -100,19 +100,21 @@ def pack_runs(
     /,
     output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("runs.tar.gz"),
     out: Path = Path("runs"),
+    light: bool = False,
 ) -> Answer:
-    """Put run folders into one archive.
+    """Put run folders into one archive; a folder of an experiment brings its description along.
 
     Args:
         runs: folders of runs, single run folders, or ids.
         output: the archive to write.
         out: the folder of runs, where an id is looked for.
+        light: without checkpoints: small, to be reported; such runs cannot be gone on with.
     """
     from plait.training.archive import pack
 
     if not runs:
         raise ConfigError("expected at least one run or folder of runs: plait runs pack runs -o runs.tar.gz")
-    names = pack(runs, output, out)
+    names = pack(runs, output, out, light)
     size = output.stat().st_size
     data = {"archive": str(output), "runs": names, "bytes": size}
     return Answer(data, (f"{output} holds {', '.join(names)}; {size / 1e6:.1f} MB",))

@@ -6,6 +6,7 @@ import contextlib
 import signal
 import threading
 import time
+from collections.abc import Callable
 from types import FrameType
 from typing import Any
 
@@ -20,14 +21,21 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
     Args:
         max_minutes: ask to stop after so long.
         signals: False leaves signals as they are.
+        also: another reason, asked after every update.
     """
 
-    def __init__(self, max_minutes: float | None = None, signals: bool = True) -> None:
+    def __init__(
+        self,
+        max_minutes: float | None = None,
+        signals: bool = True,
+        also: Callable[[], bool] | None = None,
+    ) -> None:
         if max_minutes is not None and (isinstance(max_minutes, bool) or not max_minutes > 0):
             raise ConfigError(f"max_minutes: expected a number above 0, got {max_minutes}")
         self._end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
         # Python hears signals in its main thread alone.
         self._signals = signals and threading.current_thread() is threading.main_thread()
+        self._also = also
         self._before: dict[signal.Signals, Any] = {}
         self.signal: signal.Signals | None = None
 
@@ -49,11 +57,17 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
 
     @property
     def asked(self) -> bool:
-        return self.signal is not None or (self._end is not None and time.monotonic() >= self._end)
+        return self.signal is not None or self._late or (self._also is not None and self._also())
+
+    @property
+    def _late(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
 
     @property
     def reason(self) -> str:
-        return self.signal.name if self.signal is not None else "max-minutes"
+        if self.signal is not None:
+            return self.signal.name
+        return "max-minutes" if self._late else "asked to"
 
     def pass_on(self) -> None:
         """What the signal would have done, once everything is saved: exit codes 130 and 143."""

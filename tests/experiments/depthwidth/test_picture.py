@@ -7,8 +7,8 @@ pytest.importorskip("matplotlib")
 
 from plait.depthwidth import transition_params
 from plait.errors import CheckpointError
-from plait.experiments.figure1_picture import draw, draw_cells
-from plait.experiments.figure1_reading import Cell, behind, cells_of, crossing
+from plait.experiments.depthwidth.picture import draw, draw_cells
+from plait.experiments.depthwidth.reading import Cell, behind, cells_of, crossing
 
 
 def made(kind="softmax", depths=(1, 2, 6), sizes=(1e5, 1e6, 1e7)):

@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from plait.depthwidth.guideline import BUDGETS, optimal_shape, transition_params
-from plait.experiments.depthwidth_figure1 import Figure1, Grid
-from plait.experiments.figure1_reading import Cell, cells_of, crossing, curve_of
+from plait.experiments.depthwidth.figure1 import Figure1, Grid
+from plait.experiments.depthwidth.reading import Cell, cells_of, crossing, curve_of
 
 __all__ = ["page", "write_page"]
 

@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from plait.errors import DataError
-from plait.experiments import Training, TrainingRun
-from plait.experiments.text_learner import DeviceText, TextLearner
+from plait.experiments.depthwidth import Training, TrainingRun
+from plait.experiments.depthwidth.learner import DeviceText, TextLearner
 from plait.tasks.text import CharacterText
 
 CPU = torch.device("cpu")

@@ -7,8 +7,8 @@ import sys
 import pytest
 
 from plait.errors import ConfigError, PlaitError
-from plait.experiments import FIGURE_1, SMOKE, Figure1, Grid, Training, TrainingRun
-from plait.experiments.depthwidth_figure1 import PER_LAYER
+from plait.experiments.depthwidth import FIGURE_1, SMOKE, Figure1, Grid, Training, TrainingRun
+from plait.experiments.depthwidth.figure1 import PER_LAYER
 from plait.experiments.strict import checked, plain
 
 

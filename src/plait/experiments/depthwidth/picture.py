@@ -9,8 +9,8 @@ from typing import Any
 
 from plait.depthwidth.guideline import transition_params
 from plait.errors import CheckpointError
-from plait.experiments.depthwidth_figure1 import PER_LAYER
-from plait.experiments.figure1_reading import Cell, behind, cells_of, curve_of
+from plait.experiments.depthwidth.figure1 import PER_LAYER
+from plait.experiments.depthwidth.reading import Cell, behind, cells_of, curve_of
 from plait.figures.canvas import save
 from plait.figures.curves import Curve
 from plait.figures.panels import Panel, Place, draw_panels

@@ -16,7 +16,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from plait.errors import DataError
-from plait.experiments.depthwidth_figure1 import TrainingRun
+from plait.experiments.depthwidth.figure1 import TrainingRun
 from plait.models.transformer import CausalTransformer, LinearAttentionNetwork
 from plait.tasks.text import CharacterText
 

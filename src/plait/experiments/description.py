@@ -1,0 +1,98 @@
+"""What an experiment is: a paper's table or figure as plain, frozen data. No torch, no clock, no path.
+
+Plain dataclasses, so that a machine with torch alone can run them; `strict.checked` reads them back from
+JSON and refuses unknown and missing keys.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal, get_args
+
+from plait.errors import ConfigError, known, whole
+
+__all__ = ["Experiment", "Kind", "PlannedRun"]
+
+Kind = Literal["table", "curves", "gradients", "attention", "transfer"]
+_STRICT = {"extra": "forbid", "strict": True}
+
+
+@dataclass(frozen=True)
+class PlannedRun:
+    """One cell of a table or one curve of a figure, for any seed.
+
+    `task` and `model` are a name and options, `recipe` everything but the seed, all as `config.json` has
+    them. `published` is the paper's score from 0 to 1, `published_note` what it says where it has none.
+    `trace` asks for the attention over one held-out sequence.
+    """
+
+    __pydantic_config__ = _STRICT
+
+    row: str
+    column: str
+    task: dict[str, Any]
+    model: dict[str, Any]
+    recipe: dict[str, Any]
+    published: float | None = None
+    published_note: str = ""
+    trace: bool = False
+
+    def __post_init__(self) -> None:
+        for part in ("task", "model"):
+            if not isinstance(getattr(self, part).get("name"), str):
+                raise ConfigError(f"{part}: expected a name among its values, got {getattr(self, part)}")
+        if "seed" in self.recipe:
+            raise ConfigError("recipe: expected everything but the seed, which is the experiment's, got one")
+        if self.published is not None and not 0 <= self.published <= 1:
+            raise ConfigError(f"published: expected a share from 0 to 1, got {self.published}")
+
+    @property
+    def cell(self) -> tuple[str, str]:
+        """Where it stands: row and column."""
+        return self.row, self.column
+
+
+@dataclass(frozen=True)
+class Experiment:
+    """A table or figure: where it is from, what it claims, and the runs that test it.
+
+    `metric` says what a score is; `updates_to` is the score whose first reaching is reported; `needs` is
+    empty, or what must exist before it can be run; `notes` say which choices are ours.
+
+    >>> planned = PlannedRun("T = 5", "LSTM", {"name": "copy", "delay": 5}, {"name": "lstm"}, {})
+    >>> Experiment("one", "", "", "", "table", "accuracy", 0.99, "", (0, 1), (planned,), ()).count
+    2
+    """
+
+    __pydantic_config__ = _STRICT
+
+    name: str
+    title: str
+    source: str
+    claim: str
+    kind: Kind
+    metric: str
+    updates_to: float
+    needs: str
+    seeds: tuple[int, ...]
+    runs: tuple[PlannedRun, ...]
+    notes: tuple[str, ...]
+
+    def __post_init__(self) -> None:
+        known(self.kind, get_args(Kind), "kind of experiment")
+        if not self.name or not self.name.replace("-", "").isalnum():
+            raise ConfigError(f"name: expected letters, digits and '-', got {self.name!r}")
+        if not self.seeds or len(set(self.seeds)) < len(self.seeds):
+            raise ConfigError(f"seeds: expected one or more different ones, got {self.seeds}")
+        for seed in self.seeds:
+            whole(0, seeds=seed)
+        taken: dict[tuple[str, str], PlannedRun] = {}
+        for run in self.runs:
+            if run.cell in taken:
+                raise ConfigError(f"runs: expected one for each row and column, got two for {run.cell}")
+            taken[run.cell] = run
+
+    @property
+    def count(self) -> int:
+        """Planned runs times seeds."""
+        return len(self.runs) * len(self.seeds)

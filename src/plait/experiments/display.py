@@ -1,0 +1,113 @@
+"""How an experiment goes, for whoever waits: a live table on a terminal, plain lines elsewhere."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from typing import Any, TextIO
+
+from plait.experiments.plan import Job
+from plait.experiments.pool import News
+from plait.experiments.runner import Look, Progress
+
+__all__ = ["Lines", "LiveTable", "display"]
+
+_ORDER = {"running": 0, "failed": 1, "diverged": 2, "stopped": 3, "complete": 4, "waiting": 5}
+
+
+@contextlib.contextmanager
+def display(jobs: Sequence[Job], stream: TextIO) -> Iterator[Look]:
+    """What fits the stream."""
+    if stream.isatty() and importlib.util.find_spec("rich") is not None:
+        with LiveTable(len(jobs), stream) as table:
+            yield table.look
+    else:
+        yield Lines(len(jobs), stream).look
+
+
+class Lines:
+    """A line when a run ends, dies or is begun again, and one for every `seconds` of a run in between."""
+
+    def __init__(self, total: int, stream: TextIO, seconds: float = 30) -> None:
+        self.total, self.stream, self.seconds = total, stream, seconds
+        self.began = time.monotonic()
+        self.ended = 0
+        self.last: dict[str, float] = {}
+
+    def look(self, progress: Progress, news: News | None) -> None:
+        kind = news.kind if news is not None else ""
+        now = time.monotonic()
+        if kind == "ended" and progress.status != "waiting":
+            self.ended += 1
+            self._say(progress, progress.status + (f" ({progress.reason})" if progress.reason else ""))
+        elif kind in ("died", "ended"):
+            self._say(progress, f"{progress.status}: {progress.reason}")
+        elif kind == "progress" and now - self.last.setdefault(progress.job.id, now) >= self.seconds:
+            self.last[progress.job.id] = now
+            self._say(progress, f"{progress.speed:.1f}/s  {left(progress)} left")
+
+    def _say(self, progress: Progress, words: str) -> None:
+        job = progress.job
+        score = "" if progress.score is None else f"  {progress.score:.1%}"
+        self.stream.write(
+            f"{self.ended:3}/{self.total}  {time.monotonic() - self.began:7.1f} s  {job.row}  {job.column}  "
+            f"seed {job.seed}  update {progress.update}/{job.updates}{score}  {words}\n"
+        )
+        self.stream.flush()
+
+
+class LiveTable:
+    """Every run that is at work or has just ended, with its updates, score, speed and time left."""
+
+    def __init__(self, total: int, stream: TextIO) -> None:
+        from rich.console import Console
+        from rich.live import Live
+
+        self.total = total
+        self.board: dict[str, Progress] = {}
+        self.console = Console(file=stream)
+        self.live = Live(
+            console=self.console, refresh_per_second=2, get_renderable=self.table, transient=True
+        )
+
+    def __enter__(self) -> LiveTable:
+        self.live.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.live.stop()
+
+    def look(self, progress: Progress, news: News | None) -> None:
+        self.board[progress.job.id] = progress
+
+    def table(self) -> Any:
+        from rich.table import Table
+
+        shown = sorted(self.board.values(), key=lambda one: _ORDER.get(one.status, 9))
+        counts = Counter(one.status for one in shown)
+        drawn = Table(
+            caption=", ".join(f"{n} {status}" for status, n in counts.items()) + f" of {self.total}"
+        )
+        for column in ("", "model", "seed", "status", "updates", "score", "a second", "left"):
+            drawn.add_column(
+                column, justify="right" if column in ("seed", "updates", "score", "left") else "left"
+            )
+        for one in shown[: max(5, self.console.height - 6)]:
+            score = "–" if one.score is None else f"{one.score:.1%}"
+            busy = one.status == "running"
+            updates = f"{one.update:,}/{one.job.updates:,}"
+            speed, rest = (f"{one.speed:.1f}", left(one)) if busy else ("", "")
+            words = [one.job.row, one.job.column, str(one.job.seed), one.status, updates, score, speed, rest]
+            drawn.add_row(*words)
+        return drawn
+
+
+def left(progress: Progress) -> str:
+    """Time to the last update at the present speed; a run that reaches its accuracy ends sooner."""
+    if progress.speed <= 0:
+        return "?"
+    seconds = int((progress.job.updates - progress.update) / progress.speed)
+    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

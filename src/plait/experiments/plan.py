@@ -1,0 +1,101 @@
+"""From an experiment to jobs: every planned run times every seed, with its id and folder."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plait.errors import CheckpointError, ConfigError, known
+from plait.experiments.description import Experiment, PlannedRun
+from plait.training.description import build, describe, run_id
+from plait.training.files import read_json
+from plait.training.recipe import Recipe
+
+__all__ = ["SETTLED", "Job", "jobs_of", "status_of"]
+
+# A run that ended so is not run again: it is done, or it would end the same way.
+SETTLED = ("complete", "diverged", "failed", "packed")
+_READ_EVERYTHING = ("memrnn", "memlstm", "transformer")
+
+
+@dataclass(frozen=True)
+class Job:
+    """One run to execute: plain data, so that it can travel to another process or machine."""
+
+    id: str
+    row: str
+    column: str
+    seed: int
+    description: dict[str, Any]
+    folder: str
+    trace: bool
+    device: str = "auto"
+
+    @property
+    def updates(self) -> int:
+        return int(self.description["recipe"]["updates"])
+
+    @property
+    def length(self) -> int:
+        """About how many steps a sequence has."""
+        task = self.description["task"]
+        if "span" in task:
+            return int(task["span"])
+        return 784 // int(task["group"]) if "group" in task else int(task.get("delay", 100)) + 20
+
+    @property
+    def cost(self) -> float:
+        """How long it takes, in no particular unit: enough to start long runs first."""
+        width = self.length if self.description["model"]["name"] in _READ_EVERYTHING else 100
+        return float(self.updates * self.length * width)
+
+
+def jobs_of(experiment: Experiment, out: Path, device: str = "auto") -> list[Job]:
+    """Every run, in the experiment's order; two that are one and the same are an error."""
+    filled: dict[str, dict[str, Any]] = {}
+    jobs: dict[str, Job] = {}
+    for planned in experiment.runs:
+        for seed in experiment.seeds:
+            description = _described(planned, seed, filled)
+            name = run_id(description)
+            if name in jobs:
+                cells = f"{jobs[name].row}, {jobs[name].column} and {planned.row}, {planned.column}"
+                raise ConfigError(f"{experiment.name}: two runs have the id {name}: {cells}")
+            folder = str((out / name).resolve())
+            jobs[name] = Job(
+                name, planned.row, planned.column, seed, description, folder, planned.trace, device
+            )
+    return list(jobs.values())
+
+
+def status_of(job: Job) -> str:
+    """complete, diverged or failed; missing: to be begun, or gone on with; trace: complete, but for that;
+    packed: unfinished, and it came without the checkpoint it could go on from."""
+    folder = Path(job.folder)
+    if not (folder / "config.json").exists():
+        return "missing"
+    if run_id(read_json(folder / "config.json")) != job.id:
+        raise CheckpointError(f"{folder} does not hold the run of its name; move it away")
+    path, metrics = folder / "summary.json", folder / "metrics.jsonl"
+    status = read_json(path).get("status") if path.exists() else "interrupted"
+    resumable = (folder / "checkpoint.safetensors").exists()
+    if status == "complete" and job.trace and resumable and not (folder / "trace.json").exists():
+        return "trace"
+    if status not in SETTLED:
+        return "packed" if not resumable and metrics.exists() and metrics.stat().st_size else "missing"
+    return str(status)
+
+
+def _described(planned: PlannedRun, seed: int, filled: dict[str, dict[str, Any]]) -> dict[str, Any]:
+    """The run as `config.json` has it. What a model leaves to its defaults is asked of one built once."""
+    for part in planned.recipe:
+        known(part, (field.name for field in dataclasses.fields(Recipe)), "part of a recipe")
+    recipe = Recipe(**planned.recipe, seed=seed).check()
+    key = json.dumps([planned.task, planned.model], sort_keys=True)
+    if key not in filled:
+        network, task = build({"task": planned.task, "model": planned.model})
+        filled[key] = describe(network, task, recipe)
+    return {**filled[key], "recipe": recipe.values()}

@@ -1,0 +1,64 @@
+"""What a trained network read while it worked through one held-out sequence, as `trace.json`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plait.errors import ConfigError
+from plait.training.catalogue import load, read_run
+from plait.training.description import build
+from plait.training.files import write_json
+from plait.training.network import Network
+from plait.training.streams import generator_for
+
+__all__ = ["write_trace"]
+
+
+@torch.no_grad()
+def write_trace(folder: Path, seed: int) -> Path:
+    """Run held-out sequence 0 of `seed` through the run in `folder` and write inputs, targets and, for each
+    layer, `born`, `weights` and `relevance`, each a list of T lists of κ numbers.
+
+    Raises:
+        ConfigError: if the model has no memory to look at.
+    """
+    record = read_run(folder)
+    _, task = build(record.description)
+    network = load(folder)
+    # Held-out sequence 0 is the first row of the first batch, as the evaluation has it.
+    device, recipe = next(network.parameters()).device, record.description["recipe"]
+    held_out = next(iter(task.held_out().values()))
+    looked_at = held_out.sweep(
+        recipe["evaluate_on"],
+        recipe["batch_size"],
+        lambda index: generator_for(seed, "held-out", index, device),
+        device,
+    )
+    batch = next(iter(looked_at)).rows(0, 1)
+    traces = None
+    if isinstance(network, Network) and hasattr(network.recurrent, "layers"):
+        _, _, traces = network(batch.inputs, need_trace=True)
+    if not traces or any(trace is None or not trace.born.shape[-1] for trace in traces):
+        raise ConfigError(f"{record.id}: a trace was asked for, and {record.model} has no memory")
+    path = folder / "trace.json"
+    write_json(
+        path,
+        {
+            "inputs": task.plain_inputs(batch.inputs[:, 0]),
+            "targets": batch.targets[:, 0].tolist(),
+            "layers": [_rows(trace) for trace in traces],
+        },
+    )
+    return path
+
+
+def _rows(trace: Any) -> dict[str, Any]:
+    """One layer's trace of the only sequence; six digits are enough for a picture."""
+    return {
+        "born": trace.born[:, 0].tolist(),
+        "weights": [[round(w, 6) for w in row] for row in trace.weights[:, 0].tolist()],
+        "relevance": [[round(r, 6) for r in row] for row in trace.relevance[:, 0].tolist()],
+    }

@@ -1,0 +1,145 @@
+"""What every worker does, whether a process here or a task on a cluster: one run, from where it stands.
+
+A worker tells what happens as plain dictionaries: `{"event": "began" | "progress", …}`; what it returns is
+how the run ended: `{"status": complete | stopped | diverged | failed, "reason": …, …}`.
+"""
+
+from __future__ import annotations
+
+import os
+import socket
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import DivergedError
+from plait.experiments.plan import Job
+from plait.training.files import read_json, write_json
+from plait.training.watch import Watcher
+
+if TYPE_CHECKING:
+    from plait.training.learner import Step
+
+__all__ = ["STOP", "Tell", "execute", "record_failure", "stop_file"]
+
+STOP = "stop"  # a file of this name in the experiment's folder asks every worker to save and stop
+Tell = Callable[[dict[str, Any]], None]
+_SECONDS = 1.0  # between two reports
+_STEPS_BETWEEN_CHECKPOINTS = 50_000
+
+
+def stop_file(out: Path) -> Path:
+    return out / STOP
+
+
+def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) -> dict[str, Any]:
+    """Train a run to its end, or until it is asked to stop; never raises what belongs to the run.
+
+    Args:
+        job: what to run and where.
+        tell: is told how it goes.
+        orphaned: whether nobody waits for the result any more.
+    """
+    folder = Path(job.folder)
+    if stop_file(folder.parent).exists():
+        return {"status": "stopped", "reason": "asked to"}
+    tell({"event": "began", "id": job.id, "pid": os.getpid(), "host": socket.gethostname()})
+    try:
+        summary = _train(job, folder, tell, _throttled(folder.parent, orphaned))
+        if summary["status"] == "complete" and job.trace:
+            summary = {**summary, "reason": _traced(folder, job) or summary["reason"]}
+    except DivergedError:
+        summary = read_json(folder / "summary.json")  # `fit` has recorded it
+    except (KeyboardInterrupt, SystemExit):
+        return {"status": "stopped", "reason": "interrupted"}
+    except Exception as error:  # whatever it is, the other runs go on and this one keeps its reason
+        return record_failure(folder, f"{type(error).__name__}: {error}")
+    return {
+        key: summary.get(key) for key in ("status", "reason", "updates", "score", "best_score", "seconds")
+    }
+
+
+def record_failure(folder: Path, reason: str) -> dict[str, Any]:
+    """Put a failure into the run's folder; what it had reached stays and can be gone on with."""
+    outcome = {"status": "failed", "reason": " ".join(reason.split())[:500]}
+    if (folder / "config.json").exists():
+        from plait.training.catalogue import read_run
+
+        record = read_run(folder)
+        known = {"run": record.id, "updates": record.updates, "best_score": record.best_score}
+        write_json(folder / "summary.json", {**record.summary, **known, **outcome})
+    return outcome
+
+
+def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
+    from plait.training.description import build
+    from plait.training.loop import fit
+    from plait.training.recipe import Recipe
+
+    network, task = build(job.description)
+    fitted = fit(
+        network,
+        task,
+        Recipe(**job.description["recipe"]),
+        device=job.device,
+        folder=folder,
+        resume=(folder / "config.json").exists(),
+        checkpoint_every=max(10, _STEPS_BETWEEN_CHECKPOINTS // job.length),
+        stop_when=stop_when,
+        watchers=[_Reporter(job.id, tell)],
+    )
+    return fitted.summary
+
+
+def _traced(folder: Path, job: Job) -> str:
+    """Keep the attention of one sequence; a run without it is complete all the same, and says why."""
+    from plait.experiments.trace import write_trace
+
+    try:
+        write_trace(folder, job.description["recipe"]["seed"])
+    except Exception as error:
+        return f"no trace: {error}"
+    return ""
+
+
+def _throttled(out: Path, orphaned: Callable[[], bool]) -> Callable[[], bool]:
+    """Whether to stop, asked after every update and looked up a few times a second."""
+    path = stop_file(out)
+    looked = [0.0, False]
+
+    def asked() -> bool:
+        now = time.monotonic()
+        if now - looked[0] > 0.3:
+            looked[:] = now, path.exists() or orphaned()
+        return bool(looked[1])
+
+    return asked
+
+
+class _Reporter(Watcher):
+    """Tells how far a run is, about once a second and when it was scored."""
+
+    def __init__(self, run: str, tell: Tell) -> None:
+        self.run, self.tell = run, tell
+        self.last, self.first, self.began_at = 0.0, 0, time.monotonic()
+        self.score: float | None = None
+
+    def began(self, run: str, update: int, updates: int) -> None:
+        self.first, self.began_at = update, time.monotonic()
+        self._report(update)
+
+    def updated(self, update: int, step: Step) -> None:
+        if time.monotonic() - self.last > _SECONDS:
+            self._report(update)
+
+    def evaluated(self, update: int, results: dict[str, dict[str, float]]) -> None:
+        self.score = next(iter(results.values()))["score"]
+        self._report(update)
+
+    def _report(self, update: int) -> None:
+        self.last = time.monotonic()
+        speed = (update - self.first) / max(self.last - self.began_at, 1e-9)
+        self.tell(
+            {"event": "progress", "id": self.run, "update": update, "speed": speed, "score": self.score}
+        )

@@ -1,0 +1,75 @@
+"""Small multiples: one quantity in several settings, side by side on common axes, with one legend."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plait.errors import ConfigError, require
+from plait.figures.curves import STYLES, Curve, palette
+
+__all__ = ["Tile", "draw_tiles"]
+
+
+@dataclass(frozen=True)
+class Tile:
+    """A setting's name and its curves; of curves with one label only the first needs it."""
+
+    title: str
+    curves: Sequence[Curve]
+
+
+def draw_tiles(
+    tiles: Sequence[Tile],
+    *,
+    x_label: str,
+    y_label: str,
+    log_y: bool = False,
+    y_range: tuple[float, float] | None = None,
+    across: int = 3,
+) -> Any:
+    """Draw the tiles in reading order, at most `across` in a row, and return the figure.
+
+    The vertical axis is common to all, the horizontal one to none: settings differ in how long they take.
+    """
+    if not any(tile.curves for tile in tiles):
+        raise ConfigError("tiles: expected at least one curve, got none")
+    columns = min(across, len(tiles))
+    rows = math.ceil(len(tiles) / columns)
+    size = (max(4.8, 3.1 * columns), 0.8 + 2.5 * rows)
+    figure = require("matplotlib.figure", "report").Figure(figsize=size, layout="constrained")
+    grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
+    keys: dict[str, Any] = {}
+    for axes, tile in zip(grid, tiles, strict=False):
+        for curve in tile.curves:
+            line = _plot(axes, curve)
+            if curve.label:
+                keys.setdefault(curve.label, line)
+        axes.set_title(tile.title, fontsize=9)
+        axes.grid(True, alpha=0.25)
+        if log_y:
+            axes.set_yscale("log")
+        axes.tick_params(which="both", labelsize=8)
+        axes.locator_params(axis="x", nbins=5)
+        if y_range is not None:
+            axes.set_ylim(*y_range)
+    for axes in grid[len(tiles) :]:
+        axes.set_visible(False)
+    figure.supxlabel(x_label, fontsize=9)
+    figure.supylabel(y_label, fontsize=9)
+    if keys:
+        above = {"loc": "outside upper center", "ncols": min(len(keys), 2 * columns), "frameon": False}
+        figure.legend(list(keys.values()), list(keys), fontsize=8, **above)
+    return figure
+
+
+def _plot(axes: Any, curve: Curve) -> Any:
+    place = int(curve.color)
+    style = "--" if curve.style == "solid" and place >= 10 else STYLES[curve.style]  # colours come again
+    marker = "o" if curve.style == "dots" else None
+    (line,) = axes.plot(
+        curve.x, curve.y, linestyle=style, marker=marker, markersize=3, linewidth=1.2, color=palette()(place)
+    )
+    return line

@@ -1,0 +1,228 @@
+"""From folders to what a report is about: runs in cells, cells in groups, one group an experiment."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from plait.errors import ConfigError, DataError, PlaitError
+from plait.experiments.description import Experiment, PlannedRun
+from plait.experiments.strict import checked
+from plait.report.folder import RunFolder, is_run, read_folder
+from plait.training.files import read_json
+
+__all__ = ["Cell", "Group", "gather"]
+
+DEPTH = 3  # results/table5/<run>: no run lies deeper than this below what was named
+TARGET = 0.99  # the score whose reaching is told where no experiment says another
+
+
+@dataclass(frozen=True)
+class Cell:
+    """Runs that differ in nothing but their seed, where they stand, and what was published for them."""
+
+    row: str
+    column: str
+    runs: Sequence[RunFolder]
+    published: float | None = None
+    published_note: str = ""
+    seeds: int = 0
+
+    @property
+    def sound(self) -> list[RunFolder]:
+        """The runs that can be counted."""
+        return [run for run in self.runs if run.status != "damaged"]
+
+
+@dataclass(frozen=True)
+class Group:
+    """A folder's runs: an experiment's, or loose ones in the order of their descriptions."""
+
+    folder: Path
+    name: str
+    title: str
+    cells: Sequence[Cell]
+    kind: str = "table"
+    source: str = ""
+    claim: str = ""
+    metric: str = "accuracy"
+    target: float = TARGET
+    notes: Sequence[str] = ()
+
+    @property
+    def score(self) -> str:
+        """What held-out sequences are scored by; `metric` may be about gradients or attention instead."""
+        return "reward" if "reward" in self.metric else "accuracy"
+
+    @property
+    def runs(self) -> list[RunFolder]:
+        return [run for cell in self.cells for run in cell.runs]
+
+    def rows(self) -> list[str]:
+        return list(dict.fromkeys(cell.row for cell in self.cells))
+
+    def columns(self) -> list[str]:
+        return list(dict.fromkeys(cell.column for cell in self.cells))
+
+
+def gather(folders: Iterable[Path | str]) -> list[Group]:
+    """Every group in some folders, each a folder of runs, an experiment's, or a folder of such folders.
+
+    Raises:
+        ConfigError: if a folder is not there, or holds no run.
+        DataError: if no run in all of them can be read.
+    """
+    groups: dict[Path, Group] = {}
+    for folder in map(Path, folders):
+        if not folder.is_dir():
+            raise ConfigError(f"no folder {folder}; train something first, or name another folder of runs")
+        found = {parent.resolve(): _group(parent, runs) for parent, runs in _parents(folder)}
+        found = {parent: group for parent, group in found.items() if group.cells}  # not a plan of ours
+        if not any(group.runs for group in found.values()):
+            raise ConfigError(f"no runs in {folder}; plait train and plait reproduce make some")
+        groups |= found
+    runs = [run for group in groups.values() for run in group.runs]
+    if runs and all(run.status == "damaged" for run in runs):
+        raise DataError(
+            f"none of {len(runs)} runs can be read; the first, {runs[0].folder}: {runs[0].reason}"
+        )
+    return sorted(groups.values(), key=lambda group: group.kind == "loose")
+
+
+def _parents(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
+    """Folders that hold runs, with those runs."""
+    if is_run(folder):
+        yield folder.parent, [folder]
+        return
+    waiting = [(folder, 0)]
+    while waiting:
+        here, depth = waiting.pop(0)
+        inside = sorted(p for p in here.iterdir() if p.is_dir() and not p.name.startswith("."))
+        runs = [path for path in inside if is_run(path)]
+        if runs or _experiment_file(here):
+            yield here, runs
+        if depth < DEPTH:
+            waiting += [(path, depth + 1) for path in inside if path not in runs]
+
+
+def _experiment_file(folder: Path) -> bool:
+    return (folder / "experiment.json").is_file()
+
+
+def _planned(folder: Path) -> Experiment | None:
+    """The experiment of a folder; None where the file is of another form of experiment."""
+    values = read_json(folder / "experiment.json")
+    if not isinstance(values, dict) or "kind" not in values:
+        return None
+    return checked(Experiment, values)
+
+
+def _group(folder: Path, paths: Sequence[Path]) -> Group:
+    runs = [read_folder(path) for path in paths]
+    try:
+        experiment = _planned(folder) if _experiment_file(folder) else None
+    except PlaitError as error:
+        trouble = f"experiment.json cannot be read ({error}); its runs are shown without it"
+        return _loose(folder, runs, (trouble,))
+    return _loose(folder, runs) if experiment is None else _of_experiment(folder, experiment, runs)
+
+
+def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolder]) -> Group:
+    homes: dict[tuple[str, str], list[RunFolder]] = {planned.cell: [] for planned in experiment.runs}
+    strays: list[RunFolder] = []
+    for run in runs:
+        planned = _home(run, experiment.runs)
+        (strays if planned is None else homes[planned.cell]).append(run)
+    cells = [
+        Cell(
+            planned.row, planned.column, _by_seed(homes[planned.cell]), planned.published,
+            planned.published_note, len(experiment.seeds),
+        )
+        for planned in experiment.runs
+    ]  # fmt: skip
+    notes = list(experiment.notes)
+    if strays:
+        notes.append(f"{len(strays)} runs here are not of the plan; they stand at the end of the tables.")
+    return Group(
+        folder, experiment.name, experiment.title, [*cells, *_labelled(strays)], experiment.kind,
+        experiment.source, experiment.claim, experiment.metric, experiment.updates_to, notes,
+    )  # fmt: skip
+
+
+def _loose(folder: Path, runs: Sequence[RunFolder], notes: Sequence[str] = ()) -> Group:
+    name = folder.resolve().name
+    return Group(folder, name, f"Runs in {name}", _labelled(runs), kind="loose", notes=notes)
+
+
+def _home(run: RunFolder, planned: Iterable[PlannedRun]) -> PlannedRun | None:
+    """The planned run all of whose values the run has. A plan may leave defaults out, so of several the one
+    that says most is meant."""
+    fits = [one for one in planned if all(_within(getattr(one, p), run.description.get(p)) for p in PARTS)]
+    return max(fits, key=lambda one: sum(len(getattr(one, part)) for part in PARTS), default=None)
+
+
+PARTS = ("task", "model", "recipe")
+
+
+def _within(few: dict[str, Any], many: Any) -> bool:
+    """What is None in a plan may be left out of a run's description.
+
+    >>> _within({"lr": 1, "orthogonal_lr": None}, {"lr": 1.0, "seed": 0})
+    True
+    """
+    return isinstance(many, dict) and all(many.get(key) == few[key] for key in few)
+
+
+def _by_seed(runs: Iterable[RunFolder]) -> list[RunFolder]:
+    return sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, run.id))
+
+
+def _labelled(runs: Sequence[RunFolder]) -> list[Cell]:
+    """Cells of runs that no plan names: rows are tasks, columns models, with the options that tell them
+    apart. A run without a description is a cell of its own."""
+    cells: dict[tuple[str, str], list[RunFolder]] = {}
+    described = [run for run in runs if run.description]
+    for run in described:
+        like = [other for other in described if _name(other, "task") == _name(run, "task")]
+        row = ", ".join([_name(run, "task"), *_telling(run, like, "task", always=("delay",))])
+        same = [o for o in like if o.description["task"] == run.description["task"]]
+        same = [o for o in same if _name(o, "model") == _name(run, "model")]
+        options = [*_telling(run, same, "model"), *_telling(run, same, "recipe", never=("seed",))]
+        cells.setdefault((row, ", ".join([_name(run, "model"), *options])), []).append(run)
+    for run in runs:
+        if not run.description:
+            cells[("?", run.id)] = [run]
+    ordered = sorted(cells.items(), key=lambda item: [*map(_by_number, item[0])])
+    return [Cell(row, column, _by_seed(found)) for (row, column), found in ordered]
+
+
+def _by_number(label: str) -> list[tuple[float, str]]:
+    """Sorts delay 20 before delay 100.
+
+    >>> sorted(["delay 100", "delay 20"], key=_by_number)
+    ['delay 20', 'delay 100']
+    """
+    return [(float(w), "") if w.replace(".", "", 1).isdigit() else (-1.0, w) for w in label.split()]
+
+
+def _name(run: RunFolder, part: str) -> str:
+    values = run.description[part]
+    return str(values.get("name") or str(values.get("class", "?")).rpartition(".")[2])
+
+
+def _telling(
+    run: RunFolder,
+    others: Iterable[RunFolder],
+    part: str,
+    always: Sequence[str] = (),
+    never: Sequence[str] = (),
+) -> list[str]:
+    """The options in which a run differs from some of the others."""
+    mine = run.description[part]
+    differing = {
+        key for other in others for key in mine if other.description[part].get(key, mine[key]) != mine[key]
+    }
+    shown = [key for key in mine if key in always or (key in differing and key not in never)]
+    return [f"{key.replace('_', ' ')} {mine[key]}" for key in shown if key != "name"]

@@ -1,0 +1,56 @@
+"""The report's tables as Markdown, for a README or a paper's appendix."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from plait.answer import Table
+from plait.report.gather import Group
+from plait.report.origin import origin
+from plait.report.report_page import damages, headline, standing
+from plait.report.tables import cost_table, result_table, run_table, transfer_table
+
+__all__ = ["pipes", "report_text"]
+
+
+def report_text(groups: Sequence[Group], command: str) -> str:
+    """The whole report; figures are left to `--format png` and `pdf`."""
+    return "\n".join(_lines(groups, command)) + "\n"
+
+
+def _lines(groups: Sequence[Group], command: str) -> Iterator[str]:
+    yield from (f"# {headline(groups)}", "", standing(groups), "")
+    for line in damages(groups):
+        yield f"- {line}"
+    for group in groups:
+        yield from (f"## {group.title}", "")
+        yield from (
+            line
+            for text in (group.claim, group.source, group.metric, *group.notes)
+            if text
+            for line in (text, "")
+        )
+        yield from _titled("What came, and what it took", result_table(group))
+        transfer = transfer_table(group)
+        if transfer is not None:
+            yield from _titled("Scored at other lengths", transfer)
+        yield from _titled("Time and memory", cost_table(group))
+        yield from _titled("Every run", run_table(group))
+    yield from ("## How to get this again", "")
+    yield from (f"- {name}: {value}" for name, value in origin(command).items())
+
+
+def _titled(title: str, table: Table) -> Iterator[str]:
+    yield from (f"### {title}", "", *pipes(table), "")
+    yield from (line for note in table.notes for line in (note, ""))
+
+
+def pipes(table: Table) -> list[str]:
+    """A table as Markdown lines; a bar inside a cell is written so that it stays inside.
+
+    >>> pipes(Table(["a", "b"], [[1, "x|y"]]))
+    ['| a | b |', '|---|---|', '| 1 | x\\\\|y |']
+    """
+    rows = [table.columns, *table.cells()]
+    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+    return [lines[0], f"|{'---|' * len(table.columns)}", *lines[1:]]

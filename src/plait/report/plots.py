@@ -1,0 +1,159 @@
+"""What the plots of a report show, as plain data: the same for the page's script, for CSV and for paper."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from plait.report.folder import RunFolder
+from plait.report.gather import Cell, Group
+from plait.report.thinning import MOST, kept, significant
+
+__all__ = ["Line", "Plot", "View", "plots"]
+
+
+@dataclass(frozen=True)
+class View:
+    """One way to look at a plot's lines: which of their columns is x and which is y."""
+
+    name: str
+    x: str
+    y: str
+    x_label: str
+    y_label: str
+    log: bool = False
+    percent: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """A run's curve: columns of numbers by name, None where there is no value. Lines of one `name` have
+    one colour and one legend entry; `color` is its place in the palette."""
+
+    name: str
+    color: int
+    run: str
+    seed: int | None
+    columns: dict[str, list[float | None]]
+
+
+@dataclass(frozen=True)
+class Plot:
+    """Lines over common axes, and the ways to look at them."""
+
+    key: str
+    title: str
+    caption: str
+    views: Sequence[View]
+    lines: Sequence[Line]
+
+    def shown(self, view: View) -> list[tuple[Line, list[float], list[float]]]:
+        """The lines that have something to show in a view, with the x and y of their points."""
+        found = []
+        for line in self.lines:
+            pairs = zip(line.columns.get(view.x, []), line.columns.get(view.y, []), strict=False)
+            points = [(x, y) for x, y in pairs if x is not None and y is not None]
+            if points:
+                found.append((line, [x for x, _ in points], [y for _, y in points]))
+        return found
+
+
+def plots(group: Group, most: int = MOST) -> list[Plot]:
+    """Scores, losses and gradients, one plot of each for every row of the group.
+
+    Args:
+        most: points kept of a curve.
+    """
+    makers: Sequence[tuple[str, str, Callable[[RunFolder, int], Any], str, Sequence[View]]] = (
+        ("score", f"held-out {group.score}", _scores, _SCORE, _score_views(group)),
+        ("loss", "training loss", _losses, _LOSS, _LOSS_VIEWS),
+        ("gradients", "‖∂L/∂hₜ‖", _gradients, _GRADIENTS, _GRADIENT_VIEWS),
+    )
+    found = []
+    for place, row in enumerate(group.rows()):
+        cells = [cell for cell in group.cells if cell.row == row]
+        for kind, title, columns, caption, views in makers:
+            lines = list(_lines(group, cells, columns, most))
+            plot = Plot(f"{group.name}-{place}-{kind}", f"{row}: {title}", caption, views, lines)
+            there = [view for view in views if plot.shown(view)]
+            if there:
+                found.append(Plot(plot.key, plot.title, plot.caption, there, lines))
+    return found
+
+
+def _lines(
+    group: Group, cells: Sequence[Cell], columns: Callable[[RunFolder, int], Any], most: int
+) -> Iterator[Line]:
+    places = {column: place for place, column in enumerate(group.columns())}
+    for cell in cells:
+        for run in cell.runs:
+            values = columns(run, most)
+            if values:
+                yield Line(cell.column, places[cell.column], run.id, run.seed, values)
+
+
+def _scores(run: RunFolder, most: int) -> dict[str, list[Any]]:
+    marks = [run.marks[place] for place in kept([mark.score for mark in run.marks], most)]
+    times = [mark.seconds for mark in marks]
+    return {
+        "update": [mark.update for mark in marks],
+        "score": [significant(mark.score) for mark in marks],
+        **({"seconds": [significant(t, 6) for t in times]} if None not in times else {}),
+    }
+
+
+def _losses(run: RunFolder, most: int) -> dict[str, list[Any]]:
+    points = [run.losses[place] for place in kept([loss for _, loss in run.losses], most)]
+    updates = [update for update, _ in points]
+    times = run.seconds_at(updates)
+    return {
+        "update": updates,
+        "loss": [_positive(loss) for _, loss in points],
+        **({"seconds": [significant(t, 6) for t in times]} if times else {}),
+    }
+
+
+def _gradients(run: RunFolder, most: int) -> dict[str, list[Any]]:
+    """Of the last layer: norms by distance from the last step, trained and, where recorded, untrained."""
+    try:
+        last = [float(norm) for norm in run.gradients[-1]["norms"][-1]][::-1]
+        first = [float(norm) for norm in run.gradients[0]["norms"][-1]][::-1]
+    except (IndexError, KeyError, TypeError, ValueError):
+        return {}
+    places = kept(last, most)
+    values: dict[str, list[Any]] = {"distance": places, "last": [_positive(last[place]) for place in places]}
+    if run.gradients[0].get("update") == 0 and len(run.gradients) > 1:
+        values["first"] = [_positive(first[place]) for place in places]
+    return values
+
+
+def _positive(value: float) -> float | None:
+    """A norm or a loss of exactly 0 has no place on a logarithmic axis."""
+    return significant(value) if value > 0 else None
+
+
+def _score_views(group: Group) -> list[View]:
+    percent = "accuracy" in group.score
+    label = f"held-out {group.score}"
+    return [
+        View("updates", "update", "score", "updates", label, percent=percent),
+        View("seconds", "seconds", "score", "seconds", label, percent=percent),
+    ]
+
+
+_LOSS_VIEWS = [
+    View("updates", "update", "loss", "updates", "training loss (nats a step)", log=True),
+    View("seconds", "seconds", "loss", "seconds", "training loss (nats a step)", log=True),
+]
+_GRADIENT_VIEWS = [
+    View("trained", "distance", "last", "steps before the last", "‖∂L/∂hₜ‖", log=True),
+    View("untrained", "distance", "first", "steps before the last", "‖∂L/∂hₜ‖", log=True),
+]
+_SCORE = "On sequences no model was trained on; one line a seed."
+_LOSS = "Mean cross-entropy of an update's batch, before the update, on a logarithmic scale; one line a seed."
+_GRADIENTS = (
+    "How strongly the loss of the last steps is felt so many steps before the end: the norm of the total "
+    "derivative over a batch, last layer, on a logarithmic scale. Compare shapes, not heights: a model that "
+    "has hardly any loss left has a small gradient everywhere."
+)

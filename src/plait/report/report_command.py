@@ -1,0 +1,61 @@
+"""`plait report`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Any
+
+import tyro
+
+from plait.answer import Answer, Table
+from plait.errors import known
+
+__all__ = ["report"]
+
+
+def report(
+    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")] = (Path("runs"),),
+    /,
+    *,
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+    format: str | None = None,
+) -> Answer:
+    """Report on runs, from their folders alone: one page that opens from the disk, or tables and figures.
+
+    Args:
+        runs: folders of runs, of experiments, or of such folders.
+        output: the file to write; report.html, or report with the format's ending, if left out.
+        format: html, md, csv (runs, and curves beside), png or pdf (a file for each figure); left out, what
+            the ending of the output says.
+    """
+    from plait.report.write import FORMATS, write_report
+
+    if format is None:
+        ending = output.suffix.lstrip(".").lower() if output is not None else "html"
+        format = known(ending, FORMATS, "format")
+    target = output or Path(f"report.{known(format, FORMATS, 'format')}")
+    written = write_report(runs, target, format)
+    rows = [[group.title, len(group.cells), len(group.runs)] for group in written.groups]
+    parts: list[str | Table] = [f"{written.headline}. {written.standing}"]
+    if len(rows) > 1:
+        parts.append(Table(["what", "cells", "runs"], rows))
+    if written.damaged:
+        more = f" (and {len(written.damaged) - 1} more)" if len(written.damaged) > 1 else ""
+        parts.append(f"warning: {written.damaged[0]}{more}")
+    parts += [str(path) for path in written.files]
+    return Answer(_data(written), tuple(parts))
+
+
+def _data(written: Any) -> dict[str, Any]:
+    from plait.report.tables import result_table
+
+    return {
+        "files": [str(path) for path in written.files],
+        "headline": written.headline,
+        "standing": written.standing,
+        "damaged": written.damaged,
+        "groups": [
+            {"name": group.name, "title": group.title, "results": result_table(group).records()}
+            for group in written.groups
+        ],
+    }

@@ -1,0 +1,177 @@
+"""The report as one HTML page that loads nothing: tables as HTML, plots as data for the script inside it."""
+
+from __future__ import annotations
+
+import dataclasses
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from plait.report.gather import Group
+from plait.report.maps import AttentionMap, attention_maps
+from plait.report.origin import origin
+from plait.report.page import render
+from plait.report.plots import Plot, plots
+from plait.report.tables import (
+    Outcome,
+    cost_table,
+    published,
+    result_table,
+    run_table,
+    share,
+    summary_grid,
+    transfer_table,
+)
+
+__all__ = ["damages", "headline", "report_page", "standing"]
+
+HERE = Path(__file__).parent
+MARKS = {"agrees": "✓", "higher": "▲", "lower": "▼", "diverged": "✗", "not": "…"}
+
+
+def report_page(groups: Sequence[Group], command: str) -> str:
+    """The page of some groups; `command` is what a reader types to get it again."""
+    data: dict[str, Any] = {}
+    shown = [_section(group, place, data) for place, group in enumerate(groups)]
+    return render(
+        "report.html",
+        headline=headline(groups),
+        summary=standing(groups),
+        damaged=damages(groups),
+        groups=shown,
+        data=data,
+        origin=origin(command),
+        vendor_css=_asset("vendor/uPlot.min.css"),
+        vendor_js=_asset("vendor/uPlot.iife.min.js"),
+        vendor_version=vendor_version(),
+        script=_asset("templates/report.js"),
+    )
+
+
+def headline(groups: Sequence[Group]) -> str:
+    """How many runs of what, and how they ended.
+
+    >>> headline([])
+    'No runs'
+    """
+    runs = [run for group in groups for run in group.runs]
+    if not runs:
+        return "No runs"
+    states = [run.status for run in runs]
+    counted = [f"{states.count(state)} {state}" for state in sorted(set(states), key=states.index)]
+    return f"{len(runs)} run{'s' * (len(runs) > 1)}: {', '.join(counted)}"
+
+
+def standing(groups: Sequence[Group]) -> str:
+    """How our numbers stand to the published ones, counted."""
+    found = [
+        cell.verdict
+        for group in groups
+        for _, row in summary_grid(group)[1]
+        for cell in row
+        if cell is not None
+    ]
+    there = [verdict for verdict in found if verdict]
+    if not there:
+        return "No published value is known for these runs; they stand beside the claim they test."
+    counted = [f"{there.count(one)} {one}" for one in sorted(set(there), key=there.index)]
+    return f"Beside {len(there)} published values: {', '.join(counted)}."
+
+
+def damages(groups: Sequence[Group]) -> list[str]:
+    """One line for every run that cannot be counted."""
+    return [
+        f"{run.folder}: damaged, not counted: {run.reason}"
+        for group in groups
+        for run in group.runs
+        if run.status == "damaged"
+    ]
+
+
+def vendor_version() -> str:
+    """The version of uPlot, as its file says."""
+    found = re.search(r"\(v([0-9.]+)\)", _asset("vendor/uPlot.iife.min.js")[:200])
+    return found.group(1) if found else "of unknown version"
+
+
+def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
+    """What the template needs of a group; the numbers of its figures go into `data`, by their key."""
+    figures: list[dict[str, str]] = []
+    for plot in plots(group):
+        key = f"g{place}-{plot.key}"
+        data[key] = _plot_data(plot)
+        told = any(plot.caption == figure["caption"] for figure in figures)  # once is enough
+        caption = "" if told else plot.caption
+        figures.append({"key": key, "kind": "curves", "title": plot.title, "caption": caption})
+    for one in attention_maps(group):
+        key = f"g{place}-{one.key}"
+        data[key] = {"rows": one.cells(), "block": one.block, "steps": one.steps}
+        figures.append({"key": key, "kind": "map", "title": one.title, "caption": map_caption(one)})
+    figures.sort(key=lambda figure: not figure["key"].endswith(group.kind))  # what it is about comes first
+    return {
+        "key": f"g{place}",
+        "title": group.title,
+        "claim": group.claim,
+        "source": group.source,
+        "notes": ([f"Measured: {group.metric}."] if group.metric != group.score else []) + list(group.notes),
+        "grid": _grid(group),
+        "results": result_table(group),
+        "transfer": transfer_table(group),
+        "cost": cost_table(group),
+        "runs": run_table(group),
+        "figures": figures,
+    }
+
+
+def map_caption(one: AttentionMap) -> str:
+    """What is seen in a heat map."""
+    blocks = (
+        f" A cell is {one.block} × {one.block} steps and shows its largest weight." if one.block > 1 else ""
+    )
+    return (
+        f"Run {one.run}, seed {one.seed}, one held-out sequence of {one.steps} steps: row t shows the "
+        f"weights of step t over the states in its memory, blank where a state is not there.{blocks}"
+    )
+
+
+def _plot_data(plot: Plot) -> dict[str, Any]:
+    return {
+        "views": [dataclasses.asdict(view) for view in plot.views],
+        "lines": [
+            {"name": line.name, "color": line.color, "seed": line.seed, "columns": line.columns}
+            for line in plot.lines
+        ],
+    }
+
+
+def _grid(group: Group) -> dict[str, Any] | None:
+    """The paper's own layout, where there is a value to stand beside."""
+    if not any(cell.published is not None or cell.published_note for cell in group.cells):
+        return None
+    columns, rows = summary_grid(group)
+    return {
+        "columns": columns,
+        "rows": [
+            {"name": name, "cells": [None if c is None else _grid_cell(group, c) for c in cells]}
+            for name, cells in rows
+        ],
+    }
+
+
+def _grid_cell(group: Group, found: Outcome) -> dict[str, Any]:
+    ours = "–" if found.ours is None else share(group, found.ours.median)
+    if found.ours is not None and found.ours.high > found.ours.low:
+        ours += f" ({share(group, found.ours.low)} – {share(group, found.ours.high)})"
+    mark = MARKS.get(found.verdict.split()[0] if found.verdict else "", "")
+    return {
+        "ours": ours,
+        "published": published(group, found.cell),
+        "verdict": found.verdict,
+        "mark": mark,
+        "states": found.states,
+    }
+
+
+def _asset(name: str) -> str:
+    return (HERE / name).read_text(encoding="utf-8")

@@ -1,0 +1,99 @@
+"""The few statistics of a report: medians with their spread, and when a score was first reached."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from statistics import median
+
+from plait.report.folder import Mark
+
+__all__ = ["Reached", "Spread", "first_reached", "spread", "verdict"]
+
+# A published 100 % stands for 99.5 % or more, and 256 sequences of ten symbols leave as much to chance.
+TOLERANCE = 0.01
+
+
+@dataclass(frozen=True)
+class Spread:
+    """The median of `n` values, with the least and the largest; infinite for what was never reached."""
+
+    median: float
+    low: float
+    high: float
+    n: int
+
+
+def spread(values: Iterable[float | None]) -> Spread | None:
+    """Of the values there are; None if there is none.
+
+    >>> spread([3.0, 1.0, None, 2.0])
+    Spread(median=2.0, low=1.0, high=3.0, n=3)
+    """
+    known = sorted(value for value in values if value is not None)
+    return Spread(_median(known), known[0], known[-1], len(known)) if known else None
+
+
+@dataclass(frozen=True)
+class Reached:
+    """After how many updates, and at what second of its clock, a run first had a score."""
+
+    update: int
+    seconds: float | None
+
+
+def first_reached(marks: Sequence[Mark], score: float) -> Reached | None:
+    """The first look at held-out sequences that showed at least `score`; it is as fine as the looks are.
+
+    >>> marks = [Mark(100, 2.5, {"copy": {"score": 0.4}}), Mark(200, 5.0, {"copy": {"score": 0.99}})]
+    >>> first_reached(marks, 0.9)
+    Reached(update=200, seconds=5.0)
+    """
+    for mark in marks:
+        if mark.score >= score:
+            return Reached(mark.update, mark.seconds)
+    return None
+
+
+def verdict(ours: Spread | None, published: float | None, target: float, reached: int, diverged: int) -> str:
+    """Our median score beside the published one, in a word or two.
+
+    Args:
+        target: the score a run is meant to reach.
+        reached: how many of the runs reached it.
+        diverged: how many of the runs met a value that is not finite.
+
+    >>> verdict(Spread(0.40, 0.12, 1.0, 3), 1.0, target=0.99, reached=1, diverged=0)
+    'not reached within budget'
+    >>> verdict(Spread(0.40, 0.12, 0.5, 3), 0.12, target=0.99, reached=0, diverged=0)
+    'higher'
+    """
+    if published is None:
+        return ""
+    if ours is None:
+        return "diverged" if diverged else "not run"
+    if abs(ours.median - published) <= TOLERANCE + 1e-12:
+        return "agrees"
+    if ours.median > published:
+        return "higher"
+    if 2 * diverged >= ours.n:
+        return "diverged"
+    if published >= target and 2 * reached < ours.n:
+        return "not reached within budget"
+    return "lower"
+
+
+def _median(values: Sequence[float]) -> float:
+    """Half of infinitely many updates is not a number of updates.
+
+    >>> _median([100.0, math.inf])
+    inf
+    """
+    return median(values) if math.isfinite(values[-1]) else _median_with_infinity(values)
+
+
+def _median_with_infinity(values: Sequence[float]) -> float:
+    middle = len(values) // 2
+    pair = values[(len(values) - 1) // 2], values[middle]
+    return sum(pair) / 2 if all(map(math.isfinite, pair)) else math.inf

@@ -1,0 +1,78 @@
+"""`write_report`: what runs on the disk show, as a page, as text for a paper, as numbers, as figures."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from plait.errors import OutputError, known, require
+from plait.report.gather import Group, gather
+from plait.report.page import write_page
+from plait.report.report_page import damages, headline, report_page, standing
+
+__all__ = ["FORMATS", "Written", "write_report"]
+
+FORMATS = ("html", "md", "csv", "png", "pdf")
+
+
+@dataclass(frozen=True)
+class Written:
+    """What was written, and what a reader should know first: `headline` and `standing` are sentences,
+    `damaged` one line for every run that could not be counted."""
+
+    files: list[Path]
+    headline: str
+    standing: str
+    damaged: list[str]
+    groups: Sequence[Group]
+
+
+def write_report(
+    folders: Iterable[Path | str] | Path | str,
+    path: Path | str,
+    format: str = "html",
+    command: str = "",
+) -> Written:
+    """Report on every run in some folders.
+
+    Args:
+        folders: folders of runs, folders of experiments, or folders of such folders.
+        path: the file to write. `csv` puts the curves into a second file beside it, and `png` and `pdf` put
+            every figure into a file of its own, named after it.
+        format: html, md, csv, png or pdf.
+        command: what a reader types to get the report again, if not `plait report`.
+
+    Raises:
+        ConfigError: if a folder is not there or holds no run, or the format is unknown.
+        DataError: if none of the runs can be read.
+        OutputError: if a file cannot be written.
+    """
+    known(format, FORMATS, "format")
+    if format in ("png", "pdf"):
+        require("matplotlib", "report")
+    paths = [folders] if isinstance(folders, Path | str) else list(folders)
+    groups, target = gather(paths), Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"cannot make the folder {target.parent}: {error.strerror or error}") from error
+    said = command or " ".join(["plait report", *map(str, paths), "-o", str(path)])
+    files = _write(groups, target, format, said)
+    return Written(files, headline(groups), standing(groups), damages(groups), groups)
+
+
+def _write(groups: Sequence[Group], target: Path, format: str, command: str) -> list[Path]:
+    if format == "html":
+        return [write_page(target, report_page(groups, command))]
+    if format == "md":
+        from plait.report.markdown import report_text
+
+        return [write_page(target, report_text(groups, command))]
+    if format == "csv":
+        from plait.report.numbers import write_csv
+
+        return write_csv(groups, target)
+    from plait.report.paper import write_figures
+
+    return write_figures(groups, target)

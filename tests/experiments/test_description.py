@@ -1,0 +1,159 @@
+"""Every experiment is strict data that survives JSON; a run's id follows from what it is alone."""
+
+import dataclasses
+import json
+from pathlib import Path
+
+import pytest
+
+from plait.errors import ConfigError, DataError
+from plait.experiments import Experiment, by_name, experiment_named, experiments
+from plait.experiments.plan import jobs_of
+from plait.experiments.strict import checked, plain
+from plait.experiments.worker import execute
+from plait.training.description import build
+from plait.training.published import published_for
+
+from .conftest import experiment, planned
+
+EVERY = [*experiments().values(), *experiments(smoke=True).values()]
+
+
+@pytest.mark.parametrize("one", EVERY, ids=lambda e: f"{e.name}-{e.runs[0].model.get('hidden_size')}")
+def test_json_and_back(one):
+    assert checked(Experiment, json.loads(json.dumps(plain(one)))) == one
+
+
+def test_an_unknown_key_and_a_missing_one_are_named():
+    values = plain(experiment(planned()))
+    values["runs"][0]["colour"] = values.pop("claim")
+    with pytest.raises(ConfigError, match=r"claim: field required.*colour"):
+        checked(Experiment, json.loads(json.dumps(values)))
+
+
+def test_published_values_of_table_5():
+    table = {run.cell: run for run in experiment_named("table5").runs}
+    assert len(table) == 72
+    assert table["T = 1000", "orth-RNN"].published == 0.80
+    assert table["T = 2000", "orth-RNN"].published == 0.11
+    assert table["T = 500", "LSTM"].published == 0.12
+    assert table["T = 2000", "MemRNN"].published is None
+    assert table["T = 2000", "MemRNN"].published_note == "out of memory"
+    assert table["T = 2000", "RelLSTM"].published == 1.0
+    assert sum(run.published is not None for run in table.values()) == 7 * 6 - 1
+    relrnn = table["T = 100", "RelRNN"]
+    assert (relrnn.recipe["lr"], relrnn.recipe["optimizer"], relrnn.recipe["updates"]) == (
+        2e-4,
+        "adam",
+        200_000,
+    )
+    assert (relrnn.model["window"], relrnn.model["capacity"], relrnn.recipe["batch_size"]) == (10, 10, 10)
+    assert all(run.published is None for run in experiment_named("table5", smoke=True).runs)
+
+
+def test_published_values_of_table_4():
+    table = {run.cell: run.published for run in experiments()["table4"].runs}
+    assert table["MemoryS7, trained", "RelLSTM"] == 0.94
+    assert table["DoorKey-16x16, tested", "MemLSTM"] == 0.31
+    assert len(table) == 24
+    assert None not in table.values()
+
+
+def test_the_figures_of_curves_are_runs_of_the_tables():
+    known = [
+        (run.task, run.model, run.recipe)
+        for name in ("table5", "denoise")
+        for run in experiment_named(name).runs
+    ]
+    for name in ("figure4", "figure5", "figure6"):
+        assert all((run.task, run.model, run.recipe) in known for run in experiment_named(name).runs)
+
+
+def test_figure_3_has_both_panels():
+    cells = {run.column: run.model for run in experiment_named("figure3").runs}
+    assert len(cells) == 8
+    assert (cells["capacity 3"]["window"], cells["capacity 3"]["capacity"]) == (15, 3)
+    assert (cells["window 25"]["window"], cells["window 25"]["capacity"]) == (25, 15)
+
+
+def test_what_is_not_there_is_declared_and_not_run():
+    with pytest.raises(ConfigError, match=r"cannot be run yet: it needs minigrid"):
+        experiment_named("table4")
+
+
+@pytest.mark.parametrize("name", ["table8", "table9", "figure7", "figure8", "figure9"])
+def test_missing_data_are_said_before_anything_is_begun(name, nowhere):
+    with pytest.raises(DataError, match=r"looked in .* --data DIR"):
+        experiment_named(name)
+
+
+def test_tables_8_and_9_are_trained_as_published():
+    for name, epochs, per_epoch in (("table8", 200, 500), ("table9", 100, 261)):
+        one = experiments()[name]
+        runs = {run.cell: run for run in one.runs}
+        for run in runs.values():
+            published = published_for(run.task["name"], run.model["name"])
+            assert run.recipe["lr"] == published.lr
+            assert run.recipe["updates"] == epochs * per_epoch
+            assert (run.recipe["evaluate_every"], run.recipe["evaluate_on"]) == (per_epoch, None)
+    assert {run.column for run in experiments()["table9"].runs} >= {
+        "orth-RNN",
+        "expRNN",
+        "LSTM",
+        "GORU",
+        "RelRNN",
+    }
+
+
+@pytest.mark.parametrize("name", ["table8", "table9"])
+def test_the_transformer_is_as_large_as_relrnn(name):
+    sizes = {}
+    for run in experiments()[name].runs:
+        if run.column in ("RelRNN", "Transformer"):
+            network, _ = build({"task": run.task, "model": run.model})
+            sizes[run.column] = sum(p.numel() for p in network.parameters())
+    assert abs(sizes["Transformer"] / sizes["RelRNN"] - 1) < 0.06
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", ["table8", "table9", "figure7", "figure8", "figure9"])
+def test_the_small_size_runs(name, mnist, treebank, tmp_path):
+    one = experiment_named(name, smoke=True)
+    one = dataclasses.replace(one, runs=one.runs[:1] if name.startswith("table") else one.runs)
+    for job in jobs_of(one, tmp_path, "cpu"):
+        outcome = execute(job, lambda message: None)
+        assert outcome["status"] == "complete", outcome
+        assert (Path(job.folder) / "trace.json").exists() == job.trace
+        if job.trace:
+            trace = json.loads((Path(job.folder) / "trace.json").read_text())
+            assert len(trace["inputs"]) == len(trace["layers"][0]["born"]) == job.length
+
+
+def test_two_experiments_of_one_name():
+    with pytest.raises(ConfigError, match="two experiments are called 'tiny'"):
+        by_name([experiment(planned()), experiment(planned(delay=4))])
+
+
+def test_two_runs_of_one_cell():
+    with pytest.raises(ConfigError, match="one for each row and column"):
+        experiment(planned(), planned(updates=13))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"seeds": ()}, "one or more different"),
+        ({"seeds": (1, 1)}, "one or more different"),
+        ({"name": "a/b"}, "letters, digits"),
+    ],
+)
+def test_what_an_experiment_refuses(change, words):
+    with pytest.raises(ConfigError, match=words):
+        experiment(planned(), **change)
+
+
+def test_what_a_planned_run_refuses():
+    with pytest.raises(ConfigError, match="everything but the seed"):
+        planned(seed=3)
+    with pytest.raises(ConfigError, match="expected a name"):
+        planned(model={"window": 3})

@@ -1,0 +1,179 @@
+"""Real processes: killed, interrupted, out of time; what comes out is what an undisturbed run gives."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+from plait.experiments.plan import jobs_of
+from plait.experiments.processes import Processes, places
+from plait.experiments.runner import run_jobs
+from plait.experiments.worker import execute
+from plait.training.checkpoint import read_checkpoint
+from plait.training.files import is_locked
+
+from .conftest import experiment, planned
+
+
+def outcome_of(folder):
+    """What must be equal bit by bit, but for clocks."""
+    tensors, counters = read_checkpoint(Path(folder, "checkpoint.safetensors"))
+    weights = {name: value.tolist() for name, value in tensors.items()}
+    lines = [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
+    for line in lines:
+        line.pop("seconds", None)
+    return weights, lines, counters["update"]
+
+
+def test_places():
+    assert places("cpu", 2) == ["cpu", "cpu"]
+    assert len(places("cpu")) == len(os.sched_getaffinity(0))
+
+
+def test_a_killed_worker_is_replaced_and_its_run_ends_as_if_nothing_had_happened(tmp_path):
+    tiny = experiment(planned("LSTM", 980, updates=300, evaluate_on=1), planned(), planned("RNN"))
+    jobs = jobs_of(tiny, tmp_path / "out")
+    killed = []
+
+    def look(progress, news):
+        if (
+            news.kind == "progress"
+            and progress.job.id == jobs[0].id
+            and news.data["update"] > 60
+            and not killed
+        ):
+            killed.append(pids[progress.job.id])
+            os.kill(killed[0], signal.SIGKILL)
+        if news.kind == "began":
+            pids[progress.job.id] = news.data["pid"]
+        if news.kind == "died":
+            reasons.append(progress.reason)
+
+    pids, reasons = {}, []
+    outcome = run_jobs(jobs, tmp_path / "out", lambda count: Processes(["cpu", "cpu"]), look=look)
+    assert (outcome.complete, outcome.failed, outcome.left) == (3, 0, 0)
+    assert reasons == ["the worker was ended by signal 9"]
+    assert pids[jobs[0].id] != killed[0], "another process took it up"
+    sessions = json.loads(Path(jobs[0].folder, "environment.json").read_text())["sessions"]
+    first, second = (session["from_update"] for session in sessions)
+    assert first == 0
+    assert second >= 50, "from a checkpoint, not from the beginning"
+    assert {s["threads"] for s in sessions} == {1}
+    alone = jobs_of(tiny, tmp_path / "alone", "cpu")[0]
+    assert execute(alone, lambda message: None)["status"] == "complete"
+    assert outcome_of(alone.folder) == outcome_of(jobs[0].folder)
+
+
+JOB = [
+    sys.executable,
+    "-m",
+    "plait.experiments",
+    "table5",
+    "--smoke",
+    "--models",
+    "lstm,relrnn",
+    "--device",
+    "cpu",
+]
+JOB += ["--together", "2"]
+
+
+def start(*options, **kwargs):
+    return subprocess.Popen(
+        [*JOB, *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
+    )
+
+
+def updates(out):
+    return sum(path.read_bytes().count(b"\n") for path in out.glob("*/metrics.jsonl"))
+
+
+def wait_for(condition, job=None):
+    for _ in range(1000):
+        if condition():
+            return
+        assert job is None or job.poll() is None, job.communicate()
+        time.sleep(0.1)
+    raise AssertionError("it does not get on")
+
+
+def summaries(out):
+    return [json.loads(path.read_text()) for path in sorted(out.glob("*/summary.json"))]
+
+
+def free(out):
+    return out.exists() and not any(is_locked(path.parent) for path in out.glob("*/config.json"))
+
+
+def test_the_runner_killed_then_ctrl_c_then_out_of_time(tmp_path):
+    out = tmp_path / "out"
+    endless = ("--updates", 1_000_000, "--delays", 10, "--out", out)
+    job = start(*endless)
+    wait_for(lambda: len(list(out.glob("*/metrics.jsonl"))) == 2, job)
+    job.kill()
+    job.communicate(timeout=30)
+    wait_for(lambda: free(out))
+    assert [summary["status"] for summary in summaries(out)] == ["stopped", "stopped"], (
+        "orphans save and stop"
+    )
+
+    job, before = start(*endless), updates(out)
+    wait_for(lambda: updates(out) > before + 4 and not list(out.glob("*/summary.json")), job)
+    job.send_signal(signal.SIGINT)
+    said, errors = job.communicate(timeout=100)
+    assert job.returncode == 130, errors
+    assert "the same command goes on" in said
+    assert "Traceback" not in said + errors
+    stopped = summaries(out)
+    assert [summary["status"] for summary in stopped] == ["stopped", "stopped"]
+    assert not (out / "stop").exists()
+
+    done = start(*endless, "--max-minutes", 0.05, "--pack-light", tmp_path / "light.tar.gz")
+    said, errors = done.communicate(timeout=100)
+    assert done.returncode == 0, errors
+    assert "2 to go on with (max-minutes): the same command goes on" in said
+    assert "light.tar.gz holds 2 runs" in said
+    for before, after in zip(stopped, summaries(out), strict=True):
+        assert after["updates"] >= before["updates"], "nothing is lost"
+
+
+def test_the_job_needs_none_of_the_command_lines_libraries(tmp_path):
+    code = (
+        "import sys\n"
+        "for name in ('pydantic', 'tyro', 'rich', 'matplotlib', 'jinja2', 'scipy', 'numba', 'ray'):\n"
+        "    sys.modules[name] = None\n"
+        "from plait.experiments.__main__ import main\n"
+        "if __name__ == '__main__':\n"
+        "    sys.exit(main(sys.argv[1:]))"
+    )
+    script = tmp_path / "bare.py"
+    script.write_text(code)
+    options = ["figure10", "--smoke", "--device", "cpu", "--out", str(tmp_path / "out")]
+    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    assert "1 runs completed" in done.stdout
+    (trace,) = (tmp_path / "out").glob("*/trace.json")
+    assert len(json.loads(trace.read_text())["layers"]) == 1
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        (["table6"], "unknown experiment 'table6'"),
+        (["table4"], "table4 is declared and cannot be run yet: it needs minigrid"),
+        (["table5", "--ray", "127.0.0.1:1"], "--ray 127.0.0.1:1: no Ray cluster answers"),
+        (["table5", "--together", "0"], "together: expected at least 1"),
+    ],
+)
+def test_errors_in_one_line(options, words, tmp_path, capsys):
+    from plait.experiments.__main__ import main
+
+    assert main([*options, "--smoke", "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1
