@@ -33,6 +33,11 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
     "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
     "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),
+    "runs attention": (
+        "plait.report.picture_command:attention",
+        "what a trained run reads: over the text, over the image, or step by step",
+    ),
+    "runs curves": ("plait.report.picture_command:curves", "validation by epoch of several runs"),
     "runs pack": ("plait.training.runs_command:pack_runs", "run folders into one archive"),
     "runs unpack": ("plait.training.runs_command:unpack_runs", "run folders out of an archive"),
     "generate": ("plait.training.generate_command:generate", "text from a trained character model"),

@@ -61,9 +61,12 @@ class Network(nn.Module):
 
         `options` (`reset`, `nudge`, `need_trace`) are the recurrent model's.
         """
-        features = inputs if self.embedding is None else self.embedding(inputs)
-        output, *rest = self.recurrent(features, state, **options)
+        output, *rest = self.recurrent(self.features(inputs), state, **options)
         return self.decoder(output[-1:] if self.reads == "last" else output), *rest
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """What the recurrent model reads: the inputs, or what they are embedded as."""
+        return inputs if self.embedding is None else self.embedding(inputs)
 
 
 def network_for(model: nn.Module, task: Task, seed: int) -> nn.Module:
