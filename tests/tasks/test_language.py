@@ -40,7 +40,6 @@ def test_rows_are_streams_that_go_on_from_batch_to_batch(book):
         targets = "".join(words(task, batch.targets[:, row].tolist()) for batch in batches[:5])
         assert inputs == text[100 * row : 100 * row + 100]
         assert targets == text[100 * row + 1 : 100 * row + 101]
-    assert [batch.begins for batch in batches] == [True, False, False, False, False, True]
     assert torch.equal(batches[5].inputs, batches[0].inputs)
 
 

@@ -25,13 +25,12 @@ class Batch(NamedTuple):
 
     `inputs` (T, B, F) floating point, or (T, B) int64, the places of symbols in a vocabulary; `targets`
     (T, B) int64, `IGNORE` on steps that have none, or (1, B) where the last step alone is asked; `reset`
-    (T, B) bool or None: where a row's state is cleared; `begins`: no state is carried into this batch.
+    (T, B) bool or None: where a row's state is cleared.
     """
 
     inputs: Tensor
     targets: Tensor
     reset: Tensor | None = None
-    begins: bool = False
 
     def rows(self, begin: int, end: int) -> Batch:
         """Some of the sequences.
@@ -40,7 +39,7 @@ class Batch(NamedTuple):
         torch.Size([7, 2])
         """
         reset = None if self.reset is None else self.reset[:, begin:end]
-        return Batch(self.inputs[:, begin:end], self.targets[:, begin:end], reset, self.begins)
+        return Batch(self.inputs[:, begin:end], self.targets[:, begin:end], reset)
 
 
 @dataclass(frozen=True)
@@ -49,8 +48,9 @@ class Task:
 
     Laws: `batch` is a function of its arguments alone; `loss` is a mean over the targets that are not
     `IGNORE`, so that parts of a batch can be weighed together; `score` is a mean over rows, in [0, 1], larger
-    is better. A task whose sequences go on from batch to batch sets `carries_state` and reads `index`; one
-    that asks at the last step alone sets `reads` to "last", and a network need not answer before.
+    is better. A task whose sequences go on from batch to batch, until an epoch ends if it has epochs, sets
+    `carries_state` and reads `index`; one that asks at the last step alone sets `reads` to "last", and a
+    network need not answer before.
     """
 
     name: ClassVar[str]

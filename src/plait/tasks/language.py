@@ -111,7 +111,7 @@ class LanguageTask(Task):
             .t()
             for shift in (0, 1)
         )
-        return Batch(inputs, targets, begins=place == 0)
+        return Batch(inputs, targets)
 
     def sweep(
         self,

@@ -57,6 +57,10 @@ class Learner:
         generator = generator_for(self.recipe.seed, "train", number, self.device)
         return self.task.batch(self.recipe.batch_size, generator, self.device, index=update - 1)
 
+    def _begins(self, update: int) -> bool:
+        """Whether this update is the first of an epoch: the sequences of the last one have ended."""
+        return self.batches_per_epoch is not None and (update - 1) % self.batches_per_epoch == 0
+
     def scale_rate(self, factor: float) -> None:
         """Set every learning rate to `factor` times what the recipe says."""
         for group in self.optimizer.param_groups:
@@ -70,7 +74,7 @@ class Learner:
         total = counted(batch.targets)
         figures = torch.zeros(3, device=self.device)
         figures[2] = float(stop)
-        carry, seen = [None] * len(self.spans) if batch.begins else list(self.carry), []
+        carry, seen = [None] * len(self.spans) if self._begins(update) else list(self.carry), []
         for part, (begin, end) in enumerate(self.spans):
             rows = batch.rows(begin, end)
             logits, state = forward(self.network, rows, carry[part], self.recipe.precision)
