@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -42,11 +43,13 @@ class Answer:
     """`data` is what `--json` prints; `parts` (strings and tables) is what a person reads.
 
     `error`, if any, is told after the answer, and the command exits with 2: part of what was asked failed.
+    `stream`, if any, is printed piece by piece as it comes, after the parts; `--json` has it as `text`.
     """
 
     data: Any
     parts: tuple[str | Table, ...] = ()
     error: str = ""
+    stream: Iterable[str] | None = None
 
 
 def show(value: Any) -> str:

@@ -37,8 +37,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
     "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
     "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),
+    "runs attention": (
+        "plait.report.picture_command:attention",
+        "what a trained run reads: over the text, over the image, or step by step",
+    ),
+    "runs curves": ("plait.report.picture_command:curves", "validation by epoch of several runs"),
     "runs pack": ("plait.training.runs_command:pack_runs", "run folders into one archive"),
     "runs unpack": ("plait.training.runs_command:unpack_runs", "run folders out of an archive"),
+    "generate": ("plait.training.generate_command:generate", "text from a trained character model"),
     "tasks": ("plait.tasks.command:list_tasks", "the tasks and their options"),
     "tasks show": ("plait.tasks.command:show_task", "draw one sample of a task"),
     "gradients law": (
@@ -71,6 +77,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.bench.streaming:bench_streaming",
         "inference one step at a time: time, memory",
     ),
+    "bench tasks": ("plait.bench.tasks:bench_tasks", "an epoch of pMNIST and of PTB against torch.nn.LSTM"),
     "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
 }
 # What a group means when no subcommand follows it.
@@ -191,12 +198,17 @@ def _print(answer: Answer | None, as_json: bool) -> None:
     if answer is None:
         return
     if as_json:
-        print(json.dumps(answer.data, indent=2, sort_keys=False, allow_nan=False, default=str))
+        data = answer.data if answer.stream is None else {**answer.data, "text": "".join(answer.stream)}
+        print(json.dumps(data, indent=2, sort_keys=False, allow_nan=False, default=str))
     for part in () if as_json else answer.parts:
         if isinstance(part, Table) and sys.stdout.isatty():
             _print_table(part)
         else:
             print(part.text() if isinstance(part, Table) else part)
+    if answer.stream is not None and not as_json:
+        for piece in answer.stream:
+            print(piece, end="", flush=True)
+        print()
     if answer.error:
         raise PlaitError(answer.error)
 

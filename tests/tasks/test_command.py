@@ -27,18 +27,38 @@ def test_long_rows_are_wrapped(capsys):
 
 def test_list_and_json(capsys):
     assert main(["tasks", "--json"]) == 0
-    assert [row["task"] for row in json.loads(capsys.readouterr().out)] == ["copy", "transfer", "denoise"]
+    names = [row["task"] for row in json.loads(capsys.readouterr().out)]
+    assert names == ["copy", "transfer", "denoise", "smnist", "pmnist", "ptb", "text"]
     assert main(["tasks", "show", "transfer", "--delay", "5", "--test-delays", "7", "9", "--json"]) == 0
     assert json.loads(capsys.readouterr().out)["test_delays"] == [7, 9]
 
 
-def test_mistakes_are_one_line(capsys):
+def test_a_text_is_shown_as_it_is_read(capsys, tmp_path):
+    (tmp_path / "book.txt").write_text("to be or not\n" * 50)
+    assert main(["tasks", "show", "text", "--text", str(tmp_path / "book.txt"), "--width", "30"]) == 0
+    text = capsys.readouterr().out
+    rows = {line.split()[0]: line[8:] for line in text.splitlines() if line.startswith(("input", "target"))}
+    assert rows["input"][1:] == rows["target"][:-1]
+    assert rows["input"] in "to_be_or_not¶" * 50
+    assert "8 symbols" in text
+
+
+def test_an_image_is_shown_with_its_class(capsys, digits):
+    assert main(["tasks", "show", "pmnist", "--images", str(digits.folder), "--group", "4"]) == 0
+    text = capsys.readouterr().out
+    assert "6 steps of 4 pixels, in the published random order; asked: " in text
+
+
+def test_mistakes_are_one_line(capsys, nowhere):
     for arguments, words in [
         (["tasks", "show", "cpy"], "did you mean 'copy'"),
         (["tasks", "show", "copy", "--delay", "0"], "delay: expected at least 1, got 0"),
         (["tasks", "show", "denoise", "--test-delays", "3"], "unknown option of denoise"),
         (["tasks", "show"], "TASK"),
         (["task"], "did you mean 'tasks'"),
+        (["tasks", "show", "text"], "expected --text FILE"),
+        (["tasks", "show", "ptb"], "set PLAIT_DATA, or pass --data DIR"),
+        (["tasks", "show", "pmnist", "--group", "5"], "group: expected a divisor of 784 pixels, got 5"),
     ]:
         assert main(arguments) == 2
         captured = capsys.readouterr()

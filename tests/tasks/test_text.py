@@ -1,8 +1,6 @@
 """Text as characters: the spelling, the three parts, and the counts of Penn Treebank."""
 
 import gzip
-import os
-from pathlib import Path
 
 import numpy as np
 import pytest
@@ -66,21 +64,21 @@ def test_errors_say_what_is_wrong(tmp_path):
         read_text([tmp_path / "blank.txt"] * 2)
 
 
-def test_missing_treebank_says_where_it_looked(tmp_path, monkeypatch):
-    monkeypatch.delenv("PLAIT_DATA", raising=False)
-    with pytest.raises(DataError, match=r"PLAIT_DATA is not set.*--text"):
+def test_missing_treebank_says_where_it_looked(nowhere, monkeypatch):
+    with pytest.raises(DataError, match=r"no ptb.train.txt: looked in .*cache.*ptb, .*--data DIR"):
         find_treebank()
-    monkeypatch.setenv("PLAIT_DATA", str(tmp_path))
-    with pytest.raises(DataError, match=r"looked for .*ptb/ptb.train.txt and .*gz.*--text"):
-        find_treebank()
+
+
+def test_a_text_with_characters_that_are_not_in_the_vocabulary(tmp_path):
+    path = tmp_path / "book.txt"
+    path.write_text("abc" * 50)
+    assert len(read_text([path], "\nabcd").symbols) == 5
+    with pytest.raises(DataError, match=r"not in the vocabulary: 'b', 'c'; it has '\\nax'"):
+        read_text([path], "\nax")
 
 
 @pytest.mark.data
-def test_penn_treebank_has_the_published_counts():
-    if not (Path(os.environ.get("PLAIT_DATA", "absent")) / "ptb").is_dir():
-        pytest.skip(
-            "needs Penn Treebank: set PLAIT_DATA to a folder with ptb/ptb.train.txt and the other two"
-        )
+def test_penn_treebank_has_the_published_counts(treebank):
     text = read_text(find_treebank())
     assert [len(part) for part in (text.train, text.valid, text.test)] == [5_017_482, 393_042, 442_423]
     assert len(text.symbols) == 50

@@ -31,8 +31,10 @@ def test_every_model_can_be_described_and_built_again(name):
 
 
 @pytest.mark.parametrize("name", TASKS)
-def test_every_task_can_be_described_and_built_again(name):
-    network, task = build({"task": {"name": name}, "model": {"name": "rnn", "hidden_size": 4}})
+def test_every_task_can_be_described_and_built_again(name, tmp_path):
+    (tmp_path / "book.txt").write_text("once upon a time\n" * 9)
+    options = {"text": (str(tmp_path / "book.txt"),)} if name == "text" else {}
+    network, task = build({"task": {"name": name, **options}, "model": {"name": "rnn", "hidden_size": 4}})
     assert build(describe(network, task, Recipe()))[1] == task
 
 

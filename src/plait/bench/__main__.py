@@ -17,7 +17,7 @@ from plait.errors import PlaitError
 
 __all__ = ["main"]
 
-_COMMANDS = {name: f"plait.bench.{name}:bench_{name}" for name in ("layers", "streaming", "memory")}
+_COMMANDS = {name: f"plait.bench.{name}:bench_{name}" for name in ("layers", "streaming", "memory", "tasks")}
 
 
 def main(argv: list[str] | None = None) -> int:

@@ -9,7 +9,10 @@ from plait.experiments.depthwidth import FIGURE_1
 from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.untangling import FULL, ITEMS, SMOKE
 
-__all__ = ["Experiment", "PlannedRun", "by_name", "experiment_named", "experiments"]
+__all__ = ["DATA_SETS", "Experiment", "PlannedRun", "by_name", "experiment_named", "experiments"]
+
+
+DATA_SETS = ("mnist", "ptb")  # what can be fetched
 
 
 def experiments(smoke: bool = False) -> dict[str, Experiment]:
@@ -29,9 +32,20 @@ def experiment_named(name: str, smoke: bool = False) -> Experiment:
     """
     found = experiments(smoke)
     experiment = found[known(name, (*found, FIGURE_1.name), "experiment")]
-    if experiment.needs:
-        raise ConfigError(f"{name} is declared and cannot be run yet: it needs {experiment.needs}")
+    _require(name, experiment.needs)
     return experiment
+
+
+def _require(name: str, needs: str) -> None:
+    """Fetch the data an experiment needs, or say that it cannot be had, before anything is begun."""
+    if not needs:
+        return
+    if needs not in DATA_SETS:
+        raise ConfigError(f"{name} is declared and cannot be run yet: it needs {needs}")
+    from plait.tasks import sources
+
+    for file in sources.MNIST if needs == "mnist" else sources.TREEBANK:
+        sources.locate(file)
 
 
 def by_name(several: Iterable[Experiment]) -> dict[str, Experiment]:

@@ -41,7 +41,10 @@ class Job:
     @property
     def length(self) -> int:
         """About how many steps a sequence has."""
-        return int(self.description["task"].get("delay", 100)) + 20
+        task = self.description["task"]
+        if "span" in task:
+            return int(task["span"])
+        return 784 // int(task["group"]) if "group" in task else int(task.get("delay", 100)) + 20
 
     @property
     def cost(self) -> float:

@@ -28,10 +28,16 @@ def write_trace(folder: Path, seed: int) -> Path:
     record = read_run(folder)
     _, task = build(record.description)
     network = load(folder)
-    # Held-out sequence 0 is the first row of the first batch, drawn as the evaluation draws it.
-    batch_size = min(record.description["recipe"][size] for size in ("batch_size", "evaluate_on"))
-    device = next(network.parameters()).device
-    batch = task.batch(batch_size, generator_for(seed, "held-out", 0, device), device).rows(0, 1)
+    # Held-out sequence 0 is the first row of the first batch, as the evaluation has it.
+    device, recipe = next(network.parameters()).device, record.description["recipe"]
+    held_out = next(iter(task.held_out().values()))
+    looked_at = held_out.sweep(
+        recipe["evaluate_on"],
+        recipe["batch_size"],
+        lambda index: generator_for(seed, "held-out", index, device),
+        device,
+    )
+    batch = next(iter(looked_at)).rows(0, 1)
     traces = None
     if isinstance(network, Network) and hasattr(network.recurrent, "layers"):
         _, _, traces = network(batch.inputs, need_trace=True)
@@ -41,7 +47,7 @@ def write_trace(folder: Path, seed: int) -> Path:
     write_json(
         path,
         {
-            "inputs": batch.inputs[:, 0].argmax(-1).tolist(),
+            "inputs": task.plain_inputs(batch.inputs[:, 0]),
             "targets": batch.targets[:, 0].tolist(),
             "layers": [_rows(trace) for trace in traces],
         },

@@ -4,6 +4,8 @@ from plait.figures.canvas import checked, save
 from plait.figures.curves import Curve, draw_curves
 from plait.figures.heatmap import attention_matrix, draw_heatmap
 from plait.figures.inline import inline_svg
+from plait.figures.over_image import draw_image_attention
+from plait.figures.over_text import draw_text_attention
 from plait.figures.panels import Panel, Place, draw_panels
 from plait.figures.plane import Guide, Point, draw_plane
 from plait.figures.tiles import Tile, draw_tiles
@@ -19,8 +21,10 @@ __all__ = [
     "checked",
     "draw_curves",
     "draw_heatmap",
+    "draw_image_attention",
     "draw_panels",
     "draw_plane",
+    "draw_text_attention",
     "draw_tiles",
     "inline_svg",
     "save",

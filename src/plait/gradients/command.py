@@ -88,7 +88,8 @@ def support(
     network, task, batch = _trained(run, 1, seed)
     from plait.gradients.audit import audit
 
-    found = audit(network.recurrent, batch.inputs, layer=layer)
+    features = network.features(batch.inputs) if hasattr(network, "features") else batch.inputs
+    found = audit(network.recurrent, features.detach(), layer=layer)
     length = found.depth.size
     rows = [
         [t, length - t, int(found.depth[t - 1])]
@@ -147,8 +148,11 @@ def _trained(run: str, sequences: int, seed: int) -> tuple[Any, Any, Any]:
     folder = training.find_run(run)
     _, task = training.build(training.read_run(folder).description)
     network = training.load(folder).double()
-    batch = task.batch(sequences, torch.Generator().manual_seed(seed))
-    return network, task, batch._replace(inputs=batch.inputs.double())
+    held_out = next(iter(task.held_out().values()))
+    batch = held_out.batch(sequences, torch.Generator().manual_seed(seed))
+    if batch.inputs.is_floating_point():
+        batch = batch._replace(inputs=batch.inputs.double())
+    return network, task, batch
 
 
 def _exp(logs: Any, t: int) -> float | None:

@@ -3,6 +3,8 @@
 from plait.tasks.base import IGNORE, Batch, Task, accuracy, counted
 from plait.tasks.copying import CopyTask, TransferCopyTask
 from plait.tasks.denoise import DenoiseTask
+from plait.tasks.images import ImageTask, PermutedMNIST, SequentialMNIST
+from plait.tasks.language import LanguageTask, PennTreebank, TextTask
 from plait.tasks.recall import RecallTask
 from plait.tasks.table import TASKS, task_named
 
@@ -12,8 +14,14 @@ __all__ = [
     "Batch",
     "CopyTask",
     "DenoiseTask",
+    "ImageTask",
+    "LanguageTask",
+    "PennTreebank",
+    "PermutedMNIST",
     "RecallTask",
+    "SequentialMNIST",
     "Task",
+    "TextTask",
     "TransferCopyTask",
     "accuracy",
     "counted",

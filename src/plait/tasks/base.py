@@ -3,25 +3,29 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import ClassVar, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-__all__ = ["IGNORE", "Batch", "Task", "accuracy", "counted"]
+__all__ = ["HIDDEN", "IGNORE", "Batch", "Task", "accuracy", "counted"]
 
 # a target that counts neither for the loss nor for the score
 IGNORE = -100
+# metadata of a field that is not an option: which part of its data a task stands for
+HIDDEN = {"hidden": True}
+_DRAWN = 256  # held-out sequences a look takes in where there is no end of them
 
 
 class Batch(NamedTuple):
     """Sequences that are worked through together, time first.
 
-    `inputs` (T, B, F) floating point, or whatever the network reads with rows on axis 1; `targets` (T, B)
-    int64, `IGNORE` on steps that have none; `reset` (T, B) bool or None: where a row's state is cleared.
+    `inputs` (T, B, F) floating point, or (T, B) int64, the places of symbols in a vocabulary; `targets`
+    (T, B) int64, `IGNORE` on steps that have none, or (1, B) where the last step alone is asked; `reset`
+    (T, B) bool or None: where a row's state is cleared.
     """
 
     inputs: Tensor
@@ -44,11 +48,20 @@ class Task:
 
     Laws: `batch` is a function of its arguments alone; `loss` is a mean over the targets that are not
     `IGNORE`, so that parts of a batch can be weighed together; `score` is a mean over rows, in [0, 1], larger
-    is better. A task whose sequences go on from batch to batch sets `carries_state` and reads `index`.
+    is better. A task whose sequences go on from batch to batch, until an epoch ends if it has epochs, sets
+    `carries_state` and reads `index`; one that asks at the last step alone sets `reads` to "last", and a
+    network need not answer before.
     """
 
     name: ClassVar[str]
     carries_state: ClassVar[bool] = False
+    reads: ClassVar[str] = "all"
+    input_initialiser: ClassVar[str] = "xavier"  # how the published experiments begin the input weights
+
+    @property
+    def carried(self) -> str:
+        """What goes on where a state does: `all` of it; `mixed`, s_T with an empty memory; `hidden`, h_T."""
+        return "all"
 
     @property
     def input_size(self) -> int:
@@ -58,6 +71,18 @@ class Task:
     def num_classes(self) -> int:
         raise NotImplementedError
 
+    @property
+    def vocabulary(self) -> int | None:
+        """How many symbols there are, where inputs are symbols: `input_size` is then what they become."""
+        return None
+
+    def prepare(self, device: torch.device | str = "cpu") -> None:
+        """Fetch what `batch` will need, so that what is missing is said before anything is begun."""
+
+    def batches_per_epoch(self, batch_size: int) -> int | None:
+        """Batches after which every training sequence was seen once; None where they are drawn anew."""
+        return None
+
     def batch(
         self,
         batch_size: int,
@@ -65,8 +90,31 @@ class Task:
         device: torch.device | str = "cpu",
         index: int = 0,
     ) -> Batch:
-        """Draw a batch on `device`, where `generator` must live too; `index` counts the batches of a run."""
+        """Draw a batch on `device`, where `generator` must live too; `index` counts the batches of a run.
+
+        Where there are epochs, all batches of one get generators of one seed, from which its order follows.
+        """
         raise NotImplementedError
+
+    def sweep(
+        self,
+        sequences: int | None,
+        batch_size: int,
+        generator_of: Callable[[int], torch.Generator],
+        device: torch.device | str = "cpu",
+    ) -> Iterator[Batch]:
+        """The batches of one look at held-out sequences: so many, or all there are.
+
+        Args:
+            generator_of: a generator for each batch by its number, for a task that draws them.
+        """
+        wanted = _DRAWN if sequences is None else sequences
+        sizes = [batch_size] * (wanted // batch_size)
+        # A task whose state goes on needs batches of one size.
+        if wanted % batch_size and not (self.carries_state and sizes):
+            sizes.append(wanted % batch_size)
+        for index, size in enumerate(sizes):
+            yield self.batch(size, generator_of(index), device, index=index)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy of `logits` (T, B, classes) over the steps that have a target."""
@@ -76,6 +124,14 @@ class Task:
         """Share of the targets that the largest logit names."""
         return accuracy(logits, targets)
 
+    def weight(self, targets: Tensor) -> Tensor | int:
+        """How much a batch's score weighs among others: its rows."""
+        return targets.shape[1]
+
+    def figures(self, loss: float, predicted: int) -> dict[str, float]:
+        """What else is reported of a look with this mean loss over so many targets."""
+        return {}
+
     def probe_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """The loss whose gradient with respect to every h_t is recorded."""
         return self.loss(logits, targets)
@@ -83,6 +139,14 @@ class Task:
     def held_out(self) -> Mapping[str, Task]:
         """What a network trained on this task is scored on; the first is the one that counts."""
         return {self.name: self}
+
+    def tested_on(self) -> Mapping[str, Task]:
+        """What it is scored on once, at the end."""
+        return {}
+
+    def plain_inputs(self, inputs: Tensor) -> list[Any]:
+        """One sequence's inputs (T, F) or (T,) as plain numbers for a record: here the symbols."""
+        return inputs.tolist() if inputs.dim() == 1 else inputs.argmax(-1).tolist()
 
     @property
     def chance_loss(self) -> float | None:
@@ -98,6 +162,7 @@ class Task:
         return {
             field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
             for field in dataclasses.fields(self)
+            if not field.metadata.get("hidden")
         }
 
 

@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import os
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
 from plait.answer import Answer, Table
+from plait.errors import ConfigError
+from plait.training.options import TaskOptions, given
+
+if TYPE_CHECKING:
+    from plait.tasks import Task
 
 __all__ = ["list_tasks", "show_task"]
 
@@ -18,42 +25,51 @@ def list_tasks() -> Answer:
     rows = []
     for name, kind in TASKS.items():
         task = kind()
-        options = ", ".join(f"{key}={value}" for key, value in task.options().items())
         what = (kind.__doc__ or "").strip().splitlines()[0]
-        rows.append([name, what, options, task.input_size, task.num_classes])
+        rows.append([name, what, _options(task), task.input_size, _classes(task)])
     table = Table(["task", "what it asks", "options", "inputs", "classes"], rows)
     return Answer(table.records(), (table, "See one: plait tasks show copy --delay 20"))
+
+
+def _classes(task: Task) -> int | None:
+    """None for a text that was not named yet."""
+    try:
+        return task.num_classes
+    except ConfigError:
+        return None
 
 
 def show_task(
     task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")],
     /,
-    delay: int | None = None,
-    test_delays: tuple[int, ...] | None = None,
+    *,
+    of_task: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
+    data: Path | None = None,
     seed: int = 0,
     width: int = 100,
 ) -> Answer:
     """Draw one sample of a task, so that a person can see what is asked.
 
     Args:
-        task: copy, transfer, denoise; `plait tasks` lists them.
-        delay: T, the steps to remember over; a sequence has T + 20.
-        test_delays: transfer only: the delays it is tested at.
+        task: copy, transfer, denoise, smnist, pmnist, ptb, text; `plait tasks` lists them.
+        data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         seed: which sample.
         width: characters a line.
     """
     from plait.tasks import task_named
 
-    chosen = task_named(task, delay=delay, test_delays=test_delays)
+    if data is not None:
+        os.environ["PLAIT_DATA"] = str(data)
+    chosen = task_named(task, **given(of_task))
     picture = chosen.show(seed, max(10, width))
     chance = chosen.chance_loss
     facts = [
-        f"inputs one-hot over {chosen.input_size}, {chosen.num_classes} classes",
-        *([f"loss without memory {chance:.5f}"] if chance is not None else []),
+        f"{_inputs(chosen)}, {chosen.num_classes} classes",
+        *([f"{_blind(chosen)} {chance:.5f}"] if chance is not None else []),
         *([f"scored on {', '.join(chosen.held_out())}"] if len(chosen.held_out()) > 1 else []),
     ]
-    heading = f"{task} ({', '.join(f'{k}={v}' for k, v in chosen.options().items())}): {'; '.join(facts)}"
-    data = {
+    heading = f"{task} ({_options(chosen)}): {'; '.join(facts)}"
+    values = {
         "task": task,
         **chosen.options(),
         "input_size": chosen.input_size,
@@ -61,4 +77,27 @@ def show_task(
         "chance_loss": chance,
         "sample": picture,
     }
-    return Answer(data, (heading, "", picture))
+    return Answer(values, (heading, "", picture))
+
+
+def _options(task: Task) -> str:
+    """Those that say something: an empty one does not."""
+    shown = {key: value for key, value in task.options().items() if value not in (None, "", [])}
+    return ", ".join(f"{k}={v!r}" if k == "symbols" else f"{k}={v}" for k, v in shown.items())
+
+
+def _inputs(task: Task) -> str:
+    if task.vocabulary is not None:
+        return f"inputs {task.vocabulary} symbols, embedded in {task.input_size} features"
+    return (
+        f"inputs {task.input_size} pixels"
+        if task.reads == "last"
+        else f"inputs one-hot over {task.input_size}"
+    )
+
+
+def _blind(task: Task) -> str:
+    """What the loss that is given is the loss of."""
+    from plait.tasks import RecallTask
+
+    return "loss without memory" if isinstance(task, RecallTask) else "loss of a guess"

@@ -9,10 +9,13 @@ from plait.errors import known
 from plait.tasks.base import Task
 from plait.tasks.copying import CopyTask, TransferCopyTask
 from plait.tasks.denoise import DenoiseTask
+from plait.tasks.images import PermutedMNIST, SequentialMNIST
+from plait.tasks.language import PennTreebank, TextTask
 
 __all__ = ["TASKS", "task_named"]
 
-TASKS: dict[str, type[Task]] = {task.name: task for task in (CopyTask, TransferCopyTask, DenoiseTask)}
+_ALL = (CopyTask, TransferCopyTask, DenoiseTask, SequentialMNIST, PermutedMNIST, PennTreebank, TextTask)
+TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 
 
 def task_named(name: str, **options: Any) -> Task:
@@ -26,7 +29,7 @@ def task_named(name: str, **options: Any) -> Task:
     plait.errors.UnknownNameError: unknown option of denoise 'length': (one of: delay)
     """
     kind = TASKS[known(name, TASKS, "task")]
-    fields = [field.name for field in dataclasses.fields(kind)]
+    fields = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("hidden")]
     given = {key: value for key, value in options.items() if value is not None}
     for key in given:
         known(key, fields, f"option of {name}")

@@ -7,9 +7,7 @@ them to train, to validate and to test on.
 
 from __future__ import annotations
 
-import gzip
 import hashlib
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -20,16 +18,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.errors import ConfigError, DataError
+from plait.tasks.sources import TREEBANK, locate, read_bytes
 
-__all__ = ["EOS", "CharacterText", "find_treebank", "read_text", "spell"]
+__all__ = ["END", "EOS", "CharacterText", "encode", "find_treebank", "read_text", "spell"]
 
 EOS = "<eos>"
-_END = "\n"  # inside strings the end of a line is this one character, so that a line is a plain string
+END = "\n"  # inside strings the end of a line is this one character, so that a line is a plain string
 _SHARES = (0.9, 0.95)  # where one file alone is cut into three
 _PARTS = ("train", "valid", "test")
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class CharacterText:
     """Three parts as arrays of places in `symbols`."""
 
@@ -57,13 +56,16 @@ def spell(text: str) -> str:
     >>> spell(" no <unk> here \n\nbut\n")
     'no_<unk>_here\n\nbut\n'
     """
-    return "".join(line.strip().replace(" ", "_") + _END for line in text.splitlines())
+    return "".join(line.strip().replace(" ", "_") + END for line in text.splitlines())
 
 
-def read_text(paths: Sequence[str | Path]) -> CharacterText:
-    """Three files (to train, to validate, to test), or one that is cut 90 : 5 : 5; `.gz` is unpacked.
+def read_text(paths: Sequence[str | Path], vocabulary: str = "") -> CharacterText:
+    r"""Three files (to train, to validate, to test), or one that is cut 90 : 5 : 5; `.gz` is unpacked.
 
-    Symbols that occur only in the held-out parts are part of the vocabulary too.
+    Args:
+        paths: the files.
+        vocabulary: the characters there may be, the end of a line as `\n`; left out, those that occur, in the
+            held-out parts too.
     """
     if len(paths) not in (1, 3):
         raise ConfigError(f"text: expected one file, or three (train, valid, test), got {len(paths)}")
@@ -71,40 +73,19 @@ def read_text(paths: Sequence[str | Path]) -> CharacterText:
     if len(spelled) == 1:
         first, second = (int(share * len(spelled[0])) for share in _SHARES)
         spelled = [spelled[0][:first], spelled[0][first:second], spelled[0][second:]]
-    symbols = sorted(set().union(*spelled))
-    train, valid, test = (_encode(part, symbols) for part in spelled)
-    return CharacterText(tuple(EOS if s == _END else s for s in symbols), train, valid, test)
+    symbols = sorted(vocabulary or set().union(*spelled))
+    train, valid, test = (encode(part, symbols) for part in spelled)
+    return CharacterText(tuple(EOS if s == END else s for s in symbols), train, valid, test)
 
 
 def find_treebank() -> list[Path]:
-    """The three files of Penn Treebank under `$PLAIT_DATA/ptb`, or an error that says where it looked."""
-    root = os.environ.get("PLAIT_DATA", "")
-    if not root:
-        raise DataError(
-            "no text: PLAIT_DATA is not set; set it to a folder with ptb/ptb.train.txt, ptb.valid.txt and "
-            "ptb.test.txt (plain or .gz), or pass --text FILE (one file, or train valid test)"
-        )
-    found = []
-    for part in _PARTS:
-        candidates = [Path(root) / "ptb" / f"ptb.{part}.txt{ending}" for ending in ("", ".gz")]
-        existing = [path for path in candidates if path.exists()]
-        if not existing:
-            raise DataError(
-                f"no text: looked for {candidates[0]} and {candidates[1]}; put it there, set PLAIT_DATA "
-                "to another folder, or pass --text FILE (one file, or train valid test)"
-            )
-        found.append(existing[0])
-    return found
+    """The three verified files of Penn Treebank: to train, to validate, to test."""
+    return [locate(file) for file in TREEBANK]
 
 
 def _read(path: Path) -> str:
     try:
-        content = path.read_bytes()
-        if path.suffix == ".gz":
-            content = gzip.decompress(content)
-        text = content.decode()
-    except (OSError, EOFError) as error:
-        raise DataError(f"cannot read {path}: {getattr(error, 'strerror', None) or error}") from error
+        text = read_bytes(path).decode()
     except UnicodeDecodeError as error:
         raise DataError(f"{path} is not text in UTF-8: {error}") from error
     if not text.strip():
@@ -112,6 +93,21 @@ def _read(path: Path) -> str:
     return text
 
 
-def _encode(text: str, symbols: list[str]) -> NDArray[np.int64]:
+def encode(text: str, symbols: Sequence[str]) -> NDArray[np.int64]:
+    """Places in `symbols`, which are sorted, of the characters of a text that was spelled.
+
+    Raises:
+        DataError: if there are characters that are not among the symbols.
+
+    >>> encode("ba", ["a", "b"])
+    array([1, 0])
+    """
+    strange = sorted(set(text).difference(symbols))
+    if strange:
+        shown = ", ".join(repr(character) for character in strange[:8])
+        more = f" and {len(strange) - 8} more" if len(strange) > 8 else ""
+        raise DataError(
+            f"characters that are not in the vocabulary: {shown}{more}; it has {''.join(symbols)!r}"
+        )
     codes = np.frombuffer(text.encode("utf-32-le"), dtype=np.uint32)
     return np.searchsorted(np.array([ord(s) for s in symbols], dtype=np.uint32), codes).astype(np.int64)

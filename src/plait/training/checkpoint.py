@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from plait.errors import CheckpointError
+from plait.training.carry import carried_over
 from plait.training.files import write_whole
 from plait.training.learner import Learner, forward
 
@@ -117,14 +118,18 @@ def _restore_carry(learner: Learner, tensors: dict[str, Tensor], path: Path) -> 
     batch = learner.batch(1)
     for part, (begin, end) in enumerate(learner.spans):
         leaves = _under(tensors, f"{part}.")
-        if not leaves:
-            raise CheckpointError(f"{path} was written by another number of processes or parts")
         with torch.no_grad():
             rows = batch.rows(begin, end)
             rows = rows._replace(inputs=rows.inputs[:1], reset=None if rows.reset is None else rows.reset[:1])
             like = forward(learner.network, rows, None, learner.recipe.precision)[1]
+            like = carried_over(learner.network, like, learner.task.carried)
         flat, structure = pytree.tree_flatten(like)
-        filled = [leaves[str(i)].to(learner.device) if str(i) in leaves else x for i, x in enumerate(flat)]
+        if not leaves and any(isinstance(x, Tensor) for x in flat):
+            raise CheckpointError(f"{path} was written by another number of processes or parts")
+        # Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
+        filled = [
+            leaves[str(i)].clone().to(learner.device) if str(i) in leaves else x for i, x in enumerate(flat)
+        ]
         learner.carry[part] = pytree.tree_unflatten(filled, structure)
 
 

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import dataclasses
-from dataclasses import dataclass
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,58 +10,13 @@ import tyro
 
 from plait.answer import Answer, Table
 from plait.errors import ConfigError, whole
+from plait.training.options import ModelOptions, RecipeOptions, TaskOptions, described, given
 from plait.training.recipe import Recipe
 
 if TYPE_CHECKING:
     from plait.training.loop import Fitted
 
-__all__ = ["ModelOptions", "train"]
-
-
-@dataclass(frozen=True)
-class ModelOptions:
-    """What the model is made of; an option left out keeps the model's default."""
-
-    model: str = "relrnn"
-    """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
-    transformer."""
-    hidden: int = 128
-    """Features of h_t."""
-    layers: int = 1
-    """Layers one above the other."""
-    dropout: float = 0.0
-    """Between layers."""
-    window: int | None = None
-    """Latest states that can be read."""
-    capacity: int | None = None
-    """Relevant (or, of uniform writing, latest written) states kept beyond them."""
-    every: int | None = None
-    """unirnn, unilstm, sab: keep every so-manyth state."""
-    top_k: int | None = None
-    """sab: states that are read."""
-    heads: int | None = None
-    """transformer: attention heads, a divisor of --hidden."""
-    nonlinearity: str | None = None
-    """Of an Elman cell: tanh, modrelu, relu, identity."""
-    initialiser: str | None = None
-    """Of the recurrent matrix: henaff, cayley, random, xavier, kaiming, identity."""
-    mix: float | None = None
-    """s_t = mix · (h_t + c_t)."""
-
-    def values(self) -> dict[str, Any]:
-        given = {key: value for key, value in dataclasses.asdict(self).items() if value is not None}
-        names = {"model": "name", "hidden": "hidden_size", "layers": "num_layers"}
-        return {names.get(key, key): value for key, value in given.items()}
-
-
-@dataclass(frozen=True)
-class TaskOptions:
-    """What the task is; an option left out keeps the task's default."""
-
-    delay: int | None = None
-    """T, the steps to remember over."""
-    test_delays: tuple[int, ...] | None = None
-    """transfer: the delays it is tested at."""
+__all__ = ["train"]
 
 
 def train(
@@ -71,7 +25,9 @@ def train(
     *,
     of_task: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
     of_model: Annotated[ModelOptions, tyro.conf.arg(name="")] = ModelOptions(),  # noqa: B008
-    recipe: Annotated[Recipe, tyro.conf.arg(name="")] = Recipe(),  # noqa: B008
+    of_recipe: Annotated[RecipeOptions, tyro.conf.arg(name="")] = RecipeOptions(),  # noqa: B008
+    epochs: int | None = None,
+    data: Path | None = None,
     out: Path = Path("runs"),
     resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None,
     device: str = "auto",
@@ -88,7 +44,9 @@ def train(
     with the same weights as one that was not. Under torchrun the batch is shared among the processes.
 
     Args:
-        task: copy, transfer, denoise; `plait tasks` lists them.
+        task: copy, transfer, denoise, smnist, pmnist, ptb, text; `plait tasks` lists them.
+        epochs: how often the training data are gone through, instead of --updates.
+        data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         out: the folder of runs; this run gets its own inside, named by what it is.
         resume: go on with this run; what it is stays as it was.
         device: auto (cuda if there is one), cpu, cuda, cuda:N.
@@ -105,9 +63,11 @@ def train(
         )
     if threads is not None:
         whole(1, threads=threads)
-    folder, description = _fresh(task, of_task, of_model, recipe) if task else (None, {})
+    if data is not None:
+        os.environ["PLAIT_DATA"] = str(data)
+    folder, description = _fresh(task, of_task, of_model, of_recipe, epochs) if task else (None, {})
     if resume is not None:
-        _refuse_changes(of_task, of_model, recipe)
+        _refuse_changes(of_task, of_model, of_recipe, epochs)
         folder, description, threads = _recorded(resume, out, threads)
 
     import torch
@@ -129,12 +89,18 @@ def train(
 
 
 def _fresh(
-    task: str, of_task: TaskOptions, of_model: ModelOptions, recipe: Recipe
+    task: str, of_task: TaskOptions, of_model: ModelOptions, of_recipe: Any, epochs: int | None
 ) -> tuple[None, dict[str, Any]]:
     from plait.training.config import checked
 
-    given = {key: value for key, value in dataclasses.asdict(of_task).items() if value is not None}
-    values = {"task": {"name": task, **given}, "model": of_model.values(), "recipe": recipe}
+    task_values = {"name": task, **given(of_task)}
+    # What is wrong is said all at once, so what was given is checked as a whole before it is completed.
+    recipe = Recipe().changed(**given(of_recipe))
+    checked({"task": task_values, "model": {"hidden_size": 1, **of_model.values()}, "recipe": recipe})
+
+    from plait.tasks import task_named
+
+    values = described(task_named(**task_values), of_model.values(), given(of_recipe), epochs)
     return None, checked(values).description()
 
 
@@ -152,18 +118,13 @@ def _recorded(run: str, out: Path, threads: int | None) -> tuple[Path, dict[str,
     return folder, description, threads
 
 
-def _refuse_changes(*options: TaskOptions | ModelOptions | Recipe) -> None:
+def _refuse_changes(of_task: Any, of_model: Any, of_recipe: Any, epochs: int | None) -> None:
     """A run's id follows from what it is, so what it is cannot change under it."""
-    changed = [
-        f"--{field.name.replace('_', '-')}"
-        for part in options
-        for field in dataclasses.fields(part)
-        if getattr(part, field.name) != field.default
-    ]
-    if changed:
-        raise ConfigError(
-            f"{', '.join(changed)} cannot be given with --resume: the run keeps what it began with"
-        )
+    model = {k: v for k, v in given(of_model).items() if v != getattr(ModelOptions, k)}
+    names = [*given(of_task), *model, *given(of_recipe), *(["epochs"] if epochs else [])]
+    if names:
+        changed = ", ".join(f"--{name.replace('_', '-')}" for name in names)
+        raise ConfigError(f"{changed} cannot be given with --resume: the run keeps what it began with")
 
 
 def _trackers(folder: Path, recipe: Recipe) -> list[Any]:
@@ -174,9 +135,19 @@ def _trackers(folder: Path, recipe: Recipe) -> list[Any]:
 
 def _answer(fitted: Fitted) -> Answer:
     summary = fitted.summary
-    rows = [[name, result["score"], result["loss"]] for name, result in summary["held_out"].items()]
+    more = list(
+        dict.fromkeys(k for r in summary["held_out"].values() for k in r if k not in ("score", "loss"))
+    )
+    rows = [
+        [name, result["score"], result["loss"], *(result.get(key) for key in more)]
+        for name, result in summary["held_out"].items()
+    ]
     line = f"{summary['status']}: {summary['updates']} updates, {summary['seconds']:.1f} s, {fitted.folder}"
-    parts: list[str | Table] = [Table(["held out", "accuracy", "loss"], rows)] if rows else []
+    parts: list[str | Table] = (
+        [Table(["held out", "accuracy", "loss", *(key.replace("_", " ") for key in more)], rows)]
+        if rows
+        else []
+    )
     if summary["status"] == "stopped":
         parts.append(f"continue: plait train --resume {fitted.folder}")
     return Answer({**summary, "folder": str(fitted.folder)}, (*parts, line))

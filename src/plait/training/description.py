@@ -10,8 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from plait.cells import INITIALISERS
 from plait.errors import ConfigError, known
-from plait.models import MODELS
+from plait.models import MODELS, Recurrent
 from plait.tasks import TASKS, Task, task_named
 from plait.training.network import Network
 from plait.training.recipe import Recipe
@@ -77,7 +78,19 @@ def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, 
         known(option, model_defaults(name), f"option of {name}")
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(description.get("recipe", {}).get("seed", Recipe.seed))
-        return Network(MODELS[name](task.input_size, backend=backend, **options), task.num_classes), task
+        recurrent = MODELS[name](task.input_size, backend=backend, **options)
+        _begin_inputs(recurrent, task.input_initialiser)
+        return Network(recurrent, task.num_classes, task.vocabulary, task.reads), task
+
+
+def _begin_inputs(recurrent: Recurrent, initialiser: str) -> None:
+    """Draw the first layer's input weights as the task's published experiments do, where it is not usual."""
+    cell = getattr(recurrent.layers[0], "cell", None)
+    if initialiser == Task.input_initialiser or cell is None:
+        return
+    with torch.no_grad():
+        for block in cell.weight_ih.split(cell.hidden_size):
+            INITIALISERS[initialiser](block)
 
 
 def model_defaults(name: str) -> dict[str, Any]:

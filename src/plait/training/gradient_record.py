@@ -40,19 +40,20 @@ def gradient_norms(
     rows_in_all = batch.targets.shape[1]
     # In float64: the square of a gradient that has all but vanished is 0 in float32.
     squares = torch.zeros(
-        recurrent.num_layers, len(batch.targets), dtype=torch.float64, device=batch.inputs.device
+        recurrent.num_layers, len(batch.inputs), dtype=torch.float64, device=batch.inputs.device
     )
     dtype = next(network.parameters()).dtype
     was_training = network.training
     network.eval()
     for begin, end in spans:
         rows = batch.rows(begin, end)
-        shape = (*rows.targets.shape, recurrent.hidden_size)
+        shape = (*rows.inputs.shape[:2], recurrent.hidden_size)
         nudges = [
             torch.zeros(shape, dtype=dtype, device=rows.inputs.device, requires_grad=True)
             for _ in range(recurrent.num_layers)
         ]
-        logits, *_ = network(rows.inputs.to(dtype), reset=rows.reset, nudge=nudges)
+        inputs = rows.inputs.to(dtype) if rows.inputs.is_floating_point() else rows.inputs
+        logits, *_ = network(inputs, reset=rows.reset, nudge=nudges)
         loss = task.probe_loss(logits, rows.targets) * ((end - begin) / rows_in_all)
         for layer, gradient in enumerate(torch.autograd.grad(loss, nudges)):
             squares[layer] += gradient.double().square().sum(dim=(1, 2))

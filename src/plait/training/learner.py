@@ -9,11 +9,11 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_, get_total_norm
-from torch.utils import _pytree as pytree
 
 from plait.cells import orthogonal_parameters
 from plait.errors import ConfigError, DivergedError
 from plait.tasks import Batch, Task, counted
+from plait.training.carry import carried_over
 from plait.training.distributed import Group
 from plait.training.recipe import Recipe
 from plait.training.streams import generator_for, seed_for
@@ -48,11 +48,23 @@ class Learner:
         self.optimizer = _OPTIMIZERS[recipe.optimizer](_rates(network, self.parameters, recipe), lr=recipe.lr)
         self.spans = group.spans(recipe.batch_size, recipe.accumulate)
         self.carry: list[Any] = [None] * len(self.spans)
+        self.batches_per_epoch = task.batches_per_epoch(recipe.batch_size)
 
     def batch(self, update: int) -> Batch:
         """Batch number `update`, counted from 1; the same in every process."""
-        generator = generator_for(self.recipe.seed, "train", update, self.device)
+        epoch = self.batches_per_epoch  # all batches of an epoch have one generator, one order
+        number = update if epoch is None else (update - 1) // epoch + 1
+        generator = generator_for(self.recipe.seed, "train", number, self.device)
         return self.task.batch(self.recipe.batch_size, generator, self.device, index=update - 1)
+
+    def _begins(self, update: int) -> bool:
+        """Whether this update is the first of an epoch: the sequences of the last one have ended."""
+        return self.batches_per_epoch is not None and (update - 1) % self.batches_per_epoch == 0
+
+    def scale_rate(self, factor: float) -> None:
+        """Set every learning rate to `factor` times what the recipe says."""
+        for group in self.optimizer.param_groups:
+            group["lr"] = group.setdefault("full_lr", group["lr"]) * factor
 
     def update(self, update: int, batch: Batch, stop: bool = False) -> Step:
         """Take one step. Nothing is changed if a number on the way is not finite: `DivergedError`."""
@@ -62,7 +74,7 @@ class Learner:
         total = counted(batch.targets)
         figures = torch.zeros(3, device=self.device)
         figures[2] = float(stop)
-        carry, seen = list(self.carry), []
+        carry, seen = [None] * len(self.spans) if self._begins(update) else list(self.carry), []
         for part, (begin, end) in enumerate(self.spans):
             rows = batch.rows(begin, end)
             logits, state = forward(self.network, rows, carry[part], self.recipe.precision)
@@ -70,7 +82,9 @@ class Learner:
             loss.backward()
             score = self.task.score(logits.detach(), rows.targets) * (end - begin) / self.recipe.batch_size
             figures[:2] += torch.stack([loss.detach(), score]).float()
-            carry[part] = _detached(state) if self.task.carries_state else None
+            carry[part] = (
+                carried_over(self.network, state, self.task.carried) if self.task.carries_state else None
+            )
             seen.append(logits.detach())
         figures = self.group.sum_gradients(self.parameters, figures)
         grads = [p.grad for p in self.parameters if p.grad is not None]
@@ -131,7 +145,3 @@ def forward(network: nn.Module, batch: Batch, state: Any, precision: str) -> tup
 
 def _finite(values: Tensor) -> Tensor:
     return torch.isfinite(values).all()
-
-
-def _detached(state: Any) -> Any:
-    return pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, state)

@@ -43,6 +43,8 @@ class Counters:
     best_score: float | None = None
     best_update: int | None = None
     seconds: float = 0.0
+    best_loss: float | None = None
+    rate: float = 1.0  # times the recipe's learning rate
 
 
 @dataclass(frozen=True)
@@ -109,6 +111,7 @@ def fit(
     recipe = (recipe or Recipe()).changed(**changes).check()
     whole(1, checkpoint_every=checkpoint_every)
     place = device_named(device)
+    task.prepare(place)
     network = network_for(model, task, recipe.seed)
     if recipe.gradients_every:
         require_nudge(network)
@@ -173,6 +176,7 @@ class _Session:
             self._save()
             if ending[0] == "complete":
                 self._record_gradients()
+                self._test()
             status, reason = ending  # not before all is on the disk
         except DivergedError as error:
             status, reason = "diverged", str(error)
@@ -200,6 +204,7 @@ class _Session:
             saved = self.run.begin(self.learner, here)
             saved.pop("journals", None)
             self.counters = Counters(**saved)
+            self.learner.scale_rate(self.counters.rate)
             for change in self.run.changes(here):
                 self.everyone.noted(f"note: {change}; the last bits may differ")
             if not saved:
@@ -239,10 +244,9 @@ class _Session:
         wanted, best = self.recipe.until_accuracy, self.counters.best_score
         return wanted is not None and best is not None and best >= wanted
 
-    def _evaluate(self) -> None:
-        """Score on held-out sequences."""
-        counters, recipe = self.counters, self.recipe
-        results = None
+    def _looked(self, final: bool = False) -> dict[str, dict[str, float]]:
+        """Loss and score on held-out sequences, the same in every process."""
+        recipe, results = self.recipe, None
         if self.group.first:
             results = evaluate(
                 self.learner.network,
@@ -251,15 +255,39 @@ class _Session:
                 batch_size=recipe.batch_size,
                 seed=recipe.seed,
                 precision=recipe.precision,
+                final=final,
             )
-        results = self.group.share(results)
-        score = next(iter(results.values()))["score"]
+        shared: dict[str, dict[str, float]] = self.group.share(results)
+        return shared
+
+    def _evaluate(self) -> None:
+        """Score on held-out sequences; where the schedule says so, the learning rate follows."""
+        counters = self.counters
+        results = self._looked()
+        main = next(iter(results.values()))
         counters.held_out = results
-        if counters.best_score is None or score > counters.best_score:
-            counters.best_score, counters.best_update = score, counters.update
-        line = {"update": counters.update, "seconds": round(self._clock(), 3), "held_out": results}
+        if counters.best_score is None or main["score"] > counters.best_score:
+            counters.best_score, counters.best_update = main["score"], counters.update
+        line: dict[str, Any] = {"update": counters.update, "seconds": round(self._clock(), 3)}
+        line["held_out"] = results
+        if self.recipe.schedule == "halve":
+            line["lr"] = self.recipe.lr * counters.rate
+            if counters.best_loss is not None and main["loss"] >= counters.best_loss:
+                counters.rate /= 2
+                self.learner.scale_rate(counters.rate)
+        if counters.best_loss is None or main["loss"] < counters.best_loss:
+            counters.best_loss = main["loss"]
         self._write(self.metrics, "metrics", line)
         self.everyone.evaluated(counters.update, results)
+
+    def _test(self) -> None:
+        """At the end, once: score on what was looked at never before."""
+        if not self.learner.task.tested_on():
+            return
+        results = self._looked(final=True)
+        self._write(self.metrics, "metrics", {"update": self.counters.update, "tested": results})
+        self.counters.held_out = {**self.counters.held_out, **results}
+        self.everyone.evaluated(self.counters.update, self.counters.held_out)
 
     def _record_gradients(self) -> None:
         """‖∂L/∂h_t‖ with the weights as they are, on the batch that comes next."""

@@ -120,4 +120,5 @@ def _results(results: dict[str, dict[str, float]]) -> str:
     """The first set's loss and accuracy, and the accuracy of the others."""
     (_, main), *others = results.items()
     rest = "".join(f"  {name} {result['score']:.1%}" for name, result in others)
-    return f"held out: loss {main['loss']:.5f}  accuracy {main['score']:.1%}{rest}"
+    bits = f"  {main['bits_per_character']:.4f} bits/char" if "bits_per_character" in main else ""
+    return f"held out: loss {main['loss']:.5f}{bits}  accuracy {main['score']:.1%}{rest}"

@@ -10,9 +10,10 @@ from typing import Any
 
 from plait.errors import ConfigError, PlaitError, at_least, known, whole
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "Recipe"]
+__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "Recipe"]
 
 OPTIMIZERS = ("adam", "rmsprop")
+SCHEDULES = ("constant", "halve")
 PRECISIONS = ("fp32", "bf16")
 
 
@@ -44,12 +45,14 @@ class Recipe:
     """Stop once the held-out accuracy, from 0 to 1, is this high."""
     evaluate_every: int = 100
     """Updates between two looks at held-out sequences."""
-    evaluate_on: int = 256
-    """Held-out sequences a look takes in."""
+    evaluate_on: int | None = 256
+    """Held-out sequences a look takes in; None for all of a data set."""
     record_every: int = 10
     """Updates between two lines of the learning curve."""
     gradients_every: int = 0
     """Updates between two records of the norm of dL/dh_t for every step t; 0 for none."""
+    schedule: str = "constant"
+    """Of the learning rate: constant, or halve: by half at every look whose held-out loss is no better."""
 
     def __post_init__(self) -> None:
         for name in ("lr", "orthogonal_lr", "clip", "until_accuracy"):  # 1 and 1.0 are the same recipe
@@ -71,9 +74,10 @@ class Recipe:
 
     def _problems(self) -> Iterator[str]:
         """Everything that is wrong, so that it can be mended at once."""
-        from_one = ("updates", "batch_size", "accumulate", "evaluate_every", "evaluate_on", "record_every")
+        from_one = ("updates", "batch_size", "accumulate", "evaluate_every", "record_every")
         checks: list[tuple[Any, ...]] = [
             *((whole, 1, name) for name in from_one),
+            *([(whole, 1, "evaluate_on")] if self.evaluate_on is not None else []),
             *((whole, 0, name) for name in ("seed", "gradients_every")),
             *(
                 (at_least, 0, name)
@@ -86,7 +90,8 @@ class Recipe:
                 check(minimum, **{name: getattr(self, name)})
             except PlaitError as error:
                 yield str(error)
-        for name, options in (("optimizer", OPTIMIZERS), ("precision", PRECISIONS)):
+        choices = (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES))
+        for name, options in choices:
             try:
                 known(getattr(self, name), options, name)
             except PlaitError as error:
@@ -112,8 +117,9 @@ class Recipe:
         return dataclasses.replace(self, **changes)
 
     def values(self) -> dict[str, Any]:
-        """The parts by name; `orthogonal_lr` only where it is set, so that the ids of other runs stay."""
+        """The parts by name; those that came later only where they are set, so that ids of runs stay."""
         values = dataclasses.asdict(self)
-        if self.orthogonal_lr is None:
-            del values["orthogonal_lr"]
-        return values
+        return {k: v for k, v in values.items() if not (k in _LATER and v == getattr(Recipe, k))}
+
+
+_LATER = frozenset({"orthogonal_lr", "schedule"})

@@ -68,13 +68,12 @@ def test_a_record_of_another_making_is_refused(smoke, tmp_path, capsys):
     ("arguments", "words"),
     [
         (["depthwidth-figure"], "did you mean 'depthwidth-figure1'"),
-        (["depthwidth-figure1", "--smoke"], "PLAIT_DATA is not set"),
+        (["depthwidth-figure1", "--smoke"], "set PLAIT_DATA"),
         (["depthwidth-figure1", "--smoke", "--text", "absent.txt"], "cannot read absent.txt"),
         (["depthwidth-figure1", "--draw", "absent"], "absent holds no runs.jsonl"),
     ],
 )
-def test_errors(arguments, words, capsys, monkeypatch, tmp_path):
-    monkeypatch.delenv("PLAIT_DATA", raising=False)
+def test_errors(arguments, words, capsys, monkeypatch, tmp_path, nowhere):
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", *arguments]) == 2
     error = capsys.readouterr().err

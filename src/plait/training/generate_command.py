@@ -1,0 +1,54 @@
+"""`plait generate`."""
+
+from __future__ import annotations
+
+import itertools
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from plait.answer import Answer
+from plait.errors import ConfigError
+
+__all__ = ["generate"]
+
+
+def generate(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    /,
+    prompt: str = "",
+    length: int = 500,
+    temperature: float = 1.0,
+    seed: int = 0,
+    device: str = "auto",
+    backend: str = "auto",
+    out: Path = Path("runs"),
+) -> Answer:
+    """Text from a run that was trained on characters: plait generate RUN --prompt "the company said".
+
+    Characters appear as they are drawn. The vocabulary is the run's own, so no data are needed.
+
+    Args:
+        run: its folder, its id, or the beginning of its id.
+        prompt: what to go on from; left out, the beginning of a line.
+        length: how many characters.
+        temperature: below 1 likelier, above 1 wilder; 0 takes the likeliest every time.
+        seed: of the draws.
+        device: auto (cuda if there is one), cpu, cuda, cuda:N.
+        backend: of the model's scan; auto chooses.
+        out: the folder of runs, where an id is looked for.
+    """
+    from plait.tasks import LanguageTask, task_named
+    from plait.training.catalogue import find_run, load, read_run
+    from plait.training.generation import continue_text
+
+    folder = find_run(run, out)
+    record = read_run(folder)
+    task = task_named(**record.description["task"]) if "name" in record.description["task"] else None
+    if not isinstance(task, LanguageTask):
+        raise ConfigError(f"expected a run on characters (ptb or text), got {record.id} on {record.task}")
+    network = load(folder, device=device, backend=backend)
+    text = continue_text(network, task, prompt, length, temperature, seed)
+    data = {"run": record.id, "prompt": prompt, "length": length, "temperature": temperature, "seed": seed}
+    return Answer(data, stream=itertools.chain([prompt] if prompt else [], text))
