@@ -12,7 +12,12 @@ __all__ = ["commit", "cores", "processor", "version_of"]
 
 
 def commit() -> str | None:
-    """The commit this source was checked out from, with a + if it was changed since; None elsewhere."""
+    """The commit this source was checked out from, with a + if it was changed since; None elsewhere.
+
+    `PLAIT_COMMIT` says it for a copy that was sent to another machine.
+    """
+    if told := os.environ.get("PLAIT_COMMIT"):
+        return told
     here = Path(__file__)
     try:
         _git("ls-files", "--error-unmatch", str(here))  # an installed copy may lie in another checkout

@@ -165,6 +165,11 @@ class SelfAttentive(Layer):
             and (_kind(self.cell), self._nonlinearity()) in NATIVE
         )
 
+    @property
+    def walks_in_python(self) -> bool:
+        """Whether this layer is walked step by step in Python: no scan is fused for it."""
+        return not self._is_native() and (self.backend == "reference" or self._scan() is None)
+
     def _native(self, x: Tensor, state: LayerState) -> Walked:
         cell = self.cell
         candidate_bias = cell.candidate_bias if isinstance(cell, GRUCell) else None

@@ -13,6 +13,7 @@ from torch.nn.utils import clip_grads_with_norm_, get_total_norm
 from plait.cells import orthogonal_parameters
 from plait.errors import ConfigError, DivergedError
 from plait.tasks import Batch, Task, counted
+from plait.training.capture import Capture, Passes, can_capture
 from plait.training.carry import carried_over
 from plait.training.distributed import Group
 from plait.training.recipe import Recipe
@@ -49,6 +50,9 @@ class Learner:
         self.spans = group.spans(recipe.batch_size, recipe.accumulate)
         self.carry: list[Any] = [None] * len(self.spans)
         self.batches_per_epoch = task.batches_per_epoch(recipe.batch_size)
+        self.capture: Capture | None = None
+        if device.type == "cuda" and group.size == 1 and can_capture(network, task):
+            self.capture = Capture(self._passes, self.parameters)
 
     def batch(self, update: int) -> Batch:
         """Batch number `update`, counted from 1; the same in every process."""
@@ -70,11 +74,26 @@ class Learner:
         """Take one step. Nothing is changed if a number on the way is not finite: `DivergedError`."""
         torch.manual_seed(seed_for(self.recipe.seed, "noise", update * self.group.size + self.group.rank))
         self.network.train()
+        if self._begins(update):
+            self.carry = [None] * len(self.spans)
+        passes = self._passes(batch, stop) if self.capture is None else self.capture(batch)
+        loss, score, stopping, norm, healthy = passes.figures.tolist()
+        if not healthy or not math.isfinite(loss):
+            raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
+        if self.recipe.clip:
+            with_grad = (p for p in self.parameters if p.grad is not None)
+            clip_grads_with_norm_(with_grad, self.recipe.clip, passes.norm)
+        self.optimizer.step()
+        self.carry = passes.carry
+        return Step(loss, score, norm, stopping > 0)
+
+    def _passes(self, batch: Batch, stop: bool = False) -> Passes:
+        """Forward and backward of this process's rows, part by part; gradients summed over the processes."""
         self.optimizer.zero_grad(set_to_none=True)
         total = counted(batch.targets)
         figures = torch.zeros(3, device=self.device)
         figures[2] = float(stop)
-        carry, seen = [None] * len(self.spans) if self._begins(update) else list(self.carry), []
+        carry, seen = list(self.carry), []
         for part, (begin, end) in enumerate(self.spans):
             rows = batch.rows(begin, end)
             logits, state = forward(self.network, rows, carry[part], self.recipe.precision)
@@ -87,17 +106,9 @@ class Learner:
             )
             seen.append(logits.detach())
         figures = self.group.sum_gradients(self.parameters, figures)
-        grads = [p.grad for p in self.parameters if p.grad is not None]
-        norm = get_total_norm(grads)
+        norm = get_total_norm([p.grad for p in self.parameters if p.grad is not None])
         healthy = torch.isfinite(norm) & _finite(batch.inputs)
-        loss_, score_, stop_, norm_, healthy_ = torch.stack([*figures, norm, healthy]).tolist()
-        if not healthy_ or not math.isfinite(loss_):
-            raise DivergedError(f"update {update}: {self._culprit(batch, seen, loss_)}")
-        if self.recipe.clip:
-            clip_grads_with_norm_((p for p in self.parameters if p.grad is not None), self.recipe.clip, norm)
-        self.optimizer.step()
-        self.carry = carry
-        return Step(loss_, score_, norm_, stop_ > 0)
+        return Passes(torch.stack([*figures, norm, healthy]), norm, seen, carry)
 
     def _culprit(self, batch: Batch, logits: Iterable[Tensor], loss: float) -> str:
         """Name the first tensor, in the order of computation, that holds a value that is not finite."""

@@ -1,0 +1,102 @@
+"""The passes of an update as one CUDA graph: launched at once, instead of kernel by kernel from Python.
+
+A short sequence keeps a GPU busy for a millisecond, and Python for several. What is recorded is what would
+have been computed, the same kernels in the same order.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from plait.cells import orthogonal_parameters
+from plait.models import Recurrent
+from plait.tasks import TASKS, Batch, Task
+from plait.training.network import Network
+
+__all__ = ["EAGER", "Capture", "Passes", "can_capture"]
+
+EAGER = 3  # passes before one is recorded: kernels are built and workspaces taken by then
+
+
+class Passes(NamedTuple):
+    """Forward and backward of one batch; the gradients lie in the parameters.
+
+    `figures` (5,): loss, score, whether some process was asked to stop, the gradient's norm, whether all is
+    finite; `norm` the fourth of them; `logits` and `carry` one for each part of the batch.
+    """
+
+    figures: Tensor
+    norm: Tensor
+    logits: list[Tensor]
+    carry: list[Any]
+
+
+def can_capture(network: nn.Module, task: Task) -> bool:
+    """Whether nothing in a pass depends on anything but tensors, and no part of it is walked in Python.
+
+    Our own models on our own tasks, without dropout, whose numbers would be recorded too; a state carried
+    from batch to batch changes its shape; the matrix exponential asks the device how large a matrix is.
+    """
+    recurrent = network.recurrent if isinstance(network, Network) else None
+    return (
+        isinstance(recurrent, Recurrent)
+        and TASKS.get(task.name) is type(task)
+        and not task.carries_state
+        and not recurrent.dropout
+        and not orthogonal_parameters(network)
+        and not any(getattr(layer, "walks_in_python", False) for layer in recurrent.layers)
+    )
+
+
+class Capture:
+    """Computes `passes(batch)`: as it is at first, then by replaying a recording of it.
+
+    A batch of another shape, and everything after a recording that failed, is computed as it is.
+    """
+
+    def __init__(self, passes: Callable[[Batch], Passes], parameters: Sequence[nn.Parameter]) -> None:
+        self._passes, self._parameters = passes, parameters
+        self._calls = 0
+        self._graph: torch.cuda.CUDAGraph | None = None
+        self.failed = False
+
+    @property
+    def recorded(self) -> bool:
+        return self._graph is not None
+
+    def __call__(self, batch: Batch) -> Passes:
+        if not self.recorded and not self.failed and self._calls >= EAGER:
+            self._record(batch)
+        self._calls += 1
+        if not self.recorded or _shapes(batch) != _shapes(self._batch):
+            return self._passes(batch)
+        for place, value in zip(self._batch, batch, strict=True):
+            if place is not None and value is not None:
+                place.copy_(value)
+        assert self._graph is not None
+        self._graph.replay()
+        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+            parameter.grad = gradient
+        return self._result
+
+    def _record(self, batch: Batch) -> None:
+        """Recording computes nothing: what comes back has no values before the first replay."""
+        reset = None if batch.reset is None else batch.reset.clone()
+        self._batch = Batch(batch.inputs.clone(), batch.targets.clone(), reset)
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph):
+                self._result = self._passes(self._batch)
+        except RuntimeError:  # something asked the device for a number; it is computed kernel by kernel
+            self.failed = True
+            return
+        self._gradients = [parameter.grad for parameter in self._parameters]
+        self._graph = graph
+
+
+def _shapes(batch: Batch) -> list[Any]:
+    return [None if part is None else (part.shape, part.dtype) for part in batch]

@@ -1,0 +1,177 @@
+"""An update replayed from a CUDA graph is the update: what is recorded, when, and what is not."""
+
+from __future__ import annotations
+
+import contextlib
+
+import pytest
+import torch
+
+from plait.tasks import Batch, CopyTask
+from plait.training import Network, Recipe, build
+from plait.training.capture import EAGER, Capture, can_capture
+from plait.training.distributed import Group
+from plait.training.learner import Learner
+
+
+def learner_of(model="relrnn", device="cpu", delay=4, **options):
+    recipe = Recipe(batch_size=4, updates=100, **options.pop("recipe", {}))
+    description = {
+        "task": {"name": "copy", "delay": delay},
+        "model": {"name": model, "hidden_size": 8, **options},
+        "recipe": recipe.values(),
+    }
+    network, task = build(description)
+    return Learner(network, task, recipe, torch.device(device), Group())
+
+
+@pytest.mark.parametrize(
+    ("model", "options", "expected"),
+    [
+        ("relrnn", {}, True),
+        ("lstm", {}, True),
+        ("orthrnn", {}, True),
+        ("memlstm", {}, True),
+        ("transformer", {}, True),
+        ("exprnn", {}, False),  # the matrix exponential asks the device for a norm
+        ("goru", {}, False),
+        ("sab", {}, False),  # walked in Python
+        ("relrnn", {"truncate": 3}, False),
+        ("relrnn", {"num_layers": 2, "dropout": 0.5}, False),
+    ],
+)
+def test_what_can_be_recorded(model, options, expected):
+    learner = learner_of(model, **options)
+    assert can_capture(learner.network, learner.task) is expected
+    assert learner.capture is None  # this is no GPU
+
+
+def test_strangers_are_not_recorded():
+    class Mine(CopyTask):
+        """A task that may depend on anything."""
+
+    learner = learner_of()
+    assert not can_capture(learner.network, Mine(4))
+    assert not can_capture(torch.nn.LSTM(10, 8), CopyTask(4))
+    assert not can_capture(Network(torch.nn.LSTM(10, 8), 9), CopyTask(4))
+
+
+class FakeGraph:
+    """Records nothing; a replay computes the passes again and puts them where the recording's are."""
+
+    made = 0
+
+    def __init__(self):
+        FakeGraph.made += 1
+        self.capture = None
+
+    def replay(self):
+        gradients = self.capture._gradients
+        again = self.capture._passes(self.capture._batch)
+        self.capture._result.figures.copy_(again.figures)
+        self.capture._result.norm.copy_(again.norm)
+        for place, parameter in zip(gradients, self.capture._parameters, strict=True):
+            place.copy_(parameter.grad)
+            parameter.grad = None
+
+
+@pytest.fixture
+def fake(monkeypatch):
+    """A learner whose updates go through a pretended graph."""
+    FakeGraph.made = 0
+    graphs = []
+
+    def make():
+        graphs.append(FakeGraph())
+        return graphs[-1]
+
+    monkeypatch.setattr(torch.cuda, "CUDAGraph", make)
+    monkeypatch.setattr(torch.cuda, "graph", lambda graph: contextlib.nullcontext())
+
+    def learner(**options):
+        made = learner_of(**options)
+        made.capture = Capture(made._passes, made.parameters)
+        record = made.capture._record
+
+        def recorded(batch):
+            record(batch)
+            graphs[-1].capture = made.capture
+
+        made.capture._record = recorded
+        return made
+
+    return learner
+
+
+def test_replayed_updates_are_the_updates(fake):
+    plain, captured = learner_of(), fake()
+    for update in range(1, 9):
+        one, two = (x.update(update, x.batch(update)) for x in (plain, captured))
+        assert one == two
+        assert captured.capture.recorded is (update > EAGER)
+    assert FakeGraph.made == 1
+    for a, b in zip(plain.parameters, captured.parameters, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_batch_of_another_shape_is_computed_as_it_is(fake):
+    plain, captured = learner_of(), fake()
+    for update in range(1, 6):
+        for learner in (plain, captured):
+            learner.update(update, learner.batch(update))
+    assert captured.capture.recorded
+    odd = CopyTask(9).batch(4, torch.Generator().manual_seed(1), torch.device("cpu"))
+    assert plain.update(6, odd) == captured.update(6, odd)
+    assert plain.update(7, plain.batch(7)) == captured.update(7, captured.batch(7))
+
+
+def test_what_cannot_be_recorded_is_computed_as_it_is(fake, monkeypatch):
+    @contextlib.contextmanager
+    def refusing(graph):
+        yield
+        raise RuntimeError("operation not permitted when stream is capturing")
+
+    plain, captured = learner_of(), learner_of()
+    captured.capture = Capture(captured._passes, captured.parameters)
+    monkeypatch.setattr(torch.cuda, "graph", refusing)
+    for update in range(1, 9):
+        assert plain.update(update, plain.batch(update)) == captured.update(update, captured.batch(update))
+    assert captured.capture.failed
+    assert FakeGraph.made == 1  # it is tried once
+    for a, b in zip(plain.parameters, captured.parameters, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_value_that_is_not_finite_is_found_in_a_replay(fake):
+    from plait.errors import DivergedError
+
+    captured = fake()
+    for update in range(1, 6):
+        captured.update(update, captured.batch(update))
+    before = [p.clone() for p in captured.parameters]
+    batch = captured.batch(6)
+    broken = Batch(batch.inputs.clone().fill_(float("nan")), batch.targets, batch.reset)
+    with pytest.raises(DivergedError, match="update 6: inputs hold nan"):
+        captured.update(6, broken)
+    assert all(torch.equal(a, b) for a, b in zip(before, captured.parameters, strict=True))
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize(
+    ("model", "hidden"),
+    [("relrnn", 32), ("rellstm", 128), ("lstm", 32), ("orthrnn", 32), ("memrnn", 32), ("relrnn", 160),
+     ("transformer", 32)],
+)  # fmt: skip
+def test_on_a_gpu_replayed_updates_are_the_updates(model, hidden, precision):
+    options = {"hidden_size": hidden, "delay": 20, "recipe": {"precision": precision}}
+    captured = learner_of(model, "cuda", **options)
+    plain = learner_of(model, "cuda", **options)
+    assert captured.capture is not None
+    plain.capture = None
+    for update in range(1, 21):
+        one, two = (x.update(update, x.batch(update)) for x in (plain, captured))
+        assert one == two, update
+    assert captured.capture.recorded
+    for a, b in zip(plain.parameters, captured.parameters, strict=True):
+        assert torch.equal(a, b)
