@@ -14,7 +14,9 @@ from plait.cli import main
 from plait.models import RelLSTM, RelRNN
 from plait.tasks import PermutedMNIST, TextTask
 from plait.training import Network, Recipe, build, fit
+from plait.training.distributed import Group
 from plait.training.generation import continue_text
+from plait.training.learner import Learner
 
 SENTENCE = "to be, or not to be, that is the question:\n"
 
@@ -71,6 +73,19 @@ def test_embedding_and_input_weights_begin_as_published(book):
     assert copying.recurrent.layers[0].cell.weight_ih.std().item() == pytest.approx(
         (2 / 510) ** 0.5, rel=0.03
     )
+
+
+def test_an_epoch_of_training_shows_every_image_once(digits):
+    task = PermutedMNIST(images=str(digits.folder))
+    network = Network(RelRNN(1, 2), 3, reads="last")
+    learner = Learner(network, task, Recipe(batch_size=10), torch.device("cpu"), Group())
+    epochs = []
+    for epoch in range(2):
+        batches = [learner.batch(5 * epoch + n) for n in range(1, 6)]
+        epochs.append([tuple(row) for b in batches for row in b.inputs.squeeze(2).t().tolist()])
+    assert set(epochs[0]) == set(epochs[1])
+    assert len(set(epochs[0])) == 50
+    assert epochs[0] != epochs[1]
 
 
 def test_images_are_learned_and_a_killed_run_goes_on(digits, tmp_path):
