@@ -30,6 +30,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.report.report_command:report",
         "runs as one page: tables beside published values, curves",
     ),
+    "compare": (
+        "plait.report.compare_command:compare",
+        "recurrence, attention, sparse memory at one length: what each costs and buys",
+    ),
     "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
     "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
     "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),

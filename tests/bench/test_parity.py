@@ -17,7 +17,7 @@ def contestant(layer: str = "relrnn", dtype: torch.dtype = torch.float32) -> Con
     return Contestant(layer, "torch", CPU, hidden=8, dtype=dtype, input_size=3)
 
 
-@pytest.mark.parametrize("layer", ["relrnn", "rellstm", "relgru"])
+@pytest.mark.parametrize("layer", ["relrnn", "rellstm", "relgru", "memrnn", "memlstm"])
 def test_a_sound_backend_passes(layer: str) -> None:
     assert check(contestant(layer)) == []
 

@@ -85,7 +85,12 @@ JOB += ["--together", "2"]
 
 def start(*options, **kwargs):
     return subprocess.Popen(
-        [*JOB, *map(str, options)], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, **kwargs
+        [*JOB, *map(str, options)],
+        start_new_session=True,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        **kwargs,
     )
 
 
@@ -124,7 +129,7 @@ def test_the_runner_killed_then_ctrl_c_then_out_of_time(tmp_path):
 
     job, before = start(*endless), updates(out)
     wait_for(lambda: updates(out) > before + 4 and not list(out.glob("*/summary.json")), job)
-    job.send_signal(signal.SIGINT)
+    os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to everyone in the group
     said, errors = job.communicate(timeout=100)
     assert job.returncode == 130, errors
     assert "the same command goes on" in said

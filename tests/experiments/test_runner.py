@@ -97,6 +97,16 @@ def test_a_run_that_kills_every_worker_has_failed_and_the_others_go_on(tmp_path)
     assert json.loads(Path(jobs[0].folder, "summary.json").read_text())["status"] == "failed"
 
 
+def test_a_word_that_comes_late_does_not_wake_a_job_that_ended(tmp_path):
+    class Late(Scripted):
+        def news(self, seconds):
+            return [*super().news(seconds), *(News(job, "began", {}) for job in self.started)]
+
+    jobs = jobs_of(experiment(planned()), tmp_path, "cpu")
+    outcome = run_jobs(jobs, tmp_path, lambda count: Late(ended()))
+    assert (outcome.complete, outcome.left) == (1, 0)
+
+
 def test_a_run_stopped_by_someone_else_goes_on(tmp_path):
     def script(job, attempt):
         return ended("stopped" if attempt == 1 else "complete")(job, attempt)

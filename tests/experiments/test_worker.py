@@ -7,7 +7,9 @@ import pytest
 from plait.errors import CheckpointError
 from plait.experiments.plan import jobs_of, status_of
 from plait.experiments.worker import execute, stop_file
+from plait.tasks import CopyTask
 from plait.training import fit
+from plait.training.streams import generator_for
 
 from .conftest import experiment, planned
 
@@ -87,6 +89,10 @@ def test_trace(tmp_path):
     assert sorted(trace) == ["inputs", "layers", "targets"]
     assert len(trace["inputs"]) == len(trace["targets"]) == 23
     assert trace["inputs"][12] == 9, "the marker"
+    looked_at = CopyTask(3).batch(4, generator_for(0, "held-out", 0, "cpu"))
+    assert trace["inputs"] == looked_at.inputs[:, 0].argmax(-1).tolist(), (
+        "sequence 0 of the evaluation's first"
+    )
     assert trace["inputs"][:10] == trace["targets"][-10:]
     (layer,) = trace["layers"]
     assert {len(layer[part]) for part in ("born", "weights", "relevance")} == {23}

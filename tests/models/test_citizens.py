@@ -45,7 +45,8 @@ def test_autocast(name):
         again, _ = model(x, state)
     assert output.dtype == again.dtype == torch.bfloat16
     assert trace.weights.dtype == torch.float32
-    assert (output.float() - exact).abs().max() < 0.1
+    # of what is there: a modrelu's states are not bounded by 1
+    assert (output.float() - exact).abs().max() < 0.1 * max(1.0, float(exact.detach().abs().max()))
     output.float().sum().backward()
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())
 

@@ -29,16 +29,15 @@ every_model = pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
 
 @every_model
 def test_default_models_take_the_fused_path(build) -> None:  # type: ignore[no-untyped-def]
-    for backend, expected in (("auto", "torch"), ("torch", "torch"), ("reference", "reference")):
+    for backend, expected in (("auto", "torch"), ("torch", "torch"), ("reference", "reference")):  # on a CPU
         with record_backends() as ran:
             build(backend=backend)(torch.randn(4, 2, 3))
         assert ran == [expected]
 
 
-@pytest.mark.parametrize("backend", ["cpu", "triton"])
-def test_a_name_never_falls_back(backend: str) -> None:
-    with pytest.raises(BackendError, match=f"backend '{backend}' has no scan for a full memory"):
-        plait.MemRNN(3, 8, backend=backend)(torch.randn(4, 2, 3))
+def test_a_name_never_falls_back() -> None:
+    with pytest.raises(BackendError, match="backend 'cpu' has no scan for a full memory"):
+        plait.MemRNN(3, 8, backend="cpu")(torch.randn(4, 2, 3))
 
 
 def test_what_has_no_fused_twin_walks() -> None:
@@ -63,10 +62,16 @@ def flat(case: Case) -> Inputs:
     )
 
 
+# Triton's interpreter takes a minute, and numpy warns inside it where a NaN is meant to be.
+INTERPRETED = (pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"))
+
+
+@pytest.mark.parametrize("backend", ["torch", pytest.param("triton", marks=INTERPRETED)])
 @pytest.mark.parametrize("cell", ["elman", "lstm", "gru"])
-def test_opcheck(cell: str) -> None:
-    inputs = flat(Case(FullScan(cell), steps=6, carried=True, reset=True, nudge=True))
-    arguments = (*inputs, *fused._flat(FullScan(cell)), True, True, "torch")
+def test_opcheck(cell: str, backend: str) -> None:
+    steps = 6 if backend == "torch" else 2
+    inputs = flat(Case(FullScan(cell), steps=steps, rows=1, carried=True, reset=True, nudge=True))
+    arguments = (*inputs, *fused._flat(FullScan(cell)), True, True, backend)
     torch.library.opcheck(torch.ops.plait.full_scan.default, arguments)
 
 

@@ -129,9 +129,9 @@ MUTATIONS = {
     "no gradient through the keys": ("torch_scan", ".addmm_(d_key, key)", ""),
     "no gradient past the context": ("torch_scan", "d_state.add_(d_context)", "d_state"),
     "a reset that cuts nothing": ("torch_scan", "zeroed(saved.reset[t],", "zeroed(saved.reset[t] & False,"),
-    "a trace of the wrong birth": ("torch_scan", "unreadable, -1)", "~unreadable, -1)"),
-    "relevance that survives": ("torch_scan", "relevance.masked_fill_(cleared, 0)", "relevance"),
-    "the age of one step less": ("torch_scan", "ages[-1] + 1", "ages[-1]"),
+    "a trace of the wrong birth": ("ending", "unreadable, -1)", "~unreadable, -1)"),
+    "relevance that survives": ("ending", "relevance.masked_fill_(cleared, 0)", "relevance"),
+    "the age of one step less": ("ending", "ages[-1] + 1", "ages[-1]"),
     "h_t not read at once": ("torch_past", "positions > self", "positions >= self"),
     "a mean from elsewhere": ("torch_past", "(d_weights - mean)", "(d_weights + mean)"),
     "final slots forgotten": ("torch_past", "None if arriving is None", "None if True"),
@@ -152,7 +152,7 @@ def mutant(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> N
     assert source.count(piece) == 1, f"{piece!r} must stand once in {stem}.py"
     module = ModuleType("plait_mutant")
     exec(compile(source.replace(piece, replacement), "mutant", "exec"), module.__dict__)
-    for name in module.__dict__["__all__"]:
+    for name in {*module.__dict__["__all__"]} & {*vars(torch_scan)}:
         monkeypatch.setattr(torch_scan, name, module.__dict__[name])
 
 

@@ -185,6 +185,7 @@ def test_the_heat_map_shows_the_trace(open_page):
       return [...u.ctx.getImageData(u.valToPos(x, 'x', true), u.valToPos(y, 'y', true), 1, 1).data];
     }}"""
     assert page.evaluate(color, [1, 1])[:3] == pytest.approx([253, 231, 37], abs=3), "weight 1: full yellow"
+    assert page.evaluate(color, [1, 2])[:3] == pytest.approx([59, 82, 139], abs=3), "a quarter of the way"
     assert page.evaluate(color, [3, 1])[3] == 0, "a state that is not there is blank"
 
 

@@ -63,6 +63,14 @@ def test_a_damaged_run_is_named_and_not_counted(bench):
     assert "summary.json is cut short" in run_table(group).rows[0][-1]
 
 
+def test_a_cell_of_damaged_runs_has_no_score(bench):
+    folder = bench.experiment("table5", PLAN[:2])
+    bench.run("table5", "lstm")
+    (bench.run("table5") / "summary.json").write_text("{")
+    (group,) = gather([folder])
+    assert [outcome(cell, 0.99).verdict for cell in group.cells] == ["no score", "higher"]
+
+
 def test_interpolated_seconds_are_labelled(bench):
     bench.run()
     (group,) = gather([bench.run(seed=1, clock=False).parent])

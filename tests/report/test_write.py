@@ -159,6 +159,9 @@ def test_figures_are_a_file_each(format, magic, runs, tmp_path):
         )
     ]  # fmt: skip
     assert all(path.read_bytes().startswith(magic) for path in files)
+    if format == "pdf":
+        raster = [path.name for path in files if b"/Subtype /Image" in path.read_bytes()]
+        assert raster == ["r-runs-1-0-attention.pdf"], "curves are vectors, a heat map is a picture"
 
 
 def mistake(capsys, arguments, words):

@@ -50,6 +50,25 @@ def test_only_the_new_ones_come(runs, tmp_path):
     assert unpack(tmp_path / "both.tar.gz", tmp_path / "there") == (["one"], ["two"])
 
 
+def test_light_leaves_checkpoints_out_and_the_experiment_comes_along(runs, tmp_path):
+    (runs / "experiment.json").write_text('{"name": "both"}')
+    (runs / "report.html").write_text("made anew anywhere")
+    whole, light, there = tmp_path / "whole.tar.gz", tmp_path / "light.tar.gz", tmp_path / "there"
+    pack([runs], whole)
+    assert pack([runs], light, light=True) == ["one", "two"]
+    assert unpack(light, there) == (["one", "two"], [])
+    assert {path.name for path in there.iterdir()} == {"one", "two", "experiment.json"}
+    assert (there / "experiment.json").read_text() == '{"name": "both"}'
+    assert set(contents(runs / "one")) - set(contents(there / "one")) == {"checkpoint.safetensors"}
+    (there / "experiment.json").write_text("{}")
+    unpack(whole, there)
+    assert (there / "experiment.json").read_text() == "{}", "what is there is kept"
+    (tmp_path / "other").mkdir()
+    (tmp_path / "other" / "experiment.json").write_text("{}")
+    with pytest.raises(ConfigError, match="are two experiments; pack one"):
+        pack([runs, tmp_path / "other"], light)
+
+
 def test_refusals_of_pack(runs, tmp_path):
     with locked(runs / "one"), pytest.raises(BusyError, match="is being trained"):
         pack([runs], tmp_path / "a.tar.gz")

@@ -15,7 +15,7 @@ import plait
 from plait.cli import main
 from plait.models import MODELS
 from plait.training import find_run
-from plait.training.files import locked
+from plait.training.files import Journal, locked
 
 SMALL = [
     "--hidden", "4", "--delay", "2", "--updates", "6", "--batch-size", "4", "--evaluate-on", "4",
@@ -80,7 +80,7 @@ OPTIONS = {
 
 
 @pytest.mark.parametrize("model", MODELS)
-def test_every_model_trains_stops_resumes_and_loads(model, tmp_path, capsys):
+def test_every_model_trains_stops_resumes_and_loads(model, timeless, tmp_path, capsys):
     more = [*OPTIONS.get(model, []), "--quiet", "--gradients-every", "3"]
     assert train(tmp_path / "whole", *more, model=model) == 0
     assert train(tmp_path / "cut", *more, "--max-minutes", "1e-9", model=model) == 0
@@ -89,7 +89,9 @@ def test_every_model_trains_stops_resumes_and_loads(model, tmp_path, capsys):
     assert whole.name.startswith(f"copy-{model}-")
     assert main(["train", "--resume", str(cut), "--quiet"]) == 0
     for name in ("metrics.jsonl", "gradients.jsonl"):
-        assert (whole / name).read_bytes() == (cut / name).read_bytes()
+        one, two = (timeless(Journal.read(folder / name)) for folder in (whole, cut))
+        assert one
+        assert one == two
     one, two = plait.load(whole), plait.load(cut)
     x = torch.randn(5, 2, 10)
     assert torch.equal(one(x)[0], two(x)[0])

@@ -12,23 +12,34 @@ from torch import Tensor, nn
 from plait.errors import BackendError
 from plait.models import MODELS
 from plait.ops.attentive_scan import BACKENDS, Scan, record_backends
+from plait.ops.full_scan import FullScan
+from plait.ops.plain_scan import PlainScan
 
 __all__ = ["LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
 
 PEERS: dict[str, Callable[[int, int], nn.Module]] = {"torch.nn.LSTM": nn.LSTM, "torch.nn.RNN": nn.RNN}
-LAYERS = ("relrnn", "rellstm", "relgru", "memrnn")
+LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "modrelurnn", "orthrnn", "goru")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
+_FULL = {"memrnn": "elman", "memlstm": "lstm"}
 WINDOW = CAPACITY = 10
+# plain recurrence torch has no layer for: its title, its model and the model's options
+_PLAIN: dict[str, tuple[str, str, dict[str, Any]]] = {
+    "modrelurnn": ("RNN, modrelu", "rnn", {"nonlinearity": "modrelu", "initialiser": "random"}),
+    "orthrnn": ("OrthRNN", "orthrnn", {}),
+    "goru": ("GORU", "goru", {}),
+}
 
 
-def scan_of(layer: str) -> Scan | None:
-    """The scan a layer runs, None where it has another.
+def scan_of(layer: str) -> Scan | FullScan | PlainScan:
+    """The scan a layer runs.
 
-    >>> scan_of("rellstm").cell, scan_of("memrnn")
-    ('lstm', None)
+    >>> scan_of("rellstm").width, scan_of("modrelurnn").nonlinearity, scan_of("memrnn").cell
+    (20, 'modrelu', 'elman')
     """
-    return Scan(_CELLS[layer], WINDOW, CAPACITY) if layer in _CELLS else None
+    if layer in _PLAIN:
+        return PlainScan("gru" if layer == "goru" else "elman", "modrelu")
+    return FullScan(_FULL[layer]) if layer in _FULL else Scan(_CELLS[layer], WINDOW, CAPACITY)
 
 
 @dataclass(frozen=True)
@@ -51,6 +62,8 @@ class Contestant:
 
     @property
     def title(self) -> str:
+        if self.layer in _PLAIN:
+            return _PLAIN[self.layer][0]
         return self.layer if self.layer in PEERS else MODELS[self.layer].__name__
 
     def module(self, seed: int = 0) -> nn.Module:
@@ -60,10 +73,9 @@ class Contestant:
             if self.layer in PEERS:
                 made = PEERS[self.layer](self.input_size, self.hidden)
             else:
-                bounded: dict[str, Any] = (
-                    {"window": WINDOW, "capacity": CAPACITY} if self.layer in _CELLS else {}
-                )
-                made = MODELS[self.layer](self.input_size, self.hidden, backend=self.backend, **bounded)
+                bounded = {"window": WINDOW, "capacity": CAPACITY} if self.layer in _CELLS else {}
+                _, model, options = _PLAIN.get(self.layer, ("", self.layer, bounded))
+                made = MODELS[model](self.input_size, self.hidden, backend=self.backend, **options)
         return made.to(self.device, self.dtype)
 
     def tensors(self, seed: int = 1) -> tuple[Tensor, Tensor]:

@@ -25,7 +25,7 @@ _BASELINE = "torch.nn.LSTM"
 # a loop of autograd steps is timed up to this many steps × rows; it would take minutes beyond
 _LARGEST_REFERENCE = 120 * 10
 # attention over everything grows with T²
-_LONGEST_FULL_MEMORY = 200
+_LONGEST_FULL_MEMORY = {"cpu": 200, "cuda": 2048}
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,8 @@ class _Entry:
         """Whether this layer is worth timing in such a shape."""
         if self.backend == "reference" and steps * rows > _LARGEST_REFERENCE:
             return False
-        return self.contestant.layer != "memrnn" or steps <= _LONGEST_FULL_MEMORY
+        is_full = self.contestant.layer.startswith("mem")
+        return not is_full or steps <= _LONGEST_FULL_MEMORY[self.contestant.device.type]
 
 
 def bench_layers(

@@ -58,13 +58,12 @@ def main(argv: list[str] | None = None) -> int:
 
 def _experiment(args: argparse.Namespace) -> str:
     from plait.experiments.session import Means, carry_out, told
-    from plait.experiments.standing import standing
 
     selection = Selection.read(args.models, args.delays, args.seeds, args.updates)
     experiment = selection.of(experiment_named(args.name, args.smoke))
     means = Means(args.device, args.together, args.ray, args.mps, args.max_minutes, args.reuse, args.retry)
-    outcome, jobs = carry_out(experiment, args.out, means, sys.stdout)
-    lines = [standing(experiment, jobs).text(), told(outcome)]
+    outcome, _ = carry_out(experiment, args.out, means, sys.stdout)
+    lines = [told(outcome)]
     for archive, light in ((args.pack, False), (args.pack_light, True)):
         if archive is not None:
             from plait.training.archive import pack

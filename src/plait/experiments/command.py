@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated
 
 import tyro
 
@@ -13,9 +12,6 @@ from plait.answer import Answer, Table
 from plait.experiments import experiment_named, experiments
 from plait.experiments.depthwidth import FIGURE_1
 from plait.experiments.selection import Selection
-
-if TYPE_CHECKING:
-    from plait.experiments.plan import Job
 
 __all__ = ["reproduce"]
 
@@ -70,33 +66,28 @@ def reproduce(
 
         return reproduce_figure1(smoke, text, out, draw, device, max_minutes, together or 4)
     from plait.experiments.session import Means, carry_out, told
-    from plait.experiments.standing import standing
 
     experiment = Selection.read(models, delays, seeds, updates).of(experiment_named(name, smoke))
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)
-    table = standing(experiment, jobs)
-    data: dict[str, Any] = {
-        "experiment": name,
-        "folder": str(folder),
-        "outcome": dataclasses.asdict(outcome),
-        "cells": table.records(),
-        "page": _page(folder, jobs),
-    }
-    where = (
-        f"the page, to open in a browser: {data['page']}" if data["page"] else "no run has begun yet: no page"
-    )
-    return Answer(data, (table, told(outcome), where))
-
-
-def _page(folder: Path, jobs: Sequence[Job]) -> str | None:
-    """Everything the folder holds as one page; none before there is a run to show."""
+    data = {"experiment": name, "folder": str(folder), "outcome": dataclasses.asdict(outcome)}
     if not any(Path(job.folder, "config.json").exists() for job in jobs):
-        return None
+        return Answer(
+            {**data, "cells": [], "page": None}, (told(outcome), "no run has begun: nothing to show")
+        )
+    table, page = _reported(folder)
+    parts = (table, told(outcome), f"the page, to open in a browser: {page}")
+    return Answer({**data, "cells": table.records(), "page": str(page)}, parts)
+
+
+def _reported(folder: Path) -> tuple[Table, Path]:
+    """Ours beside published as a table, and everything the folder holds as one page."""
+    from plait.report.tables import result_table
     from plait.report.write import write_report
 
-    return str(write_report([folder], folder / "report.html").files[0])
+    written = write_report([folder], folder / "report.html")
+    return result_table(written.groups[0]), written.files[0]
 
 
 def _listed() -> Answer:

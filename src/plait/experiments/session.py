@@ -60,9 +60,9 @@ def carry_out(
             from plait.experiments.mps import multi_process_service
 
             stack.enter_context(multi_process_service())
-        look = stack.enter_context(display(jobs, stream))
         try:
-            outcome = run_jobs(jobs, out, _pool_of(means, devices), means.max_minutes, look, means.retry)
+            with display(jobs, stream) as look:
+                outcome = run_jobs(jobs, out, _pool_of(means, devices), means.max_minutes, look, means.retry)
         except KeyboardInterrupt:
             _say(stream, "stopped; every run is saved, and the same command goes on")
             raise

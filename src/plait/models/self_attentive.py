@@ -17,6 +17,7 @@ from plait.models.scorer import AdditiveScorer
 from plait.ops.attentive_scan import BACKENDS, Scan, ScanWeights, attentive_scan
 from plait.ops.full_scan import FullScan, full_scan
 from plait.ops.native import NATIVE, native_scan
+from plait.ops.plain_scan import PlainScan, PlainWeights, plain_scan
 from plait.ops.walk import LayerState, Walked, walk
 
 __all__ = ["Mix", "SelfAttentive"]
@@ -126,8 +127,11 @@ class SelfAttentive(Layer):
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
             return self._native(x, state)
         projected = self.cell.project(x)
-        scan = self._scan() if self._is_scanned() else None
+        scan = self._scan()
         if scan is not None:
+            if isinstance(scan, PlainScan):
+                plain = self._plain_weights()
+                return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, self.backend)
             weights = self._scan_weights()
             if isinstance(scan, FullScan):
                 return full_scan(projected, weights, state, scan, reset, nudge, need_trace, self.backend)
@@ -152,22 +156,14 @@ class SelfAttentive(Layer):
 
     def _is_native(self) -> bool:
         """Whether this is plain recurrence that torch has a fused layer for, and may use it here: the
-        compiler has no rule for those layers, it gets the loop."""
+        compiler has no rule for those layers, it gets the plain scan."""
         return (
             isinstance(self.memory, NoMemory)
             and not torch.compiler.is_compiling()
             and self.backend == "auto"
             and self.truncate is None
-            and (self._kind(), self._nonlinearity()) in NATIVE
+            and (_kind(self.cell), self._nonlinearity()) in NATIVE
         )
-
-    def _kind(self) -> str | None:
-        """The cell's name among the scans; a parametrized one is still itself."""
-        return _SCANNED.get(type_before_parametrizations(self.cell))
-
-    def _is_scanned(self) -> bool:
-        """A GRU's candidate is a tanh in every scan over a memory."""
-        return not (isinstance(self.cell, GRUCell) and self.cell.nonlinearity != "tanh")
 
     def _native(self, x: Tensor, state: LayerState) -> Walked:
         cell = self.cell
@@ -177,7 +173,7 @@ class SelfAttentive(Layer):
             state.hidden,
             state.cell_state,
             (cell.weight_ih, cell.recurrent, cell.bias, candidate_bias),
-            cast(str, self._kind()),
+            cast(str, _kind(cell)),
             self._nonlinearity(),
             self.training,
         )
@@ -185,32 +181,41 @@ class SelfAttentive(Layer):
         return Walked(output, LayerState(hidden, cell_state, memory), None)
 
     def _nonlinearity(self) -> str:
-        return self.cell.nonlinearity if isinstance(self.cell, ElmanCell | GRUCell) else "tanh"
+        """φ of an Elman cell, or of the candidate of a GRU."""
+        return getattr(self.cell, "nonlinearity", "tanh")
 
     def _mixed(self, h: Tensor, context: Tensor) -> Tensor:
         return self.mix(h, context) if callable(self.mix) else self.mix * (h + context)
 
-    def _scan(self) -> Scan | FullScan | None:
+    def _scan(self) -> Scan | FullScan | PlainScan | None:
         """The scan this pair has a fused twin for, if it has one."""
-        cell, memory = self.cell, self.memory
+        kind, memory, nonlinearity = _kind(self.cell), self.memory, self._nonlinearity()
+        if kind is None or self.truncate is not None:
+            return None
+        if type(memory) is NoMemory:
+            return PlainScan(kind, nonlinearity)
         if (
-            type(cell) not in _SCANNED
-            or type(memory) not in (WindowMemory, RelevancyMemory, UniformMemory, FullMemory)
+            type(memory) not in (WindowMemory, RelevancyMemory, UniformMemory, FullMemory)
             or not isinstance(self.scorer, AdditiveScorer)
             or callable(self.mix)
-            or self.truncate is not None
+            or (kind != "elman" and nonlinearity != "tanh")
         ):
             return None
         if not isinstance(memory, WindowMemory):
-            return FullScan(_SCANNED[type(cell)], float(self.mix), self._nonlinearity())
+            return FullScan(kind, float(self.mix), nonlinearity)
         return Scan(
-            cell=_SCANNED[type(cell)],
+            cell=kind,
             window=memory.window,
             capacity=memory.initial_width - memory.window,
             every=memory.every if isinstance(memory, UniformMemory) else None,
             mix=float(self.mix),
-            nonlinearity=self._nonlinearity(),
+            nonlinearity=nonlinearity,
         )
+
+    def _plain_weights(self) -> PlainWeights:
+        cell = self.cell
+        candidate_bias = cell.candidate_bias if isinstance(cell, GRUCell) else None
+        return PlainWeights(cell.recurrent, candidate_bias, getattr(cell, "modrelu_bias", None))
 
     def _scan_weights(self) -> ScanWeights:
         cell, scorer = self.cell, cast(AdditiveScorer, self.scorer)
@@ -223,6 +228,11 @@ class SelfAttentive(Layer):
 
     def extra_repr(self) -> str:
         return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"
+
+
+def _kind(cell: Cell) -> str | None:
+    """The scans' name for a cell; a parametrised weight makes a class of its own of its cell."""
+    return _SCANNED.get(type_before_parametrizations(cell))
 
 
 class _Walker(nn.Module):

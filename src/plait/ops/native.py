@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import warnings
+
 import torch
 from torch import Tensor
 
 __all__ = ["NATIVE", "native_scan"]
+
+# A cell's weights are parameters of their own, so cuDNN copies them side by side at every call; it is a small
+# part of a scan, and nothing the user could mend.
+warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 # cells torch has a fused scan for: (cell, nonlinearity)
 NATIVE = {("elman", "tanh"), ("elman", "relu"), ("lstm", "tanh"), ("gru", "tanh")}

@@ -23,9 +23,11 @@ from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, ScanW
 from plait.ops.slots import MemoryState
 from plait.ops.walk import LayerState, Trace, Walked
 
-__all__ = ["FusedScan", "record_backends", "recorded"]
+__all__ = ["SCANS", "FusedScan", "record_backends", "recorded"]
 
 _recordings: list[list[str]] = []
+# every fused scan that was defined, by its name
+SCANS: dict[str, FusedScan] = {}
 
 
 @contextlib.contextmanager
@@ -56,8 +58,6 @@ def recorded(name: str) -> str:
 class FusedScan:
     """What sets one fused scan apart from another; `define` makes its operators.
 
-    Inputs, arriving gradients and gradients are those of `attentive_scan.contract` for every scan.
-
     Args:
         name: the operators are `plait::name` and `plait::name_backward`.
         modules: a backend's name and the module that is it, imported on first use.
@@ -65,6 +65,8 @@ class FusedScan:
         saved: the NamedTuple a backward pass reads, its fields taken from the inputs and from `scanned`.
         scan_fields: the schema of a scan as an operator's arguments, for `flat` and `unflat`.
         allocate, allocate_gradients: uninitialised tensors, for the compiler.
+        inputs, arriving, gradients: the NamedTuples a forward pass reads, a backward pass is handed and
+            gives; every scan with a slot memory has those of `attentive_scan.contract`.
     """
 
     name: str
@@ -76,6 +78,19 @@ class FusedScan:
     unflat: Callable[..., Any]
     allocate: Callable[..., Any]
     allocate_gradients: Callable[..., Any]
+    inputs: type[Any] = Inputs
+    arriving: type[Any] = Arriving
+    gradients: type[Any] = Gradients
+
+    def call(self, inputs: Any, scan: Any, need_trace: bool, backend: str) -> Any:
+        """`scanned` by a fused backend, of what the scan's boundary let pass."""
+        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+        if torch.compiler.is_compiling():
+            operator = getattr(torch.ops.plait, self.name).default
+            return self.scanned(*operator(*inputs, *self.flat(scan), need_trace, save, backend))
+        if save:
+            return self.scanned(*_Eager.apply(self, scan, need_trace, backend, *inputs))
+        return self.module(recorded(backend)).forward(inputs, scan, need_trace, save)
 
     def run(
         self,
@@ -88,16 +103,9 @@ class FusedScan:
         need_trace: bool,
         backend: str,
     ) -> Walked:
-        """The reference's `Walked` by a fused backend, of what `boundary.conform` let pass."""
+        """The reference's `Walked` of a scan with a slot memory, of what `boundary.conform` let pass."""
         inputs = Inputs(projected, *weights, state.hidden, state.cell_state, *state.memory, reset, nudge)
-        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
-        if torch.compiler.is_compiling():
-            operator = getattr(torch.ops.plait, self.name).default
-            made = self.scanned(*operator(*inputs, *self.flat(scan), need_trace, save, backend))
-        elif save:
-            made = self.scanned(*_Eager.apply(self, scan, need_trace, backend, *inputs))
-        else:
-            made = self.module(recorded(backend)).forward(inputs, scan, need_trace, save)
+        made = self.call(inputs, scan, need_trace, backend)
         end = LayerState(
             made.hidden,
             made.cell_state if scan.cell == "lstm" else None,
@@ -110,6 +118,7 @@ class FusedScan:
         """Register both operators with torch, once in a process."""
         _define_forward(self)
         _define_backward(self)
+        SCANS[self.name] = self
         return self
 
     def schema(self, fields: tuple[str, ...], optional: set[str], rest: str, returns: int) -> str:
@@ -129,8 +138,8 @@ class FusedScan:
         return importlib.import_module(self.modules[backend])
 
 
-_OPTIONAL = {"cell_bias", "cell_state", "reset", "nudge"}
-_NUM_ARRIVING = len(Arriving._fields)
+_OPTIONAL_WEIGHTS = ("cell_bias", "candidate_bias", "modrelu_bias")
+_OPTIONAL = {*_OPTIONAL_WEIGHTS, "cell_state", "reset", "nudge"}
 
 
 class _Eager(torch.autograd.Function):
@@ -140,7 +149,7 @@ class _Eager(torch.autograd.Function):
     def forward(
         ctx: Any, fused: FusedScan, scan: Any, need_trace: bool, backend: str, *tensors: Any
     ) -> tuple[Tensor, ...]:
-        given = Inputs(*tensors)
+        given = fused.inputs(*tensors)
         made = tuple(fused.module(recorded(backend)).forward(given, scan, need_trace, True))
         _remember(ctx, fused, given, made, scan, backend)
         return made
@@ -159,7 +168,7 @@ def _is_wrapped(tensor: Tensor) -> bool:
 
 
 def _remember(
-    ctx: Any, fused: FusedScan, given: Inputs, output: tuple[Tensor, ...], scan: Any, backend: str
+    ctx: Any, fused: FusedScan, given: Any, output: tuple[Tensor, ...], scan: Any, backend: str
 ) -> None:
     made = fused.scanned(*output)._asdict()
     found = {**made, **given._asdict()}  # of what has one name before and after, backward wants the first
@@ -167,59 +176,62 @@ def _remember(
     ctx.fused, ctx.scan, ctx.backend, ctx.nudged = fused, scan, backend, given.nudge is not None
     ctx.set_materialize_grads(False)
     # the empty cell state of a cell that has none is nothing a gradient could arrive at
-    differentiable = {*Arriving._fields} - ({"cell_state"} if scan.cell != "lstm" else set())
+    differentiable = {*fused.arriving._fields} - ({"cell_state"} if scan.cell != "lstm" else set())
     ctx.mark_non_differentiable(*(x for name, x in made.items() if name not in differentiable))
 
 
 def _input_gradients(
     ctx: Any, arriving: tuple[Tensor | None, ...], first: int, as_operator: bool
 ) -> list[Tensor | None]:
-    """One gradient or None for each of `Inputs`, the first of which is argument number `first`."""
+    """One gradient or None for each input, the first of which is argument number `first`."""
     fused, scan = ctx.fused, ctx.scan
     given = dict(zip(fused.scanned._fields, arriving, strict=True))
-    wanted = Arriving(*(given[name] for name in Arriving._fields))
+    fields = fused.inputs._fields
+    wanted = fused.arriving(*(given[name] for name in fused.arriving._fields))
     if all(gradient is None for gradient in wanted):
-        return [None] * len(Inputs._fields)
+        return [None] * len(fields)
     saved = fused.saved(*ctx.saved_tensors)
-    nudged = ctx.nudged and ctx.needs_input_grad[first + Inputs._fields.index("nudge")]
+    nudged = ctx.nudged and ctx.needs_input_grad[first + fields.index("nudge")]
     if as_operator:
         operator = getattr(torch.ops.plait, f"{fused.name}_backward").default
         made = operator(*wanted, *saved, *fused.flat(scan), nudged, ctx.backend)
     else:
         made = fused.module(ctx.backend).backward(wanted, saved, scan, nudged)
-    present = Gradients(*made)._asdict()
-    absent = {
-        "cell_bias": saved.cell_bias is None,
-        "cell_state": scan.cell != "lstm",
-        "nudge": not nudged,
+    present = fused.gradients(*made)._asdict()
+    absent = {name for name in _OPTIONAL_WEIGHTS if getattr(saved, name, None) is None}
+    absent |= {
+        name for name, is_absent in (("cell_state", scan.cell != "lstm"), ("nudge", not nudged)) if is_absent
     }
-    return [None if absent.get(name) else present.get(name) for name in Inputs._fields]
+    return [None if name in absent else present.get(name) for name in fields]
 
 
 def _define_forward(fused: FusedScan) -> None:
-    num_inputs = len(Inputs._fields)
+    num_inputs = len(fused.inputs._fields)
 
     @torch.library.custom_op(
         f"plait::{fused.name}",
         mutates_args=(),
         schema=fused.schema(
-            Inputs._fields, _OPTIONAL, "bool need_trace, bool save, str backend", len(fused.scanned._fields)
+            fused.inputs._fields,
+            _OPTIONAL,
+            "bool need_trace, bool save, str backend",
+            len(fused.scanned._fields),
         ),
     )
     def operator(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (need_trace, save, backend) = fused.split(arguments, num_inputs)
-        return tuple(fused.module(recorded(backend)).forward(Inputs(*tensors), scan, need_trace, save))
+        return tuple(fused.module(recorded(backend)).forward(fused.inputs(*tensors), scan, need_trace, save))
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (need_trace, save, _) = fused.split(arguments, num_inputs)
-        return tuple(fused.allocate(Inputs(*tensors), scan, need_trace, save))
+        return tuple(fused.allocate(fused.inputs(*tensors), scan, need_trace, save))
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         tensors, scan, (_, save, backend) = fused.split(inputs, num_inputs)
         if not save:
             raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
-        _remember(ctx, fused, Inputs(*tensors), output, scan, backend)
+        _remember(ctx, fused, fused.inputs(*tensors), output, scan, backend)
 
     def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
         return (*_input_gradients(ctx, arriving, 0, True), *(None,) * (fused.num_scan_fields + 3))
@@ -228,25 +240,26 @@ def _define_forward(fused: FusedScan) -> None:
 
 
 def _define_backward(fused: FusedScan) -> None:
-    fields = tuple(f"d_{name}" for name in Arriving._fields) + fused.saved._fields
+    num_arriving = len(fused.arriving._fields)
+    fields = tuple(f"d_{name}" for name in fused.arriving._fields) + fused.saved._fields
 
     @torch.library.custom_op(
         f"plait::{fused.name}_backward",
         mutates_args=(),
         schema=fused.schema(
-            fields, _OPTIONAL | set(fields[:_NUM_ARRIVING]), "bool nudged, str backend",
-            len(Gradients._fields),
+            fields, _OPTIONAL | set(fields[:num_arriving]), "bool nudged, str backend",
+            len(fused.gradients._fields),
         ),
     )  # fmt: skip
     def operator(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (nudged, backend) = fused.split(arguments, len(fields))
-        arriving, saved = Arriving(*tensors[:_NUM_ARRIVING]), fused.saved(*tensors[_NUM_ARRIVING:])
+        arriving, saved = fused.arriving(*tensors[:num_arriving]), fused.saved(*tensors[num_arriving:])
         return tuple(fused.module(backend).backward(arriving, saved, scan, nudged))
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (nudged, _) = fused.split(arguments, len(fields))
-        return tuple(fused.allocate_gradients(fused.saved(*tensors[_NUM_ARRIVING:]), scan, nudged))
+        return tuple(fused.allocate_gradients(fused.saved(*tensors[num_arriving:]), scan, nudged))
 
     def no_second_derivative(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
         raise BackendError("the fused scan has no second derivative; use backend='reference'")

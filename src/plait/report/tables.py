@@ -44,6 +44,7 @@ def outcome(cell: Cell, target: float) -> Outcome:
     timed = all(hit is None or hit.seconds is not None for hit in first)
     reached = sum(hit is not None for hit in first)
     diverged = sum(run.status == "diverged" for run in runs)
+    word = verdict(ours, cell.published, target, reached, diverged)
     return Outcome(
         cell,
         ours,
@@ -51,7 +52,7 @@ def outcome(cell: Cell, target: float) -> Outcome:
         spread(math.inf if hit is None else hit.update for hit in first),
         spread(math.inf if hit is None else hit.seconds for hit in first) if timed else None,
         reached,
-        verdict(ours, cell.published, target, reached, diverged),
+        "no score" if word == "not run" and cell.runs else word,
         _states(cell),
     )
 

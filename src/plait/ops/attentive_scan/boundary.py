@@ -28,7 +28,8 @@ def conform(
     An empty slot holds zeros and has earned nothing, whatever came in: it cannot bring in a NaN.
     """
     known(scan.cell, ("elman", "gru", "lstm"), "cell")
-    known(scan.nonlinearity, NONLINEARITIES, "nonlinearity")
+    choices = NONLINEARITIES if scan.cell == "elman" else ("tanh",)
+    known(scan.nonlinearity, choices, f"nonlinearity of {scan.cell} with a memory")
     _check(projected, weights, state, scan, reset, nudge)
     dtype, memory = projected.dtype, state.memory
     biased = scan.cell == "gru" or (scan.cell == "elman" and scan.nonlinearity == "modrelu")

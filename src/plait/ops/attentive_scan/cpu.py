@@ -16,11 +16,11 @@ from torch.nn.functional import pad
 from plait.errors import BackendError
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan.buffers import allocate
-from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
+from plait.ops.attentive_scan.contract import Arriving, CellScan, Gradients, Inputs, Saved, Scan, Scanned
 from plait.ops.attentive_scan.cpu_library import library
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 
-__all__ = ["backward", "forward", "missing"]
+__all__ = ["backward", "blocks_of", "checked", "forward", "missing", "pointers_to", "ready", "sizes_of"]
 
 _ROUNDING = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _CELLS = {"elman": 0, "lstm": 1, "gru": 2}
@@ -62,13 +62,14 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     """Walk through time; what is given and what comes back stands in `contract`."""
     dtype = inputs.projected.dtype
     wide = accumulation_dtype(dtype)
-    given = Inputs._make(_ready(tensor, wide) for tensor in inputs)
+    given = Inputs._make(ready(tensor, wide) for tensor in inputs)
     out = allocate(given, scan, need_trace, save)
-    if inputs.projected.shape[1]:
-        sizes = _sizes(scan, inputs.projected.shape, inputs.energy.shape[0], dtype)
-        blocks = _blocks(sizes.rows)
-        pointers = _pointers(*given, *out)
-        _checked(library().plait_forward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
+    steps, rows, _ = inputs.projected.shape
+    if rows:
+        sizes = sizes_of(scan, steps, rows, inputs.energy.shape[0], dtype)
+        blocks = blocks_of(rows)
+        pointers = pointers_to(*given, *out)
+        checked(library().plait_forward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
     if dtype == wide:
         return out
     kept_wide = {"relevance", "weights", "trace_relevance", "queries", "keys"}
@@ -84,15 +85,15 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     """Walk back through time, then one product per weight."""
     steps, rows, size = saved.output.shape
     wide = saved.weights.dtype
-    given = Saved._make(_ready(tensor, wide) for tensor in saved)
+    given = Saved._make(ready(tensor, wide) for tensor in saved)
     lanes = library().plait_lanes(wide == torch.float64)
     lane = -(-size // lanes) * lanes
     states, keys = _padded(given.output, lane), _padded(given.keys, lane)
     initial_states = _padded(given.slots, lane)
     initial_keys = _padded(given.slots @ given.key.t(), lane)
-    sizes = _sizes(scan, (steps, rows, scan.gates * size), size, saved.output.dtype)
-    blocks = _blocks(rows)
-    d_output, *ends = (_ready(gradient, wide) for gradient in arriving)
+    sizes = sizes_of(scan, steps, rows, size, saved.output.dtype)
+    blocks = blocks_of(rows)
+    d_output, *ends = (ready(gradient, wide) for gradient in arriving)
     d_states = torch.zeros_like(states) if d_output is None else _padded(d_output, lane, copy=True)
     walked = Walked(
         projected=states.new_empty(steps, rows, scan.gates * size),
@@ -106,14 +107,14 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
         cell_state=states.new_empty(rows, size) if scan.cell == "lstm" else None,
     )
     if rows:
-        pointers = _pointers(
+        pointers = pointers_to(
             *given[:4], states, keys, initial_states, initial_keys,
             given.queries, given.asked, given.cells, given.gates, given.weights, given.ids, given.reset,
             *ends,
             walked.states, walked.keys, walked.initial_states, walked.initial_keys,
             walked.projected, walked.queries, walked.energy, walked.hidden, walked.cell_state,
         )  # fmt: skip
-        _checked(library().plait_backward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
+        checked(library().plait_backward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
     walked = walked._replace(
         keys=walked.keys[..., :size],
         states=walked.states[..., :size],
@@ -124,32 +125,34 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     return collect_gradients(walked, saved, scan, nudged)
 
 
-def _sizes(scan: Scan, shape: tuple[int, ...], size: int, dtype: torch.dtype) -> _Sizes:
-    return _Sizes(
-        shape[0], shape[1], size, scan.window, scan.width, scan.every or 0,
-        _CELLS[scan.cell], _NONLINEARITIES[scan.nonlinearity], _ROUNDING[dtype], scan.mix,
-    )  # fmt: skip
+def sizes_of(scan: CellScan, steps: int, rows: int, size: int, dtype: torch.dtype) -> _Sizes:
+    """`Sizes` of `cpp/arguments.h`; a scan without a memory has no window and no mix."""
+    slots = (scan.window, scan.width, scan.every or 0) if isinstance(scan, Scan) else (0, 0, 0)
+    mix = scan.mix if isinstance(scan, Scan) else 1.0
+    kinds = _CELLS[scan.cell], _NONLINEARITIES[scan.nonlinearity], _ROUNDING[dtype]
+    return _Sizes(steps, rows, size, *slots, *kinds, mix)
 
 
-def _blocks(rows: int) -> int:
+def blocks_of(rows: int) -> int:
     """Tasks of about equal size: as many as threads, or a multiple."""
     threads = min(torch.get_num_threads(), max(rows, 1))
     return min(threads * -(-rows // (threads * _ROWS_A_BLOCK)), rows) or 1
 
 
-def _checked(done: bool) -> None:
+def checked(done: bool) -> None:
+    """A walk says whether there was memory for it."""
     if not done:
         raise MemoryError("the scan ran out of memory; use a smaller batch or fewer steps")
 
 
-def _ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
+def ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
     """Contiguous, and in the wide type if it is floating."""
     if tensor is None:
         return None
     return (tensor.to(wide) if tensor.is_floating_point() else tensor).contiguous()
 
 
-def _pointers(*tensors: Tensor | None) -> ctypes.Array[ctypes.c_void_p]:
+def pointers_to(*tensors: Tensor | None) -> ctypes.Array[ctypes.c_void_p]:
     """Addresses in the order of a struct of `cpp/arguments.h`; what has no element has none.
 
     The caller keeps the tensors alive.

@@ -105,7 +105,8 @@ def _build(compiler: str, target: Path) -> None:
 def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.plait_lanes.restype = ctypes.c_int64
     loaded.plait_lanes.argtypes = [ctypes.c_bool]
-    for function in (loaded.plait_forward, loaded.plait_backward):
+    walks = ("plait_forward", "plait_backward", "plait_plain_forward", "plait_plain_backward")
+    for function in (getattr(loaded, name) for name in walks):
         function.restype = ctypes.c_bool
         function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool]
     return loaded

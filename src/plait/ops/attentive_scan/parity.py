@@ -18,6 +18,7 @@ from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.attentive_scan.contract import Scan, ScanWeights
 from plait.ops.full_scan import FullScan, full_scan
+from plait.ops.plain_scan import PlainScan, PlainWeights, plain_scan
 from plait.ops.slots import MemoryState, empty_memory
 from plait.ops.walk import LayerState, Walked
 
@@ -32,10 +33,13 @@ __all__ = [
     "run",
 ]
 
+AnyScan = Scan | FullScan | PlainScan
 # largest |difference| allowed, relative to the largest |value| of the tensor (at least 1)
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 6e-2, torch.float16: 1e-2}
 # a choice between two states is only compared where their relevance differs by more than this
 MARGIN = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
+# relu and modrelu are only compared where no argument is closer to their kink than this
+KINK_MARGIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
 
 
 @dataclass(frozen=True)
@@ -46,7 +50,7 @@ class Case:
     `far`: queries and keys so large that e^{2k} overflows.
     """
 
-    scan: Scan | FullScan
+    scan: AnyScan
     steps: int = 7
     rows: int = 2
     size: int = 5
@@ -61,6 +65,8 @@ class Case:
     def __str__(self) -> str:
         scan, memory = self.scan, _memory_name(self.scan)
         cell = scan.nonlinearity if scan.cell == "elman" else scan.cell
+        if scan.cell == "gru" and scan.nonlinearity != "tanh":
+            cell = f"gru-{scan.nonlinearity}"
         flags = [n for n in ("carried", "reset", "nudge", "ties", "strided", "far") if getattr(self, n)]
         sizes = f"T{self.steps}B{self.rows}H{self.size}" + (
             f"w{scan.window}" if isinstance(scan, Scan) else ""
@@ -72,7 +78,7 @@ class Problem(NamedTuple):
     """Everything a scan is given; the floating tensors are leaves that ask for gradients."""
 
     projected: Tensor
-    weights: ScanWeights
+    weights: ScanWeights | PlainWeights
     state: LayerState
     reset: Tensor | None
     nudge: Tensor | None
@@ -101,12 +107,13 @@ def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int =
     """Random inputs on which no choice between two states is closer than rounding could turn it."""
     for seed in range(attempts):
         problem = _draw(case, torch.Generator().manual_seed(seed))
-        if case.ties or narrowest_choice(problem, case.scan) > MARGIN[case.dtype]:
+        apart = case.ties or narrowest_choice(problem, case.scan) > MARGIN[case.dtype]
+        if apart and _nearest_kink(problem, case.scan) > KINK_MARGIN[case.dtype]:
             return _moved(problem, device)
     raise AssertionError(f"{case}: no draw of {attempts} keeps its choices apart")
 
 
-def run(problem: Problem, scan: Scan | FullScan, backend: str) -> Outcome:
+def run(problem: Problem, scan: AnyScan, backend: str) -> Outcome:
     """Forward with a trace, and backward from output, final hidden, cell state and slots together."""
     projected, weights, state, reset, nudge = problem
     walked = _walked(projected, weights, state, scan, reset, nudge, True, backend)
@@ -148,9 +155,9 @@ def differences(expected: Outcome, got: Outcome, dtype: torch.dtype) -> list[str
     return [line for name, (x, y) in floats.items() if (line := _difference(name, x, y, TOLERANCE[dtype]))]
 
 
-def narrowest_choice(problem: Problem, scan: Scan | FullScan) -> float:
+def narrowest_choice(problem: Problem, scan: AnyScan) -> float:
     """The least |relevance of a leaving state − least relevance kept| over all choices of the reference."""
-    if isinstance(scan, FullScan) or not scan.capacity or scan.every:
+    if not isinstance(scan, Scan) or not scan.capacity or scan.every:
         return float("inf")
     state, narrowest = problem.state, float("inf")
     with torch.no_grad():
@@ -164,28 +171,57 @@ def narrowest_choice(problem: Problem, scan: Scan | FullScan) -> float:
             narrowest = min(narrowest, gap.min().item() if len(gap) else narrowest)
             nudge = None if problem.nudge is None else problem.nudge[t : t + 1]
             here = problem.projected[t : t + 1]
-            state = attentive_scan(here, problem.weights, state, scan, cut, nudge, False, "reference").state
+            state = _walked(here, problem.weights, state, scan, cut, nudge, False, "reference").state
     return narrowest
+
+
+def _nearest_kink(problem: Problem, scan: AnyScan) -> float:
+    """How close a plain scan comes to where the slope of relu or modrelu jumps (or modrelu itself, at 0)."""
+    kinked = isinstance(scan, PlainScan) and scan.cell != "lstm" and scan.nonlinearity in ("relu", "modrelu")
+    if not kinked or not len(problem.state.hidden):
+        return float("inf")
+    assert isinstance(problem.weights, PlainWeights)
+    with torch.no_grad():
+        output = _walked(*problem[:3], scan, *problem[3:], False, "reference").output
+        before = torch.cat([problem.state.hidden.unsqueeze(0), output[:-1]])
+        if problem.reset is not None:
+            before.masked_fill_(problem.reset.unsqueeze(2), 0)
+        z, recurred = problem.projected.double(), before.double() @ problem.weights.recurrent.double().t()
+        if scan.cell == "gru":
+            size = output.shape[2]
+            r = torch.sigmoid(z[..., :size] + recurred[..., :size])
+            bias = problem.weights.candidate_bias
+            inner = recurred[..., 2 * size :] + (0 if bias is None else bias.double())
+            z, recurred = z[..., 2 * size :], r * inner
+        size_of_z, bias = (z + recurred).abs(), problem.weights.modrelu_bias
+        if bias is None:
+            return size_of_z.min().item()
+        # above 0 modrelu's bias is a jump at 0, below 0 a flat piece up to |b|
+        return torch.where(bias > 0, size_of_z, (size_of_z + bias.double()).abs()).min().item()
 
 
 def _walked(
     projected: Tensor,
-    weights: ScanWeights,
+    weights: ScanWeights | PlainWeights,
     state: LayerState,
-    scan: Scan | FullScan,
+    scan: AnyScan,
     reset: Tensor | None,
     nudge: Tensor | None,
     need_trace: bool,
     backend: str,
 ) -> Walked:
+    if isinstance(scan, PlainScan):
+        assert isinstance(weights, PlainWeights)
+        return plain_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
+    assert isinstance(weights, ScanWeights)
     if isinstance(scan, FullScan):
         return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
     return attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
 
 
-def _memory_name(scan: Scan | FullScan) -> str:
-    if isinstance(scan, FullScan):
-        return "full"
+def _memory_name(scan: AnyScan) -> str:
+    if not isinstance(scan, Scan):
+        return "full" if isinstance(scan, FullScan) else "plain"
     return "uniform" if scan.every else "relevancy" if scan.capacity else "window"
 
 
@@ -211,16 +247,7 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
             drawn = drawn.transpose(0, -1).contiguous().transpose(0, -1)
         return drawn.requires_grad_()
 
-    narrow = size**-0.5
-    reach = 1.0 if not case.far else 0.7 * math.log(torch.finfo(accumulation_dtype(case.dtype)).max)
-    weights = ScanWeights(
-        leaf(scan.gates * size, size, scale=narrow),
-        leaf(size, size, scale=reach * narrow),
-        leaf(size, size, scale=reach * narrow),
-        # steep energies spread the weights, so that choices stand apart
-        leaf(size, scale=0.0 if case.ties else 4.0 * narrow),
-        leaf(size, scale=0.1) if scan.cell == "gru" or scan.nonlinearity == "modrelu" else None,
-    )
+    weights = _plain_weights(scan, size, leaf) if isinstance(scan, PlainScan) else _weights(case, leaf)
     hidden, cell_state = leaf(rows, size), leaf(rows, size) if scan.cell == "lstm" else None
     memory = empty_memory(rows, scan.width or 0, size, dtype=case.dtype)
     state = LayerState(hidden, cell_state, memory._replace(slots=memory.slots.requires_grad_()))
@@ -235,7 +262,31 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
     )
 
 
-def _carried(case: Case, weights: ScanWeights, state: LayerState, leaf: Callable[..., Tensor]) -> LayerState:
+def _plain_weights(scan: PlainScan, size: int, leaf: Callable[..., Tensor]) -> PlainWeights:
+    return PlainWeights(
+        leaf(scan.gates * size, size, scale=size**-0.5),
+        leaf(size, scale=0.1) if scan.cell == "gru" else None,
+        leaf(size, scale=0.1) if scan.nonlinearity == "modrelu" else None,
+    )
+
+
+def _weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
+    scan, size = case.scan, case.size
+    narrow = size**-0.5
+    reach = 1.0 if not case.far else 0.7 * math.log(torch.finfo(accumulation_dtype(case.dtype)).max)
+    return ScanWeights(
+        leaf(scan.gates * size, size, scale=narrow),
+        leaf(size, size, scale=reach * narrow),
+        leaf(size, size, scale=reach * narrow),
+        # steep energies spread the weights, so that choices stand apart
+        leaf(size, scale=0.0 if case.ties else 4.0 * narrow),
+        leaf(size, scale=0.1) if scan.cell == "gru" or scan.nonlinearity == "modrelu" else None,
+    )
+
+
+def _carried(
+    case: Case, weights: ScanWeights | PlainWeights, state: LayerState, leaf: Callable[..., Tensor]
+) -> LayerState:
     """A state that has a past: rows of different age, and with `ties` all kept states equally relevant."""
     scan, steps = case.scan, (case.scan.width or 3) + 2
     reset = torch.zeros(steps, case.rows, dtype=torch.bool)
@@ -246,7 +297,7 @@ def _carried(case: Case, weights: ScanWeights, state: LayerState, leaf: Callable
     relevance = end.memory.relevance.clone()
     if isinstance(scan, FullScan):
         relevance += 0.25  # a full memory gives no credit, but keeps what came with its slots
-    elif case.ties:
+    elif case.ties and isinstance(scan, Scan):
         relevance[:, scan.window :] = 0.25
     cell_state = None if end.cell_state is None else end.cell_state.detach().requires_grad_()
     slots = end.memory.slots.detach().requires_grad_()
@@ -265,7 +316,7 @@ def _moved(problem: Problem, device: torch.device | str) -> Problem:
     projected, weights, (hidden, cell_state, memory), reset, nudge = problem
     return Problem(
         there(projected),  # type: ignore[arg-type]
-        ScanWeights(*map(there, weights)),  # type: ignore[arg-type]
+        type(weights)(*map(there, weights)),  # type: ignore[arg-type]
         LayerState(there(hidden), there(cell_state), MemoryState(*map(there, memory))),  # type: ignore[arg-type]
         there(reset),
         there(nudge),

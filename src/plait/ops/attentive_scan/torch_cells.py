@@ -32,11 +32,12 @@ def cell_forward(
     recurred: Tensor,
     hidden: Tensor,
     cell_state: Tensor | None,
-    bias: Tensor | None,
+    candidate_bias: Tensor | None,
+    modrelu_bias: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
     """h_t, the new cell state, and the gates to save (B, ·)."""
     if scan.cell == "elman":
-        h = NONLINEARITIES[scan.nonlinearity](projected + recurred, bias)
+        h = NONLINEARITIES[scan.nonlinearity](projected + recurred, modrelu_bias)
         return h, None, h
     size = hidden.shape[1]
     if scan.cell == "lstm":
@@ -48,9 +49,12 @@ def cell_forward(
         i, f, g, o = gates.chunk(4, dim=1)
         new_cell_state = torch.addcmul(f * cell_state, i, g)
         return o * torch.tanh(new_cell_state), new_cell_state, gates
-    recurred_n = recurred[:, 2 * size :] if bias is None else recurred[:, 2 * size :] + bias
+    recurred_n = recurred[:, 2 * size :]
+    recurred_n = recurred_n if candidate_bias is None else recurred_n + candidate_bias
     r, z = torch.sigmoid(projected[:, : 2 * size] + recurred[:, : 2 * size]).chunk(2, dim=1)
-    n = torch.tanh(torch.addcmul(projected[:, 2 * size :], r, recurred_n))
+    n = NONLINEARITIES[scan.nonlinearity](
+        torch.addcmul(projected[:, 2 * size :], r, recurred_n), modrelu_bias
+    )
     return torch.lerp(n, hidden, z), None, torch.cat([r, z, n, recurred_n], dim=1)
 
 
@@ -64,7 +68,7 @@ def cell_backward(
 ) -> CellGradients:
     """Gradients of one step from dL/dh_t, what `cell_forward` saved, s_{t−1} and c_{t−1}."""
     if scan.cell == "elman":
-        d_z = _elman_backward(scan.nonlinearity, d_h, gates)
+        d_z = _activation_backward(scan.nonlinearity, d_h, gates)
         return CellGradients(d_z, d_z)
     if scan.cell == "lstm":
         i, f, g, o = gates.chunk(4, dim=1)
@@ -83,7 +87,7 @@ def cell_backward(
         )
         return CellGradients(d_z, d_z, cell_state=d_c * f)
     r, z, n, recurred_n = gates.chunk(4, dim=1)
-    d_n = d_h * (1 - z) * (1 - n * n)
+    d_n = _activation_backward(scan.nonlinearity, d_h * (1 - z), n)
     d_z = d_h * (hidden - n) * z * (1 - z)
     d_r = d_n * recurred_n * r * (1 - r)
     d_projected = torch.cat([d_r, d_z, d_n], dim=1)
@@ -106,7 +110,7 @@ def or_zeros(x: Tensor | None, like: Tensor) -> Tensor:
     return torch.zeros_like(like) if x is None else x.to(like.dtype)
 
 
-def _elman_backward(nonlinearity: str, d_h: Tensor, activated: Tensor) -> Tensor:
+def _activation_backward(nonlinearity: str, d_h: Tensor, activated: Tensor) -> Tensor:
     """dL/dz from φ(z): 1 − φ² for tanh; where φ ≠ 0 the slope of relu and modrelu is 1, else 0."""
     if nonlinearity == "tanh":
         return d_h * (1 - activated * activated)

@@ -50,7 +50,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
             table.clear(inputs.reset[t])
         asked, before = hidden, cell_state
         recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
-        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias)
+        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias, bias)
         h = rounded(h if nudge is None else h + nudge[t])
         cell_state = None if cell_state is None else rounded(cell_state)
         pair = torch.cat([h, h @ doubled_key], dim=1)

@@ -19,8 +19,10 @@ hint is kept only on a sum that really runs over all axes, hence `nil`, a zero t
 a multiple of 4. Added to offsets, it also keeps a lane from loading more than four elements at a time, which
 it would of a 16-bit type.)
 
-A column j = warp · JJ + jj of the hidden size belongs to one warp; the rows i = group · R + r of a
-matrix, and the slots x = group · XR + xr of the memory, lie in registers and lane groups. A product
+A column j = warp · JJ + jj of the hidden size belongs to one warp; the rows of a matrix, dealt to the lane
+groups in fours, and the slots x = group · XR + xr of the memory, lie in registers and lane groups. (In fours,
+because a lane holds four columns: a vector over columns becomes one over rows by a 16-byte store and a
+16-byte load for each four of its rows, with two barriers; dealt otherwise it takes eight.) A product
 with a matrix then sums registers and a few lanes, sums over slots likewise; only the energies, a sum
 over all columns, cross warps. Vectors over columns are (WARPS, JJ), vectors over slots (XR, L).
 
@@ -42,21 +44,24 @@ PLACE_BITS: tl.constexpr = tl.constexpr(6)
 @triton.jit
 def _spread(vector, R: tl.constexpr, L: tl.constexpr):
     """A vector over columns (WARPS, JJ) as the rows of a matrix tile: (R, 1, L, 1)."""
-    rows = tl.trans(tl.reshape(tl.reshape(vector, [L * R]), [L, R]))
+    V: tl.constexpr = min(R, 4)
+    quads = tl.reshape(tl.reshape(vector, [L * R]), [R // V, L, V])
+    rows = tl.reshape(tl.permute(quads, [0, 2, 1]), [R, L])
     return rows[:, None, :, None]
 
 
 @triton.jit
-def _product(
-    matrix, stride, rows, nil,
+def _tile(
+    matrix, stride, nil,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
+    """A matrix as it lies in registers: (R, WARPS, L, JJ)."""
     r = tl.arange(0, R)[:, None, None, None]
     w = tl.arange(0, W)[None, :, None, None]
     l = tl.arange(0, L)[None, None, :, None]  # noqa: E741 - a lane group
     jj = tl.arange(0, JJ)[None, None, None, :]
-    i = l * R + r
+    V: tl.constexpr = min(R, 4)
+    i = (r // V) * (L * V) + l * V + r % V
     j = w * JJ + jj
     if matrix.dtype.element_ty.primitive_bitwidth < 32:
         j += nil
@@ -66,7 +71,16 @@ def _product(
         tile = tl.load(
             matrix + tl.max_contiguous(i * stride + j, [1, 2, 4, JJ]), mask=(i < H) & (j < H), other=0.0
         )
-    return tl.sum(tile.to(tl.float32) * rows, axis=0)
+    return tile.to(tl.float32)
+
+
+@triton.jit
+def _product(
+    matrix, stride, rows, nil,
+    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
+):  # fmt: skip
+    """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
+    return tl.sum(_tile(matrix, stride, nil, R, W, L, JJ, H) * rows, axis=0)
 
 
 @triton.jit

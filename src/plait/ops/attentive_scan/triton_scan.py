@@ -21,7 +21,7 @@ from plait.ops.attentive_scan.triton_kernels import backward_kernel, forward_ker
 from plait.ops.attentive_scan.triton_steps import or_any
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 
-__all__ = ["backward", "forward", "missing"]
+__all__ = ["backward", "forward", "interpreting", "missing", "tiling"]
 
 # The largest hidden size whose weights one program can walk with; beyond it a step is several launches.
 LARGEST_PERSISTENT = 128
@@ -160,20 +160,24 @@ _KEPT = (
 @lru_cache
 def _shape(scan: Scan, size: int, has_reset: bool) -> dict[str, object]:
     """What both kernels are compiled for."""
-    block = max(16, triton.next_power_of_2(size))
-    warps = min(8, block // 16)  # 8 warps were the fastest at 128 features, by far
-    columns = block // warps
-    groups = 32 * 4 // columns  # lanes hold four columns each; the rest of a warp is lane groups
+    tiles = tiling(size)
     return {
         "H": size,
         "WIDTH": scan.width,
         "CELL": scan.cell,
         "NONLINEARITY": scan.nonlinearity,
         "HAS_RESET": has_reset,
-        "R": block // groups,
-        "W": warps,
-        "L": groups,
-        "JJ": columns,
-        "XR": max(1, triton.next_power_of_2(scan.width) // groups),
-        "num_warps": warps,
+        **tiles,
+        "XR": max(1, triton.next_power_of_2(scan.width) // tiles["L"]),
+        "num_warps": tiles["W"],
     }
+
+
+def tiling(size: int, warps: int = 8) -> dict[str, int]:
+    """How a persistent kernel cuts a matrix of `size` features: rows of it a lane group, warps, lane groups
+    of a warp, columns of a warp. `warps` is for 128 features; fewer have as many columns a warp."""
+    block = max(16, triton.next_power_of_2(size))
+    warps = min(warps, max(1, block * warps // 128))  # 8 were the fastest at 128 features, by far
+    columns = block // warps
+    groups = 32 * 4 // columns  # lanes hold four columns each; the rest of a warp is lane groups
+    return {"R": block // groups, "W": warps, "L": groups, "JJ": columns}

@@ -26,7 +26,7 @@ from plait.ops.attentive_scan.triton_step_kernels import (
 )
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 
-__all__ = ["backward", "forward", "or_any"]
+__all__ = ["backward", "forward", "or_any", "replayed"]
 
 # A graph of more steps than this is not worth its memory: its launches take longer than its work.
 LONGEST_GRAPH = 1024
@@ -44,7 +44,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     def walk(*tensors: Any) -> Tensors:
         return tuple(_walk(Inputs(*tensors), scan, need_trace))
 
-    made = Scanned(*_run(walk, tuple(inputs), ("forward", scan, need_trace)))
+    made = Scanned(*replayed(walk, tuple(inputs), ("forward", scan, need_trace)))
     if save:
         return made
     # the trace's weights are wanted, or nothing; the rest exists only for a backward pass
@@ -59,7 +59,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
         arrived = Arriving(*tensors[: len(Arriving._fields)])
         return tuple(_walk_back(arrived, Saved(*tensors[len(Arriving._fields) :]), scan))
 
-    walked = Walked(*_run(walk_back, (*arriving, *saved), ("backward", scan)))
+    walked = Walked(*replayed(walk_back, (*arriving, *saved), ("backward", scan)))
     return collect_gradients(walked, saved, scan, nudged)
 
 
@@ -275,7 +275,7 @@ def _add_entries(history: Tensor, ids: Tensor, gradients: Tensor) -> None:
     history.index_put_((index, rows), torch.where(there, gradients, 0), accumulate=True)
 
 
-def _run(function: Callable[..., Tensors], given: Tensors, name: tuple[Any, ...]) -> Tensors:
+def replayed(function: Callable[..., Tensors], given: Tensors, name: tuple[Any, ...]) -> Tensors:
     """Run `function`, through a CUDA graph where that pays."""
     first = next(tensor for tensor in given if tensor is not None and tensor.dim() == 3)
     graphable = (

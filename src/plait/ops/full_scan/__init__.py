@@ -1,15 +1,14 @@
 """A recurrent cell that attends over all its past states, scanned over time.
 
-`reference.py` is the definition. `backend="auto"` takes the fused scan in plain torch, on any device;
-a backend named explicitly never falls back, it raises `BackendError`.
+`reference.py` is the definition. `backend="auto"` takes Triton on CUDA, and plain torch elsewhere or where
+Triton cannot run; a backend named explicitly never falls back, it raises `BackendError`.
 """
 
 from __future__ import annotations
 
 from torch import Tensor
 
-from plait.errors import BackendError, known
-from plait.ops.attentive_scan.backends import BACKENDS
+from plait.ops.attentive_scan.backends import resolve
 from plait.ops.attentive_scan.boundary import conform
 from plait.ops.attentive_scan.contract import ScanWeights
 from plait.ops.full_scan import fused, reference
@@ -43,11 +42,9 @@ def full_scan(
         reset: (T, B) bool; clears a row before that step.
         nudge: (T, B, H), added to h_t.
         need_trace: also return what was read at every step, T·B·(κ₀ + T) numbers; it carries no gradient.
-        backend: "auto", "torch" or "reference". Second derivatives need "reference".
+        backend: "auto", "triton", "torch" or "reference". Second derivatives need "reference".
     """
-    chosen = "torch" if known(backend, BACKENDS, "backend") == "auto" else backend
-    if chosen not in ("reference", *fused.MODULES):
-        raise BackendError(f"backend {backend!r} has no scan for a full memory; use backend='auto'")
+    chosen = resolve(backend, projected, scan, of="full_scan")
     weights, state, nudge = conform(projected, weights, state, scan, reset, nudge)
     if chosen == "reference":
         recorded(chosen)

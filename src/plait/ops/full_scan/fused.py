@@ -13,7 +13,10 @@ from plait.ops.walk import LayerState, Walked
 __all__ = ["MODULES", "full_scan"]
 
 # a fused backend's name and the module that is it, imported on first use
-MODULES = {"torch": "plait.ops.full_scan.torch_scan"}
+MODULES = {
+    "torch": "plait.ops.full_scan.torch_scan",
+    "triton": "plait.ops.full_scan.triton_scan",
+}
 
 
 def full_scan(

@@ -6,6 +6,8 @@ one contiguous piece. With κ₀ initial slots, h_t stands at position κ₀ + t
 
 from __future__ import annotations
 
+from functools import cached_property
+
 import torch
 from torch import Tensor
 
@@ -13,7 +15,7 @@ from plait.ops.attentive_scan.contract import Inputs
 from plait.ops.attentive_scan.torch_cells import or_zeros
 from plait.ops.full_scan.contract import FullSaved
 
-__all__ = ["Past", "PastInReverse"]
+__all__ = ["Past", "PastInReverse", "Readable"]
 
 # elements of one block: small enough for a cache, large enough that a call's own cost does not show
 _BLOCK = {"cpu": 2**19}
@@ -44,13 +46,22 @@ class Readable:
         self.initial = born.shape[1]
         self.empty = born.t() < 0
         self.positions = torch.arange(self.initial + steps, device=born.device).unsqueeze(1)
+        self.reset = reset
         self.first: Tensor | None = None
-        self.is_cut = [False] * steps
         if reset is not None:
-            times = torch.arange(self.initial, self.initial + steps, device=born.device).unsqueeze(1)
-            self.first = torch.where(reset, times, 0).cummax(dim=0).values
-            self.is_cut = reset.any(dim=1).tolist()
-        self.is_all = not any(self.is_cut) and not bool(self.empty.any())
+            self.first = torch.where(reset, self.positions[self.initial :], 0).cummax(dim=0).values
+
+    # asked for by plain torch alone: on a GPU the host waits for these
+    @cached_property
+    def is_cut(self) -> list[bool]:
+        """Whether any row is reset at step t."""
+        steps = len(self.positions) - self.initial
+        return [False] * steps if self.reset is None else self.reset.any(dim=1).tolist()
+
+    @cached_property
+    def is_all(self) -> bool:
+        """Whether every step can read all that came before it."""
+        return not any(self.is_cut) and not bool(self.empty.any())
 
     def excluded(self, t: int, low: int, high: int) -> Tensor:
         """(high − low, B): what step t cannot read of the positions from `low` to `high`."""

@@ -9,7 +9,6 @@ from __future__ import annotations
 from functools import partial
 
 import torch
-from torch import Tensor
 from torch.nn.functional import pad
 
 from plait.ops.attention import accumulation_dtype
@@ -23,10 +22,14 @@ from plait.ops.attentive_scan.torch_cells import (
 )
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 from plait.ops.full_scan.contract import FullSaved, FullScan, FullScanned, allocate
+from plait.ops.full_scan.ending import finish
 from plait.ops.full_scan.torch_past import Past, PastInReverse
-from plait.ops.slots import ages_before
 
-__all__ = ["backward", "forward"]
+__all__ = ["backward", "forward", "missing"]
+
+
+def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> None:
+    """Nothing is: plain torch runs anywhere."""
 
 
 def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> FullScanned:
@@ -48,7 +51,7 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Ful
             past.clear(t, inputs.reset[t])
         asked, before = hidden, cell_state
         recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
-        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias)
+        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias, bias)
         h = rounded(h if nudge is None else h + nudge[t])
         cell_state = None if cell_state is None else rounded(cell_state)
         context, weights, normaliser = past.append_and_read(t, h, query)
@@ -64,7 +67,12 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Ful
                 out.gates[t] = gates
             if before is not None:
                 out.cells[t] = before
-    return _finished(out, inputs, past, hidden, cell_state)
+    finish(out, inputs, past.readable)
+    out.slots.copy_(past.states.transpose(0, 1))
+    out.hidden.copy_(hidden)
+    if cell_state is not None:
+        out.cell_state.copy_(cell_state)
+    return out
 
 
 def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool) -> Gradients:
@@ -109,26 +117,3 @@ def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool)
         cell_state=d_cell_state,
     )
     return collect_gradients(walked, saved, scan, nudged)
-
-
-def _finished(
-    out: FullScanned, inputs: Inputs, past: Past, hidden: Tensor, cell_state: Tensor | None
-) -> FullScanned:
-    """Fill in the state after the last step, and of the trace what follows from the resets alone."""
-    steps, initial = len(out.output), past.readable.initial
-    ages = ages_before(inputs.age, inputs.reset, steps)
-    born = torch.cat([inputs.born, ages.t()], dim=1)
-    relevance = torch.cat([inputs.relevance, inputs.relevance.new_zeros(len(born), steps)], dim=1)
-    for t in range(len(out.weights)):
-        unreadable = past.readable.excluded(t, 0, initial + steps).t()
-        out.trace_born[t] = born.masked_fill(unreadable, -1)
-        out.trace_relevance[t] = relevance.masked_fill(unreadable, 0)
-    cleared = past.readable.excluded(steps - 1, 0, initial + steps).t()
-    out.slots.copy_(past.states.transpose(0, 1))
-    out.born.copy_(born.masked_fill_(cleared, -1))
-    out.relevance.copy_(relevance.masked_fill_(cleared, 0))
-    out.age.copy_(ages[-1] + 1)
-    out.hidden.copy_(hidden)
-    if cell_state is not None:
-        out.cell_state.copy_(cell_state)
-    return out

@@ -42,4 +42,19 @@ struct BackwardTensors {
   void *d_projected, *d_queries, *d_energy, *d_hidden_out, *d_cell_state_out;
 };
 
+// The same for a scan without memory, in the order of `PlainInputs` and `PlainScanned`.
+struct PlainForwardTensors {
+  const void *projected, *recurrent, *candidate_bias, *modrelu_bias, *hidden, *cell_state;
+  const bool* reset;
+  const void* nudge;
+  void *output, *hidden_out, *cell_state_out, *cells, *gates;
+};
+
+struct PlainBackwardTensors {
+  const void *recurrent, *activated, *before, *cells;
+  const bool* reset;
+  const void *d_output, *d_hidden, *d_cell_state;
+  void *d_projected, *d_hidden_out, *d_cell_state_out, *d_states;
+};
+
 }  // namespace plait

@@ -6,20 +6,35 @@
 
 namespace plait {
 
-// z (gates x lane) holds projected + V s, for a GRU's candidate V s alone; leaves the gates in z, h in h.
+// h = phi(z); z and h may be one
 template <class T>
-void cell_forward(const Sizes& n, int64_t lane, T* z, const T* candidate, const T* s, T* c, const T* bias, T* h) {
+void activate(int64_t nonlinearity, int64_t lane, const T* z, const T* modrelu_bias, T* h) {
+  if (nonlinearity == TANH) each<T>(lane, [&](int64_t i) { load(z + i).tanh().store(h + i); });
+  if (nonlinearity == IDENTITY && z != h) std::copy(z, z + lane, h);
+  if (nonlinearity == RELU)
+    for (int64_t i = 0; i < lane; ++i) h[i] = z[i] < 0 ? T(0) : z[i];
+  if (nonlinearity == MODRELU)
+    for (int64_t i = 0; i < lane; ++i) {
+      const T size = std::abs(z[i]) + (modrelu_bias ? modrelu_bias[i] : T(0));
+      const T sign = z[i] != z[i] ? z[i] : T((z[i] > 0) - (z[i] < 0));
+      h[i] = sign * (size < 0 ? T(0) : size);
+    }
+}
+
+// dL/dz from dL/dphi and phi(z): selected where relu and modrelu are flat, so that nothing infinite comes back
+template <class T>
+Vec<T> through_slope(int64_t nonlinearity, const Vec<T>& arriving, const Vec<T>& activated) {
+  if (nonlinearity == TANH) return arriving * (Vec<T>(T(1)) - activated * activated);
+  return nonlinearity == IDENTITY ? arriving : arriving & (activated != Vec<T>(T(0)));
+}
+
+// z (gates x lane) holds projected + V s, for a GRU's candidate V s alone, and `candidate` its projected part,
+// which is spoilt; leaves the gates in z, h in h.
+template <class T>
+void cell_forward(const Sizes& n, int64_t lane, T* z, T* candidate, const T* s, T* c, const T* candidate_bias,
+                  const T* modrelu_bias, T* h) {
   if (n.cell == ELMAN) {
-    if (n.nonlinearity == TANH) each<T>(lane, [&](int64_t i) { load(z + i).tanh().store(h + i); });
-    if (n.nonlinearity == IDENTITY) std::copy(z, z + lane, h);
-    if (n.nonlinearity == RELU)
-      for (int64_t i = 0; i < lane; ++i) h[i] = z[i] < 0 ? T(0) : z[i];
-    if (n.nonlinearity == MODRELU)
-      for (int64_t i = 0; i < lane; ++i) {
-        const T size = std::abs(z[i]) + (bias ? bias[i] : T(0));
-        const T sign = z[i] != z[i] ? z[i] : T((z[i] > 0) - (z[i] < 0));
-        h[i] = sign * (size < 0 ? T(0) : size);
-      }
+    activate(n.nonlinearity, lane, z, modrelu_bias, h);
   } else if (n.cell == LSTM) {
     each<T>(lane, [&](int64_t x) {
       const auto i = sigmoid(load(z + x)), f = sigmoid(load(z + lane + x)), g = load(z + 2 * lane + x).tanh(),
@@ -33,10 +48,14 @@ void cell_forward(const Sizes& n, int64_t lane, T* z, const T* candidate, const 
     each<T>(lane, [&](int64_t x) {
       const auto r = sigmoid(load(z + x)), u = sigmoid(load(z + lane + x));
       auto v = load(z + 2 * lane + x);
-      if (bias) v = v + load(bias + x);
-      const auto m = at::vec::fmadd(r, v, load(candidate + x)).tanh();
-      r.store(z + x), u.store(z + lane + x), m.store(z + 2 * lane + x), v.store(z + 3 * lane + x);
-      at::vec::fmadd(u, load(s + x) - m, m).store(h + x);
+      if (candidate_bias) v = v + load(candidate_bias + x);
+      r.store(z + x), u.store(z + lane + x), v.store(z + 3 * lane + x);
+      at::vec::fmadd(r, v, load(candidate + x)).store(candidate + x);
+    });
+    activate(n.nonlinearity, lane, candidate, modrelu_bias, z + 2 * lane);
+    each<T>(lane, [&](int64_t x) {
+      const auto m = load(z + 2 * lane + x);
+      at::vec::fmadd(load(z + lane + x), load(s + x) - m, m).store(h + x);
     });
   }
 }
@@ -48,11 +67,10 @@ void cell_backward(const Sizes& n, int64_t lane, const T* d_h, const T* gates, c
                    T* d_z, T* d_back, T* d_direct) {
   const Vec<T> one(T(1));
   if (n.cell == ELMAN) {
-    for (int64_t i = 0; i < lane; ++i) {
-      const T slope = n.nonlinearity == TANH ? 1 - gates[i] * gates[i] : T(1);
-      const bool flat = (n.nonlinearity == RELU || n.nonlinearity == MODRELU) && gates[i] == 0;
-      d_z[i] = d_back[i] = flat ? T(0) : d_h[i] * slope;
-    }
+    each<T>(lane, [&](int64_t x) {
+      const auto d = through_slope<T>(n.nonlinearity, load(d_h + x), load(gates + x));
+      d.store(d_z + x), d.store(d_back + x);
+    });
   } else if (n.cell == LSTM) {
     each<T>(lane, [&](int64_t x) {
       const auto i = load(gates + x), f = load(gates + lane + x), g = load(gates + 2 * lane + x),
@@ -68,7 +86,7 @@ void cell_backward(const Sizes& n, int64_t lane, const T* d_h, const T* gates, c
     each<T>(lane, [&](int64_t x) {
       const auto r = load(gates + x), u = load(gates + lane + x), m = load(gates + 2 * lane + x),
                  v = load(gates + 3 * lane + x), arriving = load(d_h + x);
-      const auto d_m = arriving * (one - u) * (one - m * m), d_u = arriving * (load(s + x) - m) * u * (one - u),
+      const auto d_m = through_slope<T>(n.nonlinearity, arriving * (one - u), m), d_u = arriving * (load(s + x) - m) * u * (one - u),
                  d_r = d_m * v * r * (one - r);
       d_r.store(d_z + x), d_u.store(d_z + lane + x), d_m.store(d_z + 2 * lane + x);
       d_r.store(d_back + x), d_u.store(d_back + lane + x), (d_m * r).store(d_back + 2 * lane + x);

@@ -112,7 +112,7 @@ class ForwardBlock {
         for (int64_t i = 0; i < n.size; ++i) z[g * lane + i] += projected[g * n.size + i];
     // the query stands behind the gates, where a GRU saves V_n s + b': keep it
     if (n.cell == GRU) std::copy(z + 3 * lane, z + 4 * lane, z + 4 * lane);
-    cell_forward(n, lane, z, row.candidate.data(), s, row.cell_state.data(), bias, state);
+    cell_forward(n, lane, z, row.candidate.data(), s, row.cell_state.data(), bias, bias, state);
     if (T* saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size)) {
       if (n.cell == ELMAN) copy(saved, state);
       else

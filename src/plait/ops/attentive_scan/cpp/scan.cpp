@@ -10,6 +10,7 @@
 
 #include "backward.h"
 #include "forward.h"
+#include "plain.h"
 
 #include <new>
 
@@ -21,7 +22,7 @@ PLAIT_EXPORT int64_t plait_lanes(bool is_double) {
   return is_double ? plait::LANES<double> : plait::LANES<float>;
 }
 
-// Both walks return false where memory ran out.
+// Every walk returns false where memory ran out.
 PLAIT_EXPORT bool plait_forward(const plait::Sizes* n, const plait::ForwardTensors* tensors, int64_t blocks,
                                 bool is_double) try {
   is_double ? plait::forward<double>(*n, *tensors, blocks) : plait::forward<float>(*n, *tensors, blocks);
@@ -33,6 +34,22 @@ PLAIT_EXPORT bool plait_forward(const plait::Sizes* n, const plait::ForwardTenso
 PLAIT_EXPORT bool plait_backward(const plait::Sizes* n, const plait::BackwardTensors* tensors, int64_t blocks,
                                  bool is_double) try {
   is_double ? plait::backward<double>(*n, *tensors, blocks) : plait::backward<float>(*n, *tensors, blocks);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+PLAIT_EXPORT bool plait_plain_forward(const plait::Sizes* n, const plait::PlainForwardTensors* tensors,
+                                      int64_t blocks, bool is_double) try {
+  is_double ? plait::plain_forward<double>(*n, *tensors, blocks) : plait::plain_forward<float>(*n, *tensors, blocks);
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+PLAIT_EXPORT bool plait_plain_backward(const plait::Sizes* n, const plait::PlainBackwardTensors* tensors,
+                                       int64_t blocks, bool is_double) try {
+  is_double ? plait::plain_backward<double>(*n, *tensors, blocks) : plait::plain_backward<float>(*n, *tensors, blocks);
   return true;
 } catch (const std::bad_alloc&) {
   return false;

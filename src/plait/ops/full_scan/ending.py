@@ -1,0 +1,30 @@
+"""What the resets alone decide: the state after the last step, and all of a trace but its weights."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from plait.ops.attentive_scan.contract import Inputs
+from plait.ops.full_scan.contract import FullScanned
+from plait.ops.full_scan.torch_past import Readable
+from plait.ops.slots import ages_before
+
+__all__ = ["finish"]
+
+
+def finish(out: FullScanned, inputs: Inputs, readable: Readable) -> Tensor:
+    """Fill in `born`, `relevance`, `age` and their traces; give what the last step could not read, (B, W)."""
+    steps, width = len(out.output), out.born.shape[1]
+    ages = ages_before(inputs.age, inputs.reset, steps)
+    born = torch.cat([inputs.born, ages.t()], dim=1)
+    relevance = torch.cat([inputs.relevance, inputs.relevance.new_zeros(len(born), steps)], dim=1)
+    for t in range(len(out.weights)):
+        unreadable = readable.excluded(t, 0, width).t()
+        out.trace_born[t] = born.masked_fill(unreadable, -1)
+        out.trace_relevance[t] = relevance.masked_fill(unreadable, 0)
+    cleared = readable.excluded(steps - 1, 0, width).t()
+    out.born.copy_(born.masked_fill_(cleared, -1))
+    out.relevance.copy_(relevance.masked_fill_(cleared, 0))
+    out.age.copy_(ages[-1] + 1)
+    return cleared

@@ -1,0 +1,95 @@
+"""The page of `plait compare`: the table, learning by updates and by seconds, how far gradients reach."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from plait.answer import Table
+from plait.figures import Curve, draw_curves, inline_svg
+from plait.report.origin import origin
+from plait.report.page import render, write_page
+from plait.report.pictures import CURVES, Picture
+
+if TYPE_CHECKING:
+    from plait.report.comparison import Contender, Question
+    from plait.report.costs import Reach
+
+__all__ = ["write_compare_page"]
+
+_POINTS = 200
+
+
+def write_compare_page(question: Question, contenders: Sequence[Contender], table: Table, path: Path) -> Path:
+    """Draw the page and write it."""
+    figures = [_learning(question, contenders, by_seconds) for by_seconds in (False, True)]
+    for when in ("before", "after"):
+        if reaches := _reaches(contenders, when):  # none if every model diverged
+            figures.append(_gradients(question, reaches, when))
+    command = (
+        f"plait compare --length {question.length} --hidden {question.hidden} --task {question.task} "
+        f"--models {','.join(question.models)} --seconds {question.seconds:g} "
+        f"--batch-size {question.batch_size} --lr {question.lr:g} --seed {question.seed}"
+    )
+    page = render("compare.html", question=question, table=table, pictures=figures, origin=origin(command))
+    return write_page(path, page)
+
+
+def _learning(question: Question, contenders: Sequence[Contender], by_seconds: bool) -> Picture:
+    curves = []
+    for place, contender in enumerate(contenders):
+        made = contender.updates_after(question.seconds)
+        points = np.unique(np.linspace(min(1, made), made, _POINTS).astype(int)).tolist()
+        scale = min(contender.seconds, question.seconds) / max(made, 1) if by_seconds else 1
+        scores = [100 * (contender.score_after(point) or 0.0) for point in points]
+        curves.append(Curve([point * scale for point in points], scores, contender.name, "solid", place))
+    unit = "seconds of training" if by_seconds else "updates"
+    figure = draw_curves(
+        curves,
+        x_label=unit,
+        y_label="accuracy (%)",
+        log_x=not by_seconds,
+        y_range=(0, 102),
+        size=CURVES,
+    )
+    caption = (
+        f"Share of symbols named rightly, the mean of the last 20 batches, against {unit}. Every batch is "
+        "new, and scored before it is learned from."
+    )
+    return Picture(
+        f"Learning against {unit}", inline_svg(figure, f"learning-{by_seconds:d}", caption), caption
+    )
+
+
+def _reaches(contenders: Sequence[Contender], when: str) -> list[tuple[int, str, Reach]]:
+    """Place, name and reach of every model that has one at this time."""
+    found = enumerate((c.name, c.reach_after if when == "after" else c.reach_before) for c in contenders)
+    return [(place, name, reach) for place, (name, reach) in found if reach is not None and any(reach.norms)]
+
+
+def _gradients(question: Question, reaches: list[tuple[int, str, Reach]], when: str) -> Picture:
+    curves = [Curve(*_backwards(reach), name, "solid", place) for place, name, reach in reaches]
+    figure = draw_curves(
+        curves,
+        x_label="steps before the end",
+        y_label="‖∂L/∂x_t‖",
+        powers_y=True,
+        size=CURVES,
+    )
+    moment = f"after {question.seconds:g} s of training" if when == "after" else "before training"
+    caption = (
+        f"The gradient of the loss of the last ten steps by the input of every step, {moment}. "
+        "A curve that ends has fallen to zero."
+    )
+    svg = inline_svg(figure, f"gradients-{when}", caption)
+    return Picture(f"How far gradients reach, {moment}", svg, caption)
+
+
+def _backwards(reach: Reach) -> tuple[list[int], list[float]]:
+    """Distance from the end and log10 of the norm, where there is one."""
+    norms = np.asarray(reach.norms)[::-1]
+    alive = np.flatnonzero(norms > 0)
+    return alive.tolist(), np.log10(norms[alive]).tolist()

@@ -1,0 +1,62 @@
+"""`plait reproduce`: the list, a smoke run with table and page, errors in one line."""
+
+import json
+
+import pytest
+
+from plait.cli import main
+
+
+def test_list(capsys):
+    assert main(["reproduce", "--list", "--json"]) == 0
+    entries = {entry["name"]: entry for entry in json.loads(capsys.readouterr().out)["experiments"]}
+    assert entries["table5"]["runs"] == 12 * 6 * 3
+    assert entries["table4"]["needs"] == "minigrid"
+    assert "table 5" in entries["table5"]["source"] or "tables 5" in entries["table5"]["source"]
+    assert {"denoise", "transfer", "figure3", "figure4", "figure10", "depthwidth-figure1"} <= set(entries)
+
+
+def test_smoke_with_page_and_again(tmp_path, capsys):
+    options = [
+        "--smoke",
+        "--models",
+        "lstm,relrnn",
+        "--delays",
+        "10",
+        "--device",
+        "cpu",
+        "--out",
+        str(tmp_path),
+    ]
+    assert main(["reproduce", "table5", *options, "--json"]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["outcome"]["complete"] == len(first["cells"]) == 2
+    assert (tmp_path / "report.html").read_text().startswith("<!doctype html>")
+    assert main(["reproduce", "table5", *options]) == 0
+    said = capsys.readouterr().out
+    assert "0 runs completed" in said
+    assert "2 were there" in said
+    assert str(tmp_path / "report.html") in said
+    assert {path.name for path in tmp_path.iterdir() if path.is_file()} == {
+        "experiment.json", "lock", "report.html",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["tabel5"], "unknown experiment 'tabel5': did you mean 'table5'"),
+        (["figure8"], "figure8 is declared and cannot be run yet: it needs mnist"),
+        (["table5", "--models", "relrn"], "did you mean 'relrnn'"),
+        (["table5", "--device", "cuda:99"], "device 'cuda:99': found"),
+        (["table5", "--ray", "nowhere"], "expected auto, local or HOST:PORT"),
+        (["table5", "--max-minutes", "0"], "max_minutes: expected a number above 0"),
+        (["table5", "--reuse", "absent"], "no folder absent to reuse runs from"),
+    ],
+)
+def test_errors(arguments, words, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)
+    assert main(["reproduce", *arguments, "--smoke"]) == 2
+    error = capsys.readouterr().err
+    assert words in error
+    assert error.count("\n") == 1

@@ -1,0 +1,67 @@
+"""What a person sees while runs are at work."""
+
+import io
+
+from plait.experiments.display import Lines, LiveTable, display, left
+from plait.experiments.plan import jobs_of
+from plait.experiments.pool import News
+from plait.experiments.runner import Progress
+
+from .conftest import experiment, planned
+
+
+def heard(tmp_path, look, *events):
+    jobs = jobs_of(experiment(planned()), tmp_path, "cpu")
+    progress = Progress(jobs[0])
+    for kind, data in events:
+        news = News(jobs[0].id, kind, data)
+        progress.hear(news)
+        look(progress, news)
+    return progress
+
+
+BEGAN = ("began", {"pid": 1})
+HALFWAY = ("progress", {"update": 6, "speed": 2.0, "score": 0.5})
+ENDED = ("ended", {"status": "complete", "updates": 12, "best_score": 1.0, "reason": "12 updates made"})
+
+
+def test_lines(tmp_path):
+    stream = io.StringIO()
+    heard(tmp_path, Lines(3, stream, seconds=0).look, BEGAN, HALFWAY, ENDED)
+    first, second = stream.getvalue().splitlines()
+    assert "T = 3  LSTM  seed 0  update 6/12  50.0%  2.0/s  0:00:03 left" in first
+    assert second.startswith("  1/3")
+    assert second.endswith("update 12/12  100.0%  complete (12 updates made)")
+
+
+def test_lines_of_a_run_that_died(tmp_path):
+    stream = io.StringIO()
+    lines = Lines(1, stream)
+    progress = heard(tmp_path, lines.look, BEGAN)
+    progress.status, progress.reason = "waiting", "signal 9"
+    lines.look(progress, News(progress.job.id, "died", {"reason": "signal 9"}))
+    assert "waiting: signal 9" in stream.getvalue()
+
+
+def test_the_live_table(tmp_path):
+    class Terminal(io.StringIO):
+        def isatty(self):
+            return True
+
+    stream = Terminal()
+    with LiveTable(3, stream) as table:
+        table.console.width = 100
+        heard(tmp_path, table.look, BEGAN, HALFWAY)
+        table.console.print(table.table())
+        text = stream.getvalue()
+        for words in ("T = 3", "LSTM", "running", "6/12", "50.0%", "0:00:03", "1 running of 3"):
+            assert words in text
+    with display([], stream) as look:
+        assert look.__self__.__class__ is LiveTable
+    with display([], io.StringIO()) as look:
+        assert look.__self__.__class__ is Lines
+
+
+def test_time_left_is_unknown_before_it_runs(tmp_path):
+    (job,) = jobs_of(experiment(planned()), tmp_path, "cpu")
+    assert left(Progress(job)) == "?"

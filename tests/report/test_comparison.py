@@ -1,0 +1,131 @@
+"""`plait compare`: the numbers are what they say, the runs are kept, wrong questions are refused."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+import torch
+
+from plait.cli import main
+from plait.errors import PlaitError
+from plait.report.comparison import Contender, Question
+from plait.report.costs import costs, reach, state_bytes
+from plait.tasks import CopyTask
+from plait.training import build
+
+HIDDEN, STEPS = 16, 40
+
+
+def network(model: str, **options):
+    description = {
+        "task": {"name": "copy", "delay": STEPS - 20},
+        "model": {"name": model, "hidden_size": HIDDEN, **options},
+    }
+    return build(description)[0]
+
+
+def drawn():
+    return CopyTask(STEPS - 20).batch(3, torch.Generator().manual_seed(0), torch.device("cpu"))
+
+
+def test_a_stream_of_bounded_memory_does_not_grow_and_full_memory_does():
+    networks = {name: network(name) for name in ("lstm", "rellstm", "memlstm", "transformer")}
+    found = costs(networks, CopyTask(STEPS - 20), 3, torch.device("cpu"), seconds=0.01)
+    assert found["lstm"].state_growth == found["rellstm"].state_growth == 0
+    # a kept state, its relevance (float32) and its time (int64)
+    assert found["memlstm"].state_growth == HIDDEN * 4 + 4 + 8
+    assert found["memlstm"].state_bytes - found["lstm"].state_bytes >= STEPS * HIDDEN * 4
+    assert found["transformer"].state_growth >= 2 * HIDDEN * 4  # a key and a value
+    assert found["lstm"].parameters == sum(p.numel() for p in networks["lstm"].parameters())
+    assert all(cost.step_seconds > 0 and cost.streamed_seconds > 0 for cost in found.values())
+    assert all(cost.step_megabytes > 0 for cost in found.values())
+
+
+def test_reach_is_counted_in_inputs_and_truncation_shortens_it():
+    batch = drawn()
+    far = reach(network("rnn"), CopyTask(STEPS - 20), batch)
+    cut = reach(network("rnn", truncate=5), CopyTask(STEPS - 20), batch)
+    assert far.positions == STEPS == len(far.norms)
+    assert cut.positions == 10  # the last ten steps carry the loss; the gradient is cut at every fifth
+    assert cut.norms[0] == 0
+
+
+def test_reach_leaves_gradients_alone():
+    one = network("rellstm")
+    reach(one, CopyTask(STEPS - 20), drawn())
+    assert all(p.grad is None for p in one.parameters())
+
+
+def test_scores_are_means_of_the_last_batches():
+    contender = Contender("LSTM", None, None, None, seconds=10.0, scores=[0.0] * 50 + [1.0] * 50)
+    assert contender.updates_after(5.0) == 50
+    assert contender.updates_after(100.0) == 100
+    assert contender.score_after(50) == 0.0
+    assert contender.score_after(60) == 0.5
+    assert contender.score_after(100) == 1.0
+    assert contender.score_after(0) is None
+
+
+def test_the_bytes_of_a_state():
+    state = network("memlstm")(drawn().inputs)[1]
+    assert state_bytes(state) == sum(
+        part.numel() * part.element_size() for part in (state.hidden, state.cell_state, *state.memory[0])
+    )
+
+
+def test_the_command_answers_in_a_page_and_in_json_and_trains_once(tmp_path, capsys):
+    command = ["compare", "--length", "30", "--hidden", "8", "--models", "rnn,rellstm", "--seconds", "0.2"]
+    command += ["--out", str(tmp_path), "--quiet", "--device", "cpu", "--json"]
+    assert main(command) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert [row["model"] for row in first["models"]] == ["RNN", "RelLSTM"]
+    assert first["equal_updates"] == min(row["updates"] for row in first["models"]) > 0
+    page = (tmp_path / "index.html").read_text()
+    assert "RelLSTM" in page
+    assert page.count("<svg") == 4
+    assert "http" not in page.replace("http://www.w3.org", "")
+    kept = {path: path.read_bytes() for path in tmp_path.glob("*/metrics.jsonl")}
+    assert main(command) == 0
+    second = json.loads(capsys.readouterr().out)
+    assert {path: path.read_bytes() for path in kept} == kept
+    for one, two in zip(first["models"], second["models"], strict=True):
+        assert one["score_at_equal_seconds"] == two["score_at_equal_seconds"]
+        assert one["reach_after"] == two["reach_after"]
+    assert json.loads((tmp_path / "compare.json").read_text())["models"] == second["models"]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"models": ("lstmm",)}, "did you mean 'lstm'"),
+        ({"models": ()}, "at least one"),
+        ({"task": "transfer"}, "task to compare on"),
+        ({"length": 21}, "at least 22"),
+        ({"hidden": 0}, "at least 1"),
+        ({"seconds": 0.0}, "above 0"),
+        ({"lr": -1.0}, "above 0"),
+    ],
+)
+def test_wrong_questions_are_refused(changes, words):
+    with pytest.raises(PlaitError, match=words):
+        Question(**changes).check()
+
+
+def test_a_diverged_model_is_shown_as_such(tmp_path, capsys):
+    command = [
+        "compare",
+        "--length",
+        "30",
+        "--hidden",
+        "8",
+        "--models",
+        "rnn",
+        "--seconds",
+        "2",
+        "--lr",
+        "1e30",
+    ]
+    command += ["--out", str(tmp_path), "--quiet", "--device", "cpu"]
+    assert main(command) == 0
+    assert "diverged" in capsys.readouterr().out
