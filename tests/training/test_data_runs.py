@@ -11,10 +11,13 @@ import torch
 from torch import nn
 
 from plait.cli import main
+from plait.errors import ConfigError
 from plait.models import RelLSTM, RelRNN
-from plait.tasks import PermutedMNIST, TextTask
+from plait.tasks import CopyTask, PermutedMNIST, TextTask
 from plait.training import Network, Recipe, build, fit
+from plait.training.distributed import Group
 from plait.training.generation import continue_text
+from plait.training.learner import Learner
 
 SENTENCE = "to be, or not to be, that is the question:\n"
 
@@ -73,6 +76,19 @@ def test_embedding_and_input_weights_begin_as_published(book):
     )
 
 
+def test_an_epoch_of_training_shows_every_image_once(digits):
+    task = PermutedMNIST(images=str(digits.folder))
+    network = Network(RelRNN(1, 2), 3, reads="last")
+    learner = Learner(network, task, Recipe(batch_size=10), torch.device("cpu"), Group())
+    epochs = []
+    for epoch in range(2):
+        batches = [learner.batch(5 * epoch + n) for n in range(1, 6)]
+        epochs.append([tuple(row) for b in batches for row in b.inputs.squeeze(2).t().tolist()])
+    assert set(epochs[0]) == set(epochs[1])
+    assert len(set(epochs[0])) == 50
+    assert epochs[0] != epochs[1]
+
+
 def test_images_are_learned_and_a_killed_run_goes_on(digits, tmp_path):
     def run(folder, updates_first):
         task = PermutedMNIST(images=str(digits.folder), group=4)
@@ -96,6 +112,10 @@ def test_images_are_learned_and_a_killed_run_goes_on(digits, tmp_path):
 
     whole, pieces = run(tmp_path / "whole", False), run(tmp_path / "pieces", True)
     assert whole.summary["held_out"]["test"]["score"] > 0.8
+    task = PermutedMNIST(images=str(digits.folder), group=4)
+    assert fit(RelRNN(4, 3), task, epochs=2, batch_size=10, device="cpu").summary["updates"] == 10
+    with pytest.raises(ConfigError, match="copy draws new sequences for ever"):
+        fit(RelRNN(10, 3), CopyTask(3), epochs=2, device="cpu")
     for line in (*whole.metrics, *pieces.metrics):
         line.pop("seconds", None)
     assert pieces.metrics == whole.metrics
@@ -205,7 +225,7 @@ def test_mistakes_are_said_before_a_folder_is_made(nowhere, book, tmp_path, caps
         (["text", "--text", book, "--span", "150"], "characters (batch size × span), got 2322; lower --span"),
         (["pmnist", "--subset", "10"], "at least one batch of 100 images, got 10"),
         (["pmnist", "--span", "3"], "unknown option of pmnist 'span'"),
-        (["copy", "--epochs", "2"], "use --updates"),
+        (["copy", "--epochs", "2"], "say updates instead"),
         (["text", "--text", book, "--schedule", "cosine"], "unknown schedule 'cosine'"),
     ]:
         mistake(capsys, ["train", *arguments, "--out", out], words)

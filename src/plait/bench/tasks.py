@@ -14,6 +14,7 @@ from torch import nn
 
 from plait.answer import Answer, Table
 from plait.bench.machine import check_folder, circumstances, describe
+from plait.bench.parity import matmul_precision
 from plait.bench.sizes import parse_names
 from plait.bench.timing import Times, limit_threads
 from plait.errors import whole
@@ -67,6 +68,7 @@ def bench_tasks(
     updates: int | None = None,
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["fp32", "bf16"] = "fp32",
+    tf32: bool = False,
     threads: int | None = None,
     data: Path | None = None,
     commit: str = "",
@@ -84,6 +86,8 @@ def bench_tasks(
         updates: so many of each layer; by default an epoch on a GPU and 5 on a CPU.
         device: where to compute.
         precision: fp32, or bf16 by autocast.
+        tf32: let float32 matrix products outside the kernels round to tf32 on a GPU, as cuDNN's LSTM does
+            unless told not to.
         threads: of the CPU; by default as many as torch takes.
         data: a folder with mnist/ and ptb/; by default $PLAIT_DATA, then the cache, then the net.
         commit: what to record where the source is no git checkout.
@@ -96,7 +100,7 @@ def bench_tasks(
         os.environ["PLAIT_DATA"] = str(data)
     place = device_named(device)
     names = parse_names(tasks, tuple(RACES), "task")
-    with limit_threads(threads) as used:
+    with limit_threads(threads) as used, matmul_precision("high" if tf32 else "highest"):
         found: dict[str, Any] = circumstances(place, used, commit or None)
         rows = [row for name in names for row in _run(RACES[name](), place, precision, updates)]
         found |= {"unit": "an epoch of training", "precision": precision, "rows": rows}

@@ -14,7 +14,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from plait.errors import DivergedError, PlaitError, whole
+from plait.errors import ConfigError, DivergedError, PlaitError, whole
 from plait.tasks import Task
 from plait.training.checkpoint import load_weights, read_checkpoint
 from plait.training.description import describe
@@ -30,7 +30,7 @@ from plait.training.run import Run, environment
 from plait.training.stop import Stop
 from plait.training.watch import Everyone, Watcher
 
-__all__ = ["Fitted", "fit"]
+__all__ = ["Fitted", "fit", "updates_of"]
 
 
 @dataclass
@@ -74,6 +74,7 @@ def fit(
     resume: bool = False,
     checkpoint_every: int = 500,
     max_minutes: float | None = None,
+    epochs: int | None = None,
     stop_when: Callable[[], bool] | None = None,
     progress: bool = False,
     watchers: Iterable[Watcher] = (),
@@ -94,6 +95,7 @@ def fit(
         resume: go on with the run in `folder`.
         checkpoint_every: updates between two checkpoints.
         max_minutes: save and stop after so long.
+        epochs: how often a data set is gone through, instead of the recipe's `updates`.
         stop_when: asked after every update; once true, save and stop.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
         watchers: who else is told what happens.
@@ -109,6 +111,8 @@ def fit(
     ('complete', 2)
     """
     recipe = (recipe or Recipe()).changed(**changes).check()
+    if epochs is not None:
+        recipe = recipe.changed(updates=updates_of(task, recipe.batch_size, epochs))
     whole(1, checkpoint_every=checkpoint_every)
     place = device_named(device)
     task.prepare(place)
@@ -131,6 +135,22 @@ def fit(
         fitted = session.go()
     stop.pass_on()
     return fitted
+
+
+def updates_of(task: Task, batch_size: int, epochs: int) -> int:
+    """How many updates so many epochs are.
+
+    >>> from plait.tasks import PermutedMNIST
+    >>> updates_of(PermutedMNIST(), 100, 3)
+    1500
+    """
+    whole(1, epochs=epochs)
+    per_epoch = task.batches_per_epoch(batch_size)
+    if per_epoch is None:
+        raise ConfigError(
+            f"epochs: {task.name} draws new sequences for ever and has none; say updates instead"
+        )
+    return epochs * per_epoch
 
 
 def _open(

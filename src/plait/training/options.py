@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 import tyro
 
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError
 from plait.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -133,6 +133,7 @@ def described(
     """
     from plait.models import MODELS
     from plait.training.description import model_defaults
+    from plait.training.loop import updates_of
     from plait.training.published import published_for
 
     row = published_for(task.name, model["name"])
@@ -140,18 +141,12 @@ def described(
     model = {"hidden_size": 128, **(row.model(names) if row else {}), **model}
     values = {**Recipe().values(), **(row.recipe() if row else {}), **recipe}
     if epochs is not None:
-        whole(1, epochs=epochs)
         if "updates" in recipe:
             raise ConfigError("expected --epochs or --updates, got both")
-    per_epoch = task.batches_per_epoch(values["batch_size"]) if _sound(values["batch_size"]) else None
-    if per_epoch is None and epochs is not None:
-        raise ConfigError(f"epochs: {task.name} draws new sequences for ever and has none; use --updates")
+        values["updates"] = updates_of(task, values["batch_size"], epochs)
+    per_epoch = task.batches_per_epoch(values["batch_size"])
     if per_epoch is not None:
         wanted = epochs or (row.epochs if row else 1)
         usual = {"updates": wanted * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
         values |= {name: value for name, value in usual.items() if name not in recipe}
     return {"task": {"name": task.name, **task.options()}, "model": model, "recipe": values}
-
-
-def _sound(batch_size: Any) -> bool:
-    return isinstance(batch_size, int) and batch_size > 0
