@@ -92,7 +92,7 @@ class Learner:
         self.optimizer.zero_grad(set_to_none=True)
         total = counted(batch.targets)
         figures = torch.zeros(3, device=self.device)
-        figures[2] = float(stop)
+        figures[2].fill_(float(stop))
         carry, seen = list(self.carry), []
         for part, (begin, end) in enumerate(self.spans):
             rows = batch.rows(begin, end)
