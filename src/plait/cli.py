@@ -35,6 +35,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "recurrence, attention, sparse memory at one length: what each costs and buys",
     ),
     "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
+    "train minigrid": (
+        "plait.training.ppo.command:train_minigrid",
+        "train a policy with a memory in a grid world (PPO)",
+    ),
     "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
     "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),
     "runs attention": (
