@@ -48,10 +48,7 @@ def main():
                 continue  # one of them gets somewhere
             first = pool.reset().observation
             for farama.seed in range(SEEDS):
-                same = all(
-                    torch.equal(a, b)
-                    for a, b in zip(farama.reset().observation, first, strict=True)
-                )
+                same = all(torch.equal(a, b) for a, b in zip(farama.reset().observation, first, strict=True))
                 if same and play(farama, actions) == seen:
                     actions = actions[: seen["steps"]]
                     row = {"world": name, "envpool": pool_seed, "minigrid": farama.seed, "actions": actions}

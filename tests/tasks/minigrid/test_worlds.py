@@ -9,16 +9,23 @@ import torch
 
 from plait.errors import ConfigError, DataError, MissingExtraError, ShapeError, UnknownNameError
 from plait.tasks.minigrid import (
-    MISSION_LENGTH, WORDS, WORLDS, check_transfer, episode_seed, mission_tokens, open_worlds, world_named,
-)  # fmt: skip
+    MISSION_LENGTH,
+    WORDS,
+    WORLDS,
+    check_transfer,
+    episode_seed,
+    mission_tokens,
+    open_worlds,
+    world_named,
+)
 from plait.tasks.minigrid.names import words_of
 
 pytest.importorskip("minigrid")
 HERE = Path(__file__).parent
-TABLE_4 = (
-    "RedBlueDoors-6x6 RedBlueDoors-8x8 GoToObject-6x6-N2 GoToObject-8x8-N2 MemoryS7 MemoryS13 "
-    "GoToDoor-5x5 GoToDoor-8x8 Fetch-5x5-N2 Fetch-8x8-N3 DoorKey-5x5 DoorKey-16x16"
-).split()
+TABLE_4 = [  # trained in, tested in, …
+    "RedBlueDoors-6x6", "RedBlueDoors-8x8", "GoToObject-6x6-N2", "GoToObject-8x8-N2", "MemoryS7", "MemoryS13",
+    "GoToDoor-5x5", "GoToDoor-8x8", "Fetch-5x5-N2", "Fetch-8x8-N3", "DoorKey-5x5", "DoorKey-16x16",
+]  # fmt: skip
 needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="needs envpool")
 BACKENDS = ["minigrid", pytest.param("envpool", marks=needs_envpool)]
 
@@ -128,7 +135,9 @@ def test_the_seed_decides(backend):
         worlds = open_worlds("DoorKey-5x5", 8, backend=backend, **arguments)
         first = worlds.reset()
         assert same(first, worlds.reset())
-        return torch.cat([first.observation.image, *(worlds.step(row).observation.image for row in drawn(5, 8))])
+        return torch.cat(
+            [first.observation.image, *(worlds.step(row).observation.image for row in drawn(5, 8))]
+        )
 
     assert torch.equal(played(seed=1), played(seed=1))
     assert not torch.equal(played(seed=1), played(seed=2))
@@ -144,13 +153,17 @@ def test_held_out_seeds_are_never_trained_on():
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
-@pytest.mark.parametrize("episode", json.loads((HERE / "recorded.json").read_text()), ids=lambda e: e["world"])
+@pytest.mark.parametrize(
+    "episode", json.loads((HERE / "recorded.json").read_text()), ids=lambda e: e["world"]
+)
 def test_both_backends_replay_the_recorded_episodes(episode, backend):
     """Every image, direction, mission, reward and end, under the same actions; see record.py."""
     spec = importlib.util.spec_from_file_location("record", HERE / "record.py")
     record = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(record)
-    played = record.play(open_worlds(episode["world"], 1, episode[backend], backend=backend), episode["actions"])
+    played = record.play(
+        open_worlds(episode["world"], 1, episode[backend], backend=backend), episode["actions"]
+    )
     assert played == {key: episode[key] for key in played}
 
 

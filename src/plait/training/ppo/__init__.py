@@ -6,9 +6,9 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from plait.training.ppo.advantages import advantages
     from plait.training.ppo.description import build_policy, describe_policy, load_policy
     from plait.training.ppo.evaluation import evaluate_policy
+    from plait.training.ppo.gae import advantages
     from plait.training.ppo.loop import FittedPolicy, fit_policy
     from plait.training.ppo.objective import clipped_objective
     from plait.training.ppo.policy import Encoder, Policy
@@ -20,7 +20,7 @@ _HOMES = {
     "FittedPolicy": "loop",
     "Policy": "policy",
     "Settings": "settings",
-    "advantages": "advantages",
+    "advantages": "gae",
     "build_policy": "description",
     "clipped_objective": "objective",
     "describe_policy": "description",
@@ -38,7 +38,6 @@ __all__ = [
 def __getattr__(name: str) -> Any:
     if name not in _HOMES:
         raise AttributeError(f"module 'plait.training.ppo' has no attribute {name!r}")
-    # Named by a string: a submodule of the same name would otherwise hide what it holds.
     value = getattr(importlib.import_module(f"plait.training.ppo.{_HOMES[name]}"), name)
     globals()[name] = value
     return value

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from plait.errors import DivergedError
-from plait.training.ppo.advantages import advantages
+from plait.training.ppo.gae import advantages
 from plait.training.ppo.objective import Losses, ppo_loss
 from plait.training.ppo.policy import Policy
 from plait.training.ppo.rollout import Episode, Rollout
