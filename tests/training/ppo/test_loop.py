@@ -171,3 +171,16 @@ def test_learns_doorkey(described):
     settings = Settings(steps=400_000, until_return=0.9, evaluate_every=4)
     fitted = fit_policy(describe_policy("DoorKey-5x5", "rellstm", settings))
     assert fitted.summary["best_score"] >= 0.9
+
+
+def test_every_update_draws_its_own_actions(small_fit, monkeypatch):
+    drawn = []
+
+    def remembered(seed, purpose, index, device):
+        drawn.append((purpose, index))
+        return honest(seed, purpose, index, device)
+
+    honest = loop_module.generator_for
+    monkeypatch.setattr(loop_module, "generator_for", remembered)
+    small_fit()
+    assert drawn == [("train", number) for number in range(1, 7)]
