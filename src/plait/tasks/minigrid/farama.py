@@ -85,6 +85,15 @@ class FaramaWorlds(Worlds):
         picture: np.ndarray[Any, Any] = self._worlds[world].get_frame(highlight=True, tile_size=tile)
         return picture
 
+    def view(self, world: int = 0, tile: int = 8) -> np.ndarray[Any, Any]:
+        """A picture of what the agent sees alone, itself at the bottom, looking up."""
+        picture: np.ndarray[Any, Any] = self._worlds[world].get_frame(tile_size=tile, agent_pov=True)
+        return picture
+
+    def text(self, world: int = 0) -> str:
+        """The whole world as lines of text, two characters a cell; the agent is >>, VV, << or ^^."""
+        return str(self._worlds[world].pprint_grid())
+
     def mission(self, world: int = 0) -> str:
         """What the agent is asked to do."""
         return str(self._worlds[world].mission)
