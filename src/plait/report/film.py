@@ -15,6 +15,7 @@ __all__ = ["film", "lines"]
 
 _WORLD, _THUMB, _MARGIN, _SHOWN = 320, 70, 10, 10
 _ROWS, _CELL = 4, (_THUMB + 16, _THUMB + 24)  # a slot's column and row, with its label
+_TOP = 52
 _INK, _PALE, _PAPER, _LIT = (30, 30, 30), (150, 150, 150), (255, 255, 255), (214, 93, 14)
 
 
@@ -54,30 +55,35 @@ def _picture(scene: Scene, scenes: Sequence[Scene]) -> Any:
     columns = -(-_SHOWN // _ROWS)
     has_slots = any(one.slots for one in scenes)
     width = _WORLD + 2 * _MARGIN + (columns * _CELL[0] + _MARGIN if has_slots else 0)
-    height = 30 + max(_WORLD, _ROWS * _CELL[1]) + 34
+    height = _TOP + max(_WORLD, _ROWS * _CELL[1]) + 34
     page = Image.new("RGB", (width, height), _PAPER)
     draw = ImageDraw.Draw(page)
     frame = Image.fromarray(scene.frame)
-    frame.thumbnail((_WORLD, _WORLD))
-    page.paste(frame, (_MARGIN, 30))
+    larger = _WORLD / max(frame.size)
+    page.paste(frame.resize([round(side * larger) for side in frame.size]), (_MARGIN, _TOP))
     draw.text((_MARGIN, 8), scene.mission, _INK, big)
     did = f"{scene.action} ({scene.probability:.0%})" if scene.action else "the end"
     draw.text((_MARGIN, height - 26), f"step {scene.step}   {did}   return {scene.gained:.2f}", _INK, big)
     if has_slots:
-        draw.text((_WORLD + 2 * _MARGIN, 10), "held in memory: step, weight", _INK, small)
+        left = _WORLD + 2 * _MARGIN
+        draw.text((left, _TOP - 18), "held in memory: step, weight", _INK, small)
+        most = max(slot.weight for slot in scene.slots)
         for place, slot in enumerate(_strongest(scene.slots)):
-            corner = (_WORLD + 2 * _MARGIN + place // _ROWS * _CELL[0], 32 + place % _ROWS * _CELL[1])
-            _draw_slot(draw, page, slot, Image.fromarray(scenes[slot.step].view), corner, small)
+            corner = (left + place // _ROWS * _CELL[0], _TOP + place % _ROWS * _CELL[1])
+            view = Image.fromarray(scenes[slot.step].view)
+            _draw_slot(draw, page, slot, slot.weight / most, view, corner, small)
     return page
 
 
-def _draw_slot(draw: Any, page: Any, slot: Slot, view: Any, corner: tuple[int, int], font: Any) -> None:
-    """The view at that step under a bar as long as its weight; what is hardly read is pale."""
+def _draw_slot(
+    draw: Any, page: Any, slot: Slot, share: float, view: Any, corner: tuple[int, int], font: Any
+) -> None:
+    """The view at that step under a bar as long as its weight; pale where others are read more."""
     from PIL import Image
 
     x, y = corner
     pale = Image.new("RGB", view.size, _PAPER)
-    shown = Image.blend(pale, view, 0.35 + 0.65 * min(1.0, slot.weight * 2))
+    shown = Image.blend(pale, view, 0.25 + 0.75 * share)
     draw.rectangle((x, y, x + _THUMB, y + 4), outline=_PALE)
     draw.rectangle((x, y, x + round(_THUMB * min(slot.weight, 1.0)), y + 4), fill=_LIT)
     page.paste(shown.resize((_THUMB, _THUMB)), (x, y + 6))

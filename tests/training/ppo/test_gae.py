@@ -79,3 +79,9 @@ def test_normalised_over_what_counts():
     inside = normalised(advantage, counted)[counted]
     assert inside.mean().item() == pytest.approx(0, abs=1e-6)
     assert inside.std(correction=0).item() == pytest.approx(1, abs=1e-6)
+
+
+def test_noise_is_not_blown_up():
+    """Where nothing was gained advantages stay small, and the entropy bonus leads."""
+    advantage, counted = torch.tensor([[0.01], [-0.01]]), torch.ones(2, 1, dtype=torch.bool)
+    assert normalised(advantage, counted).flatten().tolist() == pytest.approx([0.1, -0.1])

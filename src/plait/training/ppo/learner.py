@@ -20,6 +20,8 @@ from plait.training.streams import generator_for
 
 __all__ = ["PolicyLearner", "PolicyStep"]
 
+_LEAST_SPREAD = 0.1  # of advantages; returns lie between 0 and 1
+
 
 class PolicyStep(NamedTuple):
     """What an update showed: means over its minibatches, and the episodes that ended while playing."""
@@ -112,15 +114,18 @@ class PolicyLearner:
 
 
 def normalised(advantage: Tensor, counted: Tensor) -> Tensor:
-    """Mean 0 and spread 1 over the steps that count.
+    """Mean 0 and spread 1 over the steps that count; a spread below 0.1 is taken for 0.1.
+
+    Where nothing was gained yet the critic's noise is all there is: blown up to spread 1 it would drown the
+    entropy bonus, and the policy would stop to explore before its first reward.
 
     >>> normalised(torch.tensor([[1.0], [3.0], [99.0]]), torch.tensor([[True], [True], [False]]))[:2].tolist()
-    [[-0.99999...], [0.99999...]]
+    [[-1.0], [1.0]]
     """
     inside = advantage[counted]
     spread = inside.std(correction=0) if inside.numel() else inside.new_ones(())
     mean = inside.mean() if inside.numel() else inside.new_zeros(())
-    return (advantage - mean) / (spread + 1e-8)
+    return (advantage - mean) / spread.clamp_min(_LEAST_SPREAD)
 
 
 def _names(policy: nn.Module) -> list[str]:
