@@ -81,7 +81,7 @@ def test_progress_shows_steps_return_success_and_time_left(small_fit, capsys):
     assert "/s  0:00:" in shown[1]
     assert "return 0." in shown[1]
     assert "success" in shown[1]
-    assert any("held out: GoToDoor-6x6 return" in line for line in shown)
+    assert any("; GoToDoor-6x6 return" in line for line in shown)
     assert shown[-1].startswith("complete (240 steps made) after 240 steps")
 
 

@@ -208,7 +208,7 @@ class _Session:
             sum(one.length for one in episodes) / many,
         )
         named = dict(zip(("return", "success", "length"), means if episodes else (None,) * 3, strict=True))
-        losses = {name: round(value, 6) for name, value in step.losses.items()}
+        losses = {"loss" if k == "total" else k: round(v, 6) for k, v in step.losses.items()}
         return {"episodes": len(episodes), **named, **losses, "gradient_norm": round(step.gradient_norm, 6)}
 
     def _look(self, world: str) -> dict[str, float]:
@@ -223,26 +223,21 @@ class _Session:
         score = counters.held_out[world]["score"]
         if counters.best_score is None or score > counters.best_score:
             counters.best_score, counters.best_update = score, counters.update
-        self._write(
-            {
-                "update": counters.update,
-                "steps": self._steps(counters.update),
-                "seconds": round(self._clock(), 3),
-                "held_out": counters.held_out,
-            }
-        )
-        self.everyone.evaluated(self._steps(counters.update), counters.held_out)
+        self._record_look()
+
+    def _record_look(self) -> None:
+        counters, steps = self.counters, self._steps(self.counters.update)
+        line: dict[str, Any] = {"update": counters.update, "steps": steps}
+        self._write({**line, "seconds": round(self._clock(), 3), "held_out": counters.held_out})
+        self.everyone.evaluated(steps, counters.held_out)
 
     def _test(self) -> None:
         """At the end, once: the world it was never trained in."""
         world = self.task["test_env"]
         if world is None:
             return
-        results = {world: self._look(world)}
-        steps = self._steps(self.counters.update)
-        self._write({"update": self.counters.update, "steps": steps, "tested": results})
-        self.counters.held_out = {**self.counters.held_out, **results}
-        self.everyone.evaluated(steps, results)
+        self.counters.held_out = {**self.counters.held_out, world: self._look(world)}
+        self._record_look()
 
     def _good_enough(self) -> bool:
         wanted, best = self.settings.until_return, self.counters.best_score
