@@ -46,7 +46,6 @@ def test_smoke_with_page_and_again(tmp_path, capsys):
     ("arguments", "words"),
     [
         (["tabel5"], "unknown experiment 'tabel5': did you mean 'table5'"),
-        (["table4"], "table4 is declared and cannot be run yet: it needs minigrid"),
         (["figure8"], "no train-images-idx3-ubyte: looked in"),
         (["table5", "--models", "relrn"], "did you mean 'relrnn'"),
         (["table5", "--device", "cuda:99"], "device 'cuda:99': found"),
