@@ -166,6 +166,7 @@ def test_evaluation_moves_nothing(small_fit):
 
 
 @pytest.mark.slow
+@pytest.mark.timeout(1200)
 def test_learns_doorkey(described):
     """With RelLSTM: a held-out mean return of 0.9, the paper's 0.93 being an average over training."""
     from plait.training.ppo import Settings, describe_policy, fit_policy
