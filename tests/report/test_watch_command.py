@@ -7,6 +7,7 @@ import pytest
 pytest.importorskip("minigrid")
 
 from plait.cli import main
+from plait.tasks.minigrid.farama import FaramaWorlds
 from plait.training.ppo import Settings, build_policy, describe_policy, fit_policy
 from plait.training.ppo.episode import play_episode
 
@@ -61,6 +62,17 @@ def test_a_run_that_is_no_policy(tmp_path, capsys):
     assert main(["train", "copy", *small, "--device", "cpu", "--out", str(tmp_path)]) == 0
     assert main(["watch", "copy", "--out", str(tmp_path)]) == 2
     assert "holds no policy" in capsys.readouterr().err
+
+
+def test_the_episode_is_one_that_training_never_had():
+    policy = build_policy(describe_policy("DoorKey-8x8", "none", hidden_size=8))
+    scenes = play_episode(policy, "DoorKey-8x8", seed=4)
+    worlds = FaramaWorlds("DoorKey-8x8", 1, seed=4, held_out=True)
+    worlds.reset()
+    assert scenes[0].text == worlds.text()
+    worlds = FaramaWorlds("DoorKey-8x8", 1, seed=4)
+    worlds.reset()
+    assert scenes[0].text != worlds.text()
 
 
 def test_scenes_show_what_was_held():
