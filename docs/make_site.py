@@ -72,7 +72,10 @@ def _linked(page: Path, target: Path, pages: Path, brought: set[Path]) -> str:
 
     written, rest = [], page.read_text(encoding="utf-8")
     while found := FENCE.search(rest):
-        written += [LINK.sub(follow, rest[: found.start()]), found[0]]
+        # Without a prompt the whole block is commands, and is coloured as such.
+        prompted = re.search(r"^\$ ", found[0], re.MULTILINE)
+        code = found[0] if prompted else re.sub(r"^```console", "```sh", found[0])
+        written += [LINK.sub(follow, rest[: found.start()]), code]
         rest = rest[found.end() :]
     return "".join([*written, LINK.sub(follow, rest)])
 

@@ -3,6 +3,7 @@
 import importlib.metadata
 import json
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -146,3 +147,11 @@ def test_metadata_are_read_where_there_is_no_checkout(monkeypatch, tmp_path):
 )
 def test_versions_are_compared_by_number(have, least, fine):
     assert (installed.Package("", "x", least, have).problem is None) == fine
+
+
+def test_every_extra_that_a_remedy_names_is_declared():
+    named_extras = {
+        extra for _, remedy in checks.CHECKS.values() for extra in re.findall(r"plait\[(\w+)\]", remedy)
+    }
+    assert {"ray", "kernels", "browser"} <= named_extras
+    assert named_extras <= {*installed.declared(), "rl", "envpool"}
