@@ -46,7 +46,8 @@ def test_smoke_with_page_and_again(tmp_path, capsys):
     ("arguments", "words"),
     [
         (["tabel5"], "unknown experiment 'tabel5': did you mean 'table5'"),
-        (["figure8"], "figure8 is declared and cannot be run yet: it needs mnist"),
+        (["table4"], "table4 is declared and cannot be run yet: it needs minigrid"),
+        (["figure8"], "no train-images-idx3-ubyte: looked in"),
         (["table5", "--models", "relrn"], "did you mean 'relrnn'"),
         (["table5", "--device", "cuda:99"], "device 'cuda:99': found"),
         (["table5", "--ray", "nowhere"], "expected auto, local or HOST:PORT"),
@@ -54,7 +55,7 @@ def test_smoke_with_page_and_again(tmp_path, capsys):
         (["table5", "--reuse", "absent"], "no folder absent to reuse runs from"),
     ],
 )
-def test_errors(arguments, words, capsys, monkeypatch, tmp_path):
+def test_errors(arguments, words, capsys, monkeypatch, tmp_path, nowhere):
     monkeypatch.chdir(tmp_path)
     assert main(["reproduce", *arguments, "--smoke"]) == 2
     error = capsys.readouterr().err

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from plait.report.gather import gather
@@ -103,3 +105,15 @@ def test_every_run_has_its_line(group):
     assert len(records) == 5
     assert {record["status"] for record in records} == {"complete", "stopped", "diverged"}
     assert {record["commit"] for record in records} == {"abcdef012345"}
+
+
+def test_a_run_that_failed_is_counted_and_has_no_pace(bench):
+    """Its worker says why, and knows no clock."""
+    folder = bench.experiment("table5", PLAN[:1], seeds=(0, 1))
+    bench.run("table5")
+    failed = {"run": "x", "updates": 100, "best_score": None, "status": "failed", "reason": "out of luck"}
+    (bench.run("table5", seed=1) / "summary.json").write_text(json.dumps(failed))
+    (group,) = gather([folder])
+    assert outcome(group.cells[0], 0.99).states == "1 complete, 1 failed"
+    assert by_model(cost_table(group), "RelRNN")["ms an update"] == "23.3"
+    assert "out of luck" in [row[-1] for row in run_table(group).rows]

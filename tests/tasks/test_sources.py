@@ -19,7 +19,7 @@ class _Server(http.server.BaseHTTPRequestHandler):
 
     def do_GET(self):
         kind, name = self.path.strip("/").split("/")
-        body = gzip.compress(CONTENT) if name.endswith(".gz") else CONTENT
+        body = gzip.compress(CONTENT, mtime=0) if name.endswith(".gz") else CONTENT
         promised = len(body)
         if kind == "absent":
             self.send_error(404)
@@ -30,7 +30,7 @@ class _Server(http.server.BaseHTTPRequestHandler):
             body = body[: len(body) // 2]
             promised = len(body)
         elif kind == "other":
-            body = gzip.compress(b"other") if name.endswith(".gz") else b"other"
+            body = gzip.compress(b"other", mtime=0) if name.endswith(".gz") else b"other"
             promised = len(body)
         self.send_response(200)
         self.send_header("Content-Length", str(promised))
@@ -108,7 +108,7 @@ def test_the_users_folder_comes_before_the_cache(wanted, nowhere, tmp_path, monk
     cached = locate(wanted("good"))
     mine = tmp_path / "mine" / "some" / f"some.txt{ending}"
     mine.parent.mkdir(parents=True)
-    mine.write_bytes(gzip.compress(CONTENT) if ending else CONTENT)
+    mine.write_bytes(gzip.compress(CONTENT, mtime=0) if ending else CONTENT)
     assert locate(wanted("absent")) == cached
     monkeypatch.setenv("PLAIT_DATA", str(tmp_path / "mine"))
     assert locate(wanted("absent")) == mine
@@ -119,7 +119,7 @@ def test_the_users_folder_comes_before_the_cache(wanted, nowhere, tmp_path, monk
     [
         ("some.txt", CONTENT[:-1], "not the published file or is cut short: expected SHA-256"),
         ("some.txt", b"", "is empty"),
-        ("some.txt.gz", gzip.compress(CONTENT)[:-9], "cut short or not gzip"),
+        ("some.txt.gz", gzip.compress(CONTENT, mtime=0)[:-9], "cut short or not gzip"),
         ("some.txt.gz", CONTENT, "cut short or not gzip"),
     ],
 )

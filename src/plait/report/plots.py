@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -49,12 +50,13 @@ class Plot:
     lines: Sequence[Line]
 
     def shown(self, view: View) -> list[tuple[Line, list[float], list[float]]]:
-        """The lines that have something to show in a view, with the x and y of their points."""
+        """The lines that have something to show in a view, with the x and y of their points; y is NaN, which
+        leaves a gap, where there is no value."""
         found = []
         for line in self.lines:
             pairs = zip(line.columns.get(view.x, []), line.columns.get(view.y, []), strict=False)
-            points = [(x, y) for x, y in pairs if x is not None and y is not None]
-            if points:
+            points = [(x, math.nan if y is None else y) for x, y in pairs if x is not None]
+            if not all(math.isnan(y) for _, y in points):
                 found.append((line, [x for x, _ in points], [y for _, y in points]))
         return found
 
@@ -115,17 +117,20 @@ def _losses(run: RunFolder, most: int) -> dict[str, list[Any]]:
 
 
 def _gradients(run: RunFolder, most: int) -> dict[str, list[Any]]:
-    """Of the last layer: norms by distance from the last step, trained and, where recorded, untrained."""
+    """Of the last layer: norms by distance from the last step, before the first update and at the last
+    record after it; a run that was stopped before a record has only the first."""
     try:
-        last = [float(norm) for norm in run.gradients[-1]["norms"][-1]][::-1]
-        first = [float(norm) for norm in run.gradients[0]["norms"][-1]][::-1]
+        records = [
+            (int(line["update"]), [float(n) for n in line["norms"][-1]][::-1]) for line in run.gradients
+        ]
     except (IndexError, KeyError, TypeError, ValueError):
         return {}
-    places = kept(last, most)
-    values: dict[str, list[Any]] = {"distance": places, "last": [_positive(last[place]) for place in places]}
-    if run.gradients[0].get("update") == 0 and len(run.gradients) > 1:
-        values["first"] = [_positive(first[place]) for place in places]
-    return values
+    drawn = {"first" if update == 0 else "last": norms for update, norms in records}
+    if not drawn:
+        return {}
+    places = kept(drawn.get("last") or drawn["first"], most)
+    columns = {name: [_positive(norms[place]) for place in places] for name, norms in drawn.items()}
+    return {"distance": places, **columns}
 
 
 def _positive(value: float) -> float | None:

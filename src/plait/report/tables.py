@@ -113,7 +113,8 @@ def cost_table(group: Group) -> Table:
     rows = []
     for cell in group.cells:
         runs = [run for run in cell.sound if run.summary]
-        pace = spread(run.summary["seconds"] / run.updates for run in runs if run.updates)
+        timed = [run for run in runs if run.updates and "seconds" in run.summary]  # one that failed is not
+        pace = spread(run.summary["seconds"] / run.updates for run in timed)
         memory = spread(run.summary.get("peak_memory_bytes") for run in runs)
         sizes = {int(run.summary["parameters"]) for run in runs if "parameters" in run.summary}
         rows.append([

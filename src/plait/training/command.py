@@ -139,7 +139,7 @@ def _answer(fitted: Fitted) -> Answer:
         dict.fromkeys(k for r in summary["held_out"].values() for k in r if k not in ("score", "loss"))
     )
     rows = [
-        [name, result["score"], result["loss"], *(result.get(key) for key in more)]
+        [name, result["score"], result.get("loss"), *(result.get(key) for key in more)]
         for name, result in summary["held_out"].items()
     ]
     line = f"{summary['status']}: {summary['updates']} updates, {summary['seconds']:.1f} s, {fitted.folder}"

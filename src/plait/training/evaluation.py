@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+
 import torch
 from torch import nn
 
@@ -25,7 +27,8 @@ def evaluate(
     precision: str = "fp32",
     final: bool = False,
 ) -> dict[str, dict[str, float]]:
-    """Loss and score of `network` on each of the task's held-out sets, by name.
+    """Loss and score of `network` on each of the task's held-out sets, by name; a loss that is not finite is
+    left out.
 
     Sequences that are drawn are a function of `seed` alone and none of them is a training batch of the same
     seed; the global random state is neither read nor moved.
@@ -68,5 +71,7 @@ def _evaluate_one(
         loss, score = task.loss(logits, batch.targets), task.score(logits, batch.targets)
         totals += torch.stack([loss * count, count, score * weight, torch.as_tensor(weight, device=device)])
     loss_, predicted, score_, rows = totals.tolist()
-    mean = loss_ / predicted
-    return {"loss": mean, "score": score_ / rows, **task.figures(mean, round(predicted))}
+    mean, score_ = loss_ / predicted, score_ / rows
+    if not math.isfinite(mean):  # states without bound, on sequences longer than any trained on
+        return {"score": score_}
+    return {"loss": mean, "score": score_, **task.figures(mean, round(predicted))}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import resource
 import sys
 import time
@@ -290,13 +291,14 @@ class _Session:
             counters.best_score, counters.best_update = main["score"], counters.update
         line: dict[str, Any] = {"update": counters.update, "seconds": round(self._clock(), 3)}
         line["held_out"] = results
+        loss, best = main.get("loss", math.inf), counters.best_loss
         if self.recipe.schedule == "halve":
             line["lr"] = self.recipe.lr * counters.rate
-            if counters.best_loss is not None and main["loss"] >= counters.best_loss:
+            if best is not None and loss >= best:
                 counters.rate /= 2
                 self.learner.scale_rate(counters.rate)
-        if counters.best_loss is None or main["loss"] < counters.best_loss:
-            counters.best_loss = main["loss"]
+        if math.isfinite(loss) and (best is None or loss < best):
+            counters.best_loss = loss
         self._write(self.metrics, "metrics", line)
         self.everyone.evaluated(counters.update, results)
 

@@ -121,4 +121,5 @@ def _results(results: dict[str, dict[str, float]]) -> str:
     (_, main), *others = results.items()
     rest = "".join(f"  {name} {result['score']:.1%}" for name, result in others)
     bits = f"  {main['bits_per_character']:.4f} bits/char" if "bits_per_character" in main else ""
-    return f"held out: loss {main['loss']:.5f}{bits}  accuracy {main['score']:.1%}{rest}"
+    loss = f"{main['loss']:.5f}" if "loss" in main else "not finite"
+    return f"held out: loss {loss}{bits}  accuracy {main['score']:.1%}{rest}"
