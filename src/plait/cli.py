@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.report.compare_command:compare",
         "recurrence, attention, sparse memory at one length: what each costs and buys",
     ),
+    "explore": (
+        "plait.report.explore.command:explore",
+        "a local page: memory, gradients, depth and width, runs",
+    ),
     "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
     "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
     "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),

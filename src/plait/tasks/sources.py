@@ -21,7 +21,7 @@ from pathlib import Path
 
 from plait.errors import DataError, OutputError
 
-__all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "locate", "read_bytes"]
+__all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "is_here", "locate", "read_bytes"]
 
 TIMEOUT = 20.0  # seconds without a byte before the next mirror is tried
 _MNIST_MIRRORS = (
@@ -101,6 +101,13 @@ def locate(file: DataFile) -> Path:
         f"no {file.name}: looked in {looked}, and could not download it ({'; '.join(failures)}); "
         f"set PLAIT_DATA, or pass --data DIR, to a folder that holds {file.folder}/{file.name} (plain or .gz)"
     )
+
+
+def is_here(file: DataFile) -> bool:
+    """Whether a copy lies on this machine, verified or not; nothing is fetched."""
+    given = os.environ.get("PLAIT_DATA", "")
+    places = [*([Path(given)] if given else []), cache_folder()]
+    return any(path.is_file() for place in places for path in file.candidates(place))
 
 
 def cache_folder() -> Path:
