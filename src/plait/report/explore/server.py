@@ -47,9 +47,11 @@ def server_for(app: Starlette) -> uvicorn.Server:
 
 
 def serve(app: Starlette, where: socket.socket, address: str | None = None) -> Iterator[str]:
-    """Serve until Ctrl-C; opens a browser at `address`, if there is one. Has nothing to say itself."""
+    """Serve until Ctrl-C; opens a browser at `address`, if there is one. Says nothing, but first: whoever
+    prints what it says prints all before it, the address, before the wait begins."""
     from plait.report.explore.warm import warm
 
+    yield ""
     threading.Thread(target=warm, daemon=True).start()
     if address is not None:
         threading.Timer(0.5, webbrowser.open, [address]).start()
@@ -59,4 +61,3 @@ def serve(app: Starlette, where: socket.socket, address: str | None = None) -> I
         pass
     finally:
         where.close()
-    yield ""

@@ -32,7 +32,8 @@ function whole(axis, lists) {
   const found = lists.flat().filter((value) => value !== null && value !== undefined);
   let low = axis.low ?? Math.min(...found), high = axis.high ?? Math.max(...found);
   if (!(high > low)) { high = low + 1; low -= axis.kind === "log" ? 0 : 1; }
-  return { kind: "linear", ...axis, low, high };
+  const room = axis.kind === "power" ? (high - low) * 0.04 : 0;
+  return { kind: "linear", ...axis, low: axis.low ?? low - room, high: axis.high ?? high + room };
 }
 
 function frame(drawn, x, y, X, Y, width, height) {

@@ -41,7 +41,7 @@ function build(panel) {
   const length = slider("length T", { low: 2, high: 6, step: 0.25, value: 4, shown: (e) => Math.round(10 ** e).toLocaleString("en") },
     (e) => { address.set({ length: Math.round(10 ** e) }); self.all(); });
   const sliders = [setting("window", "window", 1, 50, 10), setting("capacity", "capacity", 0, 50, 10), setting("steps", "steps with a window", 10, 1000, 200, 10)];
-  const small = [setting("small", "steps", 3, 24, 16), setting("start", "from h_t, t", 1, 24, 4), setting("near", "window", 1, 12, 3), setting("far", "capacity", 0, 12, 2)];
+  const small = [setting("small", "example steps", 3, 24, 16), setting("start", "from h_t, t", 1, 24, 4), setting("near", "example window", 1, 12, 3), setting("far", "example capacity", 0, 12, 2)];
   example.append(...small.map(([, one]) => one.node));
   const mix = choice("mix in s = mix·(h + c)", [["1", "1, the theorem"], ["0.5", "0.5, published code"]], "1", (value) => { address.set({ mix: value }); self.all(); });
   common.append(length.node, ...sliders.map(([, one]) => one.node), mix.node);

@@ -92,7 +92,7 @@ function sentence(trace, here, step) {
     here.held > here.states.length ? `the ${trace.most} largest weights are shown` : null,
   ];
   const asked = trace.targets[step - 1], said = trace.answers[step - 1];
-  if (asked !== null && said !== null) parts.push(`asked ${asked}, answered ${said}`);
+  if (asked !== null && said !== null) parts.push(`asked “${asked}”, answered “${said}”`);
   return `${parts.filter(Boolean).join("; ")}.`;
 }
 

@@ -22,7 +22,7 @@ export async function show(panel) {
 async function build(panel) {
   const plane = await ask("plane"), self = {};
   const trouble = el("div"), advice = el("div");
-  const drawing = figure("plane", "Depth against width", "Above the line a shape could use more depth, below it is too deep for its width. Band: one standard error; dashed: outside the fitted 6 to 48 layers; dotted: where the theory’s two regimes meet.");
+  const drawing = figure("plane-figure", "Depth against width", "Above the line a shape could use more depth, below it is too deep for its width. Band: one standard error; dashed: outside the fitted 6 to 48 layers; dotted: where the theory’s two regimes meet.");
   const budget = field("budget (parameters)", { placeholder: "1.3B", size: 8 }, (value) => choose({ budget: value, depth: null, width: null, config: null }));
   const depth = field("or depth", { type: "number", min: 1 }, () => shape());
   const width = field("and width", { type: "number", min: 1 }, () => shape());

@@ -84,7 +84,9 @@ function draw(view, lines, published, width, read) {
 }
 
 function describe(group) {
-  return [group.claim ? `Claim: ${group.claim}` : null, group.source || null, ...group.notes].filter(Boolean).map((text) => el("p", { className: "note" }, text));
+  const said = [group.claim ? `Claim: ${group.claim}` : null, group.source || null].filter(Boolean).map((text) => el("p", { className: "note" }, text));
+  const notes = group.notes.map((text) => el("p", { className: "note" }, text));
+  return notes.length ? [...said, el("details", null, el("summary", null, `Notes (${notes.length})`), notes)] : said;
 }
 
 function grid({ columns, rows }) {
