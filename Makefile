@@ -8,7 +8,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint format bench clean
+.PHONY: demo test test-slow lint format bench docs wheel clean
 
 demo: .venv/.user
 	$(BIN)/plait demo
@@ -30,6 +30,13 @@ format: .venv/.dev
 
 bench: .venv/.dev
 	$(BIN)/plait bench layers --quick
+
+# build/site/index.html; a warning is an error.
+docs: .venv/.dev
+	$(BIN)/python docs/make_site.py
+
+wheel: .venv/.dev
+	$(BIN)/python -m build
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache

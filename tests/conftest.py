@@ -2,8 +2,11 @@
 where there is none. Data sets are there or a reason to skip; `nowhere` is a machine without them."""
 
 import os
+import re
 import struct
+import tomllib
 from dataclasses import replace
+from importlib.metadata import distribution
 from pathlib import Path
 from typing import NamedTuple
 
@@ -11,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from hypothesis import settings
+from packaging.requirements import Requirement
 
 from plait.tasks import image_files, language, sources, text
 
@@ -91,3 +95,22 @@ def digits(tmp_path):
     image_files.load_images.cache_clear()
     image_files.on_device.cache_clear()
     return Digits(folder, images[0], labels[0], images[1], labels[1])
+
+
+@pytest.fixture(scope="session")
+def without_extras(tmp_path_factory):
+    """A folder to put on the path: what plait cannot do without, and what that needs, as links; no extra."""
+    folder = tmp_path_factory.mktemp("site")
+    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
+    waiting, seen = list(project["dependencies"]), set()
+    while waiting:
+        wanted = Requirement(waiting.pop())
+        name = re.sub(r"[-_.]+", "-", wanted.name).lower()
+        if name in seen or (wanted.marker and not wanted.marker.evaluate({"extra": ""})):
+            continue
+        seen.add(name)
+        found = distribution(name)
+        waiting += found.requires or []
+        for top in {file.parts[0] for file in found.files if file.parts[0] not in ("..", "__pycache__")}:
+            (folder / top).symlink_to(found.locate_file(top))
+    return folder

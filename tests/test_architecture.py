@@ -11,7 +11,18 @@ SOURCE = ROOT / "src" / "plait"
 FILES = sorted(SOURCE.rglob("*.py"))
 # A room may import itself and the rooms below it; the rooms beside the tower import only `errors`.
 BASE = {"errors", "answer", "provenance", "_version"}
-TOWER = ["ops", "cells", "memory", "models", "gradients", "training", "experiments", "bench", "report"]
+TOWER = [
+    "ops",
+    "cells",
+    "memory",
+    "models",
+    "gradients",
+    "training",
+    "experiments",
+    "bench",
+    "report",
+    "doctor",
+]
 BESIDE = {"tasks", "depthwidth", "figures"}
 SAME_FLOOR = {("cells", "memory"), ("memory", "cells"), ("training", "gradients"), ("gradients", "training")}
 

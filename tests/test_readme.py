@@ -9,7 +9,7 @@ import pytest
 from plait.cli import _split, main
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 FENCE = re.compile(r"^```(\w*)\n(.*?)^```$", re.MULTILINE | re.DOTALL)
 
 
@@ -67,8 +67,19 @@ def test_links_and_pictures_lead_somewhere(page):
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     assert not [
-        page.name for page in (ROOT / "docs").glob("*.md") if f"({page.name})" not in index + "(index.md)"
+        name
+        for page in (ROOT / "docs").rglob("*.md")
+        if f"({(name := page.relative_to(ROOT / 'docs').as_posix())})" not in index + "(index.md)"
     ]
+
+
+def test_every_test_that_a_page_names_exists():
+    named = {
+        found for page in PAGES for found in re.findall(r"`(tests/[\w/]+\.py)(?:::(\w+))?`", page.read_text())
+    }
+    assert len(named) > 20
+    for file, function in named:
+        assert f"def {function}(" in (ROOT / file).read_text() or not function, f"{file}::{function}"
 
 
 def test_no_block_is_left_without_a_language():

@@ -72,6 +72,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "rank": ("plait.depthwidth.rank_command:rank", "the exact separation rank of a small network"),
     "bounds": ("plait.depthwidth.rank_command:bounds", "bounds on the separation rank of any network"),
     "reproduce": ("plait.experiments.command:reproduce", "run an experiment of a paper, and draw it"),
+    "doctor": ("plait.doctor.command:doctor", "what is installed, what works here, and what to do"),
     "bench rank": ("plait.bench.rank:rank", "exact elimination against floating-point LU"),
     "bench layers": (
         "plait.bench.layers:bench_layers",

@@ -48,6 +48,8 @@ class Cell(nn.Module):
         self.weight_ih = nn.Parameter(torch.empty(rows, input_size, device=device, dtype=dtype))
         self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(rows, device=device, dtype=dtype)) if bias else None
+        if type(self).__init__ is Cell.__init__:  # a cell with more weights begins when it has made them
+            self.reset_parameters()
 
     def reset_parameters(self) -> None:
         """Recurrent matrix by the initialiser, input weights xavier-normal, biases as torch's."""

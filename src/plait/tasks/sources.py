@@ -21,7 +21,7 @@ from pathlib import Path
 
 from plait.errors import DataError, OutputError
 
-__all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "is_here", "locate", "read_bytes"]
+__all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "find", "locate", "read_bytes"]
 
 TIMEOUT = 20.0  # seconds without a byte before the next mirror is tried
 _MNIST_MIRRORS = (
@@ -80,12 +80,8 @@ def locate(file: DataFile) -> Path:
     Raises:
         DataError: a file that is not what it should be, wherever it lies, or one that is nowhere.
     """
-    given = os.environ.get("PLAIT_DATA", "")
-    places = [*([Path(given)] if given else []), cache_folder()]
-    for place in places:
-        for path in file.candidates(place):
-            if path.is_file():
-                return _verified(path, file)
+    if found := find(file):
+        return found
     target = file.candidates(cache_folder())[0]
     failures = []
     for url in file.urls():
@@ -96,18 +92,25 @@ def locate(file: DataFile) -> Path:
             continue
         _write(target, content)
         return target
-    looked = " and ".join(str(place / file.folder) for place in places)
+    looked = " and ".join(str(place / file.folder) for place in _places())
     raise DataError(
         f"no {file.name}: looked in {looked}, and could not download it ({'; '.join(failures)}); "
         f"set PLAIT_DATA, or pass --data DIR, to a folder that holds {file.folder}/{file.name} (plain or .gz)"
     )
 
 
-def is_here(file: DataFile) -> bool:
-    """Whether a copy lies on this machine, verified or not; nothing is fetched."""
+def find(file: DataFile) -> Path | None:
+    """A verified copy that is here already, or None; nothing is downloaded."""
+    for place in _places():
+        for path in file.candidates(place):
+            if path.is_file():
+                return _verified(path, file)
+    return None
+
+
+def _places() -> list[Path]:
     given = os.environ.get("PLAIT_DATA", "")
-    places = [*([Path(given)] if given else []), cache_folder()]
-    return any(path.is_file() for place in places for path in file.candidates(place))
+    return [*([Path(given)] if given else []), cache_folder()]
 
 
 def cache_folder() -> Path:

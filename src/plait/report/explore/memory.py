@@ -89,10 +89,10 @@ def _loaded(folder: Path, changed: int) -> tuple[Any, Task, Any]:
 
 def _require_data(task: dict[str, Any]) -> None:
     """What is not here is not fetched: the page needs no network."""
-    from plait.tasks.sources import MNIST, TREEBANK, is_here
+    from plait.tasks.sources import MNIST, TREEBANK, find
 
     needed = {"smnist": MNIST, "pmnist": MNIST, "ptb": TREEBANK}.get(task.get("name", ""), ())
-    absent = [] if task.get("images") else [file.name for file in needed if not is_here(file)]
+    absent = [] if task.get("images") else [file.name for file in needed if find(file) is None]
     if absent:
         raise DataError(f"no {absent[0]} on this machine; set PLAIT_DATA to a folder with the run's data")
 

@@ -1,0 +1,59 @@
+"""RelLSTM in place of nn.LSTM in a model that exists: name a symbol seen at the start of a long sequence.
+
+python examples/drop_in.py            # about half a minute on one core
+python examples/drop_in.py --smoke    # seconds; its numbers mean nothing
+"""
+
+import sys
+
+import torch
+from torch import nn
+
+import plait
+
+SMOKE = "--smoke" in sys.argv
+LENGTH, UPDATES, SYMBOLS = (12, 3, 8) if SMOKE else (200, 300, 8)
+
+
+class Classifier(nn.Module):
+    """Somebody's model: it asks for a layer that returns `output, state`, and does not ask which."""
+
+    def __init__(self, layer: nn.Module, hidden_size: int) -> None:
+        super().__init__()
+        self.layer = layer
+        self.readout = nn.Linear(hidden_size, SYMBOLS)
+
+    def forward(self, x: torch.Tensor) -> torch.Tensor:
+        output, _ = self.layer(x)
+        return self.readout(output[-1])
+
+
+def batch(generator: torch.Generator, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    """A symbol at the first step, noise on another channel ever after: (T, B, F) and (B,)."""
+    symbols = torch.randint(SYMBOLS, (size,), generator=generator)
+    x = torch.zeros(LENGTH, size, SYMBOLS + 1)
+    x[0, torch.arange(size), symbols] = 1
+    x[1:, :, SYMBOLS] = torch.randn(LENGTH - 1, size, generator=generator)
+    return x, symbols
+
+
+def train(model: nn.Module) -> float:
+    """Accuracy on 512 new sequences."""
+    optimizer, generator = torch.optim.Adam(model.parameters(), lr=3e-3), torch.Generator().manual_seed(0)
+    for _ in range(UPDATES):
+        x, symbols = batch(generator)
+        loss = nn.functional.cross_entropy(model(x), symbols)
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+    x, symbols = batch(generator, 512)
+    with torch.no_grad():
+        return (model(x).argmax(dim=-1) == symbols).float().mean().item()
+
+
+torch.manual_seed(0)
+lstm = nn.LSTM(SYMBOLS + 1, 64)
+attentive = plait.RelLSTM.from_torch(lstm, window=10, capacity=10)  # the same weights, and a memory
+for layer in (lstm, attentive):
+    accuracy = train(Classifier(layer, 64))
+    print(f"{type(layer).__name__:8} names the first symbol of {LENGTH} steps: {accuracy:.1%}")

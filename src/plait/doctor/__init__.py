@@ -1,0 +1,8 @@
+"""What is installed here, what works here, and what to do about the rest. No torch on import."""
+
+from __future__ import annotations
+
+from plait.doctor.checks import Check, examine
+from plait.doctor.installed import Package, packages
+
+__all__ = ["Check", "Package", "examine", "packages"]

@@ -1,0 +1,182 @@
+"""What works here: each check does a small piece of the real thing, and says what to do where it fails."""
+
+from __future__ import annotations
+
+import importlib
+import io
+import os
+import shutil
+import subprocess
+from collections.abc import Callable
+from contextlib import redirect_stderr, redirect_stdout
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Literal
+
+from plait.errors import BackendError, PlaitError
+
+__all__ = ["CHECKS", "Check", "examine"]
+
+Status = Literal["works", "absent", "broken"]
+
+
+@dataclass(frozen=True)
+class Check:
+    """`absent`: not here, and plait does without. `broken`: here, and it fails."""
+
+    name: str
+    status: Status
+    detail: str
+    remedy: str = ""
+
+
+class _Absent(Exception):
+    """Raised by a check: what is not here, and the line that brings it."""
+
+
+def examine(names: list[str] | None = None) -> list[Check]:
+    """Run the checks, all of them unless named. None of them raises, none uses the network."""
+    return [_run(name, *CHECKS[name]) for name in CHECKS if names is None or name in names]
+
+
+def _run(name: str, look: Callable[[], str], remedy: str) -> Check:
+    try:
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # some libraries greet
+            return Check(name, "works", look())
+    except _Absent as error:
+        return Check(name, "absent", *map(str, error.args))
+    except ModuleNotFoundError as error:
+        needs_torch = error.name == "torch"  # half of the rooms do; then that is what to mend
+        return Check(name, "absent", _line(error), CHECKS["torch"][1] if needs_torch else remedy)
+    except Exception as error:
+        return Check(name, "broken", _line(error), remedy)
+
+
+def _line(error: Exception) -> str:
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _torch() -> str:
+    torch = importlib.import_module("torch")
+    return f"{torch.__version__}, threads: {torch.get_num_threads()}"
+
+
+def _compiled() -> str:
+    """Builds the scan if it was not, and compares it with the definition."""
+    from plait.ops.attentive_scan import cpu_library
+
+    try:
+        compiler = cpu_library._compiler()
+    except BackendError as error:
+        raise _Absent(str(error), CHECKS["C++ scan"][1]) from error
+    _same_as_reference("cpu", "cpu")
+    return f"built by {compiler}, equals the reference"
+
+
+def _cuda() -> str:
+    torch = importlib.import_module("torch")
+    if torch.cuda.is_available():
+        names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
+        torch.ones(2, device="cuda").sum().item()
+        return f"{', '.join(names)}, CUDA {torch.version.cuda}"
+    if torch.version.cuda is None:
+        raise _Absent(
+            f"torch {torch.__version__} is built without CUDA",
+            "on a machine with an NVIDIA GPU install torch's CUDA build; without one nothing is needed",
+        )
+    raise _Absent(
+        f"torch is built for CUDA {torch.version.cuda} and finds no GPU",
+        "see whether nvidia-smi lists one and CUDA_VISIBLE_DEVICES does not hide it",
+    )
+
+
+def _triton() -> str:
+    version = importlib.import_module("triton").__version__
+    torch = importlib.import_module("torch")
+    if torch.cuda.is_available():
+        _same_as_reference("triton", "cuda")
+        return f"{version}, equals the reference on {torch.cuda.get_device_name()}"
+    if os.environ.get("TRITON_INTERPRET") == "1":
+        return f"{version}, in the interpreter on the CPU: for tests, slow"
+    raise _Absent(
+        f"{version} is installed and there is no GPU for it",
+        "nothing on a machine without a GPU; TRITON_INTERPRET=1 runs the kernels on the CPU, slowly",
+    )
+
+
+def _same_as_reference(backend: str, device: str) -> None:
+    import torch
+
+    from plait.models import RelRNN
+
+    def outputs(named: str) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        model = RelRNN(3, 16, window=4, capacity=4, backend=named)
+        for parameter in model.parameters():
+            parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
+        x = torch.randn(12, 2, 3, generator=generator)
+        with torch.no_grad():
+            found: torch.Tensor = model.to(device)(x.to(device))[0]
+        return found.cpu()
+
+    difference = (outputs(backend) - outputs("reference")).abs().max().item()
+    if not difference < 1e-3:
+        raise PlaitError(f"its outputs are {difference:.1e} from the reference's")
+
+
+def _ray() -> str:
+    return f"{importlib.import_module('ray').__version__}, imported; no cluster was started"
+
+
+def _chromium() -> str:
+    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if found is None:
+        raise _Absent("no Chromium or Chrome is on the path", "apt-get install chromium")
+    command = [found, "--version"]
+    answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    importlib.import_module("playwright")
+    return f"{answer}, driven by playwright"
+
+
+def _minigrid() -> str:
+    return f"minigrid {_version('minigrid')}, gymnasium {_version('gymnasium')}"
+
+
+def _envpool() -> str:
+    return _version("envpool")
+
+
+def _version(name: str) -> str:
+    return str(importlib.import_module(name).__version__)
+
+
+def _data(name: str) -> Callable[[], str]:
+    def look() -> str:
+        from plait.tasks import sources
+
+        files = {"MNIST": sources.MNIST, "Penn Treebank": sources.TREEBANK}[name]
+        found = [sources.find(file) for file in files]
+        if missing := [file for file, path in zip(files, found, strict=True) if path is None]:
+            raise _Absent(
+                f"{len(missing)} of {len(files)} files are in neither $PLAIT_DATA nor the cache",
+                f"downloaded on first use; offline, set PLAIT_DATA to a folder with {missing[0].folder}/",
+            )
+        folders = sorted({str(Path(path).parent) for path in found if path is not None})
+        return f"{len(files)} files verified in {', '.join(folders)}"
+
+    return look
+
+
+# name -> (what to look at, what to do if it fails)
+CHECKS: dict[str, tuple[Callable[[], str], str]] = {
+    "torch": (_torch, "install torch: https://pytorch.org/get-started/locally"),
+    "C++ scan": (_compiled, "install g++ or clang++ (apt-get install g++) or set CXX; until then torch runs"),
+    "CUDA": (_cuda, "install torch: https://pytorch.org/get-started/locally"),
+    "Triton": (_triton, "pip install 'plait[kernels]' (Linux; a CUDA build of torch brings its own)"),
+    "Ray": (_ray, "pip install 'plait[ray]'"),
+    "Chromium": (_chromium, "pip install 'plait[browser]' and a Chromium of the system"),
+    "MiniGrid": (_minigrid, "pip install 'plait[rl]'"),
+    "EnvPool": (_envpool, "pip install 'plait[envpool]'"),
+    "MNIST": (_data("MNIST"), "delete the file that is named; it is fetched again"),
+    "Penn Treebank": (_data("Penn Treebank"), "delete the file that is named; it is fetched again"),
+}
