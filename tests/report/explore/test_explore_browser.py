@@ -46,6 +46,7 @@ def open_page(browser, address):
         page.on("request", lambda request: requests.append(request.url))
         page.goto(at + state)
         settled(page)
+        assert page.evaluate("scrollY") == 0, "an address leads to the top of the page"
         return page
 
     yield opened
@@ -92,7 +93,7 @@ def test_memory_scrubs_through_time(open_page, ask, relrnn):
         largest = max(weight for _, weight, _ in states)
         heights = {state: 164 * weight / largest for state, weight, _ in states}
         assert drawn == pytest.approx(heights, abs=0.1), "bars are as high as weights are large"
-        assert f"Step {step}:" in page.locator("#memory").inner_text()
+        assert f"Step {step}:" in page.locator("#panel-memory").inner_text()
         page.get_by_label("step", exact=True).focus()
         page.keyboard.press("ArrowRight")
         settled(page)
@@ -129,10 +130,10 @@ def test_sliders_redraw_the_laws(open_page, ask):
     assert "window=4" in state(page)
     assert page.locator("#gradients-law path[data-line='law']").first.get_attribute("d") != before
     says = ask("reach", eigenvalues="0.6,-0.5", window=4)["says"]
-    assert says in page.locator("#gradients").inner_text()
+    assert says in page.locator("#panel-gradients").inner_text()
     slide(page, "from h_t, t", 16)
     settled(page)
-    assert "From h_16 to s_16: 0 recurrent steps" in page.locator("#gradients").inner_text()
+    assert "From h_16 to s_16: 0 recurrent steps" in page.locator("#panel-gradients").inner_text()
     page.get_by_role("button", name="add an eigenvalue").click()
     settled(page)
     assert page.get_by_label("Im λ3", exact=True).count() == 1
@@ -148,7 +149,7 @@ def test_the_small_example_shows_hops_and_steps(open_page):
 def test_a_run_shows_its_norms(open_page, ask):
     key = next(run["key"] for run in ask("norms/runs") if run["key"].startswith("table5"))
     page = open_page("#gradients")
-    page.locator("#gradients select").last.select_option(key)
+    page.locator("#panel-gradients select").last.select_option(key)
     settled(page)
     lines = page.eval_on_selector_all("#gradients-run path[data-line]", "all => all.map(e => e.dataset.line)")
     assert lines == ["update 0", "update 300"]
@@ -158,21 +159,23 @@ def test_a_run_shows_its_norms(open_page, ask):
 
 def test_a_budget_and_a_config_give_advice(open_page, tmp_path):
     page = open_page("#plane")
-    assert page.locator("#plane [data-shape]").get_attribute("data-shape") == "39x1664"
+    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "39x1664"
     page.get_by_label("budget (parameters)").fill("125M")
     page.keyboard.press("Enter")
     settled(page)
     assert "budget=125M" in state(page)
-    assert page.locator("#plane [data-shape]").get_attribute("data-shape") != "39x1664"
+    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") != "39x1664"
     path = tmp_path / "config.json"
     path.write_text(json.dumps(GPT2))
     page.get_by_label("a config.json", exact=True).set_input_files(path)
     settled(page)
-    assert page.locator("#plane [data-shape]").get_attribute("data-shape") == "48x1600"
-    assert "too deep" in page.locator("#plane").inner_text()
-    assert "Counted from the file (gpt2)" in page.locator("#plane").inner_text()
+    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "48x1600"
+    assert "too deep" in page.locator("#panel-plane").inner_text()
+    assert "Counted from the file (gpt2)" in page.locator("#panel-plane").inner_text()
     again = open_page(state(page))
-    assert again.locator("#plane [data-shape]").get_attribute("data-shape") == "48x1600", "the address has it"
+    assert again.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "48x1600", (
+        "the address has it"
+    )
 
 
 def test_what_is_no_config_is_said_on_the_page(open_page, tmp_path):
@@ -181,24 +184,24 @@ def test_what_is_no_config_is_said_on_the_page(open_page, tmp_path):
     path.write_text("nothing")
     page.get_by_label("a config.json", exact=True).set_input_files(path)
     settled(page)
-    assert "config.json: is not JSON" in page.locator("#plane .error").inner_text()
-    assert page.locator("#plane [data-shape]").count() == 0
+    assert "config.json: is not JSON" in page.locator("#panel-plane .error").inner_text()
+    assert page.locator("#panel-plane [data-shape]").count() == 0
 
 
 def test_runs_stand_beside_what_was_published(open_page):
     page = open_page("#runs")
-    assert "published: 100.0%" in page.locator("#runs").inner_text()
+    assert "published: 100.0%" in page.locator("#panel-runs").inner_text()
     lines = "#runs-curves path[data-line]"
     named = "all => all.map(e => e.dataset.line).filter(Boolean).filter(n => n !== 'undefined')"
     assert page.eval_on_selector_all(lines, named) == ["RelRNN", "LSTM"]
-    page.locator("#runs .legend button", has_text="LSTM").click()
+    page.locator("#panel-runs .legend button", has_text="LSTM").click()
     assert page.eval_on_selector_all(lines, named) == ["RelRNN"]
     assert "hide=LSTM" in state(page)
-    page.locator("#runs .views >> text=seconds").click()
+    page.locator("#panel-runs .views >> text=seconds").click()
     assert page.eval_on_selector_all(lines, named) == ["RelRNN"]
     again = open_page(state(page))
     assert again.eval_on_selector_all(lines, named) == ["RelRNN"]
-    assert again.locator("#runs .views [aria-pressed=true]").inner_text() == "seconds"
+    assert again.locator("#panel-runs .views [aria-pressed=true]").inner_text() == "seconds"
 
 
 FIGURES = [
@@ -216,7 +219,9 @@ FIGURES = [
 @pytest.mark.parametrize(("tab", "name"), FIGURES)
 def test_every_figure_can_be_kept(open_page, tab, name):
     page = open_page(f"#{tab}")
-    shown = page.locator(f"#{tab} figure").evaluate_all("all => all.filter(e => !e.hidden).map(e => e.id)")
+    shown = page.locator(f"#panel-{tab} figure").evaluate_all(
+        "all => all.filter(e => !e.hidden).map(e => e.id)"
+    )
     assert shown == [figure for home, figure in FIGURES if home == tab], "none is left out here"
     for kind, begins in (("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", b"")):
         with page.expect_download() as waiting:
@@ -238,7 +243,7 @@ def test_a_kept_picture_has_ink(open_page):
     with page.expect_download() as waiting:
         page.locator("#plane-figure").get_by_role("button", name="as PNG").click()
     image = pytest.importorskip("matplotlib.image").imread(waiting.value.path())
-    assert image.shape[1] == 2 * round(page.locator("#plane figure svg").bounding_box()["width"])
+    assert image.shape[1] == 2 * round(page.locator("#panel-plane figure svg").bounding_box()["width"])
     assert image[..., :3].std() > 0.03
 
 
@@ -252,11 +257,11 @@ def test_tabs_by_keyboard(open_page):
         assert state(page).startswith(f"#{tab}")
         assert page.locator(f"#tab-{tab}").get_attribute("aria-selected") == "true"
         assert page.evaluate("document.activeElement.id") == f"tab-{tab}"
-        assert [one for one in TABS if page.locator(f"[role=tabpanel]#{one}").is_visible()] == [tab]
+        assert [one for one in TABS if page.locator(f"[role=tabpanel]#panel-{one}").is_visible()] == [tab]
     page.go_back()
     settled(page)
     assert state(page).startswith("#runs")
-    assert page.locator("[role=tabpanel]#runs").is_visible()
+    assert page.locator("[role=tabpanel]#panel-runs").is_visible()
 
 
 def test_every_control_has_a_name(open_page):
@@ -264,7 +269,7 @@ def test_every_control_has_a_name(open_page):
     for tab in TABS:
         page.locator(f"#tab-{tab}").click()
         settled(page)
-        for control in page.locator(f"#{tab} :is(input, select, button)").all():
+        for control in page.locator(f"#panel-{tab} :is(input, select, button)").all():
             named = control.evaluate(
                 "e => (e.ariaLabel || e.innerText || e.labels?.[0]?.innerText || '').trim()"
             )
@@ -279,7 +284,7 @@ def test_a_phone_scrolls_up_and_down_only(open_page):
         page.eval_on_selector_all("details", "all => all.forEach(e => { e.open = true; })")
         assert page.evaluate("document.documentElement.scrollWidth") <= 400
         boxes = page.eval_on_selector_all(
-            f"#{tab} :is(svg, input, select, button)",
+            f"#panel-{tab} :is(svg, input, select, button)",
             """all => all.filter(e => e.checkVisibility() && !e.closest('.wide')).map(e => {
               const { left, right } = e.getBoundingClientRect();
               return [left, right, e.outerHTML.slice(0, 80)];
@@ -292,7 +297,7 @@ def test_a_phone_scrolls_up_and_down_only(open_page):
 def test_dark_is_dark_and_drawings_follow(open_page):
     page = open_page("#plane", color_scheme="dark")
     ground = "getComputedStyle(document.body).backgroundColor"
-    letters = "getComputedStyle(document.querySelector('#plane svg text')).fill"
+    letters = "getComputedStyle(document.querySelector('#panel-plane svg text')).fill"
     dark = page.evaluate(ground), page.evaluate(letters)
     assert dark[0] == "rgb(17, 17, 19)"
     page.emulate_media(color_scheme="light")
@@ -305,20 +310,20 @@ def test_dark_is_dark_and_drawings_follow(open_page):
 def test_without_runs_two_tabs_work_and_two_say_why(open_page, serve_folder, tmp_path):
     with serve_folder(tmp_path) as empty:
         page = open_page("#memory", at=empty)
-        assert "no runs in" in page.locator("#memory .error").inner_text()
+        assert "no runs in" in page.locator("#panel-memory .error").inner_text()
         page.locator("#tab-runs").click()
         settled(page)
-        assert "no runs in" in page.locator("#runs .error").inner_text()
+        assert "no runs in" in page.locator("#panel-runs .error").inner_text()
         page.locator("#tab-gradients").click()
         settled(page)
         assert page.locator("#gradients-law svg").count() == 1
         page.locator("#tab-plane").click()
         settled(page)
-        assert page.locator("#plane [data-shape]").count() == 1
+        assert page.locator("#panel-plane [data-shape]").count() == 1
 
 
 def test_an_address_with_a_fault_is_answered_on_the_page(open_page):
     page = open_page("#memory?run=nothing&sample=1")
-    assert "no run 'nothing'" in page.locator("#memory .error").inner_text()
+    assert "no run 'nothing'" in page.locator("#panel-memory .error").inner_text()
     page = open_page("#gradients?eigenvalues=0.25&window=0")
-    assert "window: expected a number from 1" in page.locator("#gradients .error").first.inner_text()
+    assert "window: expected a number from 1" in page.locator("#panel-gradients .error").first.inner_text()

@@ -7,6 +7,7 @@ import * as runs from "./runs.js";
 
 const TABS = { memory, gradients, plane, runs };
 const tabs = [...document.querySelectorAll('[role="tab"]')], names = Object.keys(TABS);
+const panel = (name) => document.getElementById(`panel-${name}`);
 
 function open() {
   const found = address.read();
@@ -16,10 +17,10 @@ function open() {
     const chosen = names[place] === tab;
     button.setAttribute("aria-selected", chosen);
     button.tabIndex = chosen ? 0 : -1;
-    document.getElementById(names[place]).hidden = !chosen;
+    panel(names[place]).hidden = !chosen;
   });
   document.title = `plait: ${tabs[names.indexOf(tab)].textContent}`;
-  return TABS[tab].show(document.getElementById(tab));
+  return TABS[tab].show(panel(tab));
 }
 
 function choose(place) {
