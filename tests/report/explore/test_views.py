@@ -103,6 +103,7 @@ def test_the_reach_of_a_window_is_exact(ask):
     assert 10 ** np.array(found["alone"]) == pytest.approx(np.array(alone), rel=1e-3)
     assert (np.array(found["bound"]) <= np.array(found["measured"]) + 1e-9).all()
     assert found["depth"] == depth_to(support).tolist()
+    assert found["kappa"] == 5 + 3
     assert ask("reach", eigenvalues="-0.4")["bound"] is None
 
 

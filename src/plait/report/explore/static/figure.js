@@ -14,7 +14,6 @@ function download(name, blob) {
 // The drawing as a file of its own: colours are values already, ground and letters are added.
 function alone(drawn) {
   const copy = drawn.cloneNode(true);
-  copy.setAttribute("xmlns", "http://www.w3.org/2000/svg");
   copy.setAttribute("style", `background:${color("paper")};font-family:system-ui,sans-serif`);
   copy.querySelectorAll("[data-passing]").forEach((one) => one.remove());
   return new Blob([new XMLSerializer().serializeToString(copy)], { type: "image/svg+xml" });
