@@ -39,6 +39,14 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a local page: memory, gradients, depth and width, runs",
     ),
     "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
+    "train minigrid": (
+        "plait.training.ppo.command:train_minigrid",
+        "train a policy with a memory in a grid world (PPO)",
+    ),
+    "watch": (
+        "plait.report.watch_command:watch",
+        "watch a trained policy play, and what its memory holds: as text, or as a GIF",
+    ),
     "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
     "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),
     "runs attention": (

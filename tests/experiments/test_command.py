@@ -46,7 +46,6 @@ def test_smoke_with_page_and_again(tmp_path, capsys):
     ("arguments", "words"),
     [
         (["tabel5"], "unknown experiment 'tabel5': did you mean 'table5'"),
-        (["table4"], "table4 is declared and cannot be run yet: it needs minigrid"),
         (["figure8"], "no train-images-idx3-ubyte: looked in"),
         (["table5", "--models", "relrn"], "did you mean 'relrnn'"),
         (["table5", "--device", "cuda:99"], "device 'cuda:99': found"),
@@ -61,3 +60,25 @@ def test_errors(arguments, words, capsys, monkeypatch, tmp_path, nowhere):
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1
+
+
+def test_table_4_scores_a_run_in_both_its_worlds(tmp_path, capsys):
+    """Four cells of two runs; a second call finds them."""
+    pytest.importorskip("minigrid")
+    options = ["--smoke", "--models", "rellstm", "--device", "cpu", "--out", str(tmp_path), "--json"]
+    assert main(["reproduce", "table4", *options]) == 0
+    first = json.loads(capsys.readouterr().out)
+    assert first["outcome"]["complete"] == 2
+    rows = {cell["setting"]: cell for cell in first["cells"]}
+    assert list(rows) == [
+        "RedBlueDoors-6x6, trained", "RedBlueDoors-8x8, tested", "GoToObject-6x6, trained",
+        "GoToObject-8x8, tested",
+    ]  # fmt: skip
+    found = {}
+    for path in tmp_path.glob("*/summary.json"):
+        found |= json.loads(path.read_text())["held_out"]
+    ours = [float(cell["ours"]) for cell in rows.values()]
+    names = ("RedBlueDoors-6x6", "RedBlueDoors-8x8", "GoToObject-6x6-N2", "GoToObject-8x8-N2")
+    assert ours == [round(found[name]["score"], 3) for name in names]
+    assert main(["reproduce", "table4", *options]) == 0
+    assert json.loads(capsys.readouterr().out)["outcome"]["already"] == 2

@@ -2,11 +2,12 @@
 
 import dataclasses
 import json
+import sys
 from pathlib import Path
 
 import pytest
 
-from plait.errors import ConfigError, DataError
+from plait.errors import ConfigError, DataError, MissingExtraError
 from plait.experiments import Experiment, by_name, experiment_named, experiments
 from plait.experiments.plan import jobs_of
 from plait.experiments.strict import checked, plain
@@ -76,8 +77,9 @@ def test_figure_3_has_both_panels():
     assert (cells["window 25"]["window"], cells["window 25"]["capacity"]) == (25, 15)
 
 
-def test_what_is_not_there_is_declared_and_not_run():
-    with pytest.raises(ConfigError, match=r"cannot be run yet: it needs minigrid"):
+def test_a_library_that_is_not_there_is_said_before_anything_is_begun(monkeypatch):
+    monkeypatch.setitem(sys.modules, "minigrid", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'plait\[rl\]'"):
         experiment_named("table4")
 
 

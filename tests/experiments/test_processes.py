@@ -170,7 +170,6 @@ def test_the_job_needs_none_of_the_command_lines_libraries(tmp_path):
     ("options", "words"),
     [
         (["table6"], "unknown experiment 'table6'"),
-        (["table4"], "table4 is declared and cannot be run yet: it needs minigrid"),
         (["table5", "--ray", "127.0.0.1:1"], "--ray 127.0.0.1:1: no Ray cluster answers"),
         (["table5", "--together", "0"], "together: expected at least 1"),
     ],

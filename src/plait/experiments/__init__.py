@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, known, require
 from plait.experiments.depthwidth import FIGURE_1
 from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.untangling import FULL, ITEMS, SMOKE
@@ -13,6 +13,7 @@ __all__ = ["DATA_SETS", "Experiment", "PlannedRun", "by_name", "experiment_named
 
 
 DATA_SETS = ("mnist", "ptb")  # what can be fetched
+WORLDS = "minigrid"  # what can be installed
 
 
 def experiments(smoke: bool = False) -> dict[str, Experiment]:
@@ -25,23 +26,24 @@ def experiment_named(name: str, smoke: bool = False) -> Experiment:
 
     >>> experiment_named("table5").count
     216
-    >>> experiment_named("table4")
+    >>> experiment_named("table6")
     Traceback (most recent call last):
         ...
-    plait.errors.ConfigError: table4 is declared and cannot be run yet: it needs minigrid
+    plait.errors.UnknownNameError: unknown experiment 'table6': did you mean 'table9' or 'table8'? ...
     """
     found = experiments(smoke)
     experiment = found[known(name, (*found, FIGURE_1.name), "experiment")]
-    _require(name, experiment.needs)
+    _require(experiment.needs)
     return experiment
 
 
-def _require(name: str, needs: str) -> None:
-    """Fetch the data an experiment needs, or say that it cannot be had, before anything is begun."""
+def _require(needs: str) -> None:
+    """Fetch what an experiment needs, or say that it cannot be had, before anything is begun."""
     if not needs:
         return
-    if needs not in DATA_SETS:
-        raise ConfigError(f"{name} is declared and cannot be run yet: it needs {needs}")
+    if needs == WORLDS:
+        require("minigrid", "rl")
+        return
     from plait.tasks import sources
 
     for file in sources.MNIST if needs == "mnist" else sources.TREEBANK:

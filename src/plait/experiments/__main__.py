@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 
 from plait.errors import PlaitError
-from plait.experiments import DATA_SETS, experiment_named, experiments
+from plait.experiments import DATA_SETS, WORLDS, experiment_named, experiments
 from plait.experiments.depthwidth import FIGURE_1, SMOKE
 from plait.experiments.selection import Selection
 
@@ -19,7 +19,7 @@ from plait.experiments.selection import Selection
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m plait.experiments", description=__doc__)
     add = parser.add_argument
-    runnable = [e.name for e in experiments().values() if e.needs in ("", *DATA_SETS)]
+    runnable = [e.name for e in experiments().values() if e.needs in ("", WORLDS, *DATA_SETS)]
     add("name", help=f"one of: {', '.join([*runnable, FIGURE_1.name])}")
     add("--out", type=Path, required=True, help="folder of results; what it holds is not rerun")
     add("--device", default="auto", help="auto, cpu, cuda or cuda:N")

@@ -36,7 +36,14 @@ class Job:
 
     @property
     def updates(self) -> int:
-        return int(self.description["recipe"]["updates"])
+        """What progress is counted in: updates, or steps of a policy's worlds."""
+        recipe = self.description["recipe"]
+        return int(recipe["steps"] if self.is_policy else recipe["updates"])
+
+    @property
+    def is_policy(self) -> bool:
+        """Whether it is trained by playing (PPO)."""
+        return bool(self.description["task"].get("name") == "minigrid")
 
     @property
     def length(self) -> int:
@@ -61,6 +68,8 @@ def jobs_of(experiment: Experiment, out: Path, device: str = "auto") -> list[Job
         for seed in experiment.seeds:
             description = _described(planned, seed, filled)
             name = run_id(description)
+            if name in jobs and planned.scored_on:
+                continue  # another cell of the same run
             if name in jobs:
                 cells = f"{jobs[name].row}, {jobs[name].column} and {planned.row}, {planned.column}"
                 raise ConfigError(f"{experiment.name}: two runs have the id {name}: {cells}")
@@ -91,6 +100,11 @@ def status_of(job: Job) -> str:
 
 def _described(planned: PlannedRun, seed: int, filled: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The run as `config.json` has it. What a model leaves to its defaults is asked of one built once."""
+    if planned.task["name"] == "minigrid":
+        from plait.training.ppo.description import checked_policy
+
+        recipe_of_policy = {**planned.recipe, "seed": seed}
+        return checked_policy({"task": planned.task, "model": planned.model, "recipe": recipe_of_policy})
     for part in planned.recipe:
         known(part, (field.name for field in dataclasses.fields(Recipe)), "part of a recipe")
     recipe = Recipe(**planned.recipe, seed=seed).check()

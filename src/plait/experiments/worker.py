@@ -73,6 +73,24 @@ def record_failure(folder: Path, reason: str) -> dict[str, Any]:
 
 
 def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
+    return (_play if job.is_policy else _fit)(job, folder, tell, stop_when)
+
+
+def _play(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
+    """A policy plays beside its worlds, on a CPU, wherever others train."""
+    from plait.training.ppo.loop import fit_policy
+
+    fitted = fit_policy(
+        job.description,
+        folder=folder,
+        resume=(folder / "config.json").exists(),
+        stop_when=stop_when,
+        watchers=[_Reporter(job.id, tell)],
+    )
+    return {**fitted.summary, "updates": fitted.summary["steps"]}
+
+
+def _fit(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
     from plait.training.description import build
     from plait.training.loop import fit
     from plait.training.recipe import Recipe

@@ -172,7 +172,7 @@ def _one_by_one(lines: Sequence[str], path: Path, troubles: list[str]) -> list[A
 def _marks(lines: Sequence[dict[str, Any]], summary: dict[str, Any]) -> tuple[list[Mark], str]:
     """Marks with their times; folders from before lines had a clock get theirs from the run's total."""
     times = {line["update"]: float(line["seconds"]) for line in lines if "seconds" in line}
-    clock = "recorded" if len(times) == len(lines) else "interpolated"
+    clock = "recorded" if all("seconds" in line for line in lines) else "interpolated"
     if clock == "interpolated" and "seconds" in summary and summary.get("updates"):
         known = {0: 0.0, int(summary["updates"]): float(summary["seconds"]), **times}
         at = sorted(known)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -134,7 +135,11 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
     strays: list[RunFolder] = []
     for run in runs:
         planned = _home(run, experiment.runs)
-        (strays if planned is None else homes[planned.cell]).append(run)
+        if planned is None:
+            strays.append(run)
+        for one in experiment.runs if planned is not None else ():
+            if all(getattr(one, part) == getattr(planned, part) for part in PARTS):
+                homes[one.cell].append(_scored_on(run, one.scored_on))
     cells = [
         Cell(
             planned.row, planned.column, _by_seed(homes[planned.cell]), planned.published,
@@ -164,6 +169,18 @@ def _home(run: RunFolder, planned: Iterable[PlannedRun]) -> PlannedRun | None:
 
 
 PARTS = ("task", "model", "recipe")
+
+
+def _scored_on(run: RunFolder, name: str) -> RunFolder:
+    """The run with its score on one held-out set alone, where a cell is about that one."""
+    if not name:
+        return run
+    marks = [
+        dataclasses.replace(mark, results={name: mark.results[name]})
+        for mark in run.marks
+        if name in mark.results
+    ]
+    return dataclasses.replace(run, marks=marks)
 
 
 def _within(few: dict[str, Any], many: Any) -> bool:

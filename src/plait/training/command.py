@@ -44,7 +44,8 @@ def train(
     with the same weights as one that was not. Under torchrun the batch is shared among the processes.
 
     Args:
-        task: copy, transfer, denoise, smnist, pmnist, ptb, text; `plait tasks` lists them.
+        task: copy, transfer, denoise, smnist, pmnist, ptb, text; `plait tasks` lists them. Reinforcement
+            learning has options of its own: plait train minigrid --help.
         epochs: how often the training data are gone through, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         out: the folder of runs; this run gets its own inside, named by what it is.
@@ -68,6 +69,13 @@ def train(
     folder, description = _fresh(task, of_task, of_model, of_recipe, epochs) if task else (None, {})
     if resume is not None:
         _refuse_changes(of_task, of_model, of_recipe, epochs)
+        if _is_policy(resume, out):
+            from plait.training.ppo.command import train_minigrid
+
+            return train_minigrid(
+                resume=resume, out=out, device="cpu" if device == "auto" else device, threads=threads,
+                max_minutes=max_minutes, quiet=quiet,
+            )  # fmt: skip
         folder, description, threads = _recorded(resume, out, threads)
 
     import torch
@@ -102,6 +110,15 @@ def _fresh(
 
     values = described(task_named(**task_values), of_model.values(), given(of_recipe), epochs)
     return None, checked(values).description()
+
+
+def _is_policy(run: str, out: Path) -> bool:
+    """Whether a run was made by `plait train minigrid`, whose options are others."""
+    from plait.training.catalogue import find_run
+    from plait.training.files import read_json
+
+    description = read_json(find_run(run, out) / "config.json")
+    return isinstance(description, dict) and description.get("task", {}).get("name") == "minigrid"
 
 
 def _recorded(run: str, out: Path, threads: int | None) -> tuple[Path, dict[str, Any], int | None]:

@@ -12,7 +12,7 @@ from plait.training.watch import Watcher
 if TYPE_CHECKING:
     from plait.training.learner import Step
 
-__all__ = ["Bar", "Lines", "display"]
+__all__ = ["Bar", "Clock", "Lines", "display"]
 
 
 def display(wanted: bool, stream: TextIO | None = None) -> list[Watcher]:
@@ -25,7 +25,7 @@ def display(wanted: bool, stream: TextIO | None = None) -> list[Watcher]:
     return [Lines(stream)]
 
 
-class _Clock:
+class Clock:
     """Updates a second and time left, from when the session began."""
 
     def __init__(self, update: int, updates: int) -> None:
@@ -44,7 +44,7 @@ class Lines(Watcher):
 
     def __init__(self, stream: TextIO, seconds: float = 30) -> None:
         self.stream, self.seconds = stream, seconds
-        self.clock = _Clock(0, 1)
+        self.clock = Clock(0, 1)
         self.last_line = 0.0
 
     def noted(self, text: str) -> None:
@@ -53,7 +53,7 @@ class Lines(Watcher):
         self.stream.flush()
 
     def began(self, run: str, update: int, updates: int) -> None:
-        self.clock = _Clock(update, updates)
+        self.clock = Clock(update, updates)
         self.noted(f"{run}: {updates} updates" + (f", going on after {update}" if update else ""))
 
     def updated(self, update: int, step: Step) -> None:
@@ -89,11 +89,11 @@ class Bar(Watcher):
             console=self.console,
             refresh_per_second=5,
         )
-        self.clock = _Clock(0, 1)
+        self.clock = Clock(0, 1)
         self.held_out = ""
 
     def began(self, run: str, update: int, updates: int) -> None:
-        self.clock = _Clock(update, updates)
+        self.clock = Clock(update, updates)
         self.noted(run)
         self.job = self.bar.add_task(run, total=updates, completed=update, figures="")
         self.bar.start()

@@ -98,19 +98,27 @@ class Run:
         counters: dict[str, Any] = {}
         if self.checkpoint.exists():
             counters = restore(self.checkpoint, learner, self.id)
-        elif self.metrics.path.exists() and self.metrics.path.stat().st_size:
+        else:
+            self.refuse_curves_alone()
+        if learner.group.first:
+            self.enter(counters, session)
+        return counters
+
+    def refuse_curves_alone(self) -> None:
+        if self.metrics.path.exists() and self.metrics.path.stat().st_size:
             raise CheckpointError(
                 f"{self.folder} has curves and no checkpoint to go on from; nothing was changed"
             )
-        if learner.group.first:
-            for journal in (self.metrics, self.gradients):
-                journal.cut(counters.get("journals", {}).get(journal.path.name, 0))
-            path = self.folder / "environment.json"
-            sessions = read_json(path)["sessions"] if path.exists() else []
-            entry = {"from_update": counters.get("update", 0), **session}
-            write_json(path, {"sessions": [*sessions, entry]})
-            (self.folder / "summary.json").unlink(missing_ok=True)
-        return counters
+
+    def enter(self, counters: dict[str, Any], session: dict[str, Any]) -> None:
+        """A session begins where these counters were saved: later lines are cut, the last end forgotten."""
+        for journal in (self.metrics, self.gradients):
+            journal.cut(counters.get("journals", {}).get(journal.path.name, 0))
+        path = self.folder / "environment.json"
+        sessions = read_json(path)["sessions"] if path.exists() else []
+        entry = {"from_update": counters.get("update", 0), **session}
+        write_json(path, {"sessions": [*sessions, entry]})
+        (self.folder / "summary.json").unlink(missing_ok=True)
 
     def changes(self, here: dict[str, Any]) -> list[str]:
         """What is not as it was when the run began, of what can move the last bits of a number."""
@@ -123,8 +131,12 @@ class Run:
         """Write the checkpoint. Every process calls this; the first one writes."""
         journals = {}
         if learner.group.first:
-            journals = {j.path.name: j.position() for j in (self.metrics, self.gradients)}
+            journals = self.positions()
         save_checkpoint(self.checkpoint, learner, self.id, {**counters, "journals": journals})
+
+    def positions(self) -> dict[str, int]:
+        """How long the curves are on the disk; a checkpoint remembers it."""
+        return {journal.path.name: journal.position() for journal in (self.metrics, self.gradients)}
 
     def end(self, summary: dict[str, Any]) -> None:
         write_json(self.folder / "summary.json", summary)

@@ -60,11 +60,13 @@ def show_run(
     sessions = read_json(environment)["sessions"] if environment.exists() else []
     curve = [line for line in Journal.read(folder / "metrics.jsonl") if "held_out" in line]
     rows = [
-        [line["update"], name, result["loss"], result["score"]]
+        [line["update"], name, result.get("loss"), result["score"]]
         for line in _thinned(curve)
         for name, result in line["held_out"].items()
     ]
-    wanted = record.description["recipe"]["updates"]
+    recipe = record.description["recipe"]
+    plays = "updates" not in recipe  # a policy is trained for steps of its worlds, and scored by its return
+    wanted = -(-recipe["steps"] // (recipe["envs"] * recipe["rollout"])) if plays else recipe["updates"]
     lines = [
         f"{record.id}: {record.status}, {record.updates} of {wanted} updates",
         *(f"{part:8}{_flat(record.description[part])}" for part in ("task", "model", "recipe")),
@@ -76,7 +78,7 @@ def show_run(
     ]
     parts: list[str | Table] = ["\n".join(lines)]
     if rows:
-        parts.append(Table(["update", "held out", "loss", "accuracy"], rows))
+        parts.append(Table(["update", "held out", "loss", "return" if plays else "accuracy"], rows))
     if record.status in ("stopped", "interrupted"):
         parts.append(f"continue: plait train --resume {folder}")
     if record.status == "diverged":

@@ -1,0 +1,62 @@
+"""`plait watch`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated
+
+import tyro
+
+from plait.answer import Answer
+from plait.errors import ConfigError, at_least
+
+__all__ = ["watch"]
+
+
+def watch(
+    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    /,
+    env: str | None = None,
+    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+    seed: int = 0,
+    greedy: bool = False,
+    layer: int = 1,
+    per_second: float = 4,
+    out: Path = Path("runs"),
+) -> Answer:
+    """Watch a trained policy play, and what its memory holds: plait watch RUN -o episode.gif.
+
+    Without --output the episode is written as text, step by step.
+
+    Args:
+        run: its folder, its id, or the beginning of its id.
+        env: the world to play in; left out, the one it was trained in.
+        output: the film, a .gif.
+        seed: which episode.
+        greedy: take the likeliest action instead of drawing.
+        layer: whose memory is shown.
+        per_second: steps the film shows a second.
+        out: the folder of runs, where an id is looked for.
+    """
+    if output is not None and output.suffix.lower() != ".gif":
+        raise ConfigError(f"output: expected a file that ends in .gif, got {output}")
+    at_least(0.1, per_second=per_second)
+    from plait.report.film import film, lines
+    from plait.tasks.minigrid import check_transfer, world_named
+    from plait.training.catalogue import find_run, read_run
+    from plait.training.ppo.description import load_policy
+    from plait.training.ppo.episode import play_episode
+
+    folder = find_run(run, out)
+    policy = load_policy(folder)
+    trained = read_run(folder).description["task"]["env"]
+    world = trained if env is None else world_named(env)
+    check_transfer(trained, world)
+    scenes = play_episode(policy, world, seed, greedy, layer)
+    told = {"env": world, "seed": seed, "steps": len(scenes) - 1, "return": scenes[-1].gained}
+    line = f"{world}: return {told['return']:.3f} in {told['steps']} steps"
+    if output is None:
+        actions = [scene.action for scene in scenes[:-1]]
+        return Answer({**told, "actions": actions}, stream=(*lines(scenes), line))
+    film(scenes, output, per_second)
+    return Answer({**told, "film": str(output)}, (f"{output}: {line}",))

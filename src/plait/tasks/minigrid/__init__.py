@@ -1,0 +1,11 @@
+"""Grid worlds seen through a window: MiniGrid by short names, many worlds at once, two backends."""
+
+from plait.tasks.minigrid.names import BACKENDS, WORLDS, check_transfer, world_named
+from plait.tasks.minigrid.opening import open_worlds
+from plait.tasks.minigrid.vector import ACTIONS, Moment, Observation, Snapshot, Worlds, episode_seed
+from plait.tasks.minigrid.words import MISSION_LENGTH, WORDS, mission_tokens
+
+__all__ = [
+    "ACTIONS", "BACKENDS", "MISSION_LENGTH", "WORDS", "WORLDS", "Moment", "Observation", "Snapshot", "Worlds",
+    "check_transfer", "episode_seed", "mission_tokens", "open_worlds", "world_named",
+]  # fmt: skip

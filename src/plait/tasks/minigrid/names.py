@@ -1,0 +1,83 @@
+"""Which worlds there are, by short names, and which of them a policy can be moved between."""
+
+from __future__ import annotations
+
+from plait.errors import ConfigError, known
+
+__all__ = ["BACKENDS", "WORLDS", "check_transfer", "full_id", "words_of", "world_named"]
+
+BACKENDS = ("minigrid", "envpool")
+_COLOURS = "blue green grey purple red yellow "
+# The words a family's missions are made of, and its worlds.
+_FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
+    "Empty": ("get to the green goal square", ("5x5", "8x8")),
+    "RedBlueDoors": ("open the red door then the blue door", ("6x6", "8x8")),
+    "GoToObject": (_COLOURS + "go to the ball box key", ("6x6-N2", "8x8-N2")),
+    "Memory": ("go to the matching object at the end of the hallway", ("S7", "S9", "S11", "S13")),
+    "GoToDoor": (_COLOURS + "go to the door", ("5x5", "6x6", "8x8")),
+    "Fetch": (_COLOURS + "you must go get fetch a ball key", ("5x5-N2", "6x6-N2", "8x8-N3")),
+    "DoorKey": (
+        "use the key to open the door and then get to the goal",
+        ("5x5", "6x6", "8x8", "16x16"),
+    ),
+}
+_FAMILY = {
+    f"{family}{'' if size.startswith('S') else '-'}{size}": family
+    for family, (_, sizes) in _FAMILIES.items()
+    for size in sizes
+}
+WORLDS: tuple[str, ...] = tuple(sorted(_FAMILY))
+# The supplement's table leaves the number of objects out.
+_SHORTER = {name.rpartition("-N")[0]: name for name in WORLDS if "-N" in name}
+
+
+def world_named(name: str) -> str:
+    """The short name of a world, from it, from the table's shorter one, or from the full id.
+
+    >>> world_named("MiniGrid-DoorKey-5x5-v0"), world_named("Fetch-8x8")
+    ('DoorKey-5x5', 'Fetch-8x8-N3')
+    >>> world_named("DorKey-5x5")
+    Traceback (most recent call last):
+        ...
+    plait.errors.UnknownNameError: unknown environment 'DorKey-5x5': did you mean 'DoorKey-5x5'?
+    """
+    short = name.removeprefix("MiniGrid-").removesuffix("-v0")
+    short = _SHORTER.get(short, short)
+    # Looked for without regard to case, as the nearest names are.
+    lower = {world.lower(): world for world in WORLDS}
+    if short.lower() in lower:
+        return lower[short.lower()]
+    return known(name, WORLDS, "environment")
+
+
+def full_id(name: str) -> str:
+    """The id both backends know a world by.
+
+    >>> full_id("MemoryS7")
+    'MiniGrid-MemoryS7-v0'
+    """
+    return f"MiniGrid-{name}-v0"
+
+
+def words_of(name: str) -> frozenset[str]:
+    """Every word a world's missions may hold."""
+    return frozenset(_FAMILIES[_FAMILY[name]][0].split())
+
+
+def check_transfer(trained: str, tested: str) -> None:
+    """A policy trained in one world can be tested in another whose missions it can read.
+
+    >>> check_transfer("DoorKey-5x5", "DoorKey-16x16")
+    >>> check_transfer("DoorKey-5x5", "GoToDoor-8x8")
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: test_env: GoToDoor-8x8 does not match DoorKey-5x5: its missions hold words ...
+    """
+    strange = sorted(words_of(tested) - words_of(trained))
+    if strange:
+        shown = ", ".join(map(repr, strange[:3])) + (", …" if len(strange) > 3 else "")
+        siblings = [world for world in WORLDS if _FAMILY[world] == _FAMILY[trained] and world != trained]
+        raise ConfigError(
+            f"test_env: {tested} does not match {trained}: its missions hold words that were never seen in "
+            f"training ({shown}); test in {' or '.join(siblings)}"
+        )

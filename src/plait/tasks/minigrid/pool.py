@@ -1,0 +1,70 @@
+"""The fast path: EnvPool's MiniGrid in C++, all worlds in one call."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from plait.errors import require
+from plait.tasks.minigrid.names import full_id
+from plait.tasks.minigrid.vector import Moment, Observation, Snapshot, Worlds, episode_seed, first_moment
+from plait.tasks.minigrid.words import mission_tokens
+
+__all__ = ["PoolWorlds"]
+
+
+class PoolWorlds(Worlds):
+    """EnvPool seeds a world once, not each episode, and has no way to save it; so a snapshot is every
+    action since the beginning (one byte a step), and is restored by playing them again."""
+
+    def __init__(self, name: str, envs: int, seed: int = 0, held_out: bool = False) -> None:
+        super().__init__(name, envs, seed, held_out)
+        self._make = require("envpool", "envpool").make_gymnasium
+        self._seeds = [episode_seed(seed, world, 0, held_out) for world in range(envs)]
+        self._pool: Any = None
+        self._taken = bytearray()
+        self._ended = np.zeros(envs, bool)
+        self._missions: dict[bytes, tuple[int, ...]] = {}
+
+    def reset(self) -> Moment:
+        # Made anew: a pool that is reset again would go on with its random numbers.
+        self._pool = self._make(full_id(self.name), num_envs=self.envs, env_seed=self._seeds, num_threads=1)
+        self._taken = bytearray()
+        self._ended = np.zeros(self.envs, bool)
+        return first_moment(self._observation(self._pool.reset()[0]))
+
+    def step(self, actions: Tensor) -> Moment:
+        chosen = self._checked(actions).numpy()
+        self._taken += chosen.astype(np.uint8).tobytes()
+        seen, reward, terminated, truncated, _ = self._pool.step(chosen.astype(np.int32))
+        begins, self._ended = self._ended, terminated | truncated
+        flags = (torch.from_numpy(part.copy()) for part in (terminated, truncated, begins))
+        return Moment(self._observation(seen), torch.from_numpy(reward.astype(np.float32)), *flags)
+
+    def snapshot(self) -> Snapshot:
+        taken = np.frombuffer(bytes(self._taken), np.uint8).reshape(-1, self.envs)
+        return {"actions": torch.from_numpy(taken.copy())}
+
+    def restore(self, snapshot: Snapshot) -> None:
+        self.reset()
+        taken = snapshot["actions"].numpy()
+        self._taken = bytearray(taken.tobytes())
+        for actions in taken.astype(np.int32):
+            _, _, terminated, truncated, _ = self._pool.step(actions)
+            self._ended = terminated | truncated
+
+    def _observation(self, seen: dict[str, Any]) -> Observation:
+        missions = [self._tokens(row.tobytes()) for row in seen["mission"]]
+        return Observation(
+            torch.from_numpy(seen["image"].astype(np.uint8)),
+            torch.from_numpy(seen["direction"].astype(np.uint8)),
+            torch.tensor(missions, dtype=torch.uint8),
+        )
+
+    def _tokens(self, padded: bytes) -> tuple[int, ...]:
+        if padded not in self._missions:
+            self._missions[padded] = mission_tokens(padded.rstrip(b"\0").decode())
+        return self._missions[padded]

@@ -1,0 +1,107 @@
+"""Many worlds stepped together: what a backend offers, and what a policy sees.
+
+An episode that ended is begun anew by the *next* step, whose action is ignored. So the step after an end
+shows the first observation of a new episode and is no transition: `Moment.begins` marks it, and the
+action before it, taken on the last observation, must count for nothing.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from plait.errors import ShapeError, whole
+
+__all__ = ["ACTIONS", "Moment", "Observation", "Snapshot", "Worlds", "episode_seed"]
+
+ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
+Snapshot = dict[str, Tensor]
+
+
+class Observation(NamedTuple):
+    """What an agent sees of B worlds.
+
+    `image` (B, 7, 7, 3) uint8: object, colour and state of each cell of its window; `direction` (B,)
+    uint8, 0 to 3; `mission` (B, 13) uint8 tokens, 0 after the last word.
+    """
+
+    image: Tensor
+    direction: Tensor
+    mission: Tensor
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Observation:
+        return Observation(*map(function, self))
+
+
+class Moment(NamedTuple):
+    """What a step gave: `observation` (B, …) after it; `reward` (B,) float32; `terminated`, `truncated`,
+    `begins` (B,) bool: the world ended, its time was up, the observation is the first of an episode."""
+
+    observation: Observation
+    reward: Tensor
+    terminated: Tensor
+    truncated: Tensor
+    begins: Tensor
+
+    @property
+    def ended(self) -> Tensor:
+        """(B,) bool: `observation` is the last of its episode; the next action is ignored."""
+        return self.terminated | self.truncated
+
+
+class Worlds(ABC):
+    """Abstract: `envs` copies of one world.
+
+    Laws: what happens is a function of the seed, of whether seeds are held out, and of the actions; a
+    snapshot restored into fresh worlds of the same arguments makes them go on as the old ones would have;
+    held-out episodes have seeds that no training episode has.
+    """
+
+    def __init__(self, name: str, envs: int, seed: int, held_out: bool) -> None:
+        whole(1, envs=envs)
+        whole(0, seed=seed)
+        self.name, self.envs, self.seed, self.held_out = name, envs, seed, held_out
+
+    @abstractmethod
+    def reset(self) -> Moment:
+        """Begin the first episodes; a second time, the same ones."""
+
+    @abstractmethod
+    def step(self, actions: Tensor) -> Moment:
+        """Take `actions` (B,) int64, places in `ACTIONS`; worlds whose episode ended begin a new one."""
+
+    @abstractmethod
+    def snapshot(self) -> Snapshot:
+        """Where the worlds stand, as plain numbers."""
+
+    @abstractmethod
+    def restore(self, snapshot: Snapshot) -> None:
+        """Bring fresh worlds to where `snapshot` was taken."""
+
+    def _checked(self, actions: Tensor) -> Tensor:
+        if actions.shape != (self.envs,) or actions.dtype != torch.int64:
+            raise ShapeError(
+                f"actions: expected int64 ({self.envs},), got {actions.dtype} {tuple(actions.shape)}"
+            )
+        return actions
+
+
+def first_moment(observation: Observation) -> Moment:
+    """The moment before the first step: nothing gained, nothing ended, all begin."""
+    no = torch.zeros(len(observation.direction), dtype=torch.bool)
+    return Moment(observation, torch.zeros(len(no)), no, no.clone(), ~no)
+
+
+def episode_seed(seed: int, world: int, episode: int, held_out: bool) -> int:
+    """Even for training, odd for evaluation: the two never meet. Fits a C++ int.
+
+    >>> episode_seed(0, 0, 0, held_out=False) % 2, episode_seed(0, 0, 0, held_out=True) % 2
+    (0, 1)
+    """
+    digest = hashlib.blake2b(f"{seed}/{world}/{episode}".encode(), digest_size=4).digest()
+    return (int.from_bytes(digest, "big") >> 2) * 2 + held_out

@@ -1,0 +1,89 @@
+"""One held-out episode, step by step, with what the policy's memory held and how strongly it was read."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from plait.errors import ConfigError
+from plait.tasks.minigrid import ACTIONS, world_named
+from plait.tasks.minigrid.farama import FaramaWorlds
+from plait.training.ppo.policy import Policy
+from plait.training.ppo.rollout import gumbel, sample
+from plait.training.streams import generator_for
+
+__all__ = ["Scene", "Slot", "play_episode"]
+
+
+class Slot(NamedTuple):
+    """A past step that the memory holds, counted from 0, and the weight it was read with."""
+
+    step: int
+    weight: float
+
+
+class Scene(NamedTuple):
+    """One step: the world before it (`frame`, `view` and `text`), the memory, and what was done.
+
+    `action` is empty in the last scene, which shows how the episode ended; `gained` is the return so far.
+    """
+
+    step: int
+    frame: np.ndarray[Any, Any]
+    view: np.ndarray[Any, Any]
+    text: str
+    mission: str
+    slots: tuple[Slot, ...]
+    action: str
+    probability: float
+    gained: float
+
+
+@torch.no_grad()
+def play_episode(
+    policy: Policy, world: str, seed: int = 0, greedy: bool = False, layer: int = 1, tile: int = 32
+) -> list[Scene]:
+    """Play one held-out episode.
+
+    Args:
+        seed: which episode.
+        greedy: take the likeliest action instead of drawing.
+        layer: whose memory is looked at; a policy without one has no slots.
+        tile: pixels of a cell in `frame`.
+
+    >>> from plait.training.ppo import build_policy, describe_policy
+    >>> scenes = play_episode(build_policy(describe_policy("Empty-5x5", hidden_size=8)), "Empty-5x5")
+    >>> scenes[3].step, [slot.step for slot in scenes[3].slots]
+    (3, [0, 1, 2, 3])
+    """
+    layers = 0 if policy.recurrent is None else policy.recurrent.num_layers
+    if layers and not 1 <= layer <= layers:
+        raise ConfigError(f"layer: expected 1 to {layers}, got {layer}")
+    worlds = FaramaWorlds(world_named(world), 1, seed, held_out=True)
+    moment, state = worlds.reset(), None
+    draw = generator_for(seed, "held-out", 1, "cpu")
+    scenes: list[Scene] = []
+    gained = 0.0
+    while True:
+        options = {"need_trace": True} if layers else {}
+        observation = moment.observation.map(lambda part: part.unsqueeze(0))
+        logits, _, state, *rest = policy(observation, state, reset=moment.begins.unsqueeze(0), **options)
+        slots = _slots(rest[0][layer - 1]) if rest else ()
+        seen = (worlds.frame(tile=tile), worlds.view(tile=10), worlds.text(), worlds.mission(), slots)
+        if bool(moment.ended):
+            scenes.append(Scene(len(scenes), *seen, "", 1.0, gained))
+            return scenes
+        likely = logits[0]
+        action = likely.argmax(-1) if greedy else sample(likely, gumbel((1, len(ACTIONS)), draw))
+        chance = likely.softmax(-1)[0, action].item()
+        scenes.append(Scene(len(scenes), *seen, ACTIONS[int(action)], chance, gained))
+        moment = worlds.step(action)
+        gained += moment.reward.item()
+
+
+def _slots(trace: Any) -> tuple[Slot, ...]:
+    """What a trace of one step says was held, the oldest first."""
+    pairs = zip(trace.born[0, 0].tolist(), trace.weights[0, 0].tolist(), strict=True)
+    return tuple(sorted(Slot(step, weight) for step, weight in pairs if step >= 0))

@@ -1,0 +1,130 @@
+"""Playing: a stretch of every world under one policy, with what an update needs to know about it."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from plait.errors import DivergedError
+from plait.tasks.minigrid import ACTIONS, Observation, Worlds
+from plait.training.ppo.objective import chosen
+from plait.training.ppo.policy import Policy
+
+__all__ = ["Collector", "Episode", "Rollout", "sample"]
+
+
+class Episode(NamedTuple):
+    """One that ended: the sum of its rewards (undiscounted), and its steps."""
+
+    reward: float
+    length: int
+
+
+class Rollout(NamedTuple):
+    """T steps of B worlds.
+
+    `observation` (T, B, …); `begins` (T, B) bool, where the policy's state was cleared; `counted` (T, B)
+    bool, False where the episode had ended and the action was ignored; `actions` (T, B); `logits`
+    (T, B, actions); `old`, `values`, `rewards` (T, B) float, log-probabilities of the actions and what the
+    critic thought; `terminated`, `ended` (T, B) bool; `state` before the first step; `last_values` (B,) of
+    the observation after the last step; `episodes` that ended.
+    """
+
+    observation: Observation
+    begins: Tensor
+    counted: Tensor
+    actions: Tensor
+    logits: Tensor
+    old: Tensor
+    values: Tensor
+    rewards: Tensor
+    terminated: Tensor
+    ended: Tensor
+    state: Any
+    last_values: Tensor
+    episodes: list[Episode]
+
+
+class Collector:
+    """Worlds, and where the policy stands in them: the last moment, its state, rewards gathered so far."""
+
+    def __init__(self, worlds: Worlds, device: torch.device) -> None:
+        self.worlds, self.device = worlds, device
+        self.moment = worlds.reset()
+        self.state: Any = None
+        self.gained = torch.zeros(worlds.envs, dtype=torch.float64)
+        self.lasted = torch.zeros(worlds.envs, dtype=torch.int64)
+
+    @torch.no_grad()
+    def collect(self, policy: Policy, steps: int, generator: torch.Generator) -> Rollout:
+        """Play `steps` steps of every world; everything random comes from `generator`."""
+        noise = gumbel((steps, self.worlds.envs, len(ACTIONS)), generator)
+        begin, episodes = self.state, []
+        played: list[tuple[Tensor, ...]] = []
+        for step in range(steps):
+            before = self.moment
+            logits, values, self.state = self._look(policy)
+            actions = sample(logits, noise[step])
+            self.moment = self.worlds.step(actions)
+            after = self.moment
+            episodes += self._count()
+            played.append(
+                (*before.observation, before.begins, ~before.ended, actions, logits, values, after.reward,
+                 after.terminated, after.ended)
+            )  # fmt: skip
+        last_values = self._look(policy)[1]
+        self.state = policy.carried(self.state)
+        image, direction, mission, begins, counted, actions, logits, values, rewards, terminated, ended = (
+            torch.stack(column) for column in zip(*played, strict=True)
+        )
+        rollout = Rollout(
+            Observation(image, direction, mission), begins, counted, actions, logits,
+            chosen(logits, actions)[0], values, rewards, terminated, ended, begin, last_values, episodes,
+        )  # fmt: skip
+        _check(rollout)
+        return rollout
+
+    def _look(self, policy: Policy) -> tuple[Tensor, Tensor, Any]:
+        """Logits (B, actions), values (B,) on the CPU and the state after the present observation."""
+        observation = self.moment.observation.map(lambda part: part.unsqueeze(0).to(self.device))
+        reset = self.moment.begins.unsqueeze(0).to(self.device)
+        logits, values, state = policy(observation, self.state, reset=reset)
+        return logits[0].float().cpu(), values[0].float().cpu(), state
+
+    def _count(self) -> list[Episode]:
+        """Add the present moment's rewards up; hand out the episodes that ended with it."""
+        moment = self.moment
+        self.gained += moment.reward
+        self.lasted += (~moment.begins).long()
+        ended = moment.ended
+        found = [
+            Episode(*pair)
+            for pair in zip(self.gained[ended].tolist(), self.lasted[ended].tolist(), strict=True)
+        ]
+        self.gained[ended] = 0
+        self.lasted[ended] = 0
+        return found
+
+
+def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
+    """Noise to draw with: the largest of logits + noise is a draw from softmax(logits)."""
+    uniform = torch.rand(shape, generator=generator, device=generator.device)
+    return -(-uniform.clamp_min(1e-20).log()).clamp_min(1e-20).log()
+
+
+def sample(logits: Tensor, noise: Tensor) -> Tensor:
+    """One action a row, (B,) int64. Logits that are not numbers still name one; who collects looks later."""
+    return (logits + noise).argmax(-1)
+
+
+def _check(rollout: Rollout) -> None:
+    for name, tensor in (("logits", rollout.logits), ("values", rollout.values)):
+        wrong = ~torch.isfinite(tensor).flatten(2).all(-1) if tensor.dim() > 2 else ~torch.isfinite(tensor)
+        if bool(wrong.any()):
+            step, world = wrong.nonzero()[0].tolist()
+            raise DivergedError(
+                f"the policy's {name} are not finite from step {step + 1} of the rollout on, in world "
+                f"{world + 1}"
+            )

@@ -1,0 +1,31 @@
+"""Small runs of PPO: a few updates of a few worlds, so that a test can afford several of them."""
+
+import pytest
+
+from plait.training.ppo import Settings, describe_policy, fit_policy
+
+pytest.importorskip("minigrid")
+
+
+@pytest.fixture
+def described():
+    """A small run's description; keywords are settings, or the model's."""
+
+    def describe(model="rellstm", env="GoToDoor-5x5", backend="minigrid", test_env=None, **changes):
+        small = {"steps": 240, "envs": 4, "rollout": 10, "minibatches": 2, "epochs": 2, "evaluate_every": 3}
+        settings = Settings(**{**small, "evaluate_on": 3, **changes})
+        return describe_policy(env, model, settings, hidden_size=8, backend=backend, test_env=test_env)
+
+    return describe
+
+
+@pytest.fixture
+def small_fit(described):
+    """Train a small policy; keywords of `fit_policy` go there, the others to the description."""
+
+    def run(folder=None, **changes):
+        own = ("resume", "watchers", "max_minutes", "stop_when", "checkpoint_every")
+        arguments = {"checkpoint_every": 2, **{key: changes.pop(key) for key in own if key in changes}}
+        return fit_policy(described(**changes), folder=folder, **arguments)
+
+    return run

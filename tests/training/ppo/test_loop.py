@@ -1,0 +1,189 @@
+"""Runs of PPO: the same every time, the same after a death, stopped with a name when a number is none."""
+
+import json
+import re
+
+import pytest
+import torch
+
+from plait.errors import CheckpointError, DivergedError, OutputError
+from plait.training.checkpoint import read_checkpoint
+from plait.training.ppo import evaluate_policy, load_policy
+from plait.training.ppo import loop as loop_module
+from plait.training.watch import Watcher
+
+
+class Crash(BaseException):
+    """Stands for the process's death: nothing catches it."""
+
+
+class DieAt(Watcher):
+    """Dies after so many updates of this session."""
+
+    def __init__(self, updates):
+        self.left = updates
+
+    def updated(self, update, step):
+        self.left -= 1
+        if not self.left:
+            raise Crash
+
+
+def outcome(folder):
+    """Everything a run must end with, whatever happened to it."""
+    checkpoint = read_checkpoint(folder / "checkpoint.safetensors")
+    tensors = {name: value.numpy().tobytes() for name, value in checkpoint.tensors.items()}
+    counters = {k: v for k, v in checkpoint.counters.items() if k not in ("seconds", "journals")}
+    summary = json.loads((folder / "summary.json").read_text())
+    del summary["seconds"]
+    metrics = re.sub(rb'"seconds": [0-9.]+, ', b"", (folder / "metrics.jsonl").read_bytes())
+    return tensors, counters, summary, metrics
+
+
+def timeless(lines):
+    return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+
+def backends():
+    import importlib.util
+
+    missing = importlib.util.find_spec("envpool") is None
+    return ["minigrid", pytest.param("envpool", marks=pytest.mark.skipif(missing, reason="needs envpool"))]
+
+
+@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize("model", ["rellstm", "memlstm", "none"])
+def test_a_killed_run_resumes_to_the_same_curve(small_fit, tmp_path, model, backend):
+    """Killed twice, at moments that are no checkpoint; every bit but the clock is as if it never was."""
+    arguments = {"model": model, "backend": backend, "test_env": "GoToDoor-6x6"}
+    small_fit(tmp_path / "whole", **arguments)
+    for updates in (3, 2):
+        with pytest.raises(Crash):
+            small_fit(tmp_path / "killed", watchers=[DieAt(updates)], resume=updates == 2, **arguments)
+        assert not (tmp_path / "killed" / "summary.json").exists()
+    small_fit(tmp_path / "killed", resume=True, **arguments)
+    assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
+
+
+def test_the_seed_decides(small_fit):
+    first, again, other = small_fit(), small_fit(), small_fit(seed=1)
+    assert timeless(first.metrics) == timeless(again.metrics)
+    assert timeless(first.metrics) != timeless(other.metrics)
+    for one, two in zip(first.policy.parameters(), again.policy.parameters(), strict=True):
+        assert torch.equal(one, two)
+
+
+def test_a_run_folder_says_what_it_was(small_fit, tmp_path):
+    fitted = small_fit(tmp_path / "run", test_env="GoToDoor-8x8")
+    assert fitted.status == "complete"
+    assert {path.name for path in fitted.folder.iterdir()} >= {
+        "config.json", "environment.json", "metrics.jsonl", "checkpoint.safetensors", "summary.json",
+    }  # fmt: skip
+    updates = [line for line in fitted.metrics if "policy" in line]
+    assert [line["steps"] for line in updates] == [40, 80, 120, 160, 200, 240]
+    looks = [line for line in fitted.metrics if "held_out" in line]
+    assert [line["update"] for line in looks] == [3, 6, 6]
+    assert [len(line["held_out"]) for line in looks] == [1, 1, 2]
+    assert set(fitted.summary["held_out"]) == {"GoToDoor-5x5", "GoToDoor-8x8"}
+    assert looks[-1]["held_out"] == fitted.summary["held_out"]
+    again = small_fit(tmp_path / "run", test_env="GoToDoor-8x8")
+    assert again.summary == fitted.summary
+    policy = load_policy(tmp_path / "run")
+    assert evaluate_policy(policy, "GoToDoor-5x5", 3) == fitted.summary["held_out"]["GoToDoor-5x5"]
+
+
+@pytest.mark.parametrize("name", ["actor.weight", "critic.bias", "encoder.view.0.weight"])
+def test_nan_stops_with_a_name_and_keeps_the_last_good_checkpoint(small_fit, tmp_path, name):
+    class Poison(Watcher):
+        def updated(self, update, step):
+            if update == 120:  # steps: after update 3, of which 2 are saved
+                dict(policies[0].named_parameters())[name].data.fill_(torch.nan)
+
+    policies = []
+    build = loop_module.build_policy
+
+    def remembered(*arguments):
+        policies.append(build(*arguments))
+        return policies[0]
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(loop_module, "build_policy", remembered)
+        what = "values" if name == "critic.bias" else "logits"
+        message = (
+            f"update 4: the policy's {what} are not finite from step 1 .* last good checkpoint is kept in"
+        )
+        with pytest.raises(DivergedError, match=message):
+            small_fit(tmp_path / "run", watchers=[Poison()], evaluate_every=100)
+    checkpoint = read_checkpoint(tmp_path / "run" / "checkpoint.safetensors")
+    assert checkpoint.counters["update"] == 2
+    assert all(torch.isfinite(v).all() for k, v in checkpoint.tensors.items() if k.startswith("model."))
+    assert json.loads((tmp_path / "run" / "summary.json").read_text())["status"] == "diverged"
+
+
+def test_a_gradient_that_is_none_is_named(small_fit, monkeypatch):
+    from plait.training.ppo import learner
+
+    def broken(*arguments):
+        losses = honest(*arguments)
+        return losses._replace(total=losses.total * torch.tensor(float("nan")))
+
+    honest = learner.ppo_loss
+    monkeypatch.setattr(learner, "ppo_loss", broken)
+    with pytest.raises(DivergedError, match="update 1: the loss is nan"):
+        small_fit()
+
+
+def test_stops_and_goes_on(small_fit, tmp_path):
+    stopped = small_fit(tmp_path / "run", stop_when=lambda: True)
+    assert (stopped.status, stopped.summary["updates"]) == ("stopped", 1)
+    with pytest.raises(OutputError, match="unfinished; continue"):
+        small_fit(tmp_path / "run")
+    small_fit(tmp_path / "run", resume=True)
+    small_fit(tmp_path / "whole")
+    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+
+
+def test_until_return_stops_early(small_fit):
+    fitted = small_fit(until_return=0.0)
+    assert fitted.summary["updates"] == 3
+    assert "held-out return reached 0.0" in fitted.summary["reason"]
+
+
+def test_another_runs_checkpoint_is_refused(small_fit, tmp_path):
+    small_fit(tmp_path / "a")
+    small_fit(tmp_path / "b", seed=1, stop_when=lambda: True)
+    (tmp_path / "b" / "checkpoint.safetensors").write_bytes(
+        (tmp_path / "a" / "checkpoint.safetensors").read_bytes()
+    )
+    with pytest.raises(CheckpointError, match="belongs to run"):
+        small_fit(tmp_path / "b", seed=1, resume=True)
+
+
+def test_evaluation_moves_nothing(small_fit):
+    """Looking more often at held-out episodes leaves the training curve as it is."""
+    often, seldom = small_fit(evaluate_every=1), small_fit(evaluate_every=6)
+    assert [x for x in often.metrics if "policy" in x] == [x for x in seldom.metrics if "policy" in x]
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(1200)
+def test_learns_doorkey(described):
+    """With RelLSTM: a held-out mean return of 0.9, the paper's 0.93 being an average over training."""
+    from plait.training.ppo import Settings, describe_policy, fit_policy
+
+    settings = Settings(steps=400_000, until_return=0.9, evaluate_every=4)
+    fitted = fit_policy(describe_policy("DoorKey-5x5", "rellstm", settings))
+    assert fitted.summary["best_score"] >= 0.9
+
+
+def test_every_update_draws_its_own_actions(small_fit, monkeypatch):
+    drawn = []
+
+    def remembered(seed, purpose, index, device):
+        drawn.append((purpose, index))
+        return honest(seed, purpose, index, device)
+
+    honest = loop_module.generator_for
+    monkeypatch.setattr(loop_module, "generator_for", remembered)
+    small_fit()
+    assert drawn == [("train", number) for number in range(1, 7)]
