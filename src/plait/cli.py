@@ -34,6 +34,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.report.compare_command:compare",
         "recurrence, attention, sparse memory at one length: what each costs and buys",
     ),
+    "explore": (
+        "plait.report.explore.command:explore",
+        "a local page: memory, gradients, depth and width, runs",
+    ),
     "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
     "train minigrid": (
         "plait.training.ppo.command:train_minigrid",

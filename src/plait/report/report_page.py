@@ -24,7 +24,7 @@ from plait.report.tables import (
     transfer_table,
 )
 
-__all__ = ["damages", "headline", "report_page", "standing"]
+__all__ = ["damages", "grid_data", "headline", "plot_data", "report_page", "standing"]
 
 HERE = Path(__file__).parent
 MARKS = {"agrees": "✓", "higher": "▲", "lower": "▼", "diverged": "✗", "not": "…"}
@@ -100,7 +100,7 @@ def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
     figures: list[dict[str, str]] = []
     for plot in plots(group):
         key = f"g{place}-{plot.key}"
-        data[key] = _plot_data(plot)
+        data[key] = plot_data(plot)
         told = any(plot.caption == figure["caption"] for figure in figures)  # once is enough
         caption = "" if told else plot.caption
         figures.append({"key": key, "kind": "curves", "title": plot.title, "caption": caption})
@@ -115,7 +115,7 @@ def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
         "claim": group.claim,
         "source": group.source,
         "notes": ([f"Measured: {group.metric}."] if group.metric != group.score else []) + list(group.notes),
-        "grid": _grid(group),
+        "grid": grid_data(group),
         "results": result_table(group),
         "transfer": transfer_table(group),
         "cost": cost_table(group),
@@ -135,7 +135,8 @@ def map_caption(one: AttentionMap) -> str:
     )
 
 
-def _plot_data(plot: Plot) -> dict[str, Any]:
+def plot_data(plot: Plot) -> dict[str, Any]:
+    """A plot as the scripts of our pages read it."""
     return {
         "views": [dataclasses.asdict(view) for view in plot.views],
         "lines": [
@@ -145,7 +146,7 @@ def _plot_data(plot: Plot) -> dict[str, Any]:
     }
 
 
-def _grid(group: Group) -> dict[str, Any] | None:
+def grid_data(group: Group) -> dict[str, Any] | None:
     """The paper's own layout, where there is a value to stand beside."""
     if not any(cell.published is not None or cell.published_note for cell in group.cells):
         return None

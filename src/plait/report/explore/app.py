@@ -1,0 +1,109 @@
+"""The page and what it asks for: addresses to functions, errors to one line of JSON."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+from starlette.applications import Starlette
+from starlette.exceptions import HTTPException
+from starlette.middleware import Middleware
+from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import Request
+from starlette.responses import HTMLResponse, JSONResponse, Response
+from starlette.routing import BaseRoute, Mount, Route
+from starlette.staticfiles import StaticFiles
+
+from plait._version import __version__
+from plait.errors import PlaitError
+from plait.report.explore.gradients import law_view, norm_runs, norms_view, path_view, reach_view
+from plait.report.explore.library import Library
+from plait.report.explore.memory import memory_runs, memory_view
+from plait.report.explore.plane import MOST_BYTES, config_view, plan_view, plane_view
+from plait.report.explore.runs import group_view, overview, plot_view
+from plait.report.explore.server import HOST
+from plait.report.page import render
+
+__all__ = ["application"]
+
+STATIC = Path(__file__).with_name("static")
+# The page may load from here alone, so no script of it can talk to another machine.
+POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:"
+
+View = Callable[[Mapping[str, str]], Any]
+
+
+def application(folder: Path) -> Starlette:
+    """The explorer of the runs in a folder, which need not be there: two of the tabs need none."""
+    library = Library(folder)
+    views: dict[str, View] = {
+        "memory/runs": lambda query: memory_runs(library),
+        "memory": lambda query: memory_view(library, query),
+        "law": law_view,
+        "reach": reach_view,
+        "paths": path_view,
+        "norms/runs": lambda query: norm_runs(library),
+        "norms": lambda query: norms_view(library, query),
+        "plane": lambda query: plane_view(),
+        "plan": plan_view,
+        "runs": lambda query: overview(library),
+        "group": lambda query: group_view(library, query),
+        "plot": lambda query: plot_view(library, query),
+    }
+    routes: list[BaseRoute] = [Route("/", _page(folder))]
+    routes += [Route(f"/api/{name}", _endpoint(view)) for name, view in views.items()]
+    routes.append(Route("/api/config", _config, methods=["POST"]))
+    routes.append(Mount("/static", StaticFiles(directory=STATIC)))
+    return Starlette(
+        routes=routes,
+        # Another site's page must not reach us under a name of its own (DNS rebinding).
+        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])],
+        exception_handlers={PlaitError: _told, HTTPException: _refused, Exception: _failed},
+    )
+
+
+def _page(folder: Path) -> Callable[[Request], Response]:
+    def page(request: Request) -> Response:
+        text = render("explore.html", folder=str(folder), version=__version__)
+        return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
+
+    return page
+
+
+def _endpoint(view: View) -> Callable[[Request], Response]:
+    def answer(request: Request) -> Response:
+        began = time.perf_counter()
+        return _answered(view(request.query_params), began)
+
+    return answer
+
+
+async def _config(request: Request) -> Response:
+    began = time.perf_counter()
+    body = b""
+    async for piece in request.stream():
+        body += piece
+        if len(body) > MOST_BYTES:
+            break
+    return _answered(config_view(body), began)
+
+
+def _answered(value: Any, began: float) -> Response:
+    taken = f"answer;dur={1000 * (time.perf_counter() - began):.1f}"  # milliseconds, seen in any browser
+    return JSONResponse(value, headers={"Server-Timing": taken, "Cache-Control": "no-store"})
+
+
+def _told(request: Request, error: Exception) -> Response:
+    return JSONResponse({"error": " ".join(str(error).split())}, status_code=400)
+
+
+def _refused(request: Request, error: Exception) -> Response:
+    assert isinstance(error, HTTPException)
+    return JSONResponse({"error": f"{request.url.path}: {error.detail}"}, status_code=error.status_code)
+
+
+def _failed(request: Request, error: Exception) -> Response:
+    said = " ".join(f"{type(error).__name__}: {error}".split())
+    return JSONResponse({"error": f"this is a fault of plait, not yours: {said}"}, status_code=500)

@@ -1,0 +1,181 @@
+"""How far a gradient travels: the law of uniform attention, a window with kept states, and a run's record."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+
+from plait.errors import ConfigError, DataError
+from plait.gradients.command import law
+from plait.gradients.pictures import eigenvalue_name
+from plait.gradients.sparse import Support, best_path, depth_to, path_counts, propagation_to, theorem2
+from plait.gradients.sparse.sweep import log_norm
+from plait.gradients.uniform.law import log_constant
+from plait.report.explore.asked import number, parts_of, whole_number
+from plait.report.explore.library import Library
+from plait.report.thinning import kept
+
+__all__ = ["law_view", "norm_runs", "norms_view", "path_view", "reach_view", "support_of"]
+
+USUAL = "0.25,-0.5"
+MOST_EIGENVALUES = 4
+LONGEST = 10**6
+LONGEST_SPARSE, LONGEST_DRAWN = 1000, 24
+TEN = math.log(10)
+
+
+def law_view(query: Mapping[str, str]) -> dict[str, Any]:
+    """Theorem 1 as printed, as it holds, and as measured: the same words as `plait gradients law`.
+
+    Curves are log₁₀|p(λ)| against T. Where an eigenvalue lies on the unit circle there is no law to draw.
+    """
+    values = _eigenvalues(query)
+    length = whole_number(query, "length", 10_000, 100, LONGEST)
+    mix = number(query, "mix", 1.0, 0.01, 1.0)
+    answer = law(tuple(map(eigenvalue_name, values)), length, 1, mix)
+    return {
+        "parts": parts_of(answer),
+        "laws": [_law(one, value, mix) for one, value in zip(answer.data["laws"], values, strict=True)],
+    }
+
+
+def _law(found: dict[str, Any], value: complex, mix: float) -> dict[str, Any]:
+    lengths = np.array(found["lengths"])
+    drawn: dict[str, Any] = {
+        "eigenvalue": found["eigenvalue"],
+        "lengths": found["lengths"],
+        "measured": _tens(found["log_abs"]),
+        "sharp": None,
+        "printed": None,
+    }
+    if found["printed"] is None:
+        return drawn
+    at_one = log_constant(mix * value, 1).real + math.log(mix)  # ln of what both laws begin from
+    for name in ("sharp", "printed"):
+        drawn[name] = _tens(at_one + found[name] * np.log(lengths))
+    return drawn
+
+
+def support_of(length: int, window: int, capacity: int) -> Support:
+    """A_m: the last `window` states, and of those that left it the first `capacity`.
+
+    This is what screening keeps where the first states are what is asked for later, as in copy.
+
+    >>> [support_of(5, window=2, capacity=1).attended(m).tolist() for m in range(1, 6)]
+    [[1], [1, 2], [1, 2, 3], [1, 3, 4], [1, 4, 5]]
+    """
+    rows = [
+        [*range(1, min(capacity, max(0, m - window)) + 1), *range(max(1, m - window + 1), m + 1)]
+        for m in range(1, length + 1)
+    ]
+    return Support.from_lists(rows)
+
+
+def reach_view(query: Mapping[str, str]) -> dict[str, Any]:
+    """‖ds_T/dh_t‖ for every t with a window and kept states, Theorem 2's bound, and recurrence alone.
+
+    V is normal with the given eigenvalues; the bound needs one that is real and positive. Values are log₁₀.
+    """
+    values = _eigenvalues(query)
+    length = whole_number(query, "steps", 200, 2, LONGEST_SPARSE)
+    window = whole_number(query, "window", 10, 1, LONGEST_SPARSE)
+    capacity = whole_number(query, "capacity", 10, 0, LONGEST_SPARSE)
+    mix = number(query, "mix", 1.0, 0.01, 1.0)
+    support = support_of(length, window, capacity)
+    measured = log_norm(propagation_to(support, values, mix=mix).log_abs)
+    back = np.arange(length - 1, -1, -1)
+    sizes = np.log(np.maximum(np.abs(np.array(values)), 1e-300))
+    depth = depth_to(support)
+    positive = [value.real for value in values if value.imag == 0 and value.real > 0]
+    found = theorem2(support, max(positive), mix=mix) if positive else None
+    return {
+        "back": back.tolist(),
+        "measured": _tens(measured),
+        "bound": None if found is None else _tens(found.bound),
+        "alone": _tens(log_norm(back[:, None] * sizes[None, :])),
+        "depth": depth.tolist(),
+        "kappa": support.kappa,
+        "says": _reach_says(support.kappa, int(depth.max()), length, bool(positive)),
+    }
+
+
+def _reach_says(kappa: int, deepest: int, length: int, bounded: bool) -> str:
+    said = (
+        f"κ = {kappa} states can be read at a step; no state is more than {deepest} recurrent steps away "
+        f"from step {length}, against {length - 1} without attention."
+    )
+    return said if bounded else f"{said} No bound: Theorem 2 needs an eigenvalue that is real and positive."
+
+
+def path_view(query: Mapping[str, str]) -> dict[str, Any]:
+    """A small example as a picture: who reads whom, and the path from h_t to s_T with the fewest steps."""
+    steps = whole_number(query, "small", 16, 3, LONGEST_DRAWN)
+    start = whole_number(query, "start", min(4, steps), 1, steps)
+    window = whole_number(query, "window", 3, 1, LONGEST_DRAWN)
+    capacity = whole_number(query, "capacity", 2, 0, LONGEST_DRAWN)
+    support = support_of(steps, window, capacity)
+    # With a tiny eigenvalue the best path is the one with the fewest s → s edges.
+    path = best_path(support, 1e-12, start, steps)
+    paths = path_counts(support)[start - 1]
+    return {
+        "sets": [support.attended(m).tolist() for m in range(1, steps + 1)],
+        "path": [start, *path.times],
+        "says": (
+            f"From h_{start} to s_{steps}: {path.degree} recurrent step{'s' * (path.degree != 1)} with "
+            f"attention, {steps - start} without; {paths:,} path{'s' * (paths != 1)} in all."
+        ),
+    }
+
+
+def norm_runs(library: Library) -> list[dict[str, str]]:
+    """The runs that recorded their gradients."""
+    return [{"key": key, "name": run.id} for key, run in library.runs().items() if run.gradients]
+
+
+def norms_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
+    """‖∂L/∂h_t‖ as a run recorded it: one line a record and layer, log₁₀ against steps before the last."""
+    run = library.run(query.get("run", ""))
+    if not run.gradients:
+        raise ConfigError(f"{run.id} recorded no gradients: train with --gradients-every")
+    lines = []
+    try:
+        for record in run.gradients:
+            layers = record["norms"]
+            for layer, norms in enumerate(layers, start=1):
+                lines.append(_recorded(int(record["update"]), layer, len(layers), norms))
+    except (KeyError, TypeError, ValueError) as error:
+        raise DataError(f"{run.id}: gradients.jsonl holds a line that is no record ({error!r})") from error
+    return {"run": run.id, "lines": lines}
+
+
+def _recorded(update: int, layer: int, layers: int, norms: Sequence[float]) -> dict[str, Any]:
+    backwards = [float(norm) for norm in norms][::-1]
+    places = kept(backwards)
+    with np.errstate(divide="ignore"):
+        logs = np.log(np.array(backwards)[places])
+    name = f"update {update:,}" + (f", layer {layer}" if layers > 1 else "")
+    return {"name": name, "back": places, "norms": _tens(logs)}
+
+
+def _eigenvalues(query: Mapping[str, str]) -> list[complex]:
+    texts = [text for text in query.get("eigenvalues", USUAL).split(",") if text.strip()]
+    if not 1 <= len(texts) <= MOST_EIGENVALUES:
+        raise ConfigError(f"eigenvalues: expected 1 to {MOST_EIGENVALUES} between commas, got {len(texts)}")
+    found = []
+    for text in texts:
+        try:
+            value = complex(text.strip().replace(" ", "+"))  # a plus in an address may come as a blank
+        except ValueError:
+            raise ConfigError(f"eigenvalues: expected numbers like 0.25 or 0.3+0.4j, got {text!r}") from None
+        if not abs(value) <= 1:
+            raise ConfigError(f"eigenvalues: expected |λ| <= 1, got {text.strip()}")
+        found.append(value)
+    return found
+
+
+def _tens(logs: Any) -> list[float | None]:
+    """Natural logarithms as powers of ten; None for the logarithm of 0."""
+    return [round(float(x) / TEN, 5) if math.isfinite(x) else None for x in logs]

@@ -1,0 +1,74 @@
+"""The runs that the page can show, read again when something in their folders has changed."""
+
+from __future__ import annotations
+
+import difflib
+import os
+import threading
+from collections.abc import Sequence
+from pathlib import Path
+
+from plait.errors import ConfigError, UnknownNameError
+from plait.report.folder import RunFolder, is_run
+from plait.report.gather import Group, gather
+
+__all__ = ["Library"]
+
+WATCHED = (".json", ".jsonl", ".safetensors")
+DEPTH = 4  # one below what `gather` looks through: the files of a run
+
+
+class Library:
+    """Every run in a folder. `key`, a run's path below that folder, is what addresses name it by."""
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self._guard = threading.Lock()
+        self._seen: object = None
+        self._groups: Sequence[Group] = ()
+
+    def groups(self) -> Sequence[Group]:
+        """The runs in groups, one an experiment or a folder.
+
+        Raises:
+            ConfigError: if there is no run.
+        """
+        if not self.folder.is_dir():
+            raise ConfigError(f"no folder {self.folder} yet: plait train and plait reproduce make some runs")
+        with self._guard:
+            now = _state(self.folder)
+            if now != self._seen:
+                self._groups = gather([self.folder])
+                self._seen = now
+            return self._groups
+
+    def runs(self) -> dict[str, RunFolder]:
+        """Every run by its key, in the order of the groups."""
+        return {self.key(run): run for group in self.groups() for run in group.runs}
+
+    def run(self, key: str) -> RunFolder:
+        """One run; only those that are listed can be asked for."""
+        runs = self.runs()
+        if key not in runs:
+            close = difflib.get_close_matches(key, runs, n=1, cutoff=0.5)
+            hint = f"; did you mean {close[0]!r}?" if close else ""
+            raise UnknownNameError(f"no run {key!r} in {self.folder}{hint}")
+        return runs[key]
+
+    def key(self, run: RunFolder) -> str:
+        if is_run(self.folder):
+            return run.folder.resolve().name
+        return run.folder.relative_to(self.folder).as_posix()
+
+
+def _state(folder: Path) -> list[tuple[str, int, int]]:
+    """Names, sizes and times of the files that say what runs are."""
+    found = []
+    for here, folders, files in os.walk(folder):
+        below = len(Path(here).relative_to(folder).parts)
+        folders[:] = sorted(name for name in folders if below < DEPTH and not name.startswith("."))
+        for name in files:
+            if name.endswith(WATCHED):
+                status = os.stat(os.path.join(here, name))
+                found.append((os.path.join(here, name), status.st_size, status.st_mtime_ns))
+    return found

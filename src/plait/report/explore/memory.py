@@ -1,0 +1,162 @@
+"""What a trained run reads on one held-out sequence: its trace, computed when it is asked for and kept."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from plait.errors import ConfigError, DataError
+from plait.report.explore.asked import whole_number
+from plait.report.explore.library import Library
+from plait.report.explore.moments import MOST, moments
+from plait.report.folder import RunFolder
+
+if TYPE_CHECKING:
+    from plait.tasks import Task
+
+__all__ = ["SAMPLES", "memory_runs", "memory_view"]
+
+SAMPLES = 100  # held-out sequences to choose from, where they are drawn
+_GUARD = threading.Lock()  # one trace at a time: two cores serve one person
+
+
+def memory_runs(library: Library) -> list[dict[str, str]]:
+    """The runs that can be looked into: they have a checkpoint, and their model a memory."""
+    return [
+        {"key": key, "name": _named(run)}
+        for key, run in library.runs().items()
+        if (run.folder / "checkpoint.safetensors").is_file() and run.description and _remembers(run)
+    ]
+
+
+def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
+    """The trace of one sample, moment by moment, with what stands along the axis.
+
+    Raises:
+        ConfigError: if there is no such run or sample, or the model has no memory.
+        DataError: if the run's data are not on this machine; nothing is fetched.
+    """
+    run = library.run(query.get("run", ""))
+    sample = whole_number(query, "sample", 0, 0, SAMPLES - 1)
+    checkpoint = run.folder / "checkpoint.safetensors"
+    if not checkpoint.is_file():
+        raise ConfigError(f"{run.id} has no checkpoint, so nothing can be run through it")
+    with _GUARD:
+        return _traced(run.folder, checkpoint.stat().st_mtime_ns, sample)
+
+
+@lru_cache(maxsize=32)
+def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
+    import torch
+
+    network, task, record = _loaded(folder, changed)
+    with torch.no_grad():
+        batch = _sample(task, record.description["recipe"], sample)
+        logits, _, traces = network(batch.inputs, reset=batch.reset, need_trace=True)
+    if not traces or any(trace is None or not trace.born.shape[-1] for trace in traces):
+        raise ConfigError(f"{record.id}: {record.model} has no memory to look into")
+    window = record.description["model"].get("window")
+    answers = [None] * (len(batch.inputs) - len(logits)) + logits[:, 0].argmax(-1).tolist()
+    return {
+        "run": record.id,
+        "title": f"{record.model} on {record.task}, {record.updates:,} updates",
+        "steps": len(batch.inputs),
+        "window": window,
+        "capacity": record.description["model"].get("capacity"),
+        "most": MOST,
+        **_axis(task, batch, answers),
+        "layers": [
+            moments(
+                trace.born[:, 0].numpy(), trace.weights[:, 0].numpy(), trace.relevance[:, 0].numpy(), window
+            )
+            for trace in traces
+        ],
+    }
+
+
+@lru_cache(maxsize=4)
+def _loaded(folder: Path, changed: int) -> tuple[Any, Task, Any]:
+    """A run's network, its task, its record; `changed` is when its checkpoint was written."""
+    from plait.training import build, load, read_run
+
+    record = read_run(folder)
+    _require_data(record.description["task"])
+    return load(folder), build(record.description)[1], record
+
+
+def _require_data(task: dict[str, Any]) -> None:
+    """What is not here is not fetched: the page needs no network."""
+    from plait.tasks.sources import MNIST, TREEBANK, find
+
+    needed = {"smnist": MNIST, "pmnist": MNIST, "ptb": TREEBANK}.get(task.get("name", ""), ())
+    absent = [] if task.get("images") else [file.name for file in needed if find(file) is None]
+    if absent:
+        raise DataError(f"no {absent[0]} on this machine; set PLAIT_DATA to a folder with the run's data")
+
+
+def _sample(task: Task, recipe: dict[str, Any], sample: int) -> Any:
+    """Held-out sequence number `sample`, as the evaluation has them; the first set is the one that counts."""
+    from plait.training.streams import generator_for
+
+    held_out = next(iter(task.held_out().values()))
+    size = recipe["batch_size"]
+    wanted = -(-SAMPLES // size) * size  # whole batches: a part of one would draw other sequences
+    passed = 0
+    for batch in held_out.sweep(
+        wanted, size, lambda index: generator_for(recipe["seed"], "held-out", index, "cpu")
+    ):
+        rows = batch.targets.shape[1]
+        if sample < passed + rows:
+            return batch.rows(sample - passed, sample - passed + 1)
+        passed += rows
+    raise ConfigError(f"sample: expected 0 to {passed - 1}, got {sample}")
+
+
+def _axis(task: Task, batch: Any, answers: list[Any]) -> dict[str, Any]:
+    """What stands along the axis: symbols as characters, or pixels as shades from 0 to 255."""
+    from plait.tasks import IGNORE, ImageTask, LanguageTask
+
+    inputs = task.plain_inputs(batch.inputs[:, 0])
+    targets = [None if value == IGNORE else value for value in batch.targets[:, 0].tolist()]
+    targets = [None] * (len(inputs) - len(targets)) + targets
+    if isinstance(task, ImageTask):
+        return {"kind": "pixels", "inputs": [max(step) for step in inputs], "image": _image(task, batch),
+                "targets": targets, "answers": answers}  # fmt: skip
+    name = task.decode if isinstance(task, LanguageTask) else _symbol(getattr(task, "marker", -1))
+    text = [[None if value is None else name(value) for value in line] for line in (inputs, targets, answers)]
+    kind = "text" if isinstance(task, LanguageTask) else "symbols"
+    return {"kind": kind, "inputs": text[0], "targets": text[1], "answers": text[2], "codes": inputs}
+
+
+def _symbol(marker: int) -> Any:
+    return lambda value: {0: "·", marker: "▮"}.get(value, str(value))
+
+
+def _image(task: Any, batch: Any) -> dict[str, Any]:
+    """The picture, and for each of its pixels the step that shows it, counted from 1."""
+    import torch
+
+    steps = task.as_image(torch.arange(1, len(batch.inputs) + 1)).tolist()
+    shades = (task.as_image(batch.inputs[:, 0]) * 255).round().long().tolist()
+    return {"shades": shades, "steps": steps}
+
+
+def _remembers(run: RunFolder) -> bool:
+    from plait.models import MODELS
+
+    name = run.description["model"].get("name", "")
+    return name in MODELS and name not in _FORGETFUL
+
+
+_FORGETFUL = ("rnn", "lstm", "gru", "orthrnn", "exprnn", "goru")
+
+
+def _named(run: RunFolder) -> str:
+    """How a list calls a run."""
+    task, model = run.description["task"], run.description["model"]
+    delay = f" {task['delay']}" if "delay" in task else ""
+    score = "" if run.score is None else f", {run.score:.1%}"
+    return f"{model.get('name', '?')} on {task.get('name', '?')}{delay}{score} ({run.id[-6:]})"

@@ -1,0 +1,69 @@
+"""Runs as tables, ours beside published, and as curves: what `plait report` writes, group by group."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from plait.report.explore.asked import table_data, whole_number
+from plait.report.explore.library import Library
+from plait.report.gather import Group
+from plait.report.plots import Plot, plots
+from plait.report.report_page import damages, grid_data, headline, plot_data, standing
+from plait.report.tables import cost_table, result_table, run_table, transfer_table
+
+__all__ = ["group_view", "overview", "plot_view"]
+
+
+def overview(library: Library) -> dict[str, Any]:
+    """The groups there are, and how they stand."""
+    groups = library.groups()
+    return {
+        "headline": headline(groups),
+        "standing": standing(groups),
+        "damaged": damages(groups),
+        "groups": [group.title for group in groups],
+    }
+
+
+def group_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
+    """One group: its tables, and which curves it has."""
+    group = _group(library, query)
+    tables = [
+        ("What came, and what it took", result_table(group)),
+        ("Scored at other lengths", transfer_table(group)),
+        ("Time and memory", cost_table(group)),
+        ("Every run", run_table(group)),
+    ]
+    return {
+        "title": group.title,
+        "claim": group.claim,
+        "source": group.source,
+        "notes": list(group.notes),
+        "grid": grid_data(group),
+        "tables": [{**table_data(table), "title": title} for title, table in tables if table is not None],
+        "plots": [{"key": plot.key, "title": plot.title} for plot in plots(group)],
+    }
+
+
+def plot_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
+    """The curves of one plot of a group: lines by seed, and the ways to look at them."""
+    group = _group(library, query)
+    found = plots(group)
+    plot = found[whole_number(query, "plot", 0, 0, max(0, len(found) - 1))]
+    return {"title": plot.title, "caption": plot.caption, **plot_data(plot), "published": _lines(group, plot)}
+
+
+def _group(library: Library, query: Mapping[str, str]) -> Group:
+    groups: Sequence[Group] = library.groups()
+    return groups[whole_number(query, "group", 0, 0, len(groups) - 1)]
+
+
+def _lines(group: Group, plot: Plot) -> dict[str, float]:
+    """Published scores of a plot of scores, by the name of the line they stand beside."""
+    if not plot.key.endswith("-score"):
+        return {}
+    row = group.rows()[int(plot.key.split("-")[-2])]
+    return {
+        cell.column: cell.published for cell in group.cells if cell.row == row and cell.published is not None
+    }

@@ -1,0 +1,112 @@
+// Memory: which past states a step can read, how much it reads of each, what comes and what goes.
+import * as address from "./address.js";
+import { ask, latest } from "./ask.js";
+import { choice, field, slider } from "./controls.js";
+import { el, failure } from "./dom.js";
+import { figure } from "./figure.js";
+import { drawImage, drawMap, drawMoment, setOf } from "./memory_drawings.js";
+
+let made = null;
+
+export async function show(panel) {
+  try {
+    const runs = await ask("memory/runs");
+    if (!runs.length) throw new Error("no run here has a checkpoint and a memory: plait train copy --model relrnn makes one");
+    if (!made || made.names !== JSON.stringify(runs)) made = build(panel, runs);
+    await made.load();
+  } catch (error) {
+    made = null;
+    panel.replaceChildren(failure(error));
+  }
+}
+
+function build(panel, runs) {
+  const self = { names: JSON.stringify(runs), trace: null };
+  const trouble = el("div"), about = el("p"), held = el("div"), controls = el("div", { className: "controls" });
+  const moment = figure("memory-moment", "What this step reads",
+    "Bars: the weight α of each state that can be read; below the line: the relevance β it has earned. ▼ came with this step, ◆ left the window and is kept, ✕ is lost.");
+  const map = figure("memory-map", "All steps", "Row t: what step t reads; blank where a state is not in the memory. Click a row to go to its step.");
+  const image = figure("memory-image", "Where in the picture", "Pixels whose states this step can read are framed.");
+  const load = latest(() => self.load());
+  const change = (changes) => { address.set(changes); load(); };
+  const run = choice("run", runs.map(({ key, name }) => [key, name]), "", (key) => change({ run: key, step: null }));
+  const sample = field("held-out sample", { type: "number", min: 0, max: 99, step: 1 }, (value) => change({ sample: value }));
+  const layer = choice("layer", [["1", "1"]], "1", (value) => { address.set({ layer: value }); self.draw(); });
+  const time = slider("step", { low: 1, high: 2, value: 1, long: true, shown: (t) => `${t} of ${self.trace?.steps ?? "–"}` },
+    (t) => { address.set({ step: t }); self.draw(false); });
+  controls.append(run.node, sample.node, layer.node, time.node);
+  panel.replaceChildren(el("h2", null, "What a trained memory holds"), controls, trouble, about, moment.node, held,
+    el("div", { className: "pair" }, map.node, image.node));
+
+  self.load = async () => {
+    const asked = { run: address.get("run", runs[0].key), sample: address.get("sample", "0") };
+    run.set(asked.run);
+    sample.set(asked.sample);
+    try {
+      self.trace = await ask("memory", asked);
+      trouble.replaceChildren();
+    } catch (error) {
+      trouble.replaceChildren(failure(error));
+      return;
+    }
+    layer.input.replaceChildren(...self.trace.layers.map((_, i) => el("option", { value: i + 1 }, i + 1)));
+    layer.node.hidden = self.trace.layers.length < 2;
+    time.input.max = self.trace.steps;
+    self.draw();
+  };
+
+  self.draw = (whole = true) => {
+    const trace = self.trace;
+    if (!trace) return;
+    const at = Math.min(trace.layers.length, Math.max(1, +address.get("layer", "1") || 1));
+    const step = Math.min(trace.steps, Math.max(1, Math.round(+address.get("step", trace.steps)) || 1));
+    self.step = step;
+    const moments = trace.layers[at - 1], here = moments[step - 1];
+    layer.set(at);
+    time.set(step);
+    about.replaceChildren(sentence(trace, here, step));
+    held.replaceChildren(table(trace, here, step));
+    moment.title(`What step ${step} reads`);
+    moment.show((width) => drawMoment(trace, here, step, width), () => rows(trace, [here], step));
+    if (whole) {
+      map.show((width, read) => drawMap(trace, moments, self.step, width, read, (t) => { address.set({ step: t }); self.draw(false); }),
+        () => [["step", ...rows(trace, [], 1)[0]], ...moments.flatMap((one, t) => rows(trace, [one], t + 1).slice(1).map((row) => [t + 1, ...row]))]);
+    }
+    map.box.querySelector("[data-now]")?.setAttribute("y", map.box.querySelector("svg").rowOf(step));
+    image.node.hidden = !trace.image;
+    if (trace.image) image.show((width) => drawImage(trace, here, step, Math.min(width, 360)), () => rows(trace, [here], step));
+  };
+  return self;
+}
+
+const list = (states) => states.length ? states.join(", ") : "none";
+
+function sentence(trace, here, step) {
+  const window = trace.window === null ? [] : here.states.map(([state]) => state).filter((state) => setOf(trace, state, step) === "window");
+  const parts = [
+    `${trace.title}. Step ${step}: ${here.held} states can be read`,
+    trace.window === null ? null : `window ${window.length ? `${window[0]}–${window[window.length - 1]}` : "empty"}`,
+    `kept ${list(here.kept)}`, `came ${list(here.arrived)}`,
+    here.moved.length ? `left the window and is kept: ${list(here.moved)}` : null,
+    here.lost.length ? `lost ${list(here.lost)}` : "nothing lost",
+    here.held > here.states.length ? `the ${trace.most} largest weights are shown` : null,
+  ];
+  const asked = trace.targets[step - 1], said = trace.answers[step - 1];
+  if (asked !== null && said !== null) parts.push(`asked “${asked}”, answered “${said}”`);
+  return `${parts.filter(Boolean).join("; ")}.`;
+}
+
+function rows(trace, moments, step) {
+  const lines = moments.flatMap((here) => here.states.map(([state, weight, relevance]) =>
+    [state, trace.inputs[state - 1], setOf(trace, state, step), weight, relevance]));
+  return [["state", "input", "set", "weight", "relevance"], ...lines];
+}
+
+function table(trace, here, step) {
+  const [head, ...lines] = rows(trace, [here], step);
+  const body = [...lines].sort((a, b) => b[3] - a[3]).slice(0, 10);
+  const numbers = (place) => place > 2 ? "number" : null;
+  return el("details", null, el("summary", null, "Most read, as a table"), el("div", { className: "wide" }, el("table", null,
+    el("thead", null, el("tr", null, head.map((name, i) => el("th", { className: numbers(i) }, name)))),
+    el("tbody", null, body.map((row) => el("tr", null, row.map((value, i) => el("td", { className: numbers(i) }, String(value)))))))));
+}

@@ -1,0 +1,329 @@
+"""The explorer as a person meets it: each tab, by pointer and by keyboard, on a phone, in the dark."""
+
+from __future__ import annotations
+
+import csv
+import json
+import os
+import shutil
+from urllib.parse import urlsplit
+
+import pytest
+
+playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'plait[browser]'")
+CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
+
+TABS = ("memory", "gradients", "plane", "runs")
+GPT2 = {"model_type": "gpt2", "n_layer": 48, "n_embd": 1600, "n_head": 25, "vocab_size": 50257}
+
+
+@pytest.fixture(scope="module")
+def browser():
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as engine:
+        found = engine.chromium.launch(executable_path=CHROMIUM, args=arguments)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def open_page(browser, address):
+    """Opens the page at a state; at the end nothing may have been complained of, and no other host asked."""
+    complaints, requests, contexts = [], [], []
+
+    def opened(state="", width=1100, at=address, **options):
+        context = browser.new_context(viewport={"width": width, "height": 900}, **options)
+        contexts.append(context)
+        page = context.new_page()
+        page.set_default_timeout(15_000)
+        # A browser logs an answer of 400 itself; the page shows its line, and tests look at that.
+        page.on(
+            "console",
+            lambda m: m.type == "error" and "status of 400" not in m.text and complaints.append(m.text),
+        )
+        page.on("pageerror", lambda error: complaints.append(str(error)))
+        page.on("request", lambda request: requests.append(request.url))
+        page.goto(at + state)
+        settled(page)
+        assert page.evaluate("scrollY") == 0, "an address leads to the top of the page"
+        return page
+
+    yield opened
+    for context in contexts:
+        context.close()
+    assert complaints == []
+    hosts = {urlsplit(url).netloc.split(":")[0] for url in requests if not url.startswith(("data:", "blob:"))}
+    assert hosts == {"127.0.0.1"}
+
+
+def state(page):
+    return page.evaluate("location.hash")
+
+
+def slide(page, name, value):
+    """Move a slider as a keyboard would: its value changes, and it says so."""
+    slider = page.get_by_label(name, exact=True)
+    slider.evaluate("(e, v) => { e.value = v; e.dispatchEvent(new Event('input', {bubbles: true})); }", value)
+
+
+def settled(page):
+    """All questions are answered, and what they gave is drawn."""
+    page.wait_for_timeout(30)
+    page.wait_for_selector("main[aria-busy=false]")
+    page.wait_for_timeout(60)
+
+
+def bars(page):
+    """The states that the moment's drawing has a bar for, and their heights."""
+    found = page.eval_on_selector_all(
+        "#memory-moment rect[data-state]",
+        "all => all.map(e => [+e.dataset.state, +e.getAttribute('height')])",
+    )
+    return dict(found)
+
+
+def test_memory_scrubs_through_time(open_page, ask, relrnn):
+    page = open_page(f"#memory?run={relrnn}&step=20")
+    trace = ask("memory", run=relrnn)
+    for step in (20, 21):
+        states = trace["layers"][0][step - 1]["states"]
+        drawn = bars(page)
+        assert sorted(drawn) == [state for state, _, _ in states]
+        largest = max(weight for _, weight, _ in states)
+        heights = {state: 164 * weight / largest for state, weight, _ in states}
+        assert drawn == pytest.approx(heights, abs=0.1), "bars are as high as weights are large"
+        assert f"Step {step}:" in page.locator("#panel-memory").inner_text()
+        page.get_by_label("step", exact=True).focus()
+        page.keyboard.press("ArrowRight")
+        settled(page)
+    assert "step=22" in state(page)
+    signs = page.locator("#memory-moment [data-sign='▼']").count()
+    assert signs == 1, "one state arrives"
+    fills = page.eval_on_selector_all(
+        "#memory-moment rect[data-state]", "all => all.map(e => e.getAttribute('fill'))"
+    )
+    window = trace["window"]
+    here = trace["layers"][0][21]["states"]
+    assert len(set(fills[-window:])) == 1
+    assert fills[0] != fills[-1] or here[0][0] > 22 - window
+
+
+def test_a_click_on_the_map_goes_to_its_step(open_page, relrnn):
+    page = open_page(f"#memory?run={relrnn}&step=5")
+    box = page.locator("#memory-map svg").bounding_box()
+    page.locator("#memory-map svg").click(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    settled(page)
+    step = int(state(page).split("step=")[1])
+    assert 12 <= step <= 20
+    mark = page.locator("#memory-map [data-now]").get_attribute("y")
+    assert float(mark) == pytest.approx(box["height"] / 2, abs=20)
+
+
+def test_sliders_redraw_the_laws(open_page, ask):
+    page = open_page("#gradients")
+    before = page.locator("#gradients-law path[data-line='law']").first.get_attribute("d")
+    slide(page, "Re λ1", 0.6)
+    slide(page, "window", 4)
+    settled(page)
+    assert "eigenvalues=0.6%2C-0.5" in state(page)
+    assert "window=4" in state(page)
+    assert page.locator("#gradients-law path[data-line='law']").first.get_attribute("d") != before
+    says = ask("reach", eigenvalues="0.6,-0.5", window=4)["says"]
+    assert says in page.locator("#panel-gradients").inner_text()
+    slide(page, "from h_t, t", 16)
+    settled(page)
+    assert "From h_16 to s_16: 0 recurrent steps" in page.locator("#panel-gradients").inner_text()
+    page.get_by_role("button", name="add an eigenvalue").click()
+    settled(page)
+    assert page.get_by_label("Im λ3", exact=True).count() == 1
+    assert page.locator("#gradients-law path[data-line='law']").count() == 3
+
+
+def test_the_small_example_shows_hops_and_steps(open_page):
+    page = open_page("#gradients?small=16&start=4&near=3&far=2")
+    assert page.locator("#gradients-path [data-way='step']").count() == 5, "h₄ → s₄, and four s → h"
+    assert page.locator("#gradients-path [data-way='hop']").count() == 4
+
+
+def test_a_run_shows_its_norms(open_page, ask):
+    key = next(run["key"] for run in ask("norms/runs") if run["key"].startswith("table5"))
+    page = open_page("#gradients")
+    page.locator("#panel-gradients select").last.select_option(key)
+    settled(page)
+    lines = page.eval_on_selector_all("#gradients-run path[data-line]", "all => all.map(e => e.dataset.line)")
+    assert lines == ["update 0", "update 300"]
+    gaps = page.locator("#gradients-run path[data-line='update 0']").get_attribute("d")
+    assert gaps.count("M") == 2, "a norm of zero leaves a gap"
+
+
+def test_a_budget_and_a_config_give_advice(open_page, tmp_path):
+    page = open_page("#plane")
+    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "39x1664"
+    page.get_by_label("budget (parameters)").fill("125M")
+    page.keyboard.press("Enter")
+    settled(page)
+    assert "budget=125M" in state(page)
+    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") != "39x1664"
+    path = tmp_path / "config.json"
+    path.write_text(json.dumps(GPT2))
+    page.get_by_label("a config.json", exact=True).set_input_files(path)
+    settled(page)
+    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "48x1600"
+    assert "too deep" in page.locator("#panel-plane").inner_text()
+    assert "Counted from the file (gpt2)" in page.locator("#panel-plane").inner_text()
+    again = open_page(state(page))
+    assert again.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "48x1600", (
+        "the address has it"
+    )
+
+
+def test_what_is_no_config_is_said_on_the_page(open_page, tmp_path):
+    page = open_page("#plane")
+    path = tmp_path / "config.json"
+    path.write_text("nothing")
+    page.get_by_label("a config.json", exact=True).set_input_files(path)
+    settled(page)
+    assert "config.json: is not JSON" in page.locator("#panel-plane .error").inner_text()
+    assert page.locator("#panel-plane [data-shape]").count() == 0
+
+
+def test_runs_stand_beside_what_was_published(open_page):
+    page = open_page("#runs")
+    assert "published: 100.0%" in page.locator("#panel-runs").inner_text()
+    lines = "#runs-curves path[data-line]"
+    named = "all => all.map(e => e.dataset.line).filter(Boolean).filter(n => n !== 'undefined')"
+    assert page.eval_on_selector_all(lines, named) == ["RelRNN", "LSTM"]
+    page.locator("#panel-runs .legend button", has_text="LSTM").click()
+    assert page.eval_on_selector_all(lines, named) == ["RelRNN"]
+    assert "hide=LSTM" in state(page)
+    page.locator("#panel-runs .views >> text=seconds").click()
+    assert page.eval_on_selector_all(lines, named) == ["RelRNN"]
+    again = open_page(state(page))
+    assert again.eval_on_selector_all(lines, named) == ["RelRNN"]
+    assert again.locator("#panel-runs .views [aria-pressed=true]").inner_text() == "seconds"
+
+
+FIGURES = [
+    ("memory", "memory-moment"),
+    ("memory", "memory-map"),
+    ("gradients", "gradients-law"),
+    ("gradients", "gradients-reach"),
+    ("gradients", "gradients-path"),
+    ("gradients", "gradients-run"),
+    ("plane", "plane-figure"),
+    ("runs", "runs-curves"),
+]
+
+
+@pytest.mark.parametrize(("tab", "name"), FIGURES)
+def test_every_figure_can_be_kept(open_page, tab, name):
+    page = open_page(f"#{tab}")
+    shown = page.locator(f"#panel-{tab} figure").evaluate_all(
+        "all => all.filter(e => !e.hidden).map(e => e.id)"
+    )
+    assert shown == [figure for home, figure in FIGURES if home == tab], "none is left out here"
+    for kind, begins in (("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", b"")):
+        with page.expect_download() as waiting:
+            page.locator(f"#{name}").get_by_role("button", name=f"as {kind.upper()}").click()
+        content = waiting.value.path().read_bytes()
+        assert waiting.value.suggested_filename == f"{name}.{kind}"
+        assert content.startswith(begins)
+        if kind == "csv":
+            rows = list(csv.reader(content.decode().splitlines()))
+            assert len(rows) > 2
+            assert len({len(row) for row in rows if row[0] != rows[-1][0]}) <= 2
+        if kind == "svg":
+            assert b"var(" not in content
+            assert b'xmlns="http://www.w3.org/2000/svg"' in content
+
+
+def test_a_kept_picture_has_ink(open_page):
+    page = open_page("#plane")
+    with page.expect_download() as waiting:
+        page.locator("#plane-figure").get_by_role("button", name="as PNG").click()
+    image = pytest.importorskip("matplotlib.image").imread(waiting.value.path())
+    assert image.shape[1] == 2 * round(page.locator("#panel-plane figure svg").bounding_box()["width"])
+    assert image[..., :3].std() > 0.03
+
+
+def test_tabs_by_keyboard(open_page):
+    page = open_page()
+    assert state(page).startswith("#memory")
+    page.locator("#tab-memory").focus()
+    for tab in ("gradients", "plane", "runs", "memory"):
+        page.keyboard.press("ArrowRight")
+        settled(page)
+        assert state(page).startswith(f"#{tab}")
+        assert page.locator(f"#tab-{tab}").get_attribute("aria-selected") == "true"
+        assert page.evaluate("document.activeElement.id") == f"tab-{tab}"
+        assert [one for one in TABS if page.locator(f"[role=tabpanel]#panel-{one}").is_visible()] == [tab]
+    page.go_back()
+    settled(page)
+    assert state(page).startswith("#runs")
+    assert page.locator("[role=tabpanel]#panel-runs").is_visible()
+
+
+def test_every_control_has_a_name(open_page):
+    page = open_page()
+    for tab in TABS:
+        page.locator(f"#tab-{tab}").click()
+        settled(page)
+        for control in page.locator(f"#panel-{tab} :is(input, select, button)").all():
+            named = control.evaluate(
+                "e => (e.ariaLabel || e.innerText || e.labels?.[0]?.innerText || '').trim()"
+            )
+            assert named, control.evaluate("e => e.outerHTML")
+
+
+def test_a_phone_scrolls_up_and_down_only(open_page):
+    page = open_page("#runs", width=400, has_touch=True, is_mobile=True)
+    for tab in TABS:
+        page.locator(f"#tab-{tab}").click()
+        settled(page)
+        page.eval_on_selector_all("details", "all => all.forEach(e => { e.open = true; })")
+        assert page.evaluate("document.documentElement.scrollWidth") <= 400
+        boxes = page.eval_on_selector_all(
+            f"#panel-{tab} :is(svg, input, select, button)",
+            """all => all.filter(e => e.checkVisibility() && !e.closest('.wide')).map(e => {
+              const { left, right } = e.getBoundingClientRect();
+              return [left, right, e.outerHTML.slice(0, 80)];
+            })""",
+        )
+        assert len(boxes) > 4
+        assert [box for box in boxes if box[0] < 0 or box[1] > 400] == []
+
+
+def test_dark_is_dark_and_drawings_follow(open_page):
+    page = open_page("#plane", color_scheme="dark")
+    ground = "getComputedStyle(document.body).backgroundColor"
+    letters = "getComputedStyle(document.querySelector('#panel-plane svg text')).fill"
+    dark = page.evaluate(ground), page.evaluate(letters)
+    assert dark[0] == "rgb(17, 17, 19)"
+    page.emulate_media(color_scheme="light")
+    page.wait_for_timeout(200)
+    light = page.evaluate(ground), page.evaluate(letters)
+    assert light[0] == "rgb(252, 252, 253)"
+    assert dark[1] != light[1]
+
+
+def test_without_runs_two_tabs_work_and_two_say_why(open_page, serve_folder, tmp_path):
+    with serve_folder(tmp_path) as empty:
+        page = open_page("#memory", at=empty)
+        assert "no runs in" in page.locator("#panel-memory .error").inner_text()
+        page.locator("#tab-runs").click()
+        settled(page)
+        assert "no runs in" in page.locator("#panel-runs .error").inner_text()
+        page.locator("#tab-gradients").click()
+        settled(page)
+        assert page.locator("#gradients-law svg").count() == 1
+        page.locator("#tab-plane").click()
+        settled(page)
+        assert page.locator("#panel-plane [data-shape]").count() == 1
+
+
+def test_an_address_with_a_fault_is_answered_on_the_page(open_page):
+    page = open_page("#memory?run=nothing&sample=1")
+    assert "no run 'nothing'" in page.locator("#panel-memory .error").inner_text()
+    page = open_page("#gradients?eigenvalues=0.25&window=0")
+    assert "window: expected a number from 1" in page.locator("#panel-gradients .error").first.inner_text()
