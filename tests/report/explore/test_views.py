@@ -49,6 +49,19 @@ def test_a_run_without_memory_is_not_offered(ask):
     assert "has no memory" in ask.error("memory", run=lstm)
 
 
+def test_only_tasks_with_sequences_are_offered(tmp_path, bench_at):
+    from plait.report.explore.library import Library
+    from plait.report.explore.memory import memory_runs
+
+    folder = bench_at(tmp_path).run("runs", "relrnn")
+    (folder / "checkpoint.safetensors").touch()
+    library = Library(tmp_path / "runs")
+    assert len(memory_runs(library)) == 1
+    config = (folder / "config.json").read_text()
+    (folder / "config.json").write_text(config.replace('"copy"', '"minigrid"'))
+    assert memory_runs(library) == []
+
+
 def test_pixels_of_an_image_and_letters_of_a_text(digits, tmp_path, serve_folder, client_at):
     from plait.cli import main
 

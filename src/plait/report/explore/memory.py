@@ -146,9 +146,10 @@ def _image(task: Any, batch: Any) -> dict[str, Any]:
 
 def _remembers(run: RunFolder) -> bool:
     from plait.models import MODELS
+    from plait.tasks import TASKS
 
-    name = run.description["model"].get("name", "")
-    return name in MODELS and name not in _FORGETFUL
+    task, model = (run.description[part].get("name", "") for part in ("task", "model"))
+    return task in TASKS and model in MODELS and model not in _FORGETFUL  # a world of RL has no sequences
 
 
 _FORGETFUL = ("rnn", "lstm", "gru", "orthrnn", "exprnn", "goru")
