@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
+import contextlib
 import warnings
+from collections.abc import Iterator
 
 import torch
 from torch import Tensor
 
 __all__ = ["NATIVE", "native_scan"]
-
-# A cell's weights are parameters of their own, so cuDNN copies them side by side at every call; it is a small
-# part of a scan, and nothing the user could mend.
-warnings.filterwarnings("ignore", message="RNN module weights are not part of single contiguous chunk")
 
 # cells torch has a fused scan for: (cell, nonlinearity)
 NATIVE = {("elman", "tanh"), ("elman", "relu"), ("lstm", "tanh"), ("gru", "tanh")}
@@ -39,10 +37,22 @@ def native_scan(
             second = torch.cat([second[: -len(candidate_bias)], candidate_bias])
         parameters += [bias, second]
     rest = (parameters, bias is not None, 1, 0.0, train, False, False)
-    if cell == "lstm":
-        assert cell_state is not None
-        output, h, c = torch.lstm(x, (hidden.unsqueeze(0), cell_state.unsqueeze(0)), *rest)
-        return output, h.squeeze(0), c.squeeze(0)
-    run = torch.gru if cell == "gru" else torch.rnn_tanh if nonlinearity == "tanh" else torch.rnn_relu
-    output, h = run(x, hidden.unsqueeze(0), *rest)
-    return output, h.squeeze(0), None
+    with _quiet() if x.is_cuda else contextlib.nullcontext():
+        if cell == "lstm":
+            assert cell_state is not None
+            output, h, c = torch.lstm(x, (hidden.unsqueeze(0), cell_state.unsqueeze(0)), *rest)
+            return output, h.squeeze(0), c.squeeze(0)
+        run = torch.gru if cell == "gru" else torch.rnn_tanh if nonlinearity == "tanh" else torch.rnn_relu
+        output, h = run(x, hidden.unsqueeze(0), *rest)
+        return output, h.squeeze(0), None
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """A cell's weights are parameters of their own, so cuDNN copies them side by side at every call and says
+    so; it is a small part of a scan, and nothing the user could mend."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings(
+            "ignore", message="RNN module weights are not part of single contiguous chunk"
+        )
+        yield
