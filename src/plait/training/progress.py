@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib.util
 import sys
 import time
-from typing import TYPE_CHECKING, Any, TextIO
+from typing import TYPE_CHECKING, Any, ClassVar, TextIO
 
 from plait.training.watch import Watcher
 
@@ -13,16 +13,6 @@ if TYPE_CHECKING:
     from plait.training.learner import Step
 
 __all__ = ["Bar", "Clock", "Lines", "display"]
-
-
-def display(wanted: bool, stream: TextIO | None = None) -> list[Watcher]:
-    """The display that fits the stream; none if none is wanted."""
-    stream = stream or sys.stderr
-    if not wanted:
-        return []
-    if stream.isatty() and importlib.util.find_spec("rich") is not None:
-        return [Bar()]
-    return [Lines(stream)]
 
 
 class Clock:
@@ -77,6 +67,8 @@ class Lines(Watcher):
 class Bar(Watcher):
     """A live line with loss, accuracy, updates a second and time left."""
 
+    shows_count: ClassVar[bool] = True  # in a column of its own, as 20/100
+
     def __init__(self, console: Any = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
@@ -84,7 +76,7 @@ class Bar(Watcher):
         self.console = console or Console(stderr=True)
         self.bar = Progress(
             BarColumn(bar_width=10),
-            MofNCompleteColumn(),
+            *([MofNCompleteColumn()] if self.shows_count else []),
             TextColumn("{task.fields[figures]}"),
             console=self.console,
             refresh_per_second=5,
@@ -114,6 +106,18 @@ class Bar(Watcher):
 
     def ended(self, summary: dict[str, Any]) -> None:
         self.bar.stop()
+
+
+def display(
+    wanted: bool, stream: TextIO | None = None, bar: type[Bar] = Bar, lines: type[Lines] = Lines
+) -> list[Watcher]:
+    """The display that fits the stream; none if none is wanted."""
+    stream = stream or sys.stderr
+    if not wanted:
+        return []
+    if stream.isatty() and importlib.util.find_spec("rich") is not None:
+        return [bar()]
+    return [lines(stream)]
 
 
 def _results(results: dict[str, dict[str, float]]) -> str:

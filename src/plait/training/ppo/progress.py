@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import importlib.util
-import sys
 import time
 from typing import Any, TextIO
 
-from plait.training.progress import Clock
+from plait.training.progress import Bar, Clock, Lines, display
 from plait.training.watch import Watcher
 
 __all__ = ["PolicyBar", "PolicyLines", "policy_display"]
@@ -17,12 +15,7 @@ Results = dict[str, dict[str, float]]
 
 def policy_display(wanted: bool, stream: TextIO | None = None) -> list[Watcher]:
     """The display that fits the stream; none if none is wanted."""
-    stream = stream or sys.stderr
-    if not wanted:
-        return []
-    if stream.isatty() and importlib.util.find_spec("rich") is not None:
-        return [PolicyBar()]
-    return [PolicyLines(stream)]
+    return display(wanted, stream, PolicyBar, PolicyLines)
 
 
 def playing(line: dict[str, Any]) -> str:
@@ -48,18 +41,8 @@ def held_out(results: Results) -> str:
     )
 
 
-class PolicyLines(Watcher):
+class PolicyLines(Lines):
     """One line at the beginning, at each look at held-out episodes, every `seconds` between, at the end."""
-
-    def __init__(self, stream: TextIO, seconds: float = 30) -> None:
-        self.stream, self.seconds = stream, seconds
-        self.clock = Clock(0, 1)
-        self.last_line = 0.0
-
-    def noted(self, text: str) -> None:
-        self.last_line = time.monotonic()
-        self.stream.write(text + "\n")
-        self.stream.flush()
 
     def began(self, run: str, update: int, updates: int) -> None:
         self.clock = Clock(update, updates)
@@ -83,27 +66,10 @@ class PolicyLines(Watcher):
         return f"{steps:,}/{clock.updates:,} steps  {clock.speed(steps):,.0f}/s  {clock.left(steps)} left"
 
 
-class PolicyBar(Watcher):
+class PolicyBar(Bar):
     """A live line: steps, steps a second, return, success, time left."""
 
-    def __init__(self, console: Any = None) -> None:
-        from rich.console import Console
-        from rich.progress import BarColumn, Progress, TextColumn
-
-        self.console = console or Console(stderr=True)
-        self.bar = Progress(
-            BarColumn(bar_width=10),
-            TextColumn("{task.fields[figures]}"),
-            console=self.console,
-            refresh_per_second=5,
-        )
-        self.clock = Clock(0, 1)
-
-    def began(self, run: str, update: int, updates: int) -> None:
-        self.clock = Clock(update, updates)
-        self.noted(run)
-        self.job = self.bar.add_task(run, total=updates, completed=update, figures="")
-        self.bar.start()
+    shows_count = False  # millions of steps read better with commas, among the figures
 
     def updated(self, update: int, step: Any) -> None:
         figures = (
@@ -114,9 +80,3 @@ class PolicyBar(Watcher):
 
     def evaluated(self, update: int, results: Results) -> None:
         self.noted(f"{update:,} steps, held out: {held_out(results)}")
-
-    def noted(self, text: str) -> None:
-        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
-
-    def ended(self, summary: dict[str, Any]) -> None:
-        self.bar.stop()
