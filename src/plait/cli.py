@@ -91,6 +91,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "inference one step at a time: time, memory",
     ),
     "bench tasks": ("plait.bench.tasks:bench_tasks", "an epoch of pMNIST and of PTB against torch.nn.LSTM"),
+    "bench rl": ("plait.bench.rl:bench_rl", "steps a second of PPO in a grid world against RecurrentPPO"),
     "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
 }
 # What a group means when no subcommand follows it.

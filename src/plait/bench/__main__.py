@@ -17,7 +17,8 @@ from plait.errors import PlaitError
 
 __all__ = ["main"]
 
-_COMMANDS = {name: f"plait.bench.{name}:bench_{name}" for name in ("layers", "streaming", "memory", "tasks")}
+_NAMES = ("layers", "streaming", "memory", "tasks", "rl")
+_COMMANDS = {name: f"plait.bench.{name}:bench_{name}" for name in _NAMES}
 
 
 def main(argv: list[str] | None = None) -> int:
