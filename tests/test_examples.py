@@ -1,5 +1,6 @@
 """The scripts under examples/ run as they stand, at smoke size, and stay short enough to read."""
 
+import importlib.util
 import os
 import subprocess
 import sys
@@ -17,7 +18,13 @@ SAYS = {
     "plan_budget": "3e+09 parameters: 47 layers of width 2304",
     "own_cell": "reaches the first position",
     "generate_text": "bits per character",
+    "ppo_single_file": "steps an episode",
+    "sb3_extractor": "steps an episode",
 }
+# what a script needs beyond the package itself
+NEEDS = {"ppo_single_file": "gymnasium", "sb3_extractor": "stable_baselines3"}
+# a whole algorithm in one file
+LONGER = {"ppo_single_file": 100}
 
 
 def test_every_script_is_known():
@@ -25,14 +32,17 @@ def test_every_script_is_known():
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
-def test_at_most_sixty_lines(script):
+def test_short_enough_to_read(script):
     lines = script.read_text().splitlines()
-    assert len(lines) <= 60
+    assert len(lines) <= LONGER.get(script.stem, 60)
     assert lines[0].startswith('"""'), "it says what it shows"
 
 
 @pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
 def test_runs_at_smoke_size(script, tmp_path):
+    needed = NEEDS.get(script.stem)
+    if needed and importlib.util.find_spec(needed) is None:
+        pytest.skip(f"needs {needed}")
     paths = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
     command = [sys.executable, "-W", "error", str(script), "--smoke"]
     done = subprocess.run(

@@ -45,7 +45,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "watch": (
         "plait.report.watch_command:watch",
-        "watch a trained policy play, and what its memory holds: as text, or as a GIF",
+        "watch a trained policy play, and what its memory holds: as text, as a GIF or an MP4",
     ),
     "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
     "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),

@@ -1,10 +1,17 @@
 """`plait watch`: a trained policy's episode as text and as a film."""
 
 import json
+import re
+import subprocess
+import sys
 
+import numpy as np
 import pytest
 
 pytest.importorskip("minigrid")
+pytest.importorskip("PIL")
+
+from PIL import Image
 
 from plait.cli import main
 from plait.tasks.minigrid.farama import FaramaWorlds
@@ -33,8 +40,6 @@ def test_as_text(trained, capsys):
 
 
 def test_as_a_film(trained, tmp_path, capsys):
-    from PIL import Image
-
     path = tmp_path / "episode.gif"
     assert main(["watch", trained, "--env", "GoToDoor-8x8", "-o", str(path), "--json"]) == 0
     answer = json.loads(capsys.readouterr().out)
@@ -43,12 +48,39 @@ def test_as_a_film(trained, tmp_path, capsys):
         assert film.size[0] > film.size[1]  # the memory stands beside the world
 
 
+def test_as_a_film_for_every_player(trained, tmp_path, capsys):
+    ffmpeg = pytest.importorskip("imageio_ffmpeg", reason="needs imageio-ffmpeg: pip install 'plait[film]'")
+    path = tmp_path / "episode.MP4"
+    assert main(["watch", trained, "--per-second", "8", "-o", str(path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    command = [ffmpeg.get_ffmpeg_exe(), "-i", str(path), "-f", "rawvideo", "-pix_fmt", "rgb24", "-"]
+    read = subprocess.run(command, capture_output=True, check=True)
+    about = read.stderr.decode()
+    assert "Video: h264" in about
+    assert "yuv420p" in about
+    assert "8 fps" in about
+    width, height = map(int, re.search(r", (\d+)x(\d+)", about).groups())
+    frames = np.frombuffer(read.stdout, np.uint8).reshape(-1, height, width, 3)
+    assert len(frames) == answer["steps"] + 2 * 8  # the last scene stays for two seconds
+    assert main(["watch", trained, "-o", str(tmp_path / "episode.gif")]) == 0
+    with Image.open(tmp_path / "episode.gif") as film:
+        like = np.asarray(film.convert("RGB"), dtype=float)
+    assert np.abs(like[:height, :width] - frames[0]).mean() < 4
+
+
+def test_what_an_mp4_needs_is_said_before_the_episode(trained, monkeypatch, capsys):
+    monkeypatch.setitem(sys.modules, "imageio_ffmpeg", None)
+    assert main(["watch", trained, "-o", "episode.mp4"]) == 2
+    assert "pip install 'plait[film]'" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [
         (["--env", "MemoryS7"], "MemoryS7 does not match GoToDoor-5x5"),
         (["--env", "GoToDor-5x5"], "did you mean 'GoToDoor-5x5'"),
-        (["-o", "episode.mp4"], "expected a file that ends in .gif"),
+        (["-o", "episode.avi"], "expected a file that ends in .gif or .mp4, got episode.avi"),
+        (["-o", "episode"], "expected a file that ends in .gif or .mp4, got episode"),
         (["--layer", "2"], "layer: expected 1 to 1, got 2"),
     ],
 )

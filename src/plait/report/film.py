@@ -3,15 +3,20 @@
 from __future__ import annotations
 
 import io
+import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from plait.errors import require
+from plait.errors import ConfigError, require
 from plait.training.files import write_whole
 from plait.training.ppo.episode import Scene, Slot
 
-__all__ = ["film", "lines"]
+__all__ = ["check_ending", "film", "lines"]
+
+# What a film of each ending is made with: a module, and the extra that brings it.
+_NEEDED = {".gif": [("PIL", "report")], ".mp4": [("PIL", "report"), ("imageio_ffmpeg", "film")]}
+_STAYS = 2  # seconds the last scene is shown
 
 _WORLD, _THUMB, _MARGIN, _SHOWN = 320, 70, 10, 10
 _ROWS, _CELL = 4, (_THUMB + 16, _THUMB + 24)  # a slot's column and row, with its label
@@ -20,17 +25,56 @@ _INK, _PALE, _PAPER, _LIT = (30, 30, 30), (150, 150, 150), (255, 255, 255), (214
 
 
 def film(scenes: Sequence[Scene], path: Path, per_second: float = 4) -> Path:
-    """Write scenes as a GIF that plays in a loop; the last one stays for two seconds."""
-    require("PIL", "report")
-    pictures = [_picture(scene, scenes) for scene in scenes]
-    last = [scene.action == "" for scene in scenes]
+    """Write scenes as a film, by the ending of `path` a GIF that plays in a loop or an MP4; the last scene
+    stays for two seconds."""
+    write = _gif if check_ending(path) == ".gif" else _mp4
+    write_whole(path, write([_picture(scene, scenes) for scene in scenes], per_second))
+    return path
+
+
+def check_ending(path: Path) -> str:
+    """The ending of a film that can be written here, or an error that says what is missing.
+
+    >>> check_ending(Path("episode.GIF"))
+    '.gif'
+    >>> check_ending(Path("episode.avi"))
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: output: expected a file that ends in .gif or .mp4, got episode.avi
+    """
+    ending = path.suffix.lower()
+    if ending not in _NEEDED:
+        raise ConfigError(f"output: expected a file that ends in {' or '.join(_NEEDED)}, got {path}")
+    for module, extra in _NEEDED[ending]:
+        require(module, extra)
+    return ending
+
+
+def _gif(pictures: Sequence[Any], per_second: float) -> bytes:
     content = io.BytesIO()
+    step = round(1000 / per_second)
     pictures[0].save(
         content, "GIF", save_all=True, append_images=pictures[1:], loop=0,
-        duration=[2000 if end else round(1000 / per_second) for end in last],
+        duration=[step] * (len(pictures) - 1) + [1000 * _STAYS],
     )  # fmt: skip
-    write_whole(path, content.getvalue())
-    return path
+    return content.getvalue()
+
+
+def _mp4(pictures: Sequence[Any], per_second: float) -> bytes:
+    """H.264 with half the colour resolution, which every player and browser shows."""
+    from imageio_ffmpeg import write_frames
+
+    # A film has one rate; halves of colour want even sides, so what is odd loses its last row or column.
+    shown = [*pictures, *[pictures[-1]] * (round(_STAYS * per_second) - 1)]
+    width, height = (side // 2 * 2 for side in pictures[0].size)
+    with tempfile.TemporaryDirectory() as folder:  # ffmpeg writes files alone
+        place = Path(folder, "film.mp4")
+        writer = write_frames(str(place), (width, height), fps=per_second, macro_block_size=2, quality=8)
+        writer.send(None)
+        for picture in shown:
+            writer.send(picture.crop((0, 0, width, height)).tobytes())
+        writer.close()
+        return place.read_bytes()
 
 
 def lines(scenes: Sequence[Scene]) -> Iterator[str]:

@@ -8,7 +8,7 @@ from typing import Annotated
 import tyro
 
 from plait.answer import Answer
-from plait.errors import ConfigError, at_least
+from plait.errors import at_least
 
 __all__ = ["watch"]
 
@@ -31,22 +31,22 @@ def watch(
     Args:
         run: its folder, its id, or the beginning of its id.
         env: the world to play in; left out, the one it was trained in.
-        output: the film, a .gif.
+        output: the film, a .gif or a .mp4.
         seed: which episode.
         greedy: take the likeliest action instead of drawing.
         layer: whose memory is shown.
         per_second: steps the film shows a second.
         out: the folder of runs, where an id is looked for.
     """
-    if output is not None and output.suffix.lower() != ".gif":
-        raise ConfigError(f"output: expected a file that ends in .gif, got {output}")
     at_least(0.1, per_second=per_second)
-    from plait.report.film import film, lines
+    from plait.report.film import check_ending, film, lines
     from plait.tasks.minigrid import check_transfer, world_named
     from plait.training.catalogue import find_run, read_run
     from plait.training.ppo.description import load_policy
     from plait.training.ppo.episode import play_episode
 
+    if output is not None:
+        check_ending(output)
     folder = find_run(run, out)
     policy = load_policy(folder)
     trained = read_run(folder).description["task"]["env"]
