@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 
 from plait.errors import ConfigError, DataError
 from plait.report.gather import gather
+from plait.report.markdown import report_text
+from plait.report.plots import plots
+from plait.report.tables import result_table, transfer_table
 
 PLAN = [
     ("T = 100", "RelRNN", "relrnn", 100, 1.0, ""),
@@ -105,3 +110,59 @@ def test_no_folder_no_runs_nothing_readable(bench, tmp_path):
     (folder / "config.json").unlink()
     with pytest.raises(DataError, match=r"none of 1 runs can be read; .*config.json is missing"):
         gather([folder.parent])
+
+
+def played(folder, name, seed=0, env="DoorKey-5x5"):
+    """A run of PPO as training leaves it, with a test world."""
+    run = folder / f"{name}-{seed}"
+    run.mkdir(parents=True)
+    task = {"name": "minigrid", "env": env, "test_env": "DoorKey-16x16", "backend": "minigrid"}
+    description = {
+        "format": "plait policy 1",
+        "task": task,
+        "model": {"name": name},
+        "recipe": {"seed": seed},
+    }
+    looks = [
+        {"update": 10, "steps": 100, "return": 0.1, "loss": 0.2},
+        {"update": 10, "steps": 100, "seconds": 1.0, "held_out": {env: {"score": 0.25}}},
+        {"update": 20, "steps": 200, "return": 0.8, "loss": 0.1},
+        {
+            "update": 20,
+            "steps": 200,
+            "seconds": 2.0,
+            "held_out": {env: {"score": 0.9251}, "DoorKey-16x16": {"score": 0.125}},
+        },
+    ]
+    (run / "config.json").write_text(json.dumps(description))
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in looks))
+    (run / "summary.json").write_text(json.dumps({"status": "complete", "updates": 20, "seconds": 2.0}))
+
+
+def test_a_policys_score_is_a_return(tmp_path):
+    played(tmp_path, "lstm")
+    (group,) = gather([tmp_path])
+    assert (group.score, group.metric, group.target) == ("return", "return", 0.9)
+    (row,) = result_table(group).records()
+    assert (row["setting"], row["ours"]) == ("minigrid, env DoorKey-5x5", "0.925")
+    assert row["updates to 0.900"] == "20"
+    assert "held-out return" in result_table(group).notes[0]
+    assert transfer_table(group).records()[0]["DoorKey-16x16"] == "0.125"
+    (plot,) = plots(group)  # a policy's loss is no curve to look at
+    assert plot.title.endswith("held-out return")
+    assert [(view.y_label, view.percent) for view in plot.views] == [("held-out return", False)] * 2
+    page = report_text([group], "plait report")
+    assert "accuracy" not in page
+    assert "Scored in other worlds" in page
+
+
+def test_a_folder_of_both_calls_each_by_its_name(bench):
+    folder = bench.run().parent
+    played(folder, "lstm")
+    (group,) = gather([folder])
+    assert (group.score, group.elsewhere) == ("score", "Scored at other lengths")
+    titles = [plot.title for plot in plots(group)]
+    assert [title for title in titles if "held-out" in title] == [
+        "copy, delay 100: held-out accuracy",
+        "minigrid, env DoorKey-5x5: held-out return",
+    ]

@@ -33,7 +33,7 @@ def _lines(groups: Sequence[Group], command: str) -> Iterator[str]:
         yield from _titled("What came, and what it took", result_table(group))
         transfer = transfer_table(group)
         if transfer is not None:
-            yield from _titled("Scored at other lengths", transfer)
+            yield from _titled(group.elsewhere, transfer)
         yield from _titled("Time and memory", cost_table(group))
         yield from _titled("Every run", run_table(group))
     yield from ("## How to get this again", "")

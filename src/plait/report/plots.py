@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.report.folder import RunFolder
-from plait.report.gather import Cell, Group
+from plait.report.gather import Cell, Group, score_of
 from plait.report.thinning import MOST, kept, significant
 
 __all__ = ["Line", "Plot", "View", "plots"]
@@ -67,21 +67,27 @@ def plots(group: Group, most: int = MOST) -> list[Plot]:
     Args:
         most: points kept of a curve.
     """
-    makers: Sequence[tuple[str, str, Callable[[RunFolder, int], Any], str, Sequence[View]]] = (
-        ("score", f"held-out {group.score}", _scores, _SCORE, _score_views(group)),
-        ("loss", "training loss", _losses, _LOSS, _LOSS_VIEWS),
-        ("gradients", "‖∂L/∂hₜ‖", _gradients, _GRADIENTS, _GRADIENT_VIEWS),
-    )
     found = []
     for place, row in enumerate(group.rows()):
         cells = [cell for cell in group.cells if cell.row == row]
-        for kind, title, columns, caption, views in makers:
+        for kind, title, columns, caption, views in _makers(cells):
             lines = list(_lines(group, cells, columns, most))
             plot = Plot(f"{group.name}-{place}-{kind}", f"{row}: {title}", caption, views, lines)
             there = [view for view in views if plot.shown(view)]
             if there:
                 found.append(Plot(plot.key, plot.title, plot.caption, there, lines))
     return found
+
+
+def _makers(
+    cells: Sequence[Cell],
+) -> Iterator[tuple[str, str, Callable[[RunFolder, int], Any], str, Sequence[View]]]:
+    """What is drawn of a row. The loss of a policy is none that falls, and says nothing here."""
+    score = score_of(run for cell in cells for run in cell.runs)
+    yield "score", f"held-out {score}", _scores, _PLAYED if score == "return" else _SCORE, _score_views(score)
+    if score != "return":
+        yield "loss", "training loss", _losses, _LOSS, _LOSS_VIEWS
+        yield "gradients", "‖∂L/∂hₜ‖", _gradients, _GRADIENTS, _GRADIENT_VIEWS
 
 
 def _lines(
@@ -138,9 +144,8 @@ def _positive(value: float) -> float | None:
     return significant(value) if value > 0 else None
 
 
-def _score_views(group: Group) -> list[View]:
-    percent = "accuracy" in group.score
-    label = f"held-out {group.score}"
+def _score_views(score: str) -> list[View]:
+    percent, label = score == "accuracy", f"held-out {score}"
     return [
         View("updates", "update", "score", "updates", label, percent=percent),
         View("seconds", "seconds", "score", "seconds", label, percent=percent),
@@ -156,6 +161,7 @@ _GRADIENT_VIEWS = [
     View("untrained", "distance", "first", "steps before the last", "‖∂L/∂hₜ‖", log=True),
 ]
 _SCORE = "On sequences no model was trained on; one line a seed."
+_PLAYED = "Mean over episodes no policy was trained on; one line a seed."
 _LOSS = "Mean cross-entropy of an update's batch, before the update, on a logarithmic scale; one line a seed."
 _GRADIENTS = (
     "How strongly the loss of the last steps is felt so many steps before the end: the norm of the total "

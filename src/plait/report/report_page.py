@@ -118,6 +118,7 @@ def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
         "grid": grid_data(group),
         "results": result_table(group),
         "transfer": transfer_table(group),
+        "elsewhere": group.elsewhere,
         "cost": cost_table(group),
         "runs": run_table(group),
         "figures": figures,

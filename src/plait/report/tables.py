@@ -60,6 +60,7 @@ def outcome(cell: Cell, target: float) -> Outcome:
 def result_table(group: Group) -> Table:
     """One line a cell: ours, published, the difference in words, and what it took to reach the target."""
     target = share(group, group.target).replace(".0%", "%")
+    near = "one percentage point" if group.score == "accuracy" else "0.01"
     columns = [
         *WHERE, "ours", "best", "n", "published", "difference", f"updates to {target}",
         f"seconds to {target}", "runs",
@@ -81,8 +82,8 @@ def result_table(group: Group) -> Table:
     notes = [
         f"ours: median over seeds of the last held-out {group.score}, diverged and stopped runs included; "
         "in brackets the least and the largest; best: median over seeds of a run's best look; a "
-        "difference within one percentage point agrees.",
-        f"updates and seconds: to the first look at held-out sequences with at least {target}; seconds are "
+        f"difference within {near} agrees.",
+        f"updates and seconds: to the first held-out look with at least {target}; seconds are "
         "the run's own clock, evaluation included. A run that did not get there counts as later than all.",
     ]
     if any(run.clock == "interpolated" for run in group.runs):
@@ -160,7 +161,7 @@ def machine(run: RunFolder) -> str:
 
 def share(group: Group, value: float) -> str:
     """A score as people write it: accuracy in percent, anything else as a number."""
-    return f"{value:.1%}" if "accuracy" in group.score else f"{value:.3f}"
+    return f"{value:.1%}" if group.score == "accuracy" else f"{value:.3f}"
 
 
 def published(group: Group, cell: Cell) -> str | None:

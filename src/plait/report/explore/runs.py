@@ -31,7 +31,7 @@ def group_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
     group = _group(library, query)
     tables = [
         ("What came, and what it took", result_table(group)),
-        ("Scored at other lengths", transfer_table(group)),
+        (group.elsewhere, transfer_table(group)),
         ("Time and memory", cost_table(group)),
         ("Every run", run_table(group)),
     ]
