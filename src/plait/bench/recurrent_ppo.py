@@ -25,18 +25,21 @@ def is_installed() -> bool:
     return version_of("sb3-contrib") is not None
 
 
-def matched(world: str, settings: Settings, hidden: int) -> Any:
+def matched(world: str, settings: Settings, hidden: int, own_critic: bool = False) -> Any:
     """RecurrentPPO with our settings: worlds, rollout, epochs, batch, learning rate and coefficients; one
     LSTM of `hidden` features for both heads, which read it directly, behind our own encoder.
 
     Its value loss is the mean square and ours half of it, so its weight is half of ours. What stays its own:
-    minibatches cut out of the rollout at any step, and advantages normalised in each of them.
+    minibatches cut out of the rollout at any step, advantages normalised in each of them, and an LSTM for
+    both heads that the critic reads and does not train. `own_critic` gives the critic an LSTM of its own, as
+    is that library's habit: both train then, in twice the work.
     """
     batch = settings.envs * settings.rollout // settings.minibatches
     policy = {
         "features_extractor_class": _extractor(),
         "features_extractor_kwargs": {"features_dim": hidden},
-        "lstm_hidden_size": hidden, "shared_lstm": True, "enable_critic_lstm": False, "net_arch": [],
+        "lstm_hidden_size": hidden, "net_arch": [],
+        "shared_lstm": not own_critic, "enable_critic_lstm": own_critic,
     }  # fmt: skip
     return _contrib().RecurrentPPO(
         "MultiInputLstmPolicy", vector_env(world, settings.envs, settings.seed),
