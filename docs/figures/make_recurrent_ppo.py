@@ -1,6 +1,6 @@
 """Our PPO with an LSTM and Stable-Baselines3's RecurrentPPO learn the same world from the same budget.
 
-python docs/figures/make_recurrent_ppo.py [WORLD] [STEPS] [SEEDS]    # DoorKey-5x5 262144 2: a quarter of an hour
+python docs/figures/make_recurrent_ppo.py [WORLD] [STEPS] [SEEDS]    # DoorKey-5x5 262144 2: 15 minutes
 
 Writes results/rl/recurrent-ppo.json and .png. A check of the learner, made while developing it: it needs
 stable-baselines3 and sb3-contrib, which the package does not.

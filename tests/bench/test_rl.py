@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 import time
 
 import pytest
@@ -13,6 +14,7 @@ from plait.bench import recurrent_ppo, rl
 from plait.bench.players import Ours, Peer, Record, take_turns_playing
 from plait.bench.rl import bench_rl
 from plait.cli import main
+from plait.errors import BackendError
 from plait.tasks.minigrid import open_worlds
 from plait.training.ppo.settings import Settings
 
@@ -119,8 +121,14 @@ def test_bad_input_is_one_line(flags, message, capsys):
     assert error.count("\n") == 1
 
 
+def test_the_peer_that_is_asked_for_must_be_there(monkeypatch):
+    monkeypatch.setattr(recurrent_ppo, "version_of", lambda name: None)
+    with pytest.raises(BackendError, match="pip install stable-baselines3 sb3-contrib"):
+        recurrent_ppo.matched("Empty-5x5", SETTINGS, 8)
+
+
 def test_envpool_that_is_asked_for_must_be_there(monkeypatch, capsys):
-    monkeypatch.setitem(__import__("sys").modules, "envpool", None)
+    monkeypatch.setitem(sys.modules, "envpool", None)
     assert main(["bench", "rl", "--backends", "envpool"]) == 2
     assert "pip install 'plait[envpool]'" in capsys.readouterr().err
 
@@ -147,6 +155,8 @@ def test_the_peer_has_our_settings():
     assert policy.lstm_critic is None
     assert policy.critic is None
     ours = Ours("GoToDoor-5x5", "minigrid", "lstm", 8, SETTINGS)
+    own = recurrent_ppo.matched("GoToDoor-5x5", SETTINGS, 8, own_critic=True).policy
+    assert own.lstm_critic.hidden_size == 8
     second_bias = 4 * 8  # torch's LSTM has two, which are added up
     numbers = sum(p.numel() for p in ours.learner.parameters)
     assert sum(p.numel() for p in policy.parameters()) == numbers + second_bias
