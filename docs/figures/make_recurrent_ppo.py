@@ -1,6 +1,7 @@
 """Our PPO with an LSTM and Stable-Baselines3's RecurrentPPO learn the same world from the same budget.
 
 python docs/figures/make_recurrent_ppo.py [WORLD] [STEPS] [SEEDS]    # DoorKey-5x5 262144 2: 15 minutes
+python docs/figures/make_recurrent_ppo.py --draw                     # the figure again, from the numbers
 
 Writes results/rl/recurrent-ppo.json and .png. A check of the learner, made while developing it: it needs
 stable-baselines3 and sb3-contrib, which the package does not.
@@ -21,10 +22,10 @@ from plait.bench.machine import circumstances
 from plait.bench.players import Ours
 from plait.figures import Curve, draw_curves, save
 from plait.provenance import version_of
-from plait.training.files import write_json
+from plait.training.files import read_json, write_json
 from plait.training.ppo import Settings
 
-ROOT = Path(__file__).parent.parent.parent
+RESULT = Path(__file__).parent.parent.parent / "results/rl/recurrent-ppo.json"
 HIDDEN, SMOOTH = 64, 4  # features; updates a point of the figure is the mean of
 History = list[tuple[int, float]]  # after each update: how many episodes ended, and the sum of their returns
 
@@ -93,31 +94,42 @@ def smoothed(curve: History, steps: int) -> tuple[list[float], list[float]]:
     return x, y
 
 
+def draw(found: dict[str, Any]) -> None:
+    steps, curves = found["settings"]["envs"] * found["settings"]["rollout"], []
+    for run in found["runs"]:
+        name, place = run["learner"], list(LEARNERS).index(run["learner"])
+        style = "dashed" if LEARNERS[name][1] else "solid"
+        curves.append(Curve(*smoothed(run["episodes"], steps), "" if run["seed"] else name, style, place % 2))
+    figure = draw_curves(
+        curves, x_label="steps of all worlds (thousands)", y_label="mean return of training episodes",
+        title=f"{found['env']}, the same settings, one line a seed", y_range=(0, 1.32), legend="upper left",
+    )  # fmt: skip
+    save(figure, RESULT.with_suffix(".png"))
+
+
 def main(world: str = "DoorKey-5x5", steps: str = "262144", seeds: str = "2") -> None:
     torch.set_num_threads(1)
     found: dict[str, Any] = circumstances(torch.device("cpu"), 1)
     found["versions"] |= {name: version_of(name) for name in ("minigrid", "stable-baselines3", "sb3-contrib")}
     found["command"] = f"python docs/figures/make_recurrent_ppo.py {world} {steps} {seeds}"
-    settings, runs, curves = settings_of(int(steps), 0), [], []
+    runs = []
     for seed in range(int(seeds)):
-        for place, (name, (learn, cut)) in enumerate(LEARNERS.items()):
+        for name, (learn, cut) in LEARNERS.items():
             began = time.perf_counter()
             curve = learn(world, settings_of(int(steps), seed), cut)
-            seconds = time.perf_counter() - began
-            runs.append({"learner": name, "seed": seed, "seconds": round(seconds, 1), "episodes": curve})
-            x, y = smoothed(curve, settings.envs * settings.rollout)
-            label, style = "" if seed else name, "dashed" if cut else "solid"
-            curves.append(Curve(x, y, label, style, place % 2))
-            sys.stderr.write(f"{name}, seed {seed}: {y[-1]:.3f} at the end, {seconds:.0f} s\n")
-    found |= {"env": world, "hidden": HIDDEN, "settings": settings.values()}
+            seconds = round(time.perf_counter() - began, 1)
+            runs.append({"learner": name, "seed": seed, "seconds": seconds, "episodes": curve})
+            sys.stderr.write(
+                f"{name}, seed {seed}: {smoothed(curve, 1)[1][-1]:.3f} at the end, {seconds} s\n"
+            )
+    found |= {"env": world, "hidden": HIDDEN, "settings": settings_of(int(steps), 0).values()}
     found |= {"episodes": "after each update: how many ended, and the sum of their returns", "runs": runs}
-    write_json(ROOT / "results/rl/recurrent-ppo.json", found)
-    figure = draw_curves(
-        curves, x_label="steps of all worlds (thousands)", y_label="mean return of training episodes",
-        title=f"{world}, the same settings, one line a seed", y_range=(0, 1), legend="upper left",
-    )  # fmt: skip
-    save(figure, ROOT / "results/rl/recurrent-ppo.png")
+    write_json(RESULT, found)
+    draw(found)
 
 
 if __name__ == "__main__":
-    main(*sys.argv[1:])
+    if sys.argv[1:] == ["--draw"]:
+        draw(read_json(RESULT))
+    else:
+        main(*sys.argv[1:])
