@@ -7,6 +7,7 @@ from plait.experiments import experiment_named
 from plait.experiments.selection import Selection
 
 TABLE = experiment_named("table5")
+WORLDS = experiment_named("table4")
 
 
 def test_models_and_delays():
@@ -18,9 +19,18 @@ def test_models_and_delays():
 
 
 def test_seeds_and_updates():
-    part = Selection.read("relrnn", "100", "7,8", 50).of(TABLE)
+    part = Selection.read("relrnn", "100", seeds="7,8", updates=50).of(TABLE)
     assert part.seeds == (7, 8)
     assert [run.recipe["updates"] for run in part.runs] == [50]
+
+
+def test_rows_steps_and_backend_of_worlds():
+    part = Selection.read("rellstm", rows="Memory, doorkey", steps=1e6, backend="envpool").of(WORLDS)
+    assert [run.row for run in part.runs] == [
+        "MemoryS7, trained", "MemoryS13, tested", "DoorKey-5x5, trained", "DoorKey-16x16, tested",
+    ]  # fmt: skip
+    assert {run.recipe["steps"] for run in part.runs} == {1e6}
+    assert {run.task["backend"] for run in part.runs} == {"envpool"}
 
 
 def test_nothing_selected_is_everything():
@@ -34,6 +44,10 @@ def test_nothing_selected_is_everything():
         ({"delays": "150"}, UnknownNameError, "unknown delay of table5 '150'"),
         ({"delays": "1e3"}, ConfigError, "delays: expected whole numbers"),
         ({"seeds": "a"}, ConfigError, "seeds: expected whole numbers"),
+        ({"rows": "T = 150"}, UnknownNameError, "unknown row of table5 't = 150'"),
+        ({"rows": "T = 100", "delays": "200"}, ConfigError, "no run with all of what was asked for"),
+        ({"steps": 100}, ConfigError, "--steps does not apply: .* counted in updates"),
+        ({"backend": "envpool"}, ConfigError, "--backend does not apply"),
         ({"updates": 0}, ConfigError, "updates: expected at least 1"),
     ],
 )

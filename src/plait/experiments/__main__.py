@@ -28,8 +28,11 @@ def _parser() -> argparse.ArgumentParser:
     add("--smoke", action="store_true", help="a size that runs in seconds")
     add("--models", default="", help="only these, with commas")
     add("--delays", default="", help="only these, with commas")
+    add("--rows", default="", help="only rows whose name holds one of these words, with commas")
     add("--seeds", default="", help="these instead of the experiment's own, with commas")
     add("--updates", type=int, help="train for so many at most")
+    add("--steps", type=float, help="table4: play so many")
+    add("--backend", default="", help="table4: minigrid or envpool")
     add("--ray", default="", help="auto, local or HOST:PORT")
     add("--mps", action="store_true", help="share each GPU through NVIDIA's Multi-Process Service")
     add("--reuse", type=Path, help="take finished runs over from this folder")
@@ -59,7 +62,10 @@ def main(argv: list[str] | None = None) -> int:
 def _experiment(args: argparse.Namespace) -> str:
     from plait.experiments.session import Means, carry_out, told
 
-    selection = Selection.read(args.models, args.delays, args.seeds, args.updates)
+    selection = Selection.read(
+        args.models, args.delays, args.rows, args.seeds,
+        updates=args.updates, steps=args.steps, backend=args.backend,
+    )  # fmt: skip
     experiment = selection.of(experiment_named(args.name, args.smoke))
     means = Means(args.device, args.together, args.ray, args.mps, args.max_minutes, args.reuse, args.retry)
     outcome, _ = carry_out(experiment, args.out, means, sys.stdout)

@@ -23,8 +23,11 @@ def reproduce(
     smoke: bool = False,
     models: str = "",
     delays: str = "",
+    rows: str = "",
     seeds: str = "",
     updates: int | None = None,
+    steps: float | None = None,
+    backend: str = "",
     out: Path | None = None,
     reuse: Path | None = None,
     device: str = "auto",
@@ -46,8 +49,11 @@ def reproduce(
         smoke: a size that runs in seconds, to see that everything works; its numbers mean nothing.
         models: only these, with commas: relrnn,lstm.
         delays: only these, with commas: 100,200.
+        rows: only rows whose name holds one of these words, with commas: memory,doorkey.
         seeds: these instead of the experiment's own, with commas: 0,1.
         updates: train for so many at most; this makes other runs of them.
+        steps: table4: play so many instead of 5,000,000; this too makes other runs.
+        backend: table4: minigrid (Farama's, as it is) or envpool (C++, about twice as fast in all).
         out: folder of results (runs/NAME if not given); what it holds is not run again.
         reuse: take finished runs over from this folder.
         device: auto, cpu, cuda or cuda:N; cuda means every GPU.
@@ -67,7 +73,8 @@ def reproduce(
         return reproduce_figure1(smoke, text, out, draw, device, max_minutes, together or 4)
     from plait.experiments.session import Means, carry_out, told
 
-    experiment = Selection.read(models, delays, seeds, updates).of(experiment_named(name, smoke))
+    selection = Selection.read(models, delays, rows, seeds, updates=updates, steps=steps, backend=backend)
+    experiment = selection.of(experiment_named(name, smoke))
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)

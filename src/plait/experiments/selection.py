@@ -1,37 +1,48 @@
-"""A part of an experiment: some models, some delays, other seeds, fewer updates."""
+"""A part of an experiment: some models, delays or rows; other seeds, fewer updates."""
 
 from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from typing import Any
 
 from plait.errors import ConfigError, known, whole
-from plait.experiments.description import Experiment
+from plait.experiments.description import Experiment, PlannedRun
 
 __all__ = ["Selection"]
 
 
 @dataclass(frozen=True)
 class Selection:
-    """What to keep; an empty part keeps everything. `seeds` replaces the seeds, `updates` their number."""
+    """What to keep, and what to replace; an empty part keeps everything as it is.
+
+    `rows` keeps the rows whose name holds one of these words. `seeds` replaces the seeds; `updates`, or
+    `steps` where worlds are played, their number; `backend` what plays the worlds.
+    """
 
     models: tuple[str, ...] = ()
     delays: tuple[int, ...] = ()
+    rows: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     updates: int | None = None
+    steps: float | None = None
+    backend: str = ""
 
     @staticmethod
-    def read(models: str = "", delays: str = "", seeds: str = "", updates: int | None = None) -> Selection:
+    def read(models: str = "", delays: str = "", rows: str = "", seeds: str = "", **other: Any) -> Selection:
         """From words on a command line.
 
         >>> Selection.read("relrnn,lstm", "100, 200").delays
         (100, 200)
         """
-        names = tuple(name.strip().lower() for name in models.split(",") if name.strip())
-        return Selection(names, _numbers(delays, "delays"), _numbers(seeds, "seeds"), updates)
+        return Selection(
+            _words(models), _numbers(delays, "delays"), _words(rows), _numbers(seeds, "seeds"), **other
+        )
 
     def of(self, experiment: Experiment) -> Experiment:
-        """The experiment with what was selected; a name or delay it does not have is an error."""
+        """The experiment with what was selected; a name, delay or row it does not have is an error."""
+        if self.updates is not None:
+            whole(1, updates=self.updates)
         for name in self.models:
             known(name, {run.model["name"] for run in experiment.runs}, f"model of {experiment.name}")
         for delay in self.delays:
@@ -40,18 +51,40 @@ class Selection:
                 {str(run.task.get("delay")) for run in experiment.runs},
                 f"delay of {experiment.name}",
             )
-        runs = tuple(
-            run
-            for run in experiment.runs
-            if (not self.models or run.model["name"] in self.models)
-            and (not self.delays or run.task.get("delay") in self.delays)
-        )
-        if self.updates is not None:
-            whole(1, updates=self.updates)
-            runs = tuple(
-                dataclasses.replace(run, recipe={**run.recipe, "updates": self.updates}) for run in runs
+        for word in self.rows:
+            names = [run.row for run in experiment.runs]
+            if not any(word in name.lower() for name in names):
+                known(word, dict.fromkeys(names), f"row of {experiment.name}")
+        runs = tuple(self._changed(run) for run in experiment.runs if self._keeps(run))
+        if not runs:
+            raise ConfigError(
+                f"{experiment.name} has no run with all of what was asked for; ask for less at once"
             )
         return dataclasses.replace(experiment, runs=runs, seeds=self.seeds or experiment.seeds)
+
+    def _keeps(self, run: PlannedRun) -> bool:
+        return (
+            (not self.models or run.model["name"] in self.models)
+            and (not self.delays or run.task.get("delay") in self.delays)
+            and (not self.rows or any(word in run.row.lower() for word in self.rows))
+        )
+
+    def _changed(self, run: PlannedRun) -> PlannedRun:
+        wanted = {"updates": self.updates, "steps": self.steps}
+        recipe = {**run.recipe, **{name: value for name, value in wanted.items() if value is not None}}
+        for name in recipe.keys() - run.recipe.keys():
+            counted = "steps" if "steps" in run.recipe else "updates"
+            raise ConfigError(f"--{name} does not apply: runs of this experiment are counted in {counted}")
+        task = run.task
+        if self.backend:
+            if "backend" not in task:
+                raise ConfigError("--backend does not apply: this experiment plays no worlds")
+            task = {**task, "backend": self.backend}
+        return dataclasses.replace(run, task=task, recipe=recipe)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip().lower() for word in text.split(",") if word.strip())
 
 
 def _numbers(text: str, what: str) -> tuple[int, ...]:
