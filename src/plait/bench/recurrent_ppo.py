@@ -27,7 +27,7 @@ def is_installed() -> bool:
 
 def matched(world: str, settings: Settings, hidden: int, own_critic: bool = False) -> Any:
     """RecurrentPPO with our settings: worlds, rollout, epochs, batch, learning rate and coefficients; one
-    LSTM of `hidden` features for both heads, which read it directly, behind our own encoder.
+    LSTM of `hidden` features for both heads, each with a layer of its own as ours, behind our own encoder.
 
     Its value loss is the mean square and ours half of it, so its weight is half of ours. What stays its own:
     minibatches cut out of the rollout at any step, advantages normalised in each of them, and an LSTM for
@@ -38,7 +38,7 @@ def matched(world: str, settings: Settings, hidden: int, own_critic: bool = Fals
     policy = {
         "features_extractor_class": _extractor(),
         "features_extractor_kwargs": {"features_dim": hidden},
-        "lstm_hidden_size": hidden, "net_arch": [],
+        "lstm_hidden_size": hidden, "net_arch": {"pi": [hidden], "vf": [hidden]},
         "shared_lstm": not own_critic, "enable_critic_lstm": own_critic,
     }  # fmt: skip
     return _contrib().RecurrentPPO(

@@ -42,7 +42,7 @@ def test_trains_tests_lists_and_resumes(tmp_path, capsys):
         (["--env", "DoorKey-5x5", "--test-env", "MemoryS7"], "MemoryS7 does not match DoorKey-5x5"),
         (["--env", "DoorKey-5x5", "--envs", "0"], "envs: expected at least 1, got 0"),
         (["--env", "DoorKey-5x5", "--steps", "0.5"], "steps: expected a whole number, got 0.5"),
-        (["--env", "DoorKey-5x5", "--envs", "2"], "minibatches: expected at most envs = 2, got 4"),
+        (["--env", "DoorKey-5x5", "--envs", "2"], "minibatches: expected at most envs = 2, got 8"),
         (["--env", "DoorKey-5x5", "--model", "relstm"], "unknown model 'relstm': did you mean 'rellstm'"),
         (["--env", "DoorKey-5x5", "--model", "lstm", "--window", "3"], "unknown option of lstm 'window'"),
         (["--env", "DoorKey-5x5", "--model", "none", "--layers", "2"], "unknown option of none 'num_layers'"),

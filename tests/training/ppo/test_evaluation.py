@@ -58,7 +58,7 @@ def test_time_that_is_up_ends_an_episode(described):
     """A policy that only turns never gets anywhere."""
     policy = build_policy(described("none"))
     with torch.no_grad():
-        policy.actor.bias[0] = 1e4
+        policy.actor[-1].bias[0] = 1e4
     found = evaluate_policy(policy, "Empty-5x5", 3)
     assert found == {"score": 0.0, "success": 0.0, "length": 100.0}
 

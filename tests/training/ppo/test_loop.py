@@ -92,7 +92,7 @@ def test_a_run_folder_says_what_it_was(small_fit, tmp_path):
     assert evaluate_policy(policy, "GoToDoor-5x5", 3) == fitted.summary["held_out"]["GoToDoor-5x5"]
 
 
-@pytest.mark.parametrize("name", ["actor.weight", "critic.bias", "encoder.view.0.weight"])
+@pytest.mark.parametrize("name", ["actor.2.weight", "critic.2.bias", "encoder.view.0.weight"])
 def test_nan_stops_with_a_name_and_keeps_the_last_good_checkpoint(small_fit, tmp_path, name):
     class Poison(Watcher):
         def updated(self, update, step):
@@ -108,7 +108,7 @@ def test_nan_stops_with_a_name_and_keeps_the_last_good_checkpoint(small_fit, tmp
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(loop_module, "build_policy", remembered)
-        what = "values" if name == "critic.bias" else "logits"
+        what = "values" if name == "critic.2.bias" else "logits"
         message = (
             f"update 4: the policy's {what} are not finite from step 1 .* last good checkpoint is kept in"
         )

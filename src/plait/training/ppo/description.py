@@ -78,7 +78,7 @@ def build_policy(description: dict[str, Any], layer_backend: str = "auto") -> Po
     """The policy before its first update; weights are drawn from the seed of the settings.
 
     >>> policy = build_policy(describe_policy("DoorKey-5x5", "none", hidden_size=16))
-    >>> policy.actor.weight.shape
+    >>> policy.actor[-1].weight.shape
     torch.Size([7, 16])
     """
     options = dict(description["model"])

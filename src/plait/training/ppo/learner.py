@@ -37,7 +37,7 @@ class PolicyLearner:
     def __init__(self, policy: Policy, settings: Settings, device: torch.device) -> None:
         self.policy, self.settings, self.device = policy.to(device), settings, device
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
-        self.optimizer = torch.optim.Adam(self.parameters, lr=settings.lr, eps=1e-5)
+        self.optimizer = torch.optim.Adam(self.parameters, lr=settings.lr, eps=1e-5, fused=True)
 
     def update(self, number: int, rollout: Rollout) -> PolicyStep:
         """Improve the policy by what it played. A number that is not finite ends it: `DivergedError`."""
@@ -48,6 +48,8 @@ class PolicyLearner:
         )  # fmt: skip
         returns = advantage + rollout.values
         advantage = normalised(advantage, rollout.counted)
+        planes = self.policy.encoder.planes(rollout.observation.image.to(self.device))
+        rollout = rollout._replace(observation=rollout.observation._replace(image=planes))
         shown: list[tuple[float, ...]] = []
         for worlds in self._minibatches(number):
             losses = self._losses(rollout, advantage, returns, worlds)

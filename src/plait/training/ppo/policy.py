@@ -25,19 +25,19 @@ class Encoder(nn.Module):
     torch.Size([3, 32])
     """
 
-    planes: Tensor
+    counts: Tensor
+    values: Tensor
 
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = features
-        width = sum(_KINDS)
-        # Row (kind, value) of this table is one plane set; looking up beats comparing on a CPU.
-        begin = torch.tensor([0, _KINDS[0], _KINDS[0] + _KINDS[1]])
-        self.register_buffer("begin", begin, persistent=False)
-        self.register_buffer("planes", torch.eye(width), persistent=False)
+        self.register_buffer("counts", torch.tensor(_KINDS), persistent=False)
+        values = torch.cat([torch.arange(kinds, dtype=torch.uint8) for kinds in _KINDS])
+        self.register_buffer("values", values, persistent=False)
+        # Stride 2 keeps the agent's own cell, in the middle of the last row, inside one window.
         self.view = nn.Sequential(
-            nn.Conv2d(width, 16, 3), nn.ReLU(), nn.Conv2d(16, 32, 3), nn.ReLU(), nn.Flatten(),
-            nn.Linear(32 * 3 * 3, features),
+            nn.Conv2d(sum(_KINDS), 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 2), nn.ReLU(), nn.Flatten(),
+            nn.Linear(32 * 2 * 2, features),
         )  # fmt: skip
         self.direction = nn.Embedding(4, features)
         self.mission = nn.EmbeddingBag(len(WORDS) + 1, features, mode="sum", padding_idx=0)
@@ -48,16 +48,26 @@ class Encoder(nn.Module):
         for table in (self.direction, self.mission):
             nn.init.normal_(table.weight, std=0.3)
 
+    def planes(self, image: Tensor) -> Tensor:
+        """(…, 7, 7, 3) uint8 as (…, 7, 7, 21) float: one plane for each object, colour and state.
+
+        An update reads its rollout several times; planes made once beforehand are taken as they are.
+        """
+        return (image.repeat_interleave(self.counts, -1) == self.values).float()
+
     def forward(self, observation: Observation) -> Tensor:
-        """(N, features) of an observation of N worlds."""
-        cells = observation.image.long() + self.begin  # type: ignore[operator]
-        planes = self.planes[cells].sum(3).permute(0, 3, 1, 2)
+        """(N, features) of an observation of N worlds, its image raw or as planes."""
+        image = observation.image
+        planes = image if image.is_floating_point() else self.planes(image)
         told = self.direction(observation.direction.int()) + self.mission(observation.mission.int())
-        return torch.relu(self.view(planes) + told)
+        return torch.relu(self.view(planes.permute(0, 3, 1, 2)) + told)
 
 
 class Policy(nn.Module):
-    """logits_t = W_a h_t, V_t = W_v h_t, h_t from `recurrent` over encoded observations.
+    """logits_t = W_a tanh(U_a h_t), V_t = w_v tanh(U_v h_t), h_t from `recurrent` over encoded observations.
+
+    The heads have a layer of their own because what to do can be an exclusive or of what is remembered and
+    what is seen (MemoryS7), which no linear readout can tell.
 
     Args:
         recurrent: any of the library's layers over `encoder.features` inputs; None for a policy that sees
@@ -72,11 +82,8 @@ class Policy(nn.Module):
         self.encoder = Encoder(features)
         self.recurrent = recurrent
         self.present = nn.Sequential(nn.Linear(features, hidden), nn.Tanh()) if recurrent is None else None
-        self.actor = nn.Linear(hidden, len(ACTIONS))
-        self.critic = nn.Linear(hidden, 1)
-        for head, gain in ((self.actor, 0.01), (self.critic, 1.0)):
-            nn.init.orthogonal_(head.weight, gain)
-            nn.init.zeros_(head.bias)
+        self.actor = _head(hidden, len(ACTIONS), 0.01)
+        self.critic = _head(hidden, 1, 1.0)
 
     def forward(
         self, observation: Observation, state: Any = None, *, reset: Tensor | None = None, **options: Any
@@ -107,6 +114,14 @@ class Policy(nn.Module):
             for layer, memory in zip(layers, state.memory, strict=True)
         ]
         return state._replace(memory=tuple(memories)).detach()
+
+
+def _head(features: int, outputs: int, gain: float) -> nn.Sequential:
+    head = nn.Sequential(nn.Linear(features, features), nn.Tanh(), nn.Linear(features, outputs))
+    for place, scale in ((0, 2**0.5), (2, gain)):
+        nn.init.orthogonal_(cast(Tensor, head[place].weight), scale)
+        nn.init.zeros_(cast(Tensor, head[place].bias))
+    return head
 
 
 def _trimmed(memory: MemoryState) -> MemoryState:

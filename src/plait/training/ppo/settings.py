@@ -25,7 +25,7 @@ class Settings:
     """Steps of each environment between two updates; the gradient goes back over so many."""
     epochs: int = 4
     """How often an update goes through its rollout."""
-    minibatches: int = 4
+    minibatches: int = 8
     """Parts an epoch is made of: whole sequences of some of the environments."""
     lr: float = 1e-3
     """Learning rate of Adam."""
@@ -35,7 +35,7 @@ class Settings:
     """λ of generalised advantage estimation."""
     clip: float = 0.2
     """How far the probability of an action may move in an update before it stops to count."""
-    entropy: float = 0.01
+    entropy: float = 0.02
     """Weight of the policy's entropy."""
     value: float = 0.5
     """Weight of the critic's squared error."""
