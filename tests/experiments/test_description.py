@@ -14,6 +14,7 @@ from plait.experiments.strict import checked, plain
 from plait.experiments.worker import execute
 from plait.training.description import build
 from plait.training.published import published_for
+from plait.training.recipe import Recipe
 
 from .conftest import experiment, planned
 
@@ -159,3 +160,13 @@ def test_what_a_planned_run_refuses():
         planned(seed=3)
     with pytest.raises(ConfigError, match="expected a name"):
         planned(model={"window": 3})
+
+
+@pytest.mark.parametrize("smoke", [False, True])
+@pytest.mark.parametrize("name", [name for name in experiments() if name != "table4"])
+def test_a_plan_says_what_its_runs_will_say(name, smoke):
+    """A value that a run's description leaves out would keep the run out of its cell in a report."""
+    for run in experiments(smoke)[name].runs:
+        said = Recipe(**run.recipe).values()
+        del said["seed"]
+        assert run.recipe == {key: value for key, value in said.items() if key in run.recipe}

@@ -204,3 +204,21 @@ def test_a_bare_model_gets_an_output_layer_and_others_do_not():
         network_for(GRU(3, 4), CopyTask(3), seed=1)
     with pytest.raises(ConfigError, match="batch_first"):
         network_for(GRU(10, 4, batch_first=True), CopyTask(3), seed=1)
+
+
+@pytest.mark.parametrize("clip", [1.0, 0.0])
+def test_a_gradient_whose_squares_overflow_is_clipped_or_refused(clip):
+    """Elements of 1e25 are finite in float32, their squares are not."""
+    one = learner(RelRNN, clip=clip)
+    decoder = one.network.decoder.weight
+    decoder.register_hook(lambda gradient: torch.full_like(gradient, 1e25))
+    before = decoder.detach().clone()
+    if clip:
+        step = one.update(1, one.batch(1))
+        assert step.gradient_norm == pytest.approx(1e25 * decoder.numel() ** 0.5, rel=1e-4)
+        assert torch.isfinite(decoder).all()
+        assert not decoder.equal(before)
+    else:
+        with pytest.raises(DivergedError, match=r"norm overflows; clipping .* would bound it"):
+            one.update(1, one.batch(1))
+        assert decoder.equal(before)

@@ -24,7 +24,7 @@ def report(
 
     Args:
         runs: folders of runs, of experiments, or of such folders.
-        output: the file to write; report.html, or report with the format's ending, if left out.
+        output: the file to write, report if left out; the format's ending is added where there is none.
         format: html, md, csv (runs, and curves beside), png or pdf (a file for each figure); left out, what
             the ending of the output says.
     """
@@ -33,7 +33,9 @@ def report(
     if format is None:
         ending = output.suffix.lstrip(".").lower() if output is not None else "html"
         format = known(ending, FORMATS, "format")
-    target = output or Path(f"report.{known(format, FORMATS, 'format')}")
+    target = output or Path("report")
+    if not target.suffix:
+        target = target.with_name(f"{target.name}.{known(format, FORMATS, 'format')}")
     written = write_report(runs, target, format)
     rows = [[group.title, len(group.cells), len(group.runs)] for group in written.groups]
     parts: list[str | Table] = [f"{written.headline}. {written.standing}"]

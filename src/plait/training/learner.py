@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_, get_total_norm
+from torch.nn.utils import clip_grads_with_norm_
 
 from plait.cells import orthogonal_parameters
 from plait.errors import ConfigError, DivergedError
@@ -19,7 +19,7 @@ from plait.training.distributed import Group
 from plait.training.recipe import Recipe
 from plait.training.streams import generator_for, seed_for
 
-__all__ = ["Learner", "Step", "forward"]
+__all__ = ["Learner", "Step", "forward", "gradient_norm"]
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -82,7 +82,7 @@ class Learner:
             raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
         if self.recipe.clip:
             with_grad = (p for p in self.parameters if p.grad is not None)
-            clip_grads_with_norm_(with_grad, self.recipe.clip, passes.norm)
+            clip_grads_with_norm_(with_grad, self.recipe.clip, passes.norm.float())
         self.optimizer.step()
         self.carry = passes.carry
         return Step(loss, score, norm, stopping > 0)
@@ -106,8 +106,10 @@ class Learner:
             )
             seen.append(logits.detach())
         figures = self.group.sum_gradients(self.parameters, figures)
-        norm = get_total_norm([p.grad for p in self.parameters if p.grad is not None])
-        healthy = torch.isfinite(norm) & _finite(batch.inputs)
+        norm = gradient_norm([p.grad for p in self.parameters if p.grad is not None])
+        # Clipped, any finite gradient will do; unclipped, the optimiser has to square it in float32.
+        largest = math.inf if self.recipe.clip else torch.finfo(torch.float32).max ** 0.5
+        healthy = torch.isfinite(norm) & (norm <= largest) & _finite(batch.inputs)
         return Passes(torch.stack([*figures, norm, healthy]), norm, seen, carry)
 
     def _culprit(self, batch: Batch, logits: Iterable[Tensor], loss: float) -> str:
@@ -125,7 +127,21 @@ class Learner:
         for name, parameter in self.network.named_parameters():
             if parameter.grad is not None and not bool(_finite(parameter.grad)):
                 return f"gradient of {name} is not finite"
-        return "the gradient's norm overflows"
+        return "the gradient's norm overflows" + (
+            "" if self.recipe.clip else "; clipping (clip = 1) would bound it"
+        )
+
+
+def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
+    """‖g‖ over all of them, in float64: in float32 the squares overflow beyond 1.8e19, and gradients of a
+    thousand steps get there that clipping can still bring back.
+
+    >>> f"{gradient_norm([torch.full((1,), 3e19), torch.full((1,), 4e19)]):.3g}"
+    '5e+19'
+    """
+    norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
+    total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
+    return total
 
 
 def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:

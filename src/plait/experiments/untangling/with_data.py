@@ -77,17 +77,16 @@ class _Data:
     def _recipe(self, column: str, size: Size, epochs: int | None) -> dict[str, Any]:
         published = published_for(self.task, _COLUMNS[column])
         assert published is not None
-        values = {**size.recipe.values(), **published.recipe()}
         if size.published:
-            full = Recipe(
+            recipe = Recipe(
                 updates=(epochs or published.epochs) * self.per_epoch,
                 evaluate_every=self.per_epoch,
                 evaluate_on=None,
                 record_every=100,
-            )
-            values = {**full.values(), **published.recipe()}
+            ).changed(**published.recipe())
         else:
-            values["batch_size"] = size.recipe.batch_size
+            recipe = size.recipe.changed(**{**published.recipe(), "batch_size": size.recipe.batch_size})
+        values = recipe.values()
         del values["seed"]
         return values
 
