@@ -2,6 +2,7 @@
 
 import io
 
+from plait.experiments import experiments
 from plait.experiments.display import Lines, LiveTable, display, left
 from plait.experiments.plan import jobs_of
 from plait.experiments.pool import News
@@ -32,6 +33,15 @@ def test_lines(tmp_path):
     assert "T = 3  LSTM  seed 0  update 6/12  50.0%  2.0/s  0:00:03 left" in first
     assert second.startswith("  1/3")
     assert second.endswith("update 12/12  100.0%  complete (12 updates made)")
+
+
+def test_a_policy_is_counted_in_steps_and_scored_by_its_return(tmp_path):
+    stream = io.StringIO()
+    job = jobs_of(experiments(smoke=True)["table4"], tmp_path, "cpu")[0]
+    progress = Progress(job)
+    progress.hear(News(job.id, *HALFWAY))
+    Lines(1, stream, seconds=0).look(progress, News(job.id, *HALFWAY))
+    assert "step 6/256  0.500" in stream.getvalue()
 
 
 def test_lines_of_a_run_that_died(tmp_path):

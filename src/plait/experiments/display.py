@@ -51,10 +51,11 @@ class Lines:
 
     def _say(self, progress: Progress, words: str) -> None:
         job = progress.job
-        score = "" if progress.score is None else f"  {progress.score:.1%}"
+        score = "" if progress.score is None else f"  {scored(progress)}"
+        unit = "step" if job.is_policy else "update"
         self.stream.write(
             f"{self.ended:3}/{self.total}  {time.monotonic() - self.began:7.1f} s  {job.row}  {job.column}  "
-            f"seed {job.seed}  update {progress.update}/{job.updates}{score}  {words}\n"
+            f"seed {job.seed}  {unit} {progress.update}/{job.updates}{score}  {words}\n"
         )
         self.stream.flush()
 
@@ -96,13 +97,28 @@ class LiveTable:
                 column, justify="right" if column in ("seed", "updates", "score", "left") else "left"
             )
         for one in shown[: max(5, self.console.height - 6)]:
-            score = "–" if one.score is None else f"{one.score:.1%}"
             busy = one.status == "running"
             updates = f"{one.update:,}/{one.job.updates:,}"
             speed, rest = (f"{one.speed:.1f}", left(one)) if busy else ("", "")
-            words = [one.job.row, one.job.column, str(one.job.seed), one.status, updates, score, speed, rest]
+            words = [
+                one.job.row,
+                one.job.column,
+                str(one.job.seed),
+                one.status,
+                updates,
+                scored(one),
+                speed,
+                rest,
+            ]
             drawn.add_row(*words)
         return drawn
+
+
+def scored(progress: Progress) -> str:
+    """The last score: a share of right answers, or a return where worlds are played."""
+    if progress.score is None:
+        return "–"
+    return f"{progress.score:.3f}" if progress.job.is_policy else f"{progress.score:.1%}"
 
 
 def left(progress: Progress) -> str:
