@@ -108,7 +108,7 @@ def test_what_is_not_installed_is_left_out_and_said(monkeypatch):
         (["--policies", "lsm"], "unknown policy 'lsm'"),
         (["--backends", "gym"], "unknown backend 'gym'"),
         (["--envs", "0"], "envs: expected at least 1, got 0"),
-        (["--envs", "6"], "minibatches: expected a divisor of envs = 6, got 4"),
+        (["--envs", "12"], "minibatches: expected a divisor of envs = 12, got 8"),
         (["--rounds", "0"], "rounds: expected at least 1"),
         (["--threads", "0"], "threads: expected at least 1"),
         (["--out", "nowhere/rl.json"], "the folder nowhere does not exist"),
@@ -197,7 +197,7 @@ def test_the_peer_plays_and_learns():
 def test_all_in_one_run():
     found = bench_rl(policies="lstm", backends="minigrid", **TINY).data
     names = [row["learner"] for row in found["rows"]]
-    assert names == ["lstm", rl._MATCHED, rl._DEFAULTS]
+    assert names == ["lstm", rl._MATCHED, rl._SHARED, rl._DEFAULTS]
     assert found["rows"][0]["to RecurrentPPO"] > 0
     assert found["rows"][1]["to RecurrentPPO"] == 1
-    assert found["rows"][2]["steps a turn"] == 128
+    assert found["rows"][3]["steps a turn"] == 128

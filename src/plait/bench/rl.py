@@ -23,6 +23,7 @@ from plait.training.ppo.settings import Settings
 __all__ = ["bench_rl"]
 
 _MATCHED, _DEFAULTS = "RecurrentPPO, same settings", "RecurrentPPO, its defaults"
+_SHARED = "RecurrentPPO, same, one LSTM"
 _PACKAGES = ("gymnasium", "minigrid", "envpool", "stable-baselines3", "sb3-contrib")
 _LONGEST = 256  # steps of warm-up in each world: about the longest episode of DoorKey-5x5
 
@@ -34,7 +35,7 @@ def bench_rl(
     envs: int = 64,
     rollout: int = 64,
     epochs: int = 4,
-    minibatches: int = 4,
+    minibatches: int = 8,
     hidden: int = 64,
     rounds: int = 5,
     threads: int = 1,
@@ -46,7 +47,8 @@ def bench_rl(
 
     Everyone takes turns of one rollout and one update, after a warm-up. RecurrentPPO of Stable-Baselines3
     takes part where it is installed: with the same worlds, rollout, epochs, batch, LSTM and encoder, on
-    Farama's worlds in its own vector environment; and as it comes, on one world.
+    Farama's worlds in its own vector environment, the critic with an LSTM of its own as is its habit; the
+    same with one LSTM, which its critic reads and does not train; and as it comes, on one world.
 
     Args:
         env: the world, such as DoorKey-5x5 or MemoryS7.
@@ -107,7 +109,8 @@ def _peers(world: str, settings: Settings, hidden: int, notes: list[str]) -> dic
         notes.append(f"no rows of RecurrentPPO, which is not installed: {recurrent_ppo.INSTALL}")
         return {}
     return {
-        (_MATCHED, "minigrid"): Peer(recurrent_ppo.matched(world, settings, hidden)),
+        (_MATCHED, "minigrid"): Peer(recurrent_ppo.matched(world, settings, hidden, own_critic=True)),
+        (_SHARED, "minigrid"): Peer(recurrent_ppo.matched(world, settings, hidden)),
         (_DEFAULTS, "minigrid"): Peer(recurrent_ppo.by_default(world, settings.seed)),
     }
 
