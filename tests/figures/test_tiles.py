@@ -42,3 +42,14 @@ def test_colours_that_come_again_are_dashed():
 def test_nothing_to_draw_is_an_error():
     with pytest.raises(ConfigError, match="at least one curve"):
         draw_tiles([Tile("empty", [])], x_label="", y_label="")
+
+
+def test_less_than_a_decade_is_told_in_plain_numbers():
+    def told(high):
+        figure = draw_tiles([Tile("one", [Curve([1, 2], [1.1, high])])], x_label="x", y_label="y", log_y=True)
+        figure.draw_without_rendering()
+        return [text.get_text() for text in figure.axes[0].get_yticklabels(which="both") if text.get_text()]
+
+    assert "2" in told(2.5)
+    assert not any("times" in text for text in told(2.5))
+    assert any("10^" in text for text in told(2500))

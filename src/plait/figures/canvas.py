@@ -7,7 +7,7 @@ from typing import Any
 
 from plait.errors import ConfigError, OutputError, require
 
-__all__ = ["blank", "checked", "save"]
+__all__ = ["blank", "checked", "log_scale", "save"]
 
 FORMATS = (".png", ".svg", ".pdf")
 
@@ -16,6 +16,16 @@ def blank(width: float = 7.0, height: float = 4.3) -> tuple[Any, Any]:
     """A figure and its one set of axes, sizes in inches; pyplot and its global state stay out."""
     figure = require("matplotlib.figure", "report").Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
+
+
+def log_scale(axes: Any) -> None:
+    """A logarithmic y; where it spans less than a decade its ticks are plain numbers, not 1.2 × 10⁰."""
+    axes.set_yscale("log")
+    low, high = axes.get_ylim()
+    if high < 10 * low:
+        plain = require("matplotlib.ticker", "report").FuncFormatter(lambda value, _: f"{value:g}")
+        axes.yaxis.set_major_formatter(plain)
+        axes.yaxis.set_minor_formatter(plain)
 
 
 def checked(path: str | Path) -> Path:

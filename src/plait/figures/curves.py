@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 
 from plait.errors import ConfigError, ShapeError, require
-from plait.figures.canvas import blank
+from plait.figures.canvas import blank, log_scale
 
 __all__ = ["STYLES", "Curve", "draw_curves", "palette"]
 
@@ -96,7 +96,7 @@ def _scale(axes: Any, log_x: bool, log_y: bool, powers_y: bool) -> None:
     if log_x:
         axes.set_xscale("log")
     if log_y:
-        axes.set_yscale("log")
+        log_scale(axes)
     if powers_y:
         ticker = require("matplotlib.ticker", "report")
         axes.yaxis.set_major_locator(ticker.MaxNLocator(integer=True, nbins=8))

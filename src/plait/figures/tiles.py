@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.errors import ConfigError, require
+from plait.figures.canvas import log_scale
 from plait.figures.curves import STYLES, Curve, palette
 
 __all__ = ["Tile", "draw_tiles"]
@@ -50,7 +51,7 @@ def draw_tiles(
         axes.set_title(tile.title, fontsize=9)
         axes.grid(True, alpha=0.25)
         if log_y:
-            axes.set_yscale("log")
+            log_scale(axes)
         axes.tick_params(which="both", labelsize=8)
         axes.locator_params(axis="x", nbins=5)
         if y_range is not None:
