@@ -1,7 +1,7 @@
 """A recurrent cell that attends over all its past states, scanned over time.
 
-`reference.py` is the definition. `backend="auto"` takes C++ on a CPU, Triton on CUDA, and plain torch where they
-cannot run; a backend named explicitly never falls back, it raises `BackendError`.
+`reference.py` is the definition. `backend="auto"` takes C++ on a CPU, Triton on CUDA, plain torch where
+neither runs; a backend named explicitly never falls back, it raises `BackendError`.
 """
 
 from __future__ import annotations

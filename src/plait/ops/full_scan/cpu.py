@@ -58,31 +58,45 @@ def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool)
     """Walk back through time, then one product per weight."""
     steps, rows, size = saved.output.shape
     wide, width, blocks = saved.contexts.dtype, saved.slots.shape[1], blocks_of(rows)
+    # of the initial slots those that hold something, of all rows one after the other: most may be empty
+    occupied = saved.born >= 0
+    places = occupied.flatten().nonzero().squeeze(1)
+    counts = occupied.sum(dim=1)
+    before = counts.cumsum(dim=0) - counts
     given = FullSaved._make(ready(tensor, wide) for tensor in saved)
     d_output, *ends = (ready(gradient, wide) for gradient in arriving)
-    lanes = library().plait_lanes(wide == torch.float64)
     queries = given.asked @ given.query.t()
-    made, zeros = given.output.new_empty, given.output.new_zeros
-    walked = Walked(
-        projected=made(steps, rows, scan.gates * size),
-        queries=made(steps, rows, size),
-        keys=made(steps, rows, size),
-        states=made(steps if nudged else 0, rows, size),
-        initial_keys=zeros(rows, width, size),  # what is empty stays so
-        initial_states=zeros(rows, width, size),
-        energy=zeros(blocks, -(-size // lanes) * lanes),
-        hidden=made(rows, size),
-        cell_state=made(rows, size) if scan.cell == "lstm" else None,
-    )
+    walked = _room(given, scan, nudged, len(places), blocks)
     if rows:
         sizes = sizes_of(scan, steps, rows, size, saved.output.dtype, width=width)
         pointers = pointers_to(
             *given[:4], queries, given.asked, given.cells, given.gates, given.reset, *ends,
             walked.projected, walked.queries, walked.energy, walked.hidden, walked.cell_state,
             walked.states, walked.keys, walked.initial_states, walked.initial_keys,
-            given.slots, given.born, given.output, given.normalisers, d_output,
+            given.slots, given.born, before, given.output, given.normalisers, d_output,
         )  # fmt: skip
         checked(library().plait_full_backward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
-    # what an empty slot holds is nothing, even if it is a NaN
-    held = saved._replace(slots=saved.slots.masked_fill((saved.born < 0).unsqueeze(2), 0))
-    return collect_gradients(walked._replace(energy=walked.energy.sum(dim=0)[:size]), held, scan, nudged)
+    walked = walked._replace(energy=walked.energy.sum(dim=0)[:size])
+    held = saved._replace(slots=saved.slots.flatten(0, 1)[places].unsqueeze(0))
+    gradients = collect_gradients(walked, held, scan, nudged)
+    slots = torch.zeros_like(saved.slots, memory_format=torch.contiguous_format)
+    slots.view(-1, size)[places] = gradients.slots[0]
+    return gradients._replace(slots=slots)
+
+
+def _room(given: FullSaved, scan: FullScan, nudged: bool, held: int, blocks: int) -> Walked:
+    """What a walk back fills in; `held` initial slots, and one sum for v_a a block, in whole vectors."""
+    steps, rows, size = given.output.shape
+    lanes = library().plait_lanes(given.output.dtype == torch.float64)
+    made = given.output.new_empty
+    return Walked(
+        projected=made(steps, rows, scan.gates * size),
+        queries=made(steps, rows, size),
+        keys=made(steps, rows, size),
+        states=made(steps if nudged else 0, rows, size),
+        initial_keys=made(1, held, size),
+        initial_states=made(1, held, size),
+        energy=given.output.new_zeros(blocks, -(-size // lanes) * lanes),
+        hidden=made(rows, size),
+        cell_state=made(rows, size) if scan.cell == "lstm" else None,
+    )

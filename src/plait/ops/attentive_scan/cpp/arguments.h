@@ -56,7 +56,7 @@ struct SlotBackwardTensors : BackwardTensors {
 
 struct FullBackwardTensors : BackwardTensors {
   const void* slots;
-  const int64_t* born;
+  const int64_t *born, *occupied_before;  // how many initial slots of the rows before are occupied
   const void *output, *normalisers, *d_output;
 };
 

@@ -81,9 +81,9 @@ class FullWalkBack : public WalkBack<T> {
     const Row& row = rows[r];
     const T *d_states = row.d_states.data(), *d_keys = row.d_keys.data();
     for (int64_t i = 0; i < row.past.initial; ++i, d_states += lane, d_keys += lane) {
-      const int64_t slot = row.past.position[i] * n.size;
-      copy(at(a.d_initial_states, 0, r, n.width * n.size) + slot, d_states);
-      copy(at(a.d_initial_keys, 0, r, n.width * n.size) + slot, d_keys);
+      const int64_t place = (a.occupied_before[begin + r] + i) * n.size;
+      copy(static_cast<T*>(a.d_initial_states) + place, d_states);
+      copy(static_cast<T*>(a.d_initial_keys) + place, d_keys);
     }
     for (int64_t t = 0; t < n.steps; ++t, d_states += lane, d_keys += lane) {
       copy(at(a.d_states, t, r, n.size), d_states);
