@@ -70,13 +70,14 @@ class SlotWalkBack : public WalkBack<T> {
     const int32_t* ids = a.ids + (t * n.rows + begin + r) * n.width;
     const T* weights = at(a.weights, t, r, n.width);
     int64_t read = 0;
+    T mean = 0;
     for (int64_t j = 0; j < n.width; ++j) {
       if (ids[j] < 0 || weights[j] == 0) continue;
       Read<T>& slot = reads[read++] = read_slot(r, j, ids[j]);
-      slot.weight = weights[j];
       slot.plain = slot.plain && plain;
+      mean += this->weigh(slot, weights[j]);
     }
-    this->spread(r, reads.data(), read);
+    this->spread(r, reads.data(), read, mean);
   }
 };
 

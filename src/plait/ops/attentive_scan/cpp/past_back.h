@@ -73,8 +73,12 @@ class FullWalkBack : public WalkBack<T> {
     for (; j + 4 <= read; j += 4) energies<4>(lane, plain, query, grown, this->energy, &reads[j]);
     for (; j < read; ++j) energies<1>(lane, plain, query, grown, this->energy, &reads[j]);
     const T normaliser = *at(a.normalisers, t, r, 1);
-    for (j = 0; j < read; ++j) reads[j].weight = std::exp(reads[j].weight - normaliser), reads[j].plain = plain;
-    this->spread(r, reads.data(), read);
+    T mean = 0;
+    for (j = 0; j < read; ++j) {
+      reads[j].plain = plain;
+      mean += this->weigh(reads[j], std::exp(reads[j].weight - normaliser));
+    }
+    this->spread(r, reads.data(), read, mean);
   }
 
   void finish(int64_t r) override {

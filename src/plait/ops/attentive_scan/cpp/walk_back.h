@@ -77,7 +77,7 @@ class WalkBack {
   std::vector<T> d_context, query, grown;
 
   virtual void start(int64_t r) = 0;
-  // `reads` of row r at step t, given to `spread` with their weights
+  // what row r read at step t, to `weigh` and `spread`
   virtual void reread(int64_t t, int64_t r, bool plain) = 0;
   virtual const T* state(int64_t t, int64_t r) const = 0;
   virtual T* d_state(int64_t t, int64_t r) = 0;
@@ -85,16 +85,16 @@ class WalkBack {
   virtual const T* d_keys(int64_t t) = 0;
   virtual void finish(int64_t r) {}
 
-  // to the states and keys that were read, and to the query of row r
-  void spread(int64_t r, Read<T>* reads, int64_t read) {
-    T mean = 0;
-    for (int64_t j = 0; j < read; ++j) {
-      Read<T>& slot = reads[j];
-      Vec<T> sum(T(0));
-      each<T>(lane, [&](int64_t i) { sum = at::vec::fmadd(load(d_context.data() + i), load(slot.state + i), sum); });
-      slot.d_energy = total(sum);
-      mean += slot.weight * slot.d_energy;
-    }
+  // dL/dα of a state that was read with `weight`; gives α dL/dα
+  T weigh(Read<T>& slot, T weight) const {
+    Vec<T> sum(T(0));
+    each<T>(lane, [&](int64_t i) { sum = at::vec::fmadd(load(d_context.data() + i), load(slot.state + i), sum); });
+    slot.weight = weight, slot.d_energy = total(sum);
+    return weight * slot.d_energy;
+  }
+
+  // to the states and keys that were read, and to the query of row r; `mean` is the sum of what `weigh` gave
+  void spread(int64_t r, Read<T>* reads, int64_t read, T mean) {
     for (int64_t j = 0; j < read; ++j) reads[j].d_energy = reads[j].weight * (reads[j].d_energy - mean);
     T* d_query = d_back.data() + (r * (n.gates() + 1) + n.gates()) * lane;
     std::fill_n(d_query, lane, T(0));
