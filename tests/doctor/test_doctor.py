@@ -1,5 +1,6 @@
 """`plait doctor` is right here, right where no extra is installed, and never fails by what is not there."""
 
+import importlib
 import importlib.metadata
 import json
 import os
@@ -75,16 +76,17 @@ def test_what_is_installed_here_is_what_pip_says():
             assert package.problem is None
 
 
-def test_the_compiled_scan_is_compared_not_only_found(monkeypatch):
+@pytest.mark.parametrize(("room", "memory"), [("attentive_scan", "bounded"), ("full_scan", "full")])
+def test_the_compiled_scan_is_compared_not_only_found(room, memory, monkeypatch):
     (check,) = examine(["C++ scan"])
     if check.status != "works":
         pytest.skip(f"no compiled scan here: {check.detail}")
-    from plait.ops.attentive_scan import cpu
-
+    cpu = importlib.import_module(f"plait.ops.{room}.cpu")
     right = cpu.forward
     monkeypatch.setattr(cpu, "forward", lambda *a: right(*a)._replace(output=right(*a).output + 1))
     (check,) = examine(["C++ scan"])
     assert check.status == "broken"
+    assert f"with a {memory} memory" in check.detail
     assert "from the reference" in check.detail
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import lru_cache
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ import torch
 
 import plait
 from plait.errors import BackendError, ShapeError
-from plait.ops.attentive_scan import record_backends
+from plait.ops.attentive_scan import backends, record_backends
 from plait.ops.attentive_scan.contract import Inputs
 from plait.ops.attentive_scan.parity import Case, make_problem
 from plait.ops.full_scan import FullScan, full_scan, fused
@@ -29,15 +30,49 @@ every_model = pytest.mark.parametrize("build", BUILDERS.values(), ids=BUILDERS)
 
 @every_model
 def test_default_models_take_the_fused_path(build) -> None:  # type: ignore[no-untyped-def]
-    for backend, expected in (("auto", "torch"), ("torch", "torch"), ("reference", "reference")):  # on a CPU
+    for backend in ("auto", "cpu", "torch", "reference"):
         with record_backends() as ran:
-            build(backend=backend)(torch.randn(4, 2, 3))
-        assert ran == [expected]
+            layer = build(backend=backend)
+            _, state = layer(torch.randn(4, 2, 3))
+            layer(torch.randn(1, 2, 3), state, reset=torch.tensor([[True, False]]))
+        assert ran == [{"auto": "cpu"}.get(backend, backend)] * 2  # on a CPU
+
+
+def test_auto_takes_torch_where_nothing_was_compiled(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("plait.ops.full_scan.cpu.missing", lambda *_: "no compiler today")
+    for remembered in (backends._resolved, backends._warn_once):
+        monkeypatch.setattr(backends, remembered.__name__, lru_cache(remembered.__wrapped__))
+    with (
+        record_backends() as ran,
+        pytest.warns(UserWarning, match="full_scan: backend 'cpu' cannot run here: no compiler today"),
+    ):
+        plait.MemLSTM(3, 8)(torch.randn(4, 2, 3))
+    assert ran == ["torch"]
+    with pytest.raises(BackendError, match="backend 'cpu' cannot run here: no compiler today"):
+        plait.MemLSTM(3, 8, backend="cpu")(torch.randn(4, 2, 3))
 
 
 def test_a_name_never_falls_back() -> None:
-    with pytest.raises(BackendError, match="backend 'cpu' has no scan for a full memory"):
-        plait.MemRNN(3, 8, backend="cpu")(torch.randn(4, 2, 3))
+    with pytest.raises(BackendError, match="backend 'triton' cannot run here"):
+        plait.MemRNN(3, 8, backend="triton").double()(torch.randn(4, 2, 3).double())
+
+
+def test_nothing_comes_from_an_empty_slot() -> None:
+    """Neither a number nor a NaN, in the outputs, the memory left behind or any gradient."""
+    problem = make_problem(Case(FullScan("lstm"), steps=4, rows=3, carried=True))
+    memory = problem.state.memory
+    empty = (memory.born < 0).unsqueeze(2)
+    assert empty.any()
+    found = []
+    for content in (0.0, float("nan")):
+        slots = memory.slots.detach().masked_fill(empty, content).requires_grad_()
+        state = problem.state._replace(memory=memory._replace(slots=slots))
+        output, end, _ = full_scan(problem.projected, problem.weights, state, FullScan("lstm"), backend="cpu")
+        leaves = [problem.projected, slots, *(w for w in problem.weights if w is not None)]
+        gradients = torch.autograd.grad(output.sum() + end.memory.slots.square().sum(), leaves)
+        found.append([output, end.memory.slots, *gradients])
+    for clean, poisoned in zip(*found, strict=True):
+        torch.testing.assert_close(clean, poisoned, atol=0, rtol=0)
 
 
 def test_what_has_no_fused_twin_walks() -> None:
@@ -66,10 +101,10 @@ def flat(case: Case) -> Inputs:
 INTERPRETED = (pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarning"))
 
 
-@pytest.mark.parametrize("backend", ["torch", pytest.param("triton", marks=INTERPRETED)])
+@pytest.mark.parametrize("backend", ["torch", "cpu", pytest.param("triton", marks=INTERPRETED)])
 @pytest.mark.parametrize("cell", ["elman", "lstm", "gru"])
 def test_opcheck(cell: str, backend: str) -> None:
-    steps = 6 if backend == "torch" else 2
+    steps = 2 if backend == "triton" else 6
     inputs = flat(Case(FullScan(cell), steps=steps, rows=1, carried=True, reset=True, nudge=True))
     arguments = (*inputs, *fused._flat(FullScan(cell)), True, True, backend)
     torch.library.opcheck(torch.ops.plait.full_scan.default, arguments)
@@ -100,10 +135,11 @@ def test_autocast() -> None:
     assert all(p.grad is not None and p.grad.dtype == torch.float32 for p in layer.parameters())
 
 
-def test_nothing_is_saved_without_gradients() -> None:
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+def test_nothing_is_saved_without_gradients(backend: str) -> None:
     inputs = (None if x is None else x.detach() for x in flat(Case(FullScan("lstm"), steps=9)))
     made = FullScanned(
-        *torch.ops.plait.full_scan(*inputs, *fused._flat(FullScan("lstm")), False, False, "torch")
+        *torch.ops.plait.full_scan(*inputs, *fused._flat(FullScan("lstm")), False, False, backend)
     )
     assert {name for name, x in made._asdict().items() if x.shape[0] == 9} == {"output"}
 
@@ -149,7 +185,7 @@ import re, sys, torch, plait
 def peak():
     return int(re.search(r"VmHWM:\\s+(\\d+)", open("/proc/self/status").read())[1])
 torch.set_num_threads(1)
-layer = plait.MemRNN(4, 64)
+layer = plait.MemRNN(4, 64, backend=sys.argv[2])
 layer(torch.randn(8, 4, 4))[0].sum().backward()
 before = peak()
 layer(torch.randn(int(sys.argv[1]), 4, 4))[0].sum().backward()
@@ -158,9 +194,10 @@ print(peak() - before)
 
 
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="reads the peak from Linux's /proc")
-def test_memory_grows_with_the_length() -> None:
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+def test_memory_grows_with_the_length(backend: str) -> None:
     """T × B × H numbers take 0.75 MiB, one T × T × B × H / 2 tensor of the reference 288 MiB."""
     answer = subprocess.run(
-        [sys.executable, "-c", _PEAK, "768"], capture_output=True, text=True, check=True, timeout=100
+        [sys.executable, "-c", _PEAK, "768", backend], capture_output=True, text=True, check=True, timeout=100
     )
     assert 768 < int(answer.stdout) < 30 * 768  # KiB

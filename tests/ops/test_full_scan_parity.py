@@ -67,14 +67,23 @@ def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
 
 
-def failures(case: Case, device: str = "cpu") -> list[str]:
+def failures(case: Case, device: str = "cpu", backend: str = "torch") -> list[str]:
     problem = make_problem(case, device)
-    return differences(run(problem, case.scan, "reference"), run(problem, case.scan, "torch"), case.dtype)
+    return differences(run(problem, case.scan, "reference"), run(problem, case.scan, backend), case.dtype)
 
 
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
 @pytest.mark.parametrize("case", CASES, ids=str)
-def test_parity(case: Case) -> None:
-    assert failures(case) == []
+def test_parity(case: Case, backend: str) -> None:
+    assert failures(case, backend=backend) == []
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("steps", [1, 40])
+def test_parity_of_many_rows(steps: int, dtype: torch.dtype) -> None:
+    """More rows than a block of the compiled scan, several vectors a state, slots empty at the start."""
+    case = Case(scan_of("lstm"), steps=steps, rows=15, size=35, dtype=dtype, carried=True, reset=True)
+    assert failures(case, backend="cpu") == []
 
 
 @pytest.mark.gpu
@@ -92,8 +101,9 @@ def test_parity_in_blocks(block: int, reset: bool, monkeypatch: pytest.MonkeyPat
     assert failures(case) == []
 
 
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
 @pytest.mark.parametrize("cell", ["tanh", "modrelu", "lstm", "gru"])
-def test_gradcheck(cell: str) -> None:
+def test_gradcheck(cell: str, backend: str) -> None:
     case = Case(
         scan_of(cell), steps=5, rows=2, size=2, dtype=torch.float64, carried=True, reset=True, nudge=True
     )
@@ -106,7 +116,7 @@ def test_gradcheck(cell: str) -> None:
         state = problem.state._replace(hidden=at["hidden"], memory=memory, cell_state=at.get("cell_state"))
         weights = problem.weights._replace(**{n: at[n] for n in problem.weights._fields if n in at})
         walked = full_scan(
-            at["projected"], weights, state, case.scan, problem.reset, at["nudge"], backend="torch"
+            at["projected"], weights, state, case.scan, problem.reset, at["nudge"], backend=backend
         )
         end = walked.state
         parts = (walked.output, end.hidden, end.memory.slots, end.cell_state)

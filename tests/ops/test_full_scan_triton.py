@@ -213,7 +213,7 @@ def test_auto_takes_it_on_cuda() -> None:
 
     assert chosen("cuda", 128) == "triton"
     assert chosen("cuda", 5, torch.bfloat16) == "triton"
-    assert chosen("cpu", 128) == "torch"
+    assert chosen("cpu", 128) == "cpu"
     _warn_once.cache_clear()
     with pytest.warns(
         UserWarning, match="full_scan: backend 'triton' cannot run here: .* got 131; plain torch"

@@ -10,6 +10,7 @@ import subprocess
 from collections.abc import Callable
 from contextlib import redirect_stderr, redirect_stdout
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -70,7 +71,7 @@ def _compiled() -> str:
     except BackendError as error:
         raise _Absent(str(error), CHECKS["C++ scan"][1]) from error
     _same_as_reference("cpu", "cpu")
-    return f"built by {compiler}, equals the reference"
+    return f"built by {compiler}, equals the reference with a bounded and with a full memory"
 
 
 def _cuda() -> str:
@@ -105,13 +106,14 @@ def _triton() -> str:
 
 
 def _same_as_reference(backend: str, device: str) -> None:
+    """Of a bounded and of a full memory, whose scans are two."""
     import torch
 
-    from plait.models import RelRNN
+    from plait.models import MemRNN, Recurrent, RelRNN
 
-    def outputs(named: str) -> torch.Tensor:
+    def outputs(build: Callable[..., Recurrent], named: str) -> torch.Tensor:
         generator = torch.Generator().manual_seed(0)
-        model = RelRNN(3, 16, window=4, capacity=4, backend=named)
+        model = build(3, 16, backend=named)
         for parameter in model.parameters():
             parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
         x = torch.randn(12, 2, 3, generator=generator)
@@ -119,9 +121,10 @@ def _same_as_reference(backend: str, device: str) -> None:
             found: torch.Tensor = model.to(device)(x.to(device))[0]
         return found.cpu()
 
-    difference = (outputs(backend) - outputs("reference")).abs().max().item()
-    if not difference < 1e-3:
-        raise PlaitError(f"its outputs are {difference:.1e} from the reference's")
+    for name, build in (("bounded", partial(RelRNN, window=4, capacity=4)), ("full", MemRNN)):
+        difference = (outputs(build, backend) - outputs(build, "reference")).abs().max().item()
+        if not difference < 1e-3:
+            raise PlaitError(f"with a {name} memory its outputs are {difference:.1e} from the reference's")
 
 
 def _ray() -> str:

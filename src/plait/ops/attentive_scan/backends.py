@@ -70,9 +70,7 @@ def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | Non
     known(backend, BACKENDS, "backend")
     if backend == "reference":
         return backend
-    asked = _preferred(device, of) if backend == "auto" else backend
-    if asked not in SCANS[of].modules:
-        raise BackendError(f"backend {asked!r} has no scan for a full memory; use backend='auto'")
+    asked = _PREFERRED.get(device, "torch") if backend == "auto" else backend
     reason = missing(asked, device, getattr(torch, dtype.removeprefix("torch.")), cell, width, size, of)
     if reason is None:
         return asked
@@ -80,12 +78,6 @@ def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | Non
         raise BackendError(f"backend {asked!r} cannot run here: {reason}; use backend='auto'")
     _warn_once(asked, reason, of)
     return "torch"
-
-
-def _preferred(device: str, of: str) -> str:
-    """What "auto" tries first: plain torch where the device's own backend has no such scan."""
-    preferred = _PREFERRED.get(device, "torch")
-    return preferred if preferred in SCANS[of].modules else "torch"
 
 
 @lru_cache

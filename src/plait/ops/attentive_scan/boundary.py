@@ -22,10 +22,12 @@ def conform(
     scan: CellScan,
     reset: Tensor | None,
     nudge: Tensor | None,
+    fill: bool = True,
 ) -> tuple[ScanWeights, LayerState, Tensor | None]:
     """Check every shape; cast to the type of `projected`; drop what the cell does not read.
 
-    An empty slot holds zeros and has earned nothing, whatever came in: it cannot bring in a NaN.
+    An empty slot holds zeros and has earned nothing, whatever came in: it cannot bring in a NaN. With `fill`
+    false the scan sees to that itself.
     """
     known(scan.cell, ("elman", "gru", "lstm"), "cell")
     choices = NONLINEARITIES if scan.cell == "elman" else ("tanh",)
@@ -34,7 +36,8 @@ def conform(
     dtype, memory = projected.dtype, state.memory
     biased = scan.cell == "gru" or (scan.cell == "elman" and scan.nonlinearity == "modrelu")
     bias = weights.cell_bias if biased else None
-    empty = memory.born < 0
+    empty, slots = memory.born < 0, memory.slots.to(dtype)
+    relevance = memory.relevance.detach().to(accumulation_dtype(dtype))
     cell_state = state.cell_state if scan.cell == "lstm" else None
     return (
         ScanWeights(
@@ -48,8 +51,8 @@ def conform(
             state.hidden.to(dtype),
             None if cell_state is None else cell_state.to(dtype),
             MemoryState(
-                memory.slots.to(dtype).masked_fill(empty.unsqueeze(2), 0),
-                memory.relevance.detach().to(accumulation_dtype(dtype)).masked_fill(empty, 0),
+                slots.masked_fill(empty.unsqueeze(2), 0) if fill else slots,
+                relevance.masked_fill(empty, 0) if fill else relevance,
                 memory.born,
                 memory.age,
             ),

@@ -45,7 +45,7 @@ class _Sizes(ctypes.Structure):
 
 
 @cache
-def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
+def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
     """Why the compiled scan cannot run; builds it to find out."""
     if device != "cpu":
         return f"it runs on a CPU, the tensors are on {device}"
@@ -108,11 +108,10 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     )
     if rows:
         pointers = pointers_to(
-            *given[:4], states, keys, initial_states, initial_keys,
-            given.queries, given.asked, given.cells, given.gates, given.weights, given.ids, given.reset,
-            *ends,
-            walked.states, walked.keys, walked.initial_states, walked.initial_keys,
+            *given[:4], given.queries, given.asked, given.cells, given.gates, given.reset, *ends,
             walked.projected, walked.queries, walked.energy, walked.hidden, walked.cell_state,
+            walked.states, walked.keys, walked.initial_states, walked.initial_keys,
+            states, keys, initial_states, initial_keys, given.weights, given.ids,
         )  # fmt: skip
         checked(library().plait_backward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
     walked = walked._replace(
@@ -125,10 +124,15 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
     return collect_gradients(walked, saved, scan, nudged)
 
 
-def sizes_of(scan: CellScan, steps: int, rows: int, size: int, dtype: torch.dtype) -> _Sizes:
-    """`Sizes` of `cpp/arguments.h`; a scan without a memory has no window and no mix."""
-    slots = (scan.window, scan.width, scan.every or 0) if isinstance(scan, Scan) else (0, 0, 0)
-    mix = scan.mix if isinstance(scan, Scan) else 1.0
+def sizes_of(
+    scan: CellScan, steps: int, rows: int, size: int, dtype: torch.dtype, width: int | None = None
+) -> _Sizes:
+    """`Sizes` of `cpp/arguments.h`; `width` of a full memory as it comes in.
+
+    A scan without a memory has no window and no mix.
+    """
+    slots = (scan.window, scan.width, scan.every or 0) if isinstance(scan, Scan) else (0, width or 0, 0)
+    mix = scan.mix if isinstance(scan, Scan) or width is not None else 1.0
     kinds = _CELLS[scan.cell], _NONLINEARITIES[scan.nonlinearity], _ROUNDING[dtype]
     return _Sizes(steps, rows, size, *slots, *kinds, mix)
 

@@ -105,7 +105,7 @@ def _build(compiler: str, target: Path) -> None:
 def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.plait_lanes.restype = ctypes.c_int64
     loaded.plait_lanes.argtypes = [ctypes.c_bool]
-    walks = ("plait_forward", "plait_backward", "plait_plain_forward", "plait_plain_backward")
+    walks = (f"plait_{memory}{way}" for memory in ("", "full_", "plain_") for way in ("forward", "backward"))
     for function in (getattr(loaded, name) for name in walks):
         function.restype = ctypes.c_bool
         function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool]

@@ -1,7 +1,7 @@
 """A recurrent cell that attends over all its past states, scanned over time.
 
-`reference.py` is the definition. `backend="auto"` takes Triton on CUDA, and plain torch elsewhere or where
-Triton cannot run; a backend named explicitly never falls back, it raises `BackendError`.
+`reference.py` is the definition. `backend="auto"` takes C++ on a CPU, Triton on CUDA, plain torch where
+neither runs; a backend named explicitly never falls back, it raises `BackendError`.
 """
 
 from __future__ import annotations
@@ -42,10 +42,11 @@ def full_scan(
         reset: (T, B) bool; clears a row before that step.
         nudge: (T, B, H), added to h_t.
         need_trace: also return what was read at every step, T·B·(κ₀ + T) numbers; it carries no gradient.
-        backend: "auto", "triton", "torch" or "reference". Second derivatives need "reference".
+        backend: "auto", "cpu", "triton", "torch" or "reference". Second derivatives need "reference".
     """
     chosen = resolve(backend, projected, scan, of="full_scan")
-    weights, state, nudge = conform(projected, weights, state, scan, reset, nudge)
+    # the compiled scan looks at no empty slot; filling them took longer than a step of it (B = 64, κ₀ = 250)
+    weights, state, nudge = conform(projected, weights, state, scan, reset, nudge, fill=chosen != "cpu")
     if chosen == "reference":
         recorded(chosen)
         return reference.full_scan(projected, weights, state, scan, reset, nudge, need_trace)

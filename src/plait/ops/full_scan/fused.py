@@ -15,6 +15,7 @@ __all__ = ["MODULES", "full_scan"]
 # a fused backend's name and the module that is it, imported on first use
 MODULES = {
     "torch": "plait.ops.full_scan.torch_scan",
+    "cpu": "plait.ops.full_scan.cpu",
     "triton": "plait.ops.full_scan.triton_scan",
 }
 

@@ -16,7 +16,8 @@ struct Sizes {
   int64_t gates() const { return cell == LSTM ? 4 : cell == GRU ? 3 : 1; }
 };
 
-// Tensors come contiguous, in the order of `Inputs` and `Scanned` and of cpu.py's backward; null is absent.
+// Tensors come contiguous, in the order in which cpu.py (a bounded memory) and full_scan/cpu.py (a full one)
+// list them; null is absent. First what both have.
 struct ForwardTensors {
   const void *projected, *recurrent, *query, *key, *energy, *cell_bias, *hidden, *cell_state, *slots,
       *relevance;
@@ -27,19 +28,36 @@ struct ForwardTensors {
   int64_t *born_out, *age_out;
   void* weights;
   int64_t* trace_born;
-  void *trace_relevance, *asked, *cells, *gates, *queries, *keys;
+  void *trace_relevance, *asked, *cells, *gates;
+};
+
+struct SlotForwardTensors : ForwardTensors {
+  void *queries, *keys;
   int32_t* ids;
+};
+
+struct FullForwardTensors : ForwardTensors {
+  void *contexts, *normalisers;
 };
 
 struct BackwardTensors {
   const void *recurrent, *query, *key, *energy;
-  const void *states, *keys, *initial_states, *initial_keys;
-  const void *queries, *asked, *cells, *gates, *weights;
-  const int32_t* ids;
+  const void *queries, *asked, *cells, *gates;
   const bool* reset;
   const void *d_hidden, *d_cell_state, *d_slots;
-  void *d_states, *d_keys, *d_initial_states, *d_initial_keys;
   void *d_projected, *d_queries, *d_energy, *d_hidden_out, *d_cell_state_out;
+  void *d_states, *d_keys, *d_initial_states, *d_initial_keys;
+};
+
+struct SlotBackwardTensors : BackwardTensors {
+  const void *states, *keys, *initial_states, *initial_keys, *weights;
+  const int32_t* ids;
+};
+
+struct FullBackwardTensors : BackwardTensors {
+  const void* slots;
+  const int64_t *born, *occupied_before;  // how many initial slots of the rows before are occupied
+  const void *output, *normalisers, *d_output;
 };
 
 // The same for a scan without memory, in the order of `PlainInputs` and `PlainScanned`.

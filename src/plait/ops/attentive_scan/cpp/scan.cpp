@@ -1,4 +1,4 @@
-// The fused scan on a CPU: a cell and its slot memory walked through time, forward and in reverse.
+// The fused scan on a CPU: a cell and its memory walked through time, forward and in reverse.
 //
 // A task is a block of batch rows and walks all steps, so threads never wait for each other. Rows are
 // padded to whole vectors (size -> lane); the padding holds zeros throughout. What every name means, and
@@ -10,6 +10,8 @@
 
 #include "backward.h"
 #include "forward.h"
+#include "past.h"
+#include "past_back.h"
 #include "plain.h"
 
 #include <new>
@@ -23,36 +25,20 @@ PLAIT_EXPORT int64_t plait_lanes(bool is_double) {
 }
 
 // Every walk returns false where memory ran out.
-PLAIT_EXPORT bool plait_forward(const plait::Sizes* n, const plait::ForwardTensors* tensors, int64_t blocks,
-                                bool is_double) try {
-  is_double ? plait::forward<double>(*n, *tensors, blocks) : plait::forward<float>(*n, *tensors, blocks);
-  return true;
-} catch (const std::bad_alloc&) {
-  return false;
-}
+#define PLAIT_WALK(name, Tensors)                                                                                    \
+  PLAIT_EXPORT bool plait_##name(const plait::Sizes* n, const plait::Tensors* tensors, int64_t blocks,               \
+                                 bool is_double) try {                                                               \
+    is_double ? plait::name<double>(*n, *tensors, blocks) : plait::name<float>(*n, *tensors, blocks);                \
+    return true;                                                                                                     \
+  } catch (const std::bad_alloc&) {                                                                                  \
+    return false;                                                                                                    \
+  }
 
-PLAIT_EXPORT bool plait_backward(const plait::Sizes* n, const plait::BackwardTensors* tensors, int64_t blocks,
-                                 bool is_double) try {
-  is_double ? plait::backward<double>(*n, *tensors, blocks) : plait::backward<float>(*n, *tensors, blocks);
-  return true;
-} catch (const std::bad_alloc&) {
-  return false;
-}
-
-PLAIT_EXPORT bool plait_plain_forward(const plait::Sizes* n, const plait::PlainForwardTensors* tensors,
-                                      int64_t blocks, bool is_double) try {
-  is_double ? plait::plain_forward<double>(*n, *tensors, blocks) : plait::plain_forward<float>(*n, *tensors, blocks);
-  return true;
-} catch (const std::bad_alloc&) {
-  return false;
-}
-
-PLAIT_EXPORT bool plait_plain_backward(const plait::Sizes* n, const plait::PlainBackwardTensors* tensors,
-                                       int64_t blocks, bool is_double) try {
-  is_double ? plait::plain_backward<double>(*n, *tensors, blocks) : plait::plain_backward<float>(*n, *tensors, blocks);
-  return true;
-} catch (const std::bad_alloc&) {
-  return false;
-}
+PLAIT_WALK(forward, SlotForwardTensors)
+PLAIT_WALK(backward, SlotBackwardTensors)
+PLAIT_WALK(full_forward, FullForwardTensors)
+PLAIT_WALK(full_backward, FullBackwardTensors)
+PLAIT_WALK(plain_forward, PlainForwardTensors)
+PLAIT_WALK(plain_backward, PlainBackwardTensors)
 
 }

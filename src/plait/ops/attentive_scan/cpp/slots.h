@@ -4,7 +4,7 @@
 
 #include <vector>
 
-#include "vectors.h"
+#include "reading.h"
 
 namespace plait {
 
@@ -58,59 +58,13 @@ struct Slots {
   }
 };
 
-// An occupied slot, as a read sees it.
-template <class T>
-struct Seen {
-  int64_t slot;
-  const T *state, *key, *grown;
-  T weight;
-};
-
-// energies of COUNT slots, taken together to share the query
-template <class T, int COUNT>
-void energies(int64_t lane, bool plain, const T* query, const T* grown, const T* energy, Seen<T>* seen) {
-  const Vec<T> half(T(0.5));
-  Vec<T> sum[COUNT];
-#pragma GCC unroll 4
-  for (int j = 0; j < COUNT; ++j) sum[j] = Vec<T>(T(0));
-  each<T>(lane, [&](int64_t i) {
-#pragma GCC unroll 4
-    for (int j = 0; j < COUNT; ++j) {
-      const auto fade = plain ? fading(load(grown + i), load(seen[j].grown + i))
-                              : fading_far(load(query + i), load(seen[j].key + i));
-      sum[j] = at::vec::fmadd(load(energy + i), half - fade, sum[j]);
-    }
-  });
-  for (int j = 0; j < COUNT; ++j) seen[j].weight = 2 * total(sum[j]);
-}
-
-// context += weights of COUNT slots times their states
-template <class T, int COUNT>
-void mix_in(int64_t lane, const Seen<T>* seen, T* context) {
-  each<T>(lane, [&](int64_t i) {
-    Vec<T> sum = load(context + i);
-#pragma GCC unroll 4
-    for (int j = 0; j < COUNT; ++j) sum = at::vec::fmadd(Vec<T>(seen[j].weight), load(seen[j].state + i), sum);
-    sum.store(context + i);
-  });
-}
-
-// The softmax of `count` energies, in place; a NaN makes all of them NaN.
-template <class T>
-void softmax(Seen<T>* seen, int64_t count) {
-  T top = -std::numeric_limits<T>::infinity(), sum = 0;
-  for (int64_t j = 0; j < count; ++j) top = std::max(top, seen[j].weight);
-  for (int64_t j = 0; j < count; ++j) sum += seen[j].weight = std::exp(seen[j].weight - top);
-  for (int64_t j = 0; j < count; ++j) seen[j].weight /= sum;
-}
-
 // Read with a query: weights over the occupied slots, context; the ring earns its weights.
 template <class T>
 void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, T* grown, Seen<T>* seen, T* weights,
             T* context) {
   const int64_t lane = memory.lane;
   bool plain = grow(query, grown, lane);
-  int64_t count = 0, j = 0;
+  int64_t count = 0;
   for (int64_t slot = 0; slot < memory.width; ++slot) {
     weights[slot] = 0;
     if (memory.born[slot] < 0) continue;
@@ -118,13 +72,8 @@ void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, T
     seen[count++] = {slot, memory.state.data() + at, memory.key.data() + at, memory.grown.data() + at, T(0)};
     plain = plain && memory.plain[memory.buffer[slot]];
   }
-  for (; j + 4 <= count; j += 4) energies<T, 4>(lane, plain, query, grown, energy, seen + j);
-  for (; j < count; ++j) energies<T, 1>(lane, plain, query, grown, energy, seen + j);
-  softmax(seen, count);
-  std::fill_n(context, lane, T(0));
-  for (j = 0; j + 4 <= count; j += 4) mix_in<T, 4>(lane, seen + j, context);
-  for (; j < count; ++j) mix_in<T, 1>(lane, seen + j, context);
-  for (j = 0; j < count; ++j) weights[seen[j].slot] = seen[j].weight;
+  read(lane, plain, query, grown, energy, seen, count, context);
+  for (int64_t j = 0; j < count; ++j) weights[seen[j].slot] = seen[j].weight;
   for (int64_t slot = 0; slot < n.window; ++slot) memory.relevance[slot] += weights[slot];
 }
 
