@@ -69,7 +69,7 @@ def test_table_and_headline_say_what_the_runs_say(trained, small_plan):
     table = results_table(small_plan, found)
     assert [row[0] for row in table.rows] == ["RelRNN", "LSTM"]
     assert [row[2] for row in table.rows] == [6, 6]
-    assert "An LSTM learns this delay too, with more updates." in table.notes
+    assert "In the paper an LSTM learns this delay too, with more updates." in table.notes
     assert all(float(row[4]) > 50 for row in table.rows), "a process with torch in it"
     assert "was meant to reach 99% here and did not" in headline(small_plan, found)
     good = dataclasses.replace(found["relrnn"], summary={**found["relrnn"].summary, "score": 0.995})

@@ -125,7 +125,7 @@ def test_the_page_holds_the_numbers_and_where_they_come_from(outline, trained, s
     for run in found.values():
         assert f"{run.accuracy:.1%}" in text
         assert f"{run.summary['peak_memory_bytes'] / 2**20:.0f}" in text
-    assert "An LSTM learns this delay too, with more updates." in text
+    assert "In the paper an LSTM learns this delay too, with more updates." in text
     assert " ".join(["plait", *small_plan.arguments("relrnn")]) in text
     for value in origin("plait demo").values():
         if "UTC" not in value:

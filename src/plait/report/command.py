@@ -70,7 +70,7 @@ def results_table(plan: Plan, found: dict[str, Result]) -> Table:
         for run in found.values()
     ]
     notes = [
-        "An LSTM learns this delay too, with more updates.",
+        "In the paper an LSTM learns this delay too, with more updates.",
         f"Copy, delay {plan.delay}; accuracy on {plan.recipe.evaluate_on} held-out sequences; seconds with "
         "one thread each, both at once; memory is the peak of the whole process, torch included.",
     ]
