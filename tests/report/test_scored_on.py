@@ -14,7 +14,7 @@ def two_worlds():
     parts = {
         "task": {"name": "minigrid", "env": "MemoryS7", "test_env": "MemoryS13", "backend": "minigrid"},
         "model": {"name": "lstm", "hidden_size": 4},
-        "recipe": {"steps": 64, "envs": 4},
+        "recipe": {"steps": 64, "envs": 4, "minibatches": 4},
     }
     runs = [
         PlannedRun(f"{world}, {how}", "LSTM", **parts, published=published, scored_on=world)
