@@ -31,6 +31,7 @@ def test_rows_steps_and_backend_of_worlds():
     ]  # fmt: skip
     assert {run.recipe["steps"] for run in part.runs} == {1e6}
     assert {run.task["backend"] for run in part.runs} == {"envpool"}
+    assert part.notes == (*WORLDS.notes, "Here: 1,000,000 steps at most.")
 
 
 def test_nothing_selected_is_everything():

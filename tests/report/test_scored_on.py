@@ -6,6 +6,7 @@ from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.plan import jobs_of
 from plait.experiments.strict import plain
 from plait.report.gather import gather
+from plait.report.report_page import headline
 from plait.report.tables import result_table, run_table
 
 
@@ -42,6 +43,7 @@ def test_one_run_two_cells(tmp_path):
     (folder / "summary.json").write_text(json.dumps({"status": "complete", "updates": 2, "seconds": 3.0}))
     (tmp_path / "experiment.json").write_text(json.dumps(plain(experiment)))
     (group,) = gather([tmp_path])
+    assert headline([group]) == "1 run: 1 complete"
     shown = {row["setting"]: row for row in result_table(group).records()}
     assert shown["MemoryS7, trained"]["ours"] == "0.900"
     assert shown["MemoryS13, tested"]["ours"] == "0.400"

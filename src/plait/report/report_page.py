@@ -55,7 +55,8 @@ def headline(groups: Sequence[Group]) -> str:
     >>> headline([])
     'No runs'
     """
-    runs = [run for group in groups for run in group.runs]
+    # A run that is scored in two worlds stands in two cells.
+    runs = list({(group.name, run.id): run for group in groups for run in group.runs}.values())
     if not runs:
         return "No runs"
     states = [run.status for run in runs]
