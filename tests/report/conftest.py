@@ -5,6 +5,8 @@ from __future__ import annotations
 
 import hashlib
 import json
+import os
+import shutil
 
 import pytest
 
@@ -12,6 +14,20 @@ from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.strict import plain
 from plait.report.demo import Plan, run_demo
 from plait.training import Recipe
+
+
+@pytest.fixture(scope="module")
+def browser():
+    """Chromium without a window; tests are left out where it or what drives it is missing."""
+    playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'plait[browser]'")
+    chromium = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
+    if chromium is None:
+        pytest.skip("there is no Chromium: apt-get install chromium")
+    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
+    with playwright.sync_playwright() as engine:
+        found = engine.chromium.launch(executable_path=chromium, args=arguments)
+        yield found
+        found.close()
 
 
 @pytest.fixture(scope="session")

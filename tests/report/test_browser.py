@@ -2,16 +2,9 @@
 
 from __future__ import annotations
 
-import os
-import shutil
-
 import pytest
 
 from plait.report import write_report
-
-playwright = pytest.importorskip("playwright.sync_api", reason="pip install 'plait[browser]'")
-CHROMIUM = shutil.which("chromium") or shutil.which("chromium-browser") or shutil.which("google-chrome")
-pytestmark = pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
 
 SCORES = {("relrnn", 0): (0.2, 0.6, 1.0), ("relrnn", 1): (0.1, 0.5, 0.9), ("lstm", 0): (0.12, 0.13, 0.3)}
 NORMS = [{"update": 0, "norms": [[0.1, 0.2, 0.3]]}, {"update": 300, "norms": [[1e-6, 1e-3, 1.0]]}]
@@ -29,15 +22,6 @@ def address(bench_at, tmp_path_factory):
         bench.run("table5", model, seed=seed, scores=scores, gradients=NORMS, trace=trace)
     (path,) = write_report(folder, bench.root / "report.html").files
     return path.as_uri()
-
-
-@pytest.fixture(scope="module")
-def browser():
-    arguments = ["--no-sandbox"] if os.geteuid() == 0 else []
-    with playwright.sync_playwright() as engine:
-        found = engine.chromium.launch(executable_path=CHROMIUM, args=arguments)
-        yield found
-        found.close()
 
 
 @pytest.fixture

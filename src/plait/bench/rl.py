@@ -25,6 +25,7 @@ __all__ = ["bench_rl"]
 _MATCHED, _DEFAULTS = "RecurrentPPO, same settings", "RecurrentPPO, its defaults"
 _SHARED = "RecurrentPPO, same, one LSTM"
 _PACKAGES = ("gymnasium", "minigrid", "envpool", "stable-baselines3", "sb3-contrib")
+_USUAL = Settings()
 _LONGEST = 256  # steps of warm-up in each world: about the longest episode of DoorKey-5x5
 
 
@@ -32,10 +33,10 @@ def bench_rl(
     env: str = "DoorKey-5x5",
     policies: str = "lstm,rellstm,memlstm",
     backends: str | None = None,
-    envs: int = 64,
-    rollout: int = 64,
-    epochs: int = 4,
-    minibatches: int = 8,
+    envs: int = _USUAL.envs,
+    rollout: int = _USUAL.rollout,
+    epochs: int = _USUAL.epochs,
+    minibatches: int = _USUAL.minibatches,
     hidden: int = 64,
     rounds: int = 5,
     threads: int = 1,

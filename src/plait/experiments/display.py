@@ -100,17 +100,8 @@ class LiveTable:
             busy = one.status == "running"
             updates = f"{one.update:,}/{one.job.updates:,}"
             speed, rest = (f"{one.speed:.1f}", left(one)) if busy else ("", "")
-            words = [
-                one.job.row,
-                one.job.column,
-                str(one.job.seed),
-                one.status,
-                updates,
-                scored(one),
-                speed,
-                rest,
-            ]
-            drawn.add_row(*words)
+            who = (one.job.row, one.job.column, str(one.job.seed))
+            drawn.add_row(*who, one.status, updates, scored(one), speed, rest)
         return drawn
 
 

@@ -65,7 +65,8 @@ class Group:
 
     @property
     def runs(self) -> list[RunFolder]:
-        return [run for cell in self.cells for run in cell.runs]
+        """Each once; one that is scored in two worlds stands in two cells."""
+        return list({run.folder: run for cell in self.cells for run in cell.runs}.values())
 
     def rows(self) -> list[str]:
         return list(dict.fromkeys(cell.row for cell in self.cells))

@@ -37,7 +37,7 @@ def report(
     if not target.suffix:
         target = target.with_name(f"{target.name}.{known(format, FORMATS, 'format')}")
     written = write_report(runs, target, format)
-    rows = [[group.title, len(group.cells), len({run.id for run in group.runs})] for group in written.groups]
+    rows = [[group.title, len(group.cells), len(group.runs)] for group in written.groups]
     parts: list[str | Table] = [f"{written.headline}. {written.standing}"]
     if len(rows) > 1:
         parts.append(Table(["what", "cells", "runs"], rows))

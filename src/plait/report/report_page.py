@@ -55,8 +55,7 @@ def headline(groups: Sequence[Group]) -> str:
     >>> headline([])
     'No runs'
     """
-    # A run that is scored in two worlds stands in two cells.
-    runs = list({(group.name, run.id): run for group in groups for run in group.runs}.values())
+    runs = [run for group in groups for run in group.runs]
     if not runs:
         return "No runs"
     states = [run.status for run in runs]

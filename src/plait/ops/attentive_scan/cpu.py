@@ -7,7 +7,9 @@ in float32 and round every state to their own type.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Set
 from functools import cache
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -20,13 +22,18 @@ from plait.ops.attentive_scan.contract import Arriving, CellScan, Gradients, Inp
 from plait.ops.attentive_scan.cpu_library import library
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
 
-__all__ = ["backward", "blocks_of", "checked", "forward", "missing", "pointers_to", "ready", "sizes_of"]
+__all__ = [
+    "backward", "blocks_of", "forward", "missing", "narrowed", "pointers_to", "ready", "sizes_of", "walk",
+]  # fmt: skip
+
+Out = TypeVar("Out", bound="tuple[Any, ...]")
 
 _ROUNDING = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _CELLS = {"elman": 0, "lstm": 1, "gru": 2}
 _NONLINEARITIES = {"tanh": 0, "relu": 1, "modrelu": 2, "identity": 3}
 # More rows a task read the weights less often, fewer keep their slots closer.
 _ROWS_A_BLOCK = 6
+_KEPT_WIDE = {"relevance", "weights", "trace_relevance", "queries", "keys"}
 
 
 class _Sizes(ctypes.Structure):
@@ -67,18 +74,8 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     steps, rows, _ = inputs.projected.shape
     if rows:
         sizes = sizes_of(scan, steps, rows, inputs.energy.shape[0], dtype)
-        blocks = blocks_of(rows)
-        pointers = pointers_to(*given, *out)
-        checked(library().plait_forward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
-    if dtype == wide:
-        return out
-    kept_wide = {"relevance", "weights", "trace_relevance", "queries", "keys"}
-    return Scanned(
-        *(
-            tensor.to(dtype) if tensor.is_floating_point() and name not in kept_wide else tensor
-            for name, tensor in out._asdict().items()
-        )
-    )
+        walk("plait_forward", sizes, pointers_to(*given, *out), rows, wide)
+    return out if dtype == wide else narrowed(out, dtype, _KEPT_WIDE)
 
 
 def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
@@ -113,7 +110,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
             walked.states, walked.keys, walked.initial_states, walked.initial_keys,
             states, keys, initial_states, initial_keys, given.weights, given.ids,
         )  # fmt: skip
-        checked(library().plait_backward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
+        walk("plait_backward", sizes, pointers, rows, wide)
     walked = walked._replace(
         keys=walked.keys[..., :size],
         states=walked.states[..., :size],
@@ -122,6 +119,23 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
         energy=walked.energy.sum(dim=0)[:size],
     )
     return collect_gradients(walked, saved, scan, nudged)
+
+
+def walk(entry: str, sizes: _Sizes, pointers: Any, rows: int, wide: torch.dtype) -> None:
+    """Call one of the library's walks over all rows, a block of them a task."""
+    function = getattr(library(), entry)
+    checked(function(ctypes.byref(sizes), pointers, blocks_of(rows), wide == torch.float64))
+
+
+def narrowed(out: Out, dtype: torch.dtype, kept_wide: Set[str]) -> Out:
+    """What a walk in a wider type gives back, a named tuple, in the caller's type but for `kept_wide`."""
+    found = cast(Any, out)
+    changed = {
+        name: tensor.to(dtype)
+        for name, tensor in found._asdict().items()
+        if tensor.is_floating_point() and name not in kept_wide
+    }
+    return cast(Out, found._replace(**changed))
 
 
 def sizes_of(

@@ -7,19 +7,18 @@ this runs at any length.
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs
 from plait.ops.attentive_scan.cpu import (
     blocks_of,
-    checked,
     missing,
+    narrowed,
     pointers_to,
     ready,
     sizes_of,
+    walk,
 )
 from plait.ops.attentive_scan.cpu_library import library
 from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
@@ -39,19 +38,8 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Ful
     steps, rows, _ = inputs.projected.shape
     if rows:
         sizes = sizes_of(scan, steps, rows, len(inputs.energy), dtype, width=inputs.born.shape[1])
-        pointers = pointers_to(*given, *out)
-        done = library().plait_full_forward(
-            ctypes.byref(sizes), pointers, blocks_of(rows), wide == torch.float64
-        )
-        checked(done)
-    if dtype == wide:
-        return out
-    return FullScanned(
-        *(
-            tensor.to(dtype) if tensor.is_floating_point() and name not in _KEPT_WIDE else tensor
-            for name, tensor in out._asdict().items()
-        )
-    )
+        walk("plait_full_forward", sizes, pointers_to(*given, *out), rows, wide)
+    return out if dtype == wide else narrowed(out, dtype, _KEPT_WIDE)
 
 
 def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool) -> Gradients:
@@ -75,7 +63,7 @@ def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool)
             walked.states, walked.keys, walked.initial_states, walked.initial_keys,
             given.slots, given.born, before, given.output, given.normalisers, d_output,
         )  # fmt: skip
-        checked(library().plait_full_backward(ctypes.byref(sizes), pointers, blocks, wide == torch.float64))
+        walk("plait_full_backward", sizes, pointers, rows, wide)
     walked = walked._replace(energy=walked.energy.sum(dim=0)[:size])
     held = saved._replace(slots=saved.slots.flatten(0, 1)[places].unsqueeze(0))
     gradients = collect_gradients(walked, held, scan, nudged)

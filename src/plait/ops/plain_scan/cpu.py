@@ -6,13 +6,10 @@ to their own type.
 
 from __future__ import annotations
 
-import ctypes
-
 import torch
 
 from plait.ops.attention import accumulation_dtype
-from plait.ops.attentive_scan.cpu import blocks_of, checked, missing, pointers_to, ready, sizes_of
-from plait.ops.attentive_scan.cpu_library import library
+from plait.ops.attentive_scan.cpu import missing, pointers_to, ready, sizes_of, walk
 from plait.ops.plain_scan.contract import (
     PlainArriving,
     PlainGradients,
@@ -37,9 +34,7 @@ def forward(inputs: PlainInputs, scan: PlainScan, need_trace: bool, save: bool) 
     steps, rows, _ = inputs.projected.shape
     if rows:
         sizes = sizes_of(scan, steps, rows, inputs.hidden.shape[1], dtype)
-        pointers, blocks = pointers_to(*given, *out), blocks_of(rows)
-        is_double = wide == torch.float64
-        checked(library().plait_plain_forward(ctypes.byref(sizes), pointers, blocks, is_double))
+        walk("plait_plain_forward", sizes, pointers_to(*given, *out), rows, wide)
     return out if dtype == wide else PlainScanned(*(tensor.to(dtype) for tensor in out))
 
 
@@ -60,6 +55,5 @@ def backward(arriving: PlainArriving, saved: PlainSaved, scan: PlainScan, nudged
             given.recurrent, given.activated, before, given.cells, given.reset, *ends,
             d_projected, d_hidden, d_cell_state, d_states,
         )  # fmt: skip
-        is_double, blocks = wide == torch.float64, blocks_of(rows)
-        checked(library().plait_plain_backward(ctypes.byref(sizes), pointers, blocks, is_double))
+        walk("plait_plain_backward", sizes, pointers, rows, wide)
     return collect_gradients(d_projected, d_hidden, d_cell_state, d_states, before, saved, scan, nudged)
