@@ -43,7 +43,7 @@ if TYPE_CHECKING:
         UniRNN,
     )
     from plait.training.catalogue import load
-    from plait.training.loop import fit
+    from plait.training.supervised import fit
 
 # module -> the public names it holds
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -56,7 +56,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "RelRNN", "RNN", "SAB", "SelfAttentive", "State", "Trace", "Transformer", "UniLSTM", "UniRNN",
     ),
     "plait.training.catalogue": ("load",),
-    "plait.training.loop": ("fit",),
+    "plait.training.supervised": ("fit",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 _ROOMS = (

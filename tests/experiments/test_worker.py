@@ -9,7 +9,7 @@ from plait.experiments.plan import jobs_of, status_of
 from plait.experiments.worker import execute, stop_file
 from plait.tasks import CopyTask
 from plait.training import fit
-from plait.training.streams import generator_for
+from plait.training.learner import generator_for
 
 from .conftest import experiment, planned
 
@@ -62,7 +62,7 @@ def test_a_run_that_diverges_is_recorded(tmp_path):
 def test_an_exception_keeps_its_reason_and_the_checkpoint(tmp_path, monkeypatch):
     job = job_of(tmp_path)
     monkeypatch.setattr(
-        "plait.training.loop.evaluate", lambda *a, **k: (_ for _ in ()).throw(MemoryError("no\nroom"))
+        "plait.training.supervised.evaluate", lambda *a, **k: (_ for _ in ()).throw(MemoryError("no\nroom"))
     )
     outcome = execute(job, lambda message: None)
     assert outcome == {"status": "failed", "reason": "MemoryError: no room"}

@@ -10,8 +10,8 @@ import torch
 from plait.tasks import Batch, CopyTask
 from plait.training import Network, Recipe, build
 from plait.training.capture import EAGER, Capture, can_capture
-from plait.training.distributed import Group
-from plait.training.learner import Learner
+from plait.training.process import Group
+from plait.training.supervised import SupervisedLearner
 
 
 def learner_of(model="relrnn", device="cpu", delay=4, **options):
@@ -22,7 +22,7 @@ def learner_of(model="relrnn", device="cpu", delay=4, **options):
         "recipe": recipe.values(),
     }
     network, task = build(description)
-    return Learner(network, task, recipe, torch.device(device), Group())
+    return SupervisedLearner(network, task, recipe, torch.device(device), Group())
 
 
 @pytest.mark.parametrize(

@@ -9,8 +9,8 @@ from plait.models import LSTM, SAB, RelLSTM, RelRNN
 from plait.tasks import TextTask
 from plait.training import Network, Recipe, build, evaluate, fit
 from plait.training.carry import carried_over
-from plait.training.distributed import Group
-from plait.training.learner import Learner
+from plait.training.process import Group
+from plait.training.supervised import SupervisedLearner
 
 
 @pytest.fixture
@@ -68,7 +68,7 @@ def test_an_epoch_begins_without_a_state(book):
     task = TextTask(text=book, span=20)
     per_epoch = task.batches_per_epoch(8)
     network = Network(RelRNN(task.input_size, 4), task.num_classes, task.vocabulary)
-    learner = Learner(network, task, Recipe(batch_size=8, lr=1e-9), torch.device("cpu"), Group())
+    learner = SupervisedLearner(network, task, Recipe(batch_size=8, lr=1e-9), torch.device("cpu"), Group())
     losses = [learner.update(n, learner.batch(n)).loss for n in range(1, 2 * per_epoch + 1)]
     # With all but no learning a second epoch repeats the first, unless a state leaks into it.
     torch.testing.assert_close(losses[per_epoch:], losses[:per_epoch], rtol=1e-6, atol=1e-6)

@@ -16,17 +16,17 @@ from plait.tasks import CopyTask
 from plait.training import checkpoint as module
 from plait.training import fit
 from plait.training.checkpoint import read_checkpoint, restore, save_checkpoint
-from plait.training.distributed import Group
-from plait.training.learner import Learner
 from plait.training.network import Network
+from plait.training.process import Group
 from plait.training.recipe import Recipe
+from plait.training.supervised import SupervisedLearner
 
 
 def learner(model=LSTM, task=None, seed=0, optimizer="adam", **recipe):
     torch.manual_seed(seed)
     task = task or CopyTask(2)
     recipe = Recipe(batch_size=4, optimizer=optimizer, **recipe)
-    return Learner(
+    return SupervisedLearner(
         Network(model(task.input_size, 5), task.num_classes), task, recipe, torch.device("cpu"), Group()
     )
 

@@ -15,9 +15,9 @@ from plait.errors import ConfigError
 from plait.models import RelLSTM, RelRNN
 from plait.tasks import CopyTask, PermutedMNIST, TextTask
 from plait.training import Network, Recipe, build, fit
-from plait.training.distributed import Group
 from plait.training.generation import continue_text
-from plait.training.learner import Learner
+from plait.training.process import Group
+from plait.training.supervised import SupervisedLearner
 
 SENTENCE = "to be, or not to be, that is the question:\n"
 
@@ -79,7 +79,7 @@ def test_embedding_and_input_weights_begin_as_published(book):
 def test_an_epoch_of_training_shows_every_image_once(digits):
     task = PermutedMNIST(images=str(digits.folder))
     network = Network(RelRNN(1, 2), 3, reads="last")
-    learner = Learner(network, task, Recipe(batch_size=10), torch.device("cpu"), Group())
+    learner = SupervisedLearner(network, task, Recipe(batch_size=10), torch.device("cpu"), Group())
     epochs = []
     for epoch in range(2):
         batches = [learner.batch(5 * epoch + n) for n in range(1, 6)]

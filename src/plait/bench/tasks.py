@@ -21,12 +21,11 @@ from plait.errors import whole
 from plait.models import RelLSTM, RelRNN
 from plait.ops.attentive_scan import record_backends
 from plait.tasks import PennTreebank, PermutedMNIST, Task
-from plait.training.device import device_named
-from plait.training.distributed import Group
 from plait.training.files import write_json
-from plait.training.learner import Learner
 from plait.training.network import network_for
+from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe
+from plait.training.supervised import SupervisedLearner
 
 __all__ = ["bench_tasks"]
 
@@ -46,13 +45,13 @@ class _Race:
     hidden: int
     batch_size: int
 
-    def learner(self, layer: str, device: torch.device, precision: str) -> Learner:
+    def learner(self, layer: str, device: torch.device, precision: str) -> SupervisedLearner:
         make = nn.LSTM if layer == _BASELINE else self.make
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(0)
             model = make(self.task.input_size, self.hidden)
         recipe = Recipe(batch_size=self.batch_size, lr=3e-4, clip=0.0, precision=precision)
-        return Learner(network_for(model, self.task, 0), self.task, recipe, device, Group())
+        return SupervisedLearner(network_for(model, self.task, 0), self.task, recipe, device, Group())
 
 
 RACES: dict[str, Callable[[], _Race]] = {
@@ -148,7 +147,7 @@ def _run(race: _Race, device: torch.device, precision: str, updates: int | None)
     ]
 
 
-def _walk(learner: Learner, first: int, count: int, device: torch.device) -> float:
+def _walk(learner: SupervisedLearner, first: int, count: int, device: torch.device) -> float:
     """Seconds of so many updates. An update ends by reading its loss, so nothing is left under way."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)

@@ -14,7 +14,7 @@ from plait.training.options import ModelOptions, RecipeOptions, TaskOptions, des
 from plait.training.recipe import Recipe
 
 if TYPE_CHECKING:
-    from plait.training.loop import Fitted
+    from plait.training.session import Fitted
 
 __all__ = ["train"]
 
@@ -81,7 +81,7 @@ def train(
     import torch
 
     from plait.training.description import build, describe, run_id
-    from plait.training.loop import fit
+    from plait.training.supervised import fit
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -145,7 +145,7 @@ def _refuse_changes(of_task: Any, of_model: Any, of_recipe: Any, epochs: int | N
 
 
 def _trackers(folder: Path, recipe: Recipe) -> list[Any]:
-    from plait.training.tracking import TensorBoard
+    from plait.training.callbacks import TensorBoard
 
     return [TensorBoard(folder / "tensorboard", recipe.record_every)]
 

@@ -12,7 +12,7 @@ from plait.errors import ConfigError, whole
 from plait.training.ppo.settings import Settings
 
 if TYPE_CHECKING:
-    from plait.training.ppo.loop import FittedPolicy
+    from plait.training.session import Fitted
 
 __all__ = ["train_minigrid"]
 
@@ -77,7 +77,7 @@ def train_minigrid(
     import torch
 
     from plait.training.description import run_id
-    from plait.training.ppo.loop import fit_policy
+    from plait.training.ppo.learner import fit_policy
 
     if threads is not None:
         torch.set_num_threads(threads)
@@ -123,7 +123,7 @@ def _refuse_changes(said: dict[str, Any], settings: Settings) -> None:
         raise ConfigError(f"{names} cannot be given with --resume: the run keeps what it began with")
 
 
-def _answer(fitted: FittedPolicy) -> Answer:
+def _answer(fitted: Fitted) -> Answer:
     summary = fitted.summary
     rows = [
         [name, result["score"], result["success"], result["length"]]

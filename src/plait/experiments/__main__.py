@@ -82,7 +82,7 @@ def _experiment(args: argparse.Namespace) -> str:
 def _figure1(args: argparse.Namespace) -> str:
     from plait.experiments.depthwidth.runner import run_missing
     from plait.tasks.text import find_treebank, read_text
-    from plait.training.device import device_named
+    from plait.training.process import device_named
 
     outcome = run_missing(
         SMOKE if args.smoke else FIGURE_1,

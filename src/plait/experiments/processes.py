@@ -33,7 +33,7 @@ def places(device: str, together: int | None = None) -> list[str]:
     """
     import torch
 
-    from plait.training.device import device_named
+    from plait.training.process import device_named
 
     if together is not None:
         whole(1, together=together)

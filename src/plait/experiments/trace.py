@@ -11,8 +11,8 @@ from plait.errors import ConfigError
 from plait.training.catalogue import load, read_run
 from plait.training.description import build
 from plait.training.files import write_json
+from plait.training.learner import generator_for
 from plait.training.network import Network
-from plait.training.streams import generator_for
 
 __all__ = ["write_trace"]
 

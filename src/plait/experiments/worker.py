@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import DivergedError
 from plait.experiments.plan import Job
+from plait.training.callbacks import Watcher
 from plait.training.files import read_json, write_json
-from plait.training.watch import Watcher
 
 if TYPE_CHECKING:
     from plait.training.learner import Step
@@ -78,7 +78,7 @@ def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) ->
 
 def _play(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
     """A policy plays beside its worlds, on a CPU, wherever others train."""
-    from plait.training.ppo.loop import fit_policy
+    from plait.training.ppo.learner import fit_policy
 
     fitted = fit_policy(
         job.description,
@@ -92,8 +92,8 @@ def _play(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> 
 
 def _fit(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
     from plait.training.description import build
-    from plait.training.loop import fit
     from plait.training.recipe import Recipe
+    from plait.training.supervised import fit
 
     network, task = build(job.description)
     fitted = fit(

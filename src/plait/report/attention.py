@@ -12,7 +12,7 @@ import torch
 from plait.figures import attention_matrix
 from plait.tasks import Task
 from plait.training import build, load, read_run
-from plait.training.streams import generator_for
+from plait.training.learner import generator_for
 
 __all__ = ["Sample", "read_sample"]
 

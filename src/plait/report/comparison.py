@@ -19,8 +19,8 @@ from plait.errors import ConfigError, DivergedError, known, whole
 from plait.report.costs import Cost, Reach, costs, reach
 from plait.tasks import Task, task_named
 from plait.training import Recipe, build, describe, fit, load, read_run, run_id
-from plait.training.device import device_named
 from plait.training.files import Journal
+from plait.training.process import device_named
 
 __all__ = ["MODELS", "TASKS", "Contender", "Question", "answer"]
 

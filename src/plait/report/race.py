@@ -13,7 +13,7 @@ from pathlib import Path
 from plait.errors import PlaitError
 from plait.report.standings import Standings
 from plait.training.files import Journal
-from plait.training.stop import Stop
+from plait.training.process import Stop
 
 __all__ = ["race"]
 

@@ -7,28 +7,28 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plait.training.archive import pack, unpack
+    from plait.training.callbacks import Watcher
     from plait.training.catalogue import RunRecord, all_runs, find_run, load, read_run
     from plait.training.description import build, describe, run_id
-    from plait.training.evaluation import evaluate
     from plait.training.gradient_record import gradient_norms
-    from plait.training.loop import Fitted, fit
     from plait.training.network import Network
     from plait.training.recipe import Recipe
-    from plait.training.watch import Watcher
+    from plait.training.session import Fitted
+    from plait.training.supervised import evaluate, fit
 
 # Resolved when first used: the command line shows its help without loading torch.
 _HOMES = {
-    "Fitted": "loop",
+    "Fitted": "session",
     "Network": "network",
     "Recipe": "recipe",
     "RunRecord": "catalogue",
-    "Watcher": "watch",
+    "Watcher": "callbacks",
     "all_runs": "catalogue",
     "build": "description",
     "describe": "description",
-    "evaluate": "evaluation",
+    "evaluate": "supervised",
     "find_run": "catalogue",
-    "fit": "loop",
+    "fit": "supervised",
     "gradient_norms": "gradient_record",
     "load": "catalogue",
     "pack": "archive",

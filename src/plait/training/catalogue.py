@@ -12,8 +12,8 @@ from torch import nn
 from plait.errors import CheckpointError, ConfigError, PlaitError
 from plait.training.checkpoint import load_weights, read_checkpoint
 from plait.training.description import build, run_id
-from plait.training.device import device_named
 from plait.training.files import Journal, is_locked, read_json
+from plait.training.process import device_named
 
 __all__ = ["RunRecord", "all_runs", "find_run", "load", "read_run"]
 
@@ -107,8 +107,7 @@ def load(
     folder = find_run(run)
     record = read_run(folder)
     network = model if model is not None else build(record.description, backend)[0]
-    path = folder / "checkpoint.safetensors"
-    load_weights(network, read_checkpoint(path, record.id), path)
+    load_weights(network, read_checkpoint(folder / "checkpoint.safetensors", record.id))
     return network.to(device_named(device)).eval()
 
 

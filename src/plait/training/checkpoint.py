@@ -1,7 +1,7 @@
 """A moment of a run as one safetensors file: weights, optimiser, carried state, counters. Nothing executes.
 
-Tensors are named `model.…`, `optimizer.<parameter>.<key>` and `carry.<process>.<part>.<leaf>`; the counters
-are JSON in the file's metadata, with a digest over everything.
+Tensors are named `model.…`, `optimizer.<parameter>.<key>`, and what else a learner needs; the counters are
+JSON in the file's metadata, with a digest over everything.
 """
 
 from __future__ import annotations
@@ -9,18 +9,21 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.utils import _pytree as pytree
 
 from plait.errors import CheckpointError
-from plait.training.carry import carried_over
 from plait.training.files import write_whole
-from plait.training.learner import Learner, forward
 
-__all__ = ["Checkpoint", "load_weights", "read_checkpoint", "restore", "save_checkpoint"]
+if TYPE_CHECKING:
+    from plait.training.learner import Learner
+
+__all__ = [
+    "Checkpoint", "load_state", "load_weights", "read_checkpoint", "restore", "save_checkpoint",
+    "state_tensors",
+]  # fmt: skip
 
 FORMAT = "plait checkpoint 1"
 
@@ -30,23 +33,30 @@ class Checkpoint(NamedTuple):
 
     tensors: dict[str, Tensor]
     counters: dict[str, Any]
+    path: Path
+
+    def under(self, prefix: str) -> dict[str, Tensor]:
+        """The tensors whose names begin so, by the rest of their names.
+
+        Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
+        """
+        return {k.removeprefix(prefix): v.clone() for k, v in self.tensors.items() if k.startswith(prefix)}
 
 
 def save_checkpoint(path: Path, learner: Learner, run: str, counters: dict[str, Any]) -> None:
-    """Write atomically. Every process calls this, the first one writes; the carried states come together."""
-    carries = learner.group.gather([_leaves(state) for state in learner.carry])
-    if carries is None:
-        return
-    tensors = {f"model.{name}": value for name, value in learner.network.state_dict().items()}
-    for name, state in zip(_parameter_names(learner), _optimizer_states(learner), strict=True):
-        tensors |= {f"optimizer.{name}.{key}": torch.as_tensor(value) for key, value in state.items()}
-    for rank, parts in enumerate(carries):
-        for part, leaves in enumerate(parts):
-            tensors |= {f"carry.{rank}.{part}.{leaf}": value for leaf, value in leaves.items()}
-    # Cloned, because safetensors refuses tensors that share their memory.
-    write_checkpoint(
-        path, {k: v.detach().cpu().contiguous().clone() for k, v in tensors.items()}, run, counters
-    )
+    """Write atomically. Every process calls this, the first one writes."""
+    tensors = learner.tensors()
+    if learner.group.first:
+        # Cloned, because safetensors refuses tensors that share their memory.
+        plain = {name: value.detach().cpu().contiguous().clone() for name, value in tensors.items()}
+        write_checkpoint(path, plain, run, counters)
+
+
+def restore(path: Path, learner: Learner, run: str) -> dict[str, Any]:
+    """Put a learner where the checkpoint left it; return the counters."""
+    checkpoint = read_checkpoint(path, run)
+    learner.restore(checkpoint)
+    return checkpoint.counters
 
 
 def write_checkpoint(path: Path, tensors: dict[str, Tensor], run: str, counters: dict[str, Any]) -> None:
@@ -85,73 +95,41 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
         raise CheckpointError(f"{path} belongs to run {owner}, not to {run}; nothing was changed")
     if digest != _digest(tensors, header):
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
-    return Checkpoint(tensors, counters)
+    return Checkpoint(tensors, counters, path)
 
 
-def load_weights(network: nn.Module, checkpoint: Checkpoint, path: Path) -> None:
+def load_weights(network: nn.Module, checkpoint: Checkpoint) -> None:
     """Put a checkpoint's weights into `network`."""
     try:
-        network.load_state_dict(_under(checkpoint.tensors, "model."))
+        network.load_state_dict(checkpoint.under("model."))
     except RuntimeError as error:
         text = " ".join(str(error).split())
-        raise CheckpointError(f"{path} does not fit the model: {text}") from error
+        raise CheckpointError(f"{checkpoint.path} does not fit the model: {text}") from error
 
 
-def restore(path: Path, learner: Learner, run: str) -> dict[str, Any]:
-    """Put weights, optimiser and carried state back; return the counters."""
-    checkpoint = read_checkpoint(path, run)
-    load_weights(learner.network, checkpoint, path)
-    state = {
-        index: found
-        for index, name in enumerate(_parameter_names(learner))
-        if (found := _under(checkpoint.tensors, f"optimizer.{name}."))
-    }
-    groups = learner.optimizer.state_dict()["param_groups"]
-    learner.optimizer.load_state_dict({"state": state, "param_groups": groups})
-    if learner.task.carries_state and checkpoint.counters["update"]:
-        _restore_carry(learner, _under(checkpoint.tensors, f"carry.{learner.group.rank}."), path)
-    return checkpoint.counters
+def state_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
+    """Weights and the optimiser's state by name."""
+    tensors = {f"model.{name}": value for name, value in network.state_dict().items()}
+    state = optimizer.state_dict()["state"]
+    for place, name in enumerate(_optimized(network, optimizer)):
+        for key, value in state.get(place, {}).items():
+            tensors[f"optimizer.{name}.{key}"] = torch.as_tensor(value)
+    return tensors
 
 
-def _restore_carry(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
-    """The shape of a state is the network's own, so it is taken from one step of it."""
-    batch = learner.batch(1)
-    for part, (begin, end) in enumerate(learner.spans):
-        leaves = _under(tensors, f"{part}.")
-        with torch.no_grad():
-            rows = batch.rows(begin, end)
-            rows = rows._replace(inputs=rows.inputs[:1], reset=None if rows.reset is None else rows.reset[:1])
-            like = forward(learner.network, rows, None, learner.recipe.precision)[1]
-            like = carried_over(learner.network, like, learner.task.carried)
-        flat, structure = pytree.tree_flatten(like)
-        if not leaves and any(isinstance(x, Tensor) for x in flat):
-            raise CheckpointError(f"{path} was written by another number of processes or parts")
-        # Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
-        filled = [
-            leaves[str(i)].clone().to(learner.device) if str(i) in leaves else x for i, x in enumerate(flat)
-        ]
-        learner.carry[part] = pytree.tree_unflatten(filled, structure)
+def load_state(network: nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
+    """Put back what `state_tensors` named."""
+    load_weights(network, checkpoint)
+    named = enumerate(_optimized(network, optimizer))
+    state = {place: found for place, name in named if (found := checkpoint.under(f"optimizer.{name}."))}
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
 
 
-def _leaves(state: Any) -> dict[str, Tensor]:
-    """The tensors of a state by their place in it."""
-    flat = pytree.tree_leaves(state)
-    return {str(i): leaf.cpu() for i, leaf in enumerate(flat) if isinstance(leaf, Tensor)}
-
-
-def _parameter_names(learner: Learner) -> list[str]:
-    """In the optimiser's order."""
-    names = {id(p): name for name, p in learner.network.named_parameters()}
-    return [names[id(p)] for group in learner.optimizer.param_groups for p in group["params"]]
-
-
-def _optimizer_states(learner: Learner) -> list[dict[str, Any]]:
-    state = learner.optimizer.state_dict()["state"]
-    return [state.get(index, {}) for index in range(len(learner.parameters))]
-
-
-def _under(tensors: dict[str, Tensor], prefix: str) -> dict[str, Tensor]:
-    return {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+def _optimized(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
+    """Names of the parameters in the optimiser's order."""
+    names = {id(p): name for name, p in network.named_parameters()}
+    return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
 
 
 def _digest(tensors: dict[str, Tensor], body: dict[str, Any]) -> str:

@@ -1,135 +1,106 @@
-"""One update: draw a batch, work through this process's rows, sum, clip, step."""
+"""What a session trains: the protocol of a learner, when it does what, and where its randomness comes from.
+
+Everything random is a function of (seed, purpose, index): nothing to save, nothing to disturb. Batch n of a
+run is drawn from a generator made for it alone, so a resumed run draws what an uninterrupted one would have
+drawn, and looking at held-out data moves nothing.
+"""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterable, Sequence
-from typing import Any, NamedTuple
+import abc
+import hashlib
+from collections.abc import Container, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_
 
-from plait.cells import orthogonal_parameters
-from plait.errors import ConfigError, DivergedError
-from plait.tasks import Batch, Task, counted
-from plait.training.capture import Capture, Passes, can_capture
-from plait.training.carry import carried_over
-from plait.training.distributed import Group
-from plait.training.recipe import Recipe
-from plait.training.streams import generator_for, seed_for
+from plait.training.callbacks import Results, Words
+from plait.training.checkpoint import Checkpoint, load_state, state_tensors
+from plait.training.process import Group
 
-__all__ = ["Learner", "Step", "forward", "gradient_norm"]
+__all__ = ["PURPOSES", "Learner", "Schedule", "Step", "generator_for", "gradient_norm", "seed_for"]
 
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "rmsprop": torch.optim.RMSprop,  # its default alpha is 0.99
-}
+PURPOSES = ("train", "held-out", "noise")
 
 
 class Step(NamedTuple):
-    """What an update showed: loss and score on its batch before the step, the gradient's norm before
-    clipping, and whether some process was asked to stop."""
+    """What an update showed, by name (loss and score before the step, the gradient's norm before clipping),
+    and whether some process was asked to stop."""
 
-    loss: float
-    score: float
-    gradient_norm: float
-    stop: bool
+    figures: dict[str, float | None]
+    stop: bool = False
+
+    def __getattr__(self, name: str) -> Any:
+        try:
+            return self.figures[name]
+        except KeyError:
+            raise AttributeError(name) from None
 
 
-class Learner:
-    """A network, its optimiser, and the state carried from batch to batch where the task has one."""
+@dataclass(frozen=True)
+class Schedule:
+    """When to do what. The last update is recorded and followed by an evaluation in any case."""
 
-    def __init__(
-        self, network: nn.Module, task: Task, recipe: Recipe, device: torch.device, group: Group
-    ) -> None:
-        self.network, self.task, self.recipe = network.to(device), task, recipe
-        self.device, self.group = device, group
-        self.parameters = [p for p in network.parameters() if p.requires_grad]
-        self.optimizer = _OPTIMIZERS[recipe.optimizer](_rates(network, self.parameters, recipe), lr=recipe.lr)
-        self.spans = group.spans(recipe.batch_size, recipe.accumulate)
-        self.carry: list[Any] = [None] * len(self.spans)
-        self.batches_per_epoch = task.batches_per_epoch(recipe.batch_size)
-        self.capture: Capture | None = None
-        if device.type == "cuda" and group.size == 1 and can_capture(network, task):
-            self.capture = Capture(self._passes, self.parameters)
+    updates: int
+    evaluate_at: Container[int] = ()
+    """Updates that an evaluation follows."""
+    record_every: int = 1
+    """Updates between two lines of the learning curve."""
+    gradients_every: int = 0
+    """Updates between two records of the norm of dL/dh_t; 0 for none."""
+    goal: float | None = None
+    """End once the held-out score is this high."""
+    halved: float | None = None
+    """The learning rate to begin with where evaluations that are no better halve it."""
 
-    def batch(self, update: int) -> Batch:
-        """Batch number `update`, counted from 1; the same in every process."""
-        epoch = self.batches_per_epoch  # all batches of an epoch have one generator, one order
-        number = update if epoch is None else (update - 1) // epoch + 1
-        generator = generator_for(self.recipe.seed, "train", number, self.device)
-        return self.task.batch(self.recipe.batch_size, generator, self.device, index=update - 1)
 
-    def _begins(self, update: int) -> bool:
-        """Whether this update is the first of an epoch: the sequences of the last one have ended."""
-        return self.batches_per_epoch is not None and (update - 1) % self.batches_per_epoch == 0
+class Learner(abc.ABC):
+    """What a session trains. `advance` and `evaluate` are all a learner with one optimiser must have."""
+
+    words: ClassVar[Words] = Words()
+    score: ClassVar[str] = "accuracy"
+    """What the score of an evaluation is."""
+    tested: ClassVar[str] = "tested"
+    """What the curve calls the evaluation at the end: tested, or held_out where it is one more of those."""
+    units: int = 1
+    """Counted per update: 1, or steps of a policy's worlds."""
+    network: nn.Module
+    optimizer: torch.optim.Optimizer
+    schedule: Schedule
+    device: torch.device = torch.device("cpu")
+    group: Group = Group()
+
+    @abc.abstractmethod
+    def advance(self, number: int, stop: bool) -> Step:
+        """Make update `number`, counted from 1; `stop` is whether this process was asked to.
+
+        Raises:
+            DivergedError: if a number on the way is not finite; nothing is changed then.
+        """
+
+    @abc.abstractmethod
+    def evaluate(self, final: bool) -> Results:
+        """Scores on held-out data by name, the one that counts first; `final`: on what is looked at once,
+        at the end, and nothing where there is no such thing. The same in every process."""
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Everything a resume needs, by name. Called in every process, written by the first."""
+        return state_tensors(self.network, self.optimizer)
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Put everything where a checkpoint left it."""
+        load_state(self.network, self.optimizer, checkpoint)
 
     def scale_rate(self, factor: float) -> None:
-        """Set every learning rate to `factor` times what the recipe says."""
+        """Set every learning rate to `factor` times what it began with."""
         for group in self.optimizer.param_groups:
             group["lr"] = group.setdefault("full_lr", group["lr"]) * factor
 
-    def update(self, update: int, batch: Batch, stop: bool = False) -> Step:
-        """Take one step. Nothing is changed if a number on the way is not finite: `DivergedError`."""
-        torch.manual_seed(seed_for(self.recipe.seed, "noise", update * self.group.size + self.group.rank))
-        self.network.train()
-        if self._begins(update):
-            self.carry = [None] * len(self.spans)
-        passes = self._passes(batch, stop) if self.capture is None else self.capture(batch)
-        loss, score, stopping, norm, healthy = passes.figures.tolist()
-        if not healthy or not math.isfinite(loss):
-            raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
-        if self.recipe.clip:
-            with_grad = (p for p in self.parameters if p.grad is not None)
-            clip_grads_with_norm_(with_grad, self.recipe.clip, passes.norm.float())
-        self.optimizer.step()
-        self.carry = passes.carry
-        return Step(loss, score, norm, stopping > 0)
-
-    def _passes(self, batch: Batch, stop: bool = False) -> Passes:
-        """Forward and backward of this process's rows, part by part; gradients summed over the processes."""
-        self.optimizer.zero_grad(set_to_none=True)
-        total = counted(batch.targets)
-        figures = torch.zeros(3, device=self.device)
-        figures[2].fill_(float(stop))
-        carry, seen = list(self.carry), []
-        for part, (begin, end) in enumerate(self.spans):
-            rows = batch.rows(begin, end)
-            logits, state = forward(self.network, rows, carry[part], self.recipe.precision)
-            loss = self.task.loss(logits, rows.targets) * (counted(rows.targets) / total)
-            loss.backward()
-            score = self.task.score(logits.detach(), rows.targets) * (end - begin) / self.recipe.batch_size
-            figures[:2] += torch.stack([loss.detach(), score]).float()
-            carry[part] = (
-                carried_over(self.network, state, self.task.carried) if self.task.carries_state else None
-            )
-            seen.append(logits.detach())
-        figures = self.group.sum_gradients(self.parameters, figures)
-        norm = gradient_norm([p.grad for p in self.parameters if p.grad is not None])
-        # Clipped, any finite gradient will do; unclipped, the optimiser has to square it in float32.
-        largest = math.inf if self.recipe.clip else torch.finfo(torch.float32).max ** 0.5
-        healthy = torch.isfinite(norm) & (norm <= largest) & _finite(batch.inputs)
-        return Passes(torch.stack([*figures, norm, healthy]), norm, seen, carry)
-
-    def _culprit(self, batch: Batch, logits: Iterable[Tensor], loss: float) -> str:
-        """Name the first tensor, in the order of computation, that holds a value that is not finite."""
-        if not bool(_finite(batch.inputs)):
-            step, row = (~torch.isfinite(batch.inputs)).flatten(2).any(-1).nonzero()[0].tolist()
-            value = batch.inputs[step, row][~torch.isfinite(batch.inputs[step, row])][0].item()
-            return f"inputs hold {value} at step {step + 1} of sequence {row + 1} of the batch"
-        for (begin, _), part in zip(self.spans, logits, strict=True):
-            if not bool(_finite(part)):
-                step, row = (~torch.isfinite(part)).any(-1).nonzero()[0].tolist()
-                return f"logits are not finite from step {step + 1} on, in sequence {begin + row + 1}"
-        if not math.isfinite(loss):
-            return f"loss is {loss}"
-        for name, parameter in self.network.named_parameters():
-            if parameter.grad is not None and not bool(_finite(parameter.grad)):
-                return f"gradient of {name} is not finite"
-        return "the gradient's norm overflows" + (
-            "" if self.recipe.clip else "; clipping (clip = 1) would bound it"
-        )
+    def gradients(self, update: int) -> list[list[float]]:
+        """The norms of dL/dh_t after `update` updates, on the batch that comes next."""
+        raise NotImplementedError
 
 
 def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
@@ -144,31 +115,22 @@ def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
     return total
 
 
-def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:
-    """The optimiser's groups: one, or, with `orthogonal_lr`, those of the other rate last."""
-    if recipe.orthogonal_lr is None:
-        return [{"params": parameters}]
-    apart = {id(p) for p in orthogonal_parameters(network)}
-    slow = [p for p in parameters if id(p) in apart]
-    if not slow:
-        raise ConfigError(
-            "orthogonal_lr: expected a model with an orthogonal matrix (exprnn, goru), got one without; "
-            "leave it out"
-        )
-    rest = [p for p in parameters if id(p) not in apart]
-    return [{"params": rest}, {"params": slow, "lr": recipe.orthogonal_lr}]
+def seed_for(seed: int, purpose: str, index: int) -> int:
+    """A 32-bit seed. torch's CPU generator reads no more than that.
+
+    For one `seed`, different (purpose, index < 2³⁰) never give the same value: the two are laid side by side
+    in one word, and what follows (an exclusive or, then murmur3's final mix) is a bijection.
+
+    >>> len({seed_for(0, purpose, index) for purpose in PURPOSES for index in range(1000)})
+    3000
+    """
+    digest = hashlib.sha256(str(seed).encode()).digest()
+    word = (PURPOSES.index(purpose) << 30 | index % 2**30) ^ int.from_bytes(digest[:4], "big")
+    word = (word ^ word >> 16) * 0x85EBCA6B % 2**32
+    word = (word ^ word >> 13) * 0xC2B2AE35 % 2**32
+    return word ^ word >> 16
 
 
-def forward(network: nn.Module, batch: Batch, state: Any, precision: str) -> tuple[Tensor, Any]:
-    """Logits in at least float32, and the state, of a network on some rows."""
-    inputs = batch.inputs
-    if inputs.is_floating_point():
-        inputs = inputs.to(next(network.parameters()).dtype)
-    options = {} if batch.reset is None else {"reset": batch.reset}
-    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
-        logits, after = network(inputs, state, **options)
-    return logits.float() if logits.dtype == torch.bfloat16 else logits, after
-
-
-def _finite(values: Tensor) -> Tensor:
-    return torch.isfinite(values).all()
+def generator_for(seed: int, purpose: str, index: int, device: torch.device | str) -> torch.Generator:
+    """A generator on `device` for one batch."""
+    return torch.Generator(device).manual_seed(seed_for(seed, purpose, index))

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import tyro
 
 from plait.errors import ConfigError
-from plait.training.recipe import Recipe
+from plait.training.recipe import Recipe, updates_of
 
 if TYPE_CHECKING:
     from plait.tasks import Task
@@ -133,7 +133,6 @@ def described(
     """
     from plait.models import MODELS
     from plait.training.description import model_defaults
-    from plait.training.loop import updates_of
     from plait.training.published import published_for
 
     row = published_for(task.name, model["name"])

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import dataclasses
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any, ClassVar, Self
 
 from plait.errors import ConfigError, PlaitError, at_least, known, whole
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "Recipe"]
+if TYPE_CHECKING:
+    from plait.tasks import Task
+    from plait.training.learner import Schedule
+
+__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "Numbers", "Recipe", "updates_of"]
 
 OPTIMIZERS = ("adam", "rmsprop")
 SCHEDULES = ("constant", "halve")
@@ -18,7 +22,62 @@ PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True)
-class Recipe:
+class Numbers:
+    """Abstract: what decides a run's result, by name. 1 and 1.0 are the same; checked when used."""
+
+    called: ClassVar[str] = "number"
+    later: ClassVar[frozenset[str]] = frozenset()
+    """Those that came later are named only where they are set, so that ids of runs stay."""
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            if "float" in str(field.type) and type(value := getattr(self, field.name)) is int:
+                object.__setattr__(self, field.name, float(value))
+
+    def check(self) -> Self:
+        """These values, or one error that names everything wrong with them."""
+        problems = list(self._problems())
+        if problems:
+            raise ConfigError("; ".join(problems))
+        return self
+
+    def _problems(self) -> Iterator[str]:
+        """Everything that is wrong, so that it can be mended at once."""
+        raise NotImplementedError
+
+    def _below(self, check: Callable[..., Any], minimum: float, *names: str) -> Iterator[str]:
+        """What is wrong with values that `check` holds against a minimum; one that may be left out may."""
+        optional = {field.name for field in dataclasses.fields(self) if "None" in str(field.type)}
+        for name in names:
+            value = getattr(self, name)
+            try:
+                if value is not None or name not in optional:
+                    check(minimum, **{name: value})
+            except PlaitError as error:
+                yield str(error)
+
+    def changed(self, **changes: Any) -> Self:
+        """The same with some values replaced.
+
+        >>> Recipe().changed(lr=0.01).lr
+        0.01
+        """
+        for name in changes:
+            known(name, (field.name for field in dataclasses.fields(self)), self.called)
+        return dataclasses.replace(self, **changes)
+
+    def values(self) -> dict[str, Any]:
+        """The values by name."""
+        values = dataclasses.asdict(self)
+        return {k: v for k, v in values.items() if not (k in self.later and v == getattr(type(self), k))}
+
+    def plan(self) -> Schedule:
+        """When a session does what."""
+        raise NotImplementedError
+
+
+@dataclass(frozen=True)
+class Recipe(Numbers):
     """What decides a run's numbers. Where and how fast it is computed (device, threads, checkpoints) is
     said elsewhere: it does not belong to what the run is. Values are checked when the recipe is used.
     """
@@ -54,42 +113,21 @@ class Recipe:
     schedule: str = "constant"
     """Of the learning rate: constant, or halve: by half at every look whose held-out loss is no better."""
 
-    def __post_init__(self) -> None:
-        for name in ("lr", "orthogonal_lr", "clip", "until_accuracy"):  # 1 and 1.0 are the same recipe
-            if type(value := getattr(self, name)) is int:
-                object.__setattr__(self, name, float(value))
+    called: ClassVar[str] = "part of a recipe"
+    later: ClassVar[frozenset[str]] = frozenset({"orthogonal_lr", "schedule"})
 
-    def check(self) -> Recipe:
-        """This recipe, or one error that names everything wrong with it.
+    def _problems(self) -> Iterator[str]:
+        """Everything that is wrong.
 
         >>> Recipe(updates=-1, optimizer="adm").check()
         Traceback (most recent call last):
             ...
         plait.errors.ConfigError: updates: expected at least 1, got -1; unknown optimizer 'adm': did you mean 'adam'? (one of: adam, rmsprop)
         """  # noqa: E501  (the message is one line)
-        problems = list(self._problems())
-        if problems:
-            raise ConfigError("; ".join(problems))
-        return self
-
-    def _problems(self) -> Iterator[str]:
-        """Everything that is wrong, so that it can be mended at once."""
-        from_one = ("updates", "batch_size", "accumulate", "evaluate_every", "record_every")
-        checks: list[tuple[Any, ...]] = [
-            *((whole, 1, name) for name in from_one),
-            *([(whole, 1, "evaluate_on")] if self.evaluate_on is not None else []),
-            *((whole, 0, name) for name in ("seed", "gradients_every")),
-            *(
-                (at_least, 0, name)
-                for name in ("lr", "orthogonal_lr", "clip")
-                if getattr(self, name) is not None
-            ),
-        ]
-        for check, minimum, name in checks:
-            try:
-                check(minimum, **{name: getattr(self, name)})
-            except PlaitError as error:
-                yield str(error)
+        from_one = ("updates", "batch_size", "accumulate", "evaluate_every", "record_every", "evaluate_on")
+        yield from self._below(whole, 1, *from_one)
+        yield from self._below(whole, 0, "seed", "gradients_every")
+        yield from self._below(at_least, 0, "lr", "orthogonal_lr", "clip")
         choices = (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES))
         for name, options in choices:
             try:
@@ -106,20 +144,26 @@ class Recipe:
         if all(isinstance(size, int) for size in sizes) and self.accumulate > max(self.batch_size, 1):
             yield f"accumulate: expected at most batch_size = {self.batch_size}, got {self.accumulate}"
 
-    def changed(self, **changes: Any) -> Recipe:
-        """The same recipe with some values replaced.
+    def plan(self) -> Schedule:
+        from plait.training.learner import Schedule
 
-        >>> Recipe().changed(lr=0.01).lr
-        0.01
-        """
-        for name in changes:
-            known(name, (field.name for field in dataclasses.fields(self)), "part of a recipe")
-        return dataclasses.replace(self, **changes)
-
-    def values(self) -> dict[str, Any]:
-        """The parts by name; those that came later only where they are set, so that ids of runs stay."""
-        values = dataclasses.asdict(self)
-        return {k: v for k, v in values.items() if not (k in _LATER and v == getattr(Recipe, k))}
+        return Schedule(
+            self.updates, range(0, self.updates + 1, self.evaluate_every), self.record_every,
+            self.gradients_every, self.until_accuracy, self.lr if self.schedule == "halve" else None,
+        )  # fmt: skip
 
 
-_LATER = frozenset({"orthogonal_lr", "schedule"})
+def updates_of(task: Task, batch_size: int, epochs: int) -> int:
+    """How many updates so many epochs are.
+
+    >>> from plait.tasks import PermutedMNIST
+    >>> updates_of(PermutedMNIST(), 100, 3)
+    1500
+    """
+    whole(1, epochs=epochs)
+    per_epoch = task.batches_per_epoch(batch_size)
+    if per_epoch is None:
+        raise ConfigError(
+            f"epochs: {task.name} draws new sequences for ever and has none; say updates instead"
+        )
+    return epochs * per_epoch

@@ -13,25 +13,19 @@ summary.json            how the last session ended; not there while one is at wo
 from __future__ import annotations
 
 import contextlib
-import platform
-import sys
 from collections.abc import Iterator
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-import numpy
-import torch
-
-from plait._version import __version__
 from plait.errors import CheckpointError, OutputError
-from plait.provenance import commit, processor
 from plait.training.checkpoint import restore, save_checkpoint
 from plait.training.description import run_id
 from plait.training.files import Journal, locked, read_json, write_json
-from plait.training.learner import Learner
 
-__all__ = ["Run", "environment"]
+if TYPE_CHECKING:
+    from plait.training.learner import Learner
+
+__all__ = ["Run"]
 
 
 class Run:
@@ -99,18 +93,18 @@ class Run:
         if self.checkpoint.exists():
             counters = restore(self.checkpoint, learner, self.id)
         else:
-            self.refuse_curves_alone()
+            self._refuse_curves_alone()
         if learner.group.first:
-            self.enter(counters, session)
+            self._enter(counters, session)
         return counters
 
-    def refuse_curves_alone(self) -> None:
+    def _refuse_curves_alone(self) -> None:
         if self.metrics.path.exists() and self.metrics.path.stat().st_size:
             raise CheckpointError(
                 f"{self.folder} has curves and no checkpoint to go on from; nothing was changed"
             )
 
-    def enter(self, counters: dict[str, Any], session: dict[str, Any]) -> None:
+    def _enter(self, counters: dict[str, Any], session: dict[str, Any]) -> None:
         """A session begins where these counters were saved: later lines are cut, the last end forgotten."""
         for journal in (self.metrics, self.gradients):
             journal.cut(counters.get("journals", {}).get(journal.path.name, 0))
@@ -129,32 +123,12 @@ class Run:
 
     def save(self, learner: Learner, counters: dict[str, Any]) -> None:
         """Write the checkpoint. Every process calls this; the first one writes."""
-        journals = {}
-        if learner.group.first:
-            journals = self.positions()
+        journals = self._positions() if learner.group.first else {}
         save_checkpoint(self.checkpoint, learner, self.id, {**counters, "journals": journals})
 
-    def positions(self) -> dict[str, int]:
+    def _positions(self) -> dict[str, int]:
         """How long the curves are on the disk; a checkpoint remembers it."""
         return {journal.path.name: journal.position() for journal in (self.metrics, self.gradients)}
 
     def end(self, summary: dict[str, Any]) -> None:
         write_json(self.folder / "summary.json", summary)
-
-
-def environment(device: torch.device, processes: int) -> dict[str, Any]:
-    """What a later reader needs to know to understand a number or to get it again."""
-    on_gpu = device.type == "cuda"
-    return {
-        "began": datetime.now(UTC).isoformat(timespec="seconds"),
-        "plait": __version__,
-        "commit": commit(),
-        "python": sys.version.split()[0],
-        "torch": torch.__version__,
-        "numpy": numpy.__version__,
-        "platform": platform.platform(),
-        "device": device.type,
-        "device_name": torch.cuda.get_device_name(device) if on_gpu else processor(),
-        "threads": torch.get_num_threads(),
-        "processes": processes,
-    }

@@ -6,7 +6,8 @@ import pytest
 import torch
 
 from plait.training.ppo import Settings, clipped_objective
-from plait.training.ppo.objective import chosen, ppo_loss
+from plait.training.ppo.learner import ppo_loss
+from plait.training.ppo.rollout import chosen
 
 
 def logits_of(*probabilities):

@@ -4,10 +4,10 @@ import pytest
 import torch
 
 from plait.tasks.minigrid import open_worlds
+from plait.training.learner import generator_for
 from plait.training.ppo import Settings, build_policy
 from plait.training.ppo.learner import PolicyLearner
 from plait.training.ppo.rollout import Collector, gumbel, sample
-from plait.training.streams import generator_for
 
 MODELS = ["none", "lstm", "rellstm", "relgru", "memlstm", "sab", "transformer"]
 CPU = torch.device("cpu")

@@ -29,7 +29,7 @@ def reproduce_figure1(
         return _drawn(draw)
     from plait.experiments.depthwidth.runner import run_missing
     from plait.tasks.text import find_treebank, read_text
-    from plait.training.device import device_named
+    from plait.training.process import device_named
 
     folder = out or Path("results", "depthwidth-smoke" if smoke else "depthwidth")
     require("matplotlib", "report")  # asked before an hour of training, not after it

@@ -8,6 +8,7 @@ replayed. Replays of several learners, each on a stream of its own, run beside e
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -19,12 +20,15 @@ from plait.errors import DataError
 from plait.experiments.depthwidth.figure1 import TrainingRun
 from plait.models.transformer import CausalTransformer, LinearAttentionNetwork
 from plait.tasks.text import CharacterText
+from plait.training.callbacks import Results
+from plait.training.learner import Learner, Schedule, Step
 
-__all__ = ["DeviceText", "TextLearner"]
+__all__ = ["DeviceText", "SideBySide", "TextLearner"]
 
 _NETWORKS = {"softmax": CausalTransformer, "linear": LinearAttentionNetwork}
 _EAGER = 3  # updates before the capture: they make the optimiser's state and the libraries' workspaces
 _EVALUATED_TOGETHER = 65_536  # characters
+_BETWEEN_LOOKS_AT_THE_CLOCK = 25  # updates
 
 
 @dataclass(frozen=True)
@@ -155,3 +159,26 @@ class TextLearner:
 
 def _batches(seed: int) -> torch.Generator:
     return torch.Generator().manual_seed(10_000 + seed)
+
+
+class SideBySide(Learner):
+    """Networks of one recipe as one learner: an update of each at a time, each on its own stream."""
+
+    def __init__(self, learners: Sequence[TextLearner], text: DeviceText) -> None:
+        self.learners, self.text, self.device = learners, text, text.train.device
+        self.network = nn.ModuleList(learner.network for learner in learners)
+        recipe = learners[0].run.training
+        looks = {recipe.updates * (i + 1) // recipe.looks for i in range(recipe.looks)}
+        self.schedule = Schedule(recipe.updates, looks)
+
+    def advance(self, number: int, stop: bool) -> Step:
+        for learner in self.learners:
+            learner.advance()
+        if number % _BETWEEN_LOOKS_AT_THE_CLOCK == 0 and self.text.train.is_cuda:
+            torch.cuda.synchronize()  # or the queue of launches would run minutes ahead of the clock
+        return Step({})  # what it showed lies on the device until it is asked for
+
+    def evaluate(self, final: bool) -> Results:
+        part = self.text.test if final else self.text.valid
+        losses = [learner.evaluate(part) for learner in self.learners]
+        return {str(place): {"loss": loss, "score": -loss} for place, loss in enumerate(losses)}

@@ -20,18 +20,17 @@ import torch
 
 from plait.errors import CheckpointError, OutputError, whole
 from plait.experiments.depthwidth.figure1 import Figure1, TrainingRun
-from plait.experiments.depthwidth.learner import DeviceText, TextLearner
+from plait.experiments.depthwidth.learner import DeviceText, SideBySide, TextLearner
 from plait.experiments.strict import plain
 from plait.tasks.text import CharacterText
 from plait.training.files import Journal, locked, read_json, write_json
-from plait.training.run import environment
-from plait.training.stop import Stop
+from plait.training.process import Stop, environment
+from plait.training.session import Session
 
 __all__ = ["RECORDS", "Outcome", "read_records", "run_missing"]
 
 DESCRIPTION, RECORDS = "experiment.json", "runs.jsonl"
 _POINTS = 50  # of a training curve
-_BETWEEN_LOOKS_AT_THE_CLOCK = 25  # updates
 
 
 @dataclass(frozen=True)
@@ -101,23 +100,15 @@ def _train(group: list[TrainingRun], text: DeviceText, graphs: bool, stop: Stop)
     """The records of a group trained side by side; nothing if it was asked to stop before the end."""
     began = time.monotonic()
     learners = [TextLearner(run, text, graphs) for run in group]
-    updates, looks = group[0].training.updates, group[0].training.looks
-    look_at = {updates * (i + 1) // looks for i in range(looks)}
-    validation: list[list[list[float]]] = [[] for _ in group]
-    for update in range(1, updates + 1):
-        for learner in learners:
-            learner.advance()
-        if update in look_at:
-            for learner, curve in zip(learners, validation, strict=True):
-                curve.append([update, learner.evaluate(text.valid)])
-        elif update % _BETWEEN_LOOKS_AT_THE_CLOCK == 0 and text.train.is_cuda:
-            torch.cuda.synchronize()  # or the queue of launches would run minutes ahead of the clock
-        if stop.asked:
-            return
-    results = [learner.evaluate(text.test) for learner in learners]
+    fitted = Session(SideBySide(learners, text), stop=stop).go()
+    if fitted.status == "stopped":
+        return
+    *looks, tested = fitted.metrics
     seconds = round(time.monotonic() - began, 2)
-    for learner, curve, result in zip(learners, validation, results, strict=True):
-        yield {**_record(learner, curve, result), "seconds": seconds, "together": len(group)}
+    for place, learner in enumerate(learners):
+        curve = [[look["update"], look["held_out"][str(place)]["loss"]] for look in looks]
+        record = _record(learner, curve, tested["tested"][str(place)]["loss"])
+        yield {**record, "seconds": seconds, "together": len(group)}
 
 
 def _record(learner: TextLearner, validation: list[list[float]], test: float) -> dict[str, Any]:

@@ -99,7 +99,7 @@ def _require_data(task: dict[str, Any]) -> None:
 
 def _sample(task: Task, recipe: dict[str, Any], sample: int) -> Any:
     """Held-out sequence number `sample`, as the evaluation has them; the first set is the one that counts."""
-    from plait.training.streams import generator_for
+    from plait.training.learner import generator_for
 
     held_out = next(iter(task.held_out().values()))
     size = recipe["batch_size"]

@@ -7,25 +7,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from plait.training.ppo.description import build_policy, describe_policy, load_policy
-    from plait.training.ppo.evaluation import evaluate_policy
-    from plait.training.ppo.gae import advantages
-    from plait.training.ppo.loop import FittedPolicy, fit_policy
-    from plait.training.ppo.objective import clipped_objective
+    from plait.training.ppo.learner import FittedPolicy, clipped_objective, fit_policy
     from plait.training.ppo.policy import Encoder, Policy
+    from plait.training.ppo.rollout import advantages, evaluate_policy
     from plait.training.ppo.settings import Settings
 
 # Resolved when first used, as in `plait.training`: the command line's help loads no torch.
 _HOMES = {
     "Encoder": "policy",
-    "FittedPolicy": "loop",
+    "FittedPolicy": "learner",
     "Policy": "policy",
     "Settings": "settings",
-    "advantages": "gae",
+    "advantages": "rollout",
     "build_policy": "description",
-    "clipped_objective": "objective",
+    "clipped_objective": "learner",
     "describe_policy": "description",
-    "evaluate_policy": "evaluation",
-    "fit_policy": "loop",
+    "evaluate_policy": "rollout",
+    "fit_policy": "learner",
     "load_policy": "description",
 }
 

@@ -14,9 +14,9 @@ from plait.tasks.minigrid import BACKENDS, check_transfer, world_named
 from plait.training.catalogue import find_run, read_run
 from plait.training.checkpoint import load_weights, read_checkpoint
 from plait.training.config import ModelConfig
-from plait.training.device import device_named
 from plait.training.ppo.policy import Policy
 from plait.training.ppo.settings import Settings
+from plait.training.process import device_named
 
 __all__ = ["FORMAT", "POLICIES", "build_policy", "checked_policy", "describe_policy", "load_policy"]
 
@@ -97,6 +97,5 @@ def load_policy(run: str | Path, *, device: str = "cpu", out: Path | str = "runs
     if record.description.get("format") != FORMAT:
         raise CheckpointError(f"{folder} holds no policy; expected a run of plait train minigrid")
     policy = build_policy(checked_policy(record.description))
-    path = folder / "checkpoint.safetensors"
-    load_weights(policy, read_checkpoint(path, record.id), path)
+    load_weights(policy, read_checkpoint(folder / "checkpoint.safetensors", record.id))
     return policy.to(device_named(device)).eval()

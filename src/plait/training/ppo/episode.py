@@ -10,9 +10,9 @@ import torch
 from plait.errors import ConfigError
 from plait.tasks.minigrid import ACTIONS, world_named
 from plait.tasks.minigrid.farama import FaramaWorlds
+from plait.training.learner import generator_for
 from plait.training.ppo.policy import Policy
 from plait.training.ppo.rollout import gumbel, sample
-from plait.training.streams import generator_for
 
 __all__ = ["Scene", "Slot", "play_episode"]
 

@@ -1,26 +1,128 @@
-"""One update of PPO: a rollout, its advantages, a few passes over it in minibatches of whole sequences."""
+"""PPO as a session trains it: play, weigh what came, a few passes in minibatches of whole sequences.
+
+A checkpoint holds, beside weights and optimiser, `worlds.…` (what their snapshot holds), `moment.…` (the last
+observation), `carry.<number>` (the policy's state) and `so_far.…` (open episodes).
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
-from plait.errors import DivergedError
-from plait.training.ppo.gae import advantages
-from plait.training.ppo.objective import Losses, ppo_loss
+from plait.errors import ConfigError, DivergedError
+from plait.tasks.minigrid import Moment, Observation, open_worlds
+from plait.training.callbacks import Results, Words
+from plait.training.carry import leaves, with_leaves
+from plait.training.checkpoint import Checkpoint
+from plait.training.learner import Learner, Step, generator_for
+from plait.training.ppo.description import build_policy, checked_policy
 from plait.training.ppo.policy import Policy
-from plait.training.ppo.rollout import Episode, Rollout
+from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, chosen, evaluate_policy
 from plait.training.ppo.settings import Settings
-from plait.training.streams import generator_for
+from plait.training.process import Group, device_named
+from plait.training.session import Fitted, train
 
-__all__ = ["PolicyLearner", "PolicyStep"]
+__all__ = ["FittedPolicy", "PolicyLearner", "PolicyStep", "clipped_objective", "fit_policy", "ppo_loss"]
 
+FittedPolicy = Fitted
 _LEAST_SPREAD = 0.1  # of advantages; returns lie between 0 and 1
+_FLAGS = ("reward", "terminated", "truncated", "begins")
+
+
+class PolicyWords(Words):
+    """Steps of the worlds, and returns. Millions of steps read better with commas."""
+
+    unit = "step"
+
+    def began(self, done: int, total: int) -> str:
+        return f"{total:,} steps" + (f", going on after {done:,}" if done else "")
+
+    def place(self, done: int, total: int) -> str:
+        return f"{done:,}/{total:,} steps"
+
+    def ended(self, summary: dict[str, Any]) -> str:
+        return f"{summary['steps']:,} steps"
+
+    def step(self, step: Step) -> str:
+        """Return and success of the episodes that ended lately.
+
+        >>> PolicyWords().step(Step({"return": 0.5, "success": 0.75}))
+        'return 0.500  success 75%'
+        """
+        if step.figures["return"] is None:
+            return "no episode ended yet"
+        return f"return {step.figures['return']:.3f}  success {step.figures['success']:.0%}"
+
+    def results(self, results: Results) -> str:
+        """The same of held-out episodes, world by world.
+
+        >>> PolicyWords().results({"DoorKey-5x5": {"score": 0.9, "success": 1.0, "length": 20.0}})
+        'DoorKey-5x5 return 0.900  success 100%  20 steps'
+        """
+        return "; ".join(
+            f"{name} return {one['score']:.3f}  success {one['success']:.0%}  {one['length']:.0f} steps"
+            for name, one in results.items()
+        )
+
+    def bar(self, step: Step, last: Results) -> str:
+        return self.step(step)
+
+
+class Losses(NamedTuple):
+    """Scalars: the loss that is descended, its three parts, the share of steps that were clipped, and an
+    estimate of how far the policy moved (Kullback–Leibler divergence, in nats)."""
+
+    total: Tensor
+    policy: Tensor
+    value: Tensor
+    entropy: Tensor
+    clipped: Tensor
+    moved: Tensor
+
+
+def clipped_objective(new: Tensor, old: Tensor, advantage: Tensor, clip: float) -> Tensor:
+    """min(ρ A, clamp(ρ, 1 − ε, 1 + ε) A), ρ = exp(new − old), element by element.
+
+    `new` and `old` are log-probabilities of the action that was taken.
+
+    >>> new = torch.tensor([2.0, 0.5, 2.0]).log()
+    >>> clipped_objective(new, torch.zeros(3), torch.tensor([1.0, 1.0, -1.0]), clip=0.2).tolist()
+    [1.2000000476837158, 0.5, -2.0]
+    """
+    ratio = (new - old).exp()
+    return torch.minimum(ratio * advantage, ratio.clamp(1 - clip, 1 + clip) * advantage)
+
+
+def ppo_loss(
+    logits: Tensor,
+    values: Tensor,
+    actions: Tensor,
+    old: Tensor,
+    advantage: Tensor,
+    returns: Tensor,
+    counted: Tensor,
+    settings: Settings,
+) -> Losses:
+    """−mean(clipped objective) + value · mean((V − R)²) / 2 − entropy · mean(H), over the counted steps.
+
+    All but `logits` (T, B, actions) are (T, B); `counted` is False on the steps whose action was ignored.
+    """
+    weight = counted.to(values.dtype) / counted.sum().clamp_min(1)
+    new, entropy = chosen(logits, actions)
+    ratio = (new - old).exp()
+    policy = -(clipped_objective(new, old, advantage, settings.clip) * weight).sum()
+    value = ((values - returns).square() * weight).sum() / 2
+    mean_entropy = (entropy * weight).sum()
+    with torch.no_grad():
+        clipped = (((ratio - 1).abs() > settings.clip) * weight).sum()
+        moved = ((ratio - 1 - (new - old)) * weight).sum()
+    total = policy + settings.value * value - settings.entropy * mean_entropy
+    return Losses(total, policy, value, mean_entropy, clipped, moved)
 
 
 class PolicyStep(NamedTuple):
@@ -31,13 +133,70 @@ class PolicyStep(NamedTuple):
     episodes: list[Episode]
 
 
-class PolicyLearner:
-    """A policy and its optimiser."""
+class PolicyLearner(Learner):
+    """A policy and its optimiser; to be trained by a session it needs worlds to play in as well.
 
-    def __init__(self, policy: Policy, settings: Settings, device: torch.device) -> None:
-        self.policy, self.settings, self.device = policy.to(device), settings, device
+    Args:
+        task: what the description says of it: `env`, `test_env`, `backend`.
+    """
+
+    words: ClassVar[Words] = PolicyWords()
+    score: ClassVar[str] = "return"
+    tested: ClassVar[str] = "held_out"  # the world it is tested in is one more
+
+    def __init__(
+        self, policy: Policy, settings: Settings, device: torch.device, task: dict[str, Any] | None = None
+    ) -> None:
+        self.network = self.policy = policy.to(device)
+        self.settings, self.device, self.schedule = settings, device, settings.plan()
+        self.units = settings.envs * settings.rollout
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(self.parameters, lr=settings.lr, eps=1e-5, fused=True)
+        if task is not None:
+            self.task = task
+            worlds = open_worlds(task["env"], settings.envs, settings.seed, backend=task["backend"])
+            self.collector = Collector(worlds, device)
+
+    def advance(self, number: int, stop: bool) -> Step:
+        draw = generator_for(self.settings.seed, "train", number, "cpu")
+        try:
+            rollout = self.collector.collect(self.policy, self.settings.rollout, draw)
+        except DivergedError as error:
+            raise DivergedError(f"update {number}: {error}") from None
+        return Step(_figures(self.update(number, rollout)))
+
+    def evaluate(self, final: bool) -> Results:
+        world, settings = self.task["test_env" if final else "env"], self.settings
+        if world is None:
+            return {}
+        backend = self.task["backend"]
+        return {world: evaluate_policy(self.policy, world, settings.evaluate_on, settings.seed, backend)}
+
+    def tensors(self) -> dict[str, Tensor]:
+        collector, moment = self.collector, self.collector.moment
+        return {
+            **super().tensors(),
+            **{f"worlds.{name}": value for name, value in collector.worlds.snapshot().items()},
+            **{f"moment.{name}": getattr(moment.observation, name) for name in Observation._fields},
+            **{f"moment.{name}": getattr(moment, name) for name in _FLAGS},
+            **{f"carry.{number}": leaf for number, leaf in leaves(collector.state).items()},
+            "so_far.gained": collector.gained,
+            "so_far.lasted": collector.lasted,
+        }
+
+    @torch.no_grad()
+    def restore(self, checkpoint: Checkpoint) -> None:
+        super().restore(checkpoint)
+        collector = self.collector
+        collector.worlds.restore(checkpoint.under("worlds."))
+        saved, so_far = checkpoint.under("moment."), checkpoint.under("so_far.")
+        observation = Observation(*(saved[name] for name in Observation._fields))
+        collector.moment = Moment(observation, *(saved[name] for name in _FLAGS))
+        collector.gained, collector.lasted = so_far["gained"], so_far["lasted"]
+        carried = checkpoint.under("carry.")
+        if carried:  # the shape of a state is the policy's own: it is taken from one step
+            like = self.policy(observation.map(lambda part: part.unsqueeze(0).to(self.device)))[2]
+            collector.state = with_leaves(like, carried, self.device)
 
     def update(self, number: int, rollout: Rollout) -> PolicyStep:
         """Improve the policy by what it played. A number that is not finite ends it: `DivergedError`."""
@@ -95,26 +254,6 @@ class PolicyLearner:
                 return f"the gradient of {name} is not finite"
         return "the gradient's norm overflows"
 
-    def state(self) -> dict[str, Tensor]:
-        """Weights and optimiser by name, as a checkpoint holds them."""
-        tensors = {f"model.{name}": value for name, value in self.policy.state_dict().items()}
-        kept = self.optimizer.state_dict()["state"]
-        for place, name in enumerate(_names(self.policy)):
-            for key, value in kept.get(place, {}).items():
-                tensors[f"optimizer.{name}.{key}"] = torch.as_tensor(value)
-        return tensors
-
-    def restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
-        """Put back what `state` said of the optimiser."""
-        kept: dict[int, dict[str, Tensor]] = {}
-        for place, name in enumerate(_names(self.policy)):
-            prefix = f"optimizer.{name}."
-            found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            if found:
-                kept[place] = {key: value.clone() for key, value in found.items()}
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": kept, "param_groups": groups})
-
 
 def normalised(advantage: Tensor, counted: Tensor) -> Tensor:
     """Mean 0 and spread 1 over the steps that count; a spread below 0.1 is taken for 0.1.
@@ -131,5 +270,53 @@ def normalised(advantage: Tensor, counted: Tensor) -> Tensor:
     return (advantage - mean) / spread.clamp_min(_LEAST_SPREAD)
 
 
-def _names(policy: nn.Module) -> list[str]:
-    return [name for name, parameter in policy.named_parameters() if parameter.requires_grad]
+def fit_policy(
+    description: dict[str, Any],
+    *,
+    device: str = "cpu",
+    checkpoint_every: int = 10,
+    **means: Any,
+) -> Fitted:
+    """Train the policy of a description (`describe_policy`) in its world.
+
+    On a CPU what happens is a function of the description alone; a run that was stopped or killed and is
+    resumed ends with the same weights and the same curve as one that was not.
+
+    Args:
+        device: auto, cpu, cuda or cuda:N; small policies are fastest on the CPU, beside their worlds.
+        checkpoint_every: updates between two checkpoints.
+        means: those of `plait.training.session.train`: folder, resume, max_minutes, stop_when, progress,
+            watchers.
+
+    Raises:
+        DivergedError: if a value is not finite; it names the update and the tensor.
+
+    >>> from plait.training.ppo import Settings, describe_policy
+    >>> settings = Settings(steps=32, envs=4, rollout=8, minibatches=2, evaluate_on=2)
+    >>> fit_policy(describe_policy("Empty-5x5", "rellstm", settings, hidden_size=8)).summary["steps"]
+    32
+    """
+    description, place = checked_policy(description), device_named(device)
+    settings, policy = Settings(**description["recipe"]), build_policy(description)
+
+    def learner(group: Group) -> PolicyLearner:
+        if group.size > 1:
+            raise ConfigError(
+                f"a policy is trained in one process, got {group.size}; start it without torchrun"
+            )
+        return PolicyLearner(policy, settings, place, description["task"])
+
+    return train(learner, description, place, checkpoint_every=checkpoint_every, **means)
+
+
+def _figures(step: PolicyStep) -> dict[str, float | None]:
+    """What is recorded of an update; return, success and length are None where no episode ended."""
+    episodes, many = step.episodes, max(len(step.episodes), 1)
+    means = (
+        sum(one.reward for one in episodes) / many,
+        sum(one.reward > 0 for one in episodes) / many,
+        sum(one.length for one in episodes) / many,
+    )
+    named = dict(zip(("return", "success", "length"), means if episodes else (None,) * 3, strict=True))
+    losses = {"loss" if k == "total" else k: round(v, 6) for k, v in step.losses.items()}
+    return {"episodes": len(episodes), **named, **losses, "gradient_norm": round(step.gradient_norm, 6)}

@@ -1,4 +1,4 @@
-"""Playing: a stretch of every world under one policy, with what an update needs to know about it."""
+"""Playing: a stretch of every world under one policy, what it was worth, and held-out episodes."""
 
 from __future__ import annotations
 
@@ -6,13 +6,16 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import log_softmax
 
 from plait.errors import DivergedError
-from plait.tasks.minigrid import ACTIONS, Observation, Worlds
-from plait.training.ppo.objective import chosen
+from plait.tasks.minigrid import ACTIONS, Observation, Worlds, open_worlds
+from plait.training.learner import generator_for
 from plait.training.ppo.policy import Policy
 
-__all__ = ["Collector", "Episode", "Rollout", "sample"]
+__all__ = ["Collector", "Episode", "Rollout", "advantages", "chosen", "evaluate_policy", "sample"]
+
+_STRETCH = 64  # steps whose noise is drawn at once
 
 
 class Episode(NamedTuple):
@@ -108,6 +111,49 @@ class Collector:
         return found
 
 
+def chosen(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
+    """Log-probability of each action, and the entropy of its distribution; both shaped like `actions`."""
+    logarithms = log_softmax(logits, dim=-1)
+    entropy = -(logarithms.exp() * logarithms).sum(-1)
+    return logarithms.gather(-1, actions.unsqueeze(-1)).squeeze(-1), entropy
+
+
+def advantages(
+    rewards: Tensor,
+    values: Tensor,
+    last_values: Tensor,
+    terminated: Tensor,
+    ended: Tensor,
+    discount: float,
+    decay: float,
+) -> Tensor:
+    """δ_t = r_t + γ V_{t+1} [not terminated at t] − V_t,  A_t = δ_t + γ λ A_{t+1} [not ended at t].
+
+    An episode whose time was up did not terminate: V_{t+1}, of its last observation, stands for what would
+    have come. The step that begins the next episode is no transition; its A is whatever it is, and nothing
+    before it sees it, because the step before it ended. Who uses A must leave it out.
+
+    Args:
+        rewards, values: (T, B) r_t and V_t.
+        last_values: (B,) V_T, of the observation after the last step.
+        terminated, ended: (T, B) bool, whether step t ended its episode by the world's rules, and at all.
+
+    >>> rewards, values = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.5], [0.5]])
+    >>> no = torch.zeros(2, 1, dtype=torch.bool)
+    >>> advantages(rewards, values, torch.tensor([2.0]), no, no, discount=0.5, decay=0.5).flatten().tolist()
+    [0.125, 1.5]
+    """
+    following = torch.cat([values[1:], last_values[None]])
+    delta = rewards + discount * following.masked_fill(terminated, 0) - values
+    kept = (~ended).to(delta.dtype) * (discount * decay)
+    result = torch.empty_like(delta)
+    running = torch.zeros_like(last_values)
+    for step in reversed(range(len(delta))):
+        running = delta[step] + kept[step] * running
+        result[step] = running
+    return result
+
+
 def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
     """Noise to draw with: the largest of logits + noise is a draw from softmax(logits)."""
     uniform = torch.rand(shape, generator=generator, device=generator.device)
@@ -128,3 +174,50 @@ def _check(rollout: Rollout) -> None:
                 f"the policy's {name} are not finite from step {step + 1} of the rollout on, in world "
                 f"{world + 1}"
             )
+
+
+@torch.no_grad()
+def evaluate_policy(
+    policy: Policy,
+    world: str,
+    episodes: int = 64,
+    seed: int = 0,
+    backend: str = "minigrid",
+    greedy: bool = False,
+) -> dict[str, float]:
+    """Mean return over held-out episodes (`score`), share of them that gained something (`success`), mean
+    steps (`length`).
+
+    Every world plays one episode, so that short ones do not count more often than long ones.
+
+    Args:
+        seed: decides the episodes and the draws; the same at every look.
+        greedy: take the likeliest action instead of drawing.
+    """
+    worlds = open_worlds(world, episodes, seed, held_out=True, backend=backend)
+    draw = generator_for(seed, "held-out", 0, "cpu")
+    device = next(policy.parameters()).device
+    moment, state = worlds.reset(), None
+    gained, lasted = torch.zeros(episodes, dtype=torch.float64), torch.zeros(episodes, dtype=torch.int64)
+    playing = torch.ones(episodes, dtype=torch.bool)
+    was_training = policy.training
+    policy.eval()
+    while bool(playing.any()):
+        noise = gumbel((_STRETCH, episodes, len(ACTIONS)), draw)
+        for step in range(_STRETCH):
+            observation = moment.observation.map(lambda part: part.unsqueeze(0).to(device))
+            logits, _, state = policy(observation, state, reset=moment.begins.unsqueeze(0).to(device))
+            actions = logits[0].float().cpu()
+            moment = worlds.step(actions.argmax(-1) if greedy else sample(actions, noise[step]))
+            gained += moment.reward * playing
+            lasted += playing
+            playing &= ~moment.ended
+            if not bool(playing.any()):
+                break
+        state = policy.carried(state)
+    policy.train(was_training)
+    return {
+        "score": gained.mean().item(),
+        "success": (gained > 0).double().mean().item(),
+        "length": lasted.double().mean().item(),
+    }

@@ -2,19 +2,22 @@
 
 from __future__ import annotations
 
-import dataclasses
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, ClassVar
 
-from plait.errors import ConfigError, PlaitError, at_least, known, whole
+from plait.errors import at_least, whole
+from plait.training.recipe import Numbers
+
+if TYPE_CHECKING:
+    from plait.training.learner import Schedule
 
 __all__ = ["Settings"]
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Numbers):
     """The numbers of PPO. Where it is computed belongs elsewhere; values are checked when they are used."""
 
     steps: float = 1_000_000  # as 1e6 is read; kept as a whole number
@@ -50,13 +53,12 @@ class Settings:
     evaluate_on: int = 64
     """Held-out episodes a look takes in."""
 
+    called: ClassVar[str] = "setting of PPO"
+
     def __post_init__(self) -> None:
-        for field in dataclasses.fields(self):  # 1 and 1.0 are the same settings
-            value = getattr(self, field.name)
-            if field.name == "steps" and isinstance(value, float) and value.is_integer():
-                object.__setattr__(self, "steps", int(value))
-            elif field.name != "steps" and "float" in str(field.type) and type(value) is int:
-                object.__setattr__(self, field.name, float(value))
+        super().__post_init__()
+        if isinstance(self.steps, float) and self.steps.is_integer():
+            object.__setattr__(self, "steps", int(self.steps))
 
     @property
     def updates(self) -> int:
@@ -67,28 +69,18 @@ class Settings:
         """
         return math.ceil(self.steps / (self.envs * self.rollout))
 
-    def check(self) -> Settings:
-        """These settings, or one error that names everything wrong with them.
+    def _problems(self) -> Iterator[str]:
+        """Everything that is wrong.
 
         >>> Settings(envs=0, discount=2).check()
         Traceback (most recent call last):
             ...
         plait.errors.ConfigError: envs: expected at least 1, got 0; discount: expected a share from 0 to 1, got 2.0
         """  # noqa: E501  (the message is one line)
-        problems = list(self._problems())
-        if problems:
-            raise ConfigError("; ".join(problems))
-        return self
-
-    def _problems(self) -> Iterator[str]:
         from_one = ("steps", "envs", "rollout", "epochs", "minibatches", "evaluate_every", "evaluate_on")
-        checks = [(whole, 1, name) for name in from_one] + [(whole, 0, "seed")]
-        checks += [(at_least, 0, name) for name in ("lr", "clip", "entropy", "value", "max_norm")]
-        for check, minimum, name in checks:
-            try:
-                check(minimum, **{name: getattr(self, name)})
-            except PlaitError as error:
-                yield str(error)
+        yield from self._below(whole, 1, *from_one)
+        yield from self._below(whole, 0, "seed")
+        yield from self._below(at_least, 0, "lr", "clip", "entropy", "value", "max_norm")
         if self.lr in (0, math.inf):
             yield f"lr: expected a finite number above 0, got {self.lr}"
         for name in ("discount", "decay"):
@@ -97,12 +89,8 @@ class Settings:
         if isinstance(self.envs, int) and 0 < self.envs < self.minibatches:
             yield f"minibatches: expected at most envs = {self.envs}, got {self.minibatches}"
 
-    def changed(self, **changes: Any) -> Settings:
-        """The same settings with some values replaced."""
-        for name in changes:
-            known(name, (field.name for field in dataclasses.fields(self)), "setting of PPO")
-        return dataclasses.replace(self, **changes)
+    def plan(self) -> Schedule:
+        from plait.training.learner import Schedule
 
-    def values(self) -> dict[str, Any]:
-        """The settings by name."""
-        return dataclasses.asdict(self)
+        looks = range(0, self.updates + 1, self.evaluate_every)
+        return Schedule(self.updates, looks, goal=self.until_return)

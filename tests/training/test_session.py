@@ -14,7 +14,7 @@ from plait.errors import ConfigError, DivergedError, UnknownNameError
 from plait.models import GRU, LSTM
 from plait.tasks import Batch, CopyTask, Task, TransferCopyTask
 from plait.training import Recipe, Watcher, build, evaluate, fit
-from plait.training.streams import seed_for
+from plait.training.learner import seed_for
 
 
 @dataclass(frozen=True)
@@ -219,7 +219,7 @@ def test_signals_save_and_stop(number, error, small_fit, timeless, tmp_path):
 
 def test_the_clock_of_held_out_lines_goes_on_over_sessions(small_fit, tmp_path, monkeypatch):
     """An hour between two sessions is nobody's training time; a session's own seconds are."""
-    from plait.training import loop
+    from plait.training import session
 
     now = [0.0]
 
@@ -229,7 +229,7 @@ def test_the_clock_of_held_out_lines_goes_on_over_sessions(small_fit, tmp_path, 
             now[0] += 1.0
             return now[0]
 
-    monkeypatch.setattr(loop, "time", Ticking)
+    monkeypatch.setattr(session, "time", Ticking)
     with pytest.raises(KeyboardInterrupt):
         small_fit(tmp_path / "run", evaluate_every=1, watchers=[Ask(signal.SIGINT, 5)])
     now[0] += 3600.0

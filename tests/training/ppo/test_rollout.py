@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from plait.training.ppo import build_policy, evaluate_policy, evaluation
+from plait.training.ppo import build_policy, evaluate_policy, rollout
 
 
 @pytest.fixture
@@ -23,8 +23,8 @@ def recorded(monkeypatch):
         worlds.step = remembered
         return worlds
 
-    honest = evaluation.open_worlds
-    monkeypatch.setattr(evaluation, "open_worlds", spying)
+    honest = rollout.open_worlds
+    monkeypatch.setattr(rollout, "open_worlds", spying)
     return moments, opened
 
 

@@ -6,11 +6,10 @@ import io
 
 import pytest
 
+from plait.training.callbacks import Bar, Everyone, Lines, Watcher, display
 from plait.training.learner import Step
-from plait.training.progress import Bar, Lines, display
-from plait.training.watch import Everyone, Watcher
 
-STEP = Step(loss=0.25, score=0.5, gradient_norm=1.0, stop=False)
+STEP = Step({"loss": 0.25, "score": 0.5, "gradient_norm": 1.0})
 SUMMARY = {"status": "complete", "reason": "4 updates made", "updates": 4, "seconds": 1.25}
 
 
@@ -104,7 +103,7 @@ def test_tensorboard(tmp_path, small_fit):
     pytest.importorskip("tensorboard", reason="the extra 'track' is not installed")
     from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 
-    from plait.training.tracking import TensorBoard
+    from plait.training.callbacks import TensorBoard
 
     small_fit(tmp_path / "run", watchers=[TensorBoard(tmp_path / "events", every=3)], max_minutes=1e-9)
     small_fit(tmp_path / "run", watchers=[TensorBoard(tmp_path / "events", every=3)], resume=True)
@@ -118,7 +117,7 @@ def test_tensorboard_that_is_missing_is_named(tmp_path, monkeypatch):
     import sys
 
     from plait.errors import MissingExtraError
-    from plait.training.tracking import TensorBoard
+    from plait.training.callbacks import TensorBoard
 
     monkeypatch.setitem(sys.modules, "tensorboard", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'plait\[track\]'"):

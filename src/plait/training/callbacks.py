@@ -1,0 +1,228 @@
+"""Who is told how training goes: a bar on a terminal, lines elsewhere, TensorBoard, or your own."""
+
+from __future__ import annotations
+
+import importlib.util
+import sys
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from plait.errors import require
+
+if TYPE_CHECKING:
+    from plait.training.learner import Step
+
+__all__ = ["Bar", "Everyone", "Lines", "TensorBoard", "Watcher", "Words", "display"]
+
+Results = dict[str, dict[str, float]]
+
+
+class Watcher:
+    """Is told what happens and changes nothing. Every method may be left as it is.
+
+    What is counted is the learner's: updates, or steps of a policy's worlds.
+    """
+
+    def began(self, run: str, update: int, updates: int) -> None:
+        """A session begins after `update` of `updates` updates."""
+
+    def updated(self, update: int, step: Step) -> None:
+        """An update was made."""
+
+    def evaluated(self, update: int, results: Results) -> None:
+        """The network was scored on held-out sequences."""
+
+    def noted(self, text: str) -> None:
+        """Something a person should know."""
+
+    def ended(self, summary: dict[str, Any]) -> None:
+        """The session ends; called whatever the reason."""
+
+
+class Everyone(Watcher):
+    """Passes everything on to several watchers."""
+
+    def __init__(self, watchers: Iterable[Watcher]) -> None:
+        self.watchers = tuple(watchers)
+
+    def _tell(self, what: str, *arguments: Any) -> None:
+        for watcher in self.watchers:
+            getattr(watcher, what)(*arguments)
+
+    def began(self, run: str, update: int, updates: int) -> None:
+        self._tell("began", run, update, updates)
+
+    def updated(self, update: int, step: Step) -> None:
+        self._tell("updated", update, step)
+
+    def evaluated(self, update: int, results: Results) -> None:
+        self._tell("evaluated", update, results)
+
+    def noted(self, text: str) -> None:
+        self._tell("noted", text)
+
+    def ended(self, summary: dict[str, Any]) -> None:
+        self._tell("ended", summary)
+
+
+class TensorBoard(Watcher):
+    """Writes event files into `folder`; after a resume what lies past the checkpoint is purged."""
+
+    def __init__(self, folder: Path, every: int = 10) -> None:
+        require("tensorboard", "track")
+        self.folder, self.every = folder, every
+        self.writer: Any = None
+
+    def began(self, run: str, update: int, updates: int) -> None:
+        from torch.utils.tensorboard import SummaryWriter
+
+        self.writer = SummaryWriter(str(self.folder), purge_step=update + 1 if update else None)
+
+    def updated(self, update: int, step: Step) -> None:
+        if update % self.every == 0:
+            for name, value in step.figures.items():
+                if value is not None:
+                    self.writer.add_scalar(f"train/{name}", value, update)
+
+    def evaluated(self, update: int, results: Results) -> None:
+        for name, result in results.items():
+            for figure, value in result.items():
+                self.writer.add_scalar(f"held_out/{name}/{figure}", value, update)
+
+    def ended(self, summary: dict[str, Any]) -> None:
+        self.writer.close()
+
+
+class Words:
+    """How a learner's progress is said: what is counted, what an update showed, what an evaluation gave."""
+
+    unit = "update"
+
+    def began(self, done: int, total: int) -> str:
+        return f"{total} updates" + (f", going on after {done}" if done else "")
+
+    def place(self, done: int, total: int) -> str:
+        return f"update {done}/{total}"
+
+    def ended(self, summary: dict[str, Any]) -> str:
+        return f"update {summary['updates']}"
+
+    def step(self, step: Step) -> str:
+        return f"loss {step.loss:.5f}  accuracy {step.score:.1%} (training)"
+
+    def results(self, results: Results) -> str:
+        """The first set's loss and accuracy, and the accuracy of the others."""
+        (_, main), *others = results.items()
+        rest = "".join(f"  {name} {result['score']:.1%}" for name, result in others)
+        bits = f"  {main['bits_per_character']:.4f} bits/char" if "bits_per_character" in main else ""
+        loss = f"{main['loss']:.5f}" if "loss" in main else "not finite"
+        return f"loss {loss}{bits}  accuracy {main['score']:.1%}{rest}"
+
+    def bar(self, step: Step, last: Results) -> str:
+        held_out = f" (held out {next(iter(last.values()))['score']:.1%})" if last else ""
+        return f"loss {step.loss:.4f}  accuracy {step.score:.1%}{held_out}"
+
+
+class Clock:
+    """Updates a second and time left, from when the session began."""
+
+    def __init__(self, update: int, updates: int) -> None:
+        self.first, self.updates, self.began = update, updates, time.monotonic()
+
+    def speed(self, update: int) -> float:
+        return (update - self.first) / max(time.monotonic() - self.began, 1e-9)
+
+    def pace(self, update: int) -> str:
+        speed = self.speed(update)
+        seconds = int((self.updates - update) / max(speed, 1e-9))
+        left = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left"
+        return f"{speed:,.{1 if speed < 1000 else 0}f}/s  {left}"
+
+
+class Lines(Watcher):
+    """One line at the beginning, at each evaluation, every `seconds` in between, at the end."""
+
+    def __init__(self, stream: TextIO, seconds: float = 30, words: Words | None = None) -> None:
+        self.stream, self.seconds, self.words = stream, seconds, words or Words()
+        self.clock = Clock(0, 1)
+        self.last_line = 0.0
+
+    def noted(self, text: str) -> None:
+        self.last_line = time.monotonic()
+        self.stream.write(text + "\n")
+        self.stream.flush()
+
+    def began(self, run: str, update: int, updates: int) -> None:
+        self.clock = Clock(update, updates)
+        self.noted(f"{run}: {self.words.began(update, updates)}")
+
+    def updated(self, update: int, step: Step) -> None:
+        if time.monotonic() - self.last_line >= self.seconds:
+            self.noted(f"{self._where(update)}  {self.words.step(step)}")
+
+    def evaluated(self, update: int, results: Results) -> None:
+        self.noted(f"{self._where(update)}  held out: {self.words.results(results)}")
+
+    def ended(self, summary: dict[str, Any]) -> None:
+        reason = f" ({summary['reason']})" if summary["reason"] else ""
+        self.noted(
+            f"{summary['status']}{reason} after {self.words.ended(summary)}, {summary['seconds']:.1f} s"
+        )
+
+    def _where(self, update: int) -> str:
+        return f"{self.words.place(update, self.clock.updates)}  {self.clock.pace(update)}"
+
+
+class Bar(Watcher):
+    """A live line: how far, what the last update showed, updates a second and time left."""
+
+    def __init__(self, console: Any = None, words: Words | None = None) -> None:
+        from rich.console import Console
+        from rich.progress import BarColumn, Progress, TextColumn
+
+        self.console, self.words = console or Console(stderr=True), words or Words()
+        self.bar = Progress(
+            BarColumn(bar_width=10),
+            TextColumn("{task.fields[figures]}"),
+            console=self.console,
+            refresh_per_second=5,
+        )
+        self.clock = Clock(0, 1)
+        self.last: Results = {}
+
+    def began(self, run: str, update: int, updates: int) -> None:
+        self.clock = Clock(update, updates)
+        self.noted(run)
+        self.job = self.bar.add_task(run, total=updates, completed=update, figures=self._counted(update))
+        self.bar.start()
+
+    def updated(self, update: int, step: Step) -> None:
+        figures = f"{self._counted(update)}  {self.words.bar(step, self.last)}  {self.clock.pace(update)}"
+        self.bar.update(self.job, completed=update, figures=figures)
+
+    def _counted(self, update: int) -> str:
+        return self.words.place(update, self.clock.updates).removeprefix("update ")
+
+    def evaluated(self, update: int, results: Results) -> None:
+        if self.words.unit != "update":
+            self.noted(f"{update:,} {self.words.unit}s, held out: {self.words.results(results)}")
+        elif self.console.width >= 100:  # in 80 columns there is no room for it
+            self.last = results
+
+    def noted(self, text: str) -> None:
+        self.console.print(text, markup=False, highlight=False, soft_wrap=True)
+
+    def ended(self, summary: dict[str, Any]) -> None:
+        self.bar.stop()
+
+
+def display(wanted: bool, stream: TextIO | None = None, words: Words | None = None) -> list[Watcher]:
+    """The display that fits the stream; none if none is wanted."""
+    stream = stream or sys.stderr
+    if not wanted:
+        return []
+    if stream.isatty() and importlib.util.find_spec("rich") is not None:
+        return [Bar(words=words)]
+    return [Lines(stream, words=words)]

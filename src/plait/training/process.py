@@ -1,0 +1,221 @@
+"""The process a run is trained in: its device, its siblings under torchrun, and what asks it to stop.
+
+Every process draws the same batch and works on its own rows of it; gradients are summed in one vector. One
+process is the same with nothing to share.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import resource
+import signal
+import sys
+import threading
+import time
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from types import FrameType
+from typing import Any, cast
+
+import numpy
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from plait._version import __version__
+from plait.errors import ConfigError, known
+from plait.provenance import commit, processor
+
+__all__ = ["Group", "Stop", "device_named", "environment", "join", "peak_memory"]
+
+
+def device_named(name: str) -> torch.device:
+    """`auto` is cuda if there is one, else cpu; under torchrun every process has its own GPU.
+
+    >>> device_named("cpu")
+    device(type='cpu')
+    """
+    kind, _, number = name.partition(":")
+    known(kind, ("auto", "cpu", "cuda"), "device")
+    if number and (kind != "cuda" or not number.isdecimal()):
+        raise ConfigError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}")
+    count = torch.cuda.device_count()
+    if kind == "cpu" or (kind == "auto" and not count):
+        return torch.device("cpu")
+    index = int(number or os.environ.get("LOCAL_RANK", "0"))
+    if index >= count:
+        raise ConfigError(f"device {name!r}: found {count} CUDA devices here; use --device cpu")
+    return torch.device("cuda", index)
+
+
+@dataclass(frozen=True)
+class Group:
+    """The processes at work, and which of them this is."""
+
+    rank: int = 0
+    size: int = 1
+
+    @property
+    def first(self) -> bool:
+        """Whether this process writes and speaks for all."""
+        return self.rank == 0
+
+    def spans(self, rows: int, parts: int) -> list[tuple[int, int]]:
+        """Which rows of a batch this process works on, in `parts` parts, sizes as equal as can be.
+
+        >>> Group(1, 2).spans(8, 2)
+        [(4, 6), (6, 8)]
+        """
+        pieces = self.size * parts
+        if rows < pieces:
+            raise ConfigError(
+                f"batch_size: expected at least {pieces} (processes × accumulate), got {rows}; "
+                "raise the batch size or use fewer processes"
+            )
+        edges = [rows * piece // pieces for piece in range(pieces + 1)]
+        mine = range(self.rank * parts, (self.rank + 1) * parts)
+        return [(edges[piece], edges[piece + 1]) for piece in mine]
+
+    def sum_gradients(self, parameters: Iterable[Tensor], extra: Tensor) -> Tensor:
+        """Sum every gradient over the processes in place; return the sum of `extra`, a vector."""
+        if self.size == 1:
+            return extra
+        with_grad = list(parameters)
+        for parameter in with_grad:
+            if parameter.grad is None:
+                parameter.grad = torch.zeros_like(parameter)
+        grads = [cast(Tensor, parameter.grad) for parameter in with_grad]
+        flat = torch.cat([extra.to(grads[0].dtype), *(grad.flatten() for grad in grads)])
+        dist.all_reduce(flat)
+        summed, *pieces = cast(
+            "tuple[Tensor, ...]", flat.split([len(extra), *(grad.numel() for grad in grads)])
+        )
+        for grad, piece in zip(grads, pieces, strict=True):
+            grad.copy_(piece.view_as(grad))
+        return summed
+
+    def share(self, value: Any) -> Any:
+        """The first process's `value`, in every process."""
+        if self.size == 1:
+            return value
+        box = [value]
+        dist.broadcast_object_list(box, src=0)
+        return box[0]
+
+    def gather(self, value: Any) -> list[Any] | None:
+        """Every process's `value` in order, in the first process alone."""
+        if self.size == 1:
+            return [value]
+        boxes: list[Any] | None = [None] * self.size if self.first else None
+        dist.gather_object(value, boxes, dst=0)
+        return boxes
+
+
+@contextlib.contextmanager
+def join(device: torch.device) -> Iterator[Group]:
+    """The processes torchrun started, or this one alone. A group that is already there is used and left."""
+    if dist.is_available() and dist.is_initialized():
+        yield Group(dist.get_rank(), dist.get_world_size())
+        return
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        yield Group()
+        return
+    on_gpu = device.type == "cuda"
+    if on_gpu:
+        torch.cuda.set_device(device)
+    dist.init_process_group("nccl" if on_gpu else "gloo")
+    try:
+        yield Group(dist.get_rank(), dist.get_world_size())
+    finally:
+        dist.destroy_process_group()
+
+
+class Stop(contextlib.AbstractContextManager["Stop"]):
+    """Between `with` and its end the first SIGINT or SIGTERM only sets `asked`; a second one interrupts.
+
+    Args:
+        max_minutes: ask to stop after so long.
+        signals: False leaves signals as they are.
+        also: another reason, asked after every update.
+    """
+
+    def __init__(
+        self,
+        max_minutes: float | None = None,
+        signals: bool = True,
+        also: Callable[[], bool] | None = None,
+    ) -> None:
+        if max_minutes is not None and (isinstance(max_minutes, bool) or not max_minutes > 0):
+            raise ConfigError(f"max_minutes: expected a number above 0, got {max_minutes}")
+        self._end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
+        # Python hears signals in its main thread alone.
+        self._signals = signals and threading.current_thread() is threading.main_thread()
+        self._also = also
+        self._before: dict[signal.Signals, Any] = {}
+        self.signal: signal.Signals | None = None
+
+    def __enter__(self) -> Stop:
+        if self._signals:
+            for number in (signal.SIGINT, signal.SIGTERM):
+                self._before[number] = signal.signal(number, self._heard)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        self._before.clear()
+
+    def _heard(self, number: int, _: FrameType | None) -> None:
+        if self.signal is not None:
+            raise KeyboardInterrupt
+        self.signal = signal.Signals(number)
+
+    @property
+    def asked(self) -> bool:
+        return self.signal is not None or self._late or (self._also is not None and self._also())
+
+    @property
+    def _late(self) -> bool:
+        return self._end is not None and time.monotonic() >= self._end
+
+    @property
+    def reason(self) -> str:
+        if self.signal is not None:
+            return self.signal.name
+        return "max-minutes" if self._late else "asked to"
+
+    def pass_on(self) -> None:
+        """What the signal would have done, once everything is saved: exit codes 130 and 143."""
+        if self.signal is signal.SIGINT:
+            raise KeyboardInterrupt
+        if self.signal is signal.SIGTERM:
+            raise SystemExit(128 + signal.SIGTERM)
+
+
+def environment(device: torch.device, processes: int) -> dict[str, Any]:
+    """What a later reader needs to know to understand a number or to get it again."""
+    on_gpu = device.type == "cuda"
+    return {
+        "began": datetime.now(UTC).isoformat(timespec="seconds"),
+        "plait": __version__,
+        "commit": commit(),
+        "python": sys.version.split()[0],
+        "torch": torch.__version__,
+        "numpy": numpy.__version__,
+        "platform": platform.platform(),
+        "device": device.type,
+        "device_name": torch.cuda.get_device_name(device) if on_gpu else processor(),
+        "threads": torch.get_num_threads(),
+        "processes": processes,
+    }
+
+
+def peak_memory(device: torch.device) -> int:
+    """On a GPU the tensors', on a CPU the whole process's, in bytes."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    unit = 1 if sys.platform == "darwin" else 1024
+    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * unit

@@ -1,0 +1,323 @@
+"""Supervised training: one update (draw, work through our rows, sum, clip, step), scores, and `fit`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_
+
+from plait.cells import orthogonal_parameters
+from plait.errors import CheckpointError, ConfigError, DivergedError, whole
+from plait.tasks import Batch, Task, counted
+from plait.training.callbacks import Results, Watcher
+from plait.training.capture import Capture, Passes, can_capture
+from plait.training.carry import carried_over, leaves, with_leaves
+from plait.training.checkpoint import Checkpoint
+from plait.training.description import describe
+from plait.training.gradient_record import gradient_norms, require_nudge
+from plait.training.learner import Learner, Step, generator_for, gradient_norm, seed_for
+from plait.training.network import network_for
+from plait.training.process import Group, device_named
+from plait.training.recipe import Recipe, updates_of
+from plait.training.session import Fitted, train
+
+__all__ = ["SupervisedLearner", "evaluate", "fit", "forward"]
+
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "rmsprop": torch.optim.RMSprop,  # its default alpha is 0.99
+}
+
+
+class SupervisedLearner(Learner):
+    """A network, its optimiser, and the state carried from batch to batch where the task has one."""
+
+    def __init__(
+        self, network: nn.Module, task: Task, recipe: Recipe, device: torch.device, group: Group
+    ) -> None:
+        self.network, self.task, self.recipe = network.to(device), task, recipe
+        self.device, self.group, self.schedule = device, group, recipe.plan()
+        self.parameters = [p for p in network.parameters() if p.requires_grad]
+        self.optimizer = _OPTIMIZERS[recipe.optimizer](_rates(network, self.parameters, recipe), lr=recipe.lr)
+        self.spans = group.spans(recipe.batch_size, recipe.accumulate)
+        self.carry: list[Any] = [None] * len(self.spans)
+        self.batches_per_epoch = task.batches_per_epoch(recipe.batch_size)
+        self.capture: Capture | None = None
+        if device.type == "cuda" and group.size == 1 and can_capture(network, task):
+            self.capture = Capture(self._passes, self.parameters)
+
+    def batch(self, update: int) -> Batch:
+        """Batch number `update`, counted from 1; the same in every process."""
+        epoch = self.batches_per_epoch  # all batches of an epoch have one generator, one order
+        number = update if epoch is None else (update - 1) // epoch + 1
+        generator = generator_for(self.recipe.seed, "train", number, self.device)
+        return self.task.batch(self.recipe.batch_size, generator, self.device, index=update - 1)
+
+    def _begins(self, update: int) -> bool:
+        """Whether this update is the first of an epoch: the sequences of the last one have ended."""
+        return self.batches_per_epoch is not None and (update - 1) % self.batches_per_epoch == 0
+
+    def advance(self, number: int, stop: bool) -> Step:
+        return self.update(number, self.batch(number), stop)
+
+    def evaluate(self, final: bool) -> Results:
+        if final and not self.task.tested_on():
+            return {}
+        recipe, results = self.recipe, None
+        if self.group.first:
+            results = evaluate(
+                self.network, self.task, sequences=recipe.evaluate_on, batch_size=recipe.batch_size,
+                seed=recipe.seed, precision=recipe.precision, final=final,
+            )  # fmt: skip
+        shared: Results = self.group.share(results)
+        return shared
+
+    def gradients(self, update: int) -> list[list[float]]:
+        whole_batch = Group().spans(self.recipe.batch_size, self.recipe.accumulate)
+        return gradient_norms(self.network, self.task, self.batch(update + 1), whole_batch)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Weights, optimiser, and of every process `carry.<process>.<part>.<leaf>`."""
+        carries = self.group.gather([leaves(state) for state in self.carry])
+        tensors = super().tensors()
+        for rank, parts in enumerate(carries or ()):
+            for part, named in enumerate(parts):
+                tensors |= {f"carry.{rank}.{part}.{leaf}": value for leaf, value in named.items()}
+        return tensors
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        super().restore(checkpoint)
+        if not (self.task.carries_state and checkpoint.counters["update"]):
+            return
+        batch = self.batch(1)
+        for part, (begin, end) in enumerate(self.spans):
+            rows = batch.rows(begin, end)
+            rows = rows._replace(inputs=rows.inputs[:1], reset=None if rows.reset is None else rows.reset[:1])
+            with torch.no_grad():  # the shape of a state is the network's own: it is taken from one step
+                like = forward(self.network, rows, None, self.recipe.precision)[1]
+                like = carried_over(self.network, like, self.task.carried)
+            saved = checkpoint.under(f"carry.{self.group.rank}.{part}.")
+            if len(saved) != len(leaves(like)):
+                raise CheckpointError(
+                    f"{checkpoint.path} was written by another number of processes or parts"
+                )
+            self.carry[part] = with_leaves(like, saved, self.device)
+
+    def update(self, update: int, batch: Batch, stop: bool = False) -> Step:
+        """Take one step. Nothing is changed if a number on the way is not finite: `DivergedError`."""
+        torch.manual_seed(seed_for(self.recipe.seed, "noise", update * self.group.size + self.group.rank))
+        self.network.train()
+        if self._begins(update):
+            self.carry = [None] * len(self.spans)
+        passes = self._passes(batch, stop) if self.capture is None else self.capture(batch)
+        loss, score, stopping, norm, healthy = passes.figures.tolist()
+        if not healthy or not math.isfinite(loss):
+            raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
+        if self.recipe.clip:
+            with_grad = (p for p in self.parameters if p.grad is not None)
+            clip_grads_with_norm_(with_grad, self.recipe.clip, passes.norm.float())
+        self.optimizer.step()
+        self.carry = passes.carry
+        return Step({"loss": loss, "score": score, "gradient_norm": norm}, stopping > 0)
+
+    def _passes(self, batch: Batch, stop: bool = False) -> Passes:
+        """Forward and backward of this process's rows, part by part; gradients summed over the processes."""
+        self.optimizer.zero_grad(set_to_none=True)
+        total = counted(batch.targets)
+        figures = torch.zeros(3, device=self.device)
+        figures[2].fill_(float(stop))
+        carry, seen = list(self.carry), []
+        for part, (begin, end) in enumerate(self.spans):
+            rows = batch.rows(begin, end)
+            logits, state = forward(self.network, rows, carry[part], self.recipe.precision)
+            loss = self.task.loss(logits, rows.targets) * (counted(rows.targets) / total)
+            loss.backward()
+            score = self.task.score(logits.detach(), rows.targets) * (end - begin) / self.recipe.batch_size
+            figures[:2] += torch.stack([loss.detach(), score]).float()
+            carry[part] = (
+                carried_over(self.network, state, self.task.carried) if self.task.carries_state else None
+            )
+            seen.append(logits.detach())
+        figures = self.group.sum_gradients(self.parameters, figures)
+        norm = gradient_norm([p.grad for p in self.parameters if p.grad is not None])
+        # Clipped, any finite gradient will do; unclipped, the optimiser has to square it in float32.
+        largest = math.inf if self.recipe.clip else torch.finfo(torch.float32).max ** 0.5
+        healthy = torch.isfinite(norm) & (norm <= largest) & _finite(batch.inputs)
+        return Passes(torch.stack([*figures, norm, healthy]), norm, seen, carry)
+
+    def _culprit(self, batch: Batch, logits: Iterable[Tensor], loss: float) -> str:
+        """Name the first tensor, in the order of computation, that holds a value that is not finite."""
+        if not bool(_finite(batch.inputs)):
+            step, row = (~torch.isfinite(batch.inputs)).flatten(2).any(-1).nonzero()[0].tolist()
+            value = batch.inputs[step, row][~torch.isfinite(batch.inputs[step, row])][0].item()
+            return f"inputs hold {value} at step {step + 1} of sequence {row + 1} of the batch"
+        for (begin, _), part in zip(self.spans, logits, strict=True):
+            if not bool(_finite(part)):
+                step, row = (~torch.isfinite(part)).any(-1).nonzero()[0].tolist()
+                return f"logits are not finite from step {step + 1} on, in sequence {begin + row + 1}"
+        if not math.isfinite(loss):
+            return f"loss is {loss}"
+        for name, parameter in self.network.named_parameters():
+            if parameter.grad is not None and not bool(_finite(parameter.grad)):
+                return f"gradient of {name} is not finite"
+        return "the gradient's norm overflows" + (
+            "" if self.recipe.clip else "; clipping (clip = 1) would bound it"
+        )
+
+
+def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:
+    """The optimiser's groups: one, or, with `orthogonal_lr`, those of the other rate last."""
+    if recipe.orthogonal_lr is None:
+        return [{"params": parameters}]
+    apart = {id(p) for p in orthogonal_parameters(network)}
+    slow = [p for p in parameters if id(p) in apart]
+    if not slow:
+        raise ConfigError(
+            "orthogonal_lr: expected a model with an orthogonal matrix (exprnn, goru), got one without; "
+            "leave it out"
+        )
+    rest = [p for p in parameters if id(p) not in apart]
+    return [{"params": rest}, {"params": slow, "lr": recipe.orthogonal_lr}]
+
+
+def _finite(values: Tensor) -> Tensor:
+    return torch.isfinite(values).all()
+
+
+@torch.no_grad()
+def evaluate(
+    network: nn.Module,
+    task: Task,
+    *,
+    sequences: int | None = None,
+    batch_size: int = 64,
+    seed: int = 0,
+    precision: str = "fp32",
+    final: bool = False,
+) -> dict[str, dict[str, float]]:
+    """Loss and score of `network` on each of the task's held-out sets, by name; a loss that is not finite is
+    left out.
+
+    Sequences that are drawn are a function of `seed` alone and none of them is a training batch of the same
+    seed; the global random state is neither read nor moved.
+
+    Args:
+        sequences: how many; left out, all of a data set, 256 of a task that draws them.
+        final: on what is scored once, at the end, instead.
+
+    >>> from plait.models import LSTM
+    >>> from plait.tasks import CopyTask
+    >>> from plait.training import Network
+    >>> sorted(evaluate(Network(LSTM(10, 8), 9), CopyTask(5), sequences=8)["copy"])
+    ['loss', 'score']
+    """
+    whole(1, batch_size=batch_size, **({} if sequences is None else {"sequences": sequences}))
+    sets = task.tested_on() if final else task.held_out()
+    was_training = network.training
+    network.eval()
+    try:
+        return {
+            name: _evaluate_one(network, one, sequences, batch_size, seed, precision)
+            for name, one in sets.items()
+        }
+    finally:
+        network.train(was_training)
+
+
+def _evaluate_one(
+    network: nn.Module, task: Task, sequences: int | None, batch_size: int, seed: int, precision: str
+) -> dict[str, float]:
+    device = next(network.parameters()).device
+    totals = torch.zeros(4, dtype=torch.float64, device=device)  # loss, targets, score, what it weighs
+    state = None
+    for batch in task.sweep(
+        sequences, batch_size, lambda index: generator_for(seed, "held-out", index, device), device
+    ):
+        logits, after = forward(network, batch, state, precision)
+        state = carried_over(network, after, task.carried) if task.carries_state else None
+        count, weight = counted(batch.targets), task.weight(batch.targets)
+        loss, score = task.loss(logits, batch.targets), task.score(logits, batch.targets)
+        totals += torch.stack([loss * count, count, score * weight, torch.as_tensor(weight, device=device)])
+    loss_, predicted, score_, rows = totals.tolist()
+    mean, score_ = loss_ / predicted, score_ / rows
+    if not math.isfinite(mean):  # states without bound, on sequences longer than any trained on
+        return {"score": score_}
+    return {"loss": mean, "score": score_, **task.figures(mean, round(predicted))}
+
+
+def forward(network: nn.Module, batch: Batch, state: Any, precision: str) -> tuple[Tensor, Any]:
+    """Logits in at least float32, and the state, of a network on some rows."""
+    inputs = batch.inputs
+    if inputs.is_floating_point():
+        inputs = inputs.to(next(network.parameters()).dtype)
+    options = {} if batch.reset is None else {"reset": batch.reset}
+    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        logits, after = network(inputs, state, **options)
+    return logits.float() if logits.dtype == torch.bfloat16 else logits, after
+
+
+def fit(
+    model: nn.Module,
+    task: Task,
+    recipe: Recipe | None = None,
+    *,
+    device: str = "auto",
+    folder: Path | str | None = None,
+    resume: bool = False,
+    checkpoint_every: int = 500,
+    max_minutes: float | None = None,
+    epochs: int | None = None,
+    stop_when: Callable[[], bool] | None = None,
+    progress: bool = False,
+    watchers: Iterable[Watcher] = (),
+    **changes: Any,
+) -> Fitted:
+    """Train `model` on `task`.
+
+    Everything random is a function of the recipe's seed and of the update's number, so a run that was
+    stopped or killed and is resumed ends with the same weights, bit by bit, as one that was not (same
+    device type, torch version and number of threads). Under torchrun the batch is shared among the processes.
+
+    Args:
+        model: a `plait` model or `torch.nn.LSTM`-like layer, which gets an output layer, or any module that
+            maps inputs and state to logits and state. It is trained in place.
+        recipe: what decides the numbers; single values can be given as keywords instead.
+        device: auto, cpu, cuda or cuda:N.
+        folder: the run's own folder; without one nothing is written, and signals are left alone.
+        resume: go on with the run in `folder`.
+        checkpoint_every: updates between two checkpoints.
+        max_minutes: save and stop after so long.
+        epochs: how often a data set is gone through, instead of the recipe's `updates`.
+        stop_when: asked after every update; once true, save and stop.
+        progress: show a progress bar, or lines where there is no terminal, on stderr.
+        watchers: who else is told what happens.
+        changes: parts of the recipe.
+
+    Raises:
+        DivergedError: if a value is not finite; it names the update and the tensor.
+
+    >>> from plait.models import RelRNN
+    >>> from plait.tasks import CopyTask
+    >>> fitted = fit(RelRNN(10, 8), CopyTask(delay=3), updates=2, batch_size=4, evaluate_on=4, device="cpu")
+    >>> fitted.status, fitted.summary["updates"]
+    ('complete', 2)
+    """
+    recipe = (recipe or Recipe()).changed(**changes).check()
+    if epochs is not None:
+        recipe = recipe.changed(updates=updates_of(task, recipe.batch_size, epochs))
+    place = device_named(device)
+    task.prepare(place)
+    network = network_for(model, task, recipe.seed)
+    if recipe.gradients_every:
+        require_nudge(network)
+    return train(
+        lambda group: SupervisedLearner(network, task, recipe, place, group),
+        describe(network, task, recipe), place, folder=folder, resume=resume,
+        checkpoint_every=checkpoint_every, max_minutes=max_minutes, stop_when=stop_when, progress=progress,
+        watchers=watchers,
+    )  # fmt: skip
