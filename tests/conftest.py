@@ -1,22 +1,28 @@
 """Every test runs on one torch thread and from a known seed; kernels for a GPU run in the interpreter
-where there is none. Data sets are there or a reason to skip; `nowhere` is a machine without them."""
+where there is none. Data sets are there or a reason to skip; `nowhere` is a machine without them. Run folders
+are trained in a moment (`small_fit`), or written by hand (`bench`)."""
 
+import hashlib
+import json
 import os
 import re
 import struct
 import tomllib
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from importlib.metadata import distribution
 from pathlib import Path
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 import pytest
 import torch
 from hypothesis import settings
 from packaging.requirements import Requirement
+from torch.nn.functional import one_hot
 
-from plait.tasks import image_files, language, sources, text
+from plait.experiments.description import Experiment, PlannedRun
+from plait.experiments.strict import plain
+from plait.tasks import IGNORE, Batch, Task, image_files, language, sources, text
 from plait.training import Recipe, build, fit
 
 # A busy machine is slow, which is no failure; CI draws the same examples every time, a developer new ones.
@@ -147,3 +153,150 @@ def without_extras(tmp_path_factory):
         for top in {file.parts[0] for file in found.files if file.parts[0] not in ("..", "__pycache__")}:
             (folder / top).symlink_to(found.locate_file(top))
     return folder
+
+
+@dataclass(frozen=True)
+class StreamTask(Task):
+    """An endless text of period `period`, `span` steps a batch: predict the next symbol.
+
+    Rows go on from batch to batch. The text is 0 0 … 0 1, so only who remembers across batches can tell
+    when the 1 comes; the first two steps have no target, and row 0 is cleared at every fourth batch.
+    """
+
+    name: ClassVar[str] = "stream"
+    carries_state: ClassVar[bool] = True
+    period: int = 7
+    span: int = 5
+
+    @property
+    def input_size(self) -> int:
+        return 2
+
+    @property
+    def num_classes(self) -> int:
+        return 2
+
+    def batch(self, batch_size, generator, device="cpu", index=0):
+        steps = index * self.span + torch.arange(self.span + 1, device=device)
+        text = ((steps[:, None] + torch.arange(batch_size, device=device)) % self.period == 0).long()
+        targets = text[1:].clone()
+        targets[:2] = IGNORE
+        reset = torch.zeros(self.span, batch_size, dtype=torch.bool, device=device)
+        reset[0, 0] = index % 4 == 0
+        return Batch(one_hot(text[:-1], 2).float(), targets, reset)
+
+
+@pytest.fixture
+def stream_task():
+    return StreamTask
+
+
+class Bench:
+    """Makes run folders as training leaves them, with curves that are known beforehand."""
+
+    def __init__(self, root):
+        self.root = root
+
+    def run(
+        self,
+        where="runs",
+        model="relrnn",
+        delay=100,
+        seed=0,
+        scores=(0.2, 0.6, 1.0),
+        status="complete",
+        clock=True,
+        losses=None,
+        gradients=(),
+        trace=None,
+        recipe=None,
+        held_out=None,
+    ):
+        """A run scored every 100 updates and every 2 seconds; `held_out` maps further sets to a factor."""
+        updates = 100 * len(scores)
+        description = {
+            "format": "plait run 1",
+            "task": {"name": "copy", "delay": delay},
+            "model": {"name": model, "hidden_size": 128},
+            "recipe": {"updates": updates, "lr": 0.001, "seed": seed, **(recipe or {})},
+        }
+        digest = hashlib.sha256(json.dumps(description).encode()).hexdigest()[:10]
+        folder = self.root / where / f"copy-{model}-{digest}"
+        folder.mkdir(parents=True)
+        sets = {"copy": 1.0, **(held_out or {})}
+        lines = []
+        for place, score in enumerate(scores, start=1):
+            results = {name: {"loss": 1 - score, "score": score * factor} for name, factor in sets.items()}
+            time = {"seconds": 2.0 * place} if clock else {}
+            lines.append({"update": 100 * place, **time, "held_out": results})
+        for place, loss in enumerate(losses or (2.0, 1.0, 0.5), start=1):
+            lines.append({"update": 10 * place, "loss": loss, "score": 0.0, "gradient_norm": 1.0})
+        lines.sort(key=lambda line: (line["update"], "held_out" in line))
+        summary = {
+            "run": folder.name,
+            "status": status,
+            "reason": f"{updates} updates made",
+            "updates": updates,
+            "score": scores[-1],
+            "best_score": max(scores),
+            "held_out": lines[-1].get("held_out", {}),
+            "seconds": 2.0 * len(scores) + 1.0,
+            "parameters": 12345,
+            "peak_memory_bytes": 300 * 2**20,
+            "device": "cpu",
+        }
+        session = {
+            "from_update": 0,
+            "began": "2026-01-02T03:04:05+00:00",
+            "commit": "abcdef012345",
+            "torch": "2.13.0",
+            "device_name": "A Processor",
+        }
+        files = {
+            "config.json": json.dumps(description),
+            "environment.json": json.dumps({"sessions": [session]}),
+            "metrics.jsonl": "".join(json.dumps(line) + "\n" for line in lines),
+            "summary.json": json.dumps(summary),
+        }
+        if gradients:
+            files["gradients.jsonl"] = "".join(json.dumps(line) + "\n" for line in gradients)
+        if trace:
+            files["trace.json"] = json.dumps(trace)
+        for name, content in files.items():
+            (folder / name).write_text(content)
+        return folder
+
+    def experiment(self, where, planned, seeds=(0, 1, 2), **changes):
+        """An experiment.json of cells (row, column, model, delay, published, note)."""
+        runs = tuple(
+            PlannedRun(row, column, {"name": "copy", "delay": delay}, {"name": model}, {}, published, note)
+            for row, column, model, delay, published, note in planned
+        )
+        values = {
+            "name": "table5",
+            "title": "Copy",
+            "source": "a paper, table 5",
+            "claim": "it learns",
+            "kind": "table",
+            "metric": "accuracy on the last ten steps",
+            "updates_to": 0.99,
+            "needs": "",
+            "seeds": seeds,
+            "runs": runs,
+            "notes": ("ours differ in size",),
+        }
+        folder = self.root / where
+        folder.mkdir(parents=True, exist_ok=True)
+        text = json.dumps(plain(Experiment(**{**values, **changes})))
+        (folder / "experiment.json").write_text(text)
+        return folder
+
+
+@pytest.fixture
+def bench(tmp_path):
+    return Bench(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def bench_at():
+    return Bench

@@ -1,7 +1,10 @@
 """The direction of imports, the sizes of files, and words that must not appear."""
 
 import ast
+import os
 import re
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
@@ -10,13 +13,14 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "plait"
 FILES = sorted(SOURCE.rglob("*.py"))
 # A room may import itself and the rooms below it; the rooms beside the tower import only `errors`.
-BASE = {"errors", "answer", "provenance", "_version"}
+BASE = {"errors", "answer", "lazy", "provenance", "_version"}
 TOWER = [
     "ops",
     "cells",
     "memory",
     "models",
     "gradients",
+    "runs",
     "training",
     "experiments",
     "bench",
@@ -31,7 +35,7 @@ CALLS_COMMANDS = {
     SOURCE / "report/explore/gradients.py",
     SOURCE / "doctor/__main__.py",
 }
-SAME_FLOOR = {("cells", "memory"), ("memory", "cells"), ("training", "gradients"), ("gradients", "training")}
+SAME_FLOOR = {("cells", "memory"), ("memory", "cells"), ("runs", "gradients"), ("gradients", "runs")}
 
 
 def room_of(path: Path) -> str:
@@ -95,3 +99,46 @@ def test_no_local_path_in_any_text():
     pattern = re.compile(r"/work/|\.\./shared|/root/")
     for path in [*FILES, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:
         assert not pattern.search(path.read_text()), path
+
+
+TRACER = """
+import sys
+import safetensors.torch, tyro  # imported before, because tracing their imports takes long
+import plait.commands.train, plait.training.supervised, plait.training.ppo.learner
+from plait import cli
+seen = set()
+def profile(frame, event, _):
+    code = frame.f_code
+    if event == "call" and code.co_flags & 2:  # a function: bodies of modules and classes have no new locals
+        seen.add(code.co_filename)
+sys.setprofile(profile)
+code = cli.main(sys.argv[1:])
+sys.setprofile(None)
+print("\\n".join(["", "traced", *sorted(seen)]))
+sys.exit(code)
+"""
+PATHS = {
+    "copy": ["--hidden", "4", "--delay", "2", "--updates", "2", "--batch-size", "2", "--evaluate-on", "2"],
+    "minigrid": ["--env", "Empty-5x5", "--hidden", "4", "--steps", "16", "--envs", "2", "--rollout", "8",
+                 "--minibatches", "1", "--evaluate-on", "1"],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("task", PATHS)
+def test_the_way_from_the_command_line_to_a_checkpoint_is_short_and_drawn(task, tmp_path):
+    arguments = ["train", task, *PATHS[task], "--device", "cpu", "--out", str(tmp_path)]
+    done = subprocess.run(
+        [sys.executable, "-c", TRACER, *arguments], capture_output=True, text=True,
+        env={**os.environ, "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+    assert done.returncode == 0, done.stderr
+    assert list(tmp_path.glob("*/checkpoint.safetensors"))
+    traced = [Path(line) for line in done.stdout.partition("\ntraced\n")[2].splitlines()]
+    inside = {path.relative_to(SOURCE).as_posix() for path in traced if path.is_relative_to(SOURCE)}
+    files = {name for name in inside if name.split("/")[0] in ("cli.py", "commands", "training", "runs")}
+    page = (
+        (ROOT / "docs/architecture.md").read_text().partition(f"## `plait train {task}`")[2].split("\n## ")[0]
+    )
+    drawn = set(re.findall(r"[a-z_/]+\.py", page.partition("```text")[2].partition("```")[0]))
+    assert files == drawn
+    assert len(files) <= 14

@@ -22,7 +22,7 @@ from plait.bench.machine import circumstances
 from plait.bench.players import Ours
 from plait.figures import Curve, draw_curves, save
 from plait.provenance import version_of
-from plait.training.files import read_json, write_json
+from plait.runs.folder import read_json, write_json
 from plait.training.ppo import Settings
 
 RESULT = Path(__file__).parent.parent.parent / "results/rl/recurrent-ppo.json"

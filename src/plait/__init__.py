@@ -6,10 +6,10 @@ loads torch.
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from plait._version import __version__
+from plait.lazy import lazily
 
 if TYPE_CHECKING:
     from plait.cells import ElmanCell, GRUCell, LSTMCell
@@ -42,11 +42,12 @@ if TYPE_CHECKING:
         UniLSTM,
         UniRNN,
     )
-    from plait.training.catalogue import load
+    from plait.training.session import load
     from plait.training.supervised import fit
 
 # module -> the public names it holds
 _NAMES: dict[str, tuple[str, ...]] = {
+    "plait._version": ("__version__",),
     "plait.cells": ("ElmanCell", "GRUCell", "LSTMCell"),
     "plait.memory": (
         "FullMemory", "NoMemory", "RelevancyMemory", "TopKMemory", "UniformMemory", "WindowMemory",
@@ -55,7 +56,7 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "ExpRNN", "GORU", "GRU", "LSTM", "MemLSTM", "MemRNN", "OrthRNN", "Recurrent", "RelGRU", "RelLSTM",
         "RelRNN", "RNN", "SAB", "SelfAttentive", "State", "Trace", "Transformer", "UniLSTM", "UniRNN",
     ),
-    "plait.training.catalogue": ("load",),
+    "plait.training.session": ("load",),
     "plait.training.supervised": ("fit",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
@@ -69,6 +70,7 @@ _ROOMS = (
     "models",
     "ops",
     "report",
+    "runs",
     "tasks",
     "training",
 )
@@ -81,15 +83,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(_HOMES[name]), name)
-        globals()[name] = value
-        return value
-    if name in _ROOMS:
-        return importlib.import_module(f"plait.{name}")
-    raise AttributeError(f"module 'plait' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *_ROOMS})
+__getattr__, __dir__ = lazily(__name__, _HOMES, _ROOMS)

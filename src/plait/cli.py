@@ -40,7 +40,7 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "train": ("plait.commands.train:train", "train a model on a task, or continue a run"),
     "train minigrid": (
-        "plait.commands.train_minigrid:train_minigrid",
+        "plait.commands.train:train_minigrid",
         "train a policy with a memory in a grid world (PPO)",
     ),
     "watch": (

@@ -16,7 +16,7 @@ from plait.bench.rl import bench_rl
 from plait.cli import main
 from plait.errors import BackendError
 from plait.tasks.minigrid import open_worlds
-from plait.training.ppo.settings import Settings
+from plait.training.recipe import Settings
 
 TINY = {"envs": 4, "rollout": 8, "epochs": 1, "minibatches": 2, "hidden": 8, "rounds": 2}
 SETTINGS = Settings(envs=4, rollout=8, epochs=3, minibatches=2, lr=0.002, value=0.5, entropy=0.02, seed=3)

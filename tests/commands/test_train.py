@@ -14,8 +14,8 @@ import torch
 import plait
 from plait.cli import main
 from plait.models import MODELS
+from plait.runs.folder import Journal, locked
 from plait.training import find_run
-from plait.training.files import Journal, locked
 
 SMALL = [
     "--hidden", "4", "--delay", "2", "--updates", "6", "--batch-size", "4", "--evaluate-on", "4",
@@ -255,11 +255,11 @@ def test_folders_that_are_something_else(tmp_path, capsys, small_fit):
     with pytest.raises(CheckpointError, match="holds the run copy-rnn-"):
         small_fit(tmp_path / "run", updates=3)
     (tmp_path / "run" / "config.json").write_text("{")
-    mistake(capsys, ["train", "--resume", tmp_path / "run"], "is not JSON")
+    mistake(capsys, ["train", "--resume", tmp_path / "run"], "config.json is cut short or not JSON")
     assert main(["runs", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["status"] == "damaged"
     (tmp_path / "run" / "config.json").write_text('{"task": {"name": "copy"}}')
-    mistake(capsys, ["train", "--resume", tmp_path / "run"], "model: field required")
+    mistake(capsys, ["train", "--resume", tmp_path / "run"], "does not describe a run")
     mistake(capsys, ["runs", "show", tmp_path / "run"], "does not describe a run")
 
 

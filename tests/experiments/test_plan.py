@@ -4,9 +4,10 @@ import json
 
 import pytest
 
-from plait.errors import CheckpointError, ConfigError, UnknownNameError
+from plait.errors import CheckpointError, ConfigError
 from plait.experiments.plan import jobs_of, status_of
-from plait.training.description import build, describe, run_id
+from plait.runs.folder import run_id
+from plait.training.description import build, describe
 from plait.training.recipe import Recipe
 
 from .conftest import experiment, planned
@@ -35,9 +36,9 @@ def test_two_cells_that_are_one_run(tmp_path):
 
 
 def test_what_a_run_cannot_be(tmp_path):
-    with pytest.raises(UnknownNameError, match="unknown model 'lst'"):
+    with pytest.raises(ConfigError, match="unknown model 'lst'"):
         jobs_of(experiment(planned("lst")), tmp_path)
-    with pytest.raises(UnknownNameError, match="part of a recipe"):
+    with pytest.raises(ConfigError, match="part of a recipe"):
         jobs_of(experiment(planned(speed=1)), tmp_path)
     with pytest.raises(ConfigError, match="lr: expected"):
         jobs_of(experiment(planned(lr=-1.0)), tmp_path)

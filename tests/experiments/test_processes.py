@@ -14,8 +14,8 @@ from plait.experiments.plan import jobs_of
 from plait.experiments.processes import Processes, places
 from plait.experiments.runner import run_jobs
 from plait.experiments.worker import execute
-from plait.training.checkpoint import read_checkpoint
-from plait.training.files import is_locked
+from plait.runs.checkpoint import read_checkpoint
+from plait.runs.folder import is_locked
 
 from .conftest import experiment, planned
 

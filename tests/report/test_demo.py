@@ -19,7 +19,7 @@ from plait.errors import BusyError, OutputError, PlaitError
 from plait.report.demo import Plan, run_demo
 from plait.report.race import race
 from plait.report.standings import Standings
-from plait.training.files import locked
+from plait.runs.folder import locked
 
 LONG = 100_000  # updates nobody waits for
 

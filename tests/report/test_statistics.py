@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.report.folder import Mark
 from plait.report.statistics import Spread, first_reached, spread, verdict
+from plait.runs.reading import Mark
 
 
 def marks(*scores):

@@ -13,8 +13,8 @@ import time
 import pytest
 
 from plait.cli import main
-from plait.training import files
-from plait.training.checkpoint import read_checkpoint
+from plait.runs import folder as files
+from plait.runs.checkpoint import read_checkpoint
 
 
 class Crash(BaseException):
@@ -26,7 +26,7 @@ def outcome(folder):
     checkpoint = read_checkpoint(folder / "checkpoint.safetensors")
     tensors = {name: value.numpy().tobytes() for name, value in checkpoint.tensors.items()}
     # The clock moves with the machine, and with it the bytes a line takes.
-    counters = {k: v for k, v in checkpoint.counters.items() if k not in ("seconds", "journals")}
+    counters = {k: v for k, v in checkpoint.counters.items() if k not in ("seconds", "journals", "regular")}
     summary = json.loads((folder / "summary.json").read_text())
     kept = {
         key: summary[key] for key in ("status", "updates", "loss", "held_out", "best_score", "best_update")
@@ -141,7 +141,7 @@ def test_reaching_the_accuracy_is_remembered_by_a_run_that_dies_before_its_summa
     whole = small_fit(tmp_path / "whole", **wanted)
     assert 0 < whole.summary["updates"] < 40
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("plait.training.run.Run.end", lambda *_: (_ for _ in ()).throw(Crash))
+        patch.setattr("plait.runs.folder.Run.end", lambda *_: (_ for _ in ()).throw(Crash))
         with pytest.raises(Crash):
             small_fit(tmp_path / "run", **wanted)
     small_fit(tmp_path / "run", resume=True, **wanted)

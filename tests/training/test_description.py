@@ -7,10 +7,10 @@ import torch
 
 from plait.errors import ConfigError, UnknownNameError
 from plait.models import MODELS
+from plait.models.options import model_defaults
 from plait.tasks import TASKS, CopyTask
 from plait.training import Network, Recipe, build, describe, run_id
-from plait.training.config import checked
-from plait.training.description import model_defaults
+from plait.training.description import checked
 
 
 def description(**model):
@@ -24,7 +24,7 @@ def test_every_model_can_be_described_and_built_again(name):
     )
     written = describe(network, task, Recipe())
     assert written["model"].keys() == {"name", *model_defaults(name)}, "nothing is left to a default"
-    again, task_again = build(checked(written).description())
+    again, task_again = build(checked(written))
     assert describe(again, task_again, Recipe()) == written
     for one, two in zip(network.parameters(), again.parameters(), strict=True):
         assert torch.equal(one, two)
@@ -100,7 +100,7 @@ def test_everything_wrong_is_listed_at_once():
         "hidden_size: expected at least 1, got -4",
         "unknown option of relrnn 'windows': did you mean 'window'",
         "capacity: expected at least 0, got -1",
-        "recipe.updates",
+        "updates: expected a whole number, got 'many'",
         "colour: extra inputs are not permitted",
     ):
         assert words in text
@@ -111,7 +111,7 @@ def test_everything_wrong_is_listed_at_once():
     ("values", "words"),
     [
         ({}, "task: field required; model: field required"),
-        ({**description(), "recipe": {"lrr": 1}}, "recipe.lrr"),
+        ({**description(), "recipe": {"lrr": 1}}, "unknown part of a recipe 'lrr'"),
         (
             {**description(), "recipe": {"updates": 0, "lr": 0}},
             "updates: expected at least 1, got 0; lr: expected",

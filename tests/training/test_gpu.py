@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plait.runs.checkpoint import read_checkpoint
 from plait.tasks import CopyTask, DenoiseTask
 from plait.training import evaluate, load
-from plait.training.checkpoint import read_checkpoint
 
 pytestmark = [
     pytest.mark.gpu,

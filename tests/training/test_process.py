@@ -12,7 +12,7 @@ import time
 import pytest
 
 from plait.cli import main
-from plait.training.checkpoint import read_checkpoint
+from plait.runs.checkpoint import read_checkpoint
 
 RUN = [
     "train", "copy", "--model", "relrnn", "--hidden", "8", "--delay", "3", "--window", "3", "--capacity", "2",

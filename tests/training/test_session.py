@@ -278,8 +278,8 @@ def test_divergence_keeps_the_last_good_checkpoint(small_fit, timeless, tmp_path
         DivergedError, match=r"update 10: inputs hold nan at step 3 of sequence 2.*is kept in"
     ):
         small_fit(tmp_path / "run", gradients_every=0)
+    from plait.runs.checkpoint import read_checkpoint
     from plait.training import read_run
-    from plait.training.checkpoint import read_checkpoint
 
     record = read_run(tmp_path / "run")
     assert record.status == "diverged"

@@ -12,7 +12,7 @@ from plait.cells import orthogonal_parameters
 from plait.errors import ConfigError, DivergedError
 from plait.models import GORU, GRU, LSTM, ExpRNN, RelRNN
 from plait.tasks import CopyTask
-from plait.training.network import Network, network_for
+from plait.training.description import Network, network_for
 from plait.training.process import Group
 from plait.training.recipe import Recipe
 from plait.training.supervised import SupervisedLearner

@@ -13,7 +13,7 @@ from plait.bench.peak import peak_megabytes
 from plait.bench.sizes import parse_numbers
 from plait.bench.timing import limit_threads
 from plait.errors import at_least, known
-from plait.training.files import write_json
+from plait.runs.folder import write_json
 from plait.training.process import device_named
 
 __all__ = ["bench_memory"]

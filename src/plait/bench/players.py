@@ -10,7 +10,7 @@ import torch
 
 from plait.bench import recurrent_ppo
 from plait.bench.timing import Times
-from plait.training.ppo.settings import Settings
+from plait.training.recipe import Settings
 
 __all__ = ["Ours", "Peer", "Player", "Record", "take_turns_playing"]
 
@@ -36,8 +36,8 @@ class Ours:
 
     def __init__(self, world: str, backend: str, model: str, hidden: int, settings: Settings) -> None:
         from plait.tasks.minigrid import open_worlds
-        from plait.training.ppo.description import build_policy, describe_policy
         from plait.training.ppo.learner import PolicyLearner
+        from plait.training.ppo.policy import build_policy, describe_policy
         from plait.training.ppo.rollout import Collector
 
         device = torch.device("cpu")

@@ -13,7 +13,7 @@ from plait.tasks.minigrid.names import full_id
 from plait.tasks.minigrid.words import MISSION_LENGTH, WORDS, mission_tokens
 
 if TYPE_CHECKING:
-    from plait.training.ppo.settings import Settings
+    from plait.training.recipe import Settings
 
 __all__ = ["INSTALL", "by_default", "is_installed", "matched", "play", "vector_env"]
 

@@ -16,9 +16,9 @@ from plait.bench.timing import limit_threads
 from plait.errors import ConfigError, require, whole
 from plait.models import MODELS
 from plait.provenance import version_of
+from plait.runs.folder import write_json
 from plait.tasks.minigrid.names import BACKENDS, world_named
-from plait.training.files import write_json
-from plait.training.ppo.settings import Settings
+from plait.training.recipe import Settings
 
 __all__ = ["bench_rl"]
 

@@ -19,7 +19,7 @@ from plait.bench.sizes import parse_names
 from plait.bench.timing import limit_threads, take_turns
 from plait.errors import at_least
 from plait.models import State
-from plait.training.files import write_json
+from plait.runs.folder import write_json
 from plait.training.process import device_named
 
 __all__ = ["bench_streaming", "checkpoints"]

@@ -20,9 +20,9 @@ from plait.bench.timing import Times, limit_threads
 from plait.errors import whole
 from plait.models import RelLSTM, RelRNN
 from plait.ops.attentive_scan import record_backends
+from plait.runs.folder import write_json
 from plait.tasks import PennTreebank, PermutedMNIST, Task
-from plait.training.files import write_json
-from plait.training.network import network_for
+from plait.training.description import network_for
 from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe
 from plait.training.supervised import SupervisedLearner

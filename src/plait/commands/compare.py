@@ -52,7 +52,7 @@ def compare(
     require("matplotlib", "report")  # better missed now than after the training
     from plait.report.compare_page import write_compare_page
     from plait.report.comparison import Question, answer
-    from plait.training.files import write_json
+    from plait.runs.folder import write_json
 
     names = tuple(name.strip() for name in models.split(",") if name.strip())
     question = Question(length, hidden, task, names, seconds, batch_size, lr, seed).check()

@@ -39,9 +39,10 @@ def generate(
         backend: of the model's scan; auto chooses.
         out: the folder of runs, where an id is looked for.
     """
+    from plait.runs.reading import find_run, read_run
     from plait.tasks import LanguageTask, task_named
-    from plait.training.catalogue import find_run, load, read_run
     from plait.training.generation import continue_text
+    from plait.training.session import load
 
     folder = find_run(run, out)
     record = read_run(folder)

@@ -36,7 +36,7 @@ def attention(
     from plait.experiments.trace import write_trace
     from plait.figures import checked, save
     from plait.report.trace_picture import draw_trace
-    from plait.training.catalogue import find_run, read_run
+    from plait.runs.reading import find_run, read_run
 
     checked(output)
     if data is not None:
@@ -63,7 +63,7 @@ def curves(
     """
     from plait.figures import checked, save
     from plait.report.epoch_picture import draw_validation
-    from plait.training.catalogue import find_run
+    from plait.runs.reading import find_run
 
     checked(output)
     path = save(draw_validation([find_run(run, out) for run in runs]), output)

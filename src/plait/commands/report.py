@@ -23,7 +23,7 @@ def report(
     """Report on runs, from their folders alone: one page that opens from the disk, or tables and figures.
 
     Args:
-        runs: folders of runs, of experiments, or of such folders.
+        runs: folders of runs, of experiments, or of such folders; archives of runs (.tar.gz) likewise.
         output: the file to write, report if left out; the format's ending is added where there is none.
         format: html, md, csv (runs, and curves beside), png or pdf (a file for each figure); left out, what
             the ending of the output says.

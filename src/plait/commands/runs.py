@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Annotated, Any
@@ -22,7 +23,7 @@ def list_runs(
     Args:
         out: the folder of runs.
     """
-    from plait.training.catalogue import all_runs
+    from plait.runs.reading import all_runs
 
     records = all_runs(out)
     rows = [[r.id, r.task, r.model, r.updates, r.best_score, r.status] for r in records]
@@ -51,22 +52,20 @@ def show_run(
         run: its folder, its id, or the beginning of its id.
         out: the folder of runs, where an id is looked for.
     """
-    from plait.training.catalogue import find_run, read_run
-    from plait.training.files import Journal, read_json
+    from plait.runs.folder import Journal
+    from plait.runs.kinds import kind_of
+    from plait.runs.reading import find_run, read_run
 
     folder = find_run(run, out)
     record = read_run(folder)
-    environment = folder / "environment.json"
-    sessions = read_json(environment)["sessions"] if environment.exists() else []
+    kind, sessions = kind_of(record.description), record.sessions
+    wanted = kind.updates(record.description)
     curve = [line for line in Journal.read(folder / "metrics.jsonl") if "held_out" in line]
     rows = [
-        [line["update"], name, result.get("loss"), result["score"]]
-        for line in _thinned(curve)
-        for name, result in line["held_out"].items()
+        [mark.update, name, result.get("loss"), result["score"]]
+        for mark in _thinned(list(record.marks))
+        for name, result in mark.results.items()
     ]
-    recipe = record.description["recipe"]
-    plays = "updates" not in recipe  # a policy is trained for steps of its worlds, and scored by its return
-    wanted = -(-recipe["steps"] // (recipe["envs"] * recipe["rollout"])) if plays else recipe["updates"]
     lines = [
         f"{record.id}: {record.status}, {record.updates} of {wanted} updates",
         *(f"{part:8}{_flat(record.description[part])}" for part in ("task", "model", "recipe")),
@@ -78,7 +77,7 @@ def show_run(
     ]
     parts: list[str | Table] = ["\n".join(lines)]
     if rows:
-        parts.append(Table(["update", "held out", "loss", "return" if plays else "accuracy"], rows))
+        parts.append(Table(["update", "held out", "loss", kind.score], rows))
     if record.status in ("stopped", "interrupted"):
         parts.append(f"continue: plait train --resume {folder}")
     if record.status == "diverged":
@@ -112,14 +111,14 @@ def pack_runs(
         out: the folder of runs, where an id is looked for.
         light: without checkpoints: small, to be reported; such runs cannot be gone on with.
     """
-    from plait.training.archive import pack
+    from plait.runs.archive import pack
 
     if not runs:
         raise ConfigError("expected at least one run or folder of runs: plait runs pack runs -o runs.tar.gz")
     names = pack(runs, output, out, light)
-    size = output.stat().st_size
-    data = {"archive": str(output), "runs": names, "bytes": size}
-    return Answer(data, (f"{output} holds {', '.join(names)}; {size / 1e6:.1f} MB",))
+    size, digest = output.stat().st_size, hashlib.sha256(output.read_bytes()).hexdigest()
+    data = {"archive": str(output), "runs": names, "bytes": size, "sha256": digest}
+    return Answer(data, (f"{output} holds {', '.join(names)}; {size / 1e6:.1f} MB; SHA-256 {digest}",))
 
 
 def unpack_runs(
@@ -131,7 +130,7 @@ def unpack_runs(
         archive: what `plait runs pack` wrote.
         out: the folder of runs to put them in.
     """
-    from plait.training.archive import unpack
+    from plait.runs.archive import unpack
 
     came, kept = unpack(archive, out)
     parts = [f"unpacked into {out}: {', '.join(came) or 'nothing'}"]

@@ -1,4 +1,4 @@
-"""`plait train`."""
+"""`plait train` and `plait train minigrid`."""
 
 from __future__ import annotations
 
@@ -10,13 +10,20 @@ import tyro
 
 from plait.answer import Answer, Table
 from plait.errors import ConfigError, whole
-from plait.training.options import ModelOptions, RecipeOptions, TaskOptions, described, given
-from plait.training.recipe import Recipe
+from plait.training.options import (
+    ModelOptions,
+    RecipeOptions,
+    SettingsOptions,
+    TaskOptions,
+    described,
+    given,
+)  # fmt: skip
+from plait.training.recipe import Settings
 
 if TYPE_CHECKING:
     from plait.training.session import Fitted
 
-__all__ = ["train"]
+__all__ = ["train", "train_minigrid"]
 
 
 def train(
@@ -30,10 +37,10 @@ def train(
     data: Path | None = None,
     out: Path = Path("runs"),
     resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None,
-    device: str = "auto",
+    device: str | None = None,
     backend: str = "auto",
     threads: int | None = None,
-    checkpoint_every: int = 500,
+    checkpoint_every: int | None = None,
     max_minutes: float | None = None,
     quiet: bool = False,
     tensorboard: bool = False,
@@ -49,11 +56,11 @@ def train(
         epochs: how often the training data are gone through, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         out: the folder of runs; this run gets its own inside, named by what it is.
-        resume: go on with this run; what it is stays as it was.
-        device: auto (cuda if there is one), cpu, cuda, cuda:N.
+        resume: go on with this run; what it is stays as it was, but for --updates, which may be more.
+        device: auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy.
         backend: of the model's scan; auto chooses.
         threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
-        checkpoint_every: updates between two checkpoints.
+        checkpoint_every: updates between two checkpoints; 500 if left out, 10 for a policy.
         max_minutes: save and stop after so long.
         quiet: no progress.
         tensorboard: also write TensorBoard events into the run's folder.
@@ -62,109 +69,166 @@ def train(
         raise ConfigError(
             "expected a task (plait train copy) or a run to continue (plait train --resume RUN)"
         )
-    if threads is not None:
-        whole(1, threads=threads)
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
-    folder, description = _fresh(task, of_task, of_model, of_recipe, epochs) if task else (None, {})
-    if resume is not None:
-        _refuse_changes(of_task, of_model, of_recipe, epochs)
-        if _is_policy(resume, out):
-            from plait.commands.train_minigrid import train_minigrid
-
-            return train_minigrid(
-                resume=resume, out=out, device="cpu" if device == "auto" else device, threads=threads,
-                max_minutes=max_minutes, quiet=quiet,
-            )  # fmt: skip
-        folder, description, threads = _recorded(resume, out, threads)
-
-    import torch
-
-    from plait.training.description import build, describe, run_id
-    from plait.training.supervised import fit
-
-    if threads is not None:
-        torch.set_num_threads(threads)
-    network, built_task = build(description, backend)
-    recipe = Recipe(**description["recipe"])
-    folder = folder or out / run_id(describe(network, built_task, recipe))
-    fitted = fit(
-        network, built_task, recipe, device=device, folder=folder, resume=resume is not None,
-        checkpoint_every=checkpoint_every, max_minutes=max_minutes, progress=not quiet,
-        watchers=_trackers(folder, recipe) if tensorboard else (),
-    )  # fmt: skip
-    return _answer(fitted) if fitted.first else None
-
-
-def _fresh(
-    task: str, of_task: TaskOptions, of_model: ModelOptions, of_recipe: Any, epochs: int | None
-) -> tuple[None, dict[str, Any]]:
-    from plait.training.config import checked
-
-    task_values = {"name": task, **given(of_task)}
-    # What is wrong is said all at once, so what was given is checked as a whole before it is completed.
-    recipe = Recipe().changed(**given(of_recipe))
-    checked({"task": task_values, "model": {"hidden_size": 1, **of_model.values()}, "recipe": recipe})
-
-    from plait.tasks import task_named
-
-    values = described(task_named(**task_values), of_model.values(), given(of_recipe), epochs)
-    return None, checked(values).description()
-
-
-def _is_policy(run: str, out: Path) -> bool:
-    """Whether a run was made by `plait train minigrid`, whose options are others."""
-    from plait.training.catalogue import find_run
-    from plait.training.files import read_json
-
-    description = read_json(find_run(run, out) / "config.json")
-    return isinstance(description, dict) and description.get("task", {}).get("name") == "minigrid"
-
-
-def _recorded(run: str, out: Path, threads: int | None) -> tuple[Path, dict[str, Any], int | None]:
-    """The folder, description and number of threads of a run on the disk."""
-    from plait.training.catalogue import find_run
-    from plait.training.config import checked
-    from plait.training.files import read_json
-
-    folder = find_run(run, out)
-    description = checked(read_json(folder / "config.json")).description()
-    environment = folder / "environment.json"
-    if threads is None and environment.exists():
-        threads = read_json(environment)["sessions"][0]["threads"]
-    return folder, description, threads
-
-
-def _refuse_changes(of_task: Any, of_model: Any, of_recipe: Any, epochs: int | None) -> None:
-    """A run's id follows from what it is, so what it is cannot change under it."""
+    means: dict[str, Any] = {"device": device, "threads": threads, "checkpoint_every": checkpoint_every,
+             "max_minutes": max_minutes, "tensorboard": tensorboard}  # fmt: skip
+    if backend != "auto":
+        means["backend"] = backend
+    if task is not None:
+        return _trained(_described(task, of_task, of_model, of_recipe, epochs), out, quiet, **means)
     model = {k: v for k, v in given(of_model).items() if v != getattr(ModelOptions, k)}
-    names = [*given(of_task), *model, *given(of_recipe), *(["epochs"] if epochs else [])]
-    if names:
-        changed = ", ".join(f"--{name.replace('_', '-')}" for name in names)
-        raise ConfigError(f"{changed} cannot be given with --resume: the run keeps what it began with")
+    said = {**given(of_task), **model, **given(of_recipe), **({"epochs": epochs} if epochs else {})}
+    return _resumed(str(resume), out, quiet, said, **means)
 
 
-def _trackers(folder: Path, recipe: Recipe) -> list[Any]:
-    from plait.training.callbacks import TensorBoard
+def train_minigrid(
+    *,
+    env: str | None = None,
+    test_env: str | None = None,
+    model: str | None = None,
+    hidden: int | None = None,
+    layers: int | None = None,
+    window: int | None = None,
+    capacity: int | None = None,
+    settings: Annotated[SettingsOptions, tyro.conf.arg(name="")] = SettingsOptions(),  # noqa: B008
+    backend: str | None = None,
+    out: Path = Path("runs"),
+    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None,
+    device: str | None = None,
+    threads: int | None = None,
+    checkpoint_every: int | None = None,
+    max_minutes: float | None = None,
+    quiet: bool = False,
+    tensorboard: bool = False,
+) -> Answer | None:
+    """Train a policy by PPO: plait train minigrid --env DoorKey-5x5 --model rellstm --steps 1e6.
 
-    return [TensorBoard(folder / "tensorboard", recipe.record_every)]
+    Ctrl-C and SIGTERM save and stop; a run that was stopped or killed is continued with --resume and ends
+    with the same curve as one that was not. Scores are mean returns over held-out episodes.
+
+    Args:
+        env: the world to train in, such as DoorKey-5x5 or MemoryS7.
+        test_env: a world to test in, once, at the end, such as DoorKey-16x16.
+        model: the policy's memory, rellstm if left out: none, lstm, gru, rellstm, relgru, memlstm, or any
+            other model by name.
+        hidden: features of h_t, and of an encoded observation; 64 if left out.
+        layers: layers one above the other; 1 if left out.
+        window: latest states that can be read; 5 where the model has a choice.
+        capacity: relevant states kept beyond them; 5 where the model has a choice.
+        backend: minigrid (Farama's, if left out), or envpool (C++, faster; pip install 'plait[envpool]').
+        out: the folder of runs; this run gets its own inside, named by what it is.
+        resume: go on with this run; what it is stays as it was, but for --steps, which may be more.
+        device: cpu if left out, auto (cuda if there is one), cuda, cuda:N.
+        threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
+        checkpoint_every: updates between two checkpoints; 10 if left out.
+        max_minutes: save and stop after so long.
+        quiet: no progress.
+        tensorboard: also write TensorBoard events into the run's folder.
+    """
+    if (env is None) == (resume is None):
+        raise ConfigError(
+            "expected a world (plait train minigrid --env DoorKey-5x5) or a run to continue (--resume RUN)"
+        )
+    said: dict[str, Any] = {
+        "env": env, "test_env": test_env, "model": model, "hidden": hidden, "layers": layers,
+        "window": window, "capacity": capacity, "backend": backend, **given(settings),
+    }  # fmt: skip
+    said = {name: value for name, value in said.items() if value is not None}
+    means: dict[str, Any] = {"device": device, "threads": threads, "checkpoint_every": checkpoint_every,
+             "max_minutes": max_minutes, "tensorboard": tensorboard}  # fmt: skip
+    if resume is not None:
+        return _resumed(resume, out, quiet, said, **means)
+    from plait.training.ppo.policy import describe_policy
+
+    renamed = {"hidden": "hidden_size", "layers": "num_layers"}
+    options = {renamed.get(name, name): value for name, value in said.items() if name not in given(settings)}
+    return _trained(
+        describe_policy(settings=Settings(**given(settings)).check(), **options), out, quiet, **means
+    )
 
 
-def _answer(fitted: Fitted) -> Answer:
+def _described(
+    task: str, of_task: TaskOptions, of_model: ModelOptions, of_recipe: Any, epochs: int | None
+) -> dict[str, Any]:
+    from plait.tasks import task_named
+    from plait.training.description import checked, completed
+
+    task_values, recipe = {"name": task, **given(of_task)}, given(of_recipe)
+    # What is wrong is said all at once, so what was given is checked as a whole before it is completed.
+    checked({"task": task_values, "model": {"hidden_size": 1, **of_model.values()}, "recipe": recipe})
+    return completed(described(task_named(**task_values), of_model.values(), recipe, epochs))
+
+
+def _resumed(run: str, out: Path, quiet: bool, said: dict[str, Any], **means: Any) -> Answer | None:
+    """Go on with a run, for longer if that was said. All else that it is follows from its id."""
+    from plait.runs.kinds import kind_of
+    from plait.runs.reading import find_run, read_run
+
+    fixed = [name for name in said if name not in ("updates", "steps")]
+    if fixed:
+        names = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
+        raise ConfigError(f"{names} cannot be given with --resume: the run keeps what it began with")
+    record = read_run(find_run(run, out))
+    kind, description = kind_of(record.description), record.description
+    if said:
+        per_update = kind.per_update(description["recipe"]) if "updates" in said else 1
+        description = kind.longer(description, int(said.get("steps", said.get("updates", 0))) * per_update)
+    if means["threads"] is None and record.sessions:
+        means["threads"] = record.sessions[0]["threads"]
+    return _trained(description, out, quiet, record.folder, **means)
+
+
+def _trained(
+    description: dict[str, Any], out: Path, quiet: bool, resumed: Path | None = None, **means: Any
+) -> Answer | None:
+    """Train, and say what came; what was said of a run that was complete already has no effect."""
+    from plait.runs.folder import run_id
+    from plait.runs.kinds import kind_of
+
+    threads, watchers = means.pop("threads"), []
+    folder, kind = resumed or out / run_id(description), kind_of(description)
+    if threads is not None:
+        whole(1, threads=threads)
+        import torch
+
+        torch.set_num_threads(threads)
+    tensorboard = means.pop("tensorboard")
+    if tensorboard:
+        from plait.training.callbacks import TensorBoard
+
+        recipe = description["recipe"]
+        every = recipe.get("record_every", 1) * kind.per_update(recipe)
+        watchers.append(TensorBoard(folder / "tensorboard", every))
+
+    from plait.training.session import train_run
+
+    fitted = train_run(
+        description, folder=folder, resume=resumed is not None, progress=not quiet, watchers=watchers, **means
+    )
+    if not fitted.first:
+        return None
+    said = [*(name for name, value in means.items() if value), *(["tensorboard"] if tensorboard else [])]
+    return _answer(fitted, kind, said if fitted.already else [])
+
+
+def _answer(fitted: Fitted, kind: Any, useless: list[str]) -> Answer:
     summary = fitted.summary
-    more = list(
-        dict.fromkeys(k for r in summary["held_out"].values() for k in r if k not in ("score", "loss"))
-    )
-    rows = [
-        [name, result["score"], result.get("loss"), *(result.get(key) for key in more)]
-        for name, result in summary["held_out"].items()
-    ]
-    line = f"{summary['status']}: {summary['updates']} updates, {summary['seconds']:.1f} s, {fitted.folder}"
-    parts: list[str | Table] = (
-        [Table(["held out", "accuracy", "loss", *(key.replace("_", " ") for key in more)], rows)]
-        if rows
-        else []
-    )
+    parts: list[str | Table] = []
+    results = summary["held_out"]
+    names = list(dict.fromkeys(name for result in results.values() for name in result if name != "score"))
+    if results:
+        rows = [[world, one["score"], *(one.get(name) for name in names)] for world, one in results.items()]
+        shown = [kind.shown.get(name, name).replace("_", " ") for name in ("score", *names)]
+        parts.append(Table(["held out", *shown], rows))
     if summary["status"] == "stopped":
         parts.append(f"continue: plait train --resume {fitted.folder}")
+    if useless:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in useless)
+        parts.append(f"the run was complete already: {options} had no effect")
+    count, seconds = summary[f"{kind.unit}s"], summary["seconds"]
+    speed = (
+        f" ({count / max(seconds, 1e-9):,.0f} steps/s, evaluation included)" if kind.unit == "step" else ""
+    )
+    line = f"{summary['status']}: {count:,} {kind.unit}s, {seconds:.1f} s{speed}, {fitted.folder}"
     return Answer({**summary, "folder": str(fitted.folder)}, (*parts, line))

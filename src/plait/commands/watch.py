@@ -40,10 +40,10 @@ def watch(
     """
     at_least(0.1, per_second=per_second)
     from plait.report.film import check_ending, film, lines
+    from plait.runs.reading import find_run, read_run
     from plait.tasks.minigrid import check_transfer, world_named
-    from plait.training.catalogue import find_run, read_run
-    from plait.training.ppo.description import load_policy
     from plait.training.ppo.episode import play_episode
+    from plait.training.ppo.policy import load_policy
 
     if output is not None:
         check_ending(output)

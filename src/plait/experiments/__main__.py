@@ -72,7 +72,7 @@ def _experiment(args: argparse.Namespace) -> str:
     lines = [told(outcome)]
     for archive, light in ((args.pack, False), (args.pack_light, True)):
         if archive is not None:
-            from plait.training.archive import pack
+            from plait.runs.archive import pack
 
             names = pack([args.out], archive, args.out, light)
             lines.append(f"{archive} holds {len(names)} runs; {archive.stat().st_size / 1e6:.1f} MB")

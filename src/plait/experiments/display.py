@@ -52,7 +52,7 @@ class Lines:
     def _say(self, progress: Progress, words: str) -> None:
         job = progress.job
         score = "" if progress.score is None else f"  {scored(progress)}"
-        unit = "step" if job.is_policy else "update"
+        unit = job.kind.unit
         self.stream.write(
             f"{self.ended:3}/{self.total}  {time.monotonic() - self.began:7.1f} s  {job.row}  {job.column}  "
             f"seed {job.seed}  {unit} {progress.update}/{job.updates}{score}  {words}\n"
@@ -109,7 +109,7 @@ def scored(progress: Progress) -> str:
     """The last score: a share of right answers, or a return where worlds are played."""
     if progress.score is None:
         return "–"
-    return f"{progress.score:.3f}" if progress.job.is_policy else f"{progress.score:.1%}"
+    return f"{progress.score:.1%}" if progress.job.kind.score == "accuracy" else f"{progress.score:.3f}"
 
 
 def left(progress: Progress) -> str:

@@ -17,7 +17,7 @@ from plait.experiments.description import Experiment
 from plait.experiments.plan import Job, status_of
 from plait.experiments.strict import plain
 from plait.experiments.worker import stop_file
-from plait.training.files import locked, read_json, write_json
+from plait.runs.folder import locked, read_json, write_json
 
 __all__ = ["DESCRIPTION", "claimed", "take_over"]
 

@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.errors import CheckpointError, ConfigError, known
+from plait.errors import CheckpointError, ConfigError
 from plait.experiments.description import Experiment, PlannedRun
-from plait.training.description import build, describe, run_id
-from plait.training.files import read_json
-from plait.training.recipe import Recipe
+from plait.runs.folder import read_json, run_id
+from plait.runs.kinds import Kind, kind_of
 
 __all__ = ["SETTLED", "Job", "jobs_of", "status_of"]
 
@@ -37,13 +35,11 @@ class Job:
     @property
     def updates(self) -> int:
         """What progress is counted in: updates, or steps of a policy's worlds."""
-        recipe = self.description["recipe"]
-        return int(recipe["steps"] if self.is_policy else recipe["updates"])
+        return self.kind.counted(self.description)
 
     @property
-    def is_policy(self) -> bool:
-        """Whether it is trained by playing (PPO)."""
-        return bool(self.description["task"].get("name") == "minigrid")
+    def kind(self) -> Kind:
+        return kind_of(self.description)
 
     @property
     def length(self) -> int:
@@ -100,16 +96,9 @@ def status_of(job: Job) -> str:
 
 def _described(planned: PlannedRun, seed: int, filled: dict[str, dict[str, Any]]) -> dict[str, Any]:
     """The run as `config.json` has it. What a model leaves to its defaults is asked of one built once."""
-    if planned.task["name"] == "minigrid":
-        from plait.training.ppo.description import checked_policy
-
-        recipe_of_policy = {**planned.recipe, "seed": seed}
-        return checked_policy({"task": planned.task, "model": planned.model, "recipe": recipe_of_policy})
-    for part in planned.recipe:
-        known(part, (field.name for field in dataclasses.fields(Recipe)), "part of a recipe")
-    recipe = Recipe(**planned.recipe, seed=seed).check()
-    key = json.dumps([planned.task, planned.model], sort_keys=True)
+    recipe = {**planned.recipe, "seed": seed}
+    description = {"task": planned.task, "model": planned.model, "recipe": recipe}
+    key = json.dumps([planned.task, planned.model, planned.recipe], sort_keys=True)
     if key not in filled:
-        network, task = build({"task": planned.task, "model": planned.model})
-        filled[key] = describe(network, task, recipe)
-    return {**filled[key], "recipe": recipe.values()}
+        filled[key] = kind_of(description).checked(description)
+    return {**filled[key], "recipe": {**filled[key]["recipe"], "seed": seed}}

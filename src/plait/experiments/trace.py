@@ -8,11 +8,11 @@ from typing import Any
 import torch
 
 from plait.errors import ConfigError
-from plait.training.catalogue import load, read_run
-from plait.training.description import build
-from plait.training.files import write_json
+from plait.runs.folder import write_json
+from plait.runs.reading import read_run
+from plait.training.description import Network, build
 from plait.training.learner import generator_for
-from plait.training.network import Network
+from plait.training.session import load
 
 __all__ = ["write_trace"]
 

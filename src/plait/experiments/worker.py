@@ -15,8 +15,8 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import DivergedError
 from plait.experiments.plan import Job
+from plait.runs.folder import read_json, write_json
 from plait.training.callbacks import Watcher
-from plait.training.files import read_json, write_json
 
 if TYPE_CHECKING:
     from plait.training.learner import Step
@@ -64,7 +64,7 @@ def record_failure(folder: Path, reason: str) -> dict[str, Any]:
     """Put a failure into the run's folder; what it had reached stays and can be gone on with."""
     outcome = {"status": "failed", "reason": " ".join(reason.split())[:500]}
     if (folder / "config.json").exists():
-        from plait.training.catalogue import read_run
+        from plait.runs.reading import read_run
 
         record = read_run(folder)
         known = {"run": record.id, "updates": record.updates, "best_score": record.best_score}
@@ -73,41 +73,20 @@ def record_failure(folder: Path, reason: str) -> dict[str, Any]:
 
 
 def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
-    return (_play if job.is_policy else _fit)(job, folder, tell, stop_when)
-
-
-def _play(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
     """A policy plays beside its worlds, on a CPU, wherever others train."""
-    from plait.training.ppo.learner import fit_policy
+    from plait.training.session import train_run
 
-    fitted = fit_policy(
+    of_sequences = job.kind.unit == "update"
+    fitted = train_run(
         job.description,
+        device=job.device if of_sequences else None,
         folder=folder,
         resume=(folder / "config.json").exists(),
+        checkpoint_every=max(10, _STEPS_BETWEEN_CHECKPOINTS // job.length) if of_sequences else None,
         stop_when=stop_when,
         watchers=[_Reporter(job.id, tell)],
     )
-    return {**fitted.summary, "updates": fitted.summary["steps"]}
-
-
-def _fit(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
-    from plait.training.description import build
-    from plait.training.recipe import Recipe
-    from plait.training.supervised import fit
-
-    network, task = build(job.description)
-    fitted = fit(
-        network,
-        task,
-        Recipe(**job.description["recipe"]),
-        device=job.device,
-        folder=folder,
-        resume=(folder / "config.json").exists(),
-        checkpoint_every=max(10, _STEPS_BETWEEN_CHECKPOINTS // job.length),
-        stop_when=stop_when,
-        watchers=[_Reporter(job.id, tell)],
-    )
-    return fitted.summary
+    return {**fitted.summary, "updates": fitted.summary[f"{job.kind.unit}s"]}
 
 
 def _traced(folder: Path, job: Job) -> str:

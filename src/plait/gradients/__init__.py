@@ -7,8 +7,7 @@ are plain numbers, do not load torch.
 
 from __future__ import annotations
 
-import importlib
-from typing import Any
+from plait.lazy import lazily
 
 # public name -> the module of this room that holds it
 _HOMES = {
@@ -30,15 +29,4 @@ __all__ = [
 ]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        value = getattr(importlib.import_module(f"plait.gradients.{_HOMES[name]}"), name)
-        globals()[name] = value
-        return value
-    if name in _ROOMS:
-        return importlib.import_module(f"plait.gradients.{name}")
-    raise AttributeError(f"module 'plait.gradients' has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*__all__, *_HOMES})
+__getattr__, __dir__ = lazily(__name__, _HOMES, _ROOMS)

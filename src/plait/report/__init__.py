@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from plait.lazy import lazily
 
 if TYPE_CHECKING:
     from plait.report.demo import Plan, Result, results, run_demo
@@ -24,7 +25,4 @@ _HOMES = {
 __all__ = ["Plan", "Result", "Written", "render", "results", "run_demo", "write_report"]
 
 
-def __getattr__(name: str) -> Any:
-    if name in _HOMES:
-        return getattr(importlib.import_module(f"plait.report.{_HOMES[name]}"), name)
-    raise AttributeError(f"module 'plait.report' has no attribute {name!r}")
+__getattr__, __dir__ = lazily(__name__, _HOMES)

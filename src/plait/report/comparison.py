@@ -17,9 +17,9 @@ import torch
 
 from plait.errors import ConfigError, DivergedError, known, whole
 from plait.report.costs import Cost, Reach, costs, reach
+from plait.runs.folder import Journal
 from plait.tasks import Task, task_named
 from plait.training import Recipe, build, describe, fit, load, read_run, run_id
-from plait.training.files import Journal
 from plait.training.process import device_named
 
 __all__ = ["MODELS", "TASKS", "Contender", "Question", "answer"]

@@ -17,8 +17,8 @@ from plait.errors import BusyError, OutputError
 from plait.ops.attentive_scan import Scan, choose_backend
 from plait.report.race import race
 from plait.report.standings import Standings
+from plait.runs.folder import Journal, is_locked, read_json
 from plait.training import Recipe, build, describe, read_run, run_id
-from plait.training.files import Journal, is_locked, read_json
 
 __all__ = ["MODELS", "Plan", "Result", "results", "run_demo"]
 

@@ -8,9 +8,9 @@ from typing import Any
 
 from plait.errors import ConfigError
 from plait.figures import Curve, draw_curves
+from plait.runs.folder import Journal
+from plait.runs.reading import read_run
 from plait.tasks import LanguageTask, task_named
-from plait.training.catalogue import read_run
-from plait.training.files import Journal
 
 __all__ = ["draw_validation"]
 

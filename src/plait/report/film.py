@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError, require
-from plait.training.files import write_whole
+from plait.runs.folder import write_whole
 from plait.training.ppo.episode import Scene, Slot
 
 __all__ = ["check_ending", "film", "lines"]

@@ -11,8 +11,10 @@ from typing import Any
 from plait.errors import ConfigError, DataError, PlaitError
 from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.strict import checked
-from plait.report.folder import RunFolder, is_run, read_folder
-from plait.training.files import read_json
+from plait.runs.archive import SUFFIX, opened
+from plait.runs.folder import read_json
+from plait.runs.kinds import kind_of
+from plait.runs.reading import RunFolder, is_run, read_folder
 
 __all__ = ["Cell", "Group", "gather", "score_of"]
 
@@ -77,8 +79,8 @@ class Group:
 
 def score_of(runs: Iterable[RunFolder]) -> str:
     """What the score of these runs is: a share of answers, an episode's return, or now this, now that."""
-    plays = {run.description.get("task", {}).get("name") == "minigrid" for run in runs if run.description}
-    return "score" if len(plays) > 1 else "return" if True in plays else "accuracy"
+    found = {kind_of(run.description).score for run in runs if run.description}
+    return "accuracy" if not found else found.pop() if len(found) == 1 else "score"
 
 
 def gather(folders: Iterable[Path | str]) -> list[Group]:
@@ -90,7 +92,7 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
     """
     groups: dict[Path, Group] = {}
     for folder in map(Path, folders):
-        if not folder.is_dir():
+        if not folder.is_dir() and not _is_archive(folder):
             raise ConfigError(f"no folder {folder}; train something first, or name another folder of runs")
         found = {parent.resolve(): _group(parent, runs) for parent, runs in _parents(folder)}
         found = {parent: group for parent, group in found.items() if group.cells}  # not a plan of ours
@@ -105,15 +107,26 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
     return sorted(groups.values(), key=lambda group: group.kind == "loose")
 
 
+def _is_archive(path: Path) -> bool:
+    return path.name.endswith(SUFFIX) and path.is_file()
+
+
 def _parents(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Folders that hold runs, with those runs."""
+    """Folders and archives that hold runs, with those runs."""
+    if _is_archive(folder):
+        yield folder, []
+        return
     if is_run(folder):
         yield folder.parent, [folder]
         return
     waiting = [(folder, 0)]
     while waiting:
         here, depth = waiting.pop(0)
-        inside = sorted(p for p in here.iterdir() if p.is_dir() and not p.name.startswith("."))
+        if _is_archive(here):
+            yield here, []
+            continue
+        inside = sorted(p for p in here.iterdir() if p.is_dir() or _is_archive(p))
+        inside = [path for path in inside if not path.name.startswith(".")]
         runs = [path for path in inside if is_run(path)]
         if runs or _experiment_file(here):
             yield here, runs
@@ -134,7 +147,16 @@ def _planned(folder: Path) -> Experiment | None:
 
 
 def _group(folder: Path, paths: Sequence[Path]) -> Group:
-    runs = [read_folder(path) for path in paths]
+    if _is_archive(folder):
+        shown = folder.with_name(folder.name.removesuffix(SUFFIX))
+        with opened(folder) as room:
+            inside = sorted(path for path in room.iterdir() if path.is_dir())
+            runs = [dataclasses.replace(read_folder(path), folder=shown / path.name) for path in inside]
+            return dataclasses.replace(_grouped(room, runs), folder=shown)
+    return _grouped(folder, [read_folder(path) for path in paths])
+
+
+def _grouped(folder: Path, runs: Sequence[RunFolder]) -> Group:
     try:
         experiment = _planned(folder) if _experiment_file(folder) else None
     except PlaitError as error:
@@ -173,8 +195,8 @@ def _loose(folder: Path, runs: Sequence[RunFolder], notes: Sequence[str] = ()) -
     name = folder.resolve().name
     score = score_of(runs)
     return Group(
-        folder, name, f"Runs in {name}", _labelled(runs), kind="loose", metric=score, target=TARGETS[score],
-        notes=notes,
+        folder, name, f"Runs in {name}", _labelled(runs), kind="loose", metric=score,
+        target=TARGETS.get(score, TARGETS["score"]), notes=notes,
     )  # fmt: skip
 
 
@@ -210,7 +232,7 @@ def _within(few: dict[str, Any], many: Any) -> bool:
 
 
 def _by_seed(runs: Iterable[RunFolder]) -> list[RunFolder]:
-    return sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, run.id))
+    return sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, run.name))
 
 
 def _labelled(runs: Sequence[RunFolder]) -> list[Cell]:
@@ -227,7 +249,7 @@ def _labelled(runs: Sequence[RunFolder]) -> list[Cell]:
         cells.setdefault((row, ", ".join([_name(run, "model"), *options])), []).append(run)
     for run in runs:
         if not run.description:
-            cells[("?", run.id)] = [run]
+            cells[("?", run.name)] = [run]
     ordered = sorted(cells.items(), key=lambda item: [*map(_by_number, item[0])])
     return [Cell(row, column, _by_seed(found)) for (row, column), found in ordered]
 

@@ -10,8 +10,8 @@ import numpy as np
 
 from plait.errors import ShapeError
 from plait.figures import attention_matrix
-from plait.report.folder import RunFolder
 from plait.report.gather import Group
+from plait.runs.reading import RunFolder
 
 __all__ = ["AttentionMap", "attention_maps"]
 
@@ -59,7 +59,7 @@ def attention_maps(group: Group) -> list[AttentionMap]:
             weights, block = in_blocks(whole)
             name = title if layer == 0 else f"{title}, layer {layer + 1}"
             key = f"{group.name}-{place}-{layer}-attention"
-            found.append(AttentionMap(key, name, run.id, run.seed, layer, len(whole), block, weights))
+            found.append(AttentionMap(key, name, run.name, run.seed, layer, len(whole), block, weights))
     return found[:MOST_MAPS]
 
 

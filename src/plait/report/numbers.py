@@ -9,11 +9,11 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from plait.report.folder import RunFolder
 from plait.report.gather import Cell, Group
 from plait.report.page import write_page
 from plait.report.statistics import first_reached
 from plait.report.tables import machine
+from plait.runs.reading import RunFolder
 
 __all__ = ["write_csv"]
 
@@ -39,7 +39,7 @@ def write_csv(groups: Sequence[Group], target: Path) -> list[Path]:
 
 
 def _where(group: Group, cell: Cell, run: RunFolder) -> tuple[Any, ...]:
-    return group.name, cell.row, cell.column, run.id, run.seed
+    return group.name, cell.row, cell.column, run.name, run.seed
 
 
 def _run_row(group: Group, cell: Cell, run: RunFolder) -> list[Any]:

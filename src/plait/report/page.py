@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import require
-from plait.training.files import write_whole
+from plait.runs.folder import write_whole
 
 __all__ = ["render", "write_page"]
 

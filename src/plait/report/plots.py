@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plait.report.folder import RunFolder
 from plait.report.gather import Cell, Group, score_of
 from plait.report.thinning import MOST, kept, significant
+from plait.runs.reading import RunFolder
 
 __all__ = ["Line", "Plot", "View", "plots"]
 
@@ -98,7 +98,7 @@ def _lines(
         for run in cell.runs:
             values = columns(run, most)
             if values:
-                yield Line(cell.column, places[cell.column], run.id, run.seed, values)
+                yield Line(cell.column, places[cell.column], run.name, run.seed, values)
 
 
 def _scores(run: RunFolder, most: int) -> dict[str, list[Any]]:

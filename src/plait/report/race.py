@@ -12,7 +12,7 @@ from pathlib import Path
 
 from plait.errors import PlaitError
 from plait.report.standings import Standings
-from plait.training.files import Journal
+from plait.runs.folder import Journal
 from plait.training.process import Stop
 
 __all__ = ["race"]

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
-from plait.report.folder import Mark
+from plait.runs.reading import Mark
 
 __all__ = ["Reached", "Spread", "first_reached", "spread", "verdict"]
 

@@ -7,9 +7,9 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
 from plait.answer import Table
-from plait.report.folder import RunFolder
 from plait.report.gather import Cell, Group
 from plait.report.statistics import Spread, first_reached, spread, verdict
+from plait.runs.reading import RunFolder
 
 __all__ = [
     "Outcome", "cost_table", "machine", "outcome", "published", "result_table", "run_table", "share",
@@ -144,7 +144,7 @@ def run_table(group: Group) -> Table:
         for run in cell.runs:
             first = run.sessions[0] if run.sessions else {}
             rows.append([
-                run.id, cell.row, cell.column, run.seed, run.status, run.updates,
+                run.name, cell.row, cell.column, run.seed, run.status, run.updates,
                 None if run.score is None else share(group, run.score),
                 None if run.seconds is None else _seconds(run.seconds),
                 machine(run) or None, first.get("torch"), _commits(run), first.get("began"),

@@ -10,9 +10,9 @@ import torch
 
 from plait.errors import ConfigError
 from plait.figures import attention_matrix, draw_heatmap, draw_image_attention, draw_text_attention
+from plait.runs.folder import read_json
+from plait.runs.reading import read_run
 from plait.tasks import ImageTask, LanguageTask, task_named
-from plait.training.catalogue import read_run
-from plait.training.files import read_json
 
 __all__ = ["draw_trace"]
 

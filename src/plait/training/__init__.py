@@ -2,39 +2,40 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from plait.lazy import lazily
 
 if TYPE_CHECKING:
-    from plait.training.archive import pack, unpack
+    from plait.runs.archive import pack, unpack
+    from plait.runs.folder import run_id
+    from plait.runs.reading import RunRecord, all_runs, find_run, read_run
     from plait.training.callbacks import Watcher
-    from plait.training.catalogue import RunRecord, all_runs, find_run, load, read_run
-    from plait.training.description import build, describe, run_id
+    from plait.training.description import Network, build, describe
     from plait.training.gradient_record import gradient_norms
-    from plait.training.network import Network
     from plait.training.recipe import Recipe
-    from plait.training.session import Fitted
+    from plait.training.session import Fitted, load
     from plait.training.supervised import evaluate, fit
 
 # Resolved when first used: the command line shows its help without loading torch.
 _HOMES = {
     "Fitted": "session",
-    "Network": "network",
+    "Network": "description",
     "Recipe": "recipe",
-    "RunRecord": "catalogue",
+    "RunRecord": "plait.runs.reading",
     "Watcher": "callbacks",
-    "all_runs": "catalogue",
+    "all_runs": "plait.runs.reading",
     "build": "description",
     "describe": "description",
     "evaluate": "supervised",
-    "find_run": "catalogue",
+    "find_run": "plait.runs.reading",
     "fit": "supervised",
     "gradient_norms": "gradient_record",
-    "load": "catalogue",
-    "pack": "archive",
-    "read_run": "catalogue",
-    "run_id": "description",
-    "unpack": "archive",
+    "load": "session",
+    "pack": "plait.runs.archive",
+    "read_run": "plait.runs.reading",
+    "run_id": "plait.runs.folder",
+    "unpack": "plait.runs.archive",
 }
 
 __all__ = [
@@ -43,13 +44,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'plait.training' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"plait.training.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(__name__, _HOMES)

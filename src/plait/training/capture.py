@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from plait.cells import orthogonal_parameters
 from plait.models import Recurrent
 from plait.tasks import TASKS, Batch, Task
-from plait.training.network import Network
+from plait.training.description import Network
 
 __all__ = ["EAGER", "Capture", "Passes", "can_capture"]
 

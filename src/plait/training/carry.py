@@ -11,7 +11,7 @@ from torch.utils import _pytree as pytree
 from plait.errors import ConfigError
 from plait.models import State, Transformer
 
-__all__ = ["carried_over", "detached", "leaves", "with_leaves"]
+__all__ = ["carried_over", "detached"]
 
 
 def carried_over(network: nn.Module, state: Any, what: str) -> Any:
@@ -49,20 +49,3 @@ def _last_hidden(state: State) -> Tensor:
             raise ConfigError("h_T cannot be carried: this memory does not keep the latest state; carry s_T")
         found.append(memory.slots[torch.arange(len(here), device=here.device), here.int().argmax(dim=1)])
     return torch.stack(found)
-
-
-def leaves(state: Any) -> dict[str, Tensor]:
-    """The tensors of a state, numbered in their order, as a checkpoint holds them."""
-    tensors = (leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor))
-    return {str(place): leaf.cpu() for place, leaf in enumerate(tensors)}
-
-
-def with_leaves(like: Any, saved: dict[str, Tensor], device: torch.device) -> Any:
-    """A state of the form of `like` with the tensors that `leaves` numbered.
-
-    Only the order of the numbers counts: older files skip those of leaves that are no tensors.
-    """
-    flat, structure = pytree.tree_flatten(like)
-    ordered = iter([saved[number].to(device) for number in sorted(saved, key=int)])
-    filled = [next(ordered) if isinstance(leaf, Tensor) else leaf for leaf in flat]
-    return pytree.tree_unflatten(filled, structure)

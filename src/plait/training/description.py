@@ -1,30 +1,100 @@
-"""What a run is, as plain data, and the id that follows from it."""
+"""What a supervised run is: plain data, checked, and the network it describes."""
 
 from __future__ import annotations
 
-import hashlib
-import inspect
-import json
+from collections.abc import Iterator
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from plait.cells import INITIALISERS
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, PlaitError, known
 from plait.models import MODELS, Recurrent
+from plait.models.options import model_defaults, model_problems
 from plait.tasks import TASKS, Task, task_named
-from plait.training.network import Network
 from plait.training.recipe import Recipe
 
-__all__ = ["FORMAT", "build", "describe", "model_defaults", "run_id"]
+__all__ = [
+    "FORMAT",
+    "Network",
+    "build",
+    "checked",
+    "completed",
+    "describe",
+    "network_for",
+    "network_of",
+]
 
 FORMAT = "plait run 1"
+_SPREAD = 0.1  # embeddings and what reads them out begin uniform within ± this, as published
 
-# Where and how a model is computed, and what the task decides, are not part of what it is.
-_LEFT_OUT = frozenset(
-    {"input_size", "batch_first", "bidirectional", "proj_size", "device", "dtype", "backend"}
-)
+
+class Network(nn.Module):
+    """logits_t = W h_t + b, with h_t from `recurrent`.
+
+    b begins at zero; W xavier-normal, or with a vocabulary uniform in ±0.1 as the embedding.
+
+    Args:
+        recurrent: maps (T, B, input_size) and a state to (T, B, hidden_size) and a state.
+        num_classes: of the logits.
+        vocabulary: how many symbols there are, for inputs (T, B) that are symbols; None for features.
+        reads: "all" steps, or the "last" alone: then no logits are computed or kept for those before it.
+
+    >>> from plait.models import RelRNN
+    >>> Network(RelRNN(10, 16), 9)(torch.zeros(7, 2, 10))[0].shape
+    torch.Size([7, 2, 9])
+    >>> Network(RelRNN(10, 16), 9, vocabulary=5, reads="last")(torch.tensor([[4], [0]]))[0].shape
+    torch.Size([1, 1, 9])
+    """
+
+    def __init__(
+        self,
+        recurrent: Recurrent | nn.RNNBase,
+        num_classes: int,
+        vocabulary: int | None = None,
+        reads: str = "all",
+    ) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+        self.reads = known(reads, ("all", "last"), "reads")
+        self.embedding = None if vocabulary is None else nn.Embedding(vocabulary, recurrent.input_size)
+        self.decoder = nn.Linear(recurrent.hidden_size, num_classes)
+        nn.init.xavier_normal_(self.decoder.weight)
+        nn.init.zeros_(self.decoder.bias)
+        weight = next(recurrent.parameters())
+        if self.embedding is not None:
+            nn.init.uniform_(self.embedding.weight, -_SPREAD, _SPREAD)
+            nn.init.uniform_(self.decoder.weight, -_SPREAD, _SPREAD)
+            self.embedding.to(weight.device, weight.dtype)
+        self.decoder.to(weight.device, weight.dtype)
+
+    def forward(self, inputs: Tensor, state: Any = None, **options: Any) -> Any:
+        """Logits (T or 1, B, classes) and state, and what else the recurrent model returns.
+
+        `options` (`reset`, `nudge`, `need_trace`) are the recurrent model's.
+        """
+        output, *rest = self.recurrent(self.features(inputs), state, **options)
+        return self.decoder(output[-1:] if self.reads == "last" else output), *rest
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """What the recurrent model reads: the inputs, or what they are embedded as."""
+        return inputs if self.embedding is None else self.embedding(inputs)
+
+
+def network_for(model: nn.Module, task: Task, seed: int) -> nn.Module:
+    """`model`, with an output layer if it is a bare recurrent model; anything else maps to logits itself."""
+    if not isinstance(model, Recurrent | nn.RNNBase):
+        return model
+    if model.batch_first:
+        raise ConfigError("model: expected time first, got batch_first=True; tasks give (T, B, F)")
+    if model.input_size != task.input_size:
+        raise ConfigError(
+            f"model: expected input_size {task.input_size} as {task.name!r} has, got {model.input_size}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        return Network(model, task.num_classes, task.vocabulary, task.reads)
 
 
 def describe(network: nn.Module, task: Task, recipe: Recipe) -> dict[str, Any]:
@@ -40,20 +110,6 @@ def describe(network: nn.Module, task: Task, recipe: Recipe) -> dict[str, Any]:
         "model": _describe_model(network),
         "recipe": recipe.values(),
     }
-
-
-def run_id(description: dict[str, Any]) -> str:
-    """Task, model, and ten digits of the SHA-256 of the canonical description.
-
-    >>> run_id({"task": {"name": "copy"}, "model": {"name": "lstm"}})
-    'copy-lstm-761f80bfa7'
-    """
-    canonical = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    names = [
-        str(part.get("name") or part.get("class", "").rpartition(".")[2]).lower()
-        for part in (description["task"], description["model"])
-    ]
-    return f"{'-'.join(names)}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
 
 
 def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, Task]:
@@ -83,6 +139,11 @@ def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, 
         return Network(recurrent, task.num_classes, task.vocabulary, task.reads), task
 
 
+def network_of(description: dict[str, Any], backend: str = "auto") -> Network:
+    """The network of a description alone."""
+    return build(description, backend)[0]
+
+
 def _begin_inputs(recurrent: Recurrent, initialiser: str) -> None:
     """Draw the first layer's input weights as the task's published experiments do, where it is not usual."""
     cell = getattr(recurrent.layers[0], "cell", None)
@@ -91,12 +152,6 @@ def _begin_inputs(recurrent: Recurrent, initialiser: str) -> None:
     with torch.no_grad():
         for block in cell.weight_ih.split(cell.hidden_size):
             INITIALISERS[initialiser](block)
-
-
-def model_defaults(name: str) -> dict[str, Any]:
-    """Every option of a named model that belongs to a description, with its default."""
-    parameters = inspect.signature(MODELS[name]).parameters.values()
-    return {p.name: p.default for p in parameters if p.name not in _LEFT_OUT}
 
 
 def _describe_model(network: nn.Module) -> dict[str, Any]:
@@ -115,3 +170,48 @@ def _describe_stranger(network: nn.Module) -> dict[str, Any]:
 
 def _class_name(thing: object) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def checked(values: Any) -> dict[str, Any]:
+    """A description with its recipe complete, or one error that lists everything that is wrong with it.
+
+    >>> checked({"task": {"name": "cpy"}, "model": {"name": "lstm", "hidden_size": 0}, "recipe": {"lr": -1}})
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: unknown task 'cpy': did you mean 'copy'? (one of: copy, denoise, pmnist, ptb, smnist, text, transfer); hidden_size: expected at least 1, got 0; lr: expected at least 0, got -1.0
+    """  # noqa: E501  (the message is one line)
+    found = values.get("format", FORMAT) if isinstance(values, dict) else None
+    if found != FORMAT:
+        raise ConfigError(f"format: expected {FORMAT!r}, got {found!r}; it was not written by this version")
+    problems = list(_problems(values))
+    if problems:
+        raise ConfigError("; ".join(problems))
+    recipe = Recipe().changed(**values.get("recipe", {}))
+    return {"format": FORMAT, "task": values["task"], "model": values["model"], "recipe": recipe.values()}
+
+
+def _problems(values: dict[str, Any]) -> Iterator[str]:
+    for part in ("task", "model"):
+        if part not in values:
+            yield f"{part}: field required"
+        elif not isinstance(values[part], dict):
+            yield f"{part}: expected a name and options, got {values[part]!r}"
+        elif part == "model":
+            yield from model_problems(values[part])
+        else:
+            try:
+                task_named(**{"name": "", **values[part]})
+            except PlaitError as error:
+                yield str(error)
+    try:
+        Recipe().changed(**values.get("recipe", {})).check()
+    except PlaitError as error:
+        yield str(error)
+    for key in values.keys() - {"format", "task", "model", "recipe"}:
+        yield f"{key}: extra inputs are not permitted"
+
+
+def completed(values: dict[str, Any]) -> dict[str, Any]:
+    """A checked description with every option of the model that was left to its default."""
+    values = checked(values)
+    return describe(*build(values), Recipe(**values["recipe"]))

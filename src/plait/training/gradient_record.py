@@ -8,7 +8,7 @@ from torch import nn
 from plait.errors import ConfigError
 from plait.models import Recurrent
 from plait.tasks import Batch, Task
-from plait.training.network import Network
+from plait.training.description import Network
 
 __all__ = ["gradient_norms", "require_nudge"]
 

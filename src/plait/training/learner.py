@@ -16,8 +16,8 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor, nn
 
+from plait.runs.checkpoint import Checkpoint, load_state, state_tensors
 from plait.training.callbacks import Results, Words
-from plait.training.checkpoint import Checkpoint, load_state, state_tensors
 from plait.training.process import Group
 
 __all__ = ["PURPOSES", "Learner", "Schedule", "Step", "generator_for", "gradient_norm", "seed_for"]

@@ -13,12 +13,12 @@ from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 import tyro
 
 from plait.errors import ConfigError
-from plait.training.recipe import Recipe, updates_of
+from plait.training.recipe import Recipe, Settings, updates_of
 
 if TYPE_CHECKING:
     from plait.tasks import Task
 
-__all__ = ["ModelOptions", "RecipeOptions", "TaskOptions", "described", "given"]
+__all__ = ["ModelOptions", "RecipeOptions", "SettingsOptions", "TaskOptions", "described", "given"]
 
 
 @dataclass(frozen=True)
@@ -104,13 +104,13 @@ def _documented(kind: type) -> dict[str, str]:
     }
 
 
-def _optional(kind: type) -> list[tuple[str, Any, Any]]:
+def _optional(kind: type, source: str = "") -> list[tuple[str, Any, Any]]:
     """The fields of a dataclass, each with None for "not given" and its default in its help."""
     words, hints = _documented(kind), get_type_hints(kind)
     found = []
     for part in dataclasses.fields(kind):
         shown = tyro.conf.arg(
-            help=words.get(part.name, ""), help_behavior_hint=f"(default: {part.default}, or published)"
+            help=words.get(part.name, ""), help_behavior_hint=f"(default: {part.default}{source})"
         )
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         found.append((part.name, kind_or_none, dataclasses.field(default=None)))
@@ -119,8 +119,13 @@ def _optional(kind: type) -> list[tuple[str, Any, Any]]:
 
 if TYPE_CHECKING:
     RecipeOptions = Recipe
+    SettingsOptions = Settings
 else:
-    RecipeOptions = dataclasses.make_dataclass("RecipeOptions", _optional(Recipe), frozen=True)
+    SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
+    SettingsOptions.__doc__ = "How a policy is trained; what is left out has the default named."
+    RecipeOptions = dataclasses.make_dataclass(
+        "RecipeOptions", _optional(Recipe, ", or published"), frozen=True
+    )
     RecipeOptions.__doc__ = "How it is trained; what is left out is published, or has the default named."
 
 
@@ -132,7 +137,7 @@ def described(
     On a data set a look comes after every epoch and takes in all that is held out, unless told otherwise.
     """
     from plait.models import MODELS
-    from plait.training.description import model_defaults
+    from plait.models.options import model_defaults
     from plait.training.published import published_for
 
     row = published_for(task.name, model["name"])

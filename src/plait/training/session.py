@@ -18,13 +18,15 @@ import torch
 from torch import nn
 
 from plait.errors import DivergedError, PlaitError, whole
+from plait.runs.checkpoint import load_weights, read_checkpoint
+from plait.runs.folder import Run
+from plait.runs.kinds import kind_of
+from plait.runs.reading import find_run, read_run
 from plait.training.callbacks import Everyone, Results, Watcher, display
-from plait.training.checkpoint import load_weights, read_checkpoint
-from plait.training.learner import Learner
-from plait.training.process import Group, Stop, environment, join, peak_memory
-from plait.training.run import Run
+from plait.training.learner import Learner, Step
+from plait.training.process import Group, Stop, device_named, environment, join, peak_memory
 
-__all__ = ["Fitted", "Session", "train"]
+__all__ = ["Fitted", "Session", "load", "train", "train_run"]
 
 
 @dataclass
@@ -56,6 +58,7 @@ class Fitted:
     gradients: list[dict[str, Any]]
     folder: Path | None
     first: bool = True
+    already: bool = False  # complete before it was asked for
 
     @property
     def policy(self) -> nn.Module:
@@ -103,11 +106,48 @@ def train(
         if run is not None and group.share(run.summary.get("status")) == "complete":
             everyone.noted(f"{run.folder} is complete already")
             load_weights(made.network, read_checkpoint(run.checkpoint, run.id))
-            return Fitted(made.network, "complete", run.summary, *run.curves(), run.folder, group.first)
+            return Fitted(
+                made.network, "complete", run.summary, *run.curves(), run.folder, group.first, already=True
+            )
         stack.enter_context(stop)
         fitted = Session(made, run, stop, everyone, checkpoint_every).go()
     stop.pass_on()
     return fitted
+
+
+def train_run(
+    description: dict[str, Any], *, device: str | None = None, backend: str = "auto",
+    checkpoint_every: int | None = None, **means: Any,
+) -> Fitted:  # fmt: skip
+    """Train the run of a description, whatever its kind; `means` are those of `train`.
+
+    Args:
+        device: auto, cpu, cuda or cuda:N; left out, what is usual for its kind.
+        backend: of the model's scan.
+    """
+    kind = kind_of(description)
+    description, place = kind.checked(description), device_named(device or kind.device)
+    return train(
+        lambda group: kind.call("learner", description, place, group, backend), description, place,
+        checkpoint_every=kind.checkpoint_every if checkpoint_every is None else checkpoint_every, **means,
+    )  # fmt: skip
+
+
+def load(
+    run: str | Path, *, device: str = "cpu", backend: str = "auto", model: nn.Module | None = None
+) -> nn.Module:
+    """The module a run trained, ready for use (`eval` mode): a network, a policy, whatever its kind.
+
+    Args:
+        run: its folder, or its id under `runs/`.
+        device: auto, cpu, cuda or cuda:N.
+        backend: of the model's scan.
+        model: the module to fill, for a run whose model was made in Python and has no name here.
+    """
+    record = read_run(find_run(run))
+    network: nn.Module = model or kind_of(record.description).call("network", record.description, backend)
+    load_weights(network, read_checkpoint(record.folder / "checkpoint.safetensors", record.id))
+    return network.to(device_named(device)).eval()
 
 
 def _open(
@@ -146,6 +186,7 @@ class Session:
         self.stop, self.everyone = stop or Stop(signals=False), everyone or Watcher()
         self.schedule, self.checkpoint_every = learner.schedule, checkpoint_every
         self.counters = Counters()
+        self.regular: dict[str, Any] = {}
         self.metrics: list[dict[str, Any]] = []
         self.gradients: list[dict[str, Any]] = []
         self.began = time.monotonic()
@@ -205,12 +246,16 @@ class Session:
             counters.update += 1
             counters.loss = step.figures.get("loss")
             self.everyone.updated(self._counted(counters.update), step)
-            last = counters.update == schedule.updates
-            if step.figures and (last or counters.update % schedule.record_every == 0):
-                self._write("metrics", {**self._place(), **step.figures})
-            if last or counters.update in schedule.evaluate_at:
-                self._evaluate()
-            if last or self._good_enough():
+            recorded = counters.update % schedule.record_every == 0
+            evaluated = counters.update in schedule.evaluate_at
+            self._show(step, recorded, evaluated)
+            if counters.update == schedule.updates:
+                if self.run is not None and self.group.first:  # what follows would not be in a longer run
+                    kept = {k: v for k, v in asdict(counters).items() if k != "seconds"}
+                    self.regular = {"regular": {**kept, "journals": self.run.positions()}}
+                self._show(step, not recorded, not evaluated)
+                break
+            if self._good_enough():
                 break
             if step.stop or (self.group.size == 1 and self.stop.asked):
                 return "stopped", self.stop.reason
@@ -219,6 +264,12 @@ class Session:
         if self._good_enough():
             return "complete", f"held-out {self.learner.score} reached {schedule.goal}"
         return "complete", f"{self._counted(schedule.updates):,} {self.learner.words.unit}s made"
+
+    def _show(self, step: Step, record: bool, evaluate: bool) -> None:
+        if record and step.figures:
+            self._write("metrics", {**self._place(), **step.figures})
+        if evaluate:
+            self._evaluate()
 
     def _good_enough(self) -> bool:
         wanted, best = self.schedule.goal, self.counters.best_score
@@ -284,7 +335,7 @@ class Session:
     def _save(self) -> None:
         self.counters.seconds = self._clock()
         if self.run is not None:
-            self.run.save(self.learner, asdict(self.counters))
+            self.run.save(self.learner, {**asdict(self.counters), **self.regular})
 
     def _with_advice(self, error: DivergedError) -> DivergedError:
         if self.run is None:

@@ -13,20 +13,19 @@ from torch.nn.utils import clip_grads_with_norm_
 
 from plait.cells import orthogonal_parameters
 from plait.errors import CheckpointError, ConfigError, DivergedError, whole
+from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks import Batch, Task, counted
 from plait.training.callbacks import Results, Watcher
 from plait.training.capture import Capture, Passes, can_capture
-from plait.training.carry import carried_over, leaves, with_leaves
-from plait.training.checkpoint import Checkpoint
-from plait.training.description import describe
+from plait.training.carry import carried_over
+from plait.training.description import build, describe, network_for
 from plait.training.gradient_record import gradient_norms, require_nudge
 from plait.training.learner import Learner, Step, generator_for, gradient_norm, seed_for
-from plait.training.network import network_for
 from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe, updates_of
 from plait.training.session import Fitted, train
 
-__all__ = ["SupervisedLearner", "evaluate", "fit", "forward"]
+__all__ = ["SupervisedLearner", "evaluate", "fit", "forward", "learner_of"]
 
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
@@ -261,6 +260,23 @@ def forward(network: nn.Module, batch: Batch, state: Any, precision: str) -> tup
     return logits.float() if logits.dtype == torch.bfloat16 else logits, after
 
 
+def learner_of(
+    description: dict[str, Any], device: torch.device, group: Group, backend: str = "auto"
+) -> SupervisedLearner:
+    """What a session trains, from a complete description."""
+    network, task = build(description, backend)
+    task.prepare(device)
+    return _learner(network, task, Recipe(**description["recipe"]), device, group)
+
+
+def _learner(
+    network: nn.Module, task: Task, recipe: Recipe, device: torch.device, group: Group
+) -> SupervisedLearner:
+    if recipe.gradients_every:
+        require_nudge(network)
+    return SupervisedLearner(network, task, recipe, device, group)
+
+
 def fit(
     model: nn.Module,
     task: Task,
@@ -313,10 +329,8 @@ def fit(
     place = device_named(device)
     task.prepare(place)
     network = network_for(model, task, recipe.seed)
-    if recipe.gradients_every:
-        require_nudge(network)
     return train(
-        lambda group: SupervisedLearner(network, task, recipe, place, group),
+        lambda group: _learner(network, task, recipe, place, group),
         describe(network, task, recipe), place, folder=folder, resume=resume,
         checkpoint_every=checkpoint_every, max_minutes=max_minutes, stop_when=stop_when, progress=progress,
         watchers=watchers,

@@ -58,7 +58,7 @@ def _drawn(folder: Path) -> Answer:
     from plait.experiments.depthwidth.picture import draw
     from plait.experiments.depthwidth.reading import cells_of
     from plait.experiments.depthwidth.runner import DESCRIPTION, read_records
-    from plait.training.files import read_json
+    from plait.runs.folder import read_json
 
     records = read_records(folder)
     experiment = checked(Figure1, read_json(folder / DESCRIPTION))

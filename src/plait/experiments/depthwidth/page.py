@@ -176,7 +176,7 @@ def _crossings(grid: Grid, cells: list[Cell]) -> str:
 
 def write_page(folder: Path, text: str) -> Path:
     """Write README.md, whole or not at all."""
-    from plait.training.files import write_whole
+    from plait.runs.folder import write_whole
 
     path = folder / "README.md"
     write_whole(path, text.encode())

@@ -7,7 +7,7 @@ from typing import Any
 from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.untangling.contestants import SOURCE
 from plait.experiments.untangling.size import Size
-from plait.training.ppo.settings import Settings
+from plait.training.recipe import Settings
 
 __all__ = ["table4"]
 

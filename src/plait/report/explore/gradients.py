@@ -132,14 +132,14 @@ def path_view(query: Mapping[str, str]) -> dict[str, Any]:
 
 def norm_runs(library: Library) -> list[dict[str, str]]:
     """The runs that recorded their gradients."""
-    return [{"key": key, "name": run.id} for key, run in library.runs().items() if run.gradients]
+    return [{"key": key, "name": run.name} for key, run in library.runs().items() if run.gradients]
 
 
 def norms_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
     """‖∂L/∂h_t‖ as a run recorded it: one line a record and layer, log₁₀ against steps before the last."""
     run = library.run(query.get("run", ""))
     if not run.gradients:
-        raise ConfigError(f"{run.id} recorded no gradients: train with --gradients-every")
+        raise ConfigError(f"{run.name} recorded no gradients: train with --gradients-every")
     lines = []
     try:
         for record in run.gradients:
@@ -147,8 +147,8 @@ def norms_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
             for layer, norms in enumerate(layers, start=1):
                 lines.append(_recorded(int(record["update"]), layer, len(layers), norms))
     except (KeyError, TypeError, ValueError) as error:
-        raise DataError(f"{run.id}: gradients.jsonl holds a line that is no record ({error!r})") from error
-    return {"run": run.id, "lines": lines}
+        raise DataError(f"{run.name}: gradients.jsonl holds a line that is no record ({error!r})") from error
+    return {"run": run.name, "lines": lines}
 
 
 def _recorded(update: int, layer: int, layers: int, norms: Sequence[float]) -> dict[str, Any]:

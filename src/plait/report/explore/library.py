@@ -9,12 +9,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from plait.errors import ConfigError, UnknownNameError
-from plait.report.folder import RunFolder, is_run
 from plait.report.gather import Group, gather
+from plait.runs.reading import RunFolder, is_run
 
 __all__ = ["Library"]
 
-WATCHED = (".json", ".jsonl", ".safetensors")
+WATCHED = (".json", ".jsonl", ".safetensors", ".tar.gz")
 DEPTH = 4  # one below what `gather` looks through: the files of a run
 
 

@@ -12,7 +12,7 @@ from plait.errors import ConfigError, DataError
 from plait.report.explore.asked import whole_number
 from plait.report.explore.library import Library
 from plait.report.explore.moments import MOST, moments
-from plait.report.folder import RunFolder
+from plait.runs.reading import RunFolder
 
 if TYPE_CHECKING:
     from plait.tasks import Task
@@ -43,7 +43,7 @@ def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
     sample = whole_number(query, "sample", 0, 0, SAMPLES - 1)
     checkpoint = run.folder / "checkpoint.safetensors"
     if not checkpoint.is_file():
-        raise ConfigError(f"{run.id} has no checkpoint, so nothing can be run through it")
+        raise ConfigError(f"{run.name} has no checkpoint, so nothing can be run through it")
     with _GUARD:
         return _traced(run.folder, checkpoint.stat().st_mtime_ns, sample)
 
@@ -160,4 +160,4 @@ def _named(run: RunFolder) -> str:
     task, model = run.description["task"], run.description["model"]
     delay = f" {task['delay']}" if "delay" in task else ""
     score = "" if run.score is None else f", {run.score:.1%}"
-    return f"{model.get('name', '?')} on {task.get('name', '?')}{delay}{score} ({run.id[-6:]})"
+    return f"{model.get('name', '?')} on {task.get('name', '?')}{delay}{score} ({run.name[-6:]})"

@@ -2,29 +2,29 @@
 
 from __future__ import annotations
 
-import importlib
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
+
+from plait.lazy import lazily
 
 if TYPE_CHECKING:
-    from plait.training.ppo.description import build_policy, describe_policy, load_policy
     from plait.training.ppo.learner import FittedPolicy, clipped_objective, fit_policy
-    from plait.training.ppo.policy import Encoder, Policy
+    from plait.training.ppo.policy import Encoder, Policy, build_policy, describe_policy, load_policy
     from plait.training.ppo.rollout import advantages, evaluate_policy
-    from plait.training.ppo.settings import Settings
+    from plait.training.recipe import Settings
 
 # Resolved when first used, as in `plait.training`: the command line's help loads no torch.
 _HOMES = {
     "Encoder": "policy",
     "FittedPolicy": "learner",
     "Policy": "policy",
-    "Settings": "settings",
+    "Settings": "plait.training.recipe",
     "advantages": "rollout",
-    "build_policy": "description",
+    "build_policy": "policy",
     "clipped_objective": "learner",
-    "describe_policy": "description",
+    "describe_policy": "policy",
     "evaluate_policy": "rollout",
     "fit_policy": "learner",
-    "load_policy": "description",
+    "load_policy": "policy",
 }
 
 __all__ = [
@@ -33,13 +33,4 @@ __all__ = [
 ]  # fmt: skip
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module 'plait.training.ppo' has no attribute {name!r}")
-    value = getattr(importlib.import_module(f"plait.training.ppo.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
-
-
-def __dir__() -> list[str]:
-    return __all__
+__getattr__, __dir__ = lazily(__name__, _HOMES)

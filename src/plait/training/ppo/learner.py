@@ -15,19 +15,25 @@ from torch import Tensor
 from torch.nn.utils import clip_grad_norm_
 
 from plait.errors import ConfigError, DivergedError
+from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks.minigrid import Moment, Observation, open_worlds
 from plait.training.callbacks import Results, Words
-from plait.training.carry import leaves, with_leaves
-from plait.training.checkpoint import Checkpoint
 from plait.training.learner import Learner, Step, generator_for
-from plait.training.ppo.description import build_policy, checked_policy
-from plait.training.ppo.policy import Policy
+from plait.training.ppo.policy import Policy, build_policy
 from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, chosen, evaluate_policy
-from plait.training.ppo.settings import Settings
-from plait.training.process import Group, device_named
-from plait.training.session import Fitted, train
+from plait.training.process import Group
+from plait.training.recipe import Settings
+from plait.training.session import Fitted, train_run
 
-__all__ = ["FittedPolicy", "PolicyLearner", "PolicyStep", "clipped_objective", "fit_policy", "ppo_loss"]
+__all__ = [
+    "FittedPolicy",
+    "PolicyLearner",
+    "PolicyStep",
+    "clipped_objective",
+    "fit_policy",
+    "learner_of",
+    "ppo_loss",
+]
 
 FittedPolicy = Fitted
 _LEAST_SPREAD = 0.1  # of advantages; returns lie between 0 and 1
@@ -296,17 +302,17 @@ def fit_policy(
     >>> fit_policy(describe_policy("Empty-5x5", "rellstm", settings, hidden_size=8)).summary["steps"]
     32
     """
-    description, place = checked_policy(description), device_named(device)
-    settings, policy = Settings(**description["recipe"]), build_policy(description)
+    return train_run(description, device=device, checkpoint_every=checkpoint_every, **means)
 
-    def learner(group: Group) -> PolicyLearner:
-        if group.size > 1:
-            raise ConfigError(
-                f"a policy is trained in one process, got {group.size}; start it without torchrun"
-            )
-        return PolicyLearner(policy, settings, place, description["task"])
 
-    return train(learner, description, place, checkpoint_every=checkpoint_every, **means)
+def learner_of(
+    description: dict[str, Any], device: torch.device, group: Group, backend: str = "auto"
+) -> PolicyLearner:
+    """What a session trains, from a complete description."""
+    if group.size > 1:
+        raise ConfigError(f"a policy is trained in one process, got {group.size}; start it without torchrun")
+    settings = Settings(**description["recipe"])
+    return PolicyLearner(build_policy(description, backend), settings, device, description["task"])
 
 
 def _figures(step: PolicyStep) -> dict[str, float | None]:

@@ -1,10 +1,12 @@
-"""One run folder as it lies on the disk, whatever state it is in: nothing here raises for a bad one.
+"""Run folders as they lie on the disk, in whatever state they are: finding and reading them.
 
 Read without torch and without the checkpoint, so that folders can be reported on wherever they are copied.
 """
 
 from __future__ import annotations
 
+import dataclasses
+import difflib
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -13,10 +15,10 @@ from typing import Any
 
 import numpy as np
 
-from plait.errors import PlaitError
-from plait.training.files import is_locked, read_json
+from plait.errors import CheckpointError, ConfigError, PlaitError
+from plait.runs.folder import is_locked, read_json, run_id
 
-__all__ = ["Mark", "RunFolder", "is_run", "read_folder"]
+__all__ = ["Mark", "RunFolder", "RunRecord", "all_runs", "find_run", "is_run", "read_folder", "read_run"]
 
 FILES = ("config.json", "environment.json", "metrics.jsonl", "gradients.jsonl", "summary.json")
 
@@ -58,8 +60,26 @@ class RunFolder:
     clock: str = "unknown"
 
     @property
-    def id(self) -> str:
+    def name(self) -> str:
         return self.folder.name
+
+    @property
+    def id(self) -> str:
+        """What follows from the description; the folder's name where there is none."""
+        return run_id(self.description) if self.description else self.name
+
+    @property
+    def task(self) -> str:
+        return _shown(self.description.get("task", {}), ("delay",))
+
+    @property
+    def model(self) -> str:
+        return _shown(self.description.get("model", {}), ())
+
+    @property
+    def best_score(self) -> float | None:
+        best: float | None = self.summary.get("best_score", max((m.score for m in self.marks), default=None))
+        return best
 
     @property
     def seed(self) -> int | None:
@@ -91,6 +111,9 @@ class RunFolder:
         return [float(value) for value in np.interp(updates, at, times)]
 
 
+RunRecord = RunFolder  # its name in `plait.training`
+
+
 def is_run(folder: Path) -> bool:
     """Whether some file of a run lies in the folder; one is enough, for a run that was cut short."""
     return any((folder / name).is_file() for name in FILES)
@@ -99,6 +122,30 @@ def is_run(folder: Path) -> bool:
 def read_folder(folder: Path) -> RunFolder:
     """Read what can be read; what cannot makes the run damaged, with the reason, and the rest is kept."""
     troubles: list[str] = []
+    ends: list[str] = []
+    found = _read(folder, troubles, ends)
+    if troubles or ends:
+        return dataclasses.replace(found, status="damaged", reason="; ".join([*troubles, *ends]))
+    return found
+
+
+def read_run(folder: Path) -> RunFolder:
+    """Read a folder that can be gone on with; half a line that a killed writer left is passed over.
+
+    Raises:
+        CheckpointError: if it is not a run, or cannot be read.
+    """
+    if not (folder / "config.json").is_file():
+        raise CheckpointError(f"{folder} is not a run: it has no config.json")
+    troubles: list[str] = []
+    found = _read(folder, troubles, [])
+    if troubles:
+        raise CheckpointError(f"{folder}: {troubles[0]}")
+    return found
+
+
+def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
+    """A folder; `troubles` is told what cannot be read, `ends` of journals that end in half a line."""
     description = _json(folder / "config.json", troubles, needed=True)
     if not all(isinstance(description.get(part), dict) for part in ("task", "model", "recipe")):
         description = {}
@@ -107,8 +154,8 @@ def read_folder(folder: Path) -> RunFolder:
     summary = _json(folder / "summary.json", troubles)
     sessions = _json(folder / "environment.json", troubles).get("sessions", [])
     running = is_locked(folder)
-    metrics = _lines(folder / "metrics.jsonl", troubles, running)
-    gradients = _lines(folder / "gradients.jsonl", troubles, running)
+    metrics = _lines(folder / "metrics.jsonl", troubles, [] if running else ends)
+    gradients = _lines(folder / "gradients.jsonl", troubles, [] if running else ends)
     trace = _json(folder / "trace.json", troubles) or None
     try:
         marks, clock = _marks([line for line in metrics if "held_out" in line], summary)
@@ -118,11 +165,40 @@ def read_folder(folder: Path) -> RunFolder:
         marks, clock, losses = [], "unknown", []
     status = "running" if running else str(summary.get("status", "interrupted"))
     reason = str(summary.get("reason", ""))
-    if troubles:
-        status, reason = "damaged", "; ".join(troubles)
     return RunFolder(
         folder, status, reason, description, summary, sessions, marks, losses, gradients, trace, clock
     )
+
+
+def all_runs(out: Path) -> list[RunFolder]:
+    """Every run in a folder of runs, by name; one that cannot be read is listed as damaged."""
+    if not out.is_dir():
+        raise ConfigError(f"no folder {out}; train something first, or name another with --out")
+    records = []
+    for config in sorted(out.glob("*/config.json")):
+        folder = config.parent
+        try:
+            records.append(read_run(folder))
+        except PlaitError as error:
+            records.append(RunFolder(folder, "damaged", str(error)))
+    return records
+
+
+def find_run(name: str | Path, out: Path | str = "runs") -> Path:
+    """A run's folder from its path, its name in `out`, or the beginning of that name."""
+    path, out = Path(name), Path(out)
+    for candidate in (path, out / path):
+        if (candidate / "config.json").exists():
+            return candidate
+    names = [config.parent.name for config in sorted(out.glob("*/config.json"))]
+    found = [one for one in names if one.startswith(path.name)] if path.name == str(name) else []
+    if len(found) == 1:
+        return out / found[0]
+    if found:
+        raise ConfigError(f"run {str(name)!r} is not one run but {len(found)}: {', '.join(found)}")
+    close = difflib.get_close_matches(path.name, names, n=2, cutoff=0.5)
+    hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "; plait runs lists them"
+    raise ConfigError(f"no run {str(name)!r}, neither here nor in {out}{hint}")
 
 
 def _json(path: Path, troubles: list[str], needed: bool = False) -> dict[str, Any]:
@@ -141,16 +217,16 @@ def _json(path: Path, troubles: list[str], needed: bool = False) -> dict[str, An
     return {}
 
 
-def _lines(path: Path, troubles: list[str], running: bool) -> list[dict[str, Any]]:
-    """A journal's whole lines. Half a line at its end is damage, unless someone is writing it right now."""
+def _lines(path: Path, troubles: list[str], ends: list[str]) -> list[dict[str, Any]]:
+    """A journal's whole lines; `ends` is told of half a line at its end."""
     try:
         text = path.read_text() if path.exists() else ""
     except (OSError, UnicodeDecodeError):
         troubles.append(f"{path.name} cannot be read")
         return []
     *whole, rest = text.split("\n")
-    if rest and not running:
-        troubles.append(f"{path.name} ends in half a line; what is before it is shown")
+    if rest:
+        ends.append(f"{path.name} ends in half a line; what is before it is shown")
     try:
         lines = json.loads(f"[{','.join(whole)}]")  # one call: ten times faster than one a line
     except ValueError:
@@ -186,3 +262,8 @@ def _marks(lines: Sequence[dict[str, Any]], summary: dict[str, Any]) -> tuple[li
 
 def _update(line: Any) -> int:
     return int(line.update if isinstance(line, Mark) else line[0])
+
+
+def _shown(part: dict[str, Any], keys: tuple[str, ...]) -> str:
+    name = str(part.get("name") or part.get("class", "?"))
+    return " ".join([name, *(f"{key} {part[key]}" for key in keys if key in part)])

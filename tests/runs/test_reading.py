@@ -6,8 +6,8 @@ import json
 
 import pytest
 
-from plait.report.folder import is_run, read_folder
-from plait.training.files import locked
+from plait.runs.folder import locked
+from plait.runs.reading import is_run, read_folder
 
 
 def test_a_whole_folder(bench):

@@ -9,20 +9,18 @@ from __future__ import annotations
 import hashlib
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor, nn
+from torch.utils import _pytree as pytree
 
 from plait.errors import CheckpointError
-from plait.training.files import write_whole
-
-if TYPE_CHECKING:
-    from plait.training.learner import Learner
+from plait.runs.folder import write_whole
 
 __all__ = [
-    "Checkpoint", "load_state", "load_weights", "read_checkpoint", "restore", "save_checkpoint",
-    "state_tensors",
+    "Checkpoint", "leaves", "load_state", "load_weights", "read_checkpoint", "restore", "save_checkpoint",
+    "state_tensors", "with_leaves",
 ]  # fmt: skip
 
 FORMAT = "plait checkpoint 1"
@@ -41,6 +39,16 @@ class Checkpoint(NamedTuple):
         Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
         """
         return {k.removeprefix(prefix): v.clone() for k, v in self.tensors.items() if k.startswith(prefix)}
+
+
+class Learner(Protocol):
+    """What can be saved: as a session knows it, `plait.training.learner.Learner`."""
+
+    group: Any
+    schedule: Any
+
+    def tensors(self) -> dict[str, Tensor]: ...
+    def restore(self, checkpoint: Checkpoint) -> None: ...
 
 
 def save_checkpoint(path: Path, learner: Learner, run: str, counters: dict[str, Any]) -> None:
@@ -130,6 +138,23 @@ def _optimized(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[str
     """Names of the parameters in the optimiser's order."""
     names = {id(p): name for name, p in network.named_parameters()}
     return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
+
+
+def leaves(state: Any) -> dict[str, Tensor]:
+    """The tensors of a state, numbered in their order, as a checkpoint holds them."""
+    tensors = (leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor))
+    return {str(place): leaf.cpu() for place, leaf in enumerate(tensors)}
+
+
+def with_leaves(like: Any, saved: dict[str, Tensor], device: torch.device) -> Any:
+    """A state of the form of `like` with the tensors that `leaves` numbered.
+
+    Only the order of the numbers counts: older files skip those of leaves that are no tensors.
+    """
+    flat, structure = pytree.tree_flatten(like)
+    ordered = iter([saved[number].to(device) for number in sorted(saved, key=int)])
+    filled = [next(ordered) if isinstance(leaf, Tensor) else leaf for leaf in flat]
+    return pytree.tree_unflatten(filled, structure)
 
 
 def _digest(tensors: dict[str, Tensor], body: dict[str, Any]) -> str:

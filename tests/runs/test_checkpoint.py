@@ -12,11 +12,11 @@ from safetensors.torch import save_file
 
 from plait.errors import CheckpointError, OutputError
 from plait.models import GORU, GRU, LSTM, ExpRNN, Transformer
+from plait.runs import checkpoint as module
+from plait.runs.checkpoint import read_checkpoint, restore, save_checkpoint
 from plait.tasks import CopyTask
-from plait.training import checkpoint as module
 from plait.training import fit
-from plait.training.checkpoint import read_checkpoint, restore, save_checkpoint
-from plait.training.network import Network
+from plait.training.description import Network
 from plait.training.process import Group
 from plait.training.recipe import Recipe
 from plait.training.supervised import SupervisedLearner
@@ -165,7 +165,7 @@ def test_a_full_disk_leaves_the_old_checkpoint(saved, monkeypatch):
     def full(handle):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
-    monkeypatch.setattr("plait.training.files.os.fsync", full)
+    monkeypatch.setattr("plait.runs.folder.os.fsync", full)
     with pytest.raises(OutputError, match="No space left on device"):
         save_checkpoint(saved, one, "run", {"update": 2})
     assert saved.read_bytes() == before

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import gzip
 import io
 import tarfile
 
 import pytest
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+from plait.runs import archive as module
+from plait.runs.folder import locked
 from plait.training import pack, unpack
-from plait.training.files import locked
 
 
 @pytest.fixture
@@ -130,3 +132,70 @@ def test_not_a_run_not_an_archive_cut_short(runs, tmp_path):
     with pytest.raises(OutputError, match="No such file"):
         unpack(tmp_path / "none.tar.gz", tmp_path / "out")
     assert not (tmp_path / "out").exists() or not list((tmp_path / "out").iterdir())
+
+
+def files_of(path):
+    with tarfile.open(path) as tar:
+        return {member.name: tar.extractfile(member).read() for member in tar.getmembers()}
+
+
+def written(path, files, twice=()):
+    with tarfile.open(path, "w:gz") as tar:
+        for name, content in [*files.items(), *((name, files[name]) for name in twice)]:
+            member = tarfile.TarInfo(name)
+            member.size = len(content)
+            tar.addfile(member, io.BytesIO(content))
+
+
+def refused(path, out, words):
+    with pytest.raises(CheckpointError, match=words):
+        unpack(path, out)
+    assert not out.exists(), "nothing is left behind, not even the folder"
+
+
+def test_the_same_runs_are_the_same_archive(runs, tmp_path):
+    for name in ("a", "b"):
+        pack([runs], tmp_path / f"{name}.tar.gz")
+    assert (tmp_path / "a.tar.gz").read_bytes() == (tmp_path / "b.tar.gz").read_bytes()
+
+
+def test_every_file_is_held_against_its_sum(runs, tmp_path):
+    whole, broken, out = tmp_path / "a.tar.gz", tmp_path / "b.tar.gz", tmp_path / "new" / "out"
+    pack([runs], whole)
+    files = files_of(whole)
+    assert len(files["SHA256SUMS"].splitlines()) == len(files) - 1
+    one = "one/metrics.jsonl"
+    for wrong in (
+        {**files, one: files[one].replace(b"0", b"1", 1)},
+        {**files, "one/extra.json": b"{}"},
+        {name: content for name, content in files.items() if name != one},
+    ):
+        written(broken, wrong)
+        refused(broken, out, "is not what SHA256SUMS says; nothing was unpacked")
+    written(broken, {name: content for name, content in files.items() if name != "SHA256SUMS"})
+    assert unpack(broken, out) == (["one", "two"], []), "archives from before there were sums"
+
+
+def test_an_archive_is_read_to_its_end(runs, tmp_path):
+    """The last eight bytes are gzip's checksum and length, which reading the members alone never sees."""
+    path = tmp_path / "a.tar.gz"
+    pack([runs], path)
+    content = path.read_bytes()
+    for damaged in (content[:-8] + bytes(4) + content[-4:], content[:-3]):
+        path.write_bytes(damaged)
+        refused(path, tmp_path / "out", "cut short or not")
+    path.write_bytes(gzip.compress(gzip.decompress(content) + b"x" * 9)[:-4] + bytes(4))
+    refused(path, tmp_path / "out", "cut short or not")
+
+
+def test_archives_without_measure_are_refused(runs, tmp_path, monkeypatch):
+    path = tmp_path / "a.tar.gz"
+    pack([runs], path)
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "MOST_FILES", 3)
+        refused(path, tmp_path / "out", "more than 3 files")
+    with monkeypatch.context() as patch:
+        patch.setattr(module, "MOST_BYTES", 1000)
+        refused(path, tmp_path / "out", "more than 1,000 bytes")
+    written(path, {"one/config.json": b"{}"}, twice=["one/config.json"])
+    refused(path, tmp_path / "out", "'one/config.json' twice")

@@ -1,0 +1,35 @@
+"""Names of a package that are resolved when first used, so that importing it loads nothing."""
+
+from __future__ import annotations
+
+import importlib
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any
+
+__all__ = ["lazily"]
+
+
+def lazily(
+    package: str, homes: Mapping[str, str], rooms: Iterable[str] = ()
+) -> tuple[Callable[[str], Any], Callable[[], list[str]]]:
+    """`__getattr__` and `__dir__` of a package.
+
+    Args:
+        homes: the module each public name is in: below the package, or in full where it begins with plait.
+        rooms: modules of the package that are names themselves.
+    """
+    known = frozenset(rooms)
+
+    def resolve(name: str) -> Any:
+        if name in homes:
+            home = homes[name]
+            module = home if home.startswith("plait.") else f"{package}.{home}"
+            value = getattr(importlib.import_module(module), name)
+            setattr(sys.modules[package], name, value)
+            return value
+        if name in known:
+            return importlib.import_module(f"{package}.{name}")
+        raise AttributeError(f"module {package!r} has no attribute {name!r}")
+
+    return resolve, lambda: sorted({*homes, *known})

@@ -1,0 +1,186 @@
+"""Run folders into one archive and out of it: to move them between machines, and to keep them.
+
+The archive is a .tar.gz of plain files one folder deep, with `SHA256SUMS` over them as its first member. The
+same runs give the same bytes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gzip
+import hashlib
+import io
+import os
+import tarfile
+import tempfile
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path, PurePosixPath
+
+from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+from plait.runs.folder import is_locked, write_whole
+from plait.runs.reading import find_run, read_run
+
+__all__ = ["SUFFIX", "opened", "pack", "unpack"]
+
+SUFFIX = ".tar.gz"
+EXPERIMENT = "experiment.json"  # what the runs of a folder belong to travels with them
+SUMS = "SHA256SUMS"
+MOST_FILES = 100_000
+MOST_BYTES = 64 * 2**30
+
+
+def pack(
+    runs: Sequence[str | Path], archive: Path, out: Path | str = "runs", light: bool = False
+) -> list[str]:
+    """Write the runs (folders, ids, or folders of runs) into a .tar.gz; return their names.
+
+    A run that some process is at work on is refused: its files would not fit together. `light` leaves the
+    checkpoints out: such runs can be read and reported, not gone on with.
+    """
+    left_out = {"lock", *(["checkpoint.safetensors"] if light else [])}
+    experiments = [path for run in runs if (path := Path(run, EXPERIMENT)).is_file()]
+    if len(experiments) > 1:
+        raise ConfigError(
+            f"{experiments[0].parent} and {experiments[1].parent} are two experiments; pack one"
+        )
+    folders = _folders(runs, out)
+    for folder in folders:
+        read_run(folder)
+        if is_locked(folder):
+            raise BusyError(f"{folder} is being trained; stop it first, or pack it when it has ended")
+    files = {path.name: path for path in experiments}
+    for folder in folders:
+        for path in sorted(folder.iterdir()):
+            if path.is_file() and path.name not in left_out and not path.name.startswith("."):
+                files[f"{folder.name}/{path.name}"] = path
+    content = io.BytesIO()
+    # Without names and times of its own, so that the same runs are the same archive.
+    with (
+        gzip.GzipFile("", "wb", fileobj=content, mtime=0) as packed,
+        tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
+    ):
+        sums = "".join(f"{_digest(path)}  {name}\n" for name, path in files.items()).encode()
+        for name, data in ((SUMS, sums), *((name, path.read_bytes()) for name, path in files.items())):
+            member = tarfile.TarInfo(name)
+            member.size = len(data)
+            tar.addfile(member, io.BytesIO(data))
+    write_whole(archive, content.getvalue())
+    return [folder.name for folder in folders]
+
+
+def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str]]:
+    """Put an archive's runs into `out`; return the names of those that came and of those that were there.
+
+    Nothing that exists is overwritten, and an archive comes whole or not at all: it is read to its end, every
+    file is held against its SHA-256, and anything but plain files one folder deep (links, `..`, absolute
+    paths) is refused; nothing is left behind then. An archive from before there were sums has gzip's alone.
+    """
+    out = Path(out)
+    new = [folder for folder in (out, *out.parents) if not folder.exists()]
+    try:
+        with archive.open("rb") as file, contextlib.ExitStack() as stack:
+            out.mkdir(parents=True, exist_ok=True)
+            room = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=out, prefix=".unpacking-")))
+            _verify(archive, room, _extract(archive, file, room))
+            names = sorted(path.name for path in room.iterdir() if path.is_dir())
+            for name in names:
+                read_run(room / name)
+            present = [name for name in names if (out / name).exists()]
+            wanted = [name for name in names if name not in present]
+            described = (
+                [EXPERIMENT] if (room / EXPERIMENT).exists() and not (out / EXPERIMENT).exists() else []
+            )
+            for name in [*wanted, *described]:
+                os.rename(room / name, out / name)
+    except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
+        _remove(new)
+        raise CheckpointError(f"{archive} is cut short or not a .tar.gz ({error})") from error
+    except OSError as error:
+        _remove(new)
+        if isinstance(error, OutputError):
+            raise
+        raise OutputError(f"cannot unpack {archive} into {out}: {error.strerror or error}") from error
+    except BaseException:
+        _remove(new)
+        raise
+    return wanted, present
+
+
+@contextlib.contextmanager
+def opened(archive: Path) -> Iterator[Path]:
+    """An archive's runs as a folder of its name, for as long as it is looked at."""
+    with tempfile.TemporaryDirectory(prefix="plait-") as room:
+        folder = Path(room, archive.name.removesuffix(SUFFIX))
+        unpack(archive, folder)
+        yield folder
+
+
+def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
+    """Every file into `room`; the archive is read to its end, where gzip's own checksum stands."""
+    names: set[str] = set()
+    total = 0
+    with gzip.GzipFile(fileobj=file) as content:
+        with tarfile.open(fileobj=content, mode="r|") as tar:
+            for member in tar:
+                if member.isdir():
+                    continue
+                _check(member, archive)
+                total += member.size
+                if member.name in names or len(names) >= MOST_FILES or total > MOST_BYTES:
+                    raise CheckpointError(
+                        f"{archive} holds {member.name!r} twice, more than {MOST_FILES:,} files or more than "
+                        f"{MOST_BYTES:,} bytes; nothing was unpacked"
+                    )
+                names.add(member.name)
+                tar.extract(member, room, set_attrs=False, filter="data")
+        while content.read(1 << 20):
+            pass
+    return names
+
+
+def _verify(archive: Path, room: Path, names: set[str]) -> None:
+    """Hold every file against the sums; they must name all of them and no other."""
+    if SUMS not in names:
+        return
+    lines = (room / SUMS).read_text().splitlines()
+    sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
+    wrong = sorted(sums.keys() ^ (names - {SUMS}))
+    wrong = wrong or [name for name in sums if _digest(room / name) != sums[name]]
+    if wrong:
+        raise CheckpointError(f"{archive}: {wrong[0]} is not what {SUMS} says; nothing was unpacked")
+
+
+def _digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _remove(folders: Sequence[Path]) -> None:
+    """The folders that were made for what did not come, inner ones first."""
+    for folder in folders:
+        with contextlib.suppress(OSError):
+            folder.rmdir()
+
+
+def _folders(runs: Sequence[str | Path], out: Path | str) -> list[Path]:
+    folders: list[Path] = []
+    for run in runs:
+        path = Path(run)
+        inside = sorted(config.parent for config in path.glob("*/config.json"))
+        folders += inside if inside and not (path / "config.json").exists() else [find_run(run, out)]
+    unique = {folder.resolve(): folder for folder in folders}
+    names = [folder.name for folder in unique]
+    twice = {name for name in names if names.count(name) > 1}
+    if twice:
+        raise ConfigError(f"two runs are called {min(twice)}; pack them one at a time")
+    return list(unique)
+
+
+def _check(member: tarfile.TarInfo, archive: Path) -> None:
+    parts = PurePosixPath(member.name).parts
+    plain = len(parts) == 2 and not {"..", "/"} & set(parts) and not parts[0].startswith(".")
+    if not member.isreg() or "\\" in member.name or not (plain or member.name in (EXPERIMENT, SUMS)):
+        raise CheckpointError(
+            f"{archive} holds {member.name!r}, not a plain file of a run folder; nothing was unpacked"
+        )

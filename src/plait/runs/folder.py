@@ -1,0 +1,309 @@
+"""A run's folder, held by the process that works in it. Its files are whole or not there: a reader never sees
+half of one, whatever moment the writer dies at.
+
+```
+config.json             what it is; its id follows from it
+environment.json        one entry a session: versions, device, threads
+metrics.jsonl           loss and score of updates, held-out results with the run's clock
+gradients.jsonl         ‖∂L/∂h_t‖ by layer and step, where recorded
+checkpoint.safetensors  weights, optimiser, counters
+summary.json            how the last session ended; not there while one is at work or after it was killed
+```
+"""
+
+from __future__ import annotations
+
+import contextlib
+import fcntl
+import hashlib
+import json
+import os
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, BinaryIO
+
+from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+
+if TYPE_CHECKING:
+    from plait.runs.checkpoint import Learner
+
+__all__ = [
+    "Journal", "Run", "extended", "is_locked", "locked", "read_json", "run_id", "write_json", "write_whole",
+]  # fmt: skip
+
+
+def run_id(description: dict[str, Any]) -> str:
+    """Task, model, and ten digits of the SHA-256 of the canonical description.
+
+    >>> run_id({"task": {"name": "copy"}, "model": {"name": "lstm"}})
+    'copy-lstm-761f80bfa7'
+    """
+    if "extended" in description:  # the id is that of the run as it began
+        history = description["extended"]
+        began = {units: amounts[0] for units, amounts in history.items()}
+        description = {**description, "recipe": {**description["recipe"], **began}}
+        del description["extended"]
+    canonical = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    names = [
+        str(part.get("name") or part.get("class", "").rpartition(".")[2]).lower()
+        for part in (description["task"], description["model"])
+    ]
+    return f"{'-'.join(names)}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
+
+
+def extended(description: dict[str, Any], units: str, amount: int) -> dict[str, Any]:
+    """The same run, to be trained for `amount` updates or steps in all; what it was given before is kept.
+
+    >>> longer = extended({"task": {}, "model": {}, "recipe": {"updates": 10}}, "updates", 20)
+    >>> longer["recipe"], longer["extended"]
+    ({'updates': 20}, {'updates': [10]})
+    """
+    before = description["recipe"][units]
+    if amount < before:
+        raise ConfigError(f"{units}: expected more than the {before:,} this run was given, got {amount:,}")
+    if amount == before:
+        return description
+    history = {units: [*description.get("extended", {}).get(units, []), before]}
+    return {**description, "recipe": {**description["recipe"], units: amount}, "extended": history}
+
+
+class Run:
+    """A folder held by this process; made by `Run.open`."""
+
+    def __init__(self, folder: Path, description: dict[str, Any]) -> None:
+        self.folder, self.description = folder, description
+        self.id = run_id(description)
+        self.metrics = Journal(folder / "metrics.jsonl")
+        self.gradients = Journal(folder / "gradients.jsonl")
+        self.checkpoint = folder / "checkpoint.safetensors"
+
+    @staticmethod
+    @contextlib.contextmanager
+    def open(folder: Path, description: dict[str, Any], resume: bool) -> Iterator[Run]:
+        """Take the folder, or refuse; nothing in it is changed before all is checked."""
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise OutputError(f"cannot make the folder {folder}: {error.strerror or error}") from error
+        with locked(folder):
+            run = Run(folder, description)
+            run._claim(resume)
+            try:
+                yield run
+            finally:
+                run.metrics.close()
+                run.gradients.close()
+
+    def _claim(self, resume: bool) -> None:
+        config = self.folder / "config.json"
+        if config.exists():
+            found = run_id(read_json(config))
+            if found != self.id:
+                raise CheckpointError(
+                    f"{self.folder} holds the run {found}, not {self.id}; choose another folder"
+                )
+            if resume and read_json(config) != self.description:
+                (self.folder / "summary.json").unlink(missing_ok=True)  # first: an extended run has not ended
+                write_json(config, self.description)
+            if not resume and self.summary.get("status") != "complete":
+                raise OutputError(
+                    f"{self.folder} holds this run, unfinished; continue: plait train --resume {self.folder}"
+                )
+            return
+        strangers = sorted(
+            path.name for path in self.folder.iterdir() if path.name not in ("lock", ".config.json.part")
+        )
+        if strangers:
+            raise OutputError(
+                f"{self.folder} is not a run and not empty (it holds {strangers[0]}); choose another"
+            )
+        write_json(config, self.description)
+
+    @property
+    def summary(self) -> dict[str, Any]:
+        """How the last session ended, or nothing."""
+        path = self.folder / "summary.json"
+        return dict(read_json(path)) if path.exists() else {}
+
+    def curves(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
+        """The lines of `metrics.jsonl` and of `gradients.jsonl`."""
+        return Journal.read(self.metrics.path), Journal.read(self.gradients.path)
+
+    def begin(self, learner: Learner, session: dict[str, Any]) -> dict[str, Any]:
+        """Put the learner where the last checkpoint left it; return the counters, empty for a fresh run."""
+        counters: dict[str, Any] = {}
+        if self.checkpoint.exists():
+            from plait.runs.checkpoint import restore
+
+            counters = restore(self.checkpoint, learner, self.id)
+            # A run that was ended and is extended goes on as if that end had never been.
+            regular = counters.pop("regular", {})
+            if counters["update"] < learner.schedule.updates:
+                counters |= regular
+        else:
+            self._refuse_curves_alone()
+        if learner.group.first:
+            self._enter(counters, session)
+        return counters
+
+    def _refuse_curves_alone(self) -> None:
+        if self.metrics.path.exists() and self.metrics.path.stat().st_size:
+            raise CheckpointError(
+                f"{self.folder} has curves and no checkpoint to go on from; nothing was changed"
+            )
+
+    def _enter(self, counters: dict[str, Any], session: dict[str, Any]) -> None:
+        """A session begins where these counters were saved: later lines are cut, the last end forgotten."""
+        for journal in (self.metrics, self.gradients):
+            journal.cut(counters.get("journals", {}).get(journal.path.name, 0))
+        path = self.folder / "environment.json"
+        sessions = read_json(path)["sessions"] if path.exists() else []
+        entry = {"from_update": counters.get("update", 0), **session}
+        write_json(path, {"sessions": [*sessions, entry]})
+        (self.folder / "summary.json").unlink(missing_ok=True)
+
+    def changes(self, here: dict[str, Any]) -> list[str]:
+        """What is not as it was when the run began, of what can move the last bits of a number."""
+        path = self.folder / "environment.json"
+        first = read_json(path)["sessions"][0] if path.exists() else here
+        watched = ("torch", "device", "threads", "processes")
+        return [f"{k} was {first[k]} and is {here[k]}" for k in watched if first[k] != here[k]]
+
+    def save(self, learner: Learner, counters: dict[str, Any]) -> None:
+        """Write the checkpoint. Every process calls this; the first one writes."""
+        from plait.runs.checkpoint import save_checkpoint
+
+        journals = self.positions() if learner.group.first else {}
+        save_checkpoint(self.checkpoint, learner, self.id, {**counters, "journals": journals})
+
+    def positions(self) -> dict[str, int]:
+        """How long the curves are on the disk; a checkpoint remembers it."""
+        return {journal.path.name: journal.position() for journal in (self.metrics, self.gradients)}
+
+    def end(self, summary: dict[str, Any]) -> None:
+        write_json(self.folder / "summary.json", summary)
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write beside, flush to the disk, rename over. The old file is there until the new one is."""
+    part = path.with_name(f".{path.name}.part")
+    try:
+        with part.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(part, path)
+        _sync_folder(path.parent)
+    except OSError as error:
+        part.unlink(missing_ok=True)
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def write_json(path: Path, value: Any) -> None:
+    write_whole(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+
+
+def read_json(path: Path) -> Any:
+    try:
+        return json.loads(path.read_text())
+    except OSError as error:
+        raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except ValueError as error:
+        raise CheckpointError(f"{path} is not JSON: {error}") from error
+
+
+class Journal:
+    """JSON lines that are only ever appended. A line is in the file as soon as it was written.
+
+    A checkpoint remembers `position`; going on from it begins with `cut`, so no line is there twice.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self.path = path
+        self._file: BinaryIO | None = None
+
+    def write(self, record: dict[str, Any]) -> None:
+        try:
+            if self._file is None:
+                self._file = self.path.open("ab")
+            self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
+            self._file.flush()
+        except OSError as error:
+            raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
+
+    def position(self) -> int:
+        """Bytes so far, all of them on the disk: a checkpoint must not be ahead of its journal."""
+        if self._file is not None:
+            os.fsync(self._file.fileno())
+        return self.path.stat().st_size if self.path.exists() else 0
+
+    def cut(self, position: int) -> None:
+        """Forget what was written after `position`."""
+        size = self.path.stat().st_size if self.path.exists() else 0
+        if size < position:
+            raise CheckpointError(
+                f"{self.path} is cut short: expected at least {position} bytes as the checkpoint says, "
+                f"got {size}"
+            )
+        if size > position:
+            os.truncate(self.path, position)
+
+    def close(self) -> None:
+        if self._file is not None:
+            self._file.close()
+            self._file = None
+
+    @staticmethod
+    def read(path: Path) -> list[dict[str, Any]]:
+        """Every whole line; a last one that a dying writer left unfinished is passed over."""
+        if not path.exists():
+            return []
+        lines = path.read_text().split("\n")[:-1]
+        try:
+            return [json.loads(line) for line in lines]
+        except ValueError as error:
+            raise CheckpointError(f"{path} is not JSON lines: {error}") from error
+
+
+@contextlib.contextmanager
+def locked(folder: Path) -> Iterator[None]:
+    """Hold a folder for this process; the lock ends with the process, however it ends."""
+    try:
+        file = (folder / "lock").open("w")
+    except OSError as error:
+        raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
+    with file:
+        for wait in (0.05, 0.1, 0.2, None):  # one who only looks whether it is locked holds it for an instant
+            try:
+                fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                break
+            except OSError:
+                if wait is None:
+                    raise BusyError(
+                        f"{folder} is in use by another process; wait for it to end, or stop it first"
+                    ) from None
+                time.sleep(wait)
+        yield
+
+
+def is_locked(folder: Path) -> bool:
+    """Whether some process is at work in the folder."""
+    path = folder / "lock"
+    if not path.exists():
+        return False
+    with path.open() as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+        except OSError:
+            return True
+    return False
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
