@@ -14,7 +14,7 @@ from typing import Any
 import torch
 
 from plait.errors import BusyError, OutputError
-from plait.ops.attentive_scan import Scan, choose_backend
+from plait.ops.scan import Scan, choose_backend
 from plait.report.race import race
 from plait.report.standings import Standings
 from plait.training import Recipe, build, describe, read_run, run_id

@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from plait.ops.attentive_scan import fused, reference
-from plait.ops.attentive_scan.backends import BACKENDS, choose_backend, resolve
-from plait.ops.attentive_scan.boundary import conform
-from plait.ops.attentive_scan.contract import Scan, ScanWeights
-from plait.ops.attentive_scan.fused import record_backends
-from plait.ops.walk import LayerState, Walked
+from plait.ops.attentive_scan import reference
+from plait.ops.scan.contract import ScanWeights
+from plait.ops.scan.kinds import Scan
+from plait.ops.scan.operator import FusedScan
+from plait.ops.walk import LayerResult, LayerState
 
-__all__ = ["BACKENDS", "Scan", "ScanWeights", "attentive_scan", "choose_backend", "record_backends"]
+__all__ = ["FUSED", "Scan", "ScanWeights", "attentive_scan"]
+
+FUSED = FusedScan(Scan, reference.attentive_scan)
 
 
 def attentive_scan(
@@ -27,7 +28,7 @@ def attentive_scan(
     nudge: Tensor | None = None,
     need_trace: bool = False,
     backend: str = "auto",
-) -> Walked:
+) -> LayerResult:
     """Walk a cell × slot-memory pair through time.
 
     Args:
@@ -40,9 +41,4 @@ def attentive_scan(
         need_trace: also return what was read at every step; it carries no gradient.
         backend: one of `BACKENDS`. Second derivatives and forward-mode ones need "reference".
     """
-    chosen = resolve(backend, projected, scan)
-    weights, state, nudge = conform(projected, weights, state, scan, reset, nudge)
-    if chosen == "reference":
-        fused.recorded(chosen)
-        return reference.attentive_scan(projected, weights, state, scan, reset, nudge, need_trace)
-    return fused.attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, backend=chosen)
+    return FUSED.scan(projected, weights, state, scan, reset, nudge, need_trace, backend)

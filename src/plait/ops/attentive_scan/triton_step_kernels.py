@@ -12,7 +12,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.attentive_scan.triton_kernels import _activate, _scaled, _sigmoid, _tanh
+from plait.ops.scan.triton_tiles import _activate, _scaled, _sigmoid, _tanh
 
 __all__ = ["attend_step", "cell_step", "unattend_step", "uncell_step"]
 
@@ -24,10 +24,11 @@ def _vector(base, j, inside):
 
 @triton.jit(do_not_specialize=["t", "B"])
 def cell_step(
-    product, projected, asked, cells, cell_bias, nudge, reset, output, last_cell, gates,
+    product, projected, asked, cells, candidate_bias, modrelu_bias, nudge, reset,
+    output, cell_state_out, gates,
     t, B,
-    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
+    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
+    HAS_MODRELU_BIAS: tl.constexpr, HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """h_t and the new cell state from V s_{t−1} (in `product`, rows (G + 1)·H long) and U x_t."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
@@ -39,9 +40,9 @@ def cell_step(
     a = product + b * (G + 1) * H
     z = projected + row * G * H
     if CELL == "elman":
-        bias = j.to(tl.float32)
-        if HAS_BIAS:
-            bias = _vector(cell_bias, j, inside)
+        bias = tl.zeros([BLOCK], tl.float32)
+        if HAS_MODRELU_BIAS:
+            bias = _vector(modrelu_bias, j, inside)
         h = _activate(_vector(a, j, inside) + _vector(z, j, inside), bias, NONLINEARITY)
         if HAS_NUDGE:
             tl.store(gates + row * H + j, h, mask=inside)
@@ -55,7 +56,7 @@ def cell_step(
         # the row of the next step, or the last state
         cleared = tl.load(reset + row + B) != 0
         tl.store(cells + (row + B) * H + j, tl.where(cleared, 0.0, c.to(tl.float32)), mask=inside)
-        tl.store(last_cell + b * H + j, c, mask=inside)
+        tl.store(cell_state_out + b * H + j, c, mask=inside)
         h = gate_o * _tanh(c.to(tl.float32))
         kept = gates + row * 4 * H + j
         tl.store(kept, gate_i, mask=inside)
@@ -66,8 +67,8 @@ def cell_step(
         gate_r = _sigmoid(_vector(a, j, inside) + _vector(z, j, inside))
         gate_z = _sigmoid(_vector(a + H, j, inside) + _vector(z + H, j, inside))
         inner = _vector(a + 2 * H, j, inside)
-        if HAS_BIAS:
-            inner += _vector(cell_bias, j, inside)
+        if HAS_CANDIDATE_BIAS:
+            inner += _vector(candidate_bias, j, inside)
         gate_n = _tanh(_vector(z + 2 * H, j, inside) + gate_r * inner)
         h = (1.0 - gate_z) * gate_n + gate_z * _vector(asked + row * H, j, inside)
         kept = gates + row * 4 * H + j
@@ -93,7 +94,7 @@ def _entry(initial, history, b, held, j, inside, B, H: tl.constexpr, WIDTH: tl.c
 
 @triton.jit(do_not_specialize=["t", "B", "mix"])
 def attend_step(
-    product, key_product, energy, slots, initial_keys, reset, output, asked, last_hidden,
+    product, key_product, energy, slots, initial_keys, reset, output, asked, hidden_out,
     relevance, born, age, weights, trace_born, trace_relevance, queries, keys, ids,
     t, B, mix,
     H: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, EVERY: tl.constexpr, G: tl.constexpr,
@@ -170,7 +171,7 @@ def attend_step(
         context = tl.sum(share[:, None] * tile, axis=0).to(kind).to(tl.float32)
         s = (mix * (_vector(output + row * H, j, inside) + context)).to(kind)
         tl.store(asked + (row + B) * H + j, tl.where(next_cleared, 0.0, s.to(tl.float32)), mask=inside)
-        tl.store(last_hidden + b * H + j, s, mask=inside)
+        tl.store(hidden_out + b * H + j, s, mask=inside)
 
     tl.store(relevance + b * WIDTH + x, credit, mask=in_x)
     tl.store(born + b * WIDTH + x, birth.to(tl.int64), mask=in_x)

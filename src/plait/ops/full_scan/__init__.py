@@ -8,15 +8,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from plait.ops.attentive_scan.backends import resolve
-from plait.ops.attentive_scan.boundary import conform
-from plait.ops.attentive_scan.contract import ScanWeights
-from plait.ops.full_scan import fused, reference
-from plait.ops.full_scan.contract import FullScan
-from plait.ops.operator import recorded
-from plait.ops.walk import LayerState, Walked
+from plait.ops.full_scan import reference
+from plait.ops.scan.contract import ScanWeights
+from plait.ops.scan.kinds import FullScan
+from plait.ops.scan.operator import FusedScan
+from plait.ops.walk import LayerResult, LayerState
 
-__all__ = ["FullScan", "full_scan"]
+__all__ = ["FUSED", "FullScan", "ScanWeights", "full_scan"]
+
+# filling the empty slots took longer than a step of the compiled scan (B = 64, κ₀ = 250)
+FUSED = FusedScan(FullScan, reference.full_scan, looks_at_no_empty_slot=["cpu"])
 
 
 def full_scan(
@@ -28,7 +29,7 @@ def full_scan(
     nudge: Tensor | None = None,
     need_trace: bool = False,
     backend: str = "auto",
-) -> Walked:
+) -> LayerResult:
     """Walk a cell × full-memory pair through time.
 
     At step t every state since the row's last reset can be read: e_j = v_aᵀ tanh(W_a s_{t−1} + U_a h_j),
@@ -44,10 +45,4 @@ def full_scan(
         need_trace: also return what was read at every step, T·B·(κ₀ + T) numbers; it carries no gradient.
         backend: "auto", "cpu", "triton", "torch" or "reference". Second derivatives need "reference".
     """
-    chosen = resolve(backend, projected, scan, of="full_scan")
-    # the compiled scan looks at no empty slot; filling them took longer than a step of it (B = 64, κ₀ = 250)
-    weights, state, nudge = conform(projected, weights, state, scan, reset, nudge, fill=chosen != "cpu")
-    if chosen == "reference":
-        recorded(chosen)
-        return reference.full_scan(projected, weights, state, scan, reset, nudge, need_trace)
-    return fused.full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend=chosen)
+    return FUSED.scan(projected, weights, state, scan, reset, nudge, need_trace, backend)

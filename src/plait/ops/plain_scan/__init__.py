@@ -8,14 +8,15 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from plait.ops.attentive_scan.backends import resolve
-from plait.ops.operator import recorded
-from plait.ops.plain_scan import fused, reference
-from plait.ops.plain_scan.boundary import conform
-from plait.ops.plain_scan.contract import PlainScan, PlainWeights
-from plait.ops.walk import LayerState, Walked
+from plait.ops.plain_scan import reference
+from plait.ops.scan.contract import PlainWeights
+from plait.ops.scan.kinds import PlainScan
+from plait.ops.scan.operator import FusedScan
+from plait.ops.walk import LayerResult, LayerState
 
-__all__ = ["PlainScan", "PlainWeights", "plain_scan"]
+__all__ = ["FUSED", "PlainScan", "PlainWeights", "plain_scan"]
+
+FUSED = FusedScan(PlainScan, reference.plain_scan)
 
 
 def plain_scan(
@@ -27,7 +28,7 @@ def plain_scan(
     nudge: Tensor | None = None,
     need_trace: bool = False,
     backend: str = "auto",
-) -> Walked:
+) -> LayerResult:
     """Walk a cell through time: h_t = cell(z_t, h_{t−1}) with z_t = U x_t + b.
 
     Args:
@@ -40,9 +41,4 @@ def plain_scan(
         need_trace: also return the trace of a memory that holds nothing.
         backend: "auto", "reference", "torch", "cpu" or "triton". Second derivatives need "reference".
     """
-    chosen = resolve(backend, projected, scan, of="plain_scan")
-    weights, state, nudge = conform(projected, weights, state, scan, reset, nudge)
-    if chosen == "reference":
-        recorded(chosen)
-        return reference.plain_scan(projected, weights, state, scan, reset, nudge, need_trace)
-    return fused.plain_scan(projected, weights, state, scan, reset, nudge, need_trace, backend=chosen)
+    return FUSED.scan(projected, weights, state, scan, reset, nudge, need_trace, backend)

@@ -1,6 +1,6 @@
 """The persistent kernels of the plain scan: one program walks one row through all its steps.
 
-The tiles are those of `attentive_scan.triton_kernels`: (depth: registers, warp, lane group, column). Where
+The tiles are those of `scan.triton_tiles`: (depth: registers, warp, lane group, column). Where
 they fit, the recurrent weights stay in registers for the whole walk (`RESIDENT`: 64 numbers a thread for an
 Elman cell of 128 features), and a step loads nothing but its input.
 
@@ -14,7 +14,7 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.attentive_scan.triton_kernels import (
+from plait.ops.scan.triton_tiles import (
     _activate,
     _fetch,
     _product,
@@ -79,7 +79,7 @@ def _through_slope(arriving, activated, NONLINEARITY: tl.constexpr):
 @triton.jit(do_not_specialize=["T", "B", "nil"])
 def forward_kernel(
     projected, recurrent, candidate_bias, modrelu_bias,  # weights transposed: (in, out)
-    hidden, cell_state, reset, nudge, output, last_hidden, last_cell, cells, gates,
+    hidden, cell_state, reset, nudge, output, hidden_out, cell_state_out, cells, gates,
     T, B, nil,
     H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
     HAS_MODRELU_BIAS: tl.constexpr, HAS_RESET: tl.constexpr, HAS_NUDGE: tl.constexpr, SAVE: tl.constexpr,
@@ -182,18 +182,18 @@ def forward_kernel(
             s = h.to(kind).to(tl.float32)
         z0, z1, z2, z3, n = next_z0, next_z1, next_z2, next_z3, next_n
 
-    _put(last_hidden, b * H, s.to(kind), nil, W, L, JJ, H)
+    _put(hidden_out, b * H, s.to(kind), nil, W, L, JJ, H)
     if CELL == "lstm":
-        _put(last_cell, b * H, c.to(kind), nil, W, L, JJ, H)
+        _put(cell_state_out, b * H, c.to(kind), nil, W, L, JJ, H)
 
 
 @triton.jit(do_not_specialize=["T", "B", "nil"])
 def backward_kernel(
-    recurrent, reset, activated, before, cells, d_output, d_last_hidden, d_last_cell,  # weights as stored
-    d_projected, d_states, d_hidden, d_cell,
+    recurrent, reset, activated, before, cells, d_output, d_hidden, d_cell_state,  # weights as stored
+    d_projected, d_states, d_hidden_out, d_cell_state_out,
     T, B, nil,
     H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_RESET: tl.constexpr,
-    HAS_D_OUTPUT: tl.constexpr, HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL: tl.constexpr,
+    HAS_D_OUTPUT: tl.constexpr, HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL_STATE: tl.constexpr,
     SAVE_STATES: tl.constexpr, RESIDENT: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr,
 ):  # fmt: skip
@@ -214,12 +214,12 @@ def backward_kernel(
     # dL/ds_t in parts, to be summed over lane groups with what arrives at the output; beside it, what a GRU
     # passes around its product
     ds = tl.zeros([W, L, JJ], tl.float32)
-    direct = _fetch(d_last_hidden, b * H, nil, W, L, JJ, H)
+    direct = _fetch(d_hidden, b * H, nil, W, L, JJ, H)
     if not HAS_D_HIDDEN:
         direct = tl.zeros_like(direct)
     dc = tl.zeros_like(direct)
-    if HAS_D_CELL:
-        dc = _fetch(d_last_cell, b * H, nil, W, L, JJ, H)
+    if HAS_D_CELL_STATE:
+        dc = _fetch(d_cell_state, b * H, nil, W, L, JJ, H)
     a0 = _ahead(activated, T - 1, b, T, B, S, 0, nil, -1, W, L, JJ, H)
     a1, a2, a3, past, d_out = a0, a0, a0, a0, a0
     if G > 1:
@@ -299,6 +299,6 @@ def backward_kernel(
                 dc = tl.where(cut, 0.0, dc)
         a0, a1, a2, a3, past, d_out = next_a0, next_a1, next_a2, next_a3, next_past, next_out
 
-    _put(d_hidden, b * H, tl.sum(ds, axis=1) + direct, nil, W, L, JJ, H)
+    _put(d_hidden_out, b * H, tl.sum(ds, axis=1) + direct, nil, W, L, JJ, H)
     if CELL == "lstm":
-        _put(d_cell, b * H, dc, nil, W, L, JJ, H)
+        _put(d_cell_state_out, b * H, dc, nil, W, L, JJ, H)
