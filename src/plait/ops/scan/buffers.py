@@ -12,7 +12,15 @@ from plait.ops.attention import accumulation_dtype
 from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned, Spec, specs
 from plait.ops.scan.kinds import CellScan
 
-__all__ = ["allocate", "allocate_gradients", "allocate_walk", "shape_of", "sizes_of", "type_of"]
+__all__ = [
+    "allocate",
+    "allocate_gradients",
+    "allocate_walk",
+    "is_present",
+    "shape_of",
+    "sizes_of",
+    "type_of",
+]
 
 
 def sizes_of(
@@ -48,13 +56,13 @@ def allocate(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -> Sc
 
 def allocate_walk(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> ReverseWalk:
     """Uninitialised tensors for everything in `ReverseWalk`."""
-    sizes = sizes_of(scan, *made.output.shape, 0 if inputs.slots is None else inputs.slots.shape[1])
+    sizes = _sizes_back(inputs, made, scan)
     return ReverseWalk(**_room(ReverseWalk, made.output, scan, sizes, {"": True, "nudged": nudged}))
 
 
 def allocate_gradients(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> Inputs:
     """Uninitialised tensors for the gradient of every input that has one and is there."""
-    sizes = sizes_of(scan, *made.output.shape, 0 if inputs.slots is None else inputs.slots.shape[1])
+    sizes = _sizes_back(inputs, made, scan)
     found = {}
     for name, spec in specs(Inputs, scan.traits).items():
         if spec.has_gradient and is_present(name, spec, inputs, scan, nudged):
@@ -69,11 +77,16 @@ def is_present(name: str, spec: Spec, inputs: Inputs, scan: CellScan, nudged: bo
     return not spec.optional or (getattr(inputs, name) is not None if spec.saved else spec.only == scan.cell)
 
 
+def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> dict[str, int]:
+    steps, rows, size = made.output.shape
+    return sizes_of(scan, steps, rows, size, 0 if inputs.slots is None else inputs.slots.shape[1])
+
+
 def _room(
-    record: type[Any], like: Tensor, scan: CellScan, sizes: Mapping[str, int], wanted: Mapping[str, bool]
-) -> dict[str, Tensor | None]:
+    record: Any, like: Tensor, scan: CellScan, sizes: Mapping[str, int], wanted: Mapping[str, bool]
+) -> dict[str, Any]:
     """What is not wanted, or not for this cell, has no steps; without steps no element, or is None."""
-    made: dict[str, Tensor | None] = {}
+    made: dict[str, Any] = {}
     for name, spec in specs(record, scan.traits).items():
         shape = shape_of(spec, sizes)
         if not wanted[spec.when] or spec.only not in ("", scan.cell):

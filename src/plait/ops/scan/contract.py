@@ -215,7 +215,7 @@ class PlainWeights(NamedTuple):
 
 
 @cache
-def specs(record: type[Any], traits: frozenset[str] | None = None) -> dict[str, Spec]:
+def specs(record: Any, traits: frozenset[str] | None = None) -> dict[str, Spec]:
     """The tensors of `record` by name, those that a scan of these traits has.
 
     >>> list(specs(Arriving, frozenset({"every"})))

@@ -13,7 +13,7 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -133,7 +133,9 @@ class FusedScan:
         elif save:
             made = _Eager.apply(self, scan, need_trace, backend, *tensors)
         else:
-            return module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save)
+            return cast(
+                Scanned, module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save)
+            )
         return Scanned(**dict(zip(self.scanned, made, strict=True)))
 
     def forward(
@@ -234,7 +236,8 @@ def _input_gradients(
     ctx: Any, arriving: tuple[Tensor | None, ...], first: int, as_operator: bool
 ) -> tuple[Tensor | None, ...]:
     """One gradient or None for each tensor of the operator, the first of which is argument number `first`."""
-    fused, scan = ctx.fused, ctx.scan
+    fused: FusedScan = ctx.fused
+    scan: CellScan = ctx.scan
     given = dict(zip(fused.scanned, arriving, strict=True))
     wanted = tuple(given[name] for name in fused.arriving)
     if all(gradient is None for gradient in wanted):

@@ -1,7 +1,8 @@
-"""One step of each cell and its backward inside a persistent kernel, in the layout of `triton_tiles`.
+"""One step of each cell and its backward inside a kernel; docs/kernels.md has the equations.
 
-A vector over columns is (WARPS, JJ); a product still to be summed over lane groups (WARPS, L, JJ). The
-equations stand in docs/kernels.md, the plain-torch twin in `torch_cells`.
+`gates_forward` and `gates_backward` are the arithmetic, of tensors of any shape: every kernel calls them. The
+others add the products of the persistent kernels, in the layout of `triton_tiles`: a vector over columns is
+(WARPS, JJ), a product still to be summed over lane groups (WARPS, L, JJ). `torch_cells` is the twin.
 """
 
 from __future__ import annotations
@@ -20,7 +21,85 @@ from plait.ops.scan.triton_tiles import (
     _tanh,
 )
 
-__all__ = ["cell_backward", "cell_forward", "fetch_gates", "fetch_projected"]
+__all__ = [
+    "cell_backward",
+    "cell_forward",
+    "fetch_gates",
+    "fetch_projected",
+    "gates_backward",
+    "gates_forward",
+    "put_gates",
+    "put_projected",
+]
+
+
+@triton.jit
+def gates_forward(
+    a0, a1, a2, a3, s, c, candidate, modrelu,
+    CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr, kind: tl.constexpr,
+):  # fmt: skip
+    """h_t before the nudge, the new cell state, and four gates to save, from what goes into the gates.
+
+    An Elman cell has the first alone. Of a GRU the third is U_n x + b_n and the fourth V_n s.
+    """
+    if CELL == "elman":
+        h = _activate(a0, modrelu, NONLINEARITY)
+        g0, g1, g2, g3 = h, h, h, h
+    elif CELL == "lstm":
+        g0 = _sigmoid(a0)
+        g1 = _sigmoid(a1)
+        g2 = _tanh(a2)
+        g3 = _sigmoid(a3)
+        c = (g1 * c + g0 * g2).to(kind).to(tl.float32)
+        h = g3 * _tanh(c)
+    else:
+        g0 = _sigmoid(a0)
+        g1 = _sigmoid(a1)
+        g3 = a3
+        if HAS_CANDIDATE_BIAS:
+            g3 += candidate
+        g2 = _activate(a2 + g0 * g3, modrelu, NONLINEARITY)
+        h = (1.0 - g1) * g2 + g1 * s
+    return h, c, g0, g1, g2, g3
+
+
+@triton.jit
+def gates_backward(
+    dh, dc, g0, g1, g2, g3, before, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, kind: tl.constexpr
+):
+    """dL/dz_t in four parts, the third as V s_{t−1} gets it, dL/dc_{t−1}, and what reaches s_{t−1} directly.
+
+    `before` is c_{t−1} of an LSTM, s_{t−1} of a GRU, which alone has the last two apart from the others.
+    """
+    if CELL == "elman":
+        da0 = _through_slope(dh, g0, NONLINEARITY)
+        da1, da2, da3, back = da0, da0, da0, da0
+    elif CELL == "lstm":
+        curved = _tanh((g1 * before + g0 * g2).to(kind).to(tl.float32))
+        dc += dh * g3 * (1.0 - curved * curved)
+        da0 = dc * g2 * g0 * (1.0 - g0)
+        da1 = dc * before * g1 * (1.0 - g1)
+        da2 = dc * g0 * (1.0 - g2 * g2)
+        da3 = dh * curved * g3 * (1.0 - g3)
+        dc = dc * g1
+        back = da2
+    else:
+        da2 = _through_slope(dh * (1.0 - g1), g2, NONLINEARITY)
+        da1 = dh * (before - g2) * g1 * (1.0 - g1)
+        da0 = da2 * g3 * g0 * (1.0 - g0)
+        da3 = da2
+        back = da2 * g0
+    return da0, da1, da2, da3, back, dc, dh * g1
+
+
+@triton.jit
+def _through_slope(arriving, activated, NONLINEARITY: tl.constexpr):
+    """dL/dz from dL/dφ and φ(z)."""
+    if NONLINEARITY == "tanh":
+        return arriving * (1.0 - activated * activated)
+    if NONLINEARITY == "identity":
+        return arriving
+    return tl.where(activated == 0.0, 0.0, arriving)
 
 
 @triton.jit
@@ -48,49 +127,52 @@ def cell_forward(
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
     """h_t before the nudge and the new cell state; the gates are stored where SAVE says so."""
+    G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     rows = _spread(s, R, L)
-    if CELL == "elman":
-        h = _activate(
-            tl.sum(_product(recurrent, H, rows, nil, R, W, L, JJ, H) + z0, axis=1), modrelu, NONLINEARITY
-        )
-        if SAVE:
-            _put(gates, row * H, h, nil, W, L, JJ, H)
-    elif CELL == "lstm":
-        gate_i = _product(recurrent, 4 * H, rows, nil, R, W, L, JJ, H) + z0
-        gate_f = _product(recurrent + H, 4 * H, rows, nil, R, W, L, JJ, H) + z1
-        gate_g = _product(recurrent + 2 * H, 4 * H, rows, nil, R, W, L, JJ, H) + z2
-        gate_o = _product(recurrent + 3 * H, 4 * H, rows, nil, R, W, L, JJ, H) + z3
-        gate_i = _sigmoid(tl.sum(gate_i, axis=1))
-        gate_f = _sigmoid(tl.sum(gate_f, axis=1))
-        gate_g = _tanh(tl.sum(gate_g, axis=1))
-        gate_o = _sigmoid(tl.sum(gate_o, axis=1))
-        c = (gate_f * c + gate_i * gate_g).to(kind).to(tl.float32)
-        h = gate_o * _tanh(c)
-        if SAVE:
-            _put_gates(gates, row, gate_i, gate_f, gate_g, gate_o, nil, W, L, JJ, H)
-    else:
-        gate_r = _product(recurrent, 3 * H, rows, nil, R, W, L, JJ, H) + z0
-        gate_z = _product(recurrent + H, 3 * H, rows, nil, R, W, L, JJ, H) + z1
-        inner = tl.sum(_product(recurrent + 2 * H, 3 * H, rows, nil, R, W, L, JJ, H), axis=1)
-        gate_r = _sigmoid(tl.sum(gate_r, axis=1))
-        gate_z = _sigmoid(tl.sum(gate_z, axis=1))
-        if HAS_CANDIDATE_BIAS:
-            inner += candidate
-        gate_n = _tanh(tl.sum(z2, axis=1) + gate_r * inner)
-        h = (1.0 - gate_z) * gate_n + gate_z * s
-        if SAVE:
-            _put_gates(gates, row, gate_r, gate_z, gate_n, inner, nil, W, L, JJ, H)
+    # first all products, then their sums over lane groups
+    a0 = _product(recurrent, G * H, rows, nil, R, W, L, JJ, H) + z0
+    a1, a2, a3 = a0, z2, a0
+    if G > 1:
+        a1 = _product(recurrent + H, G * H, rows, nil, R, W, L, JJ, H) + z1
+        a3 = _product(recurrent + 2 * H, G * H, rows, nil, R, W, L, JJ, H)
+    if G > 3:
+        a2 += a3
+        a3 = _product(recurrent + 3 * H, G * H, rows, nil, R, W, L, JJ, H) + z3
+    a0, a1, a2, a3 = tl.sum(a0, axis=1), tl.sum(a1, axis=1), tl.sum(a2, axis=1), tl.sum(a3, axis=1)
+    h, c, g0, g1, g2, g3 = gates_forward(
+        a0, a1, a2, a3, s, c, candidate, modrelu, CELL, NONLINEARITY, HAS_CANDIDATE_BIAS, kind
+    )
+    if SAVE:
+        put_gates(gates, row * (H if CELL == "elman" else 4 * H), g0, g1, g2, g3, nil, CELL, W, L, JJ, H)
     return h, c
 
 
 @triton.jit
-def _put_gates(
-    gates, row, g0, g1, g2, g3, nil, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr
-):
-    _put(gates, row * 4 * H, g0, nil, W, L, JJ, H)
-    _put(gates, row * 4 * H + H, g1, nil, W, L, JJ, H)
-    _put(gates, row * 4 * H + 2 * H, g2, nil, W, L, JJ, H)
-    _put(gates, row * 4 * H + 3 * H, g3, nil, W, L, JJ, H)
+def put_gates(
+    gates, start, g0, g1, g2, g3, nil, CELL: tl.constexpr,
+    W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
+):  # fmt: skip
+    """Store four vectors side by side, or an Elman cell's one."""
+    _put(gates, start, g0, nil, W, L, JJ, H)
+    if CELL != "elman":
+        _put(gates, start + H, g1, nil, W, L, JJ, H)
+        _put(gates, start + 2 * H, g2, nil, W, L, JJ, H)
+        _put(gates, start + 3 * H, g3, nil, W, L, JJ, H)
+
+
+@triton.jit
+def put_projected(
+    d_projected, row, da0, da1, da2, da3, nil, CELL: tl.constexpr,
+    W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
+):  # fmt: skip
+    """Store dL/dz_t, the G parts a cell has."""
+    G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
+    _put(d_projected, row * G * H, da0, nil, W, L, JJ, H)
+    if G > 1:
+        _put(d_projected, row * G * H + H, da1, nil, W, L, JJ, H)
+        _put(d_projected, row * G * H + 2 * H, da2, nil, W, L, JJ, H)
+    if G > 3:
+        _put(d_projected, row * G * H + 3 * H, da3, nil, W, L, JJ, H)
 
 
 @triton.jit
@@ -127,41 +209,17 @@ def cell_backward(
 
     dL/dz_t is stored.
     """
-    if CELL == "elman":
-        if NONLINEARITY == "tanh":
-            da = dh * (1.0 - g0 * g0)
-        elif NONLINEARITY == "relu":
-            da = tl.where(g0 > 0.0, dh, 0.0)
-        elif NONLINEARITY == "modrelu":
-            da = tl.where(g0 != 0.0, dh, 0.0)
-        else:
-            da = dh
-        _put(d_projected, row * H, da, nil, W, L, JJ, H)
-        d_before += _product(recurrent, H, _spread(da, R, L), nil, R, W, L, JJ, H)
-        ds = tl.sum(d_before, axis=1)
-    elif CELL == "lstm":
-        curved = _tanh((g1 * before + g0 * g2).to(kind).to(tl.float32))
-        dc += dh * g3 * (1.0 - curved * curved)
-        da_i = dc * g2 * g0 * (1.0 - g0)
-        da_f = dc * before * g1 * (1.0 - g1)
-        da_g = dc * g0 * (1.0 - g2 * g2)
-        da_o = dh * curved * g3 * (1.0 - g3)
-        dc = dc * g1
-        _put_gates(d_projected, row, da_i, da_f, da_g, da_o, nil, W, L, JJ, H)
-        d_before += _product(recurrent, H, _spread(da_i, R, L), nil, R, W, L, JJ, H)
-        d_before += _product(recurrent + H * H, H, _spread(da_f, R, L), nil, R, W, L, JJ, H)
-        d_before += _product(recurrent + 2 * H * H, H, _spread(da_g, R, L), nil, R, W, L, JJ, H)
-        d_before += _product(recurrent + 3 * H * H, H, _spread(da_o, R, L), nil, R, W, L, JJ, H)
-        ds = tl.sum(d_before, axis=1)
-    else:
-        da_n = dh * (1.0 - g1) * (1.0 - g2 * g2)
-        da_z = dh * (before - g2) * g1 * (1.0 - g1)
-        da_r = da_n * g3 * g0 * (1.0 - g0)
-        _put(d_projected, row * 3 * H, da_r, nil, W, L, JJ, H)
-        _put(d_projected, row * 3 * H + H, da_z, nil, W, L, JJ, H)
-        _put(d_projected, row * 3 * H + 2 * H, da_n, nil, W, L, JJ, H)
-        d_before += _product(recurrent, H, _spread(da_r, R, L), nil, R, W, L, JJ, H)
-        d_before += _product(recurrent + H * H, H, _spread(da_z, R, L), nil, R, W, L, JJ, H)
-        d_before += _product(recurrent + 2 * H * H, H, _spread(da_n * g0, R, L), nil, R, W, L, JJ, H)
-        ds = tl.sum(d_before, axis=1) + dh * g1
+    da0, da1, da2, da3, back, dc, direct = gates_backward(
+        dh, dc, g0, g1, g2, g3, before, CELL, NONLINEARITY, kind
+    )
+    put_projected(d_projected, row, da0, da1, da2, da3, nil, CELL, W, L, JJ, H)
+    d_before += _product(recurrent, H, _spread(da0, R, L), nil, R, W, L, JJ, H)
+    if CELL != "elman":
+        d_before += _product(recurrent + H * H, H, _spread(da1, R, L), nil, R, W, L, JJ, H)
+        d_before += _product(recurrent + 2 * H * H, H, _spread(back, R, L), nil, R, W, L, JJ, H)
+    if CELL == "lstm":
+        d_before += _product(recurrent + 3 * H * H, H, _spread(da3, R, L), nil, R, W, L, JJ, H)
+    ds = tl.sum(d_before, axis=1)
+    if CELL == "gru":
+        ds += direct
     return ds, dc
