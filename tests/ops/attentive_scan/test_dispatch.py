@@ -9,7 +9,7 @@ import torch
 
 import plait
 from plait.errors import BackendError, ShapeError, UnknownNameError
-from plait.ops.attentive_scan import FUSED, attentive_scan
+from plait.ops.attentive_scan import attentive_scan
 from plait.ops.parity import Case, make_problem
 from plait.ops.scan import Scan, backends, choose_backend, record_backends
 
@@ -79,7 +79,13 @@ def test_shapes_are_checked_for_every_backend() -> None:
 def test_opcheck(cell: str, backend: str) -> None:
     scan = Scan(cell, window=3, capacity=2)
     problem = make_problem(Case(scan, steps=6, carried=True, reset=True, nudge=True))
-    arguments = (*FUSED.flat_inputs(problem.inputs()), *FUSED.flat(scan), True, True, backend)
+    arguments = (
+        *attentive_scan.flat_inputs(problem.inputs()),
+        *attentive_scan.flat(scan),
+        True,
+        True,
+        backend,
+    )
     torch.library.opcheck(torch.ops.plait.attentive_scan.default, arguments)
 
 
@@ -115,10 +121,12 @@ def test_autocast(backend: str) -> None:
 @pytest.mark.parametrize("backend", FUSED_HERE)
 def test_nothing_is_saved_without_gradients(backend: str) -> None:
     scan = Scan("lstm", 3, 2)
-    tensors = FUSED.flat_inputs(make_problem(Case(scan, steps=9)).inputs())
+    tensors = attentive_scan.flat_inputs(make_problem(Case(scan, steps=9)).inputs())
     inputs = (None if x is None else x.detach() for x in tensors)
-    made = torch.ops.plait.attentive_scan(*inputs, *FUSED.flat(scan), False, False, backend)
-    assert [name for name, x in zip(FUSED.scanned, made, strict=True) if x.shape[0] == 9] == ["output"]
+    made = torch.ops.plait.attentive_scan(*inputs, *attentive_scan.flat(scan), False, False, backend)
+    assert [name for name, x in zip(attentive_scan.scanned, made, strict=True) if x.shape[0] == 9] == [
+        "output"
+    ]
 
 
 @pytest.mark.parametrize("backend", ["reference", *FUSED_HERE])

@@ -12,7 +12,7 @@ import torch
 
 import plait
 from plait.errors import BackendError, ShapeError
-from plait.ops.full_scan import FUSED, full_scan
+from plait.ops.full_scan import full_scan
 from plait.ops.parity import Case, make_problem
 from plait.ops.scan import FullScan, backends, record_backends
 
@@ -88,7 +88,7 @@ def test_shapes_are_checked() -> None:
 
 
 def flat(case: Case) -> tuple[torch.Tensor | None, ...]:
-    return FUSED.flat_inputs(make_problem(case).inputs())
+    return full_scan.flat_inputs(make_problem(case).inputs())
 
 
 # Triton's interpreter takes a minute, and numpy warns inside it where a NaN is meant to be.
@@ -100,7 +100,7 @@ INTERPRETED = (pytest.mark.slow, pytest.mark.filterwarnings("ignore::RuntimeWarn
 def test_opcheck(cell: str, backend: str) -> None:
     steps = 2 if backend == "triton" else 6
     inputs = flat(Case(FullScan(cell), steps=steps, rows=1, carried=True, reset=True, nudge=True))
-    arguments = (*inputs, *FUSED.flat(FullScan(cell)), True, True, backend)
+    arguments = (*inputs, *full_scan.flat(FullScan(cell)), True, True, backend)
     torch.library.opcheck(torch.ops.plait.full_scan.default, arguments)
 
 
@@ -132,8 +132,8 @@ def test_autocast() -> None:
 @pytest.mark.parametrize("backend", ["torch", "cpu"])
 def test_nothing_is_saved_without_gradients(backend: str) -> None:
     inputs = (None if x is None else x.detach() for x in flat(Case(FullScan("lstm"), steps=9)))
-    made = torch.ops.plait.full_scan(*inputs, *FUSED.flat(FullScan("lstm")), False, False, backend)
-    assert [name for name, x in zip(FUSED.scanned, made, strict=True) if x.shape[0] == 9] == ["output"]
+    made = torch.ops.plait.full_scan(*inputs, *full_scan.flat(FullScan("lstm")), False, False, backend)
+    assert [name for name, x in zip(full_scan.scanned, made, strict=True) if x.shape[0] == 9] == ["output"]
 
 
 @every_model

@@ -9,7 +9,7 @@ import plait
 from plait.cells import GRUCell
 from plait.errors import BackendError, ShapeError, UnknownNameError
 from plait.ops.parity import Case, make_problem
-from plait.ops.plain_scan import FUSED, plain_scan
+from plait.ops.plain_scan import plain_scan
 from plait.ops.scan import PlainScan, choose_backend, record_backends
 from plait.ops.scan.backends import MODULES, missing
 
@@ -88,7 +88,7 @@ def test_shapes_and_names_are_checked() -> None:
 
 
 def flat(case: Case) -> tuple[torch.Tensor | None, ...]:
-    return FUSED.flat_inputs(make_problem(case).inputs())
+    return plain_scan.flat_inputs(make_problem(case).inputs())
 
 
 @pytest.mark.parametrize("backend", FUSED_HERE)
@@ -96,7 +96,7 @@ def flat(case: Case) -> tuple[torch.Tensor | None, ...]:
 def test_opcheck(scan: PlainScan, backend: str) -> None:
     inputs = flat(Case(scan, steps=6, carried=True, reset=True, nudge=True))
     torch.library.opcheck(
-        torch.ops.plait.plain_scan.default, (*inputs, *FUSED.flat(scan), False, True, backend)
+        torch.ops.plait.plain_scan.default, (*inputs, *plain_scan.flat(scan), False, True, backend)
     )
 
 
@@ -131,8 +131,8 @@ def test_autocast(backend: str) -> None:
 def test_nothing_is_saved_without_gradients(backend: str) -> None:
     scan = PlainScan("lstm")
     inputs = (None if x is None else x.detach() for x in flat(Case(scan, steps=9)))
-    made = torch.ops.plait.plain_scan(*inputs, *FUSED.flat(scan), False, False, backend)
-    assert [name for name, x in zip(FUSED.scanned, made, strict=True) if x.shape[0] == 9] == ["output"]
+    made = torch.ops.plait.plain_scan(*inputs, *plain_scan.flat(scan), False, False, backend)
+    assert [name for name, x in zip(plain_scan.scanned, made, strict=True) if x.shape[0] == 9] == ["output"]
 
 
 @pytest.mark.parametrize("backend", FUSED_HERE)

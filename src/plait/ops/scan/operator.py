@@ -81,18 +81,30 @@ class FusedScan:
         _define_forward(self)
         _define_backward(self)
 
-    def scan(
+    def __call__(
         self,
         projected: Tensor,
         weights: ScanWeights | PlainWeights,
         state: LayerState,
         scan: CellScan,
-        reset: Tensor | None,
-        nudge: Tensor | None,
-        need_trace: bool,
-        backend: str,
+        reset: Tensor | None = None,
+        nudge: Tensor | None = None,
+        need_trace: bool = False,
+        backend: str = "auto",
     ) -> LayerResult:
-        """The scan by the backend that was asked for."""
+        """Walk through time, by the backend that was asked for.
+
+        Args:
+            projected: (T, B, G·H), the input times the input weights plus bias.
+            weights: the recurrent matrix and the cell's biases; with a memory, the attention's too.
+            state: s_0, cell_state_0 and the memory, one row per batch element.
+            scan: the cell, the memory policy and the mix.
+            reset: (T, B) bool; clears a row before that step.
+            nudge: (T, B, H), added to h_t.
+            need_trace: also return what was read at every step; it carries no gradient.
+            backend: one of `BACKENDS`; "auto" chooses among what runs here, a backend named explicitly never
+                falls back, it raises `BackendError`. Second and forward-mode derivatives need "reference".
+        """
         chosen = resolve(backend, projected, scan)
         given = Inputs.of(projected, weights, state, reset, nudge)
         inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
