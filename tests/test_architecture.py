@@ -27,8 +27,6 @@ TOWER = [
 BESIDE = {"tasks", "depthwidth", "figures"}
 # These still call command functions and unpack what they would print.
 CALLS_COMMANDS = {
-    SOURCE / "report/explore/plane.py",
-    SOURCE / "report/explore/gradients.py",
     SOURCE / "doctor/__main__.py",
 }
 SAME_FLOOR = {("cells", "memory"), ("memory", "cells"), ("training", "gradients"), ("gradients", "training")}
