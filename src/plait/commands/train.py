@@ -109,7 +109,7 @@ def _fresh(
     from plait.tasks import task_named
 
     values = described(task_named(**task_values), of_model.values(), given(of_recipe), epochs)
-    return None, checked(values).description()
+    return None, checked(values)
 
 
 def _is_policy(run: str, out: Path) -> bool:
@@ -128,7 +128,7 @@ def _recorded(run: str, out: Path, threads: int | None) -> tuple[Path, dict[str,
     from plait.training.files import read_json
 
     folder = find_run(run, out)
-    description = checked(read_json(folder / "config.json")).description()
+    description = checked(read_json(folder / "config.json"))
     environment = folder / "environment.json"
     if threads is None and environment.exists():
         threads = read_json(environment)["sessions"][0]["threads"]

@@ -10,7 +10,7 @@ from pathlib import Path
 from plait.answer import Answer, Table
 from plait.errors import require
 from plait.experiments.depthwidth.figure1 import FIGURE_1, SMOKE, Figure1, TrainingRun
-from plait.experiments.strict import checked
+from plait.strict import checked
 
 __all__ = ["reproduce_figure1"]
 
