@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import tyro
 
 from plait.answer import Answer, Table
 from plait.errors import ConfigError, at_least
 from plait.figures import checked, save
 from plait.gradients.pictures import audit_picture, law_picture
 from plait.gradients.uniform.report import joint_statement, law_sentences, law_table, measure_law
+from plait.marks import option, repeated
 
 __all__ = ["law", "probe_run", "support"]
 
 
 def law(
-    eigenvalue: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
+    eigenvalue: Annotated[tuple[str, ...], repeated] = (),
     length: float = 1e6,
     start: int = 1,
     mix: float = 1.0,
@@ -52,7 +52,7 @@ def law(
 
 
 def support(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[str, option(metavar="RUN")],
     /,
     layer: int = -1,
     seed: int = 0,
@@ -95,7 +95,7 @@ def support(
 
 
 def probe_run(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[str, option(metavar="RUN")],
     /,
     sequences: int = 8,
     seed: int = 0,

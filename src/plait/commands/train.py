@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
 from plait.answer import Answer, Table
 from plait.errors import ConfigError, whole
+from plait.marks import flat, option
 from plait.training.options import ModelOptions, RecipeOptions, TaskOptions, described, given
 from plait.training.recipe import Recipe
 
@@ -20,16 +19,16 @@ __all__ = ["train"]
 
 
 def train(
-    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = None,
+    task: Annotated[str | None, option(metavar="TASK")] = None,
     /,
     *,
-    of_task: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
-    of_model: Annotated[ModelOptions, tyro.conf.arg(name="")] = ModelOptions(),  # noqa: B008
-    of_recipe: Annotated[RecipeOptions, tyro.conf.arg(name="")] = RecipeOptions(),  # noqa: B008
+    of_task: Annotated[TaskOptions, flat] = TaskOptions(),  # noqa: B008
+    of_model: Annotated[ModelOptions, flat] = ModelOptions(),  # noqa: B008
+    of_recipe: Annotated[RecipeOptions, flat] = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
     data: Path | None = None,
     out: Path = Path("runs"),
-    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None,
+    resume: Annotated[str | None, option(metavar="RUN")] = None,
     device: str = "auto",
     backend: str = "auto",
     threads: int | None = None,

@@ -1,7 +1,7 @@
 """What an experiment is: a paper's table or figure as plain, frozen data. No torch, no clock, no path.
 
-Plain dataclasses, so that a machine with torch alone can run them; `plait.strict.checked` reads them back from
-JSON and refuses unknown and missing keys.
+Plain dataclasses, so that a machine with torch alone can run them; `plait.strict.checked` reads them back
+from JSON and refuses unknown and missing keys.
 """
 
 from __future__ import annotations
