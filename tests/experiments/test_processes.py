@@ -11,12 +11,14 @@ from pathlib import Path
 import pytest
 
 from plait.cli import main
+from plait.experiments import experiment_named, runner
 from plait.experiments.plan import jobs_of
 from plait.experiments.processes import Processes, places
 from plait.experiments.runner import run_jobs
+from plait.experiments.selection import Selection
 from plait.experiments.worker import execute
 from plait.training.checkpoint import read_checkpoint
-from plait.training.files import is_locked
+from plait.training.files import is_locked, locked
 
 from .conftest import experiment, planned
 
@@ -146,6 +148,43 @@ def test_the_runner_killed_then_ctrl_c_then_out_of_time(tmp_path):
     assert "light.tar.gz holds 2 runs" in said
     for before, after in zip(stopped, summaries(out), strict=True):
         assert after["updates"] >= before["updates"], "nothing is lost"
+
+
+def one_run(out):
+    options = ["--smoke", "--models", "lstm", "--delays", "10", "--device", "cpu", "--out", str(out)]
+    one = Selection.read("lstm", "10").of(experiment_named("table5", smoke=True))
+    (job,) = jobs_of(one, out)
+    folder = Path(job.folder)
+    folder.mkdir(parents=True)
+    return options, folder
+
+
+def test_a_folder_in_use_is_waited_for(tmp_path):
+    """As when a runner was killed and its worker is still busy: not failed, and then gone on with."""
+    options, folder = one_run(tmp_path / "out")
+    with locked(folder):
+        job = subprocess.Popen(
+            [sys.executable, "-m", "plait", "reproduce", "table5", *options],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        line = job.stderr.readline()
+        assert "waiting: " in line
+        assert "in use by another process" in line
+    assert "complete" in job.communicate(timeout=100)[1]
+    assert job.returncode == 0
+    assert [summary["status"] for summary in summaries(tmp_path / "out")] == ["complete"]
+
+
+def test_a_folder_that_stays_in_use_is_said_by_the_exit_code(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "PATIENCE", 0.0)
+    options, folder = one_run(tmp_path / "out")
+    with locked(folder):
+        assert main(["reproduce", "table5", *options]) == 2
+    said = capsys.readouterr()
+    assert "1 in use by another process" in said.out
+    assert said.err.splitlines()[-1].startswith("plait: error: 1 run in use by another process; copy-lstm-")
+    assert not summaries(tmp_path / "out"), "busy is not failed"
 
 
 @pytest.mark.parametrize(

@@ -80,23 +80,29 @@ def reproduce(
         return reproduce_figure1(
             smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
         )
-    from plait.experiments.session import Means, carry_out, told
+    from plait.experiments.launch import Means, carry_out, told
 
     selection = Selection.read(models, delays, rows, seeds, updates=updates, steps=steps, backend=backend)
     experiment = selection.of(experiment_named(name, smoke))
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)
-    data = {"experiment": name, "folder": str(folder), "outcome": dataclasses.asdict(outcome)}
-    lines: list[str | Table] = [told(outcome), *_packed(folder, pack, pack_light)]
+    lines = (told(outcome), *_packed(folder, pack, pack_light))
+    data = {
+        "experiment": name,
+        "folder": str(folder),
+        "outcome": dataclasses.asdict(outcome),
+        "cells": [],
+        "page": None,
+    }
     if not any(Path(job.folder, "config.json").exists() for job in jobs):
-        return Answer({**data, "cells": [], "page": None}, (*lines, "no run has begun: nothing to show"))
+        return Answer(data, (*lines, "no run has begun: nothing to show"), outcome.problem)
     try:
         table, page = _reported(folder)
     except MissingExtraError as error:  # a machine that only computes; the folder can be shown elsewhere
-        return Answer({**data, "cells": [], "page": None}, (*lines, f"no page: {error}"))
+        return Answer(data, (*lines, f"no page: {error}"), outcome.problem)
     parts = (table, *lines, f"the page, to open in a browser: {page}")
-    return Answer({**data, "cells": table.records(), "page": str(page)}, parts)
+    return Answer({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
 
 
 def _packed(folder: Path, whole: Path | None, light: Path | None) -> Iterator[str]:
