@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 from plait.answer import Answer, Table
 from plait.errors import MissingExtraError, require
@@ -87,8 +87,8 @@ def reproduce(
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)
-    lines = (told(outcome), *_packed(folder, pack, pack_light))
-    data = {
+    lines: tuple[str | Table, ...] = (told(outcome), *_packed(folder, pack, pack_light))
+    data: dict[str, Any] = {
         "experiment": name,
         "folder": str(folder),
         "outcome": dataclasses.asdict(outcome),
