@@ -2,17 +2,15 @@
 
 Commands are named here as strings and imported when called, so `plait --help` loads neither torch nor
 the rooms. A command is a typed function in `plait.commands`: its signature is its options, its
-docstring its help, and it returns an `Answer`.
+docstring its help, and it returns an `Answer`. tyro reads the arguments, or argparse where it is missing.
 """
 
 from __future__ import annotations
 
-import contextlib
 import importlib
-import io
+import importlib.util
 import json
 import os
-import re
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -99,36 +97,49 @@ SHORTHAND: dict[str, str] = {"plan": "plan shape"}
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 2 the user can mend it, 130 interrupted."""
+    """Run one command and return its exit code: 0 done, 2 it failed, 130 interrupted."""
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     as_json = "--json" in args
-    args = [arg for arg in args if arg not in ("--debug", "--json")]
-    if not args or args[0] in ("-h", "--help"):
-        print(_help())
-        return 0
-    if args[0] == "--version":
-        print(f"plait {__version__}")
-        return 0
     try:
-        name, rest = _split(args)
-        if name in _groups():
-            print(_help(name))
-            return 0
-        answer = _call(name, rest)
-        _print(answer, as_json)
-    except PlaitError as error:
-        if debug:
-            raise
-        print(f"plait: error: {_single_line(str(error))}", file=sys.stderr)
-        return 2
+        _run([arg for arg in args if arg not in ("--debug", "--json")], as_json)
+        sys.stdout.flush()
     except KeyboardInterrupt:
         print("plait: interrupted", file=sys.stderr)
         return 130
     except BrokenPipeError:  # `plait runs | head` is not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
+    except Exception as error:
+        if debug:
+            raise
+        print(f"plait: error: {_single_line(_told(error))}", file=sys.stderr)
+        return 2
     return 0
+
+
+def _run(args: list[str], as_json: bool) -> None:
+    if not args or args[0] in ("-h", "--help"):
+        print(_help())
+        return
+    if args[0] == "--version":
+        print(f"plait {__version__}")
+        return
+    name, rest = _split(args)
+    if name in _groups():
+        print(_help(name))
+        return
+    _print(_call(name, rest), as_json)
+
+
+def _told(error: Exception) -> str:
+    """An error of the user's in its own words; any other is ours, and says how to report it."""
+    if isinstance(error, PlaitError):
+        return str(error)
+    return (
+        f"{type(error).__name__}: {error} (a fault of plait's, not yours: please report it, with what the "
+        "same command prints with --debug)"
+    )
 
 
 def _groups() -> set[str]:
@@ -160,48 +171,13 @@ def _split(args: list[str]) -> tuple[str, list[str]]:
 def _call(name: str, args: list[str]) -> Answer | None:
     module, _, attribute = COMMANDS[name][0].partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
-    import tyro
-
-    # tyro draws its errors as boxes; ours are one line, so its words are caught and unboxed.
-    caught = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(caught):
-            bound = tyro.cli(
-                _deferred(function),
-                args=args,
-                prog=f"plait {name}",
-                config=(tyro.conf.FlagCreatePairsOff,),
-            )
-    except SystemExit as stop:
-        if stop.code in (0, None):
-            return None
-        raise PlaitError(f"{_unbox(caught.getvalue())} (plait {name} --help)") from None
-    answer: Answer | None = bound()
-    return answer
+    door = "tyro" if _installed("tyro") else "argparse"
+    call = importlib.import_module(f"plait.cli.with_{door}").read_arguments(function, name, args)
+    return None if call is None else call()
 
 
-def _deferred(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
-    """The same signature, but calling it only remembers the arguments: errors of the command itself
-    must not be mistaken for errors of parsing."""
-    import functools
-
-    @functools.wraps(function)
-    def bind(*args: Any, **kwargs: Any) -> Callable[[], Any]:
-        return functools.partial(function, *args, **kwargs)
-
-    bind.__annotations__ = {**function.__annotations__, "return": Callable[[], Any]}
-    return bind
-
-
-def _unbox(text: str) -> str:
-    lines = [re.sub(r"[│╭╮╰╯─]+", " ", line).strip() for line in text.splitlines()[1:]]
-    kept: list[str] = []
-    for line in lines:
-        if line.startswith(("For full helptext", "Argument helptext")):
-            break
-        if line:
-            kept.append(line)
-    return " ".join(kept)
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
 
 
 def _single_line(text: str) -> str:
@@ -215,7 +191,7 @@ def _print(answer: Answer | None, as_json: bool) -> None:
         data = answer.data if answer.stream is None else {**answer.data, "text": "".join(answer.stream)}
         print(json.dumps(data, indent=2, sort_keys=False, allow_nan=False, default=str))
     for part in () if as_json else answer.parts:
-        if isinstance(part, Table) and sys.stdout.isatty():
+        if isinstance(part, Table) and sys.stdout.isatty() and _installed("rich"):
             _print_table(part)
         else:
             print(part.text() if isinstance(part, Table) else part)
@@ -257,6 +233,6 @@ def _help(group: str = "") -> str:
     return "\n".join(lines)
 
 
-def entry() -> None:
-    """The console script."""
-    sys.exit(main())
+def entry(*first: str) -> None:
+    """The console script; `first` are words before those typed."""
+    sys.exit(main([*first, *sys.argv[1:]]))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import io
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -31,6 +33,9 @@ class Means:
     max_minutes: float | None = None
     reuse: Path | None = None
     retry: bool = False
+    threads: int = 1  # of a worker
+    seconds: float | None = None  # of training for each run in all, where time ends it
+    quiet: bool = False
 
 
 def carry_out(
@@ -44,11 +49,11 @@ def carry_out(
     Raises:
         KeyboardInterrupt: after Ctrl-C, when everything is saved.
     """
-    jobs = jobs_of(experiment, out)
+    jobs = [dataclasses.replace(job, seconds=means.seconds) for job in jobs_of(experiment, out)]
     devices = places(means.device, means.together)
     with contextlib.ExitStack() as stack:
         stack.enter_context(claimed(out, experiment))
-        stream = stream or sys.stderr
+        stream = io.StringIO() if means.quiet else stream or sys.stderr
         if means.ray:
             from plait.experiments.cluster import quiet
 
@@ -72,7 +77,7 @@ def carry_out(
 def _pool_of(means: Means, devices: list[str]) -> Callable[[int], Pool]:
     def make(jobs: int) -> Pool:
         if not means.ray:
-            return Processes(devices[:jobs])
+            return Processes(devices[:jobs], means.threads)
         from plait.experiments.cluster import Cluster
 
         return Cluster(means.ray, len(devices), means.device, means.together or 4)
@@ -89,8 +94,10 @@ def told(outcome: Outcome) -> str:
         parts.append(f"{outcome.failed} failed (--retry tries them again)")
     if outcome.packed:
         parts.append(f"{outcome.packed} came without checkpoints and cannot go on here")
-    if outcome.left:
-        parts.append(f"{outcome.left} to go on with ({outcome.reason}): the same command goes on")
+    if outcome.busy:
+        parts.append(f"{outcome.busy} in use by another process: wait for it to end, then the same command")
+    if left := outcome.left - outcome.busy:
+        parts.append(f"{left} to go on with ({outcome.reason}): the same command goes on")
     return "\n".join(["; ".join(parts), *outcome.troubles])
 
 
