@@ -100,8 +100,8 @@ def test_everything_wrong_is_listed_at_once():
         "hidden_size: expected at least 1, got -4",
         "unknown option of relrnn 'windows': did you mean 'window'",
         "capacity: expected at least 0, got -1",
-        "updates: expected a whole number, got 'many'",
-        "colour: extra inputs are not permitted",
+        "recipe.updates: expected a whole number, got 'many'",
+        "colour: is not known here",
     ):
         assert words in text
     assert "\n" not in text
@@ -110,8 +110,8 @@ def test_everything_wrong_is_listed_at_once():
 @pytest.mark.parametrize(
     ("values", "words"),
     [
-        ({}, "task: field required; model: field required"),
-        ({**description(), "recipe": {"lrr": 1}}, "unknown part of a recipe 'lrr'"),
+        ({}, "task: expected a name and options, got None; model: expected"),
+        ({**description(), "recipe": {"lrr": 1}}, "recipe.lrr"),
         (
             {**description(), "recipe": {"updates": 0, "lr": 0}},
             "updates: expected at least 1, got 0; lr: expected",

@@ -6,17 +6,15 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
 from plait.answer import Answer, Table
 from plait.errors import ConfigError, whole
+from plait.marks import flat, given, option
 from plait.training.options import (
     ModelOptions,
     RecipeOptions,
     SettingsOptions,
     TaskOptions,
     described,
-    given,
 )  # fmt: skip
 from plait.training.recipe import Settings
 
@@ -27,16 +25,16 @@ __all__ = ["train", "train_minigrid"]
 
 
 def train(
-    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = None,
+    task: Annotated[str | None, option(metavar="TASK")] = None,
     /,
     *,
-    of_task: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
-    of_model: Annotated[ModelOptions, tyro.conf.arg(name="")] = ModelOptions(),  # noqa: B008
-    of_recipe: Annotated[RecipeOptions, tyro.conf.arg(name="")] = RecipeOptions(),  # noqa: B008
+    of_task: Annotated[TaskOptions, flat] = TaskOptions(),  # noqa: B008
+    of_model: Annotated[ModelOptions, flat] = ModelOptions(),  # noqa: B008
+    of_recipe: Annotated[RecipeOptions, flat] = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
     data: Path | None = None,
     out: Path = Path("runs"),
-    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None,
+    resume: Annotated[str | None, option(metavar="RUN")] = None,
     device: str | None = None,
     backend: str = "auto",
     threads: int | None = None,
@@ -91,10 +89,10 @@ def train_minigrid(
     layers: int | None = None,
     window: int | None = None,
     capacity: int | None = None,
-    settings: Annotated[SettingsOptions, tyro.conf.arg(name="")] = SettingsOptions(),  # noqa: B008
+    settings: Annotated[SettingsOptions, flat] = SettingsOptions(),  # noqa: B008
     backend: str | None = None,
     out: Path = Path("runs"),
-    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None,
+    resume: Annotated[str | None, option(metavar="RUN")] = None,
     device: str | None = None,
     threads: int | None = None,
     checkpoint_every: int | None = None,

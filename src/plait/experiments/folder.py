@@ -15,9 +15,9 @@ from typing import Any
 from plait.errors import ConfigError, OutputError
 from plait.experiments.description import Experiment
 from plait.experiments.plan import Job, status_of
-from plait.experiments.strict import plain
 from plait.experiments.worker import stop_file
 from plait.runs.folder import locked, read_json, write_json
+from plait.strict import plain
 
 __all__ = ["DESCRIPTION", "claimed", "take_over"]
 

@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 import inspect
-from collections.abc import Iterator
 from typing import Any
 
-from plait.errors import PlaitError, known, whole
+from plait.errors import ConfigError, PlaitError, known, whole
 from plait.models.builders import MODELS
 
-__all__ = ["model_defaults", "model_problems"]
+__all__ = ["check_model", "model_defaults"]
 
 # Where and how a model is computed, and what the task decides, are not part of what it is.
 _LEFT_OUT = frozenset(
@@ -27,23 +26,22 @@ def model_defaults(name: str) -> dict[str, Any]:
     return {p.name: p.default for p in parameters if p.name not in _LEFT_OUT}
 
 
-def model_problems(model: dict[str, Any]) -> Iterator[str]:
-    """Everything wrong with a model's name and options, so that it can be mended at once.
+def check_model(model: dict[str, Any]) -> None:
+    """A model's name and options, or one error that lists everything that is wrong with them.
 
-    >>> list(model_problems({"name": "lstm", "hidden_size": 0}))
-    ['hidden_size: expected at least 1, got 0']
+    >>> check_model({"name": "lstm", "hidden_size": 0})
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: hidden_size: expected at least 1, got 0
     """
-    try:
-        name = known(model.get("name", ""), MODELS, "model")
-    except PlaitError as error:
-        yield str(error)
-        return
+    name = known(model["name"], MODELS, "model")
+    problems = [] if "hidden_size" in model else ["hidden_size is missing"]
     for option, value in model.items():
         try:
             known(option, (*model_defaults(name), "name"), f"option of {name}")
             if option in _SMALLEST and value is not None:
                 whole(_SMALLEST[option], **{option: value})
         except PlaitError as error:
-            yield str(error)
-    if "hidden_size" not in model:
-        yield "hidden_size is missing"
+            problems.append(str(error))
+    if problems:
+        raise ConfigError("; ".join(problems))

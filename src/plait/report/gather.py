@@ -10,11 +10,11 @@ from typing import Any
 
 from plait.errors import ConfigError, DataError, PlaitError
 from plait.experiments.description import Experiment, PlannedRun
-from plait.experiments.strict import checked
 from plait.runs.archive import SUFFIX, opened
 from plait.runs.folder import read_json
 from plait.runs.kinds import kind_of
 from plait.runs.reading import RunFolder, is_run, read_folder
+from plait.strict import checked
 
 __all__ = ["Cell", "Group", "gather", "score_of"]
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from plait.cells import INITIALISERS
 from plait.errors import ConfigError, PlaitError, known
 from plait.models import MODELS, Recurrent
-from plait.models.options import model_defaults, model_problems
+from plait.models.options import check_model, model_defaults
+from plait.strict import checked as strictly
 from plait.tasks import TASKS, Task, task_named
 from plait.training.recipe import Recipe
 
@@ -180,35 +181,42 @@ def checked(values: Any) -> dict[str, Any]:
         ...
     plait.errors.ConfigError: unknown task 'cpy': did you mean 'copy'? (one of: copy, denoise, pmnist, ptb, smnist, text, transfer); hidden_size: expected at least 1, got 0; lr: expected at least 0, got -1.0
     """  # noqa: E501  (the message is one line)
-    found = values.get("format", FORMAT) if isinstance(values, dict) else None
-    if found != FORMAT:
+    if not isinstance(values, dict) or values.get("format", FORMAT) != FORMAT:
+        found = values.get("format") if isinstance(values, dict) else None
         raise ConfigError(f"format: expected {FORMAT!r}, got {found!r}; it was not written by this version")
-    problems = list(_problems(values))
+    problems = [f"{name}: is not known here" for name in values if name not in _PARTS]
+    found = {part: _collect(problems, check, values.get(part)) for part, check in _PARTS.items() if check}
     if problems:
         raise ConfigError("; ".join(problems))
-    recipe = Recipe().changed(**values.get("recipe", {}))
-    return {"format": FORMAT, "task": values["task"], "model": values["model"], "recipe": recipe.values()}
+    return {"format": FORMAT, **found}
 
 
-def _problems(values: dict[str, Any]) -> Iterator[str]:
-    for part in ("task", "model"):
-        if part not in values:
-            yield f"{part}: field required"
-        elif not isinstance(values[part], dict):
-            yield f"{part}: expected a name and options, got {values[part]!r}"
-        elif part == "model":
-            yield from model_problems(values[part])
-        else:
-            try:
-                task_named(**{"name": "", **values[part]})
-            except PlaitError as error:
-                yield str(error)
+def _named(part: str, check: Callable[[dict[str, Any]], Any]) -> Callable[[Any], dict[str, Any]]:
+    """The check of a part that is a name and options."""
+
+    def checked_part(value: Any) -> dict[str, Any]:
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+            raise ConfigError(f"{part}: expected a name and options, got {value!r:.80}")
+        check(value)
+        return dict(value)
+
+    return checked_part
+
+
+_PARTS: dict[str, Callable[[Any], dict[str, Any]] | None] = {
+    "format": None,
+    "task": _named("task", lambda task: task_named(**task)),
+    "model": _named("model", check_model),
+    "recipe": lambda values: strictly(Recipe, {} if values is None else values, "recipe").check().values(),
+}
+
+
+def _collect(problems: list[str], check: Callable[[Any], Any], value: Any) -> Any:
+    """What a check gives; what it raises joins the problems."""
     try:
-        Recipe().changed(**values.get("recipe", {})).check()
+        return check(value)
     except PlaitError as error:
-        yield str(error)
-    for key in values.keys() - {"format", "task", "model", "recipe"}:
-        yield f"{key}: extra inputs are not permitted"
+        problems.append(str(error))
 
 
 def completed(values: dict[str, Any]) -> dict[str, Any]:

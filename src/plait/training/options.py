@@ -1,24 +1,34 @@
 """The options of `plait train`: what was given and what was not are told apart, so that a task and a model
-with published settings begin with them."""
+with published settings begin with them.
+
+The settings of the published experiments on real data are tables 8 and 9 of the supplement of Kerg et al.
+What a table leaves blank takes RelRNN's row and is named in `ours`; so do models the tables do not have.
+Sizes, epochs and clipping are those of the published scripts.
+"""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import tyro
-
 from plait.errors import ConfigError
+from plait.marks import documented, given, option
 from plait.training.recipe import Recipe, Settings, updates_of
 
 if TYPE_CHECKING:
     from plait.tasks import Task
 
-__all__ = ["ModelOptions", "RecipeOptions", "SettingsOptions", "TaskOptions", "described", "given"]
+__all__ = [
+    "PUBLISHED",
+    "ModelOptions",
+    "Published",
+    "RecipeOptions",
+    "SettingsOptions",
+    "TaskOptions",
+    "described",
+    "published_for",
+]
 
 
 @dataclass(frozen=True)
@@ -82,36 +92,12 @@ class TaskOptions:
     """ptb, text: what a span begins with when the memory was emptied: s (s_T), or h (h_T)."""
 
 
-def given(options: Any) -> dict[str, Any]:
-    """What was said, by name: neither None nor a switch that was left alone."""
-    return {k: v for k, v in dataclasses.asdict(options).items() if v is not None and v is not False}
-
-
-def _documented(kind: type) -> dict[str, str]:
-    """The string below each field of a dataclass."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    except OSError:  # no source beside the program: help without words
-        return {}
-    assert isinstance(body, ast.ClassDef)
-    pairs = zip(body.body, body.body[1:], strict=False)
-    return {
-        ast.unparse(field.target): str(text.value.value)
-        for field, text in pairs
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-    }
-
-
 def _optional(kind: type, source: str = "") -> list[tuple[str, Any, Any]]:
     """The fields of a dataclass, each with None for "not given" and its default in its help."""
-    words, hints = _documented(kind), get_type_hints(kind)
+    words, hints = documented(kind), get_type_hints(kind)
     found = []
     for part in dataclasses.fields(kind):
-        shown = tyro.conf.arg(
-            help=words.get(part.name, ""), help_behavior_hint=f"(default: {part.default}{source})"
-        )
+        shown = option(help=words.get(part.name, ""), help_behavior_hint=f"(default: {part.default}{source})")
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         found.append((part.name, kind_or_none, dataclasses.field(default=None)))
     return found
@@ -138,7 +124,6 @@ def described(
     """
     from plait.models import MODELS
     from plait.models.options import model_defaults
-    from plait.training.published import published_for
 
     row = published_for(task.name, model["name"])
     names = frozenset(model_defaults(model["name"]) if model["name"] in MODELS else ())
@@ -154,3 +139,86 @@ def described(
         usual = {"updates": wanted * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
         values |= {name: value for name, value in usual.items() if name not in recipe}
     return {"task": {"name": task.name, **task.options()}, "model": model, "recipe": values}
+
+
+@dataclass(frozen=True)
+class Published:
+    """One row. `orthogonal_lr` is the rate of parameters that are kept orthogonal, `initialiser` that of an
+    Elman cell's recurrent matrix; `ours` names the values that are not published."""
+
+    lr: float
+    optimizer: str
+    nonlinearity: str | None
+    window: int
+    capacity: int
+    hidden_size: int
+    batch_size: int
+    epochs: int
+    clip: float
+    initialiser: str
+    schedule: str = "constant"
+    orthogonal_lr: float | None = None
+    ours: tuple[str, ...] = ()
+
+    def model(self, names: frozenset[str]) -> dict[str, Any]:
+        """The options of a model, of those it has."""
+        options = ("hidden_size", "nonlinearity", "window", "capacity", "initialiser")
+        # An initialiser of rotations is for Elman cells, whose other options show that they are one.
+        wanted = [name for name in options if name != "initialiser" or "nonlinearity" in names]
+        return {name: getattr(self, name) for name in wanted if name in names}
+
+    def recipe(self) -> dict[str, Any]:
+        """The parts of a recipe; epochs are for the task to turn into updates."""
+        names = ("lr", "optimizer", "batch_size", "clip", "schedule")
+        values = {name: getattr(self, name) for name in names}
+        return values | ({} if self.orthogonal_lr is None else {"orthogonal_lr": self.orthogonal_lr})
+
+
+_EVERY = ("lr", "optimizer", "nonlinearity", "window", "capacity")
+
+
+def _mnist(lr: float = 3e-4, clip: float = 0.0, ours: tuple[str, ...] = (), **other: Any) -> Published:
+    """Table 8; a row's non-linearity is modrelu wherever it is given."""
+    return Published(lr, "adam", "modrelu", 10, 10, 100, 100, 200, clip, "henaff", ours=ours, **other)
+
+
+def _treebank(lr: float = 3e-4, ours: tuple[str, ...] = (), **other: Any) -> Published:
+    """Table 9; ρ is 5 there."""
+    return Published(lr, "adam", "tanh", 10, 5, 1024, 128, 100, 0.0, "cayley", "halve", ours=ours, **other)
+
+
+_NO_OPTIMIZER = ("optimizer",)
+PUBLISHED: dict[str, dict[str, Published]] = {
+    "mnist": {
+        "orthrnn": _mnist(1e-4),
+        "exprnn": _mnist(1e-4, orthogonal_lr=1e-5),
+        "lstm": _mnist(2e-4, clip=1.0, ours=_NO_OPTIMIZER),
+        "goru": _mnist(ours=_EVERY),
+        "relrnn": _mnist(),
+        "rellstm": _mnist(clip=1.0, ours=_EVERY),
+    },
+    "treebank": {
+        "orthrnn": _treebank(1e-3),
+        "exprnn": _treebank(3e-3, orthogonal_lr=3e-4),
+        "lstm": _treebank(2e-4, ours=_NO_OPTIMIZER),
+        "goru": _treebank(ours=_EVERY),
+        "relrnn": _treebank(),
+    },
+}
+_OTHERS = {"mnist": _mnist(ours=_EVERY), "treebank": _treebank(ours=_EVERY)}
+_TABLE_OF = {"smnist": "mnist", "pmnist": "mnist", "ptb": "treebank", "text": "treebank"}
+
+
+def published_for(task: str, model: str) -> Published | None:
+    """The row for a task and a model by their names; None for a task these tables do not have.
+
+    >>> row = published_for("ptb", "exprnn")
+    >>> row.lr, row.orthogonal_lr, row.capacity, row.ours
+    (0.003, 0.0003, 5, ())
+    >>> published_for("pmnist", "goru").ours
+    ('lr', 'optimizer', 'nonlinearity', 'window', 'capacity')
+    >>> published_for("copy", "relrnn") is None
+    True
+    """
+    table = _TABLE_OF.get(task)
+    return None if table is None else PUBLISHED[table].get(model, _OTHERS[table])

@@ -21,8 +21,8 @@ import torch
 from plait.errors import CheckpointError, OutputError, whole
 from plait.experiments.depthwidth.figure1 import Figure1, TrainingRun
 from plait.experiments.depthwidth.learner import DeviceText, SideBySide, TextLearner
-from plait.experiments.strict import plain
 from plait.runs.folder import Journal, locked, read_json, write_json
+from plait.strict import plain
 from plait.tasks.text import CharacterText
 from plait.training.process import Stop, environment
 from plait.training.session import Session

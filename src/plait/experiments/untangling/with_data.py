@@ -9,7 +9,7 @@ from typing import Any
 from plait.experiments.description import Experiment, Kind, PlannedRun
 from plait.experiments.untangling.contestants import SOURCE
 from plait.experiments.untangling.size import Size
-from plait.training.published import published_for
+from plait.training.options import published_for
 from plait.training.recipe import Recipe
 
 __all__ = ["figure7", "figure8", "figure9", "table8", "table9"]

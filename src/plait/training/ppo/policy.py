@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from plait.errors import CheckpointError, ConfigError, known, whole
 from plait.models import MODELS, Layer, Recurrent, State
-from plait.models.options import model_problems
+from plait.models.options import check_model
 from plait.ops.slots import MemoryState
 from plait.runs.kinds import kind_of
 from plait.runs.reading import find_run, read_run
@@ -183,9 +183,7 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
             known(option, ("name", "hidden_size"), "option of none")
         whole(1, hidden_size=model["hidden_size"])
     else:
-        problems = list(model_problems(model))
-        if problems:
-            raise ConfigError("; ".join(problems))
+        check_model(model)
     recipe = Settings().changed(**values["recipe"]).check()
     return {"format": FORMAT, "task": task, "model": model, "recipe": recipe.values()}
 
