@@ -38,7 +38,7 @@ def test_two_cells_that_are_one_run(tmp_path):
 def test_what_a_run_cannot_be(tmp_path):
     with pytest.raises(ConfigError, match="unknown model 'lst'"):
         jobs_of(experiment(planned("lst")), tmp_path)
-    with pytest.raises(ConfigError, match="recipe.speed: is not known here"):
+    with pytest.raises(ConfigError, match=r"recipe\.speed: is not known here"):
         jobs_of(experiment(planned(speed=1)), tmp_path)
     with pytest.raises(ConfigError, match="lr: expected"):
         jobs_of(experiment(planned(lr=-1.0)), tmp_path)
