@@ -288,7 +288,11 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether some process is at work in the folder."""
+    """Whether some process is at work in the folder.
+
+    By hand and not by filelock, which can look at another's lock only by taking it: a shared one, held for an
+    instant, keeps nobody else from looking, and who starts tries again.
+    """
     path = folder / "lock"
     if not path.exists():
         return False
