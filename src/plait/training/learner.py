@@ -15,12 +15,16 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils import clip_grads_with_norm_
 
 from plait.runs.checkpoint import Checkpoint, load_state, state_tensors
 from plait.training.callbacks import Results, Words
 from plait.training.process import Group
 
-__all__ = ["PURPOSES", "Learner", "Schedule", "Step", "generator_for", "gradient_norm", "seed_for"]
+__all__ = [
+    "PURPOSES", "Learner", "Schedule", "Step", "clip_gradients", "generator_for", "gradient_norm",
+    "seed_for",
+]  # fmt: skip
 
 PURPOSES = ("train", "held-out", "noise")
 
@@ -113,6 +117,20 @@ def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
     norms = [torch.linalg.vector_norm(gradient, dtype=torch.float64) for gradient in gradients]
     total: Tensor = torch.linalg.vector_norm(torch.stack(norms))
     return total
+
+
+def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float, norm: Tensor | None = None) -> Tensor:
+    """Scale the gradients down to a norm of at most `max_norm`, 0 for as they are; return ‖g‖ as it was.
+
+    Args:
+        norm: where it is known already.
+    """
+    with_grad = [p for p in parameters if p.grad is not None]
+    if norm is None:
+        norm = gradient_norm([p.grad for p in with_grad if p.grad is not None])
+    if max_norm:
+        clip_grads_with_norm_(with_grad, max_norm, norm.float())
+    return norm
 
 
 def seed_for(seed: int, purpose: str, index: int) -> int:

@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.utils import clip_grads_with_norm_
 
 from plait.cells import orthogonal_parameters
 from plait.errors import CheckpointError, ConfigError, DivergedError, whole
@@ -20,7 +19,7 @@ from plait.training.capture import Capture, Passes, can_capture
 from plait.training.carry import carried_over
 from plait.training.description import build, describe, network_for
 from plait.training.gradient_record import gradient_norms, require_nudge
-from plait.training.learner import Learner, Step, generator_for, gradient_norm, seed_for
+from plait.training.learner import Learner, Step, clip_gradients, generator_for, gradient_norm, seed_for
 from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe, updates_of
 from plait.training.session import Fitted, train
@@ -117,9 +116,7 @@ class SupervisedLearner(Learner):
         loss, score, stopping, norm, healthy = passes.figures.tolist()
         if not healthy or not math.isfinite(loss):
             raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
-        if self.recipe.clip:
-            with_grad = (p for p in self.parameters if p.grad is not None)
-            clip_grads_with_norm_(with_grad, self.recipe.clip, passes.norm.float())
+        clip_gradients(self.parameters, self.recipe.clip, passes.norm)
         self.optimizer.step()
         self.carry = passes.carry
         return Step({"loss": loss, "score": score, "gradient_norm": norm}, stopping > 0)

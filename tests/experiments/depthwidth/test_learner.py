@@ -92,3 +92,12 @@ def test_replayed_updates_are_the_launched_ones(kind):
     torch.testing.assert_close(replayed[0].losses, launched.losses, rtol=0.02, atol=0.02)
     assert replayed[0].evaluate(text.test) < 0.1
     assert replayed[1].evaluate(text.test) < 0.1
+
+
+def test_a_gradient_whose_squares_overflow_is_clipped():
+    """Elements of 1e25 are finite in float32, their squares are not; divided by infinity all would be 0."""
+    learner = TextLearner(run_of("softmax"), periodic())
+    weight = learner.network.readout.weight
+    weight.register_hook(lambda gradient: torch.full_like(gradient, 1e25))
+    learner.advance()
+    assert weight.grad.norm().item() == pytest.approx(QUICK.clip, rel=1e-3)

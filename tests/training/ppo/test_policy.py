@@ -114,3 +114,14 @@ def test_an_update_makes_good_actions_likelier(described):
     after = policy(rollout.observation, rollout.state, reset=rollout.begins)[0].softmax(-1)
     before = rollout.logits.softmax(-1)
     assert (after[..., 0] > before[..., 0])[rollout.counted].float().mean() > 0.9
+
+
+def test_a_gradient_whose_squares_overflow_is_clipped(described):
+    """Elements of 1e25 are finite in float32, their squares are not."""
+    policy = build_policy(described())
+    learner = PolicyLearner(policy, Settings(envs=4, rollout=12, minibatches=1), CPU)
+    weight = policy.actor[-1].weight
+    weight.register_hook(lambda gradient: torch.full_like(gradient, 1e25))
+    step = learner.update(1, rollouts(policy, count=1)[0])
+    assert step.gradient_norm == pytest.approx(1e25 * weight.numel() ** 0.5, rel=1e-4)
+    assert torch.isfinite(weight).all()

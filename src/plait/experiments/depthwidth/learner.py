@@ -21,7 +21,7 @@ from plait.experiments.depthwidth.figure1 import TrainingRun
 from plait.models.transformer import CausalTransformer, LinearAttentionNetwork
 from plait.tasks.text import CharacterText
 from plait.training.callbacks import Results
-from plait.training.learner import Learner, Schedule, Step
+from plait.training.learner import Learner, Schedule, Step, clip_gradients
 
 __all__ = ["DeviceText", "SideBySide", "TextLearner"]
 
@@ -100,7 +100,7 @@ class TextLearner:
         self.optimiser.zero_grad(set_to_none=True)
         loss = self._loss(windows[:, :-1], windows[:, 1:])
         loss.backward()
-        nn.utils.clip_grad_norm_(self.network.parameters(), self.run.training.clip)
+        clip_gradients(list(self.network.parameters()), self.run.training.clip)
         self.optimiser.step()
         self.losses.index_copy_(0, self.number, loss.detach().reshape(1))
         self.number += 1

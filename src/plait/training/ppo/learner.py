@@ -12,13 +12,12 @@ from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.utils import clip_grad_norm_
 
 from plait.errors import ConfigError, DivergedError
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks.minigrid import Moment, Observation, open_worlds
 from plait.training.callbacks import Results, Words
-from plait.training.learner import Learner, Step, generator_for
+from plait.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.training.ppo.policy import Policy, build_policy
 from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, chosen, evaluate_policy
 from plait.training.process import Group
@@ -220,7 +219,7 @@ class PolicyLearner(Learner):
             losses = self._losses(rollout, advantage, returns, worlds)
             self.optimizer.zero_grad(set_to_none=True)
             losses.total.backward()
-            norm = clip_grad_norm_(self.parameters, settings.max_norm or math.inf)
+            norm = clip_gradients(self.parameters, settings.max_norm)
             if not bool(torch.isfinite(losses.total) & torch.isfinite(norm)):
                 raise DivergedError(f"update {number}: {self._culprit(losses)}")
             self.optimizer.step()
