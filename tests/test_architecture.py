@@ -68,6 +68,20 @@ def test_imports_point_downwards(path):
     assert not upward, f"{room} must not import {sorted(upward)}"
 
 
+def test_no_scan_imports_another():
+    """What two scans share stands in `ops/scan`, which knows none of them."""
+    rooms = sorted(path.name for path in (SOURCE / "ops").glob("*_scan"))
+    assert rooms == ["attentive_scan", "full_scan", "plain_scan"]
+    for room in ("scan", *rooms):
+        strangers = [other for other in rooms if other != room]
+        forbidden = re.compile(
+            rf"^\s*(from|import) plait\.ops(\.| import .*)\b({'|'.join(strangers)})\b", re.M
+        )
+        for path in (SOURCE / "ops" / room).rglob("*.py"):
+            found = forbidden.search(path.read_text())
+            assert not found, f"{path.relative_to(SOURCE)}: {found}"
+
+
 @pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
 def test_files_stay_small(path):
     lines = path.read_text().splitlines()

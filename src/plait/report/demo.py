@@ -18,7 +18,7 @@ from plait.errors import BusyError, OutputError, PlaitError
 from plait.experiments import Experiment, PlannedRun
 from plait.experiments.launch import Means, carry_out
 from plait.experiments.plan import jobs_of, status_of
-from plait.ops.attentive_scan import Scan, choose_backend
+from plait.ops.scan import Scan, choose_backend
 from plait.training import Recipe, read_run
 from plait.training.files import Journal, is_locked, read_json
 
