@@ -20,6 +20,7 @@ class Layer(nn.Module):
     input_size: int
     hidden_size: int
     has_cell_state: bool = False
+    has_memory: bool = True
     initial_width: int = 0
     """Slots of the memory before the first step: all of them if it is bounded, 0 if it grows."""
 

@@ -68,7 +68,8 @@ class SelfAttentive(Layer):
         self.scorer: nn.Module | None = None
         self.input_size, self.hidden_size = cell.input_size, cell.hidden_size
         self.has_cell_state, self.initial_width = cell.has_cell_state, self.memory.initial_width
-        if not isinstance(self.memory, NoMemory):
+        self.has_memory = not isinstance(self.memory, NoMemory)
+        if self.has_memory:
             weight = cell.weight_ih
             self.scorer = scorer or AdditiveScorer(cell.hidden_size, weight.device, weight.dtype)
 

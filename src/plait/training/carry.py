@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from plait.errors import ConfigError
-from plait.models import State, Transformer
+from plait.models import Recurrent, State, Transformer
 
 __all__ = ["carried_over", "detached"]
 
@@ -25,8 +25,11 @@ def carried_over(network: nn.Module, state: Any, what: str) -> Any:
     """
     if what == "all" or not isinstance(state, State):
         return detached(state)
-    if isinstance(getattr(network, "recurrent", network), Transformer):
+    recurrent = getattr(network, "recurrent", network)
+    if isinstance(recurrent, Transformer):
         return None
+    if isinstance(recurrent, Recurrent):
+        recurrent.warns_of_empty_memory = False  # that it is empty is what was asked for
     begin = state.hidden if what == "mixed" else _last_hidden(state)
     carried = begin if state.cell_state is None else (begin, state.cell_state)
     return detached(carried)
@@ -34,6 +37,8 @@ def carried_over(network: nn.Module, state: Any, what: str) -> Any:
 
 def detached(state: Any) -> Any:
     """The same values, cut from the graph."""
+    if isinstance(state, State):
+        return state.detach()
     return pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, state)
 
 
