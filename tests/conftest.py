@@ -17,6 +17,7 @@ from hypothesis import settings
 from packaging.requirements import Requirement
 
 from plait.tasks import image_files, language, sources, text
+from plait.training import Recipe, build, fit
 
 # A busy machine is slow, which is no failure; CI draws the same examples every time, a developer new ones.
 settings.register_profile("plait", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -30,6 +31,38 @@ if not torch.cuda.is_available():
 def quiet_torch():
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+@pytest.fixture
+def timeless():
+    """The lines of a curve without the clock: what two runs of one description must share."""
+
+    def without(lines):
+        return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
+
+    return without
+
+
+@pytest.fixture
+def small_fit():
+    """Train `model` on copy for a few updates; keywords go to `fit` and the recipe."""
+
+    def run(folder=None, model="rnn", resume=False, **changes):
+        recipe = Recipe(
+            updates=12, batch_size=4, evaluate_every=6, evaluate_on=6, record_every=2, gradients_every=5
+        )
+        arguments = {key: changes.pop(key) for key in ("watchers", "max_minutes", "device") if key in changes}
+        arguments = {"device": "cpu", "checkpoint_every": changes.pop("checkpoint_every", 4), **arguments}
+        recipe = recipe.changed(**changes)
+        description = {
+            "task": {"name": "copy", "delay": 1},
+            "model": {"name": model, "hidden_size": 4},
+            "recipe": recipe.values(),
+        }
+        network, task = build(description)
+        return fit(network, task, recipe, folder=folder, resume=resume, **arguments)
+
+    return run
 
 
 def _folder(name: str) -> Path:

@@ -9,9 +9,9 @@ import numpy as np
 import torch
 
 import plait
+from plait.commands.gradients import law
 from plait.figures import Curve, draw_curves, save
 from plait.gradients import probe, uniform
-from plait.gradients.command import law
 from plait.gradients.paths import path_breakdown
 from plait.gradients.sparse import Support, theorem2
 

@@ -1,7 +1,7 @@
 """The command line: parse, call, print, exit.
 
 Commands are named here as strings and imported when called, so `plait --help` loads neither torch nor
-the rooms. A command is a typed function in its room's `command.py`: its signature is its options, its
+the rooms. A command is a typed function in `plait.commands`: its signature is its options, its
 docstring its help, and it returns an `Answer`.
 """
 
@@ -25,62 +25,62 @@ __all__ = ["COMMANDS", "main"]
 
 # name on the command line -> (function, one line of help). A name of two words is a subcommand.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("plait.report.command:demo", "RelRNN beside an LSTM on copy, with a page: about a minute"),
+    "demo": ("plait.commands.demo:demo", "RelRNN beside an LSTM on copy, with a page: about a minute"),
     "report": (
-        "plait.report.report_command:report",
+        "plait.commands.report:report",
         "runs as one page: tables beside published values, curves",
     ),
     "compare": (
-        "plait.report.compare_command:compare",
+        "plait.commands.compare:compare",
         "recurrence, attention, sparse memory at one length: what each costs and buys",
     ),
     "explore": (
-        "plait.report.explore.command:explore",
+        "plait.commands.explore:explore",
         "a local page: memory, gradients, depth and width, runs",
     ),
-    "train": ("plait.training.command:train", "train a model on a task, or continue a run"),
+    "train": ("plait.commands.train:train", "train a model on a task, or continue a run"),
     "train minigrid": (
-        "plait.training.ppo.command:train_minigrid",
+        "plait.commands.train_minigrid:train_minigrid",
         "train a policy with a memory in a grid world (PPO)",
     ),
     "watch": (
-        "plait.report.watch_command:watch",
+        "plait.commands.watch:watch",
         "watch a trained policy play, and what its memory holds: as text, as a GIF or an MP4",
     ),
-    "runs": ("plait.training.runs_command:list_runs", "runs as a table: task, model, updates, score, status"),
-    "runs show": ("plait.training.runs_command:show_run", "one run: what it was, how far it came"),
+    "runs": ("plait.commands.runs:list_runs", "runs as a table: task, model, updates, score, status"),
+    "runs show": ("plait.commands.runs:show_run", "one run: what it was, how far it came"),
     "runs attention": (
-        "plait.report.picture_command:attention",
+        "plait.commands.pictures:attention",
         "what a trained run reads: over the text, over the image, or step by step",
     ),
-    "runs curves": ("plait.report.picture_command:curves", "validation by epoch of several runs"),
-    "runs pack": ("plait.training.runs_command:pack_runs", "run folders into one archive"),
-    "runs unpack": ("plait.training.runs_command:unpack_runs", "run folders out of an archive"),
-    "generate": ("plait.training.generate_command:generate", "text from a trained character model"),
-    "tasks": ("plait.tasks.command:list_tasks", "the tasks and their options"),
-    "tasks show": ("plait.tasks.command:show_task", "draw one sample of a task"),
+    "runs curves": ("plait.commands.pictures:curves", "validation by epoch of several runs"),
+    "runs pack": ("plait.commands.runs:pack_runs", "run folders into one archive"),
+    "runs unpack": ("plait.commands.runs:unpack_runs", "run folders out of an archive"),
+    "generate": ("plait.commands.generate:generate", "text from a trained character model"),
+    "tasks": ("plait.commands.tasks:list_tasks", "the tasks and their options"),
+    "tasks show": ("plait.commands.tasks:show_task", "draw one sample of a task"),
     "gradients law": (
-        "plait.gradients.command:law",
+        "plait.commands.gradients:law",
         "Theorem 1 for given eigenvalues: printed bound, sharp law, measured slope",
     ),
     "gradients support": (
-        "plait.gradients.command:support",
+        "plait.commands.gradients:support",
         "a trained run's attention: κ, depth, Theorem 2's bound, measured norm",
     ),
     "gradients probe": (
-        "plait.gradients.command:probe_run",
+        "plait.commands.gradients:probe_run",
         "how far the loss of a trained run is felt, by layer and position",
     ),
-    "plan shape": ("plait.depthwidth.command:shape", "depth and width for a parameter budget (plan 1.3B)"),
+    "plan shape": ("plait.commands.plan:shape", "depth and width for a parameter budget (plan 1.3B)"),
     "plan judge": (
-        "plait.depthwidth.command:judge_shape",
+        "plait.commands.plan:judge_shape",
         "is a shape, or a config.json, too deep or shallow?",
     ),
-    "plan table": ("plait.depthwidth.command:table", "published models against the guideline"),
-    "rank": ("plait.depthwidth.rank_command:rank", "the exact separation rank of a small network"),
-    "bounds": ("plait.depthwidth.rank_command:bounds", "bounds on the separation rank of any network"),
-    "reproduce": ("plait.experiments.command:reproduce", "run an experiment of a paper, and draw it"),
-    "doctor": ("plait.doctor.command:doctor", "what is installed, what works here, and what to do"),
+    "plan table": ("plait.commands.plan:table", "published models against the guideline"),
+    "rank": ("plait.commands.rank:rank", "the exact separation rank of a small network"),
+    "bounds": ("plait.commands.rank:bounds", "bounds on the separation rank of any network"),
+    "reproduce": ("plait.commands.reproduce:reproduce", "run an experiment of a paper, and draw it"),
+    "doctor": ("plait.commands.doctor:doctor", "what is installed, what works here, and what to do"),
     "bench rank": ("plait.bench.rank:rank", "exact elimination against floating-point LU"),
     "bench layers": (
         "plait.bench.layers:bench_layers",

@@ -14,8 +14,8 @@ import pytest
 
 import plait
 from plait.cli import main
+from plait.commands.demo import headline, results_table
 from plait.errors import BusyError, OutputError, PlaitError
-from plait.report.command import headline, results_table
 from plait.report.demo import Plan, run_demo
 from plait.report.race import race
 from plait.report.standings import Standings

@@ -9,9 +9,9 @@ import jinja2
 import pytest
 
 from plait.cli import main
+from plait.commands.demo import results_table, write_demo_page
 from plait.provenance import commit
 from plait.report.attention import read_sample
-from plait.report.command import results_table, write_demo_page
 from plait.report.origin import origin
 from plait.report.page import render
 

@@ -10,39 +10,6 @@ import torch
 from torch.nn.functional import one_hot
 
 from plait.tasks import IGNORE, Batch, Task
-from plait.training import Recipe, build, fit
-
-
-@pytest.fixture
-def small_fit():
-    """Train `model` on copy for a few updates; keywords go to `fit` and the recipe."""
-
-    def run(folder=None, model="rnn", resume=False, **changes):
-        recipe = Recipe(
-            updates=12, batch_size=4, evaluate_every=6, evaluate_on=6, record_every=2, gradients_every=5
-        )
-        arguments = {key: changes.pop(key) for key in ("watchers", "max_minutes", "device") if key in changes}
-        arguments = {"device": "cpu", "checkpoint_every": changes.pop("checkpoint_every", 4), **arguments}
-        recipe = recipe.changed(**changes)
-        description = {
-            "task": {"name": "copy", "delay": 1},
-            "model": {"name": model, "hidden_size": 4},
-            "recipe": recipe.values(),
-        }
-        network, task = build(description)
-        return fit(network, task, recipe, folder=folder, resume=resume, **arguments)
-
-    return run
-
-
-@pytest.fixture
-def timeless():
-    """The lines of a curve without the clock: what two runs of one description must share."""
-
-    def without(lines):
-        return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
-
-    return without
 
 
 @dataclass(frozen=True)

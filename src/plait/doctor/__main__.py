@@ -6,7 +6,7 @@ import json
 import sys
 
 from plait.answer import Table
-from plait.doctor.command import doctor
+from plait.commands.doctor import doctor
 
 __all__ = ["main"]
 

@@ -8,7 +8,7 @@ import math
 import numpy as np
 import pytest
 
-from plait.depthwidth.command import judge_shape, shape
+from plait.commands.plan import judge_shape, shape
 from plait.errors import DataError
 from plait.experiments.trace import write_trace
 from plait.gradients.sparse import depth_to, norms

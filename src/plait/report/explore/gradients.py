@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from plait.commands.gradients import law
 from plait.errors import ConfigError, DataError
-from plait.gradients.command import law
 from plait.gradients.pictures import eigenvalue_name
 from plait.gradients.sparse import Support, best_path, depth_to, path_counts, propagation_to, theorem2
 from plait.gradients.sparse.sweep import log_norm

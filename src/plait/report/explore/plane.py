@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from plait.depthwidth.command import judge_shape, shape
+from plait.commands.plan import judge_shape, shape
 from plait.depthwidth.guideline import FITTED_DEPTHS, transition_width
 from plait.depthwidth.models import MODELS
 from plait.errors import ConfigError, DataError, PlaitError

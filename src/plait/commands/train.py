@@ -70,7 +70,7 @@ def train(
     if resume is not None:
         _refuse_changes(of_task, of_model, of_recipe, epochs)
         if _is_policy(resume, out):
-            from plait.training.ppo.command import train_minigrid
+            from plait.commands.train_minigrid import train_minigrid
 
             return train_minigrid(
                 resume=resume, out=out, device="cpu" if device == "auto" else device, threads=threads,

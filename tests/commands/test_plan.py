@@ -5,7 +5,7 @@ import json
 import pytest
 
 from plait import cli
-from plait.depthwidth.command import parse_budget
+from plait.commands.plan import parse_budget
 from plait.errors import ConfigError
 
 
