@@ -14,6 +14,7 @@ from torch.nn.utils.rnn import PackedSequence
 from plait.errors import ConfigError, EmptyMemoryWarning, ShapeError
 from plait.models.layer import Layer, autocast_dtype
 from plait.models.state import State, join_rows, join_traces
+from plait.ops.slots import MemoryState
 from plait.ops.walk import Trace
 
 __all__ = ["Recurrent"]
@@ -102,11 +103,21 @@ class Recurrent(nn.Module):
             output = output.transpose(0, 1)
         return (output, end, traces) if need_trace else (output, end)
 
+    def check_state(self, state: StateLike, batch_size: int) -> None:
+        """Raise a `ShapeError` if `state` is not one that this model could return for such a batch.
+
+        A call checks what it is given; this is for a state that came from outside and is used later.
+        """
+        begin = self._begin(state, batch_size, unbatched=False)
+        for layer, part in zip(self._layers(), [] if begin is None else begin.layers(), strict=False):
+            layer.check_state(part, batch_size)
+
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
 
     def _layers(self) -> list[Layer]:
-        return cast("list[Layer]", list(self.layers))
+        # Asked several times a call: a ModuleList's own iterator takes 3 µs, a fiftieth of a streamed step.
+        return cast("list[Layer]", list(self.layers._modules.values()))
 
     def _run(
         self,
@@ -165,6 +176,7 @@ class Recurrent(nn.Module):
         if state is None:
             return None
         if isinstance(state, State):
+            self._check_kind(state, 1 if unbatched else 2)
             begin = state.batched() if unbatched else state
             widths = [memory.born.shape[1] for memory in begin.memory]
             bounded = [layer.initial_width for layer in self._layers()]
@@ -197,9 +209,26 @@ class Recurrent(nn.Module):
             )
         return begin
 
-    def _from_torch_state(
-        self, state: Tensor | tuple[Tensor, Tensor], batch_size: int, unbatched: bool
-    ) -> State:
+    def _check_kind(self, state: State, dim: int) -> None:
+        """That a state built by hand is one at all, and batched as the input is."""
+        parts = [state.hidden, state.hidden if state.cell_state is None else state.cell_state]
+        layers = state.memory if isinstance(state.memory, tuple) else (None,)
+        for memory in layers:
+            parts += memory if isinstance(memory, MemoryState) and len(memory) == 4 else [None]
+        for part in parts:
+            if not isinstance(part, Tensor):
+                raise ShapeError(
+                    "state: expected tensors, and a tuple with one MemoryState by layer, got "
+                    f"{type(part).__name__} among them; pass the state this model returned"
+                )
+        for memory in layers:
+            if memory.born.dim() != dim:
+                raise ShapeError(
+                    f"state.memory.born: expected {dim} dimensions, as the input is "
+                    f"{'not ' if dim == 1 else ''}batched, got {memory.born.dim()}"
+                )
+
+    def _from_torch_state(self, state: Any, batch_size: int, unbatched: bool) -> State:
         """h_0, or (h_0, c_0), as `torch.nn` takes them, with an empty memory."""
         parts = (state, None) if isinstance(state, Tensor) else state
         if (
@@ -237,6 +266,9 @@ class Recurrent(nn.Module):
             raise ShapeError(
                 f"reset: expected bool (T, B) = {tuple(x.shape[:2])}, got {reset.dtype} {_shape(reset)}"
             )
+        for name, part in (("reset", reset), *(("nudge", n) for n in nudge or ())):
+            if part is not None and part.device != x.device:
+                raise ShapeError(f"{name}: expected on {x.device} as the input, got {part.device}")
         shape = (*x.shape[:2], self.hidden_size)
         if nudge is not None and (
             len(nudge) != self.num_layers or any(n is not None and n.shape != shape for n in nudge)

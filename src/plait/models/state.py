@@ -13,6 +13,7 @@ from torch.utils import _pytree as pytree
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.slots import MemoryState
+from plait.ops.state_check import follow
 from plait.ops.walk import LayerState, Trace
 
 __all__ = ["State", "join_rows", "join_traces"]
@@ -76,11 +77,17 @@ class State:
 
     def detach(self) -> State:
         """The same values, cut from the graph: for truncated back-propagation and streaming."""
-        return self.map(Tensor.detach)
+        return self.map(lambda part: part.detach() if part.requires_grad else part)
 
     def clone(self) -> State:
         """The same values in tensors of their own."""
-        return self.map(Tensor.clone)
+        return self._followed_by(self.map(Tensor.clone))
+
+    def _followed_by(self, same: State) -> State:
+        """`same`, of the same steps, need not be looked at again if this one need not."""
+        for before, after in zip(self.memory, same.memory, strict=True):
+            follow(before, after)
+        return same
 
     def to(self, *args: Any, **kwargs: Any) -> State:
         """On another device or in another floating type, as `Tensor.to`; relevance stays in the type that
@@ -100,14 +107,14 @@ class State:
             for slots, relevance, born, age in self.memory
         )
         cell_state = None if self.cell_state is None else moved(self.cell_state)
-        return State(moved(self.hidden), cell_state, memory)
+        return self._followed_by(State(moved(self.hidden), cell_state, memory))
 
     def rows(self, index: Tensor | slice) -> State:
         """The state of some rows of the batch."""
         return State(
             self.hidden[:, index],
             None if self.cell_state is None else self.cell_state[:, index],
-            tuple(MemoryState(*(part[index] for part in memory)) for memory in self.memory),
+            tuple(follow(m, MemoryState(*(part[index] for part in m))) for m in self.memory),
         )
 
     def layers(self) -> list[LayerState]:
@@ -131,7 +138,7 @@ class State:
         return State(
             row.hidden.squeeze(1),
             None if row.cell_state is None else row.cell_state.squeeze(1),
-            tuple(MemoryState(*(part.squeeze(0) for part in memory)) for memory in row.memory),
+            tuple(follow(m, MemoryState(*(part.squeeze(0) for part in m))) for m in row.memory),
         )
 
     def batched(self) -> State:
@@ -139,7 +146,7 @@ class State:
         return State(
             self.hidden.unsqueeze(1),
             None if self.cell_state is None else self.cell_state.unsqueeze(1),
-            tuple(MemoryState(*(part.unsqueeze(0) for part in memory)) for memory in self.memory),
+            tuple(follow(m, MemoryState(*(part.unsqueeze(0) for part in m))) for m in self.memory),
         )
 
 
@@ -177,7 +184,8 @@ def join_rows(parts: Sequence[State]) -> State:
     for layer in zip(*(part.memory for part in parts), strict=True):
         width = max(memory.born.shape[1] for memory in layer)
         wide = [_widen(memory, width) for memory in layer]
-        memories.append(MemoryState(*(torch.cat(field) for field in zip(*wide, strict=True))))
+        joined = MemoryState(*(torch.cat(field) for field in zip(*wide, strict=True)))
+        memories.append(follow(layer[0], joined))  # all are stretches of one call
     return State(
         torch.cat([part.hidden for part in parts], dim=1),
         torch.cat(cells, dim=1) if first.cell_state is not None else None,

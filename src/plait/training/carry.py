@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from plait.errors import ConfigError
+from plait.errors import CheckpointError, ConfigError, ShapeError
 from plait.models import Recurrent, State, Transformer
 
-__all__ = ["carried_over", "detached"]
+__all__ = ["carried_over", "check_carried", "detached"]
 
 
 def carried_over(network: nn.Module, state: Any, what: str) -> Any:
@@ -40,6 +41,30 @@ def detached(state: Any) -> Any:
     if isinstance(state, State):
         return state.detach()
     return pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, state)
+
+
+def check_carried(network: nn.Module, state: Any, like: Any, rows: int, path: Path) -> None:
+    """Refuse a state out of the file `path` that `network` could not have returned for so many rows.
+
+    `like` is one that it did return; only a memory that grows may have another shape.
+    """
+    recurrent = getattr(network, "recurrent", network)
+    leaves, made = pytree.tree_leaves(state), pytree.tree_leaves(like)
+    for leaf, one in zip(leaves, made, strict=True):
+        if isinstance(one, Tensor) and (
+            leaf.dtype != one.dtype
+            or leaf.dim() != one.dim()
+            or (not isinstance(recurrent, Recurrent) and leaf.shape != one.shape)
+        ):
+            raise CheckpointError(
+                f"{path}: carried state: expected {one.dtype} {tuple(one.shape)}, "
+                f"got {leaf.dtype} {tuple(leaf.shape)}; it does not fit the model"
+            )
+    if isinstance(recurrent, Recurrent):
+        try:
+            recurrent.check_state(state, rows)
+        except ShapeError as error:
+            raise CheckpointError(f"{path}: carried state: {error}") from error
 
 
 def _last_hidden(state: State) -> Tensor:

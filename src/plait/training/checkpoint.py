@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from plait.errors import CheckpointError
-from plait.training.carry import carried_over
+from plait.training.carry import carried_over, check_carried
 from plait.training.files import write_whole
 from plait.training.learner import Learner, forward
+from plait.training.optimizer_state import restore_optimizer
 
 __all__ = ["Checkpoint", "load_weights", "read_checkpoint", "restore", "save_checkpoint"]
 
@@ -101,13 +102,7 @@ def restore(path: Path, learner: Learner, run: str) -> dict[str, Any]:
     """Put weights, optimiser and carried state back; return the counters."""
     checkpoint = read_checkpoint(path, run)
     load_weights(learner.network, checkpoint, path)
-    state = {
-        index: found
-        for index, name in enumerate(_parameter_names(learner))
-        if (found := _under(checkpoint.tensors, f"optimizer.{name}."))
-    }
-    groups = learner.optimizer.state_dict()["param_groups"]
-    learner.optimizer.load_state_dict({"state": state, "param_groups": groups})
+    restore_optimizer(learner.optimizer, _parameter_names(learner), checkpoint.tensors)
     if learner.task.carries_state and checkpoint.counters["update"]:
         _restore_carry(learner, _under(checkpoint.tensors, f"carry.{learner.group.rank}."), path)
     return checkpoint.counters
@@ -130,7 +125,9 @@ def _restore_carry(learner: Learner, tensors: dict[str, Tensor], path: Path) -> 
         filled = [
             leaves[str(i)].clone().to(learner.device) if str(i) in leaves else x for i, x in enumerate(flat)
         ]
-        learner.carry[part] = pytree.tree_unflatten(filled, structure)
+        state = pytree.tree_unflatten(filled, structure)
+        check_carried(learner.network, state, like, end - begin, path)
+        learner.carry[part] = state
 
 
 def _leaves(state: Any) -> dict[str, Tensor]:

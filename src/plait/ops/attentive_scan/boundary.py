@@ -9,6 +9,7 @@ from plait.errors import ShapeError, known
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan.contract import CellScan, ScanWeights
 from plait.ops.slots import MemoryState
+from plait.ops.state_check import check_state
 from plait.ops.steps import NONLINEARITIES
 from plait.ops.walk import LayerState
 
@@ -33,6 +34,7 @@ def conform(
     choices = NONLINEARITIES if scan.cell == "elman" else ("tanh",)
     known(scan.nonlinearity, choices, f"nonlinearity of {scan.cell} with a memory")
     _check(projected, weights, state, scan, reset, nudge)
+    check_state(state, projected, getattr(scan, "window", None))
     dtype, memory = projected.dtype, state.memory
     biased = scan.cell == "gru" or (scan.cell == "elman" and scan.nonlinearity == "modrelu")
     bias = weights.cell_bias if biased else None
@@ -76,7 +78,7 @@ def _check(
             f"got {projected.dtype} {tuple(projected.shape)}"
         )
     steps, rows, _ = projected.shape
-    width = memory.born.shape[1] if scan.width is None else scan.width
+    width = memory.born.shape[-1] if scan.width is None else scan.width
     if scan.cell == "lstm" and state.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     expected = {

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from plait.errors import ShapeError, known
 from plait.ops.plain_scan.contract import PlainScan, PlainWeights
+from plait.ops.state_check import check_state
 from plait.ops.steps import NONLINEARITIES
 from plait.ops.walk import LayerState
 
@@ -26,6 +27,7 @@ def conform(
     choices = ("tanh",) if scan.cell == "lstm" else NONLINEARITIES
     known(scan.nonlinearity, choices, f"nonlinearity of {scan.cell}")
     _check(projected, weights, state, scan, reset, nudge)
+    check_state(state, projected, None)
     has_modrelu = scan.cell != "lstm" and scan.nonlinearity == "modrelu"
     present = PlainWeights(
         weights.recurrent,
