@@ -12,7 +12,7 @@ from plait.models.layer import Layer, cast_state
 from plait.models.state import join_traces
 from plait.ops.slots import MemoryState, clear, empty_memory
 from plait.ops.state_check import remember
-from plait.ops.walk import LayerState, Trace, Walked
+from plait.ops.walk import LayerResult, LayerState, Trace
 
 __all__ = ["AttentionLayer", "rotated"]
 
@@ -70,7 +70,7 @@ class AttentionLayer(Layer):
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
         need_trace: bool = False,
-    ) -> Walked:
+    ) -> LayerResult:
         """Run through `x` (T, B, width); `reset` (T, B) empties a row's cache before a step, `nudge`
         (T, B, width) is added to h_t."""
         if state is None:
@@ -92,7 +92,7 @@ class AttentionLayer(Layer):
             output = output + nudge
         joined = join_traces(traces, x.shape[1], None)[0] if need_trace else None
         remember(memory, None)
-        return Walked(output, LayerState(output[-1], None, memory), joined)
+        return LayerResult(output, LayerState(output[-1], None, memory), joined)
 
     def _stretch(self, x: Tensor, memory: MemoryState, need_trace: bool) -> tuple[Tensor, MemoryState, Trace]:
         steps, width = len(x), memory.born.shape[1]

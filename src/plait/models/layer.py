@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from plait.errors import ShapeError
 from plait.ops.state_check import check_shapes, check_state
-from plait.ops.walk import LayerState, Walked
+from plait.ops.walk import LayerResult, LayerState
 
 __all__ = ["Layer", "autocast_dtype", "cast_state"]
 
@@ -64,7 +64,7 @@ class Layer(nn.Module):
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
         need_trace: bool = False,
-    ) -> Walked:
+    ) -> LayerResult:
         """Run through `x`; see `plait.ops.walk.walk` for `reset` and `nudge`."""
         raise NotImplementedError
 

@@ -110,7 +110,7 @@ def restore(path: Path, learner: Learner, run: str) -> dict[str, Any]:
 
 def _restore_carry(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
     """The shape of a state is the network's own, so it is taken from one step of it."""
-    batch = learner.batch(1)
+    batch, parts = learner.batch(1), len({name.partition(".")[0] for name in tensors})
     for part, (begin, end) in enumerate(learner.spans):
         leaves = _under(tensors, f"{part}.")
         with torch.no_grad():
@@ -119,7 +119,8 @@ def _restore_carry(learner: Learner, tensors: dict[str, Tensor], path: Path) -> 
             like = forward(learner.network, rows, None, learner.recipe.precision)[1]
             like = carried_over(learner.network, like, learner.task.carried)
         flat, structure = pytree.tree_flatten(like)
-        if not leaves and any(isinstance(x, Tensor) for x in flat):
+        wanted = {str(i) for i, x in enumerate(flat) if isinstance(x, Tensor)}
+        if leaves.keys() != wanted or (wanted and parts != len(learner.spans)):
             raise CheckpointError(f"{path} was written by another number of processes or parts")
         # Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
         filled = [
