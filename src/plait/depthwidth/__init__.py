@@ -22,6 +22,7 @@ from plait.depthwidth.bounds import (
     transition_depth,
 )
 from plait.depthwidth.certificate import Certificate, certify
+from plait.depthwidth.check import Checked, check_certificate, short_chance
 from plait.depthwidth.config_file import ModelConfig, read_config
 from plait.depthwidth.count import Architecture, Count, count_params
 from plait.depthwidth.echelon import rank_mod_p
@@ -50,6 +51,7 @@ __all__ = [
     "Architecture",
     "Bounds",
     "Certificate",
+    "Checked",
     "Comparison",
     "Count",
     "EpsilonRank",
@@ -69,6 +71,7 @@ __all__ = [
     "Word",
     "best_bounds",
     "certify",
+    "check_certificate",
     "compare",
     "count_params",
     "depth_threshold",
@@ -95,6 +98,7 @@ __all__ = [
     "residual_correction",
     "sep_rank_components",
     "sep_rank_exact",
+    "short_chance",
     "sum_index_count",
     "thm1_bounds",
     "thm2_bounds",

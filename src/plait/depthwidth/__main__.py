@@ -11,15 +11,17 @@ import sys
 import time
 
 from plait.depthwidth.certificate import certify
+from plait.depthwidth.check import check_certificate
 from plait.depthwidth.field import PRIMES
 from plait.depthwidth.rank import Problem
-from plait.errors import PlaitError
+from plait.errors import ConfigError, PlaitError
 
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog="python -m plait.depthwidth", description=__doc__)
-    parser.add_argument("--depth", type=int, required=True)
-    parser.add_argument("--width", type=int, required=True)
+    parser.add_argument("--check", metavar="FILE", help="measure nothing; check this certificate")
+    parser.add_argument("--depth", type=int)
+    parser.add_argument("--width", type=int)
     parser.add_argument("--heads", type=int, default=1)
     parser.add_argument("--tokens", type=int, help="sequence length, 2·width if not given")
     parser.add_argument("--cut", type=int, help="tokens in A, half of them if not given")
@@ -49,6 +51,18 @@ def main(argv: list[str] | None = None) -> int:
             sys.stderr.flush()
 
     try:
+        if args.check:
+            found = check_certificate(
+                args.check, device=args.device, progress=lambda done, most: progress("witness", done, most)
+            )
+            sys.stdout.write(
+                f"holds: rank at least {found.rank:,} (a false witness passes with chance "
+                f"2^{found.forged_log2:.0f} a try), Gram bound {found.gram:,}, certain {found.certain}, "
+                f"{time.perf_counter() - began:.1f} s\n"
+            )
+            return 0
+        if args.depth is None or args.width is None:
+            raise ConfigError("give --depth and --width, or --check FILE")
         problem = Problem(args.depth, args.width, args.heads, args.tokens, args.cut, args.residual)
         certificate = certify(
             problem,

@@ -1,8 +1,8 @@
 """Exact separation ranks: F[m, n] = y(a_m, b_n) over GF(p) for random templates, and its rank.
 
 rank F ≤ sep(y) for any templates, with equality for generic ones, so errors are one-sided: a measured
-rank can only be too small, with probability about deg/p. Rows are streamed: each block is evaluated,
-cleared by what is there, and the measurement stops when further templates add nothing.
+rank can only be too small. `check.short_chance` bounds the chance of that. Rows are streamed: each block is
+evaluated, cleared by what is there, and the measurement stops when further templates add nothing.
 """
 
 from __future__ import annotations
@@ -277,7 +277,7 @@ def _measure(
     arrays = arrays_on(device)
     evaluator = Evaluator(
         weights,
-        _draw_side(right_rng, prime, columns, right, problem.width),
+        draw_side(right_rng, prime, columns, right, problem.width),
         prime,
         arrays,
         residual=problem.residual,
@@ -289,7 +289,7 @@ def _measure(
     seen = 0
     while seen < columns and seen - basis.rank < MARGIN:
         count = min(block_rows(prime), columns - seen)
-        basis.insert(evaluator.rows(_draw_side(left_rng, prime, count, left, problem.width)))
+        basis.insert(evaluator.rows(draw_side(left_rng, prime, count, left, problem.width)))
         seen += count
         if progress:
             progress(label, basis.rank, min(bound, columns))
@@ -297,7 +297,7 @@ def _measure(
     return Component(degree, prime, seed, basis.rank, bound, columns, saturated, time.perf_counter() - began)
 
 
-def _draw_side(rng: np.random.Generator, prime: int, count: int, tokens: int, width: int) -> Side:
+def draw_side(rng: np.random.Generator, prime: int, count: int, tokens: int, width: int) -> Side:
     """Random tokens (count, tokens, width) as their Gram matrices and first token."""
     drawn: FloatArray = random_residues(rng, prime, count, tokens, width)
     return Side(mod(np.swapaxes(drawn, 1, 2) @ drawn, prime), drawn[:, 0].copy())
