@@ -43,7 +43,13 @@ from plait.depthwidth.models import MODELS, Model
 from plait.depthwidth.multiset import log3_multiset
 from plait.depthwidth.network import Weights, draw_weights, gram_forward, linear_attention_forward
 from plait.depthwidth.plan import Comparison, Judgement, Plan, Shape, compare, judge, plan
-from plait.depthwidth.rank import Problem, RankResult, sep_rank_components, sep_rank_exact
+from plait.depthwidth.rank import (
+    Problem,
+    RankResult,
+    rank_of_weights,
+    sep_rank_components,
+    sep_rank_exact,
+)
 
 __all__ = [
     "GUIDELINE",
@@ -93,6 +99,7 @@ __all__ = [
     "param_count",
     "plan",
     "rank_mod_p",
+    "rank_of_weights",
     "read_config",
     "regime",
     "residual_correction",

@@ -27,7 +27,7 @@ __all__ = ["Checked", "check_certificate", "degree_of_minor", "short_chance"]
 
 Integers = npt.NDArray[np.int64]
 Progress = Callable[[int, int], None]  # rows checked, rows in all
-_TILE = 96  # rows and columns of a tile on a processor: its vectors stay in the cache
+_TILE = 64  # rows and columns of a tile on a processor: its vectors stay in the cache
 _TILE_ON_GPU = 2048
 _EXACT = 512  # columns added before a reduction; products of residues below 2^23 stay under 2^53
 

@@ -24,6 +24,7 @@ from plait.depthwidth.claim import Claim, Ranges
 __all__ = ["Sides", "draw", "entries", "whole_products"]
 
 Integers = npt.NDArray[np.int64]
+_CHUNK = 1 << 15  # numbers reduced at a time
 
 
 def whole_products(network: dict[str, Any]) -> int:
@@ -119,11 +120,19 @@ def sides(claim: Claim, power: int | None = None) -> Sides:
 
 
 def _reduced(x: Any, p: int) -> Any:
-    """Centred residues, in place; written with what numpy's and torch's arrays have in common."""
-    quotient = (x * (1.0 / p)).round()
-    quotient *= p
-    x -= quotient
-    return x
+    """Centred residues, in place where x is contiguous."""
+    if not isinstance(x, np.ndarray):
+        return x.sub_((x * (1.0 / p)).round_(), alpha=p)
+    flat = np.ascontiguousarray(x).reshape(-1)
+    scratch = np.empty(min(_CHUNK, flat.size))
+    for i in range(0, flat.size, _CHUNK):  # what is at work stays in the cache
+        part = flat[i : i + _CHUNK]
+        quotient = scratch[: part.size]
+        np.multiply(part, 1.0 / p, out=quotient)
+        np.rint(quotient, out=quotient)
+        quotient *= p
+        part -= quotient
+    return flat.reshape(x.shape)
 
 
 def entries(held: Sides) -> Any:
@@ -141,32 +150,44 @@ def entries(held: Sides) -> Any:
     near = _through(held, last_outer[:, None, None, held.coordinate, :], top, transposed=True)
     near = _letter(held, near, "S")
     far = _through(held, _spread(u, last_inner, p), top, transposed=True)
-    near *= far
-    total = near.sum(-1).sum(0)
+    total = _dot(near, far)
     if held.residual:
         total = total + u[0, :, :, held.coordinate]
     return _reduced(total, p)
 
 
+def _dot(a: Any, b: Any) -> Any:
+    """Σ over heads and features, (rows, columns)."""
+    if isinstance(a, np.ndarray):
+        return np.einsum("hmnd,hmnd->mn", a, b)
+    return (a * b).sum(-1).sum(0)
+
+
 def _letter(held: Sides, v: Any, name: str) -> Any:
     """v ← (A_m + B_n) v."""
-    first = v @ held.left[name]
-    second = (v.swapaxes(1, 2) @ held.right[name]).swapaxes(1, 2)
-    return _reduced(first + second, held.prime)
+    first, right = v @ held.left[name], held.right[name]
+    if not isinstance(v, np.ndarray):
+        return _reduced(first + (v.swapaxes(1, 2) @ right).swapaxes(1, 2), held.prime)
+    total = np.empty((v.shape[0], v.shape[1], right.shape[0], v.shape[3]))
+    np.matmul(v.swapaxes(1, 2), right, out=total.swapaxes(1, 2))
+    if first.shape == total.shape:
+        total += first
+    else:
+        total = total + first
+    return _reduced(total, held.prime)
 
 
 def _spread(v: Any, matrices: Any, p: int) -> Any:
     """Vectors (k, …) to (k·heads, …): each becomes Q_h v for every head."""
-    heads, width = matrices.shape[0], matrices.shape[-1]
-    product = v.reshape(v.shape[0], 1, -1, width) @ matrices.swapaxes(1, 2)
-    return _reduced(product, p).reshape(v.shape[0] * heads, *v.shape[1:])
+    # One small product a row of the tile: the BLAS would share out larger ones, and the tiles already are.
+    product = v[:, None] @ matrices.swapaxes(1, 2)[:, None]
+    return _reduced(product, p).reshape(-1, *v.shape[1:])
 
 
 def _gathered(v: Any, matrices: Any, p: int) -> Any:
     """Vectors (k·heads, …) to (k, …): Σ_h P_h v_h."""
-    heads, width = matrices.shape[0], matrices.shape[-1]
-    product = v.reshape(v.shape[0] // heads, heads, -1, width) @ matrices.swapaxes(1, 2)
-    return _reduced(product.sum(1), p).reshape(v.shape[0] // heads, *v.shape[1:])
+    product = v.reshape(-1, matrices.shape[0], *v.shape[1:]) @ matrices.swapaxes(1, 2)[:, None]
+    return _reduced(product.sum(1), p)
 
 
 def _through(held: Sides, v: Any, layers: int, transposed: bool = False) -> Any:

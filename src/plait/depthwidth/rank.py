@@ -23,7 +23,7 @@ from plait.depthwidth.memory import check_fits, elimination_bytes
 from plait.depthwidth.network import Weights, check_sizes, draw_weights, mod, random_residues
 from plait.errors import ConfigError, at_least
 
-__all__ = ["Component", "Problem", "RankResult", "sep_rank_components", "sep_rank_exact"]
+__all__ = ["Component", "Problem", "RankResult", "rank_of_weights", "sep_rank_components", "sep_rank_exact"]
 
 MARGIN = 4  # dependent templates that must be seen before a rank counts as saturated
 _SPARE = 8  # templates beyond the Gram bound
@@ -301,3 +301,16 @@ def draw_side(rng: np.random.Generator, prime: int, count: int, tokens: int, wid
     """Random tokens (count, tokens, width) as their Gram matrices and first token."""
     drawn: FloatArray = random_residues(rng, prime, count, tokens, width)
     return Side(mod(np.swapaxes(drawn, 1, 2) @ drawn, prime), drawn[:, 0].copy())
+
+
+def rank_of_weights(weights: Weights, p: int, *, residual: bool = False, seed: int = 0) -> int:
+    """The exact rank over GF(p) of one network, given by its weights, on random templates of 2·width tokens.
+
+    For trained weights see `Weights.of_floats`. It is at most the separation rank of that very network over
+    the rationals, which is at most the generic one.
+
+    >>> rank_of_weights(draw_weights(2, 4, 2, PRIMES[0], 0), PRIMES[0])
+    107
+    """
+    problem = Problem(weights.depth, weights.width, weights.heads, residual=residual, weights=weights)
+    return measure_rank(problem, seed=seed, p=p).rank
