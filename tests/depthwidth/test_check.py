@@ -6,6 +6,7 @@ import copy
 import json
 import re
 import sys
+import time
 from pathlib import Path
 
 import numpy as np
@@ -181,6 +182,16 @@ def test_what_is_no_certificate(text, tmp_path):
     with pytest.raises(DataError) as refused:
         check_certificate(path)
     assert len(str(refused.value).splitlines()) == 1
+
+
+@pytest.mark.slow
+@pytest.mark.timeout(600)
+def test_the_certificate_of_eleven_thousand_is_checked_within_a_minute_of_two_cores():
+    path = Path(__file__).parents[2] / "results/depthwidth/rank-depth2-width16.json"
+    began = time.process_time()
+    found = check_certificate(path)
+    assert (found.rank, found.certain, found.entries) == (11645, True, 11645**2)
+    assert time.process_time() - began < 2 * 60  # however busy they are
 
 
 def test_files_that_cannot_be_read(tmp_path):
