@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from plait import cli
-from plait.depthwidth import __main__ as job
 
 
 def run(capsys, *arguments):
@@ -90,16 +89,12 @@ def test_check(capsys, tmp_path):
     assert "missed it with a chance of at most 1.0e-07" in out
     data = json.loads(run(capsys, "rank", "--check", str(path), "--json")[1])
     assert (data["rank"], data["gram_bound"], data["certain"]) == (107, 110, False)
-    assert job.main(["--check", str(path)]) == 0
-    assert "holds: rank at least 107" in capsys.readouterr().out
     held = json.loads(path.read_text())
     for edit in ({"rank": 500}, {"gram_bound": 107}, {"rank": "110"}, {"rank": -5}, {"runs": []}):
         path.write_text(json.dumps({**held, **edit}))
         code, out, err = run(capsys, "rank", "--check", str(path))
         assert (code, out) == (2, "")
         assert len(err.splitlines()) == 1
-        assert job.main(["--check", str(path)]) == 2
-        assert len(capsys.readouterr().err.splitlines()) == 1
     for arguments, words in (
         (["--check", str(path), "--depth", "2"], "leave out --depth"),
         ([], "give --depth and --width, or --check FILE"),
@@ -116,23 +111,11 @@ def test_bounds_for_few_tokens(capsys):
     assert 3 ** data["gram_upper"] == pytest.approx(70)
 
 
-def test_job(capsys, tmp_path):
-    path = tmp_path / "c.json"
-    assert job.main(["--depth", "2", "--width", "3", "--device", "torch:cpu", "--out", str(path)]) == 0
-    out, err = capsys.readouterr()
-    assert "rank 49, agreed True" in out
-    assert "rank 49 of at most 49" in err
-    assert json.loads(path.read_text())["rank"] == 49
-    assert job.main(["--depth", "2", "--width", "3", "--heads", "2"]) == 2
-    assert "must divide" in capsys.readouterr().err
-
-
 def test_room_is_light():
     heavy = {"torch", "numba", "scipy", "matplotlib", "tyro", "rich", "pydantic"}
     for code in (
         "import plait.depthwidth",
         "import plait.depthwidth as d; d.sep_rank_exact(2, 4); d.plan(1e9); d.best_bounds(3, 8)",
-        "import plait.depthwidth.__main__",
     ):
         script = f"import sys\n{code}\nprint(*sys.modules)"
         out = subprocess.run(

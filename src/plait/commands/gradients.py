@@ -8,19 +8,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import tyro
 
 from plait.answer import Answer, Table
 from plait.errors import ConfigError, at_least
 from plait.figures import checked, save
-from plait.gradients.pictures import audit_picture, eigenvalue_name, law_picture
-from plait.gradients.uniform.report import Law, joint_statement, measure_law
+from plait.gradients.pictures import audit_picture, law_picture
+from plait.gradients.uniform.report import joint_statement, law_sentences, law_table, measure_law
+from plait.marks import option, repeated
 
 __all__ = ["law", "probe_run", "support"]
 
 
 def law(
-    eigenvalue: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
+    eigenvalue: Annotated[tuple[str, ...], repeated] = (),
     length: float = 1e6,
     start: int = 1,
     mix: float = 1.0,
@@ -45,28 +45,14 @@ def law(
         checked(plot)
     laws = measure_law([_complex(text) for text in eigenvalue], int(length), start, mix)
     together = joint_statement(laws)
-    table = Table(
-        ["eigenvalue", "printed bound", "sharp law", "measured slope", "printed bound holds"],
-        [
-            [
-                eigenvalue_name(x.eigenvalue),
-                _power(x.printed),
-                _power(x.sharp),
-                x.measured,
-                _yes(x.printed_holds),
-            ]
-            for x in laws
-        ],
-        title=f"|p(λ)| from t = {start} to T = {int(length):,}; slopes of the last factor of 16",
-    )
-    parts: list[str | Table] = [table, *_sentences(together)]
+    parts: list[str | Table] = [law_table(laws, int(length), start), *law_sentences(together)]
     if plot is not None:
         parts.append(f"plot: {save(law_picture(laws, start, mix), plot)}")
-    return Answer({"laws": [_record(x) for x in laws], "together": together}, tuple(parts))
+    return Answer({"laws": [x.record() for x in laws], "together": together}, tuple(parts))
 
 
 def support(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[str, option(metavar="RUN")],
     /,
     layer: int = -1,
     seed: int = 0,
@@ -109,7 +95,7 @@ def support(
 
 
 def probe_run(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[str, option(metavar="RUN")],
     /,
     sequences: int = 8,
     seed: int = 0,
@@ -178,36 +164,3 @@ def _complex(text: str) -> complex:
         return complex(text.strip().replace(" ", "").replace("i", "j"))
     except ValueError:
         raise ConfigError(f"eigenvalue: expected a number like 0.25 or 0.3+0.4j, got {text!r}") from None
-
-
-def _power(exponent: float | None) -> str | None:
-    return None if exponent is None else f"T^{exponent:.4f}"
-
-
-def _yes(holds: bool | None) -> str | None:
-    return None if holds is None else "yes" if holds else "no"
-
-
-def _record(law_: Law) -> dict[str, Any]:
-    return {
-        "eigenvalue": eigenvalue_name(law_.eigenvalue),
-        "printed": law_.printed,
-        "sharp": law_.sharp,
-        "measured": law_.measured,
-        "printed_holds": law_.printed_holds,
-        "log_constant": law_.log_constant,
-        "lengths": law_.lengths.tolist(),
-        "log_abs": law_.log_values.tolist(),
-    }
-
-
-def _sentences(together: dict[str, Any] | None) -> list[str]:
-    if together is None:
-        return ["An eigenvalue on the unit circle: the theorem does not apply, |p| grows like T^0.5."]
-    holds = "holds" if together["printed_holds"] else "is violated"
-    reaches = "is" if together["reaches_inverse_length"] else "is not"
-    return [
-        f"A normal V with these eigenvalues: the norm follows T^{-together['sharp_rate']:.4f}; "
-        f"the printed lower bound T^{-together['printed_rate']:.4f} {holds}, "
-        f"and the norm {reaches} of order at least 1/T."
-    ]

@@ -10,7 +10,7 @@ from typing import Any
 from plait.depthwidth.count import Architecture
 from plait.errors import ConfigError, DataError
 
-__all__ = ["ModelConfig", "read_config"]
+__all__ = ["ModelConfig", "parse_config", "read_config"]
 
 # Our name -> the names configuration files use for it.
 _KEYS = {
@@ -59,11 +59,17 @@ def read_config(path: str | Path) -> ModelConfig:
     Raises:
         DataError: the file is missing, is not JSON, or describes no Transformer.
     """
-    path = Path(path)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        content = Path(path).read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    return parse_config(content, path)
+
+
+def parse_config(content: bytes, path: str | Path = "config.json") -> ModelConfig:
+    """What a `config.json` says; `path` is what an error calls it."""
+    try:
+        values = json.loads(content.decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: is not JSON ({error})") from error
     if not isinstance(values, dict):
@@ -79,7 +85,7 @@ def _first(values: dict[str, Any], name: str) -> Any:
     return next((values[key] for key in _KEYS[name] if values.get(key) is not None), None)
 
 
-def _interpret(path: Path, values: dict[str, Any]) -> ModelConfig:
+def _interpret(path: str | Path, values: dict[str, Any]) -> ModelConfig:
     found = {name: _first(values, name) for name in _KEYS}
     missing = [" or ".join(_KEYS[name]) for name in ("depth", "width", "heads") if found[name] is None]
     if missing:
