@@ -66,7 +66,7 @@ def degree_of_minor(depth: int, size: int) -> int:
     >>> degree_of_minor(2, 1), degree_of_minor(2, 100)
     (25, 2500)
     """
-    return size * (3 ** (depth + 1) - 2)
+    return size * (int(3 ** (depth + 1)) - 2)
 
 
 def short_chance(depth: int, rank: int, primes: list[int]) -> float:
@@ -169,10 +169,10 @@ def _product(held: Sides, solution: Integers, device: str | None, tell: Callable
     vectors = np.where(solution > p // 2, solution - p, solution).astype(np.float64)
     on_gpu = device is not None and device != "cpu"
     if on_gpu:
-        torch = require("torch", "torch")
+        torch, place = require("torch", "torch"), str(device).removeprefix("torch:")
 
         def hold(array: Any) -> Any:
-            return torch.from_numpy(array).to(device.removeprefix("torch:"))
+            return torch.from_numpy(array).to(place)
 
         held = _moved(held, hold)
         vectors = hold(vectors)

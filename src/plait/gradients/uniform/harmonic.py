@@ -52,10 +52,10 @@ def tail_sum(start: int, power: int) -> float:
     """
     at_least(1, start=start)
     at_least(2, power=power)
-    end = start + _SHIFT
-    total = sum(float(i) ** -power for i in range(start, end))
-    total += end ** (1.0 - power) / (power - 1) + 0.5 * end ** -float(power)
-    factor = power * end ** (-power - 1.0)
+    end = float(start + _SHIFT)
+    total = math.fsum(float(i) ** -power for i in range(start, start + _SHIFT))
+    total += end ** (1 - power) / (power - 1) + 0.5 * end**-power
+    factor = power * end ** (-power - 1)
     for j, b in enumerate(_BERNOULLI, start=1):
         total += b * factor / math.factorial(2 * j)
         factor *= (power + 2 * j - 1) * (power + 2 * j) / end**2
