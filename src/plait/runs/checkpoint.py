@@ -17,6 +17,7 @@ from torch.utils import _pytree as pytree
 
 from plait.errors import CheckpointError
 from plait.runs.folder import write_whole
+from plait.runs.optimizer_state import restore_optimizer
 
 __all__ = [
     "Checkpoint", "leaves", "load_state", "load_weights", "read_checkpoint", "restore", "save_checkpoint",
@@ -128,10 +129,7 @@ def state_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[
 def load_state(network: nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
     """Put back what `state_tensors` named."""
     load_weights(network, checkpoint)
-    named = enumerate(_optimized(network, optimizer))
-    state = {place: found for place, name in named if (found := checkpoint.under(f"optimizer.{name}."))}
-    groups = optimizer.state_dict()["param_groups"]
-    optimizer.load_state_dict({"state": state, "param_groups": groups})
+    restore_optimizer(optimizer, _optimized(network, optimizer), checkpoint.tensors)
 
 
 def _optimized(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
@@ -141,16 +139,14 @@ def _optimized(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[str
 
 
 def leaves(state: Any) -> dict[str, Tensor]:
-    """The tensors of a state, numbered in their order, as a checkpoint holds them."""
-    tensors = (leaf for leaf in pytree.tree_leaves(state) if isinstance(leaf, Tensor))
-    return {str(place): leaf.cpu() for place, leaf in enumerate(tensors)}
+    """The tensors of a state by their place in it, as a checkpoint holds them."""
+    flat = pytree.tree_leaves(state)
+    return {str(place): leaf.cpu() for place, leaf in enumerate(flat) if isinstance(leaf, Tensor)}
 
 
 def with_leaves(like: Any, saved: dict[str, Tensor], device: torch.device) -> Any:
-    """A state of the form of `like` with the tensors that `leaves` numbered.
-
-    Only the order of the numbers counts: older files skip those of leaves that are no tensors.
-    """
+    """A state of the form of `like` with the tensors that `leaves` named; only the order of the names counts,
+    as a policy's are numbered without what is no tensor."""
     flat, structure = pytree.tree_flatten(like)
     ordered = iter([saved[number].to(device) for number in sorted(saved, key=int)])
     filled = [next(ordered) if isinstance(leaf, Tensor) else leaf for leaf in flat]

@@ -16,7 +16,7 @@ from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks import Batch, Task, counted
 from plait.training.callbacks import Results, Watcher
 from plait.training.capture import Capture, Passes, can_capture
-from plait.training.carry import carried_over
+from plait.training.carry import carried_over, check_carried
 from plait.training.description import build, describe, network_for
 from plait.training.gradient_record import gradient_norms, require_nudge
 from plait.training.learner import Learner, Step, clip_gradients, generator_for, gradient_norm, seed_for
@@ -93,6 +93,7 @@ class SupervisedLearner(Learner):
         if not (self.task.carries_state and checkpoint.counters["update"]):
             return
         batch = self.batch(1)
+        parts = len({name.partition(".")[0] for name in checkpoint.under(f"carry.{self.group.rank}.")})
         for part, (begin, end) in enumerate(self.spans):
             rows = batch.rows(begin, end)
             rows = rows._replace(inputs=rows.inputs[:1], reset=None if rows.reset is None else rows.reset[:1])
@@ -100,11 +101,14 @@ class SupervisedLearner(Learner):
                 like = forward(self.network, rows, None, self.recipe.precision)[1]
                 like = carried_over(self.network, like, self.task.carried)
             saved = checkpoint.under(f"carry.{self.group.rank}.{part}.")
-            if len(saved) != len(leaves(like)):
+            wanted = len(leaves(like))
+            if len(saved) != wanted or (wanted and parts != len(self.spans)):
                 raise CheckpointError(
                     f"{checkpoint.path} was written by another number of processes or parts"
                 )
-            self.carry[part] = with_leaves(like, saved, self.device)
+            state = with_leaves(like, saved, self.device)
+            check_carried(self.network, state, like, end - begin, checkpoint.path)
+            self.carry[part] = state
 
     def update(self, update: int, batch: Batch, stop: bool = False) -> Step:
         """Take one step. Nothing is changed if a number on the way is not finite: `DivergedError`."""

@@ -13,10 +13,11 @@ from typing import Any, ClassVar, NamedTuple
 import torch
 from torch import Tensor
 
-from plait.errors import ConfigError, DivergedError
+from plait.errors import CheckpointError, ConfigError, DivergedError
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks.minigrid import Moment, Observation, open_worlds
 from plait.training.callbacks import Results, Words
+from plait.training.carry import check_carried
 from plait.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.training.ppo.policy import Policy, build_policy
 from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, chosen, evaluate_policy
@@ -184,7 +185,7 @@ class PolicyLearner(Learner):
             **{f"worlds.{name}": value for name, value in collector.worlds.snapshot().items()},
             **{f"moment.{name}": getattr(moment.observation, name) for name in Observation._fields},
             **{f"moment.{name}": getattr(moment, name) for name in _FLAGS},
-            **{f"carry.{number}": leaf for number, leaf in leaves(collector.state).items()},
+            **{f"carry.{number}": leaf for number, leaf in enumerate(leaves(collector.state).values())},
             "so_far.gained": collector.gained,
             "so_far.lasted": collector.lasted,
         }
@@ -201,7 +202,13 @@ class PolicyLearner(Learner):
         carried = checkpoint.under("carry.")
         if carried:  # the shape of a state is the policy's own: it is taken from one step
             like = self.policy(observation.map(lambda part: part.unsqueeze(0).to(self.device)))[2]
+            wanted = len(leaves(like))
+            if len(carried) != wanted:
+                raise CheckpointError(
+                    f"{checkpoint.path}: carried state: expected {wanted} tensors, got {len(carried)}"
+                )
             collector.state = with_leaves(like, carried, self.device)
+            check_carried(self.policy, collector.state, like, len(collector.moment.reward), checkpoint.path)
 
     def update(self, number: int, rollout: Rollout) -> PolicyStep:
         """Improve the policy by what it played. A number that is not finite ends it: `DivergedError`."""
