@@ -16,7 +16,7 @@ _LEFT_OUT = frozenset(
 )
 _SMALLEST = {
     "hidden_size": 1, "num_layers": 1, "window": 1, "capacity": 0, "top_k": 1, "every": 1, "truncate": 1,
-    "heads": 1,
+    "heads": 1, "chrono": 3,
 }  # fmt: skip
 
 
