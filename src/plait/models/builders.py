@@ -31,6 +31,16 @@ _TORCH_NAMESAKE: dict[type[Cell], type[nn.RNNBase]] = {
 }
 
 
+# options that came later: a description holds them only where they are set, so that ids of runs stay
+_LATER = ("relevance", "noise")
+
+
+def _memory_options(memory: Memory) -> dict[str, Any]:
+    defaults = {field.name: field.default for field in dataclasses.fields(memory)}
+    values = dataclasses.asdict(memory)
+    return {k: v for k, v in values.items() if not (k in _LATER and v == defaults[k])}
+
+
 class NamedModel(Recurrent):
     """Abstract: a stack whose layers all have the class's cell and memory.
 
@@ -126,7 +136,7 @@ class NamedModel(Recurrent):
             "initialiser": cell.initialiser,
             "mix": float(layer.mix),
             "truncate": layer.truncate,
-            **dataclasses.asdict(layer.memory),
+            **_memory_options(layer.memory),
         }
         return values | ({"nonlinearity": cell.nonlinearity} if isinstance(cell, ElmanCell) else {})
 

@@ -34,6 +34,10 @@ class ModelOptions:
     """Latest states that can be read."""
     capacity: int | None = None
     """Relevant (or, of uniform writing, latest written) states kept beyond them."""
+    relevance: str | None = None
+    """relrnn, rellstm, relgru: what decides which states are kept: earned (as published), or learned."""
+    noise: float | None = None
+    """With a learned relevance: noise on it while training, 0.1 unless said."""
     every: int | None = None
     """unirnn, unilstm, sab: keep every so-manyth state."""
     top_k: int | None = None

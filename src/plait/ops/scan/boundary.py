@@ -6,10 +6,12 @@ from typing import Any
 
 import torch
 
-from plait.errors import ShapeError, known
+from plait.errors import ConfigError, ShapeError, known
+from plait.ops.attention import scores
 from plait.ops.scan.buffers import shape_of, sizes_of, type_of
 from plait.ops.scan.contract import Inputs, specs
 from plait.ops.scan.kinds import CellScan
+from plait.ops.state_check import check_state
 from plait.ops.steps import NONLINEARITIES
 
 __all__ = ["conform"]
@@ -29,6 +31,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     of = f"nonlinearity of {scan.cell}{' with a memory' if has_memory else ''}"
     known(scan.nonlinearity, ("tanh",) if only_tanh else NONLINEARITIES, of)
     _check(inputs, scan)
+    check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
     read: dict[str, Any] = {}
     for name, tensor in inputs._asdict().items():
         spec = _SPECS[name]
@@ -42,7 +45,9 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     if fill and has_memory:
         empty = inputs.born < 0
         read["slots"] = read["slots"].masked_fill(empty.unsqueeze(2), 0)
-        read["relevance"] = read["relevance"].masked_fill(empty, 0)
+        # A learned relevance is a function of the state and of weights that may have changed since.
+        relevance = read["relevance"] if read["worth"] is None else scores(read["slots"], read["worth"])
+        read["relevance"] = relevance.masked_fill(empty, 0)
     return Inputs(**read)
 
 
@@ -53,10 +58,16 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
             f"projected: expected floating point (T, B, {scan.gates * size}) with T at least 1, "
             f"got {projected.dtype} {tuple(projected.shape)}"
         )
+    if inputs.worth is not None and not scan.screens:
+        raise ConfigError(
+            "weights.worth: expected None for a memory that keeps nothing by relevance, got a tensor"
+        )
+    if inputs.noise is not None and inputs.worth is None:
+        raise ConfigError("noise: expected None where relevance is earned, got a tensor")
     if scan.cell == "lstm" and inputs.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     steps, rows, _ = projected.shape
-    sizes = sizes_of(scan, steps, rows, size, inputs.born.shape[1] if scan.width is None else scan.width)
+    sizes = sizes_of(scan, steps, rows, size, inputs.born.shape[-1] if scan.width is None else scan.width)
     for name, tensor in inputs._asdict().items():
         spec = _SPECS[name]
         expected = shape_of(spec, sizes)

@@ -11,11 +11,13 @@ __all__ = ["CellScan", "FullScan", "PlainScan", "Scan"]
 class CellScan:
     """Abstract: what every scan says, whatever its memory.
 
-    `name` is that of its room and of its operator; `traits` are the words `contract.Spec` has for it.
+    `name` is that of its room and of its operator; `traits` are the words `contract.Spec` has for it;
+    `screens` says whether relevance decides what its memory keeps.
     """
 
     name: ClassVar[str]
     traits: ClassVar[frozenset[str]]
+    screens: bool = False
     cell: str
     nonlinearity: str
 
@@ -51,6 +53,11 @@ class Scan(CellScan):
     def width(self) -> int:
         """κ: the number of slots."""
         return self.window + self.capacity
+
+    @property
+    def screens(self) -> bool:
+        """Whether relevance decides what is kept."""
+        return self.capacity > 0 and self.every is None
 
 
 @dataclass(frozen=True)
