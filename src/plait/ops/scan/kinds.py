@@ -11,15 +11,18 @@ __all__ = ["CellScan", "FullScan", "PlainScan", "Scan"]
 class CellScan:
     """Abstract: what every scan says, whatever its memory.
 
-    `name` is that of its room and of its operator; `traits` are the words `contract.Spec` has for it;
-    `screens` says whether relevance decides what its memory keeps.
+    `name` is that of its room and of its operator; `traits` are the words `contract.Spec` has for it.
     """
 
     name: ClassVar[str]
     traits: ClassVar[frozenset[str]]
-    screens: bool = False
     cell: str
     nonlinearity: str
+
+    @property
+    def screens(self) -> bool:
+        """Whether relevance decides what its memory keeps."""
+        return False
 
     @property
     def gates(self) -> int:
@@ -56,7 +59,6 @@ class Scan(CellScan):
 
     @property
     def screens(self) -> bool:
-        """Whether relevance decides what is kept."""
         return self.capacity > 0 and self.every is None
 
 
