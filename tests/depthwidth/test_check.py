@@ -184,6 +184,16 @@ def test_what_is_no_certificate(text, tmp_path):
     assert len(str(refused.value).splitlines()) == 1
 
 
+@pytest.mark.parametrize("word", ["NaN", "Infinity", "-Infinity"])
+def test_constants_that_json_does_not_have_are_refused(word, honest, tmp_path):
+    held = copy.deepcopy(honest[110])
+    held["runs"][0]["seconds"] = "here"
+    path = tmp_path / "certificate.json"
+    path.write_text(json.dumps(held).replace('"here"', word))
+    with pytest.raises(DataError, match=f"{word} is not a number"):
+        check_certificate(path)
+
+
 @pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_the_certificate_of_eleven_thousand_is_checked_within_a_minute_of_two_cores():

@@ -6,8 +6,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.depthwidth import rank_mod_p
+from plait.depthwidth.arrays import arrays_on
 from plait.depthwidth.echelon import Echelon
-from plait.depthwidth.field import PRIMES
+from plait.depthwidth.field import PRIMES, centre
 from plait.errors import BackendError, ConfigError
 
 DEVICES = [None, "torch:cpu"]
@@ -106,3 +107,33 @@ def test_bad_input():
         rank_mod_p([1, 2], 7)
     with pytest.raises(BackendError, match="cannot be used here"):
         rank_mod_p([[1]], 7, device="cuda:99")
+
+
+@pytest.mark.parametrize("prime", [101, 8388593])
+@pytest.mark.parametrize("kind", ["random", "permutation", "block"])
+def test_carried_columns_give_the_solution(kind, prime):
+    """[A | B] in blocks of seven rows; permutations and zero corners have singular leading squares."""
+    rng = np.random.default_rng(3)
+    size, sides = 40, 3
+    if kind == "random":
+        matrix = rng.integers(0, prime, (size, size))
+    elif kind == "permutation":
+        matrix = np.eye(size, dtype=np.int64)[rng.permutation(size)]
+    else:
+        matrix = np.triu(rng.integers(1, prime, (size, size)))[::-1].copy()
+    wanted = rng.integers(0, prime, (size, sides))
+    for arrays in (arrays_on(None), arrays_on("torch:cpu")):
+        basis = Echelon(size, prime, arrays, carried=sides)
+        for i in range(0, size, 7):
+            block = np.concatenate([matrix[i : i + 7], wanted[i : i + 7]], axis=1)
+            basis.insert(arrays.hold(centre(block, prime)))
+        found = arrays.fetch(basis.solution()).astype(np.int64)
+        assert not ((matrix @ found - wanted) % prime).any()
+
+
+def test_no_solution_without_full_rank():
+    basis = Echelon(3, 7, carried=1)
+    basis.insert(np.array([[1.0, 2.0, 3.0, 1.0]]))
+    assert basis.insert(np.array([[2.0, -3.0, -1.0, 1.0]])) == 0  # dependent; what it carries is no pivot
+    with pytest.raises(ConfigError, match="full rank 3, got rank 1"):
+        basis.solution()
