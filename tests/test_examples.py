@@ -15,7 +15,7 @@ SAYS = {
     "drop_in": "RelLSTM",
     "streaming": "numbers throughout",
     "probe_transformer": "reaches the first position",
-    "plan_budget": "3e+09 parameters: 47 layers of width 2304",
+    "plan_budget": "3e+09 parameters: 48 layers of width 2304",
     "own_cell": "reaches the first position",
     "generate_text": "bits per character",
     "ppo_single_file": "steps an episode",

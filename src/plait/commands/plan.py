@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import math
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
+
+import tyro
 
 from plait.answer import Answer, Table
-from plait.depthwidth.config_file import read_config
-from plait.depthwidth.count import count_params
+from plait.depthwidth.config_file import ModelConfig, read_config
+from plait.depthwidth.cost import Price, price
+from plait.depthwidth.count import Architecture
 from plait.depthwidth.guideline import BUDGETS, FITTED_DEPTHS, param_count, transition_width
+from plait.depthwidth.laws import Evidence, disagreement, evidence
 from plait.depthwidth.models import MODELS
 from plait.depthwidth.plain import plain
 from plait.depthwidth.plan import Judgement, Plan, Shape, compare, judge, plan
@@ -45,71 +48,107 @@ def parse_budget(text: str) -> float:
 def shape(
     budget: str,
     /,
-    head_size: int = 64,
+    head_size: int | None = None,
     vocab: int = 50257,
-    multiple_of: int = 128,
+    multiple_of: int | None = None,
     total: bool = False,
+    context: int = 2048,
+    laws: bool = False,
     plot: Path | None = None,
 ) -> Answer:
     """The balanced depth and width for a parameter budget.
 
     Args:
         budget: parameters without embeddings, such as 125M, 1.3B or 1e9.
-        head_size: width of one attention head.
+        head_size: width of one attention head; near 64 if not given.
         vocab: tokens in the vocabulary, for the embedding count.
-        multiple_of: the width is rounded to a multiple of this.
+        multiple_of: the width is rounded to a multiple of this; 8 to 128 by the width if not given.
         total: the budget includes the token embeddings.
+        context: tokens before the one whose operations are counted.
+        laws: what other laws and results say of this size, where each was fitted, and where they disagree.
         plot: draw the shape on the depth-width plane, to this file.
     """
-    result = plan(parse_budget(budget), head_size, vocab, multiple_of, total)
+    result = plan(parse_budget(budget), head_size, vocab, multiple_of, total, context)
     if plot:
         draw(plot, result.depth, result.width, "this plan")
-    rows: list[list[Any]] = [
-        [
-            "depth",
-            result.depth,
-            f"{result.optimum.exact_depth:.1f} ± {result.optimum.depth_error:.1f}",
-        ],
-        [
-            "width",
-            result.width,
-            f"{result.optimum.exact_width:,.0f} ± {result.optimum.width_error:.1%}",
-        ],
-        ["heads", result.heads, f"of {head_size}"],
-        [
-            "12·L·d²",
-            f"{result.params:,}",
-            f"{result.params / result.budget - 1:+.1%} of the budget",
-        ],
+    notes = [_extrapolation(result.extrapolated), _off_balance(result), _CAVEAT]
+    title = f"Balanced shape for {budget} parameters{' in total' if total else ''}"
+    rows = _plan_rows(result, vocab)
+    parts: list[str | Table] = [
+        Table(["", "plan", "guideline"], rows, title, [note for note in notes if note]),
+        _priced([result.shape, *result.alternatives], vocab, context, result.width // result.heads),
+    ]
+    found = evidence(result.budget) if laws else []
+    if laws:
+        parts += [_laws(found), disagreement(found)]
+    data = {**plain(result), "balanced": result.shape.balanced, "plot": str(plot) if plot else None}
+    if laws:
+        data |= {"laws": plain(found), "disagreement": disagreement(found)}
+    return Answer(data, tuple(parts))
+
+
+def _plan_rows(result: Plan, vocab: int) -> list[list[Any]]:
+    best, optimum = result.shape, result.optimum
+    embeddings = result.count.embeddings
+    return [
+        ["depth", result.depth, f"{optimum.exact_depth:.1f} ± {optimum.depth_error:.1f}"],
+        ["width", result.width, f"{optimum.exact_width:,.0f} ± {optimum.width_error:.1%}"],
+        ["heads", result.heads, f"of {result.width // result.heads}"],
+        ["layers off balance", f"{best.excess_layers:+.1f}", f"within ± {best.tolerance:.1f} is balanced"],
+        ["12·L·d²", f"{result.params:,}", f"{result.params / result.budget - 1:+.1%} of the budget"],
         ["layers, exact", f"{result.count.layers:,}", "with biases and norms"],
-        ["embeddings", f"{result.count.embeddings:,}", f"{vocab:,} tokens, 1,024 positions, tied"],
+        ["embeddings", f"{embeddings:,}", f"{vocab:,} tokens, 1,024 positions, tied"],
         ["regime", result.regime, "of the theory (3^L against width)"],
     ]
-    notes = [_extrapolation(result.extrapolated), _CAVEAT]
-    title = f"Balanced shape for {budget} parameters{' in total' if total else ''}"
-    return Answer(
-        {**plain(result), "plot": str(plot) if plot else None},
-        (
-            Table(["", "plan", "guideline"], rows, title, [note for note in notes if note]),
-            _others(result),
-        ),
-    )
 
 
 def _extrapolation(extrapolated: bool) -> str:
     return "Extrapolated: the balanced depth lies outside the fitted 6 to 48 layers." if extrapolated else ""
 
 
-def _others(result: Plan) -> Table:
-    return _shapes(result.alternatives, "Other shapes of this size")
+def _off_balance(result: Plan) -> str:
+    if result.shape.balanced:
+        return ""
+    return "Not balanced: widths on this grid are too coarse for this budget; lower multiple_of or head_size."
 
 
-def _shapes(shapes: tuple[Shape, ...], title: str) -> Table:
-    rows = [[s.depth, s.width, f"{s.params:,}", f"{math.expm1(s.log_distance):+.0%}"] for s in shapes]
-    return Table(["depth", "width", "12·L·d²", "width against guideline"], rows, title)
+def _priced(shapes: list[Shape], vocab: int, context: int, head: int) -> Table:
+    """Each shape as a GPT-2-like network, beside what an engineer pays for it."""
+    rows = []
+    for option in shapes:
+        heads = option.width // head if option.width % head == 0 else 1
+        cost = price(Architecture(option.depth, option.width, heads, vocab=vocab), context)
+        rows.append([*_shape_cells(option), *_price_cells(cost, shapes[0].depth)])
+    note = (
+        f"operations of one token after {context:,} others; keys and values in 16 bits; latency: depth alone"
+    )
+    return Table([*_SHAPE_COLUMNS, *_PRICE_COLUMNS], rows, "Shapes of this size, and what they cost", [note])
+
+
+_SHAPE_COLUMNS = ["depth", "width", "without embeddings", "layers off", "balanced"]
+_PRICE_COLUMNS = ["parameters", "FLOPs a token", "cache a token", "layers in series"]
+
+
+def _shape_cells(option: Shape) -> list[Any]:
+    off = f"{option.excess_layers:+.1f} (± {option.tolerance:.1f})"
+    return [option.depth, option.width, f"{option.params:,}", off, "yes" if option.balanced else "no"]
+
+
+def _price_cells(cost: Price, against: int) -> list[Any]:
+    cache = f"{cost.cache_bytes / 1024:,.0f} KiB"
+    return [f"{cost.params:,}", f"{cost.flops:.3g}", cache, f"{cost.layers} ({cost.layers / against:.2f}×)"]
+
+
+def _laws(found: list[Evidence]) -> Table:
+    rows: list[list[Any]] = [
+        [row.name, row.says, row.fitted, "outside" if row.outside else "", row.source] for row in found
+    ]
+    return Table(["law", "says", "fitted on", "this size", "source"], rows, "What others found")
 
 
 def judge_shape(
+    path: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="CONFIG")] = None,
+    /,
     depth: int | None = None,
     width: int | None = None,
     config: Path | None = None,
@@ -118,39 +157,43 @@ def judge_shape(
     """Whether a shape is too deep or too shallow for its size, and by how much.
 
     Args:
+        path: a Hugging Face config.json to read depth, width and the real parameter count from.
         depth: layers.
         width: features.
-        config: a Hugging Face config.json to read depth, width and the real parameter count from.
+        config: the same file, by name.
         plot: draw the shape on the depth-width plane, to this file.
     """
+    given = [item for item in (path, config) if item is not None]
+    if len(given) > 1 or (given and (depth is not None or width is not None)):
+        raise ConfigError("give either a config.json or --depth and --width, not both")
     parts: list[str | Table] = []
     data: dict[str, Any] = {}
     params = None
-    if config is not None:
-        if depth is not None or width is not None:
-            raise ConfigError("give either --config or --depth and --width, not both")
-        model = read_config(config)
-        count = count_params(model.architecture)
-        depth, width, params = model.architecture.depth, model.architecture.width, count.layers
+    if given:
+        model = read_config(given[0])
+        depth, width, params = model.depth, model.width, model.count.layers
         data["config"] = plain(model)
-        data["count"] = {**plain(count), "layers": count.layers, "total": count.total}
-        parts.append(_differences(count, depth, width, model.assumed, model.family))
+        count = model.count
+        data["count"] = {
+            **plain(count), "layers": count.layers, "active": count.active, "total": count.total
+        }  # fmt: skip
+        parts.append(_differences(model))
     if depth is None or width is None:
-        raise ConfigError("give --depth and --width, or --config config.json")
+        raise ConfigError("give --depth and --width, or a config.json")
     result = judge(depth, width, params)
     if plot:
         draw(plot, depth, width, "this shape")
-    data.update(plain(result))
-    parts += [_verdict(result), _shapes(result.nearest, "Nearest balanced shapes of equal size")]
+    data.update(plain(result), words=result.words)
+    parts += [_verdict(result), _nearest(result)]
     return Answer(data, tuple(parts))
 
 
 def _verdict(result: Judgement) -> Table:
     rows = [
-        ["verdict", result.verdict],
+        ["verdict", result.words],
         [
             "layers too many" if result.excess_layers > 0 else "layers too few",
-            f"{abs(result.excess_layers):.1f}",
+            f"{abs(result.excess_layers):.1f}; up to {result.tolerance:.1f} count as balanced",
         ],
         [
             "balanced depth at this size",
@@ -158,6 +201,7 @@ def _verdict(result: Judgement) -> Table:
         ],
         ["width over balanced width", f"{result.width_ratio:.2f}"],
         ["width that would balance this depth", f"{result.transition_width:,.0f}"],
+        ["parameters of a layer", f"{result.layer_size:.2f}·width²"],
         [
             "regime of the theory",
             f"{result.regime} (lower bounds meet at depth {result.transition_depth:.1f})",
@@ -168,34 +212,36 @@ def _verdict(result: Judgement) -> Table:
     return Table(["", ""], rows, title, [note for note in notes if note])
 
 
-def _differences(count: Any, depth: int, width: int, assumed: tuple[str, ...], family: str) -> Table:
+def _nearest(result: Judgement) -> Table:
+    rows = [_shape_cells(option) for option in result.nearest]
+    notes = [] if rows else ["none of these widths is balanced at this size"]
+    return Table(list(_SHAPE_COLUMNS), rows, "Nearest balanced shapes of about equal size", notes)
+
+
+def _differences(model: ModelConfig) -> Table:
+    count, depth, width = model.count, model.depth, model.width
     simple = int(param_count(depth, width))
     attention, forward = 4 * depth * width**2, 8 * depth * width**2
     rows: list[list[Any]] = [
-        [
-            "attention",
-            f"{count.attention:,}",
-            f"{attention:,}",
-            f"{count.attention / attention - 1:+.1%}",
-        ],
-        [
-            "feed-forward",
-            f"{count.feed_forward:,}",
-            f"{forward:,}",
-            f"{count.feed_forward / forward - 1:+.1%}",
-        ],
+        _against("attention", count.attention, attention),
+        _against("feed-forward", count.feed_forward, forward),
         ["norms", f"{count.norms:,}", "0", None],
-        ["layers in all", f"{count.layers:,}", f"{simple:,}", f"{count.layers / simple - 1:+.1%}"],
+        _against("layers in all", count.layers, simple),
         ["embeddings and output", f"{count.embeddings + count.output:,}", "0", None],
         ["total", f"{count.total:,}", None, None],
     ]
-    notes = [f"assumed: {item}" for item in assumed]
-    return Table(
-        ["parameters", "real", "12·L·d²", "difference"],
-        rows,
-        f"Counted from the file ({family})",
-        notes,
-    )
+    if count.inactive:
+        rows.insert(4, _against("layers, active for a token", count.active, simple))
+    if model.architecture is not None and not model.architecture.decoder:
+        cost = price(model.architecture)
+        rows.append(["FLOPs a token, 2,048 before it", f"{cost.flops:.4g}", None, None])
+        rows.append(["cache a token, 16 bits", f"{cost.cache_bytes / 1024:,.0f} KiB", None, None])
+    title = f"Counted from the file ({model.family})"
+    return Table(["parameters", "real", "12·L·d²", "difference"], rows, title, list(model.assumed))
+
+
+def _against(name: str, real: int, simple: int) -> list[Any]:
+    return [name, f"{real:,}", f"{simple:,}", f"{real / simple - 1:+.1%}"]
 
 
 def table(plot: Path | None = None) -> Answer:
@@ -215,8 +261,8 @@ def table(plot: Path | None = None) -> Answer:
             f"{row.judgement.params / 1e9:.3g} B",
             f"{row.judgement.optimum.exact_depth:.1f} ± {row.judgement.depth_error:.1f}",
             f"{row.judgement.optimum.exact_width:,.0f}",
-            row.judgement.verdict,
-            f"{row.judgement.excess_layers:+.1f}",
+            row.judgement.words,
+            f"{row.judgement.excess_layers:+.1f} (± {row.judgement.tolerance:.1f})",
         ]
         for row in rows
     ]

@@ -51,7 +51,7 @@ def plan_view(query: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError("give a budget such as 1.3B, or a depth and a width, or a config.json")
     depth = whole_number(query, "depth", 24, 1, 10_000)
     width = whole_number(query, "width", 1024, 1, 1_000_000)
-    return {"depth": depth, "width": width, "parts": parts_of(judge_shape(depth, width))}
+    return {"depth": depth, "width": width, "parts": parts_of(judge_shape(depth=depth, width=width))}
 
 
 def config_view(content: bytes) -> dict[str, Any]:
@@ -66,7 +66,7 @@ def config_view(content: bytes) -> dict[str, Any]:
         path = Path(folder) / _NAME
         path.write_bytes(content)
         try:
-            answer = judge_shape(config=path)
+            answer = judge_shape(path)
         except PlaitError as error:  # it names a file that only this function knows of
             raise DataError(str(error).replace(str(path), _NAME)) from error
     return {"depth": answer.data["depth"], "width": answer.data["width"], "parts": parts_of(answer)}
