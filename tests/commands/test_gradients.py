@@ -66,6 +66,20 @@ def test_unit_circle_is_a_documented_limit(capsys: Any) -> None:
     assert "does not apply" in out
 
 
+def test_near_one_no_power_is_named_before_it_begins(capsys: Any) -> None:
+    code, out, _ = run(capsys, "law", "--eigenvalue", "0.999999", "--length", "1e5")
+    assert code == 0
+    assert "T^999998" not in out
+    assert "not before T ≈ 1e+13" in out
+    assert "no power is named" in out
+    record = json.loads(run(capsys, "law", "--eigenvalue", "0.999999", "--length", "1e5", "--json")[1])
+    assert record["together"] is None
+    assert record["laws"][0]["reached"] is False
+    reached = json.loads(run(capsys, "law", "--eigenvalue", "0.9", "--length", "1e5", "--json")[1])
+    assert reached["laws"][0]["reached"] is True
+    assert reached["laws"][0]["measured"] == pytest.approx(8, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -145,6 +159,14 @@ def test_probe_of_a_run(capsys: Any, runs: dict[str, str], tmp_path: Path) -> No
         assert picture.exists()
     code, out, _ = run(capsys, "probe", runs["lstm"], "--json")
     assert len(json.loads(out)["layers"][0]["norms"]) == 25
+
+
+def test_probe_and_support_agree_on_depth(capsys: Any, runs: dict[str, str]) -> None:
+    for name in ("relrnn", "rellstm"):
+        support = json.loads(run(capsys, "support", runs[name], "--json")[1])
+        probed = json.loads(run(capsys, "probe", runs[name], "--sequences", "1", "--json")[1])
+        assert probed["layers"][0]["attention"]["depth"] == support["depth"]
+        assert 0 < max(support["depth"]) < 25
 
 
 def test_probe_equals_the_trainers_record(runs: dict[str, str]) -> None:

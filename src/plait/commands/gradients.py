@@ -51,7 +51,7 @@ def law(
             [
                 eigenvalue_name(x.eigenvalue),
                 _power(x.printed),
-                _power(x.sharp),
+                _sharp(x),
                 x.measured,
                 _yes(x.printed_holds),
             ]
@@ -59,7 +59,7 @@ def law(
         ],
         title=f"|p(λ)| from t = {start} to T = {int(length):,}; slopes of the last factor of 16",
     )
-    parts: list[str | Table] = [table, *_sentences(together)]
+    parts: list[str | Table] = [table, *_sentences(laws, together)]
     if plot is not None:
         parts.append(f"plot: {save(law_picture(laws, start, mix), plot)}")
     return Answer({"laws": [_record(x) for x in laws], "together": together}, tuple(parts))
@@ -184,6 +184,12 @@ def _power(exponent: float | None) -> str | None:
     return None if exponent is None else f"T^{exponent:.4f}"
 
 
+def _sharp(law_: Law) -> str | None:
+    if law_.begins_at is not None and not law_.reached:
+        return f"not before T ≈ {law_.begins_at:.0e}"
+    return _power(law_.sharp)
+
+
 def _yes(holds: bool | None) -> str | None:
     return None if holds is None else "yes" if holds else "no"
 
@@ -196,12 +202,22 @@ def _record(law_: Law) -> dict[str, Any]:
         "measured": law_.measured,
         "printed_holds": law_.printed_holds,
         "log_constant": law_.log_constant,
+        "begins_at": law_.begins_at,
+        "reached": law_.reached,
         "lengths": law_.lengths.tolist(),
         "log_abs": law_.log_values.tolist(),
     }
 
 
-def _sentences(together: dict[str, Any] | None) -> list[str]:
+def _sentences(laws: list[Law], together: dict[str, Any] | None) -> list[str]:
+    early = [x for x in laws if x.begins_at is not None and not x.reached]
+    if early:
+        return [
+            f"λ = {eigenvalue_name(x.eigenvalue)} lies so near 1 that its power law begins near "
+            f"T ≈ {x.begins_at:.0e}: up to T = {x.lengths[-1]:,} the slope is still growing, "
+            f"{x.measured:.4g} at the end, and no power is named."
+            for x in early
+        ]
     if together is None:
         return ["An eigenvalue on the unit circle: the theorem does not apply, |p| grows like T^0.5."]
     holds = "holds" if together["printed_holds"] else "is violated"

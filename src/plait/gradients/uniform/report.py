@@ -35,6 +35,8 @@ class Law:
     """One eigenvalue: exponents of T as printed, as they hold, and as fitted on the last factor of 16.
 
     `log_values` is ln|p| at `lengths`. On |λ| = 1 the theorem does not apply: printed values are None.
+    The sharp law is a limit: its relative error is of the order of |A|²/T, A = λ/(1−λ), and of |λ|^T.
+    `begins_at` is the length at which both are a tenth, and `reached` whether T came so far.
     """
 
     eigenvalue: complex
@@ -46,6 +48,11 @@ class Law:
     log_constant: float | None
     lengths: NDArray[np.int64]
     log_values: NDArray[np.float64]
+    begins_at: float | None
+
+    @property
+    def reached(self) -> bool:
+        return self.begins_at is not None and bool(self.lengths[-1] >= self.begins_at)
 
     def sharp_curve(self, start: int, mix: float) -> NDArray[np.float64] | None:
         """ln|K T^{A−1}| at `lengths`."""
@@ -100,12 +107,20 @@ def _law(
         log_constant=log_constant(effective, start).real if inside else None,
         lengths=lengths,
         log_values=logs,
+        begins_at=_begins_at(effective) if inside else None,
     )
 
 
+def _begins_at(value: complex) -> float:
+    return max(10 * abs(value / (1 - value)) ** 2, np.log(10) / -np.log(max(abs(value), 1e-300)))
+
+
 def joint_statement(laws: Sequence[Law]) -> dict[str, Any] | None:
-    """What the theorem says of a V with all these eigenvalues; None where one is on the unit circle."""
-    if any(law.printed is None for law in laws):
+    """What the theorem says of a V with all these eigenvalues.
+
+    None where one is on the unit circle, or so near 1 that its law begins beyond the lengths measured.
+    """
+    if any(law.printed is None or not law.reached for law in laws):
         return None
     values = [law.effective for law in laws]
     return {

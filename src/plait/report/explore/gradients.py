@@ -51,7 +51,7 @@ def _law(found: dict[str, Any], value: complex, mix: float) -> dict[str, Any]:
         "sharp": None,
         "printed": None,
     }
-    if found["printed"] is None:
+    if found["printed"] is None or not found["reached"]:
         return drawn
     at_one = log_constant(mix * value, 1).real + math.log(mix)  # ln of what both laws begin from
     for name in ("sharp", "printed"):
