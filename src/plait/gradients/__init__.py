@@ -13,6 +13,7 @@ from typing import Any
 # public name -> the module of this room that holds it
 _HOMES = {
     "GradientProfile": "profile",
+    "Watch": "watch",
     "path_breakdown": "paths",
     "probe": "probing",
     "total_derivative": "paths",
@@ -21,6 +22,7 @@ _ROOMS = ("paths", "sparse", "uniform")
 
 __all__ = [
     "GradientProfile",
+    "Watch",
     "path_breakdown",
     "paths",
     "probe",
