@@ -16,15 +16,15 @@ import torch
 from hypothesis import settings
 from packaging.requirements import Requirement
 
+if not torch.cuda.is_available():
+    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported, which models may do
+
 from plait.tasks import image_files, language, sources, text
 from plait.training import Recipe, build, fit
 
 # A busy machine is slow, which is no failure; CI draws the same examples every time, a developer new ones.
 settings.register_profile("plait", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("plait")
-
-if not torch.cuda.is_available():
-    os.environ.setdefault("TRITON_INTERPRET", "1")  # read when a kernel's module is first imported
 
 
 @pytest.fixture(autouse=True)

@@ -8,7 +8,8 @@ import torch
 from plait.bench.contestants import Contestant
 from plait.bench.parity import check, tolerance
 from plait.ops.attentive_scan import torch_scan
-from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
+from plait.ops.scan import Scan
+from plait.ops.scan.contract import Arriving, Inputs, Scanned
 
 CPU = torch.device("cpu")
 
@@ -48,9 +49,9 @@ def test_a_wrong_output_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_wrong_gradient_is_found(factor: float, monkeypatch: pytest.MonkeyPatch) -> None:
     sound = torch_scan.backward
 
-    def perturbed(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
-        made = sound(arriving, saved, scan, nudged)
-        return made._replace(energy=made.energy * factor)
+    def perturbed(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
+        found = sound(arriving, inputs, made, scan, nudged)
+        return found._replace(energy=found.energy * factor)
 
     monkeypatch.setattr(torch_scan, "backward", perturbed)
     found = check(contestant())

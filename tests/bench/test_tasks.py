@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import json
-import subprocess
-import sys
 
 import pytest
 import torch
@@ -76,18 +74,3 @@ def test_mistakes(nowhere):
         bench_tasks("mnist")
     with pytest.raises(DataError, match="looked in"):
         bench_tasks("pmnist", device="cpu")
-
-
-def test_it_runs_where_only_torch_and_numpy_are_installed():
-    block = "\n".join(
-        [
-            "import runpy, sys",
-            "absent = ('tyro', 'pydantic', 'rich', 'safetensors', 'jinja2', 'matplotlib')",
-            "sys.modules.update(dict.fromkeys(absent))",
-            "sys.argv = ['plait.bench', 'tasks', '--help']",
-            "runpy.run_module('plait.bench', run_name='__main__')",
-        ]
-    )
-    done = subprocess.run([sys.executable, "-c", block], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "--updates" in done.stdout

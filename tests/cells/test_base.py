@@ -5,6 +5,7 @@ from typing import ClassVar
 import torch
 
 from plait.cells import Cell, LSTMCell
+from plait.cells.initialisers import initialise_
 
 
 class Own(Cell):
@@ -15,17 +16,20 @@ class Own(Cell):
         return torch.sigmoid(a) * torch.tanh(b), None
 
 
-def test_its_weights_begin_as_those_of_the_others(monkeypatch):
-    filled = torch.empty
-    monkeypatch.setattr(torch, "empty", lambda *a, **k: filled(*a, **k).fill_(torch.nan))
-    cell = Own(3, 4)
-    assert all(parameter.isfinite().all() for parameter in cell.parameters())
+def test_its_weights_begin_as_those_of_the_others():
+    """The constructor draws what `reset_parameters` draws, which is what is said of a cell."""
     torch.manual_seed(1)
     own = Own(3, 4)
-    torch.manual_seed(1)
     again = Own(3, 4)
-    again.reset_parameters()  # drawn once in the constructor, and once more here
-    assert not torch.equal(own.weight_hh, again.weight_hh)
+    torch.manual_seed(1)
+    again.reset_parameters()
+    for one, two in zip(own.parameters(), again.parameters(), strict=True):
+        assert torch.equal(one, two)
+    torch.manual_seed(1)
+    recurrent = initialise_(torch.empty(8, 4), "xavier")
+    assert torch.equal(own.weight_hh, recurrent)
+    assert own.bias.abs().max() <= 0.5  # uniform, 1/sqrt(hidden)
+    assert own.bias.unique().numel() == 8
 
 
 def test_a_cell_with_a_constructor_draws_once():

@@ -108,10 +108,10 @@ def test_ten_million_steps_of_fifty_eigenvalues(capsys: Any) -> None:
 
     pytest.importorskip("numba")
     values = [f"--eigenvalue={-0.95 + 0.036 * i:.3f}" for i in range(50)]
-    begin = time.perf_counter()
+    begin = time.process_time()  # of this process, whatever else runs on its core
     code, _, _ = run(capsys, "law", *values, "--length", "1e7")
     assert code == 0
-    assert time.perf_counter() - begin < 10
+    assert time.process_time() - begin < 10
 
 
 @pytest.fixture(scope="module")
@@ -136,12 +136,14 @@ def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
 
 def test_support_of_a_run(capsys: Any, runs: dict[str, str], tmp_path: Path) -> None:
     pytest.importorskip("matplotlib")
-    picture = tmp_path / "support.png"
+    picture = tmp_path / "support.svg"
     code, out, _ = run(capsys, "support", runs["relrnn"], "--plot", str(picture))
     assert code == 0
     assert "κ = 5" in out
     assert "measured norm" in out
-    assert picture.stat().st_size > 5000
+    text = picture.read_text()
+    for words in ("size of ds_T/dh_t", "κ = 5, deepest state", "measured ‖ds_T/dh_t‖"):
+        assert words in text
     code, out, _ = run(capsys, "support", runs["rellstm"], "--json")
     record = json.loads(out)
     assert record["kappa"] == 5

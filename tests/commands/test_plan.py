@@ -5,7 +5,7 @@ import json
 import pytest
 
 from plait import cli
-from plait.commands.plan import parse_budget
+from plait.depthwidth.guideline import parse_budget
 from plait.errors import ConfigError
 
 
@@ -106,13 +106,18 @@ def test_table(capsys):
 
 
 def test_pictures(capsys, tmp_path):
-    for name, arguments in {
-        "shape.png": ["shape", "1.3B"],
-        "judge.svg": ["judge", "--depth", "96", "--width", "12288"],
-        "table.png": ["table"],
+    for marked, arguments in {
+        "this plan": ["shape", "1.3B"],
+        "this shape": ["judge", "--depth", "96", "--width", "12288"],
+        "": ["table"],
     }.items():
-        assert run(capsys, "plan", *arguments, "--plot", str(tmp_path / name))[0] == 0
-        assert (tmp_path / name).stat().st_size > 10_000
+        path = tmp_path / "plane.svg"
+        assert run(capsys, "plan", *arguments, "--plot", str(path))[0] == 0
+        text = path.read_text()
+        assert marked in text
+        assert ("this " in text) == bool(marked)
+        for words in ("GPT-3 175B", "depth (layers)", "one standard error"):
+            assert words in text
     code, _, err = run(capsys, "plan", "table", "--plot", str(tmp_path / "table.xyz"))
     assert code == 2
     assert "expected a name ending in" in err

@@ -7,7 +7,6 @@ import sys
 import pytest
 
 from plait import cli
-from plait.depthwidth import __main__ as job
 
 
 def run(capsys, *arguments):
@@ -72,23 +71,11 @@ def test_bounds_for_few_tokens(capsys):
     assert 3 ** data["gram_upper"] == pytest.approx(70)
 
 
-def test_job(capsys, tmp_path):
-    path = tmp_path / "c.json"
-    assert job.main(["--depth", "2", "--width", "3", "--device", "torch:cpu", "--out", str(path)]) == 0
-    out, err = capsys.readouterr()
-    assert "rank 49, agreed True" in out
-    assert "rank 49 of at most 49" in err
-    assert json.loads(path.read_text())["rank"] == 49
-    assert job.main(["--depth", "2", "--width", "3", "--heads", "2"]) == 2
-    assert "must divide" in capsys.readouterr().err
-
-
 def test_room_is_light():
     heavy = {"torch", "numba", "scipy", "matplotlib", "tyro", "rich", "pydantic"}
     for code in (
         "import plait.depthwidth",
         "import plait.depthwidth as d; d.sep_rank_exact(2, 4); d.plan(1e9); d.best_bounds(3, 8)",
-        "import plait.depthwidth.__main__",
     ):
         script = f"import sys\n{code}\nprint(*sys.modules)"
         out = subprocess.run(

@@ -259,7 +259,7 @@ def test_folders_that_are_something_else(tmp_path, capsys, small_fit):
     assert main(["runs", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["status"] == "damaged"
     (tmp_path / "run" / "config.json").write_text('{"task": {"name": "copy"}}')
-    mistake(capsys, ["train", "--resume", tmp_path / "run"], "model: field required")
+    mistake(capsys, ["train", "--resume", tmp_path / "run"], "model: expected a name and options, got None")
     mistake(capsys, ["runs", "show", tmp_path / "run"], "does not describe a run")
 
 

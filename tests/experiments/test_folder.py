@@ -9,8 +9,8 @@ from plait.errors import BusyError, ConfigError, OutputError
 from plait.experiments import Experiment
 from plait.experiments.folder import DESCRIPTION, claimed, take_over
 from plait.experiments.plan import jobs_of, status_of
-from plait.experiments.strict import checked
 from plait.experiments.worker import execute, stop_file
+from plait.strict import checked
 
 from .conftest import experiment, planned
 

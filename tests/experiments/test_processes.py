@@ -10,12 +10,15 @@ from pathlib import Path
 
 import pytest
 
+from plait.cli import main
+from plait.experiments import experiment_named, runner
 from plait.experiments.plan import jobs_of
 from plait.experiments.processes import Processes, places
 from plait.experiments.runner import run_jobs
+from plait.experiments.selection import Selection
 from plait.experiments.worker import execute
 from plait.training.checkpoint import read_checkpoint
-from plait.training.files import is_locked
+from plait.training.files import is_locked, locked
 
 from .conftest import experiment, planned
 
@@ -132,7 +135,7 @@ def test_the_runner_killed_then_ctrl_c_then_out_of_time(tmp_path):
     os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to everyone in the group
     said, errors = job.communicate(timeout=100)
     assert job.returncode == 130, errors
-    assert "the same command goes on" in said
+    assert "the same command goes on" in errors
     assert "Traceback" not in said + errors
     stopped = summaries(out)
     assert [summary["status"] for summary in stopped] == ["stopped", "stopped"]
@@ -147,23 +150,41 @@ def test_the_runner_killed_then_ctrl_c_then_out_of_time(tmp_path):
         assert after["updates"] >= before["updates"], "nothing is lost"
 
 
-def test_the_job_needs_none_of_the_command_lines_libraries(tmp_path):
-    code = (
-        "import sys\n"
-        "for name in ('pydantic', 'tyro', 'rich', 'matplotlib', 'jinja2', 'scipy', 'numba', 'ray'):\n"
-        "    sys.modules[name] = None\n"
-        "from plait.experiments.__main__ import main\n"
-        "if __name__ == '__main__':\n"
-        "    sys.exit(main(sys.argv[1:]))"
-    )
-    script = tmp_path / "bare.py"
-    script.write_text(code)
-    options = ["figure10", "--smoke", "--device", "cpu", "--out", str(tmp_path / "out")]
-    done = subprocess.run([sys.executable, str(script), *options], capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    assert "1 runs completed" in done.stdout
-    (trace,) = (tmp_path / "out").glob("*/trace.json")
-    assert len(json.loads(trace.read_text())["layers"]) == 1
+def one_run(out):
+    options = ["--smoke", "--models", "lstm", "--delays", "10", "--device", "cpu", "--out", str(out)]
+    one = Selection.read("lstm", "10").of(experiment_named("table5", smoke=True))
+    (job,) = jobs_of(one, out)
+    folder = Path(job.folder)
+    folder.mkdir(parents=True)
+    return options, folder
+
+
+def test_a_folder_in_use_is_waited_for(tmp_path):
+    """As when a runner was killed and its worker is still busy: not failed, and then gone on with."""
+    options, folder = one_run(tmp_path / "out")
+    with locked(folder):
+        job = subprocess.Popen(
+            [sys.executable, "-m", "plait", "reproduce", "table5", *options],
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+        line = job.stderr.readline()
+        assert "waiting: " in line
+        assert "in use by another process" in line
+    assert "complete" in job.communicate(timeout=100)[1]
+    assert job.returncode == 0
+    assert [summary["status"] for summary in summaries(tmp_path / "out")] == ["complete"]
+
+
+def test_a_folder_that_stays_in_use_is_said_by_the_exit_code(tmp_path, monkeypatch, capsys):
+    monkeypatch.setattr(runner, "PATIENCE", 0.0)
+    options, folder = one_run(tmp_path / "out")
+    with locked(folder):
+        assert main(["reproduce", "table5", *options]) == 2
+    said = capsys.readouterr()
+    assert "1 in use by another process" in said.out
+    assert said.err.splitlines()[-1].startswith("plait: error: 1 run in use by another process; copy-lstm-")
+    assert not summaries(tmp_path / "out"), "busy is not failed"
 
 
 @pytest.mark.parametrize(
@@ -175,9 +196,7 @@ def test_the_job_needs_none_of_the_command_lines_libraries(tmp_path):
     ],
 )
 def test_errors_in_one_line(options, words, tmp_path, capsys):
-    from plait.experiments.__main__ import main
-
-    assert main([*options, "--smoke", "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
+    assert main(["reproduce", *options, "--smoke", "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
     error = capsys.readouterr().err
     assert words in error
     assert error.count("\n") == 1

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from plait.experiments import runner
+from plait.experiments.launch import told
 from plait.experiments.plan import jobs_of
 from plait.experiments.pool import News
 from plait.experiments.runner import ATTEMPTS, run_jobs
@@ -113,6 +114,27 @@ def test_a_run_stopped_by_someone_else_goes_on(tmp_path):
 
     outcome, pool, _, _ = go(tmp_path, script)
     assert (len(pool.started), outcome.complete) == (2, 1)
+
+
+def test_a_busy_folder_is_waited_for_and_is_no_failure(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "RETRY", 0.0)
+
+    def script(job, attempt):
+        return ended("busy" if attempt < 7 else "complete", reason="in use")(job, attempt)
+
+    outcome, pool, (job,), _ = go(tmp_path, script)
+    assert len(pool.started) == 7, "more often than a run that dies"
+    assert (outcome.complete, outcome.problem) == (1, "")
+    assert not Path(job.folder, "summary.json").exists(), "nothing was recorded in its folder"
+
+
+def test_a_folder_that_stays_busy_is_said_and_left_as_it_is(tmp_path, monkeypatch):
+    monkeypatch.setattr(runner, "PATIENCE", 0.0)
+    outcome, _, (job,), _ = go(tmp_path, ended("busy", reason="it is in use"))
+    assert (outcome.busy, outcome.failed, outcome.left) == (1, 0, 1)
+    assert outcome.problem.startswith("1 run in use by another process; ")
+    assert not Path(job.folder, "summary.json").exists()
+    assert "1 in use by another process: wait for it to end" in told(outcome)
 
 
 @pytest.mark.parametrize("status", ["complete", "diverged", "failed"])

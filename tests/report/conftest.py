@@ -11,8 +11,8 @@ import shutil
 import pytest
 
 from plait.experiments.description import Experiment, PlannedRun
-from plait.experiments.strict import plain
 from plait.report.demo import Plan, run_demo
+from plait.strict import plain
 from plait.training import Recipe
 
 

@@ -9,16 +9,16 @@ import signal
 import subprocess
 import sys
 import time
+from pathlib import Path
 
 import pytest
 
 import plait
 from plait.cli import main
-from plait.commands.demo import headline, results_table
 from plait.errors import BusyError, OutputError, PlaitError
+from plait.experiments.plan import jobs_of
 from plait.report.demo import Plan, run_demo
-from plait.report.race import race
-from plait.report.standings import Standings
+from plait.report.demo_page import headline, results_table
 from plait.training.files import locked
 
 LONG = 100_000  # updates nobody waits for
@@ -58,7 +58,7 @@ def test_complete_runs_are_used_again_and_fresh_trains_again(trained, small_plan
     fresh = run_demo(small_plan, out, fresh=True)
     said = capsys.readouterr().err
     assert "used as it is" not in said
-    assert "relrnn  update 6/6  held-out accuracy" in said
+    assert "delay 12  RelRNN  seed 0  update 6/6" in said
     for name, run in fresh.items():
         assert (run.folder / "summary.json").stat().st_mtime_ns != stamps[name]
         assert run.accuracy == found[name].accuracy
@@ -85,18 +85,17 @@ def test_a_run_in_use_is_left_alone(trained, small_plan):
     assert all(run.folder.exists() for run in found.values()), "all of them, or none"
 
 
-def test_what_a_run_complains_of_is_one_error(tmp_path):
-    commands = {
-        "relrnn": (["train", "copy", "--delay", "0", "--out", str(tmp_path)], tmp_path / "none"),
-        "lstm": (long_run("lstm", tmp_path), tmp_path / "other"),
-    }
-    with pytest.raises(PlaitError, match=r"^relrnn: delay: expected at least 1, got 0$"):
-        race(commands, Standings(["relrnn", "lstm"], 1, quiet=True))
-
-
-def long_run(model, out):
-    sizes = ["--hidden", "4", "--delay", "2", "--updates", str(LONG), "--batch-size", "2"]
-    return ["train", "copy", "--model", model, *sizes, "--device", "cpu", "--out", str(out), "--quiet"]
+def test_what_a_run_complains_of_is_one_error(tmp_path, small_plan):
+    """Both runs end, the one that can does so whole, and the next call tries the other again."""
+    jobs = dict(zip(("relrnn", "lstm"), jobs_of(small_plan.experiment(), tmp_path), strict=True))
+    folder = Path(jobs["lstm"].folder)
+    folder.mkdir()
+    (folder / "thesis.tex").write_text("words")
+    with pytest.raises(PlaitError, match=r"^1 run failed; .*LSTM, seed 0\): OutputError: .* not empty"):
+        run_demo(small_plan, tmp_path, quiet=True)
+    assert plait.training.read_run(Path(jobs["relrnn"].folder)).status == "complete"
+    (folder / "thesis.tex").unlink()
+    assert run_demo(small_plan, tmp_path, quiet=True)["lstm"].summary["status"] == "complete"
 
 
 @pytest.fixture
@@ -132,7 +131,7 @@ def stopped(process, number, runs):
     _, said = process.communicate(timeout=60)
     for run in runs:
         summary = json.loads((run / "summary.json").read_text())
-        assert (summary["status"], summary["reason"]) == ("stopped", "SIGTERM")
+        assert (summary["status"], summary["reason"]) == ("stopped", "asked to")
     return said, [plait.training.read_run(run).updates for run in runs]
 
 
@@ -166,7 +165,7 @@ def test_sigterm_saves_and_the_next_call_goes_on(endless):
 def wait_for_both(out):
     deadline = time.monotonic() + 60
     while True:
-        runs = sorted(out.glob("*")) if out.exists() else []
+        runs = sorted(path.parent for path in out.glob("*/config.json"))
         files = [run / "metrics.jsonl" for run in runs]
         if len(files) == 2 and all(f.exists() and b"held_out" in f.read_bytes() for f in files):
             return runs

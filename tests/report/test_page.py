@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import re
 from html.parser import HTMLParser
 
@@ -9,9 +10,9 @@ import jinja2
 import pytest
 
 from plait.cli import main
-from plait.commands.demo import results_table, write_demo_page
 from plait.provenance import commit
 from plait.report.attention import read_sample
+from plait.report.demo_page import results_table, write_demo_page
 from plait.report.origin import origin
 from plait.report.page import render
 
@@ -145,9 +146,19 @@ def test_the_sample_is_what_the_network_read(trained, small_plan):
     assert sample.share_on(steps, 10) == pytest.approx(1)
 
 
-def test_values_are_escaped_and_missing_ones_are_errors():
+def test_missing_values_are_errors():
     with pytest.raises(jinja2.UndefinedError):
-        render("demo.html", headline="<b>")
+        render("demo.html", headline="")
+
+
+def test_values_are_escaped(trained, small_plan, tmp_path):
+    found, _ = trained
+    hostile = "<script>alert(1)</script>"
+    named = {**found, "lstm": dataclasses.replace(found["lstm"], name=hostile)}
+    table = results_table(small_plan, named)
+    text = write_demo_page(small_plan, named, table, tmp_path / "index.html", hostile).read_text()
+    assert hostile not in text
+    assert text.count("&lt;script&gt;alert(1)&lt;/script&gt;") >= 3  # headline, table and command
 
 
 def test_the_commit_is_that_of_this_source():

@@ -4,10 +4,10 @@ import json
 
 from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.plan import jobs_of
-from plait.experiments.strict import plain
 from plait.report.gather import gather
 from plait.report.report_page import headline
 from plait.report.tables import result_table, run_table
+from plait.strict import plain
 
 
 def two_worlds():

@@ -96,6 +96,9 @@ def fake(monkeypatch):
         def recorded(batch):
             record(batch)
             graphs[-1].capture = made.capture
+            result = made.capture._result  # recording computes nothing: there are no values before a replay
+            for place in (result.figures, result.norm, *made.capture._gradients):
+                place.fill_(torch.nan)
 
         made.capture._record = recorded
         return made

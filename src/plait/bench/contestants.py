@@ -11,9 +11,7 @@ from torch import Tensor, nn
 
 from plait.errors import BackendError
 from plait.models import MODELS
-from plait.ops.attentive_scan import BACKENDS, Scan, record_backends
-from plait.ops.full_scan import FullScan
-from plait.ops.plain_scan import PlainScan
+from plait.ops.scan import BACKENDS, FullScan, PlainScan, Scan, record_backends
 
 __all__ = ["LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
 

@@ -15,7 +15,7 @@ from plait.bench.peak import peak_megabytes
 from plait.bench.sizes import default_shapes, parse_names, parse_shapes
 from plait.bench.timing import Times, limit_threads, take_turns
 from plait.errors import at_least, known
-from plait.ops.attentive_scan import BACKENDS
+from plait.ops.scan import BACKENDS
 from plait.training.device import device_named
 from plait.training.files import write_json
 

@@ -15,8 +15,8 @@ import torch
 from torch import Tensor
 
 from plait.bench.contestants import Contestant, scan_of
-from plait.ops.attentive_scan.parity import TOLERANCE, Case, differences, make_problem, run
-from plait.ops.plain_scan import PlainScan
+from plait.ops.parity import TOLERANCE, Case, differences, make_problem, run
+from plait.ops.scan import PlainScan
 
 __all__ = ["check", "matmul_precision", "tolerance"]
 

@@ -19,7 +19,7 @@ from plait.bench.sizes import parse_names
 from plait.bench.timing import Times, limit_threads
 from plait.errors import whole
 from plait.models import RelLSTM, RelRNN
-from plait.ops.attentive_scan import record_backends
+from plait.ops.scan import record_backends
 from plait.tasks import PennTreebank, PermutedMNIST, Task
 from plait.training.device import device_named
 from plait.training.distributed import Group

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from plait.answer import Answer
 from plait.errors import ConfigError, require
+from plait.marks import option
 
 __all__ = ["explore"]
 
@@ -16,7 +15,7 @@ USUAL = Path("runs")
 
 
 def explore(
-    runs: Annotated[Path | None, tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")] = None,
+    runs: Annotated[Path | None, option(metavar="RUNS")] = None,
     /,
     port: int | None = None,
     no_browser: bool = False,

@@ -6,16 +6,15 @@ import itertools
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from plait.answer import Answer
 from plait.errors import ConfigError
+from plait.marks import option
 
 __all__ = ["generate"]
 
 
 def generate(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[str, option(metavar="RUN")],
     /,
     prompt: str = "",
     length: int = 500,

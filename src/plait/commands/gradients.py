@@ -7,19 +7,19 @@ from pathlib import Path
 from typing import Annotated, Any
 
 import numpy as np
-import tyro
 
 from plait.answer import Answer, Table
 from plait.errors import ConfigError, at_least
 from plait.figures import checked, save
-from plait.gradients.pictures import audit_picture, eigenvalue_name, law_picture
-from plait.gradients.uniform.report import Law, joint_statement, measure_law
+from plait.gradients.pictures import audit_picture, law_picture
+from plait.gradients.uniform.report import joint_statement, law_sentences, law_table, measure_law
+from plait.marks import option, repeated
 
 __all__ = ["law", "probe_run", "support"]
 
 
 def law(
-    eigenvalue: Annotated[tuple[str, ...], tyro.conf.UseAppendAction] = (),
+    eigenvalue: Annotated[tuple[str, ...], repeated] = (),
     length: float = 1e6,
     start: int = 1,
     mix: float = 1.0,
@@ -44,28 +44,14 @@ def law(
         checked(plot)
     laws = measure_law([_complex(text) for text in eigenvalue], int(length), start, mix)
     together = joint_statement(laws)
-    table = Table(
-        ["eigenvalue", "printed bound", "sharp law", "measured slope", "printed bound holds"],
-        [
-            [
-                eigenvalue_name(x.eigenvalue),
-                _power(x.printed),
-                _sharp(x),
-                x.measured,
-                _yes(x.printed_holds),
-            ]
-            for x in laws
-        ],
-        title=f"|p(λ)| from t = {start} to T = {int(length):,}; slopes of the last factor of 16",
-    )
-    parts: list[str | Table] = [table, *_sentences(laws, together)]
+    parts: list[str | Table] = [law_table(laws, int(length), start), *law_sentences(laws, together)]
     if plot is not None:
         parts.append(f"plot: {save(law_picture(laws, start, mix), plot)}")
-    return Answer({"laws": [_record(x) for x in laws], "together": together}, tuple(parts))
+    return Answer({"laws": [x.record() for x in laws], "together": together}, tuple(parts))
 
 
 def support(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[str, option(metavar="RUN")],
     /,
     layer: int = -1,
     seed: int = 0,
@@ -110,7 +96,7 @@ def support(
 
 
 def probe_run(
-    subject: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    subject: Annotated[str, option(metavar="RUN")],
     /,
     sequences: int = 8,
     length: int = 128,
@@ -171,52 +157,3 @@ def _complex(text: str) -> complex:
         return complex(text.strip().replace(" ", "").replace("i", "j"))
     except ValueError:
         raise ConfigError(f"eigenvalue: expected a number like 0.25 or 0.3+0.4j, got {text!r}") from None
-
-
-def _power(exponent: float | None) -> str | None:
-    return None if exponent is None else f"T^{exponent:.4f}"
-
-
-def _sharp(law_: Law) -> str | None:
-    if law_.begins_at is not None and not law_.reached:
-        return f"not before T ≈ {law_.begins_at:.0e}"
-    return _power(law_.sharp)
-
-
-def _yes(holds: bool | None) -> str | None:
-    return None if holds is None else "yes" if holds else "no"
-
-
-def _record(law_: Law) -> dict[str, Any]:
-    return {
-        "eigenvalue": eigenvalue_name(law_.eigenvalue),
-        "printed": law_.printed,
-        "sharp": law_.sharp,
-        "measured": law_.measured,
-        "printed_holds": law_.printed_holds,
-        "log_constant": law_.log_constant,
-        "begins_at": law_.begins_at,
-        "reached": law_.reached,
-        "lengths": law_.lengths.tolist(),
-        "log_abs": law_.log_values.tolist(),
-    }
-
-
-def _sentences(laws: list[Law], together: dict[str, Any] | None) -> list[str]:
-    early = [x for x in laws if x.begins_at is not None and not x.reached]
-    if early:
-        return [
-            f"λ = {eigenvalue_name(x.eigenvalue)} lies so near 1 that its power law begins near "
-            f"T ≈ {x.begins_at:.0e}: up to T = {x.lengths[-1]:,} the slope is still growing, "
-            f"{x.measured:.4g} at the end, and no power is named."
-            for x in early
-        ]
-    if together is None:
-        return ["An eigenvalue on the unit circle: the theorem does not apply, |p| grows like T^0.5."]
-    holds = "holds" if together["printed_holds"] else "is violated"
-    reaches = "is" if together["reaches_inverse_length"] else "is not"
-    return [
-        f"A normal V with these eigenvalues: the norm follows T^{-together['sharp_rate']:.4f}; "
-        f"the printed lower bound T^{-together['printed_rate']:.4f} {holds}, "
-        f"and the norm {reaches} of order at least 1/T."
-    ]

@@ -6,17 +6,16 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from plait.answer import Answer
+from plait.marks import option
 
 __all__ = ["attention", "curves"]
 
 
 def attention(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[str, option(metavar="RUN")],
     /,
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("attention.png"),
+    output: Annotated[Path, option(aliases=["-o"])] = Path("attention.png"),
     layer: int = 1,
     data: Path | None = None,
     out: Path = Path("runs"),
@@ -49,9 +48,9 @@ def attention(
 
 
 def curves(
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")],
+    runs: Annotated[tuple[str, ...], option(metavar="RUNS")],
     /,
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("curves.png"),
+    output: Annotated[Path, option(aliases=["-o"])] = Path("curves.png"),
     out: Path = Path("runs"),
 ) -> Answer:
     """Draw validation by epoch of several runs on one data set.

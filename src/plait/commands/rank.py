@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import importlib.util
 import math
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -21,6 +23,8 @@ from plait.depthwidth.rank import Problem, Progress
 from plait.errors import ConfigError
 
 __all__ = ["bounds", "rank"]
+
+_SECONDS = 5.0  # between two lines about how far a rank is
 
 
 def bounds(
@@ -180,32 +184,38 @@ def _rank_answer(problem: Problem, certificate: Certificate) -> Answer:
 
 
 @contextlib.contextmanager
-def _progress_bar() -> Iterator[Progress | None]:
-    """A bar on stderr, where that is a terminal."""
-    if not sys.stderr.isatty():
-        yield None
+def _progress_bar() -> Iterator[Progress]:
+    """A bar on stderr where that is a terminal, else a line every few seconds."""
+    if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
+        yield _lines(time.monotonic())
         return
+    from rich import progress
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        TextColumn,
-        TimeElapsedColumn,
-    )
-    from rich.progress import (
-        Progress as Bar,
-    )
 
     columns = (
-        TextColumn("{task.description}"),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
+        progress.TextColumn("{task.description}"),
+        progress.BarColumn(),
+        progress.MofNCompleteColumn(),
+        progress.TimeElapsedColumn(),
     )
-    with Bar(*columns, console=Console(stderr=True), transient=True) as bar:
+    with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("rank")
 
         def show(label: str, found: int, most: int) -> None:
             bar.update(task, description=f"rank of {label}", completed=found, total=most)
 
         yield show
+
+
+def _lines(began: float) -> Progress:
+    last = began
+
+    def show(label: str, found: int, most: int) -> None:
+        nonlocal last
+        now = time.monotonic()
+        if now - last > _SECONDS:
+            last = now
+            sys.stderr.write(f"{now - began:8.1f} s  {label}  rank {found:,} of at most {most:,}\n")
+            sys.stderr.flush()
+
+    return show

@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-
 from plait.answer import Answer, Table
 from plait.errors import known
+from plait.marks import option
 
 __all__ = ["report"]
 
 
 def report(
-    runs: Annotated[tuple[Path, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")] = (Path("runs"),),
+    runs: Annotated[tuple[Path, ...], option(metavar="RUNS")] = (Path("runs"),),
     /,
     *,
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+    output: Annotated[Path | None, option(aliases=["-o"])] = None,
     format: str | None = None,
 ) -> Answer:
     """Report on runs, from their folders alone: one page that opens from the disk, or tables and figures.

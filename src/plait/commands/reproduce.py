@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Annotated
-
-import tyro
+from typing import Annotated, Any
 
 from plait.answer import Answer, Table
+from plait.errors import MissingExtraError, require
 from plait.experiments import experiment_named, experiments
 from plait.experiments.depthwidth import FIGURE_1
 from plait.experiments.selection import Selection
+from plait.marks import option
 
 __all__ = ["reproduce"]
 
@@ -32,12 +33,15 @@ def reproduce(
     reuse: Path | None = None,
     device: str = "auto",
     together: int | None = None,
-    ray: Annotated[str, tyro.conf.arg(metavar="auto|local|ADDRESS")] = "",
+    ray: Annotated[str, option(metavar="auto|local|ADDRESS")] = "",
     mps: bool = False,
     max_minutes: float | None = None,
     retry: bool = False,
     text: tuple[Path, ...] = (),
     draw: Path | None = None,
+    no_graphs: bool = False,
+    pack: Path | None = None,
+    pack_light: Path | None = None,
 ) -> Answer:
     """Run an experiment of a paper: what is missing of it, here or on a cluster, and ours beside published.
 
@@ -64,32 +68,54 @@ def reproduce(
         retry: try runs that failed before once more.
         text: depthwidth-figure1: one text file or three (train valid test); $PLAIT_DATA if none.
         draw: depthwidth-figure1: draw the results of this folder and train nothing.
+        no_graphs: depthwidth-figure1: launch every kernel on a GPU, replay no graph.
+        pack: afterwards put all runs into this .tar.gz, to go on elsewhere.
+        pack_light: afterwards put them into this .tar.gz without checkpoints.
     """
     if list or not name:
         return _listed()
     if name == FIGURE_1.name:
         from plait.experiments.depthwidth.answer import reproduce_figure1
 
-        return reproduce_figure1(smoke, text, out, draw, device, max_minutes, together or 4)
-    from plait.experiments.session import Means, carry_out, told
+        return reproduce_figure1(
+            smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
+        )
+    from plait.experiments.launch import Means, carry_out, told
 
     selection = Selection.read(models, delays, rows, seeds, updates=updates, steps=steps, backend=backend)
     experiment = selection.of(experiment_named(name, smoke))
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)
-    data = {"experiment": name, "folder": str(folder), "outcome": dataclasses.asdict(outcome)}
+    lines: tuple[str | Table, ...] = (told(outcome), *_packed(folder, pack, pack_light))
+    data: dict[str, Any] = {
+        "experiment": name,
+        "folder": str(folder),
+        "outcome": dataclasses.asdict(outcome),
+        "cells": [],
+        "page": None,
+    }
     if not any(Path(job.folder, "config.json").exists() for job in jobs):
-        return Answer(
-            {**data, "cells": [], "page": None}, (told(outcome), "no run has begun: nothing to show")
-        )
-    table, page = _reported(folder)
-    parts = (table, told(outcome), f"the page, to open in a browser: {page}")
-    return Answer({**data, "cells": table.records(), "page": str(page)}, parts)
+        return Answer(data, (*lines, "no run has begun: nothing to show"), outcome.problem)
+    try:
+        table, page = _reported(folder)
+    except MissingExtraError as error:  # a machine that only computes; the folder can be shown elsewhere
+        return Answer(data, (*lines, f"no page: {error}"), outcome.problem)
+    parts = (table, *lines, f"the page, to open in a browser: {page}")
+    return Answer({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
+
+
+def _packed(folder: Path, whole: Path | None, light: Path | None) -> Iterator[str]:
+    from plait.training.archive import pack
+
+    for archive in filter(None, (whole, light)):
+        names = pack([folder], archive, folder, light=archive is light)
+        yield f"{archive} holds {len(names)} runs; {archive.stat().st_size / 1e6:.1f} MB"
 
 
 def _reported(folder: Path) -> tuple[Table, Path]:
     """Ours beside published as a table, and everything the folder holds as one page."""
+    require("matplotlib", "report")
     from plait.report.tables import result_table
     from plait.report.write import write_report
 

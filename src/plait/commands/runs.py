@@ -6,17 +6,14 @@ import json
 from pathlib import Path
 from typing import Annotated, Any
 
-import tyro
-
 from plait.answer import Answer, Table
 from plait.errors import ConfigError
+from plait.marks import option
 
 __all__ = ["list_runs", "pack_runs", "show_run", "unpack_runs"]
 
 
-def list_runs(
-    out: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="OUT")] = Path("runs"), /
-) -> Answer:
+def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> Answer:
     """Runs as a table: what, how far, how well, and where they stand.
 
     Args:
@@ -42,9 +39,7 @@ def list_runs(
     return Answer(data, (table if rows else f"no runs in {out}",))
 
 
-def show_run(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")], /, out: Path = Path("runs")
-) -> Answer:
+def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("runs")) -> Answer:
     """One run: what it is, how far it came, and what to do next.
 
     Args:
@@ -98,9 +93,9 @@ def show_run(
 
 
 def pack_runs(
-    runs: Annotated[tuple[str, ...], tyro.conf.Positional, tyro.conf.arg(metavar="RUNS")],
+    runs: Annotated[tuple[str, ...], option(metavar="RUNS")],
     /,
-    output: Annotated[Path, tyro.conf.arg(aliases=["-o"])] = Path("runs.tar.gz"),
+    output: Annotated[Path, option(aliases=["-o"])] = Path("runs.tar.gz"),
     out: Path = Path("runs"),
     light: bool = False,
 ) -> Answer:
@@ -122,9 +117,7 @@ def pack_runs(
     return Answer(data, (f"{output} holds {', '.join(names)}; {size / 1e6:.1f} MB",))
 
 
-def unpack_runs(
-    archive: Annotated[Path, tyro.conf.Positional, tyro.conf.arg(metavar="FILE")], /, out: Path = Path("runs")
-) -> Answer:
+def unpack_runs(archive: Annotated[Path, option(metavar="FILE")], /, out: Path = Path("runs")) -> Answer:
     """Take run folders out of an archive; a run that is here already is kept as it is.
 
     Args:

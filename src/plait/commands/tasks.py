@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-import tyro
-
 from plait.answer import Answer, Table
 from plait.errors import ConfigError
+from plait.marks import flat, option
 from plait.training.options import TaskOptions, given
 
 if TYPE_CHECKING:
@@ -40,10 +39,10 @@ def _classes(task: Task) -> int | None:
 
 
 def show_task(
-    task: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")],
+    task: Annotated[str, option(metavar="TASK")],
     /,
     *,
-    of_task: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
+    of_task: Annotated[TaskOptions, flat] = TaskOptions(),  # noqa: B008
     data: Path | None = None,
     seed: int = 0,
     width: int = 100,

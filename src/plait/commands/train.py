@@ -6,10 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
 from plait.answer import Answer, Table
 from plait.errors import ConfigError, whole
+from plait.marks import flat, option
 from plait.training.options import ModelOptions, RecipeOptions, TaskOptions, described, given
 from plait.training.recipe import Recipe
 
@@ -20,16 +19,16 @@ __all__ = ["train"]
 
 
 def train(
-    task: Annotated[str | None, tyro.conf.Positional, tyro.conf.arg(metavar="TASK")] = None,
+    task: Annotated[str | None, option(metavar="TASK")] = None,
     /,
     *,
-    of_task: Annotated[TaskOptions, tyro.conf.arg(name="")] = TaskOptions(),  # noqa: B008
-    of_model: Annotated[ModelOptions, tyro.conf.arg(name="")] = ModelOptions(),  # noqa: B008
-    of_recipe: Annotated[RecipeOptions, tyro.conf.arg(name="")] = RecipeOptions(),  # noqa: B008
+    of_task: Annotated[TaskOptions, flat] = TaskOptions(),  # noqa: B008
+    of_model: Annotated[ModelOptions, flat] = ModelOptions(),  # noqa: B008
+    of_recipe: Annotated[RecipeOptions, flat] = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
     data: Path | None = None,
     out: Path = Path("runs"),
-    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None,
+    resume: Annotated[str | None, option(metavar="RUN")] = None,
     device: str = "auto",
     backend: str = "auto",
     threads: int | None = None,
@@ -109,7 +108,7 @@ def _fresh(
     from plait.tasks import task_named
 
     values = described(task_named(**task_values), of_model.values(), given(of_recipe), epochs)
-    return None, checked(values).description()
+    return None, checked(values)
 
 
 def _is_policy(run: str, out: Path) -> bool:
@@ -128,7 +127,7 @@ def _recorded(run: str, out: Path, threads: int | None) -> tuple[Path, dict[str,
     from plait.training.files import read_json
 
     folder = find_run(run, out)
-    description = checked(read_json(folder / "config.json")).description()
+    description = checked(read_json(folder / "config.json"))
     environment = folder / "environment.json"
     if threads is None and environment.exists():
         threads = read_json(environment)["sessions"][0]["threads"]

@@ -5,10 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-import tyro
-
 from plait.answer import Answer, Table
 from plait.errors import ConfigError, whole
+from plait.marks import flat, option
 from plait.training.ppo.settings import Settings
 
 if TYPE_CHECKING:
@@ -26,10 +25,10 @@ def train_minigrid(
     layers: int = 1,
     window: int | None = None,
     capacity: int | None = None,
-    settings: Annotated[Settings, tyro.conf.arg(name="")] = Settings(),  # noqa: B008
+    settings: Annotated[Settings, flat] = Settings(),  # noqa: B008
     backend: str = "minigrid",
     out: Path = Path("runs"),
-    resume: Annotated[str | None, tyro.conf.arg(metavar="RUN")] = None,
+    resume: Annotated[str | None, option(metavar="RUN")] = None,
     device: str = "cpu",
     threads: int | None = None,
     checkpoint_every: int = 10,

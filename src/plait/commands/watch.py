@@ -5,19 +5,18 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-import tyro
-
 from plait.answer import Answer
 from plait.errors import at_least
+from plait.marks import option
 
 __all__ = ["watch"]
 
 
 def watch(
-    run: Annotated[str, tyro.conf.Positional, tyro.conf.arg(metavar="RUN")],
+    run: Annotated[str, option(metavar="RUN")],
     /,
     env: str | None = None,
-    output: Annotated[Path | None, tyro.conf.arg(aliases=["-o"])] = None,
+    output: Annotated[Path | None, option(aliases=["-o"])] = None,
     seed: int = 0,
     greedy: bool = False,
     layer: int = 1,

@@ -12,7 +12,7 @@ from plait.depthwidth.families import NAMES, Values
 from plait.depthwidth.family_table import FAMILIES
 from plait.errors import ConfigError, DataError
 
-__all__ = ["ModelConfig", "read_config"]
+__all__ = ["ModelConfig", "parse_config", "read_config"]
 
 
 @dataclass(frozen=True)
@@ -43,11 +43,17 @@ def read_config(path: str | Path) -> ModelConfig:
     Raises:
         DataError: the file is missing, is not JSON, or describes no Transformer that can be counted.
     """
-    path = Path(path)
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        content = Path(path).read_bytes()
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+    return parse_config(content, path)
+
+
+def parse_config(content: bytes, path: str | Path = "config.json") -> ModelConfig:
+    """What a `config.json` says; `path` is what an error calls it."""
+    try:
+        values = json.loads(content.decode("utf-8"))
     except (json.JSONDecodeError, UnicodeDecodeError) as error:
         raise DataError(f"{path}: is not JSON ({error})") from error
     if not isinstance(values, dict):

@@ -23,6 +23,7 @@ __all__ = [
     "check_budget",
     "optimal_shape",
     "param_count",
+    "parse_budget",
     "transition_params",
     "transition_width",
     "width_step",
@@ -33,6 +34,7 @@ BUDGETS = (
     1e5,
     1e15,
 )  # below, not even one layer; above, three decades past the largest model ever planned
+_SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,23 @@ def transition_params(depth: float, fit: Fit = GUIDELINE) -> Estimate:
     """
     width = transition_width(depth, fit)
     return Estimate(12 * depth * width.value**2, 2 * width.log_error, width.extrapolated)
+
+
+def parse_budget(text: str) -> float:
+    """A number of parameters as people write it.
+
+    >>> parse_budget("1.3B"), parse_budget("125_000_000"), parse_budget("1e9")
+    (1300000000.0, 125000000.0, 1000000000.0)
+    """
+    trimmed = text.strip().upper().replace(",", "").replace("_", "")
+    scale = _SUFFIXES.get(trimmed[-1:])
+    try:
+        value = float(trimmed[:-1] if scale else trimmed) * (scale or 1.0)
+    except ValueError:
+        raise ConfigError(f"budget: expected parameters such as 125M, 1.3B or 1e9, got {text!r}") from None
+    if not BUDGETS[0] <= value <= BUDGETS[1]:
+        raise ConfigError(f"budget: expected {BUDGETS[0]:.0e} to {BUDGETS[1]:.0e} parameters, got {text}")
+    return value
 
 
 def check_budget(params: float) -> float:

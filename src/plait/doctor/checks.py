@@ -64,7 +64,7 @@ def _torch() -> str:
 
 def _compiled() -> str:
     """Builds the scan if it was not, and compares it with the definition."""
-    from plait.ops.attentive_scan import cpu_library
+    from plait.ops.scan import cpu_library
 
     try:
         compiler = cpu_library._compiler()

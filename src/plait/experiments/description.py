@@ -1,7 +1,7 @@
 """What an experiment is: a paper's table or figure as plain, frozen data. No torch, no clock, no path.
 
-Plain dataclasses, so that a machine with torch alone can run them; `strict.checked` reads them back from
-JSON and refuses unknown and missing keys.
+Plain dataclasses, so that a machine with torch alone can run them; `plait.strict.checked` reads them back
+from JSON and refuses unknown and missing keys.
 """
 
 from __future__ import annotations
@@ -14,7 +14,6 @@ from plait.errors import ConfigError, known, whole
 __all__ = ["Experiment", "Kind", "PlannedRun"]
 
 Kind = Literal["table", "curves", "gradients", "attention", "transfer"]
-_STRICT = {"extra": "forbid", "strict": True}
 
 
 @dataclass(frozen=True)
@@ -26,8 +25,6 @@ class PlannedRun:
     `trace` asks for the attention over one held-out sequence. `scored_on` names the held-out set whose score
     stands here, where a run has several: two cells may be of one run, scored on different sets.
     """
-
-    __pydantic_config__ = _STRICT
 
     row: str
     column: str
@@ -65,8 +62,6 @@ class Experiment:
     >>> Experiment("one", "", "", "", "table", "accuracy", 0.99, "", (0, 1), (planned,), ()).count
     2
     """
-
-    __pydantic_config__ = _STRICT
 
     name: str
     title: str

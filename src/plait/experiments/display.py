@@ -36,6 +36,7 @@ class Lines:
         self.began = time.monotonic()
         self.ended = 0
         self.last: dict[str, float] = {}
+        self.said: dict[str, str] = {}
 
     def look(self, progress: Progress, news: News | None) -> None:
         kind = news.kind if news is not None else ""
@@ -43,7 +44,8 @@ class Lines:
         if kind == "ended" and progress.status != "waiting":
             self.ended += 1
             self._say(progress, progress.status + (f" ({progress.reason})" if progress.reason else ""))
-        elif kind in ("died", "ended"):
+        elif kind == "died" or (kind == "ended" and self.said.get(progress.job.id) != progress.reason):
+            self.said[progress.job.id] = progress.reason  # one that waits for a folder says so once
             self._say(progress, f"{progress.status}: {progress.reason}")
         elif kind == "progress" and now - self.last.setdefault(progress.job.id, now) >= self.seconds:
             self.last[progress.job.id] = now
@@ -55,7 +57,7 @@ class Lines:
         unit = "step" if job.is_policy else "update"
         self.stream.write(
             f"{self.ended:3}/{self.total}  {time.monotonic() - self.began:7.1f} s  {job.row}  {job.column}  "
-            f"seed {job.seed}  {unit} {progress.update}/{job.updates}{score}  {words}\n"
+            f"seed {job.seed}  {unit} {counted(progress)}{score}  {words}\n"
         )
         self.stream.flush()
 
@@ -98,10 +100,9 @@ class LiveTable:
             )
         for one in shown[: max(5, self.console.height - 6)]:
             busy = one.status == "running"
-            updates = f"{one.update:,}/{one.job.updates:,}"
             speed, rest = (f"{one.speed:.1f}", left(one)) if busy else ("", "")
             who = (one.job.row, one.job.column, str(one.job.seed))
-            drawn.add_row(*who, one.status, updates, scored(one), speed, rest)
+            drawn.add_row(*who, one.status, counted(one), scored(one), speed, rest)
         return drawn
 
 
@@ -112,9 +113,18 @@ def scored(progress: Progress) -> str:
     return f"{progress.score:.3f}" if progress.job.is_policy else f"{progress.score:.1%}"
 
 
+def counted(progress: Progress) -> str:
+    """Updates made, of how many; those of a run that time ends have no number."""
+    job = progress.job
+    return str(progress.update) if job.seconds is not None else f"{progress.update}/{job.updates}"
+
+
 def left(progress: Progress) -> str:
     """Time to the last update at the present speed; a run that reaches its accuracy ends sooner."""
     if progress.speed <= 0:
         return "?"
-    seconds = int((progress.job.updates - progress.update) / progress.speed)
+    job = progress.job
+    seconds = int((job.updates - progress.update) / progress.speed)
+    if job.seconds is not None:
+        seconds = max(0, int(job.seconds - progress.update / progress.speed))
     return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"

@@ -15,8 +15,8 @@ from typing import Any
 from plait.errors import ConfigError, OutputError
 from plait.experiments.description import Experiment
 from plait.experiments.plan import Job, status_of
-from plait.experiments.strict import plain
 from plait.experiments.worker import stop_file
+from plait.strict import plain
 from plait.training.files import locked, read_json, write_json
 
 __all__ = ["DESCRIPTION", "claimed", "take_over"]

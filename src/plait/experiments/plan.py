@@ -14,11 +14,12 @@ from plait.training.description import build, describe, run_id
 from plait.training.files import read_json
 from plait.training.recipe import Recipe
 
-__all__ = ["SETTLED", "Job", "jobs_of", "status_of"]
+__all__ = ["SETTLED", "Job", "jobs_of", "status_of", "time_left"]
 
 # A run that ended so is not run again: it is done, or it would end the same way.
 SETTLED = ("complete", "diverged", "failed", "packed")
 _READ_EVERYTHING = ("memrnn", "memlstm", "transformer")
+_SLACK = 0.5  # seconds: a limit of time runs from before the run's own clock begins
 
 
 @dataclass(frozen=True)
@@ -33,6 +34,7 @@ class Job:
     folder: str
     trace: bool
     device: str = "auto"
+    seconds: float | None = None  # of training in all, where time ends a run and not its updates
 
     @property
     def updates(self) -> int:
@@ -91,11 +93,21 @@ def status_of(job: Job) -> str:
     path, metrics = folder / "summary.json", folder / "metrics.jsonl"
     status = read_json(path).get("status") if path.exists() else "interrupted"
     resumable = (folder / "checkpoint.safetensors").exists()
+    if job.seconds is not None and status == "stopped" and time_left(job) < _SLACK:
+        return "complete"
     if status == "complete" and job.trace and resumable and not (folder / "trace.json").exists():
         return "trace"
     if status not in SETTLED:
         return "packed" if not resumable and metrics.exists() and metrics.stat().st_size else "missing"
     return str(status)
+
+
+def time_left(job: Job) -> float:
+    """Seconds of training that a run with a limit of time still has."""
+    assert job.seconds is not None
+    path = Path(job.folder, "summary.json")
+    spent = read_json(path) if path.exists() else {}
+    return job.seconds - (float(spent.get("seconds") or 0.0) if spent.get("updates") else 0.0)
 
 
 def _described(planned: PlannedRun, seed: int, filled: dict[str, dict[str, Any]]) -> dict[str, Any]:

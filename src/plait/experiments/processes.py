@@ -56,9 +56,9 @@ class _Worker:
 class Processes:
     """A pool of spawned processes. One that dies is replaced when there is a job for it."""
 
-    def __init__(self, devices: list[str]) -> None:
+    def __init__(self, devices: list[str], threads: int = 1) -> None:
         self.where = f"{len(devices)} processes on {', '.join(sorted(set(devices)))}"
-        self.idle_places = list(devices)
+        self.idle_places, self.threads = list(devices), threads
         self.workers: list[_Worker] = []
 
     def room(self) -> int:
@@ -76,7 +76,7 @@ class Processes:
     def _spawn(self, place: str) -> _Worker:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
-        process = context.Process(target=_serve, args=(theirs, os.getpid()), daemon=True)
+        process = context.Process(target=_serve, args=(theirs, os.getpid(), self.threads), daemon=True)
         process.start()
         theirs.close()
         worker = _Worker(process, ours, place)
@@ -128,12 +128,12 @@ def _cause(code: int | None) -> str:
     return f"the worker ended with code {code}"
 
 
-def _serve(pipe: Connection, parent: int) -> None:
+def _serve(pipe: Connection, parent: int, threads: int) -> None:
     """A worker's life: take a job, run it, tell how it ended; until the pipe is closed."""
     os.setsid()  # Ctrl-C is for the parent, which lets every worker save first
     import torch
 
-    torch.set_num_threads(1)
+    torch.set_num_threads(threads)
 
     def tell(message: dict[str, Any]) -> None:
         with contextlib.suppress(OSError):  # nobody listens any more; `orphaned` ends the run

@@ -21,6 +21,8 @@ __all__ = ["Outcome", "Progress", "run_jobs"]
 
 ATTEMPTS = 4  # of a run whose worker dies: the first, and three more
 GRACE = 60.0  # seconds a worker may take to save
+PATIENCE = 60.0  # seconds to wait for a folder that another process holds; a killed runner's worker lets go
+RETRY = 1.0  # seconds between two looks whether it did
 
 
 @dataclass
@@ -60,10 +62,18 @@ class Outcome:
     diverged: int
     failed: int
     packed: int
+    busy: int
     left: int
     reason: str
     seconds: float
     troubles: tuple[str, ...] = ()
+
+    @property
+    def problem(self) -> str:
+        """What keeps the work from being done, in one line; nothing where it is done, or was told to stop."""
+        counts = ((self.failed, "failed"), (self.busy, "in use by another process"))
+        parts = [f"{count} run{'s' * (count > 1)} {what}" for count, what in counts if count]
+        return "; ".join((", ".join(parts), *self.troubles)) if parts else ""
 
 
 Look = Callable[[Progress, News | None], None]
@@ -115,15 +125,19 @@ class _Session:
         self.board, self.out, self.pool, self.stop, self.look = board, out, pool, stop, look
         self.waiting = sorted((one.job for one in board.values()), key=lambda job: -job.cost)
         self.started: set[str] = set()
+        self.busy: dict[str, float] = {}  # since when a job waits for whoever holds its folder
+        self.sleeping: list[tuple[float, Job]] = []
         self.deadline: float | None = None
 
     def go(self) -> None:
-        while self.started or (self.waiting and self.deadline is None):
+        while self.started or ((self.waiting or self.sleeping) and self.deadline is None):
             if self.stop.asked and self.deadline is None:
                 stop_file(self.out).touch()
                 self.deadline = time.monotonic() + GRACE
             if self.deadline is not None and time.monotonic() > self.deadline:
                 return  # closing the pool ends what does not answer; its last checkpoint is there
+            while self.sleeping and self.sleeping[0][0] <= time.monotonic():
+                self.waiting.append(self.sleeping.pop(0)[1])
             while self.deadline is None and self.waiting and self.pool.room() > 0:
                 self._start(self.waiting.pop(0))
             for news in self.pool.news(0.2):
@@ -143,10 +157,19 @@ class _Session:
             self.started.discard(news.job)
             if progress.status == "stopped" and self.deadline is None:  # someone else stopped it: it goes on
                 self._again(progress, "it was stopped from outside")
+            elif progress.status == "busy" and self.deadline is None:
+                self._later(progress)
         elif news.kind == "died":
             self.started.discard(news.job)
             self._again(progress, news.data["reason"])
         self.look(progress, news)
+
+    def _later(self, progress: Progress) -> None:
+        """Try again soon; after a while it is left as it is, for another call."""
+        now = time.monotonic()
+        if now - self.busy.setdefault(progress.job.id, now) < PATIENCE:
+            progress.status, progress.attempts = "waiting", progress.attempts - 1
+            self.sleeping.append((now + RETRY, progress.job))
 
     def _again(self, progress: Progress, reason: str) -> None:
         """Back into the queue, at its head; too often, and it has failed."""
@@ -166,7 +189,7 @@ def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds
     troubles = tuple(
         f"{one.job.id} ({one.job.row}, {one.job.column}, seed {one.job.seed}): {one.reason}"
         for one in board.values()
-        if one.status in ("failed", "diverged") or one.reason.startswith("no trace")
+        if one.status in ("failed", "diverged", "busy") or one.reason.startswith("no trace")
     )
     return Outcome(
         complete=statuses.count("complete"),
@@ -174,8 +197,9 @@ def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds
         diverged=every.count("diverged"),
         failed=every.count("failed"),
         packed=every.count("packed"),
+        busy=statuses.count("busy"),
         left=left,
-        reason=stop.reason if left else "",
+        reason=stop.reason if stop.asked and left else "",
         seconds=round(seconds, 1),
         troubles=troubles,
     )

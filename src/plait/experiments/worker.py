@@ -1,7 +1,7 @@
 """What every worker does, whether a process here or a task on a cluster: one run, from where it stands.
 
 A worker tells what happens as plain dictionaries: `{"event": "began" | "progress", …}`; what it returns is
-how the run ended: `{"status": complete | stopped | diverged | failed, "reason": …, …}`.
+how the run ended: `{"status": complete | stopped | diverged | failed | busy, "reason": …, …}`.
 """
 
 from __future__ import annotations
@@ -13,8 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import DivergedError
-from plait.experiments.plan import Job
+from plait.errors import BusyError, DivergedError
+from plait.experiments.plan import Job, time_left
 from plait.training.files import read_json, write_json
 from plait.training.watch import Watcher
 
@@ -49,6 +49,8 @@ def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) 
         summary = _train(job, folder, tell, _throttled(folder.parent, orphaned))
         if summary["status"] == "complete" and job.trace:
             summary = {**summary, "reason": _traced(folder, job) or summary["reason"]}
+    except BusyError as error:  # of someone else's, who will be done: nothing of it is ours to record
+        return {"status": "busy", "reason": str(error)}
     except DivergedError:
         summary = read_json(folder / "summary.json")  # `fit` has recorded it
     except (KeyboardInterrupt, SystemExit):
@@ -104,9 +106,12 @@ def _fit(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> d
         folder=folder,
         resume=(folder / "config.json").exists(),
         checkpoint_every=max(10, _STEPS_BETWEEN_CHECKPOINTS // job.length),
+        max_minutes=None if job.seconds is None else max(time_left(job), 0.1) / 60,
         stop_when=stop_when,
         watchers=[_Reporter(job.id, tell)],
     )
+    if job.seconds is not None and fitted.summary["reason"] == "max-minutes":
+        return {**fitted.summary, "status": "complete"}  # all the time it has
     return fitted.summary
 
 

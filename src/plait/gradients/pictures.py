@@ -9,19 +9,14 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 
 from plait.figures import Curve, draw_curves
-from plait.gradients.uniform.report import Law
+from plait.gradients.uniform.report import Law, eigenvalue_name
 
 if TYPE_CHECKING:  # the audit needs torch, a picture of the law does not
     from plait.gradients.audit import Audit
 
-__all__ = ["audit_picture", "eigenvalue_name", "law_picture"]
+__all__ = ["audit_picture", "law_picture"]
 
 LEGEND_LIMIT = 4
-
-
-def eigenvalue_name(value: complex) -> str:
-    """0.25, -0.5 or 0.3+0.4j."""
-    return f"{value.real:g}" if value.imag == 0 else f"{value.real:g}{value.imag:+g}j"
 
 
 def audit_picture(found: Audit) -> Any:

@@ -11,7 +11,7 @@ from plait.models.block import Block, causal
 from plait.models.layer import Layer, cast_state
 from plait.models.state import join_traces
 from plait.ops.slots import MemoryState, clear, empty_memory
-from plait.ops.walk import LayerState, Trace, Walked
+from plait.ops.walk import LayerResult, LayerState, Trace
 
 __all__ = ["AttentionLayer", "rotated"]
 
@@ -65,7 +65,7 @@ class AttentionLayer(Layer):
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
         need_trace: bool = False,
-    ) -> Walked:
+    ) -> LayerResult:
         """Run through `x` (T, B, width); `reset` (T, B) empties a row's cache before a step, `nudge`
         (T, B, width) is added to h_t."""
         state = self.initial_state(x.shape[1], x.dtype, x.device) if state is None else state
@@ -83,7 +83,7 @@ class AttentionLayer(Layer):
         if nudge is not None:
             output = output + nudge
         joined = join_traces(traces, x.shape[1], None)[0] if need_trace else None
-        return Walked(output, LayerState(output[-1], None, memory), joined)
+        return LayerResult(output, LayerState(output[-1], None, memory), joined)
 
     def _stretch(self, x: Tensor, memory: MemoryState, need_trace: bool) -> tuple[Tensor, MemoryState, Trace]:
         steps, width = len(x), memory.born.shape[1]

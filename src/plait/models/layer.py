@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from plait.ops.walk import LayerState, Walked
+from plait.ops.walk import LayerResult, LayerState
 
 __all__ = ["Layer", "autocast_dtype", "cast_state"]
 
@@ -42,7 +42,7 @@ class Layer(nn.Module):
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
         need_trace: bool = False,
-    ) -> Walked:
+    ) -> LayerResult:
         """Run through `x`; see `plait.ops.walk.walk` for `reset` and `nudge`."""
         raise NotImplementedError
 

@@ -14,11 +14,12 @@ from plait.errors import BackendError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
-from plait.ops.attentive_scan import BACKENDS, Scan, ScanWeights, attentive_scan
-from plait.ops.full_scan import FullScan, full_scan
+from plait.ops.attentive_scan import attentive_scan
+from plait.ops.full_scan import full_scan
 from plait.ops.native import NATIVE, native_scan
-from plait.ops.plain_scan import PlainScan, PlainWeights, plain_scan
-from plait.ops.walk import LayerState, Walked, walk
+from plait.ops.plain_scan import plain_scan
+from plait.ops.scan import BACKENDS, FullScan, PlainScan, PlainWeights, Scan, ScanWeights
+from plait.ops.walk import LayerResult, LayerState, walk
 
 __all__ = ["Mix", "SelfAttentive"]
 
@@ -92,7 +93,7 @@ class SelfAttentive(Layer):
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
         need_trace: bool = False,
-    ) -> Walked:
+    ) -> LayerResult:
         """Walk through `x` (T, B, input_size); see `plait.ops.walk.walk` for `reset` and `nudge`."""
         dtype = autocast_dtype(x.device.type)
         if dtype is None:
@@ -109,7 +110,7 @@ class SelfAttentive(Layer):
             arguments = (x.to(dtype), state, reset, nudge, need_trace)
             run = _Walker(self)
             return cast(
-                Walked,
+                LayerResult,
                 torch.func.functional_call(run, {f"layer.{k}": v for k, v in lower.items()}, arguments),
             )
 
@@ -120,7 +121,7 @@ class SelfAttentive(Layer):
         reset: Tensor | None,
         nudge: Tensor | None,
         need_trace: bool,
-    ) -> Walked:
+    ) -> LayerResult:
         if state is None:
             state = self.initial_state(x.shape[1], x.dtype, x.device)
         state = cast_state(state, x.dtype)
@@ -130,7 +131,7 @@ class SelfAttentive(Layer):
         scan = self._scan()
         if scan is not None:
             if isinstance(scan, PlainScan):
-                plain = self._plain_weights()
+                plain = PlainWeights(self.cell.recurrent, *self._biases())
                 return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, self.backend)
             weights = self._scan_weights()
             if isinstance(scan, FullScan):
@@ -170,7 +171,7 @@ class SelfAttentive(Layer):
         """Whether this layer is walked step by step in Python: no scan is fused for it."""
         return not self._is_native() and (self.backend == "reference" or self._scan() is None)
 
-    def _native(self, x: Tensor, state: LayerState) -> Walked:
+    def _native(self, x: Tensor, state: LayerState) -> LayerResult:
         cell = self.cell
         candidate_bias = cell.candidate_bias if isinstance(cell, GRUCell) else None
         output, hidden, cell_state = native_scan(
@@ -183,7 +184,7 @@ class SelfAttentive(Layer):
             self.training,
         )
         memory = state.memory._replace(age=state.memory.age + len(x))
-        return Walked(output, LayerState(hidden, cell_state, memory), None)
+        return LayerResult(output, LayerState(hidden, cell_state, memory), None)
 
     def _nonlinearity(self) -> str:
         """φ of an Elman cell, or of the candidate of a GRU."""
@@ -217,19 +218,13 @@ class SelfAttentive(Layer):
             nonlinearity=nonlinearity,
         )
 
-    def _plain_weights(self) -> PlainWeights:
-        cell = self.cell
-        candidate_bias = cell.candidate_bias if isinstance(cell, GRUCell) else None
-        return PlainWeights(cell.recurrent, candidate_bias, getattr(cell, "modrelu_bias", None))
+    def _biases(self) -> tuple[Tensor | None, Tensor | None]:
+        """A GRU candidate's recurrent bias, and modrelu's."""
+        return getattr(self.cell, "candidate_bias", None), getattr(self.cell, "modrelu_bias", None)
 
     def _scan_weights(self) -> ScanWeights:
-        cell, scorer = self.cell, cast(AdditiveScorer, self.scorer)
-        bias = None
-        if isinstance(cell, ElmanCell):
-            bias = cell.modrelu_bias
-        elif isinstance(cell, GRUCell):
-            bias = cell.candidate_bias
-        return ScanWeights(cell.recurrent, scorer.query, scorer.key, scorer.energy, bias)
+        scorer = cast(AdditiveScorer, self.scorer)
+        return ScanWeights(self.cell.recurrent, scorer.query, scorer.key, scorer.energy, *self._biases())
 
     def extra_repr(self) -> str:
         return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"
@@ -247,5 +242,5 @@ class _Walker(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, *arguments: object) -> Walked:
+    def forward(self, *arguments: object) -> LayerResult:
         return self.layer._walk(*arguments)  # type: ignore[arg-type]

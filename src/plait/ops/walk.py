@@ -12,7 +12,7 @@ from torch.nn.functional import pad
 from plait.ops.attention import Read
 from plait.ops.slots import MemoryState, clear
 
-__all__ = ["LayerState", "Trace", "Walked", "walk"]
+__all__ = ["LayerResult", "LayerState", "Trace", "walk"]
 
 
 class LayerState(NamedTuple):
@@ -36,7 +36,7 @@ class Trace(NamedTuple):
     relevance: Tensor
 
 
-class Walked(NamedTuple):
+class LayerResult(NamedTuple):
     """`output` (T, B, H) holds h_t."""
 
     output: Tensor
@@ -56,7 +56,7 @@ def walk(
     nudge: Tensor | None = None,
     truncate: int | None = None,
     need_trace: bool = False,
-) -> Walked:
+) -> LayerResult:
     """Walk through `projected` (T, B, G·H) from `state`.
 
     At each step: h_t from the cell, h_t written to the memory (a candidate at once), the memory read with
@@ -85,7 +85,7 @@ def walk(
         if need_trace:
             weights = memory.relevance if seen is None else seen.weights
             rows.append((memory.born, weights.detach(), memory.relevance.detach()))
-    return Walked(
+    return LayerResult(
         torch.stack(outputs),
         LayerState(hidden, cell_state, memory),
         _trace(rows) if need_trace else None,

@@ -1,10 +1,11 @@
-"""The page of `plait compare`: the table, learning by updates and by seconds, how far gradients reach."""
+"""What `plait compare` shows: the table, learning by updates and by seconds, how far gradients reach."""
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
     from plait.report.comparison import Contender, Question
     from plait.report.costs import Reach
 
-__all__ = ["write_compare_page"]
+__all__ = ["as_data", "comparison_table", "write_compare_page"]
 
 _POINTS = 200
 
@@ -93,3 +94,78 @@ def _backwards(reach: Reach) -> tuple[list[int], list[float]]:
     norms = np.asarray(reach.norms)[::-1]
     alive = np.flatnonzero(norms > 0)
     return alive.tolist(), np.log10(norms[alive]).tolist()
+
+
+def comparison_table(question: Question, contenders: list[Contender]) -> Table:
+    """One row for each model."""
+    updates = equal_updates(question, contenders)
+    rows = [_row(question, contender, updates) for contender in contenders]
+    columns = [
+        "model",
+        "parameters",
+        "step (ms)",
+        "step (MB)",
+        "state (kB)",
+        "grows (B/step)",
+        "streamed (ms)",
+        "reach before",
+        "reach after",
+        "updates",
+        f"accuracy at {updates:,} updates",
+        f"accuracy at {question.seconds:g} s",
+    ]
+    notes = [
+        f"{question.task}, {question.length} steps, hidden {question.hidden}, batch {question.batch_size}, "
+        f"Adam {question.lr:g}, seed {question.seed}; chance is 12.5%",
+        "step: forward + backward of a batch; state: what a stream of one row holds after all steps, and its "
+        "growth; streamed: one more step",
+        f"reach: steps of {question.length} at which the loss's gradient has at least a millionth of its "
+        "norm at the last",
+        "accuracy: mean of the last 20 batches, none seen before; updates: made in the seconds",
+    ]
+    return Table(columns, rows, f"{question.length} steps", notes)
+
+
+def equal_updates(question: Question, contenders: list[Contender]) -> int:
+    """The most updates that every model made in its seconds."""
+    return min(contender.updates_after(question.seconds) for contender in contenders)
+
+
+def _row(question: Question, contender: Contender, updates: int) -> list[Any]:
+    cost, made = contender.cost, contender.updates_after(question.seconds)
+    return [
+        contender.name,
+        f"{cost.parameters:,}",
+        cost.step_seconds * 1e3,
+        cost.step_megabytes,
+        cost.state_bytes / 1e3,
+        cost.state_growth,
+        cost.streamed_seconds * 1e3,
+        contender.reach_before.positions,
+        "diverged" if contender.reach_after is None else contender.reach_after.positions,
+        made,
+        _percent(contender.score_after(updates)),
+        _percent(contender.score_after(made)),
+    ]
+
+
+def as_data(question: Question, contenders: list[Contender]) -> dict[str, Any]:
+    """Everything the table and the page show, for programs."""
+    updates = equal_updates(question, contenders)
+    models = [
+        {
+            "model": contender.name,
+            **dataclasses.asdict(contender.cost),
+            "reach_before": dataclasses.asdict(contender.reach_before),
+            "reach_after": contender.reach_after and dataclasses.asdict(contender.reach_after),
+            "updates": contender.updates_after(question.seconds),
+            "score_at_equal_updates": contender.score_after(updates),
+            "score_at_equal_seconds": contender.score_after(contender.updates_after(question.seconds)),
+        }
+        for contender in contenders
+    ]
+    return {"question": dataclasses.asdict(question), "equal_updates": updates, "models": models}
+
+
+def _percent(score: float | None) -> str:
+    return "–" if score is None else f"{score:.1%}"

@@ -7,18 +7,19 @@ update, is a score on sequences never seen; a point of a learning curve is the m
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Callable
+import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from plait.errors import ConfigError, DivergedError, known, whole
+from plait.errors import ConfigError, PlaitError, known, whole
+from plait.experiments import Experiment, PlannedRun
+from plait.experiments.launch import Means, carry_out
 from plait.report.costs import Cost, Reach, costs, reach
 from plait.tasks import Task, task_named
-from plait.training import Recipe, build, describe, fit, load, read_run, run_id
+from plait.training import Recipe, build, load, read_run
 from plait.training.device import device_named
 from plait.training.files import Journal
 
@@ -36,7 +37,6 @@ MODELS = {
 TASKS = ("copy", "denoise")
 _ENDLESS = 10**7  # updates; the clock ends a run
 _MEAN_OF = 20  # batches
-_SLACK = 0.5  # seconds: a limit of time runs from before the run's own clock begins
 
 
 @dataclass(frozen=True)
@@ -85,6 +85,18 @@ class Question:
             "recipe": self.recipe().values(),
         }
 
+    def experiment(self) -> Experiment:
+        """The run of each model."""
+        runs = []
+        for model in self.models:
+            parts = self.description(model)
+            del parts["recipe"]["seed"]
+            runs.append(PlannedRun(f"{self.length} steps, hidden {self.hidden}", MODELS[model], **parts))
+        title, metric = "What each kind of model costs and buys", "accuracy of unseen batches"
+        return Experiment(
+            "compare", title, "plait compare", "", "curves", metric, 1.0, "", (self.seed,), tuple(runs), ()
+        )
+
 
 @dataclass(frozen=True)
 class Contender:
@@ -111,48 +123,35 @@ class Contender:
         return sum(seen) / len(seen) if seen else None
 
 
-def answer(
-    question: Question, out: Path, device: str = "auto", report: Callable[[str], None] = lambda line: None
-) -> list[Contender]:
+def answer(question: Question, out: Path, device: str = "auto", quiet: bool = False) -> list[Contender]:
     """Measure and train every model; what `out` holds already is not trained again."""
     question.check()
     place, task = device_named(device), question.build_task()
     networks = {name: build(question.description(name))[0].to(place) for name in question.models}
-    report(f"costs of {len(networks)} models at {question.length} steps")
+    if not quiet:
+        sys.stderr.write(f"costs of {len(networks)} models at {question.length} steps\n")
+        sys.stderr.flush()
     found = costs(networks, task, question.batch_size, place, min(4.0, question.seconds))
     batch = task.batch(question.batch_size, torch.Generator(place).manual_seed(0), place)
+    before = {name: reach(network, task, batch) for name, network in networks.items()}
     contenders = []
-    for name, network in networks.items():
-        before = reach(network, task, batch)
-        report(f"{MODELS[name]}: training for {question.seconds:g} s")
-        folder = _trained(question, name, out, device)
+    for name, folder in _trained(question, out, device, quiet).items():
         summary, lines = read_run(folder).summary, Journal.read(folder / "metrics.jsonl")
         scores = [line["score"] for line in lines if "score" in line]
         after = None if summary["status"] == "diverged" else reach(load(folder, device=device), task, batch)
         contenders.append(
-            Contender(MODELS[name], found[name], before, after, float(summary["seconds"]), scores)
+            Contender(MODELS[name], found[name], before[name], after, float(summary["seconds"]), scores)
         )
     return contenders
 
 
-def _trained(question: Question, model: str, out: Path, device: str) -> Path:
-    """The folder of a run that has trained for the question's seconds, or that diverged before."""
-    network, task = build(question.description(model))
-    folder = out / run_id(describe(network, task, question.recipe()))
-    there = (folder / "config.json").exists()
-    record = read_run(folder) if there else None
-    spent = float(record.summary.get("seconds", 0.0)) if record else 0.0
-    enough = record is not None and record.updates > 0 and spent >= question.seconds - _SLACK
-    if enough or (record is not None and record.status == "diverged"):
-        return folder
-    with contextlib.suppress(DivergedError):  # the folder says so
-        fit(
-            network,
-            task,
-            question.recipe(),
-            device=device,
-            folder=folder,
-            resume=there,
-            max_minutes=(question.seconds - spent) / 60,
-        )
-    return folder
+def _trained(question: Question, out: Path, device: str, quiet: bool) -> dict[str, Path]:
+    """The folders of runs that have trained for the question's seconds, one alone at a time, or diverged."""
+    # With as many threads as this process has: what a step costs was measured with those.
+    means = Means(
+        device, together=1, threads=torch.get_num_threads(), seconds=question.seconds, retry=True, quiet=quiet
+    )
+    outcome, jobs = carry_out(question.experiment(), out, means)
+    if outcome.problem:
+        raise PlaitError(outcome.problem)
+    return {name: Path(job.folder) for name, job in zip(question.models, jobs, strict=True)}

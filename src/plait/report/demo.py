@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import logging
 import shutil
+import sys
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -13,11 +14,12 @@ from typing import Any
 
 import torch
 
-from plait.errors import BusyError, OutputError
-from plait.ops.attentive_scan import Scan, choose_backend
-from plait.report.race import race
-from plait.report.standings import Standings
-from plait.training import Recipe, build, describe, read_run, run_id
+from plait.errors import BusyError, OutputError, PlaitError
+from plait.experiments import Experiment, PlannedRun
+from plait.experiments.launch import Means, carry_out
+from plait.experiments.plan import jobs_of, status_of
+from plait.ops.scan import Scan, choose_backend
+from plait.training import Recipe, read_run
 from plait.training.files import Journal, is_locked, read_json
 
 __all__ = ["MODELS", "Plan", "Result", "results", "run_demo"]
@@ -60,14 +62,25 @@ class Plan:
         words = ((f"--{key.replace('_', '-')}", str(value)) for key, value in options.items())
         return ["train", "copy", *(word for pair in words for word in pair)]
 
-    def folder(self, model: str, out: Path) -> Path:
-        """Where that command's run lies."""
-        description = {
-            "task": {"name": "copy", "delay": self.delay},
-            "model": {"name": model, "hidden_size": self.hidden, **self._memory(model)},
-            "recipe": self.recipe.values(),
-        }
-        return out / run_id(describe(*build(description), self.recipe))
+    def experiment(self) -> Experiment:
+        """The runs of those commands."""
+        recipe = self.recipe.values()
+        seed = recipe.pop("seed")
+        task = {"name": "copy", "delay": self.delay}
+        runs = tuple(
+            PlannedRun(
+                f"delay {self.delay}",
+                shown,
+                task,
+                {"name": model, "hidden_size": self.hidden, **self._memory(model)},
+                recipe,
+            )
+            for model, shown in MODELS.items()
+        )
+        title = "RelRNN beside an LSTM on copy"
+        return Experiment(
+            "demo", title, "plait demo", "", "curves", "held-out accuracy", 0.99, "", (seed,), runs, ()
+        )
 
     def _memory(self, model: str) -> dict[str, Any]:
         if model != "relrnn":
@@ -108,27 +121,26 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
         out: the folder of the runs.
         fresh: delete the runs of this plan first.
     """
-    try:
-        out.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise OutputError(f"cannot make the folder {out}: {error.strerror or error}") from error
-    folders = {name: plan.folder(name, out) for name in MODELS}
+    experiment = plan.experiment()
+    jobs = dict(zip(MODELS, jobs_of(experiment, out), strict=True))
+    folders = {name: out / job.id for name, job in jobs.items()}
     if fresh:
         _forget(folders.values())
-    done = [name for name, folder in folders.items() if _complete(folder)]
-    with Standings(list(MODELS), plan.recipe.updates, quiet) as standings:
-        for name in done:
-            standings.note(f"{name}: {folders[name]} is complete and used as it is; --fresh trains it again")
-        missing = {name: folder for name, folder in folders.items() if name not in done}
-        if missing:
-            _build_kernel(plan, standings)
-            standings.note(
-                f"copy with delay {plan.delay}, {plan.recipe.updates} updates: {' and '.join(missing)}, "
-                "a process and a thread each; Ctrl-C saves and stops, plait demo goes on"
-            )
-            race(
-                {name: (_command(plan, name, folder), folder) for name, folder in missing.items()}, standings
-            )
+    missing = [name for name, job in jobs.items() if status_of(job) != "complete"]
+    say = _silent if quiet else _say
+    for name, folder in folders.items():
+        if name not in missing:
+            say(f"{name}: {folder} is complete and used as it is; --fresh trains it again")
+    if missing:
+        _build_kernel(plan, say)
+        say(
+            f"copy with delay {plan.delay}, {plan.recipe.updates} updates: {' and '.join(missing)}, "
+            "a process and a thread each; Ctrl-C saves and stops, plait demo goes on"
+        )
+        means = Means(device="cpu", together=len(MODELS), retry=True, quiet=quiet)
+        outcome, _ = carry_out(experiment, out, means)
+        if outcome.problem or outcome.diverged:
+            raise PlaitError(outcome.problem or "; ".join(outcome.troubles))
     return results(folders)
 
 
@@ -140,17 +152,6 @@ def results(folders: dict[str, Path]) -> dict[str, Result]:
         session = read_json(folder / "environment.json")["sessions"][0]
         found[name] = Result(MODELS[name], folder, read_run(folder).summary, metrics, gradients, session)
     return found
-
-
-def _complete(folder: Path) -> bool:
-    return (folder / "config.json").exists() and read_run(folder).status == "complete"
-
-
-def _command(plan: Plan, name: str, folder: Path) -> list[str]:
-    rest = ["--device", "cpu", "--threads", "1", "--quiet", "--out", str(folder.parent)]
-    if (folder / "config.json").exists():
-        return ["train", "--resume", str(folder), *rest]
-    return [*plan.arguments(name), *rest]
 
 
 def _forget(folders: Iterable[Path]) -> None:
@@ -166,23 +167,23 @@ def _forget(folders: Iterable[Path]) -> None:
             raise OutputError(f"cannot delete {folder}: {error.strerror or error}") from error
 
 
-def _build_kernel(plan: Plan, standings: Standings) -> None:
+def _build_kernel(plan: Plan, say: Callable[[str], None]) -> None:
     """Build the CPU kernel before the clock of a run begins, and say so."""
     scan = Scan("elman", window=plan.window, capacity=plan.capacity)
-    with _logged(standings), warnings.catch_warnings(record=True) as caught:
+    with _logged(say), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         choose_backend(torch.zeros(1, 1, plan.hidden), scan)
     for warning in caught:
-        standings.note(f"note: {warning.message}")
+        say(f"note: {warning.message}")
 
 
 @contextmanager
-def _logged(standings: Standings) -> Iterator[None]:
+def _logged(say: Callable[[str], None]) -> Iterator[None]:
     """The library's log as notes: the kernel's builder writes there when it has something to build."""
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:
-            standings.note(f"building the CPU kernel, once; about half a minute ({record.getMessage()})")
+            say(f"building the CPU kernel, once; about half a minute ({record.getMessage()})")
 
     logger, handler = logging.getLogger("plait"), Notes()
     before = logger.level
@@ -193,3 +194,12 @@ def _logged(standings: Standings) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
+
+
+def _say(line: str) -> None:
+    sys.stderr.write(line + "\n")
+    sys.stderr.flush()
+
+
+def _silent(line: str) -> None:
+    """For whoever asked for no progress."""

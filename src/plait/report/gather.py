@@ -10,8 +10,8 @@ from typing import Any
 
 from plait.errors import ConfigError, DataError, PlaitError
 from plait.experiments.description import Experiment, PlannedRun
-from plait.experiments.strict import checked
 from plait.report.folder import RunFolder, is_run, read_folder
+from plait.strict import checked
 from plait.training.files import read_json
 
 __all__ = ["Cell", "Group", "gather", "score_of"]

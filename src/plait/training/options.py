@@ -3,16 +3,12 @@ with published settings begin with them."""
 
 from __future__ import annotations
 
-import ast
 import dataclasses
-import inspect
-import textwrap
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
-import tyro
-
 from plait.errors import ConfigError
+from plait.marks import documented, option
 from plait.training.recipe import Recipe
 
 if TYPE_CHECKING:
@@ -87,29 +83,12 @@ def given(options: Any) -> dict[str, Any]:
     return {k: v for k, v in dataclasses.asdict(options).items() if v is not None and v is not False}
 
 
-def _documented(kind: type) -> dict[str, str]:
-    """The string below each field of a dataclass."""
-    try:
-        body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    except OSError:  # no source beside the program: help without words
-        return {}
-    assert isinstance(body, ast.ClassDef)
-    pairs = zip(body.body, body.body[1:], strict=False)
-    return {
-        ast.unparse(field.target): str(text.value.value)
-        for field, text in pairs
-        if isinstance(field, ast.AnnAssign)
-        and isinstance(text, ast.Expr)
-        and isinstance(text.value, ast.Constant)
-    }
-
-
 def _optional(kind: type) -> list[tuple[str, Any, Any]]:
     """The fields of a dataclass, each with None for "not given" and its default in its help."""
-    words, hints = _documented(kind), get_type_hints(kind)
+    words, hints = documented(kind), get_type_hints(kind)
     found = []
     for part in dataclasses.fields(kind):
-        shown = tyro.conf.arg(
+        shown = option(
             help=words.get(part.name, ""), help_behavior_hint=f"(default: {part.default}, or published)"
         )
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]

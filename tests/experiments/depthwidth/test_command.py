@@ -49,7 +49,12 @@ def test_draw_needs_the_two_files_alone(smoke, tmp_path, capsys):
     assert "8 of 8 runs" in page
     assert "## What this does not show" in page
     assert "| 1 → 2 |" in page
-    assert (tmp_path / "figure1.png").stat().st_size > 10_000
+    text = (tmp_path / "figure1.svg").read_text()
+    for words in ("test loss (bits per character)", "behind the best depth of this size (bits)"):
+        assert words in text
+    from matplotlib.image import imread
+
+    assert imread(tmp_path / "figure1.png").shape[2] == 4, "a whole PNG"
     assert "written:" in capsys.readouterr().out
 
 
@@ -61,7 +66,7 @@ def test_a_record_of_another_making_is_refused(smoke, tmp_path, capsys):
     assert main(["reproduce", "depthwidth-figure1", "--draw", str(tmp_path)]) == 2
     error = capsys.readouterr().err
     assert "dept" in error
-    assert "depth: field required" in error
+    assert "depth: is missing" in error
 
 
 @pytest.mark.parametrize(

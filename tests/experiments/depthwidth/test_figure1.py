@@ -9,7 +9,7 @@ import pytest
 from plait.errors import ConfigError, PlaitError
 from plait.experiments.depthwidth import FIGURE_1, SMOKE, Figure1, Grid, Training, TrainingRun
 from plait.experiments.depthwidth.figure1 import PER_LAYER
-from plait.experiments.strict import checked, plain
+from plait.strict import checked, plain
 
 
 @pytest.mark.parametrize("experiment", [FIGURE_1, SMOKE], ids=["full", "smoke"])

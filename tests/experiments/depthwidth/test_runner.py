@@ -99,29 +99,12 @@ def test_ctrl_c_keeps_what_is_finished(text_file, tmp_path):
     command = [sys.executable, "-m", "plait.experiments", "depthwidth-figure1", "--smoke"]
     job = subprocess.Popen(
         [*command, "--text", str(text_file), "--out", str(out), "--device", "cpu"],
-        stdout=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
+        stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert job.stdout is not None
-    assert "1/8" in job.stdout.readline()
+    assert job.stderr is not None
+    assert "1/8" in job.stderr.readline()
     job.send_signal(signal.SIGINT)
     job.communicate(timeout=60)
     assert job.returncode == 130
     finished = len(lines_of(out))
     assert 1 <= finished < 8
-
-
-def test_the_job_needs_none_of_the_command_lines_libraries(text_file, tmp_path):
-    code = (
-        "import sys\n"
-        "for name in ('pydantic', 'tyro', 'rich', 'matplotlib', 'jinja2', 'scipy', 'numba'):\n"
-        "    sys.modules[name] = None\n"
-        "from plait.experiments.__main__ import main\n"
-        "sys.exit(main(sys.argv[1:]))"
-    )
-    options = ["depthwidth-figure1", "--smoke", "--max-minutes", "1e-9", "--device", "cpu"]
-    done = subprocess.run(
-        [sys.executable, "-c", code, *options, "--text", str(text_file), "--out", str(tmp_path / "out")],
-        capture_output=True, text=True,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert "8 missing (max-minutes)" in done.stdout

@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from plait.answer import Answer, Table
-from plait.errors import require
+from plait.errors import MissingExtraError, require
 from plait.experiments.depthwidth.figure1 import FIGURE_1, SMOKE, Figure1, TrainingRun
-from plait.experiments.strict import checked
+from plait.strict import checked
 
 __all__ = ["reproduce_figure1"]
 
@@ -23,6 +23,7 @@ def reproduce_figure1(
     device: str = "auto",
     max_minutes: float | None = None,
     together: int = 4,
+    graphs: bool = True,
 ) -> Answer:
     """Train what is missing and draw it, or draw what another machine computed."""
     if draw is not None:
@@ -32,7 +33,6 @@ def reproduce_figure1(
     from plait.training.device import device_named
 
     folder = out or Path("results", "depthwidth-smoke" if smoke else "depthwidth")
-    require("matplotlib", "report")  # asked before an hour of training, not after it
     outcome = run_missing(
         SMOKE if smoke else FIGURE_1,
         read_text(text or find_treebank()),
@@ -40,7 +40,8 @@ def reproduce_figure1(
         device_named(device),
         max_minutes,
         together,
-        report=_say,
+        graphs,
+        _say,
     )
     again = (
         f"; {outcome.missing} missing ({outcome.reason}), the same command goes on" if outcome.missing else ""
@@ -48,12 +49,16 @@ def reproduce_figure1(
     line = f"{outcome.finished} runs in {outcome.seconds:.1f} s, {outcome.already} were there{again}"
     if not outcome.finished + outcome.already:
         return Answer({"outcome": dataclasses.asdict(outcome)}, (line,))
-    drawn = _drawn(folder)
+    try:
+        drawn = _drawn(folder)
+    except MissingExtraError as error:  # a machine that only computes; --draw shows the folder elsewhere
+        return Answer({"outcome": dataclasses.asdict(outcome)}, (line, f"no figure: {error}"))
     return Answer({"outcome": dataclasses.asdict(outcome), **drawn.data}, (line, *drawn.parts))
 
 
 def _drawn(folder: Path) -> Answer:
     """Figure and page of a folder, from its files alone."""
+    require("matplotlib", "report")
     from plait.experiments.depthwidth.page import page, write_page
     from plait.experiments.depthwidth.picture import draw
     from plait.experiments.depthwidth.reading import cells_of

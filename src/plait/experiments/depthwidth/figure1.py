@@ -21,7 +21,6 @@ __all__ = ["FIGURE_1", "PER_LAYER", "SMOKE", "Figure1", "Grid", "Training", "Tra
 Architecture = Literal["softmax", "linear"]
 # c in the c·L·d² weights of the layers
 PER_LAYER = {"softmax": 12, "linear": 4}
-_STRICT = {"extra": "forbid", "strict": True}
 
 
 @dataclass(frozen=True)
@@ -33,8 +32,6 @@ class Training:
     ones for every network of a seed. `looks` times the validation text is evaluated, at the end the test
     text; of each at most the first `held_out` characters.
     """
-
-    __pydantic_config__ = _STRICT
 
     updates: int = 1500
     warmup: int = 100
@@ -72,8 +69,6 @@ class Training:
 class TrainingRun:
     """One network to train; `heads` divide `width`."""
 
-    __pydantic_config__ = _STRICT
-
     architecture: Architecture
     depth: int
     width: int
@@ -101,8 +96,6 @@ class TrainingRun:
 @dataclass(frozen=True)
 class Grid:
     """Depths × budgets of one architecture; widths are the multiples of `head_size` nearest to a budget."""
-
-    __pydantic_config__ = _STRICT
 
     architecture: Architecture
     depths: tuple[int, ...]
@@ -140,8 +133,6 @@ class Grid:
 @dataclass(frozen=True)
 class Figure1:
     """The whole experiment: a grid for each architecture, and seeds."""
-
-    __pydantic_config__ = _STRICT
 
     name: str
     source: str

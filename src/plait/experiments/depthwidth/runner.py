@@ -21,7 +21,7 @@ import torch
 from plait.errors import CheckpointError, OutputError, whole
 from plait.experiments.depthwidth.figure1 import Figure1, TrainingRun
 from plait.experiments.depthwidth.learner import DeviceText, TextLearner
-from plait.experiments.strict import plain
+from plait.strict import plain
 from plait.tasks.text import CharacterText
 from plait.training.files import Journal, locked, read_json, write_json
 from plait.training.run import environment

@@ -9,6 +9,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from plait.answer import Table
 from plait.errors import ConfigError, at_least
 from plait.gradients.uniform.law import (
     UNIT_CIRCLE_WIDTH,
@@ -25,7 +26,7 @@ from plait.gradients.uniform.law import (
 )
 from plait.gradients.uniform.recurrence import propagation, sample_lengths, slope
 
-__all__ = ["Law", "measure_law"]
+__all__ = ["Law", "eigenvalue_name", "joint_statement", "law_sentences", "law_table", "measure_law"]
 
 FITTED_SPAN = 16
 
@@ -53,6 +54,21 @@ class Law:
     @property
     def reached(self) -> bool:
         return self.begins_at is not None and bool(self.lengths[-1] >= self.begins_at)
+
+    def record(self) -> dict[str, Any]:
+        """As data for JSON."""
+        return {
+            "eigenvalue": eigenvalue_name(self.eigenvalue),
+            "printed": self.printed,
+            "sharp": self.sharp,
+            "measured": self.measured,
+            "printed_holds": self.printed_holds,
+            "log_constant": self.log_constant,
+            "begins_at": self.begins_at,
+            "reached": self.reached,
+            "lengths": self.lengths.tolist(),
+            "log_abs": self.log_values.tolist(),
+        }
 
     def sharp_curve(self, start: int, mix: float) -> NDArray[np.float64] | None:
         """ln|K T^{A−1}| at `lengths`."""
@@ -129,3 +145,56 @@ def joint_statement(laws: Sequence[Law]) -> dict[str, Any] | None:
         "printed_holds": printed_bound_holds(values),
         "reaches_inverse_length": reaches_inverse_length(values),
     }
+
+
+def law_table(laws: Sequence[Law], length: int, start: int) -> Table:
+    """A row for each eigenvalue: the printed bound, the sharp law, the slope that was measured."""
+    rows = [
+        [eigenvalue_name(x.eigenvalue), _power(x.printed), _sharp(x), x.measured, _yes(x.printed_holds)]
+        for x in laws
+    ]
+    return Table(
+        ["eigenvalue", "printed bound", "sharp law", "measured slope", "printed bound holds"],
+        rows,
+        title=f"|p(λ)| from t = {start} to T = {length:,}; slopes of the last factor of 16",
+    )
+
+
+def law_sentences(laws: Sequence[Law], together: dict[str, Any] | None) -> list[str]:
+    """What `joint_statement` found, in words."""
+    early = [x for x in laws if x.begins_at is not None and not x.reached]
+    if early:
+        return [
+            f"λ = {eigenvalue_name(x.eigenvalue)} lies so near 1 that its power law begins near "
+            f"T ≈ {x.begins_at:.0e}: up to T = {x.lengths[-1]:,} the slope is still growing, "
+            f"{x.measured:.4g} at the end, and no power is named."
+            for x in early
+        ]
+    if together is None:
+        return ["An eigenvalue on the unit circle: the theorem does not apply, |p| grows like T^0.5."]
+    holds = "holds" if together["printed_holds"] else "is violated"
+    reaches = "is" if together["reaches_inverse_length"] else "is not"
+    return [
+        f"A normal V with these eigenvalues: the norm follows T^{-together['sharp_rate']:.4f}; "
+        f"the printed lower bound T^{-together['printed_rate']:.4f} {holds}, "
+        f"and the norm {reaches} of order at least 1/T."
+    ]
+
+
+def eigenvalue_name(value: complex) -> str:
+    """0.25, -0.5 or 0.3+0.4j."""
+    return f"{value.real:g}" if value.imag == 0 else f"{value.real:g}{value.imag:+g}j"
+
+
+def _power(exponent: float | None) -> str | None:
+    return None if exponent is None else f"T^{exponent:.4f}"
+
+
+def _sharp(law: Law) -> str | None:
+    if law.begins_at is not None and not law.reached:
+        return f"not before T ≈ {law.begins_at:.0e}"
+    return _power(law.sharp)
+
+
+def _yes(holds: bool | None) -> str | None:
+    return None if holds is None else "yes" if holds else "no"

@@ -8,24 +8,22 @@ import torch
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
-from plait.ops.attentive_scan.buffers import allocate
-from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
-from plait.ops.attentive_scan.torch_cells import (
+from plait.ops.attentive_scan.torch_slots import SlotsInReverse, SlotTable
+from plait.ops.scan.buffers import allocate
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
+from plait.ops.scan.kinds import Scan
+from plait.ops.scan.torch_cells import (
+    biases_of,
     cell_backward,
     cell_forward,
+    missing,
     or_zeros,
     rounded_to,
     zeroed,
 )
-from plait.ops.attentive_scan.torch_slots import SlotsInReverse, SlotTable
-from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
+from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["backward", "forward", "missing"]
-
-
-def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
-    """Nothing is ever missing."""
-    return None
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
@@ -35,7 +33,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     # one product with s_{t−1} gives V s and W_a s, one with h_t gives h_t and twice its key
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide).t()
     doubled_key, doubled_energy = 2 * inputs.key.to(wide).t(), 2 * inputs.energy.to(wide)
-    bias = None if inputs.cell_bias is None else inputs.cell_bias.to(wide)
+    biases = biases_of(inputs, wide)
     projected = inputs.projected.to(wide).unbind()
     nudge = None if inputs.nudge is None else inputs.nudge.to(wide).unbind()
     table = SlotTable(inputs, scan, wide)
@@ -50,7 +48,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
             table.clear(inputs.reset[t])
         asked, before = hidden, cell_state
         recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
-        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias, bias)
+        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, *biases)
         h = rounded(h if nudge is None else h + nudge[t])
         cell_state = None if cell_state is None else rounded(cell_state)
         pair = torch.cat([h, h @ doubled_key], dim=1)
@@ -75,29 +73,29 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     return _finished(out, kept, table, hidden, cell_state)
 
 
-def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
+def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk back through time; every line is derived in docs/kernels.md."""
-    steps, rows, size = saved.output.shape
-    wide = saved.weights.dtype
-    from_hidden = torch.cat([saved.recurrent, saved.query]).to(wide)
-    key, four_energies = saved.key.to(wide), 4 * saved.energy.to(wide)
-    slots = SlotsInReverse(saved, wide)
-    d_output = or_zeros(arriving.output, saved.queries)
-    d_hidden = or_zeros(arriving.hidden, saved.queries[0])
-    d_cell_state = or_zeros(arriving.cell_state, saved.queries[0]) if scan.cell == "lstm" else None
+    steps, rows, size = made.output.shape
+    wide = made.weights.dtype
+    from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide)
+    key, four_energies = inputs.key.to(wide), 4 * inputs.energy.to(wide)
+    slots = SlotsInReverse(inputs, made, wide)
+    d_output = or_zeros(arriving.output, made.queries)
+    d_hidden = or_zeros(arriving.hidden, made.queries[0])
+    d_cell_state = or_zeros(arriving.cell_state, made.queries[0]) if scan.cell == "lstm" else None
     if arriving.slots is not None:
         slots.d_states.copy_(arriving.slots)
-    d_projected = saved.weights.new_empty(steps, rows, scan.gates * size)
-    d_queries, d_energy = torch.empty_like(saved.queries), torch.zeros_like(four_energies)
-    d_pairs = saved.weights.new_empty(steps, rows, 2 * size)
-    activated = (saved.gates if saved.gates.shape[2] else saved.output).to(wide).unbind()
+    d_projected = made.weights.new_empty(steps, rows, scan.gates * size)
+    d_queries, d_energy = torch.empty_like(made.queries), torch.zeros_like(four_energies)
+    d_pairs = made.weights.new_empty(steps, rows, 2 * size)
+    activated = made.activated.to(wide).unbind()
     asked, queries, all_weights = (
-        saved.asked.to(wide).unbind(),
-        saved.queries.unbind(),
-        saved.weights.unbind(),
+        made.asked.to(wide).unbind(),
+        made.queries.unbind(),
+        made.weights.unbind(),
     )
     d_scores = torch.empty_like(slots.states)
-    cells = saved.cells.to(wide).unbind() if scan.cell == "lstm" else asked
+    cells = made.cells.to(wide).unbind() if scan.cell == "lstm" else asked
     for t in reversed(range(steps)):
         weights = all_weights[t]
         d_context = d_hidden * scan.mix
@@ -120,9 +118,9 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
         d_hidden = torch.cat([cell.recurred, d_query], dim=1) @ from_hidden
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
         d_cell_state = cell.cell_state
-        if saved.reset is not None:
-            d_hidden, d_cell_state = zeroed(saved.reset[t], d_hidden, d_cell_state)
-    walked = Walked(
+        if inputs.reset is not None:
+            d_hidden, d_cell_state = zeroed(inputs.reset[t], d_hidden, d_cell_state)
+    walked = ReverseWalk(
         projected=d_projected,
         queries=d_queries,
         keys=d_pairs[..., size:],
@@ -133,7 +131,7 @@ def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Grad
         hidden=d_hidden,
         cell_state=d_cell_state,
     )
-    return collect_gradients(walked, saved, scan, nudged)
+    return collect_gradients(walked, inputs, made, scan, nudged)
 
 
 def _finished(
@@ -146,7 +144,7 @@ def _finished(
     """Fill `out`: what was kept of every step where there is room for it, and the state after the last."""
     for name, steps in kept.items():
         room: Tensor = getattr(out, name)
-        if room.numel() and steps:
+        if steps and room.numel():
             torch.stack(steps, out=room)
     if len(out.trace_born):
         ids = torch.stack(kept["ids"])

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from plait.ops.attentive_scan.contract import Inputs, Saved, Scan
+from plait.ops.scan.contract import Inputs, Scanned
+from plait.ops.scan.kinds import Scan
 from plait.ops.slots import ages_before
 
 __all__ = ["SlotTable", "SlotsInReverse"]
@@ -88,19 +89,19 @@ class SlotsInReverse:
     `ids` tell both. A state that was lost has no gradient yet when it comes back.
     """
 
-    def __init__(self, saved: Saved, wide: torch.dtype) -> None:
-        steps, rows, width = saved.ids.shape
-        size = saved.output.shape[2]
+    def __init__(self, inputs: Inputs, made: Scanned, wide: torch.dtype) -> None:
+        steps, rows, width = made.ids.shape
+        size = made.output.shape[2]
         # every state by id, with its doubled key; id −1, the last, holds nothing
-        before = _with_doubled_keys(saved.slots.to(wide), saved.key.to(wide)).transpose(0, 1)
-        since = torch.cat([saved.output.to(wide), 2 * saved.keys], dim=2)
+        before = _with_doubled_keys(inputs.slots.to(wide), inputs.key.to(wide)).transpose(0, 1)
+        since = torch.cat([made.output.to(wide), 2 * made.keys], dim=2)
         nothing = since.new_zeros(1, rows, 2 * size)
         self.history = torch.cat([before, since, nothing]).flatten(0, 1)
-        row = torch.arange(rows, device=saved.ids.device)
-        self.places = torch.remainder(saved.ids.long(), width + steps + 1) * rows + row.unsqueeze(1)
-        self.reset = saved.reset
-        self.is_cut = [False] * steps if saved.reset is None else saved.reset.any(dim=1).tolist()
-        self.own, self.target, self.moved = _changes(saved.ids, saved.reset)
+        row = torch.arange(rows, device=made.ids.device)
+        self.places = torch.remainder(made.ids.long(), width + steps + 1) * rows + row.unsqueeze(1)
+        self.reset = inputs.reset
+        self.is_cut = [False] * steps if inputs.reset is None else inputs.reset.any(dim=1).tolist()
+        self.own, self.target, self.moved = _changes(made.ids, inputs.reset)
         earlier = torch.cat([self.places[:1], self.places[:-1]]).flatten(1)
         both = torch.cat([self.own, self.target], dim=1)
         self.restored, self.restored_from = both, earlier.gather(1, both)

@@ -12,7 +12,8 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.attentive_scan.triton_kernels import _activate, _scaled, _sigmoid, _tanh
+from plait.ops.scan.triton_cells import gates_backward, gates_forward
+from plait.ops.scan.triton_tiles import _scaled
 
 __all__ = ["attend_step", "cell_step", "unattend_step", "uncell_step"]
 
@@ -24,10 +25,11 @@ def _vector(base, j, inside):
 
 @triton.jit(do_not_specialize=["t", "B"])
 def cell_step(
-    product, projected, asked, cells, cell_bias, nudge, reset, output, last_cell, gates,
+    product, projected, asked, cells, candidate_bias, modrelu_bias, nudge, reset,
+    output, cell_state_out, gates,
     t, B,
-    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
+    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
+    HAS_MODRELU_BIAS: tl.constexpr, HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """h_t and the new cell state from V s_{t−1} (in `product`, rows (G + 1)·H long) and U x_t."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
@@ -35,46 +37,42 @@ def cell_step(
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = j < H
     row = b + t * B
-    kind = output.dtype.element_ty
+    kind: tl.constexpr = output.dtype.element_ty
     a = product + b * (G + 1) * H
     z = projected + row * G * H
-    if CELL == "elman":
-        bias = j.to(tl.float32)
-        if HAS_BIAS:
-            bias = _vector(cell_bias, j, inside)
-        h = _activate(_vector(a, j, inside) + _vector(z, j, inside), bias, NONLINEARITY)
-        if HAS_NUDGE:
-            tl.store(gates + row * H + j, h, mask=inside)
-    elif CELL == "lstm":
-        gate_i = _sigmoid(_vector(a, j, inside) + _vector(z, j, inside))
-        gate_f = _sigmoid(_vector(a + H, j, inside) + _vector(z + H, j, inside))
-        gate_g = _tanh(_vector(a + 2 * H, j, inside) + _vector(z + 2 * H, j, inside))
-        gate_o = _sigmoid(_vector(a + 3 * H, j, inside) + _vector(z + 3 * H, j, inside))
+    a0 = _vector(a, j, inside) + _vector(z, j, inside)
+    a1, a2, a3, before, s, candidate = a0, a0, a0, a0, a0, a0
+    modrelu = tl.zeros([BLOCK], tl.float32)
+    if HAS_MODRELU_BIAS:
+        modrelu = _vector(modrelu_bias, j, inside)
+    if G > 1:
+        a1 = _vector(a + H, j, inside) + _vector(z + H, j, inside)
+        a2 = _vector(z + 2 * H, j, inside)
+        a3 = _vector(a + 2 * H, j, inside)
+    if CELL == "lstm":
+        a2 += a3
+        a3 = _vector(a + 3 * H, j, inside) + _vector(z + 3 * H, j, inside)
         before = _vector(cells + row * H, j, inside)
-        c = (gate_f * before + gate_i * gate_g).to(kind)
+    elif CELL == "gru":
+        s = _vector(asked + row * H, j, inside)
+        if HAS_CANDIDATE_BIAS:
+            candidate = _vector(candidate_bias, j, inside)
+    h, c, g0, g1, g2, g3 = gates_forward(
+        a0, a1, a2, a3, s, before, candidate, modrelu, CELL, NONLINEARITY, HAS_CANDIDATE_BIAS, kind
+    )
+    if CELL == "lstm":
         # the row of the next step, or the last state
         cleared = tl.load(reset + row + B) != 0
-        tl.store(cells + (row + B) * H + j, tl.where(cleared, 0.0, c.to(tl.float32)), mask=inside)
-        tl.store(last_cell + b * H + j, c, mask=inside)
-        h = gate_o * _tanh(c.to(tl.float32))
+        tl.store(cells + (row + B) * H + j, tl.where(cleared, 0.0, c), mask=inside)
+        tl.store(cell_state_out + b * H + j, c, mask=inside)
+    if CELL != "elman":
         kept = gates + row * 4 * H + j
-        tl.store(kept, gate_i, mask=inside)
-        tl.store(kept + H, gate_f, mask=inside)
-        tl.store(kept + 2 * H, gate_g, mask=inside)
-        tl.store(kept + 3 * H, gate_o, mask=inside)
-    else:
-        gate_r = _sigmoid(_vector(a, j, inside) + _vector(z, j, inside))
-        gate_z = _sigmoid(_vector(a + H, j, inside) + _vector(z + H, j, inside))
-        inner = _vector(a + 2 * H, j, inside)
-        if HAS_BIAS:
-            inner += _vector(cell_bias, j, inside)
-        gate_n = _tanh(_vector(z + 2 * H, j, inside) + gate_r * inner)
-        h = (1.0 - gate_z) * gate_n + gate_z * _vector(asked + row * H, j, inside)
-        kept = gates + row * 4 * H + j
-        tl.store(kept, gate_r, mask=inside)
-        tl.store(kept + H, gate_z, mask=inside)
-        tl.store(kept + 2 * H, gate_n, mask=inside)
-        tl.store(kept + 3 * H, inner, mask=inside)
+        tl.store(kept, g0, mask=inside)
+        tl.store(kept + H, g1, mask=inside)
+        tl.store(kept + 2 * H, g2, mask=inside)
+        tl.store(kept + 3 * H, g3, mask=inside)
+    elif HAS_NUDGE:
+        tl.store(gates + row * H + j, g0, mask=inside)
     if HAS_NUDGE:
         h += _vector(nudge + row * H, j, inside)
     tl.store(output + row * H + j, h, mask=inside)
@@ -93,7 +91,7 @@ def _entry(initial, history, b, held, j, inside, B, H: tl.constexpr, WIDTH: tl.c
 
 @triton.jit(do_not_specialize=["t", "B", "mix"])
 def attend_step(
-    product, key_product, energy, slots, initial_keys, reset, output, asked, last_hidden,
+    product, key_product, energy, slots, initial_keys, reset, output, asked, hidden_out,
     relevance, born, age, weights, trace_born, trace_relevance, queries, keys, ids,
     t, B, mix,
     H: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, EVERY: tl.constexpr, G: tl.constexpr,
@@ -170,7 +168,7 @@ def attend_step(
         context = tl.sum(share[:, None] * tile, axis=0).to(kind).to(tl.float32)
         s = (mix * (_vector(output + row * H, j, inside) + context)).to(kind)
         tl.store(asked + (row + B) * H + j, tl.where(next_cleared, 0.0, s.to(tl.float32)), mask=inside)
-        tl.store(last_hidden + b * H + j, s, mask=inside)
+        tl.store(hidden_out + b * H + j, s, mask=inside)
 
     tl.store(relevance + b * WIDTH + x, credit, mask=in_x)
     tl.store(born + b * WIDTH + x, birth.to(tl.int64), mask=in_x)
@@ -254,60 +252,33 @@ def uncell_step(
     tl.store(both + b * (G + 1) * H + G * H + j, _vector(d_queries + row * H, j, inside), mask=inside)
     dz = d_projected + row * G * H + j
     dv = both + b * (G + 1) * H + j
-    if CELL == "elman":
-        if HAS_NUDGE:
-            h = _vector(gates + row * H, j, inside)
-        else:
-            h = _vector(output + row * H, j, inside)
-        if NONLINEARITY == "tanh":
-            da = dh * (1.0 - h * h)
-        elif NONLINEARITY == "relu":
-            da = tl.where(h > 0.0, dh, 0.0)
-        elif NONLINEARITY == "modrelu":
-            da = tl.where(h != 0.0, dh, 0.0)
-        else:
-            da = dh
-        tl.store(dz, da, mask=inside)
-        tl.store(dv, da, mask=inside)
-    elif CELL == "lstm":
-        kept = gates + row * 4 * H
-        gate_i = _vector(kept, j, inside)
-        gate_f = _vector(kept + H, j, inside)
-        gate_g = _vector(kept + 2 * H, j, inside)
-        gate_o = _vector(kept + 3 * H, j, inside)
-        before = _vector(cells + row * H, j, inside)
-        kind = output.dtype.element_ty
-        curved = _tanh((gate_f * before + gate_i * gate_g).to(kind).to(tl.float32))
+    kept = gates + row * 4 * H
+    if CELL != "elman":
+        g0 = _vector(kept, j, inside)
+        g1 = _vector(kept + H, j, inside)
+        g2 = _vector(kept + 2 * H, j, inside)
+        g3 = _vector(kept + 3 * H, j, inside)
+        before = _vector((cells if CELL == "lstm" else asked) + row * H, j, inside)
+    else:
+        g0 = _vector((gates if HAS_NUDGE else output) + row * H, j, inside)
+        g1, g2, g3, before = g0, g0, g0, g0
+    dc = dh
+    if CELL == "lstm":
         alive = tl.load(reset + row + B) == 0
         dc = tl.where(alive, _vector(d_cell + b * H, j, inside), 0.0)
-        dc += dh * gate_o * (1.0 - curved * curved)
-        da_i = dc * gate_g * gate_i * (1.0 - gate_i)
-        da_f = dc * before * gate_f * (1.0 - gate_f)
-        da_g = dc * gate_i * (1.0 - gate_g * gate_g)
-        da_o = dh * curved * gate_o * (1.0 - gate_o)
-        tl.store(d_cell + b * H + j, dc * gate_f, mask=inside)
-        tl.store(dz, da_i, mask=inside)
-        tl.store(dz + H, da_f, mask=inside)
-        tl.store(dz + 2 * H, da_g, mask=inside)
-        tl.store(dz + 3 * H, da_o, mask=inside)
-        tl.store(dv, da_i, mask=inside)
-        tl.store(dv + H, da_f, mask=inside)
-        tl.store(dv + 2 * H, da_g, mask=inside)
-        tl.store(dv + 3 * H, da_o, mask=inside)
-    else:
-        kept = gates + row * 4 * H
-        gate_r = _vector(kept, j, inside)
-        gate_z = _vector(kept + H, j, inside)
-        gate_n = _vector(kept + 2 * H, j, inside)
-        inner = _vector(kept + 3 * H, j, inside)
-        before = _vector(asked + row * H, j, inside)
-        da_n = dh * (1.0 - gate_z) * (1.0 - gate_n * gate_n)
-        da_z = dh * (before - gate_n) * gate_z * (1.0 - gate_z)
-        da_r = da_n * inner * gate_r * (1.0 - gate_r)
-        tl.store(dz, da_r, mask=inside)
-        tl.store(dz + H, da_z, mask=inside)
-        tl.store(dz + 2 * H, da_n, mask=inside)
-        tl.store(dv, da_r, mask=inside)
-        tl.store(dv + H, da_z, mask=inside)
-        tl.store(dv + 2 * H, da_n * gate_r, mask=inside)
-        tl.store(d_direct + b * H + j, dh * gate_z, mask=inside)
+    da0, da1, da2, da3, back, dc, direct = gates_backward(
+        dh, dc, g0, g1, g2, g3, before, CELL, NONLINEARITY, output.dtype.element_ty
+    )
+    tl.store(dz, da0, mask=inside)
+    tl.store(dv, da0, mask=inside)
+    if G > 1:
+        tl.store(dz + H, da1, mask=inside)
+        tl.store(dz + 2 * H, da2, mask=inside)
+        tl.store(dv + H, da1, mask=inside)
+        tl.store(dv + 2 * H, back, mask=inside)
+    if CELL == "lstm":
+        tl.store(d_cell + b * H + j, dc, mask=inside)
+        tl.store(dz + 3 * H, da3, mask=inside)
+        tl.store(dv + 3 * H, da3, mask=inside)
+    elif CELL == "gru":
+        tl.store(d_direct + b * H + j, direct, mask=inside)

@@ -1,14 +1,7 @@
-"""The fused scan on a GPU for large hidden sizes: two matrix products and two kernels a step.
-
-On a device the launches of a whole walk are captured in a CUDA graph once per shape and replayed, so that
-a step costs no Python. A graph works on buffers of its own: inputs are copied in, results copied out, and
-a later walk may overwrite the buffers; nothing of them is kept between calls.
-"""
+"""The attentive scan on a GPU for large hidden sizes: two matrix products and two kernels a step."""
 
 from __future__ import annotations
 
-from collections import OrderedDict
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -16,26 +9,15 @@ import triton
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
-from plait.ops.attentive_scan.buffers import allocate
-from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs, Saved, Scan, Scanned
-from plait.ops.attentive_scan.triton_step_kernels import (
-    attend_step,
-    cell_step,
-    unattend_step,
-    uncell_step,
-)
-from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
+from plait.ops.attentive_scan.triton_step_kernels import attend_step, cell_step, unattend_step, uncell_step
+from plait.ops.scan.buffers import allocate
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
+from plait.ops.scan.cuda_graph import Tensors, replayed
+from plait.ops.scan.kinds import Scan
+from plait.ops.scan.triton_launch import arguments, contiguous
+from plait.ops.scan.weight_gradients import collect_gradients
 
-__all__ = ["backward", "forward", "or_any", "replayed"]
-
-# A graph of more steps than this is not worth its memory: its launches take longer than its work.
-LONGEST_GRAPH = 1024
-# How many shapes keep their graph and its buffers.
-GRAPHS_KEPT = 4
-
-# tensors, and None where an optional one is missing
-Tensors = tuple[Any, ...]
-_graphs: OrderedDict[Any, tuple[Any, Tensors, Tensors]] = OrderedDict()
+__all__ = ["backward", "forward"]
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
@@ -49,18 +31,20 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         return made
     # the trace's weights are wanted, or nothing; the rest exists only for a backward pass
     wanted = allocate(inputs, scan, need_trace, save)
-    return Scanned(*(m if m.shape == w.shape else w for m, w in zip(made, wanted, strict=True)))
+    chosen = (w if w is None or m.shape != w.shape else m for m, w in zip(made, wanted, strict=True))
+    return Scanned._make(chosen)
 
 
-def backward(arriving: Arriving, saved: Saved, scan: Scan, nudged: bool) -> Gradients:
+def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk all rows back together."""
+    first, second = len(arriving), len(arriving) + len(inputs)
 
     def walk_back(*tensors: Any) -> Tensors:
-        arrived = Arriving(*tensors[: len(Arriving._fields)])
-        return tuple(_walk_back(arrived, Saved(*tensors[len(Arriving._fields) :]), scan))
+        given = Inputs(*tensors[first:second]), Scanned(*tensors[second:])
+        return tuple(_walk_back(Arriving(*tensors[:first]), *given, scan))
 
-    walked = Walked(*replayed(walk_back, (*arriving, *saved), ("backward", scan)))
-    return collect_gradients(walked, saved, scan, nudged)
+    walked = ReverseWalk(*replayed(walk_back, (*arriving, *inputs, *made), ("backward", scan)))
+    return collect_gradients(walked, inputs, made, scan, nudged)
 
 
 def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
@@ -87,46 +71,24 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
         state.copy_(given)
     product, key_product = asked.new_empty(rows, (scan.gates + 1) * size), asked.new_empty(rows, size)
     blocks = _blocks(size, width)
-    cell = {
-        "product": product,
-        "projected": inputs.projected.contiguous(),
-        "asked": asked,
-        "cells": cells,
-        "cell_bias": or_any(inputs.cell_bias, product),
-        "nudge": or_any(inputs.nudge, product).contiguous(),
-        "reset": reset,
-        "output": out.output,
-        "last_cell": out.cell_state,
-        "gates": out.gates,
-        "B": rows,
-        "H": size,
-        "CELL": scan.cell,
-        "NONLINEARITY": scan.nonlinearity,
-        "HAS_BIAS": inputs.cell_bias is not None,
-        "HAS_NUDGE": inputs.nudge is not None,
-        "BLOCK": blocks["BLOCK"],
-    }
-    attend = {
-        "product": product,
-        "key_product": key_product,
-        "energy": inputs.energy.contiguous(),
-        "slots": inputs.slots.contiguous(),
-        "initial_keys": initial_keys,
-        "reset": reset,
-        "asked": asked,
-        "last_hidden": out.hidden,
+    tensors = named(contiguous(inputs), out) | {
+        "product": product, "key_product": key_product, "asked": asked, "cells": cells, "reset": reset,
+        "initial_keys": initial_keys, "relevance": out.relevance, "born": out.born, "age": out.age,
         "ids": ids,
-        "B": rows,
-        "mix": scan.mix,
-        "H": size,
-        "WINDOW": scan.window,
-        "WIDTH": width,
-        "EVERY": scan.every or 0,
-        "G": scan.gates,
-        "TRACE": need_trace,
-        **{name: getattr(out, name) for name in _ATTENDED},
-        **blocks,
-    }
+    }  # fmt: skip
+    cell = arguments(
+        cell_step,
+        tensors,
+        B=rows,
+        H=size,
+        CELL=scan.cell,
+        NONLINEARITY=scan.nonlinearity,
+        BLOCK=blocks["BLOCK"],
+    )
+    attend = arguments(
+        attend_step, tensors, B=rows, mix=scan.mix, H=size, WINDOW=scan.window, WIDTH=width,
+        EVERY=scan.every or 0, G=scan.gates, TRACE=need_trace, **blocks,
+    )  # fmt: skip
     grid = (rows, triton.cdiv(size, blocks["BLOCK"]))
     for t in range(steps):
         torch.mm(asked[t], from_hidden, out=product)
@@ -142,22 +104,22 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
     )
 
 
-def _walk_back(arriving: Arriving, saved: Saved, scan: Scan) -> Walked:
-    steps, rows, size = saved.output.shape
-    width, wide, gates = scan.width, saved.weights.dtype, scan.gates
+def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) -> ReverseWalk:
+    steps, rows, size = made.output.shape
+    width, wide, gates = scan.width, made.weights.dtype, scan.gates
 
     def zeros(*shape: int) -> Tensor:
-        return saved.weights.new_zeros(shape)
+        return made.weights.new_zeros(shape)
 
-    both_weights = torch.cat([saved.recurrent, saved.query]).to(wide).contiguous()
-    key = saved.key.to(wide).contiguous()
+    both_weights = torch.cat([inputs.recurrent, inputs.query]).to(wide).contiguous()
+    key = inputs.key.to(wide).contiguous()
     reset = torch.zeros(steps + 1, rows, dtype=torch.bool, device=key.device)
-    if saved.reset is not None:
-        reset[:-1] = saved.reset
+    if inputs.reset is not None:
+        reset[:-1] = inputs.reset
     d_states, d_keys = zeros(width + steps, rows, size), zeros(width + steps, rows, size)
     if arriving.output is not None:
         d_states[width:] = arriving.output
-    ids = torch.cat([saved.ids[:1], saved.ids])  # the kernel looks one row further, as in the forward pass
+    ids = torch.cat([made.ids[:1], made.ids])  # the kernel looks one row further, as in the forward pass
     if arriving.slots is not None:
         _add_entries(d_states, ids[-1], arriving.slots.to(wide))
     d_hidden = zeros(rows, size) if arriving.hidden is None else arriving.hidden.to(wide).clone()
@@ -167,51 +129,18 @@ def _walk_back(arriving: Arriving, saved: Saved, scan: Scan) -> Walked:
     d_projected, d_queries = zeros(steps, rows, gates * size), zeros(steps, rows, size)
     d_energy = zeros(rows, size)
     blocks = _blocks(size, width)
-    unattend = {
-        "d_hidden": d_hidden,
-        "d_direct": d_direct,
-        "energy": saved.energy.contiguous(),
-        "slots": saved.slots.contiguous(),
-        "initial_keys": (saved.slots.to(wide) @ key.t()).contiguous(),
-        "reset": reset,
-        "output": saved.output,
-        "weights": saved.weights,
-        "queries": saved.queries,
-        "keys": saved.keys,
-        "ids": ids,
-        "d_states": d_states,
-        "d_keys": d_keys,
-        "d_queries": d_queries,
-        "d_energy": d_energy,
-        "d_h": d_h,
-        "B": rows,
-        "mix": scan.mix,
-        "H": size,
-        "WIDTH": width,
-        **blocks,
-    }
-    uncell = {
-        "d_h": d_h,
-        "back_key": back_key,
-        "d_queries": d_queries,
-        "output": saved.output,
-        "gates": saved.gates,
-        "asked": saved.asked,
-        "cells": saved.cells,
-        "reset": reset,
-        "d_cell": d_cell,
-        "d_projected": d_projected,
-        "d_states": d_states,
-        "both": both,
-        "d_direct": d_direct,
-        "B": rows,
-        "H": size,
-        "WIDTH": width,
-        "CELL": scan.cell,
-        "NONLINEARITY": scan.nonlinearity,
-        "HAS_NUDGE": saved.gates.shape[2] > 0,
-        "BLOCK": blocks["BLOCK"],
-    }
+    tensors = named(contiguous(inputs), made) | {
+        "initial_keys": (inputs.slots.to(wide) @ key.t()).contiguous(), "reset": reset, "ids": ids,
+        "d_hidden": d_hidden, "d_direct": d_direct, "d_states": d_states, "d_keys": d_keys,
+        "d_queries": d_queries, "d_energy": d_energy, "d_h": d_h, "back_key": back_key, "d_cell": d_cell,
+        "d_projected": d_projected, "both": both,
+    }  # fmt: skip
+    unattend = arguments(unattend_step, tensors, B=rows, mix=scan.mix, H=size, WIDTH=width, **blocks)
+    uncell = arguments(
+        uncell_step, tensors, B=rows, H=size, WIDTH=width, CELL=scan.cell, NONLINEARITY=scan.nonlinearity,
+        BLOCK=blocks["BLOCK"],
+    )  # fmt: skip
+    uncell["HAS_NUDGE"] = made.gates.shape[2] > 0
     grid = (rows, triton.cdiv(size, blocks["BLOCK"]))
     for t in reversed(range(steps)):
         unattend_step[(rows,)](t=t, **unattend)
@@ -219,7 +148,7 @@ def _walk_back(arriving: Arriving, saved: Saved, scan: Scan) -> Walked:
         uncell_step[grid](t=t, **uncell)
         torch.mm(both, both_weights, out=d_hidden)
     cut = reset[0].unsqueeze(1)
-    return Walked(
+    return ReverseWalk(
         projected=d_projected,
         queries=d_queries,
         keys=d_keys[width:],
@@ -232,27 +161,9 @@ def _walk_back(arriving: Arriving, saved: Saved, scan: Scan) -> Walked:
     )
 
 
-_ATTENDED = (
-    "output",
-    "relevance",
-    "born",
-    "age",
-    "weights",
-    "trace_born",
-    "trace_relevance",
-    "queries",
-    "keys",
-)
-
-
 def _blocks(size: int, width: int) -> dict[str, int]:
     slots = max(4, triton.next_power_of_2(width))
     return {"BLOCK": min(max(16, triton.next_power_of_2(size)), max(32, 8192 // slots)), "BLOCK_X": slots}
-
-
-def or_any(tensor: Tensor | None, any_tensor: Tensor) -> Tensor:
-    """A kernel wants a pointer even where it never looks."""
-    return any_tensor if tensor is None else tensor
 
 
 def _entries(ids: Tensor, slots: Tensor, output: Tensor) -> Tensor:
@@ -273,42 +184,3 @@ def _add_entries(history: Tensor, ids: Tensor, gradients: Tensor) -> None:
     index = ids.long().clamp_min(0)
     # a slot that names nothing adds zero to entry 0: accumulate, so that it cannot overwrite a real sum
     history.index_put_((index, rows), torch.where(there, gradients, 0), accumulate=True)
-
-
-def replayed(function: Callable[..., Tensors], given: Tensors, name: tuple[Any, ...]) -> Tensors:
-    """Run `function`, through a CUDA graph where that pays."""
-    first = next(tensor for tensor in given if tensor is not None and tensor.dim() == 3)
-    graphable = (
-        first.is_cuda and first.shape[0] <= LONGEST_GRAPH and not torch.cuda.is_current_stream_capturing()
-    )
-    if not graphable:
-        return function(*given)
-    shapes = tuple(None if x is None else (tuple(x.shape), x.dtype) for x in given)
-    tf32 = torch.backends.cuda.matmul.allow_tf32
-    at = (name, first.device, tf32, shapes)
-    if at not in _graphs:
-        _graphs[at] = _capture(function, given)
-        while len(_graphs) > GRAPHS_KEPT:
-            _graphs.popitem(last=False)
-    _graphs.move_to_end(at)
-    graph, places, results = _graphs[at]
-    for place, tensor in zip(places, given, strict=True):
-        if place is not None and tensor is not None:
-            place.copy_(tensor)
-    graph.replay()
-    return tuple(None if result is None else result.clone() for result in results)
-
-
-def _capture(function: Callable[..., Tensors], given: Tensors) -> tuple[Any, Tensors, Tensors]:
-    places = tuple(
-        None if x is None else x.detach().clone(memory_format=torch.contiguous_format) for x in given
-    )
-    aside = torch.cuda.Stream()
-    aside.wait_stream(torch.cuda.current_stream())
-    with torch.cuda.stream(aside):
-        function(*places)  # compiles the kernels and warms the matrix library up
-    torch.cuda.current_stream().wait_stream(aside)
-    graph = torch.cuda.CUDAGraph()
-    with torch.cuda.graph(graph):
-        results = function(*places)
-    return graph, places, results

@@ -5,15 +5,14 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from plait.ops.attentive_scan.contract import Inputs
-from plait.ops.full_scan.contract import FullScanned
 from plait.ops.full_scan.torch_past import Readable
+from plait.ops.scan.contract import Inputs, Scanned
 from plait.ops.slots import ages_before
 
 __all__ = ["finish"]
 
 
-def finish(out: FullScanned, inputs: Inputs, readable: Readable) -> Tensor:
+def finish(out: Scanned, inputs: Inputs, readable: Readable) -> Tensor:
     """Fill in `born`, `relevance`, `age` and their traces; give what the last step could not read, (B, W)."""
     steps, width = len(out.output), out.born.shape[1]
     ages = ages_before(inputs.age, inputs.reset, steps)

@@ -11,9 +11,8 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from plait.ops.attentive_scan.contract import Inputs
-from plait.ops.attentive_scan.torch_cells import or_zeros
-from plait.ops.full_scan.contract import FullSaved
+from plait.ops.scan.contract import Inputs, Scanned
+from plait.ops.scan.torch_cells import or_zeros
 
 __all__ = ["Past", "PastInReverse", "Readable"]
 
@@ -122,20 +121,20 @@ class Past:
 class PastInReverse:
     """All states and keys at once, and the gradients they gather while the steps are walked back."""
 
-    def __init__(self, saved: FullSaved, arriving: Tensor | None) -> None:
-        steps, rows, size = saved.output.shape
-        wide = saved.contexts.dtype
-        self.readable = Readable(saved.born, saved.reset, steps)
-        self.states = torch.cat([saved.slots.transpose(0, 1), saved.output]).to(wide)
+    def __init__(self, inputs: Inputs, made: Scanned, arriving: Tensor | None) -> None:
+        steps, rows, size = made.output.shape
+        wide = made.contexts.dtype
+        self.readable = Readable(inputs.born, inputs.reset, steps)
+        self.states = torch.cat([inputs.slots.transpose(0, 1), made.output]).to(wide)
         width = len(self.states)
-        self.doubled_keys = self.states @ (2 * saved.key.to(wide).t())
-        self.queries = (saved.asked.to(wide) @ saved.query.to(wide).t()).unbind()
-        self.contexts, self.normalisers = saved.contexts.unbind(), saved.normalisers.unbind()
-        self.twice_energy = 2 * saved.energy.to(wide)
+        self.doubled_keys = self.states @ (2 * inputs.key.to(wide).t())
+        self.queries = (made.asked.to(wide) @ inputs.query.to(wide).t()).unbind()
+        self.contexts, self.normalisers = made.contexts.unbind(), made.normalisers.unbind()
+        self.twice_energy = 2 * inputs.energy.to(wide)
         self.four_energies = 2 * self.twice_energy
         final = None if arriving is None else arriving.transpose(0, 1)
         self.d_states = or_zeros(final, self.states).clone(memory_format=torch.contiguous_format)
-        if saved.reset is not None:
+        if inputs.reset is not None:
             cleared = self.readable.excluded(steps - 1, 0, width)
             self.d_states.masked_fill_(cleared.unsqueeze(2), 0)
         # Σ_t de_tj σ_tj (1 − σ_tj): the keys' gradients but for the factor 4 v_a

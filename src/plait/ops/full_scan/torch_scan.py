@@ -12,33 +12,32 @@ import torch
 from torch.nn.functional import pad
 
 from plait.ops.attention import accumulation_dtype
-from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs
-from plait.ops.attentive_scan.torch_cells import (
+from plait.ops.full_scan.ending import finish
+from plait.ops.full_scan.torch_past import Past, PastInReverse
+from plait.ops.scan.buffers import allocate
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
+from plait.ops.scan.kinds import FullScan
+from plait.ops.scan.torch_cells import (
+    biases_of,
     cell_backward,
     cell_forward,
+    missing,
     or_zeros,
     rounded_to,
     zeroed,
 )
-from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
-from plait.ops.full_scan.contract import FullSaved, FullScan, FullScanned, allocate
-from plait.ops.full_scan.ending import finish
-from plait.ops.full_scan.torch_past import Past, PastInReverse
+from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["backward", "forward", "missing"]
 
 
-def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> None:
-    """Nothing is: plain torch runs anywhere."""
-
-
-def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> FullScanned:
+def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
     """Walk through time; what is given and what comes back stands in `contract`."""
     size, dtype = inputs.energy.shape[0], inputs.projected.dtype
     wide, rounded = accumulation_dtype(dtype), partial(rounded_to, dtype)
     # one product with s_{t−1} gives V s and W_a s
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide).t()
-    bias = None if inputs.cell_bias is None else inputs.cell_bias.to(wide)
+    biases = biases_of(inputs, wide)
     out = allocate(inputs, scan, need_trace, save)
     past = Past(inputs, wide)
     hidden = inputs.hidden.to(wide)
@@ -51,7 +50,7 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Ful
             past.clear(t, inputs.reset[t])
         asked, before = hidden, cell_state
         recurred, query = (asked @ from_hidden).split((scan.gates * size, size), dim=1)
-        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, bias, bias)
+        h, cell_state, gates = cell_forward(scan, z, recurred, asked, cell_state, *biases)
         h = rounded(h if nudge is None else h + nudge[t])
         cell_state = None if cell_state is None else rounded(cell_state)
         context, weights, normaliser = past.append_and_read(t, h, query)
@@ -75,19 +74,19 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Ful
     return out
 
 
-def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool) -> Gradients:
+def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
     """Walk back through time; every line is derived in docs/kernels.md."""
-    steps, rows, size = saved.output.shape
-    wide = saved.contexts.dtype
-    from_hidden, key = torch.cat([saved.recurrent, saved.query]).to(wide), saved.key.to(wide)
-    past = PastInReverse(saved, arriving.slots)
-    d_hidden = or_zeros(arriving.hidden, saved.contexts[0])
-    d_cell_state = or_zeros(arriving.cell_state, saved.contexts[0]) if scan.cell == "lstm" else None
-    d_projected = saved.contexts.new_empty(steps, rows, scan.gates * size)
-    d_queries = torch.empty_like(saved.contexts)
-    activated = (saved.gates if saved.gates.shape[2] else saved.output).to(wide).unbind()
-    asked = saved.asked.to(wide).unbind()
-    cells = saved.cells.to(wide).unbind() if scan.cell == "lstm" else asked
+    steps, rows, size = made.output.shape
+    wide = made.contexts.dtype
+    from_hidden, key = torch.cat([inputs.recurrent, inputs.query]).to(wide), inputs.key.to(wide)
+    past = PastInReverse(inputs, made, arriving.slots)
+    d_hidden = or_zeros(arriving.hidden, made.contexts[0])
+    d_cell_state = or_zeros(arriving.cell_state, made.contexts[0]) if scan.cell == "lstm" else None
+    d_projected = made.contexts.new_empty(steps, rows, scan.gates * size)
+    d_queries = torch.empty_like(made.contexts)
+    activated = made.activated.to(wide).unbind()
+    asked = made.asked.to(wide).unbind()
+    cells = made.cells.to(wide).unbind() if scan.cell == "lstm" else asked
     for t in reversed(range(steps)):
         d_context = d_hidden * scan.mix
         past.read_backward(t, d_context, d_queries[t])
@@ -102,10 +101,10 @@ def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool)
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
         d_cell_state = cell.cell_state
         if past.readable.is_cut[t]:
-            assert saved.reset is not None
-            d_hidden, d_cell_state = zeroed(saved.reset[t], d_hidden, d_cell_state)
+            assert inputs.reset is not None
+            d_hidden, d_cell_state = zeroed(inputs.reset[t], d_hidden, d_cell_state)
     (initial_states, d_states), (initial_keys, d_keys) = past.gathered()
-    walked = Walked(
+    walked = ReverseWalk(
         projected=d_projected,
         queries=d_queries,
         keys=d_keys,
@@ -116,4 +115,4 @@ def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool)
         hidden=d_hidden,
         cell_state=d_cell_state,
     )
-    return collect_gradients(walked, saved, scan, nudged)
+    return collect_gradients(walked, inputs, made, scan, nudged)

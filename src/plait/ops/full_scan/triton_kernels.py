@@ -7,7 +7,7 @@ step never reads what it wrote: what one thread stored, another may load only in
 barrier between steps is enough. A row belongs to one program: sums need no atomics, and a run repeats itself
 bit by bit.
 
-The layout is that of `attentive_scan.triton_kernels`: a column of the hidden size belongs to one warp, the
+The layout is that of `scan.triton_tiles`: a column of the hidden size belongs to one warp, the
 positions of a tile, p = low + group · XR + xr, to lane groups and registers. Energies are the one sum that
 crosses warps. Keys and queries are kept scaled by 2 log₂ e. With u = tanh(q + k) / 2 an energy is 2 v_aᵀ u
 and tanh′ = 4 (¼ − u²); the factor 4 v_a, common to all slopes, is applied once.
@@ -18,13 +18,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.attentive_scan.triton_cells import (
+from plait.ops.scan.triton_cells import (
     cell_backward,
     cell_forward,
     fetch_gates,
     fetch_projected,
 )
-from plait.ops.attentive_scan.triton_kernels import (
+from plait.ops.scan.triton_tiles import (
     _fetch,
     _over_columns,
     _partial,
@@ -92,13 +92,13 @@ def _sum(vector):
 
 @triton.jit(do_not_specialize=["T", "B", "initial", "mix", "nil"])
 def forward_kernel(
-    projected, recurrent, query, key, energy, cell_bias,  # weights transposed: (in, out)
+    projected, recurrent, query, key, energy, candidate_bias, modrelu_bias,  # weights transposed: (in, out)
     hidden, cell_state, born, reset, nudge, states, keys,
-    output, last_hidden, last_cell, weights, asked, cells, gates, contexts, normalisers,
+    output, hidden_out, cell_state_out, weights, asked, cells, gates, contexts, normalisers,
     T, B, initial, mix, nil,
-    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_BIAS: tl.constexpr,
-    HAS_RESET: tl.constexpr, HAS_NUDGE: tl.constexpr, HAS_INITIAL: tl.constexpr,
-    TRACE: tl.constexpr, SAVE: tl.constexpr, NORMALISERS: tl.constexpr,
+    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
+    HAS_MODRELU_BIAS: tl.constexpr, HAS_RESET: tl.constexpr, HAS_NUDGE: tl.constexpr,
+    HAS_INITIAL: tl.constexpr, TRACE: tl.constexpr, SAVE: tl.constexpr, NORMALISERS: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, XR: tl.constexpr,
 ):  # fmt: skip
     """Walk row `program_id(0)` through T steps. `weights` receives energies."""
@@ -118,9 +118,11 @@ def forward_kernel(
     if CELL == "lstm":
         c = _fetch(cell_state, b * H, nil, W, L, JJ, H)
     twice_v = 2.0 * _fetch(energy, 0, nil, W, L, JJ, H)
-    bias = twice_v
-    if HAS_BIAS:
-        bias = _fetch(cell_bias, 0, nil, W, L, JJ, H)
+    candidate, modrelu = tl.zeros_like(twice_v), tl.zeros_like(twice_v)
+    if HAS_CANDIDATE_BIAS:
+        candidate = _fetch(candidate_bias, 0, nil, W, L, JJ, H)
+    if HAS_MODRELU_BIAS:
+        modrelu = _fetch(modrelu_bias, 0, nil, W, L, JJ, H)
     first = tl.program_id(0) * 0
     next_z0, next_z1, next_z2, next_z3 = fetch_projected(projected, b, True, nil, G, W, L, JJ, H)
 
@@ -147,8 +149,9 @@ def forward_kernel(
                 _put(cells, row * H, c.to(kind), nil, W, L, JJ, H)
         q = _scaled(tl.sum(_product(query, H, _spread(s, R, L), nil, R, W, L, JJ, H), axis=1))
         h, c = cell_forward(
-            s, c, z0, z1, z2, z3, bias, recurrent, gates, row, nil,
-            CELL, NONLINEARITY, HAS_BIAS, SAVE and (HAS_NUDGE or CELL != "elman"), kind, R, W, L, JJ, H,
+            s, c, z0, z1, z2, z3, candidate, modrelu, recurrent, gates, row, nil,
+            CELL, NONLINEARITY, HAS_CANDIDATE_BIAS, SAVE and (HAS_NUDGE or CELL != "elman"), kind,
+            R, W, L, JJ, H,
         )  # fmt: skip
         if HAS_NUDGE:
             h += _fetch(nudge, row * H, nil, W, L, JJ, H)
@@ -191,21 +194,21 @@ def forward_kernel(
         # the next step's loads see this step's state and key, whichever thread stored them
         tl.debug_barrier()
 
-    _put(last_hidden, b * H, s.to(kind), nil, W, L, JJ, H)
+    _put(hidden_out, b * H, s.to(kind), nil, W, L, JJ, H)
     if CELL == "lstm":
-        _put(last_cell, b * H, c.to(kind), nil, W, L, JJ, H)
+        _put(cell_state_out, b * H, c.to(kind), nil, W, L, JJ, H)
 
 
 @triton.jit(do_not_specialize=["T", "B", "initial", "mix", "nil"])
 def backward_kernel(
     recurrent, query, key, energy, born, reset, first,  # weights as stored: (out, in)
     states, keys, queries, output, asked, cells, gates, contexts, normalisers,
-    d_output, d_last_hidden, d_last_cell,
-    d_projected, d_queries, d_keys, d_states, d_slopes, d_past, d_energy, d_hidden, d_cell,
+    d_output, d_hidden, d_cell_state,
+    d_projected, d_queries, d_keys, d_states, d_slopes, d_past, d_energy, d_hidden_out, d_cell_state_out,
     T, B, initial, mix, nil,
     H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_RESET: tl.constexpr,
     HAS_NUDGE: tl.constexpr, HAS_INITIAL: tl.constexpr, HAS_D_OUTPUT: tl.constexpr,
-    HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL: tl.constexpr, SAVE_STATES: tl.constexpr,
+    HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL_STATE: tl.constexpr, SAVE_STATES: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, XR: tl.constexpr,
 ):  # fmt: skip
     """Walk row `program_id(0)` back.
@@ -229,9 +232,9 @@ def backward_kernel(
     ds = tl.zeros_like(twice_v)
     dc = tl.zeros_like(twice_v)
     if HAS_D_HIDDEN:
-        ds = _fetch(d_last_hidden, b * H, nil, W, L, JJ, H)
-    if HAS_D_CELL:
-        dc = _fetch(d_last_cell, b * H, nil, W, L, JJ, H)
+        ds = _fetch(d_hidden, b * H, nil, W, L, JJ, H)
+    if HAS_D_CELL_STATE:
+        dc = _fetch(d_cell_state, b * H, nil, W, L, JJ, H)
     d_v = tl.zeros([W, L, JJ], tl.float32)
 
     for back in range(T):
@@ -306,6 +309,6 @@ def backward_kernel(
         tl.debug_barrier()
 
     _put(d_energy, b * H, 2.0 * tl.sum(d_v, axis=1), nil, W, L, JJ, H)
-    _put(d_hidden, b * H, ds, nil, W, L, JJ, H)
+    _put(d_hidden_out, b * H, ds, nil, W, L, JJ, H)
     if CELL == "lstm":
-        _put(d_cell, b * H, dc, nil, W, L, JJ, H)
+        _put(d_cell_state_out, b * H, dc, nil, W, L, JJ, H)

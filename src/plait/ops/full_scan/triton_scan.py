@@ -12,14 +12,14 @@ import torch
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
-from plait.ops.attentive_scan.contract import Arriving, Gradients, Inputs
-from plait.ops.attentive_scan.triton_scan import interpreting, tiling
-from plait.ops.attentive_scan.triton_steps import or_any
-from plait.ops.attentive_scan.weight_gradients import Walked, collect_gradients
-from plait.ops.full_scan.contract import FullSaved, FullScan, FullScanned, allocate
 from plait.ops.full_scan.ending import finish
 from plait.ops.full_scan.torch_past import Readable
 from plait.ops.full_scan.triton_kernels import backward_kernel, forward_kernel
+from plait.ops.scan.buffers import allocate, allocate_walk
+from plait.ops.scan.contract import Arriving, Inputs, Scanned, named
+from plait.ops.scan.kinds import FullScan
+from plait.ops.scan.triton_launch import arguments, contiguous, missing_for_triton, tiling
+from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["backward", "forward", "missing"]
 
@@ -40,16 +40,12 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size:
     >>> missing("cuda", torch.float32, "lstm", None, 256)
     'it walks with up to 128 features, got 256'
     """
-    if device != "cuda" and not interpreting():
-        return f"it needs a CUDA device, got {device} tensors"
-    if dtype not in (torch.float32, torch.bfloat16):
-        return f"it computes in float32 or bfloat16, got {dtype}"
     if size > LARGEST_SIZE:
-        return f"it walks with up to {LARGEST_SIZE} features, got {size}"
-    return None
+        return missing_for_triton(device, dtype) or f"it walks with up to {LARGEST_SIZE} features, got {size}"
+    return missing_for_triton(device, dtype)
 
 
-def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> FullScanned:
+def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
     """Walk every row; what is given and what comes back stands in `contract`."""
     out = allocate(inputs, scan, need_trace, save)
     steps, rows, _ = inputs.projected.shape
@@ -63,31 +59,21 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Ful
     out.slots[:, :initial] = inputs.slots
     keys = out.relevance.new_empty(out.slots.shape)
     torch.mul(inputs.slots.to(wide) @ inputs.key.to(wide).t(), _SCALE, out=keys[:, :initial])
-    given = {name: or_any(getattr(inputs, name), out.output).contiguous() for name in _GIVEN}
     # a transposed matrix is read along its output, so that no product reduces across lanes
-    transposed = {name: getattr(inputs, name).t().contiguous() for name in ("recurrent", "query", "key")}
-    forward_kernel[(rows,)](
-        **given,
-        **transposed,
-        states=out.slots,
-        keys=keys,
-        last_hidden=out.hidden,
-        last_cell=out.cell_state,
-        normalisers=normalisers,
-        **{name: getattr(out, name) for name in ("output", "asked", "cells", "gates", "contexts")},
-        weights=out.weights.fill_(-torch.inf),
-        T=steps,
-        B=rows,
-        initial=initial,
-        mix=scan.mix,
-        nil=0,
-        HAS_BIAS=inputs.cell_bias is not None,
-        HAS_NUDGE=inputs.nudge is not None,
-        TRACE=need_trace,
-        SAVE=save,
-        NORMALISERS=save or need_trace,
-        **_shape(scan, len(inputs.energy), inputs.reset is not None, initial > 0, FORWARD_TILE),
-    )
+    tensors = {
+        **named(contiguous(inputs), out),
+        **{name: getattr(inputs, name).t().contiguous() for name in ("recurrent", "query", "key")},
+        "states": out.slots,
+        "keys": keys,
+        "normalisers": normalisers,
+        "weights": out.weights.fill_(-torch.inf),
+    }
+    given = arguments(
+        forward_kernel, tensors, T=steps, B=rows, initial=initial, mix=scan.mix, nil=0, TRACE=need_trace,
+        SAVE=save, NORMALISERS=save or need_trace,
+        **_shape(scan, len(inputs.energy), initial > 0, FORWARD_TILE),
+    )  # fmt: skip
+    forward_kernel[(rows,)](**given)
     if need_trace:
         out.weights.sub_(normalisers.unsqueeze(2)).exp_()
     if inputs.reset is not None:
@@ -95,96 +81,58 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Ful
     return out
 
 
-def backward(arriving: Arriving, saved: FullSaved, scan: FullScan, nudged: bool) -> Gradients:
+def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
     """Walk every row back; the derivation stands in docs/kernels.md."""
-    steps, rows, size = saved.output.shape
-    wide, initial = saved.contexts.dtype, saved.slots.shape[1]
-    readable = Readable(saved.born, saved.reset, steps)
-    d_past, slopes = _gathering(arriving.slots, saved, readable)
-
-    def made(*shape: int) -> Tensor:
-        return saved.contexts.new_empty(shape)
-
-    walked = Walked(
-        projected=made(steps, rows, scan.gates * size),
-        queries=made(steps, rows, size),
-        keys=made(steps, rows, size),
-        states=made(steps if nudged else 0, rows, size),
-        initial_keys=slopes[:, :initial],
-        initial_states=d_past[:, :initial],
-        energy=made(rows, size),
-        hidden=made(rows, size),
-        cell_state=made(rows, size) if scan.cell == "lstm" else None,
-    )
+    steps, rows, size = made.output.shape
+    wide, initial = made.contexts.dtype, inputs.slots.shape[1]
+    readable = Readable(inputs.born, inputs.reset, steps)
+    d_past, slopes = _gathering(arriving.slots, inputs, made, readable)
+    walked = allocate_walk(inputs, made, scan, nudged)
     if rows:
-        states = torch.cat([saved.slots, saved.output.transpose(0, 1)], dim=1).to(wide)
-        weights = ("recurrent", "query", "key", "energy", "born")
-        kept = ("output", "asked", "cells", "gates", "contexts", "normalisers")
-        arrived = {name: or_any(x, saved.output).contiguous() for name, x in arriving._asdict().items()}
-        backward_kernel[(rows,)](
-            **{name: getattr(saved, name).contiguous() for name in weights},
-            reset=or_any(saved.reset, saved.output).contiguous(),
-            first=or_any(readable.first, saved.output),
-            states=states.contiguous(),
-            keys=(states @ (_SCALE * saved.key.to(wide).t())).contiguous(),
-            queries=(saved.asked.to(wide) @ (_SCALE * saved.query.to(wide).t())).contiguous(),
-            **{name: getattr(saved, name) for name in kept},
-            d_output=arrived["output"],
-            d_last_hidden=arrived["hidden"],
-            d_last_cell=arrived["cell_state"],
-            d_projected=walked.projected,
-            d_queries=walked.queries,
-            d_keys=walked.keys,
-            d_states=walked.states,
-            d_slopes=slopes,
-            d_past=d_past,
-            d_energy=walked.energy,
-            d_hidden=walked.hidden,
-            d_cell=or_any(walked.cell_state, walked.hidden),
-            T=steps,
-            B=rows,
-            initial=initial,
-            mix=scan.mix,
-            nil=0,
-            HAS_NUDGE=saved.gates.shape[2] > 0,
-            HAS_D_OUTPUT=arriving.output is not None,
-            HAS_D_HIDDEN=arriving.hidden is not None,
-            HAS_D_CELL=arriving.cell_state is not None,
-            SAVE_STATES=nudged,
-            **_shape(scan, size, saved.reset is not None, initial > 0, BACKWARD_TILE),
-        )
+        states = torch.cat([inputs.slots, made.output.transpose(0, 1)], dim=1).to(wide)
+        tensors = named(contiguous(inputs), made, contiguous(arriving), walked) | {
+            "first": readable.first,
+            "states": states.contiguous(),
+            "keys": (states @ (_SCALE * inputs.key.to(wide).t())).contiguous(),
+            "queries": (made.asked.to(wide) @ (_SCALE * inputs.query.to(wide).t())).contiguous(),
+            "d_slopes": slopes,
+            "d_past": d_past,
+        }
+        given = arguments(
+            backward_kernel, tensors, T=steps, B=rows, initial=initial, mix=scan.mix, nil=0,
+            SAVE_STATES=nudged, **_shape(scan, size, initial > 0, BACKWARD_TILE),
+        )  # fmt: skip
+        backward_kernel[(rows,)](**{**given, "HAS_NUDGE": made.gates.shape[2] > 0})
     walked = walked._replace(
         energy=walked.energy.sum(dim=0),
-        initial_keys=walked.initial_keys * (4 * saved.energy.to(wide)),
+        initial_keys=slopes[:, :initial] * (4 * inputs.energy.to(wide)),
+        initial_states=d_past[:, :initial],
     )
-    return collect_gradients(walked, saved, scan, nudged)
+    return collect_gradients(walked, inputs, made, scan, nudged)
 
 
-# what the forward kernel reads as it comes
-_GIVEN = ("projected", "energy", "cell_bias", "hidden", "cell_state", "born", "reset", "nudge")
-
-
-def _gathering(arriving: Tensor | None, saved: FullSaved, readable: Readable) -> tuple[Tensor, Tensor]:
+def _gathering(
+    arriving: Tensor | None, inputs: Inputs, made: Scanned, readable: Readable
+) -> tuple[Tensor, Tensor]:
     """Where gradients of states and keys are summed, (B, W, H): what arrives at the final slots; zeros."""
-    steps, rows, size = saved.output.shape
-    slopes = saved.contexts.new_zeros(rows, saved.slots.shape[1] + steps, size)
+    steps, rows, size = made.output.shape
+    slopes = made.contexts.new_zeros(rows, inputs.slots.shape[1] + steps, size)
     if arriving is None:
         return torch.zeros_like(slopes), slopes
     d_past = arriving.to(slopes.dtype).clone(memory_format=torch.contiguous_format)
-    if saved.reset is not None:
+    if inputs.reset is not None:
         d_past.masked_fill_(readable.excluded(steps - 1, 0, slopes.shape[1]).t().unsqueeze(2), 0)
     return d_past, slopes
 
 
 @lru_cache
-def _shape(scan: FullScan, size: int, has_reset: bool, has_initial: bool, tile: int) -> dict[str, object]:
+def _shape(scan: FullScan, size: int, has_initial: bool, tile: int) -> dict[str, object]:
     """What a kernel is compiled for."""
     tiles = tiling(size, WARPS)
     return {
         "H": size,
         "CELL": scan.cell,
         "NONLINEARITY": scan.nonlinearity,
-        "HAS_RESET": has_reset,
         "HAS_INITIAL": has_initial,
         **tiles,
         "XR": tile // tiles["L"],

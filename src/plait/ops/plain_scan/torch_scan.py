@@ -3,49 +3,33 @@
 from __future__ import annotations
 
 from functools import partial
-from typing import NamedTuple
 
 import torch
-from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
-from plait.ops.attentive_scan.torch_cells import cell_backward, cell_forward, or_zeros, rounded_to, zeroed
-from plait.ops.plain_scan.contract import (
-    PlainArriving,
-    PlainGradients,
-    PlainInputs,
-    PlainSaved,
-    PlainScan,
-    PlainScanned,
-    allocate,
-    asked,
-    collect_gradients,
+from plait.ops.scan.buffers import allocate
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
+from plait.ops.scan.kinds import PlainScan
+from plait.ops.scan.torch_cells import (
+    biases_of,
+    cell_backward,
+    cell_forward,
+    missing,
+    or_zeros,
+    rounded_to,
+    zeroed,
 )
+from plait.ops.scan.weight_gradients import asked_without_memory, collect_gradients
 
-__all__ = ["WalkedBack", "backward", "forward", "missing", "walk_back"]
-
-
-class WalkedBack(NamedTuple):
-    """What a reverse walk leaves, wide: dL/dz_t, dL/dh_0, dL/dc_0, dL/dh_t; and s_{t−1} of every step."""
-
-    projected: Tensor
-    hidden: Tensor
-    cell_state: Tensor | None
-    states: Tensor
-    before: Tensor
+__all__ = ["backward", "forward", "missing", "walk_back"]
 
 
-def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
-    """Nothing is ever missing."""
-    return None
-
-
-def forward(inputs: PlainInputs, scan: PlainScan, need_trace: bool, save: bool) -> PlainScanned:
+def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Scanned:
     """Walk through time; what is given and what comes back stands in `contract`."""
     dtype = inputs.projected.dtype
     wide, rounded = accumulation_dtype(dtype), partial(rounded_to, dtype)
     recurrent = inputs.recurrent.to(wide).t()
-    biases = tuple(None if x is None else x.to(wide) for x in (inputs.candidate_bias, inputs.modrelu_bias))
+    biases = biases_of(inputs, wide)
     nudge = None if inputs.nudge is None else inputs.nudge.to(wide).unbind()
     hidden = inputs.hidden.to(wide)
     cell_state = None if inputs.cell_state is None else inputs.cell_state.to(wide)
@@ -67,23 +51,24 @@ def forward(inputs: PlainInputs, scan: PlainScan, need_trace: bool, save: bool) 
     return out
 
 
-def backward(arriving: PlainArriving, saved: PlainSaved, scan: PlainScan, nudged: bool) -> PlainGradients:
+def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
     """Walk back through time, then one product for all steps."""
-    return collect_gradients(*walk_back(arriving, saved, scan), saved, scan, nudged)
+    made = made._replace(asked=asked_without_memory(inputs, made))
+    return collect_gradients(walk_back(arriving, inputs, made, scan), inputs, made, scan, nudged)
 
 
-def walk_back(arriving: PlainArriving, saved: PlainSaved, scan: PlainScan) -> WalkedBack:
+def walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan) -> ReverseWalk:
     """The recurrence of the backward pass; every line is derived in docs/kernels.md."""
-    steps, rows, size = saved.output.shape
-    wide = accumulation_dtype(saved.output.dtype)
-    recurrent, before = saved.recurrent.to(wide), asked(saved).to(wide)
+    steps, rows, size = made.output.shape
+    wide = accumulation_dtype(made.output.dtype)
+    recurrent, before = inputs.recurrent.to(wide), made.asked.to(wide)
     d_hidden = or_zeros(arriving.hidden, before[0])
     d_cell_state = or_zeros(arriving.cell_state, before[0]) if scan.cell == "lstm" else None
     d_output = None if arriving.output is None else arriving.output.to(wide).unbind()
     d_projected = before.new_empty(steps, rows, scan.gates * size)
     d_states = torch.empty_like(before)
-    activated = saved.activated.to(wide).unbind()
-    cells = saved.cells.to(wide).unbind() if scan.cell == "lstm" else before.unbind()
+    activated = made.activated.to(wide).unbind()
+    cells = made.cells.to(wide).unbind() if scan.cell == "lstm" else before.unbind()
     for t in reversed(range(steps)):
         d_state = d_states[t].copy_(d_hidden) if d_output is None else torch.add(
             d_hidden, d_output[t], out=d_states[t]
@@ -93,6 +78,6 @@ def walk_back(arriving: PlainArriving, saved: PlainSaved, scan: PlainScan) -> Wa
         d_hidden = cell.recurred @ recurrent
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
         d_cell_state = cell.cell_state
-        if saved.reset is not None:
-            d_hidden, d_cell_state = zeroed(saved.reset[t], d_hidden, d_cell_state)
-    return WalkedBack(d_projected, d_hidden, d_cell_state, d_states, before)
+        if inputs.reset is not None:
+            d_hidden, d_cell_state = zeroed(inputs.reset[t], d_hidden, d_cell_state)
+    return ReverseWalk(d_projected, d_hidden, d_cell_state, d_states)

@@ -1,6 +1,6 @@
 """The persistent kernels of the plain scan: one program walks one row through all its steps.
 
-The tiles are those of `attentive_scan.triton_kernels`: (depth: registers, warp, lane group, column). Where
+The tiles are those of `scan.triton_tiles`: (depth: registers, warp, lane group, column). Where
 they fit, the recurrent weights stay in registers for the whole walk (`RESIDENT`: 64 numbers a thread for an
 Elman cell of 128 features), and a step loads nothing but its input.
 
@@ -14,14 +14,12 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-from plait.ops.attentive_scan.triton_kernels import (
-    _activate,
+from plait.ops.scan.triton_cells import gates_backward, gates_forward, put_gates, put_projected
+from plait.ops.scan.triton_tiles import (
     _fetch,
     _product,
     _put,
-    _sigmoid,
     _spread,
-    _tanh,
     _tile,
 )
 
@@ -66,20 +64,10 @@ def _times(
     return _product(matrix, stride, rows, nil, R, W, L, JJ, H)
 
 
-@triton.jit
-def _through_slope(arriving, activated, NONLINEARITY: tl.constexpr):
-    """dL/dz from dL/dφ and φ(z)."""
-    if NONLINEARITY == "tanh":
-        return arriving * (1.0 - activated * activated)
-    if NONLINEARITY == "identity":
-        return arriving
-    return tl.where(activated == 0.0, 0.0, arriving)
-
-
 @triton.jit(do_not_specialize=["T", "B", "nil"])
 def forward_kernel(
     projected, recurrent, candidate_bias, modrelu_bias,  # weights transposed: (in, out)
-    hidden, cell_state, reset, nudge, output, last_hidden, last_cell, cells, gates,
+    hidden, cell_state, reset, nudge, output, hidden_out, cell_state_out, cells, gates,
     T, B, nil,
     H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
     HAS_MODRELU_BIAS: tl.constexpr, HAS_RESET: tl.constexpr, HAS_NUDGE: tl.constexpr, SAVE: tl.constexpr,
@@ -88,9 +76,10 @@ def forward_kernel(
     """Walk row `program_id(0)` through T steps."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     F: tl.constexpr = G * H
+    S: tl.constexpr = H if CELL == "elman" else 4 * H
     nil = nil * 4
     b = tl.program_id(0).to(tl.int64)
-    kind = output.dtype.element_ty
+    kind: tl.constexpr = output.dtype.element_ty
     s = _fetch(hidden, b * H, nil, W, L, JJ, H)
     c = s
     if CELL == "lstm":
@@ -136,74 +125,54 @@ def forward_kernel(
                 s = tl.where(cut, 0.0, s)
                 c = tl.where(cut, 0.0, c)
             rows = _spread(s, R, L)
-            if CELL == "elman":
-                a = _times(w0, recurrent, F, rows, nil, RESIDENT, R, W, L, JJ, H) + _turn(z0, k, L)
-                h = _activate(tl.sum(a, axis=1), outer, NONLINEARITY)
-                if SAVE and HAS_NUDGE:
-                    _put(gates, row * H, h, nil, W, L, JJ, H)
-            elif CELL == "lstm":
-                if SAVE:
-                    _put(cells, row * H, c.to(kind), nil, W, L, JJ, H)
-                gate_i = _times(w0, recurrent, F, rows, nil, RESIDENT, R, W, L, JJ, H) + _turn(z0, k, L)
-                gate_f = _times(w1, recurrent + H, F, rows, nil, RESIDENT, R, W, L, JJ, H) + _turn(z1, k, L)
-                gate_g = _times(w2, recurrent + 2 * H, F, rows, nil, RESIDENT, R, W, L, JJ, H)
-                gate_g += _turn(z2, k, L)
-                gate_o = _times(w3, recurrent + 3 * H, F, rows, nil, RESIDENT, R, W, L, JJ, H)
-                gate_o += _turn(z3, k, L)
-                gate_i = _sigmoid(tl.sum(gate_i, axis=1))
-                gate_f = _sigmoid(tl.sum(gate_f, axis=1))
-                gate_g = _tanh(tl.sum(gate_g, axis=1))
-                gate_o = _sigmoid(tl.sum(gate_o, axis=1))
-                c = (gate_f * c + gate_i * gate_g).to(kind).to(tl.float32)
-                h = gate_o * _tanh(c)
-                if SAVE:
-                    _put(gates, row * F, gate_i, nil, W, L, JJ, H)
-                    _put(gates, row * F + H, gate_f, nil, W, L, JJ, H)
-                    _put(gates, row * F + 2 * H, gate_g, nil, W, L, JJ, H)
-                    _put(gates, row * F + 3 * H, gate_o, nil, W, L, JJ, H)
-            else:
-                gate_r = _times(w0, recurrent, F, rows, nil, RESIDENT, R, W, L, JJ, H) + _turn(z0, k, L)
-                gate_z = _times(w1, recurrent + H, F, rows, nil, RESIDENT, R, W, L, JJ, H) + _turn(z1, k, L)
-                v = tl.sum(_times(w2, recurrent + 2 * H, F, rows, nil, RESIDENT, R, W, L, JJ, H), axis=1)
-                if HAS_CANDIDATE_BIAS:
-                    v += inner
-                gate_r = _sigmoid(tl.sum(gate_r, axis=1))
-                gate_z = _sigmoid(tl.sum(gate_z, axis=1))
-                gate_n = _activate(_chosen(z2, k, L) + gate_r * v, outer, NONLINEARITY)
-                h = (1.0 - gate_z) * gate_n + gate_z * s
-                if SAVE:
-                    _put(gates, row * 4 * H, gate_r, nil, W, L, JJ, H)
-                    _put(gates, row * 4 * H + H, gate_z, nil, W, L, JJ, H)
-                    _put(gates, row * 4 * H + 2 * H, gate_n, nil, W, L, JJ, H)
-                    _put(gates, row * 4 * H + 3 * H, v, nil, W, L, JJ, H)
+            if SAVE and CELL == "lstm":
+                _put(cells, row * H, c.to(kind), nil, W, L, JJ, H)
+            a0 = _times(w0, recurrent, F, rows, nil, RESIDENT, R, W, L, JJ, H) + _turn(z0, k, L)
+            a0 = tl.sum(a0, axis=1)
+            a1, a2, a3 = a0, a0, a0
+            if G > 1:
+                a1 = _times(w1, recurrent + H, F, rows, nil, RESIDENT, R, W, L, JJ, H) + _turn(z1, k, L)
+                a1 = tl.sum(a1, axis=1)
+                a2 = _times(w2, recurrent + 2 * H, F, rows, nil, RESIDENT, R, W, L, JJ, H)
+            if CELL == "lstm":
+                a2 = tl.sum(a2 + _turn(z2, k, L), axis=1)
+                a3 = _times(w3, recurrent + 3 * H, F, rows, nil, RESIDENT, R, W, L, JJ, H) + _turn(z3, k, L)
+                a3 = tl.sum(a3, axis=1)
+            elif CELL == "gru":
+                a3 = tl.sum(a2, axis=1)
+                a2 = _chosen(z2, k, L)
+            h, c, g0, g1, g2, g3 = gates_forward(
+                a0, a1, a2, a3, s, c, inner, outer, CELL, NONLINEARITY, HAS_CANDIDATE_BIAS, kind
+            )
+            if SAVE and (HAS_NUDGE or CELL != "elman"):
+                put_gates(gates, row * S, g0, g1, g2, g3, nil, CELL, W, L, JJ, H)
             if HAS_NUDGE:
                 h += _chosen(n, k, L)
             _put(output, row * H, h.to(kind), nil, W, L, JJ, H)
             s = h.to(kind).to(tl.float32)
         z0, z1, z2, z3, n = next_z0, next_z1, next_z2, next_z3, next_n
 
-    _put(last_hidden, b * H, s.to(kind), nil, W, L, JJ, H)
+    _put(hidden_out, b * H, s.to(kind), nil, W, L, JJ, H)
     if CELL == "lstm":
-        _put(last_cell, b * H, c.to(kind), nil, W, L, JJ, H)
+        _put(cell_state_out, b * H, c.to(kind), nil, W, L, JJ, H)
 
 
 @triton.jit(do_not_specialize=["T", "B", "nil"])
 def backward_kernel(
-    recurrent, reset, activated, before, cells, d_output, d_last_hidden, d_last_cell,  # weights as stored
-    d_projected, d_states, d_hidden, d_cell,
+    recurrent, reset, activated, before, cells, d_output, d_hidden, d_cell_state,  # weights as stored
+    d_projected, d_states, d_hidden_out, d_cell_state_out,
     T, B, nil,
     H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_RESET: tl.constexpr,
-    HAS_D_OUTPUT: tl.constexpr, HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL: tl.constexpr,
+    HAS_D_OUTPUT: tl.constexpr, HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL_STATE: tl.constexpr,
     SAVE_STATES: tl.constexpr, RESIDENT: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr,
 ):  # fmt: skip
     """Walk row `program_id(0)` back. `before` is s_{t−1}, `activated` the gates, or φ(z) of an Elman cell."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
-    F: tl.constexpr = G * H
     S: tl.constexpr = H if CELL == "elman" else 4 * H
     nil = nil * 4
     b = tl.program_id(0).to(tl.int64)
-    kind = cells.dtype.element_ty
+    kind: tl.constexpr = cells.dtype.element_ty
     w0 = _tile(recurrent, H, nil, R, W, L, JJ, H) if RESIDENT else nil
     w1, w2, w3 = w0, w0, w0
     if RESIDENT and G > 1:
@@ -214,12 +183,12 @@ def backward_kernel(
     # dL/ds_t in parts, to be summed over lane groups with what arrives at the output; beside it, what a GRU
     # passes around its product
     ds = tl.zeros([W, L, JJ], tl.float32)
-    direct = _fetch(d_last_hidden, b * H, nil, W, L, JJ, H)
+    direct = _fetch(d_hidden, b * H, nil, W, L, JJ, H)
     if not HAS_D_HIDDEN:
         direct = tl.zeros_like(direct)
     dc = tl.zeros_like(direct)
-    if HAS_D_CELL:
-        dc = _fetch(d_last_cell, b * H, nil, W, L, JJ, H)
+    if HAS_D_CELL_STATE:
+        dc = _fetch(d_cell_state, b * H, nil, W, L, JJ, H)
     a0 = _ahead(activated, T - 1, b, T, B, S, 0, nil, -1, W, L, JJ, H)
     a1, a2, a3, past, d_out = a0, a0, a0, a0, a0
     if G > 1:
@@ -248,50 +217,23 @@ def backward_kernel(
             if HAS_D_OUTPUT:
                 ds += _turn(d_out, k, L)
             dh = tl.sum(ds, axis=1) + direct
-            direct = tl.zeros_like(direct)
             if SAVE_STATES:
                 _put(d_states, row * H, dh, nil, W, L, JJ, H)
-            dz = row * F
-            if CELL == "elman":
-                da = _through_slope(dh, _chosen(a0, k, L), NONLINEARITY)
-                _put(d_projected, dz, da, nil, W, L, JJ, H)
-                ds = _times(w0, recurrent, H, _spread(da, R, L), nil, RESIDENT, R, W, L, JJ, H)
-            elif CELL == "lstm":
-                gate_i, gate_f = _chosen(a0, k, L), _chosen(a1, k, L)
-                gate_g, gate_o = _chosen(a2, k, L), _chosen(a3, k, L)
-                earlier = _chosen(past, k, L)
-                curved = _tanh((gate_f * earlier + gate_i * gate_g).to(kind).to(tl.float32))
-                dc += dh * gate_o * (1.0 - curved * curved)
-                da_i = dc * gate_g * gate_i * (1.0 - gate_i)
-                da_f = dc * earlier * gate_f * (1.0 - gate_f)
-                da_g = dc * gate_i * (1.0 - gate_g * gate_g)
-                da_o = dh * curved * gate_o * (1.0 - gate_o)
-                dc = dc * gate_f
-                _put(d_projected, dz, da_i, nil, W, L, JJ, H)
-                _put(d_projected, dz + H, da_f, nil, W, L, JJ, H)
-                _put(d_projected, dz + 2 * H, da_g, nil, W, L, JJ, H)
-                _put(d_projected, dz + 3 * H, da_o, nil, W, L, JJ, H)
-                rows_i, rows_f = _spread(da_i, R, L), _spread(da_f, R, L)
-                rows_g, rows_o = _spread(da_g, R, L), _spread(da_o, R, L)
-                ds = _times(w0, recurrent, H, rows_i, nil, RESIDENT, R, W, L, JJ, H)
-                ds += _times(w1, recurrent + H * H, H, rows_f, nil, RESIDENT, R, W, L, JJ, H)
-                ds += _times(w2, recurrent + 2 * H * H, H, rows_g, nil, RESIDENT, R, W, L, JJ, H)
-                ds += _times(w3, recurrent + 3 * H * H, H, rows_o, nil, RESIDENT, R, W, L, JJ, H)
-            else:
-                gate_r, gate_z = _chosen(a0, k, L), _chosen(a1, k, L)
-                gate_n, v = _chosen(a2, k, L), _chosen(a3, k, L)
-                da_n = _through_slope(dh * (1.0 - gate_z), gate_n, NONLINEARITY)
-                da_z = dh * (_chosen(past, k, L) - gate_n) * gate_z * (1.0 - gate_z)
-                da_r = da_n * v * gate_r * (1.0 - gate_r)
-                _put(d_projected, dz, da_r, nil, W, L, JJ, H)
-                _put(d_projected, dz + H, da_z, nil, W, L, JJ, H)
-                _put(d_projected, dz + 2 * H, da_n, nil, W, L, JJ, H)
-                rows_r, rows_z = _spread(da_r, R, L), _spread(da_z, R, L)
-                rows_n = _spread(da_n * gate_r, R, L)
-                ds = _times(w0, recurrent, H, rows_r, nil, RESIDENT, R, W, L, JJ, H)
-                ds += _times(w1, recurrent + H * H, H, rows_z, nil, RESIDENT, R, W, L, JJ, H)
-                ds += _times(w2, recurrent + 2 * H * H, H, rows_n, nil, RESIDENT, R, W, L, JJ, H)
-                direct = dh * gate_z
+            da0, da1, da2, da3, back, dc, direct = gates_backward(
+                dh, dc, _chosen(a0, k, L), _chosen(a1, k, L), _chosen(a2, k, L), _chosen(a3, k, L),
+                _chosen(past, k, L), CELL, NONLINEARITY, kind,
+            )  # fmt: skip
+            put_projected(d_projected, row, da0, da1, da2, da3, nil, CELL, W, L, JJ, H)
+            ds = _times(w0, recurrent, H, _spread(da0, R, L), nil, RESIDENT, R, W, L, JJ, H)
+            if G > 1:
+                rows_1, rows_2 = _spread(da1, R, L), _spread(back, R, L)
+                ds += _times(w1, recurrent + H * H, H, rows_1, nil, RESIDENT, R, W, L, JJ, H)
+                ds += _times(w2, recurrent + 2 * H * H, H, rows_2, nil, RESIDENT, R, W, L, JJ, H)
+            if G > 3:
+                rows_3 = _spread(da3, R, L)
+                ds += _times(w3, recurrent + 3 * H * H, H, rows_3, nil, RESIDENT, R, W, L, JJ, H)
+            if CELL != "gru":
+                direct = tl.zeros_like(direct)
             if HAS_RESET:
                 cut = tl.load(reset + row) != 0
                 ds = tl.where(cut, 0.0, ds)
@@ -299,6 +241,6 @@ def backward_kernel(
                 dc = tl.where(cut, 0.0, dc)
         a0, a1, a2, a3, past, d_out = next_a0, next_a1, next_a2, next_a3, next_past, next_out
 
-    _put(d_hidden, b * H, tl.sum(ds, axis=1) + direct, nil, W, L, JJ, H)
+    _put(d_hidden_out, b * H, tl.sum(ds, axis=1) + direct, nil, W, L, JJ, H)
     if CELL == "lstm":
-        _put(d_cell, b * H, dc, nil, W, L, JJ, H)
+        _put(d_cell_state_out, b * H, dc, nil, W, L, JJ, H)

@@ -10,24 +10,15 @@ from functools import lru_cache
 from typing import Any
 
 import torch
-from torch import Tensor
 
-from plait.ops.attention import accumulation_dtype
-from plait.ops.attentive_scan.triton_scan import interpreting, tiling
-from plait.ops.attentive_scan.triton_steps import or_any, replayed
 from plait.ops.plain_scan import torch_scan
-from plait.ops.plain_scan.contract import (
-    PlainArriving,
-    PlainGradients,
-    PlainInputs,
-    PlainSaved,
-    PlainScan,
-    PlainScanned,
-    allocate,
-    asked,
-    collect_gradients,
-)
 from plait.ops.plain_scan.triton_kernels import backward_kernel, forward_kernel
+from plait.ops.scan.buffers import allocate, allocate_walk
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
+from plait.ops.scan.cuda_graph import replayed
+from plait.ops.scan.kinds import PlainScan
+from plait.ops.scan.triton_launch import arguments, contiguous, missing_for_triton, tiling
+from plait.ops.scan.weight_gradients import asked_without_memory, collect_gradients
 
 __all__ = ["backward", "forward", "missing"]
 
@@ -40,108 +31,61 @@ MOST_RESIDENT = 192
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
     """Why such a scan cannot run here, or None if it can."""
-    if device != "cuda" and not interpreting():
-        return f"it needs a CUDA device, got {device} tensors"
-    if dtype not in (torch.float32, torch.bfloat16):
-        return f"it computes in float32 or bfloat16, got {dtype}"
-    return None
+    return missing_for_triton(device, dtype)
 
 
-def forward(inputs: PlainInputs, scan: PlainScan, need_trace: bool, save: bool) -> PlainScanned:
+def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Scanned:
     """Walk every row; what is given and what comes back stands in `contract`."""
     steps, rows, _ = inputs.projected.shape
     size = inputs.hidden.shape[1]
     if rows and size > LARGEST_PERSISTENT:
 
         def walk(*tensors: Any) -> tuple[Any, ...]:
-            return torch_scan.forward(PlainInputs(*tensors), scan, need_trace, save)
+            return torch_scan.forward(Inputs(*tensors), scan, need_trace, save)
 
-        return PlainScanned(*replayed(walk, tuple(inputs), ("plain forward", scan, save)))
+        return Scanned(*replayed(walk, tuple(inputs), ("plain forward", scan, save)))
     out = allocate(inputs, scan, need_trace, save)
-    if rows == 0:
-        return out
-    # a transposed matrix is read along its output, so that no product reduces across lanes
-    given = inputs._replace(recurrent=inputs.recurrent.t())._asdict()
-    forward_kernel[(rows,)](
-        **{name: or_any(x, out.output).contiguous() for name, x in given.items()},
-        output=out.output,
-        last_hidden=out.hidden,
-        last_cell=out.cell_state,
-        cells=out.cells,
-        gates=out.gates,
-        T=steps,
-        B=rows,
-        nil=0,
-        HAS_CANDIDATE_BIAS=inputs.candidate_bias is not None,
-        HAS_MODRELU_BIAS=inputs.modrelu_bias is not None,
-        HAS_NUDGE=inputs.nudge is not None,
-        SAVE=save,
-        **_shape(scan, size, inputs.reset is not None),
-    )
+    if rows:
+        # a transposed matrix is read along its output, so that no product reduces across lanes
+        tensors = named(contiguous(inputs._replace(recurrent=inputs.recurrent.t())), out)
+        given = arguments(forward_kernel, tensors, T=steps, B=rows, nil=0, SAVE=save, **_shape(scan, size))
+        forward_kernel[(rows,)](**given)
     return out
 
 
-def backward(arriving: PlainArriving, saved: PlainSaved, scan: PlainScan, nudged: bool) -> PlainGradients:
+def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
     """Walk every row back; the derivation stands in docs/kernels.md."""
-    if saved.output.shape[1] and saved.output.shape[2] > LARGEST_PERSISTENT:
+    made = made._replace(asked=asked_without_memory(inputs, made))
+    if made.output.shape[1] and made.output.shape[2] > LARGEST_PERSISTENT:
+        first, second = len(arriving), len(arriving) + len(inputs)
 
         def walk_back(*tensors: Any) -> tuple[Any, ...]:
-            given = PlainArriving(*tensors[: len(arriving)]), PlainSaved(*tensors[len(arriving) :])
-            return torch_scan.walk_back(*given, scan)
+            given = Inputs(*tensors[first:second]), Scanned(*tensors[second:])
+            return torch_scan.walk_back(Arriving(*tensors[:first]), *given, scan)
 
-        walked = torch_scan.WalkedBack(*replayed(walk_back, (*arriving, *saved), ("plain backward", scan)))
+        walked = ReverseWalk(*replayed(walk_back, (*arriving, *inputs, *made), ("plain backward", scan)))
     else:
-        walked = _walk_back(arriving, saved, scan, nudged)
-    return collect_gradients(*walked, saved, scan, nudged)
+        walked = _walk_back(arriving, inputs, made, scan, nudged)
+    return collect_gradients(walked, inputs, made, scan, nudged)
 
 
 def _walk_back(
-    arriving: PlainArriving, saved: PlainSaved, scan: PlainScan, nudged: bool
-) -> torch_scan.WalkedBack:
-    steps, rows, size = saved.output.shape
-    before, wide = asked(saved), accumulation_dtype(saved.output.dtype)
-
-    def made(*shape: int) -> Tensor:
-        return before.new_empty(shape, dtype=wide)
-
-    walked = torch_scan.WalkedBack(
-        projected=made(steps, rows, scan.gates * size),
-        hidden=made(rows, size),
-        cell_state=made(rows, size) if scan.cell == "lstm" else None,
-        states=made(steps if nudged else 0, rows, size),
-        before=before,
-    )
-    if rows == 0:
-        return walked
-    arrived = (None if x is None else x.contiguous() for x in arriving)
-    d_output, d_hidden, d_cell_state = (or_any(x, saved.hidden.contiguous()) for x in arrived)
-    backward_kernel[(rows,)](
-        recurrent=saved.recurrent.contiguous(),
-        reset=or_any(saved.reset, before).contiguous(),
-        activated=saved.activated,
-        before=before,
-        cells=saved.cells,
-        d_output=d_output,
-        d_last_hidden=d_hidden,
-        d_last_cell=d_cell_state,
-        d_projected=walked.projected,
-        d_states=walked.states,
-        d_hidden=walked.hidden,
-        d_cell=or_any(walked.cell_state, walked.hidden),
-        T=steps,
-        B=rows,
-        nil=0,
-        HAS_D_OUTPUT=arriving.output is not None,
-        HAS_D_HIDDEN=arriving.hidden is not None,
-        HAS_D_CELL=arriving.cell_state is not None,
-        SAVE_STATES=nudged,
-        **_shape(scan, size, saved.reset is not None),
-    )
+    arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool
+) -> ReverseWalk:
+    steps, rows, size = made.output.shape
+    walked = allocate_walk(inputs, made, scan, nudged)
+    if rows:
+        tensors = named(contiguous(inputs), made, contiguous(arriving), walked)
+        tensors |= {"activated": made.activated, "before": made.asked}
+        given = arguments(
+            backward_kernel, tensors, T=steps, B=rows, nil=0, SAVE_STATES=nudged, **_shape(scan, size)
+        )
+        backward_kernel[(rows,)](**given)
     return walked
 
 
 @lru_cache
-def _shape(scan: PlainScan, size: int, has_reset: bool) -> dict[str, object]:
+def _shape(scan: PlainScan, size: int) -> dict[str, object]:
     """What both kernels are compiled for."""
     tiles = tiling(size)
     held = scan.gates * tiles["R"] * tiles["JJ"] * tiles["L"] // 32
@@ -149,7 +93,6 @@ def _shape(scan: PlainScan, size: int, has_reset: bool) -> dict[str, object]:
         "H": size,
         "CELL": scan.cell,
         "NONLINEARITY": scan.nonlinearity,
-        "HAS_RESET": has_reset,
         "RESIDENT": held <= MOST_RESIDENT,
         **tiles,
         "num_warps": tiles["W"],

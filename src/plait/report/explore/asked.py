@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
-from plait.answer import Answer, Table
+from plait.answer import Table
 from plait.errors import ConfigError
 
-__all__ = ["Shown", "number", "parts_of", "table_data", "whole_number"]
+__all__ = ["Shown", "number", "table_data", "whole_number"]
 
 Shown = dict[str, str | list[str] | list[list[str]]]
 
@@ -46,8 +46,3 @@ def whole_number(query: Mapping[str, str], name: str, usual: int, least: int, mo
 def table_data(table: Table) -> Shown:
     """A table as the page shows it."""
     return {"title": table.title, "columns": table.columns, "rows": table.cells(), "notes": table.notes}
-
-
-def parts_of(answer: Answer) -> Sequence[Shown]:
-    """What a command would print, part by part."""
-    return [table_data(part) if isinstance(part, Table) else {"text": part} for part in answer.parts]

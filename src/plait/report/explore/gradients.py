@@ -8,13 +8,18 @@ from typing import Any
 
 import numpy as np
 
-from plait.commands.gradients import law
 from plait.errors import ConfigError, DataError
-from plait.gradients.pictures import eigenvalue_name
 from plait.gradients.sparse import Support, best_path, depth_to, path_counts, propagation_to, theorem2
 from plait.gradients.sparse.sweep import log_norm
-from plait.gradients.uniform.law import log_constant
-from plait.report.explore.asked import number, parts_of, whole_number
+from plait.gradients.uniform.report import (
+    Law,
+    eigenvalue_name,
+    joint_statement,
+    law_sentences,
+    law_table,
+    measure_law,
+)
+from plait.report.explore.asked import number, table_data, whole_number
 from plait.report.explore.library import Library
 from plait.report.thinning import kept
 
@@ -35,27 +40,27 @@ def law_view(query: Mapping[str, str]) -> dict[str, Any]:
     values = _eigenvalues(query)
     length = whole_number(query, "length", 10_000, 100, LONGEST)
     mix = number(query, "mix", 1.0, 0.01, 1.0)
-    answer = law(tuple(map(eigenvalue_name, values)), length, 1, mix)
+    laws = measure_law(values, length, 1, mix)
+    sentences = law_sentences(laws, joint_statement(laws))
     return {
-        "parts": parts_of(answer),
-        "laws": [_law(one, value, mix) for one, value in zip(answer.data["laws"], values, strict=True)],
+        "parts": [table_data(law_table(laws, length, 1)), *({"text": text} for text in sentences)],
+        "laws": [_drawn(one, mix) for one in laws],
     }
 
 
-def _law(found: dict[str, Any], value: complex, mix: float) -> dict[str, Any]:
-    lengths = np.array(found["lengths"])
+def _drawn(found: Law, mix: float) -> dict[str, Any]:
     drawn: dict[str, Any] = {
-        "eigenvalue": found["eigenvalue"],
-        "lengths": found["lengths"],
-        "measured": _tens(found["log_abs"]),
+        "eigenvalue": eigenvalue_name(found.eigenvalue),
+        "lengths": found.lengths.tolist(),
+        "measured": _tens(found.log_values),
         "sharp": None,
         "printed": None,
     }
-    if found["printed"] is None or not found["reached"]:
+    if found.log_constant is None or not found.reached:
         return drawn
-    at_one = log_constant(mix * value, 1).real + math.log(mix)  # ln of what both laws begin from
+    at_one = found.log_constant + math.log(mix)  # ln of what both laws begin from
     for name in ("sharp", "printed"):
-        drawn[name] = _tens(at_one + found[name] * np.log(lengths))
+        drawn[name] = _tens(at_one + getattr(found, name) * np.log(found.lengths))
     return drawn
 
 

@@ -2,41 +2,36 @@
 
 from __future__ import annotations
 
-import tempfile
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
-from plait.commands.plan import judge_shape, shape
-from plait.depthwidth.guideline import FITTED_DEPTHS, transition_width
-from plait.depthwidth.models import MODELS
-from plait.errors import ConfigError, DataError, PlaitError
-from plait.report.explore.asked import parts_of, whole_number
+from plait.answer import Table
+from plait.depthwidth.config_file import parse_config
+from plait.depthwidth.guideline import FITTED_DEPTHS, parse_budget
+from plait.depthwidth.plan import Judgement, Plan, judge, plan
+from plait.depthwidth.plane import plane, published_shapes
+from plait.depthwidth.tables import count_table, judgement_tables, plan_tables
+from plait.errors import ConfigError, DataError
+from plait.report.explore.asked import table_data, whole_number
 
 __all__ = ["MOST_BYTES", "config_view", "plan_view", "plane_view"]
 
-DEEPEST = 112
 MOST_BYTES = 1 << 18  # of a config.json; the largest known have a few thousand
-_NAME = "config.json"
 
 
 def plane_view() -> dict[str, Any]:
     """The guideline with one standard error, the theory's boundary 3^L = d, and published shapes."""
-    depths = [step / 2 for step in range(2, 2 * DEEPEST + 1)]
-    guide = [transition_width(depth) for depth in depths]
-    shapes: dict[tuple[int, int], list[str]] = {}
-    for model in MODELS:
-        shapes.setdefault((model.depth, model.width), []).append(model.name)
-    edge = [depth for depth in depths if 4 <= depth <= 10]
+    found, (depths, widths) = plane(), plane(edge=(4, 10)).edge
     return {
-        "depths": depths,
-        "widths": [_digits(estimate.value) for estimate in guide],
-        "low": [_digits(estimate.low) for estimate in guide],
-        "high": [_digits(estimate.high) for estimate in guide],
+        "depths": found.depths,
+        "widths": list(map(_digits, found.widths)),
+        "low": list(map(_digits, found.low)),
+        "high": list(map(_digits, found.high)),
         "fitted": FITTED_DEPTHS,
-        "theory": {"depths": edge, "widths": [_digits(3.0**depth) for depth in edge]},
+        "theory": {"depths": depths, "widths": list(map(_digits, widths))},
         "models": [
-            {"names": names, "depth": depth, "width": width} for (depth, width), names in shapes.items()
+            {"names": names, "depth": depth, "width": width}
+            for (depth, width), names in published_shapes().items()
         ],
     }
 
@@ -45,31 +40,31 @@ def plan_view(query: Mapping[str, str]) -> dict[str, Any]:
     """What `plait plan` says of a budget, or `plait plan judge` of a depth and a width."""
     budget = query.get("budget", "")
     if budget:
-        answer = shape(budget)
-        return {"depth": answer.data["depth"], "width": answer.data["width"], "parts": parts_of(answer)}
+        found = plan(parse_budget(budget))
+        return _shown(found, plan_tables(found, f"{budget} parameters"))
     if not (query.get("depth") and query.get("width")):
         raise ConfigError("give a budget such as 1.3B, or a depth and a width, or a config.json")
     depth = whole_number(query, "depth", 24, 1, 10_000)
     width = whole_number(query, "width", 1024, 1, 1_000_000)
-    return {"depth": depth, "width": width, "parts": parts_of(judge_shape(depth=depth, width=width))}
+    judged = judge(depth, width)
+    return _shown(judged, judgement_tables(judged))
 
 
 def config_view(content: bytes) -> dict[str, Any]:
-    """What `plait plan judge --config` says of a Hugging Face config.json.
+    """What `plait plan judge config.json` says of a Hugging Face config.json.
 
     Raises:
         DataError: if it is too large, is not JSON, or describes no Transformer.
     """
     if len(content) > MOST_BYTES:
-        raise DataError(f"{_NAME}: expected at most {MOST_BYTES:,} bytes, got {len(content):,}")
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / _NAME
-        path.write_bytes(content)
-        try:
-            answer = judge_shape(path)
-        except PlaitError as error:  # it names a file that only this function knows of
-            raise DataError(str(error).replace(str(path), _NAME)) from error
-    return {"depth": answer.data["depth"], "width": answer.data["width"], "parts": parts_of(answer)}
+        raise DataError(f"config.json: expected at most {MOST_BYTES:,} bytes, got {len(content):,}")
+    model = parse_config(content)
+    judged = judge(model.depth, model.width, model.count.layers)
+    return _shown(judged, [count_table(model), *judgement_tables(judged)])
+
+
+def _shown(found: Plan | Judgement, tables: list[Table]) -> dict[str, Any]:
+    return {"depth": found.depth, "width": found.width, "parts": list(map(table_data, tables))}
 
 
 def _digits(value: float) -> float:

@@ -39,7 +39,7 @@ def world_named(name: str) -> str:
     >>> world_named("DorKey-5x5")
     Traceback (most recent call last):
         ...
-    plait.errors.UnknownNameError: unknown environment 'DorKey-5x5': did you mean 'DoorKey-5x5'?
+    plait.errors.UnknownNameError: unknown environment 'DorKey-5x5': did you mean 'DoorKey-5x5' or ...
     """
     short = name.removeprefix("MiniGrid-").removesuffix("-v0")
     short = _SHORTER.get(short, short)

@@ -6,14 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from pydantic import ValidationError
 
 from plait.errors import CheckpointError, ConfigError, known, whole
 from plait.models import MODELS
 from plait.tasks.minigrid import BACKENDS, check_transfer, world_named
 from plait.training.catalogue import find_run, read_run
 from plait.training.checkpoint import load_weights, read_checkpoint
-from plait.training.config import ModelConfig
+from plait.training.config import check_model
 from plait.training.device import device_named
 from plait.training.ppo.policy import Policy
 from plait.training.ppo.settings import Settings
@@ -65,11 +64,7 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
             known(option, ("name", "hidden_size"), "option of none")
         whole(1, hidden_size=model["hidden_size"])
     else:
-        try:
-            ModelConfig.model_validate(model)
-        except ValidationError as error:
-            causes = (problem.get("ctx", {}).get("error", problem["msg"]) for problem in error.errors())
-            raise ConfigError("; ".join(map(str, causes))) from None
+        check_model(model)
     recipe = Settings().changed(**values["recipe"]).check()
     return {"format": FORMAT, "task": task, "model": model, "recipe": recipe.values()}
 

@@ -1,0 +1,238 @@
+"""The command line: parse, call, print, exit.
+
+Commands are named here as strings and imported when called, so `plait --help` loads neither torch nor
+the rooms. A command is a typed function in `plait.commands`: its signature is its options, its
+docstring its help, and it returns an `Answer`. tyro reads the arguments, or argparse where it is missing.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.util
+import json
+import os
+import sys
+from collections.abc import Callable
+from typing import Any
+
+from plait._version import __version__
+from plait.answer import Answer, Table
+from plait.errors import PlaitError, known
+
+__all__ = ["COMMANDS", "main"]
+
+# name on the command line -> (function, one line of help). A name of two words is a subcommand.
+COMMANDS: dict[str, tuple[str, str]] = {
+    "demo": ("plait.commands.demo:demo", "RelRNN beside an LSTM on copy, with a page: about a minute"),
+    "report": (
+        "plait.commands.report:report",
+        "runs as one page: tables beside published values, curves",
+    ),
+    "compare": (
+        "plait.commands.compare:compare",
+        "recurrence, attention, sparse memory at one length: what each costs and buys",
+    ),
+    "explore": (
+        "plait.commands.explore:explore",
+        "a local page: memory, gradients, depth and width, runs",
+    ),
+    "train": ("plait.commands.train:train", "train a model on a task, or continue a run"),
+    "train minigrid": (
+        "plait.commands.train_minigrid:train_minigrid",
+        "train a policy with a memory in a grid world (PPO)",
+    ),
+    "watch": (
+        "plait.commands.watch:watch",
+        "watch a trained policy play, and what its memory holds: as text, as a GIF or an MP4",
+    ),
+    "runs": ("plait.commands.runs:list_runs", "runs as a table: task, model, updates, score, status"),
+    "runs show": ("plait.commands.runs:show_run", "one run: what it was, how far it came"),
+    "runs attention": (
+        "plait.commands.pictures:attention",
+        "what a trained run reads: over the text, over the image, or step by step",
+    ),
+    "runs curves": ("plait.commands.pictures:curves", "validation by epoch of several runs"),
+    "runs pack": ("plait.commands.runs:pack_runs", "run folders into one archive"),
+    "runs unpack": ("plait.commands.runs:unpack_runs", "run folders out of an archive"),
+    "generate": ("plait.commands.generate:generate", "text from a trained character model"),
+    "tasks": ("plait.commands.tasks:list_tasks", "the tasks and their options"),
+    "tasks show": ("plait.commands.tasks:show_task", "draw one sample of a task"),
+    "gradients law": (
+        "plait.commands.gradients:law",
+        "Theorem 1 for given eigenvalues: printed bound, sharp law, measured slope",
+    ),
+    "gradients support": (
+        "plait.commands.gradients:support",
+        "a trained run's attention: κ, depth, Theorem 2's bound, measured norm",
+    ),
+    "gradients probe": (
+        "plait.commands.gradients:probe_run",
+        "how far the loss of a trained run is felt, by layer and position",
+    ),
+    "plan shape": ("plait.commands.plan:shape", "depth and width for a parameter budget (plan 1.3B)"),
+    "plan judge": (
+        "plait.commands.plan:judge_shape",
+        "is a shape, or a config.json, too deep or shallow?",
+    ),
+    "plan table": ("plait.commands.plan:table", "published models against the guideline"),
+    "rank": ("plait.commands.rank:rank", "the exact separation rank of a small network"),
+    "bounds": ("plait.commands.rank:bounds", "bounds on the separation rank of any network"),
+    "reproduce": ("plait.commands.reproduce:reproduce", "run an experiment of a paper, and draw it"),
+    "doctor": ("plait.commands.doctor:doctor", "what is installed, what works here, and what to do"),
+    "bench rank": ("plait.bench.rank:rank", "exact elimination against floating-point LU"),
+    "bench layers": (
+        "plait.bench.layers:bench_layers",
+        "time and memory of each layer and backend against torch.nn",
+    ),
+    "bench streaming": (
+        "plait.bench.streaming:bench_streaming",
+        "inference one step at a time: time, memory",
+    ),
+    "bench tasks": ("plait.bench.tasks:bench_tasks", "an epoch of pMNIST and of PTB against torch.nn.LSTM"),
+    "bench rl": ("plait.bench.rl:bench_rl", "steps a second of PPO in a grid world against RecurrentPPO"),
+    "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
+}
+# What a group means when no subcommand follows it.
+SHORTHAND: dict[str, str] = {"plan": "plan shape"}
+
+
+def main(argv: list[str] | None = None) -> int:
+    """Run one command and return its exit code: 0 done, 2 it failed, 130 interrupted."""
+    args = list(sys.argv[1:] if argv is None else argv)
+    debug = "--debug" in args
+    as_json = "--json" in args
+    try:
+        _run([arg for arg in args if arg not in ("--debug", "--json")], as_json)
+        sys.stdout.flush()
+    except KeyboardInterrupt:
+        print("plait: interrupted", file=sys.stderr)
+        return 130
+    except BrokenPipeError:  # `plait runs | head` is not an error
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
+    except Exception as error:
+        if debug:
+            raise
+        print(f"plait: error: {_single_line(_told(error))}", file=sys.stderr)
+        return 2
+    return 0
+
+
+def _run(args: list[str], as_json: bool) -> None:
+    if not args or args[0] in ("-h", "--help"):
+        print(_help())
+        return
+    if args[0] == "--version":
+        print(f"plait {__version__}")
+        return
+    name, rest = _split(args)
+    if name in _groups():
+        print(_help(name))
+        return
+    _print(_call(name, rest), as_json)
+
+
+def _told(error: Exception) -> str:
+    """An error of the user's in its own words; any other is ours, and says how to report it."""
+    if isinstance(error, PlaitError):
+        return str(error)
+    return (
+        f"{type(error).__name__}: {error} (a fault of plait's, not yours: please report it, with what the "
+        "same command prints with --debug)"
+    )
+
+
+def _groups() -> set[str]:
+    return {name.split()[0] for name in COMMANDS if " " in name} - set(COMMANDS)
+
+
+def _split(args: list[str]) -> tuple[str, list[str]]:
+    """The command's full name, and what is left for it."""
+    head = args[0]
+    pair = " ".join(args[:2])
+    if pair in COMMANDS:
+        return pair, args[2:]
+    if head in SHORTHAND and len(args) > 1 and args[1] not in ("-h", "--help"):
+        return SHORTHAND[head], args[1:]
+    if head in COMMANDS:
+        return head, args[1:]
+    if head in _groups():
+        if len(args) > 1 and args[1] not in ("-h", "--help"):
+            known(
+                args[1],
+                [n.split()[1] for n in COMMANDS if n.startswith(head + " ")],
+                head + " command",
+            )
+        return head, []
+    known(head, {name.split()[0] for name in COMMANDS}, "command")
+    raise AssertionError("unreachable")
+
+
+def _call(name: str, args: list[str]) -> Answer | None:
+    module, _, attribute = COMMANDS[name][0].partition(":")
+    function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    door = "tyro" if _installed("tyro") else "argparse"
+    call = importlib.import_module(f"plait.cli.with_{door}").read_arguments(function, name, args)
+    return None if call is None else call()
+
+
+def _installed(module: str) -> bool:
+    return importlib.util.find_spec(module) is not None
+
+
+def _single_line(text: str) -> str:
+    return " ".join(text.split())
+
+
+def _print(answer: Answer | None, as_json: bool) -> None:
+    if answer is None:
+        return
+    if as_json:
+        data = answer.data if answer.stream is None else {**answer.data, "text": "".join(answer.stream)}
+        print(json.dumps(data, indent=2, sort_keys=False, allow_nan=False, default=str))
+    for part in () if as_json else answer.parts:
+        if isinstance(part, Table) and sys.stdout.isatty() and _installed("rich"):
+            _print_table(part)
+        else:
+            print(part.text() if isinstance(part, Table) else part)
+    if answer.stream is not None and not as_json:
+        for piece in answer.stream:
+            print(piece, end="", flush=True)
+        print()
+    if answer.error:
+        raise PlaitError(answer.error)
+
+
+def _print_table(table: Table) -> None:
+    from rich.console import Console
+    from rich.table import Table as RichTable
+
+    drawn = RichTable(title=table.title or None, title_justify="left")
+    for column in table.columns:
+        drawn.add_column(column, overflow="fold")
+    for row in table.cells():
+        drawn.add_row(*row)
+    console = Console()
+    console.print(drawn)
+    for note in table.notes:
+        console.print(note, style="dim", markup=False)
+
+
+def _help(group: str = "") -> str:
+    names = [name for name in COMMANDS if not group or name.startswith(group + " ")]
+    width = max((len(name) for name in names), default=0)
+    lines = [
+        "plait: what recurrence, attention, sparse memory, depth and width buy, and what they cost.",
+        "",
+        f"usage: plait {group + ' ' if group else ''}COMMAND [OPTIONS]",
+        "",
+        *(f"  {name.ljust(width)}  {COMMANDS[name][1]}" for name in names),
+        "",
+        "  every command takes --help, --json and --debug; plait --version prints the version.",
+    ]
+    return "\n".join(lines)
+
+
+def entry(*first: str) -> None:
+    """The console script; `first` are words before those typed."""
+    sys.exit(main([*first, *sys.argv[1:]]))

@@ -1,0 +1,106 @@
+"""One command's work: hold the folder, take over what is there, run what is missing, show how it goes."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import io
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TextIO
+
+from plait.experiments.description import Experiment
+from plait.experiments.display import display
+from plait.experiments.folder import claimed, take_over
+from plait.experiments.plan import Job, jobs_of
+from plait.experiments.pool import Pool
+from plait.experiments.processes import Processes, places
+from plait.experiments.runner import Outcome, run_jobs
+
+__all__ = ["Means", "carry_out", "told"]
+
+
+@dataclass(frozen=True)
+class Means:
+    """Where and how runs are executed; none of it moves a number but in its last bits."""
+
+    device: str = "auto"
+    together: int | None = None
+    ray: str = ""
+    mps: bool = False
+    max_minutes: float | None = None
+    reuse: Path | None = None
+    retry: bool = False
+    threads: int = 1  # of a worker
+    seconds: float | None = None  # of training for each run in all, where time ends it
+    quiet: bool = False
+
+
+def carry_out(
+    experiment: Experiment,
+    out: Path,
+    means: Means = Means(),  # noqa: B008 (frozen)
+    stream: TextIO | None = None,
+) -> tuple[Outcome, list[Job]]:
+    """Run what `out` lacks of the experiment; how it ended, and every job of it.
+
+    Raises:
+        KeyboardInterrupt: after Ctrl-C, when everything is saved.
+    """
+    jobs = [dataclasses.replace(job, seconds=means.seconds) for job in jobs_of(experiment, out)]
+    devices = places(means.device, means.together)
+    with contextlib.ExitStack() as stack:
+        stack.enter_context(claimed(out, experiment))
+        stream = io.StringIO() if means.quiet else stream or sys.stderr
+        if means.ray:
+            from plait.experiments.cluster import quiet
+
+            stream = stack.enter_context(quiet(out / "ray.log"))
+        if means.reuse is not None:
+            taken = take_over(jobs, means.reuse)
+            _say(stream, f"{len(taken)} runs taken over from {means.reuse}")
+        if means.mps and devices[0] != "cpu":
+            from plait.experiments.mps import multi_process_service
+
+            stack.enter_context(multi_process_service())
+        try:
+            with display(jobs, stream) as look:
+                outcome = run_jobs(jobs, out, _pool_of(means, devices), means.max_minutes, look, means.retry)
+        except KeyboardInterrupt:
+            _say(stream, "stopped; every run is saved, and the same command goes on")
+            raise
+    return outcome, jobs
+
+
+def _pool_of(means: Means, devices: list[str]) -> Callable[[int], Pool]:
+    def make(jobs: int) -> Pool:
+        if not means.ray:
+            return Processes(devices[:jobs], means.threads)
+        from plait.experiments.cluster import Cluster
+
+        return Cluster(means.ray, len(devices), means.device, means.together or 4)
+
+    return make
+
+
+def told(outcome: Outcome) -> str:
+    """The outcome in a sentence, and what to do next."""
+    parts = [f"{outcome.complete} runs completed in {outcome.seconds:.1f} s", f"{outcome.already} were there"]
+    if outcome.diverged:
+        parts.append(f"{outcome.diverged} diverged")
+    if outcome.failed:
+        parts.append(f"{outcome.failed} failed (--retry tries them again)")
+    if outcome.packed:
+        parts.append(f"{outcome.packed} came without checkpoints and cannot go on here")
+    if outcome.busy:
+        parts.append(f"{outcome.busy} in use by another process: wait for it to end, then the same command")
+    if left := outcome.left - outcome.busy:
+        parts.append(f"{left} to go on with ({outcome.reason}): the same command goes on")
+    return "\n".join(["; ".join(parts), *outcome.troubles])
+
+
+def _say(stream: TextIO, line: str) -> None:
+    stream.write(line + "\n")
+    stream.flush()

@@ -1,0 +1,329 @@
+"""Does a backend do what the reference does? One harness for the tests and for the benchmarks.
+
+Discrete choices (which state each slot holds) are compared exactly and first; then outputs, final state,
+trace and every gradient, within one tolerance per type.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from plait.ops.attention import accumulation_dtype
+from plait.ops.attentive_scan import attentive_scan
+from plait.ops.full_scan import full_scan
+from plait.ops.plain_scan import plain_scan
+from plait.ops.scan import FullScan, PlainScan, PlainWeights, Scan, ScanWeights
+from plait.ops.scan.contract import Inputs
+from plait.ops.slots import MemoryState, empty_memory
+from plait.ops.walk import LayerResult, LayerState
+
+__all__ = [
+    "TOLERANCE",
+    "Case",
+    "Outcome",
+    "Problem",
+    "differences",
+    "make_problem",
+    "narrowest_choice",
+    "run",
+]
+
+AnyScan = Scan | FullScan | PlainScan
+# largest |difference| allowed, relative to the largest |value| of the tensor (at least 1)
+TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 6e-2, torch.float16: 1e-2}
+# a choice between two states is only compared where their relevance differs by more than this
+MARGIN = {torch.float64: 1e-9, torch.float32: 1e-4, torch.bfloat16: 3e-2, torch.float16: 1e-2}
+# relu and modrelu are only compared where no argument is closer to their kink than this
+KINK_MARGIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, torch.float16: 3e-3}
+
+
+@dataclass(frozen=True)
+class Case:
+    """A scan and the sizes and circumstances it is run in.
+
+    `carried`: the state has a past; `ties`: all energies are equal; `strided`: no tensor is contiguous;
+    `far`: queries and keys so large that e^{2k} overflows.
+    """
+
+    scan: AnyScan
+    steps: int = 7
+    rows: int = 2
+    size: int = 5
+    dtype: torch.dtype = torch.float32
+    carried: bool = False
+    reset: bool = False
+    nudge: bool = False
+    ties: bool = False
+    strided: bool = False
+    far: bool = False
+
+    def __str__(self) -> str:
+        scan, memory = self.scan, _memory_name(self.scan)
+        cell = scan.nonlinearity if scan.cell == "elman" else scan.cell
+        if scan.cell == "gru" and scan.nonlinearity != "tanh":
+            cell = f"gru-{scan.nonlinearity}"
+        flags = [n for n in ("carried", "reset", "nudge", "ties", "strided", "far") if getattr(self, n)]
+        sizes = f"T{self.steps}B{self.rows}H{self.size}" + (
+            f"w{scan.window}" if isinstance(scan, Scan) else ""
+        )
+        return "-".join([cell, memory, sizes, str(self.dtype).removeprefix("torch."), *flags])
+
+
+class Problem(NamedTuple):
+    """Everything a scan is given; the floating tensors are leaves that ask for gradients."""
+
+    projected: Tensor
+    weights: ScanWeights | PlainWeights
+    state: LayerState
+    reset: Tensor | None
+    nudge: Tensor | None
+
+    def inputs(self) -> Inputs:
+        """The same as the one value that backends are handed."""
+        return Inputs.of(self.projected, self.weights, self.state, self.reset, self.nudge)
+
+    def leaves(self) -> dict[str, Tensor]:
+        """What a gradient is compared for, by name."""
+        named = {
+            "projected": self.projected,
+            **self.weights._asdict(),
+            "hidden": self.state.hidden,
+            "cell_state": self.state.cell_state,
+            "slots": self.state.memory.slots,
+            "nudge": self.nudge,
+        }
+        return {name: tensor for name, tensor in named.items() if tensor is not None}
+
+
+class Outcome(NamedTuple):
+    """What a backend made of a problem: the walk, and every gradient of one scalar of all outputs."""
+
+    walked: LayerResult
+    gradients: dict[str, Tensor | None]
+
+
+def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int = 200) -> Problem:
+    """Random inputs on which no choice between two states is closer than rounding could turn it."""
+    for seed in range(attempts):
+        problem = _draw(case, torch.Generator().manual_seed(seed))
+        apart = case.ties or narrowest_choice(problem, case.scan) > MARGIN[case.dtype]
+        if apart and _nearest_kink(problem, case.scan) > KINK_MARGIN[case.dtype]:
+            return _moved(problem, device)
+    raise AssertionError(f"{case}: no draw of {attempts} keeps its choices apart")
+
+
+def run(problem: Problem, scan: AnyScan, backend: str) -> Outcome:
+    """Forward with a trace, and backward from output, final hidden, cell state and slots together."""
+    projected, weights, state, reset, nudge = problem
+    walked = _walked(projected, weights, state, scan, reset, nudge, True, backend)
+    end = walked.state
+    generator = torch.Generator().manual_seed(7)
+    total = projected.new_zeros((), dtype=torch.float64)
+    for part in (walked.output, end.hidden, end.cell_state, end.memory.slots):
+        if part is not None:
+            cotangent = torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.device)
+            total = total + (part.double() * cotangent).sum()
+    leaves = problem.leaves()
+    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return Outcome(walked, dict(zip(leaves, found, strict=True)))
+
+
+def differences(expected: Outcome, got: Outcome, dtype: torch.dtype) -> list[str]:
+    """What differs, one line each, nothing if all agrees; discrete choices alone if these differ."""
+    a, b = expected.walked, got.walked
+    assert a.trace is not None
+    assert b.trace is not None
+    discrete = {
+        "trace.born": (a.trace.born, b.trace.born),
+        "born": (a.state.memory.born, b.state.memory.born),
+        "age": (a.state.memory.age, b.state.memory.age),
+    }
+    wrong = [name for name, (x, y) in discrete.items() if x.dtype != y.dtype or not torch.equal(x, y)]
+    if wrong:
+        return [f"{name}: choices differ" for name in wrong]
+    floats: dict[str, tuple[Tensor | None, Tensor | None]] = {
+        "output": (a.output, b.output),
+        "hidden": (a.state.hidden, b.state.hidden),
+        "cell_state": (a.state.cell_state, b.state.cell_state),
+        "slots": (a.state.memory.slots, b.state.memory.slots),
+        "relevance": (a.state.memory.relevance, b.state.memory.relevance),
+        "trace.weights": (a.trace.weights, b.trace.weights),
+        "trace.relevance": (a.trace.relevance, b.trace.relevance),
+    }
+    floats |= {f"d {name}": (x, got.gradients[name]) for name, x in expected.gradients.items()}
+    return [line for name, (x, y) in floats.items() if (line := _difference(name, x, y, TOLERANCE[dtype]))]
+
+
+def narrowest_choice(problem: Problem, scan: AnyScan) -> float:
+    """The least |relevance of a leaving state − least relevance kept| over all choices of the reference."""
+    if not isinstance(scan, Scan) or not scan.capacity or scan.every:
+        return float("inf")
+    state, narrowest = problem.state, float("inf")
+    with torch.no_grad():
+        for t in range(len(problem.projected)):
+            memory = state.memory
+            cut = None if problem.reset is None else problem.reset[t : t + 1]
+            kept = memory.relevance[:, scan.window :]
+            leaving = memory.relevance.gather(1, (memory.age % scan.window).unsqueeze(1))
+            full = (memory.born >= 0).all(dim=1) & (True if cut is None else ~cut[0])
+            gap = (leaving - kept).abs().amin(dim=1)[full]
+            narrowest = min(narrowest, gap.min().item() if len(gap) else narrowest)
+            nudge = None if problem.nudge is None else problem.nudge[t : t + 1]
+            here = problem.projected[t : t + 1]
+            state = _walked(here, problem.weights, state, scan, cut, nudge, False, "reference").state
+    return narrowest
+
+
+def _nearest_kink(problem: Problem, scan: AnyScan) -> float:
+    """How close a plain scan comes to where the slope of relu or modrelu jumps (or modrelu itself, at 0)."""
+    kinked = isinstance(scan, PlainScan) and scan.cell != "lstm" and scan.nonlinearity in ("relu", "modrelu")
+    if not kinked or not len(problem.state.hidden):
+        return float("inf")
+    assert isinstance(problem.weights, PlainWeights)
+    with torch.no_grad():
+        output = _walked(*problem[:3], scan, *problem[3:], False, "reference").output
+        before = torch.cat([problem.state.hidden.unsqueeze(0), output[:-1]])
+        if problem.reset is not None:
+            before.masked_fill_(problem.reset.unsqueeze(2), 0)
+        z, recurred = problem.projected.double(), before.double() @ problem.weights.recurrent.double().t()
+        if scan.cell == "gru":
+            size = output.shape[2]
+            r = torch.sigmoid(z[..., :size] + recurred[..., :size])
+            bias = problem.weights.candidate_bias
+            inner = recurred[..., 2 * size :] + (0 if bias is None else bias.double())
+            z, recurred = z[..., 2 * size :], r * inner
+        size_of_z, bias = (z + recurred).abs(), problem.weights.modrelu_bias
+        if bias is None:
+            return size_of_z.min().item()
+        # above 0 modrelu's bias is a jump at 0, below 0 a flat piece up to |b|
+        return torch.where(bias > 0, size_of_z, (size_of_z + bias.double()).abs()).min().item()
+
+
+def _walked(
+    projected: Tensor,
+    weights: ScanWeights | PlainWeights,
+    state: LayerState,
+    scan: AnyScan,
+    reset: Tensor | None,
+    nudge: Tensor | None,
+    need_trace: bool,
+    backend: str,
+) -> LayerResult:
+    if isinstance(scan, PlainScan):
+        assert isinstance(weights, PlainWeights)
+        return plain_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
+    assert isinstance(weights, ScanWeights)
+    if isinstance(scan, FullScan):
+        return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
+    return attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
+
+
+def _memory_name(scan: AnyScan) -> str:
+    if not isinstance(scan, Scan):
+        return "full" if isinstance(scan, FullScan) else "plain"
+    return "uniform" if scan.every else "relevancy" if scan.capacity else "window"
+
+
+def _difference(name: str, x: Tensor | None, y: Tensor | None, tolerance: float) -> str | None:
+    if x is None or y is None:
+        # a gradient that never arises may be absent or zero
+        other = y if x is None else x
+        return None if other is None or not other.any() else f"{name}: one has it, the other has not"
+    if x.shape != y.shape or x.dtype != y.dtype:
+        return f"{name}: {x.dtype} {tuple(x.shape)} and {y.dtype} {tuple(y.shape)}"
+    if not x.numel():
+        return None
+    worst = (x.double() - y.double()).abs().max().item() / max(1.0, x.double().abs().max().item())
+    return None if worst <= tolerance else f"{name}: off by {worst:.2e}, allowed {tolerance:.0e}"
+
+
+def _draw(case: Case, generator: torch.Generator) -> Problem:
+    scan, rows, size = case.scan, case.rows, case.size
+
+    def leaf(*shape: int, scale: float = 1.0) -> Tensor:
+        drawn = (scale * torch.randn(shape, generator=generator, dtype=torch.float64)).to(case.dtype)
+        if case.strided:
+            drawn = drawn.transpose(0, -1).contiguous().transpose(0, -1)
+        return drawn.requires_grad_()
+
+    weights = _plain_weights(scan, size, leaf) if isinstance(scan, PlainScan) else _weights(case, leaf)
+    hidden, cell_state = leaf(rows, size), leaf(rows, size) if scan.cell == "lstm" else None
+    memory = empty_memory(rows, scan.width or 0, size, dtype=case.dtype)
+    state = LayerState(hidden, cell_state, memory._replace(slots=memory.slots.requires_grad_()))
+    if case.carried:
+        state = _carried(case, weights, state, leaf)
+    return Problem(
+        leaf(case.steps, rows, scan.gates * size),
+        weights,
+        state,
+        torch.rand(case.steps, rows, generator=generator) < 0.15 if case.reset else None,
+        leaf(case.steps, rows, size, scale=0.1) if case.nudge else None,
+    )
+
+
+def _plain_weights(scan: PlainScan, size: int, leaf: Callable[..., Tensor]) -> PlainWeights:
+    return PlainWeights(
+        leaf(scan.gates * size, size, scale=size**-0.5),
+        leaf(size, scale=0.1) if scan.cell == "gru" else None,
+        leaf(size, scale=0.1) if scan.nonlinearity == "modrelu" else None,
+    )
+
+
+def _weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
+    scan, size = case.scan, case.size
+    narrow = size**-0.5
+    reach = 1.0 if not case.far else 0.7 * math.log(torch.finfo(accumulation_dtype(case.dtype)).max)
+    return ScanWeights(
+        leaf(scan.gates * size, size, scale=narrow),
+        leaf(size, size, scale=reach * narrow),
+        leaf(size, size, scale=reach * narrow),
+        # steep energies spread the weights, so that choices stand apart
+        leaf(size, scale=0.0 if case.ties else 4.0 * narrow),
+        leaf(size, scale=0.1) if scan.cell == "gru" else None,
+        leaf(size, scale=0.1) if scan.nonlinearity == "modrelu" else None,
+    )
+
+
+def _carried(
+    case: Case, weights: ScanWeights | PlainWeights, state: LayerState, leaf: Callable[..., Tensor]
+) -> LayerState:
+    """A state that has a past: rows of different age, and with `ties` all kept states equally relevant."""
+    scan, steps = case.scan, (case.scan.width or 3) + 2
+    reset = torch.zeros(steps, case.rows, dtype=torch.bool)
+    reset[torch.arange(case.rows) % steps, torch.arange(case.rows)] = True
+    projected = leaf(steps, case.rows, scan.gates * case.size)
+    with torch.no_grad():
+        end = _walked(projected, weights, state, scan, reset, None, False, "reference").state
+    relevance = end.memory.relevance.clone()
+    if isinstance(scan, FullScan):
+        relevance += 0.25  # a full memory gives no credit, but keeps what came with its slots
+    elif case.ties and isinstance(scan, Scan):
+        relevance[:, scan.window :] = 0.25
+    cell_state = None if end.cell_state is None else end.cell_state.detach().requires_grad_()
+    slots = end.memory.slots.detach().requires_grad_()
+    memory = MemoryState(slots, relevance, end.memory.born, end.memory.age)
+    return LayerState(end.hidden.detach().requires_grad_(), cell_state, memory)
+
+
+def _moved(problem: Problem, device: torch.device | str) -> Problem:
+    """The same numbers as leaves on another device."""
+    if str(device) == "cpu":
+        return problem
+
+    def there(x: Tensor | None) -> Tensor | None:
+        return None if x is None else x.detach().to(device).requires_grad_(x.requires_grad)
+
+    projected, weights, (hidden, cell_state, memory), reset, nudge = problem
+    return Problem(
+        there(projected),  # type: ignore[arg-type]
+        type(weights)(*map(there, weights)),  # type: ignore[arg-type]
+        LayerState(there(hidden), there(cell_state), MemoryState(*map(there, memory))),  # type: ignore[arg-type]
+        there(reset),
+        there(nudge),
+    )

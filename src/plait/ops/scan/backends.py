@@ -1,0 +1,95 @@
+"""Which backend runs a scan: what each needs, and what `auto` prefers."""
+
+from __future__ import annotations
+
+import importlib
+import warnings
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait.errors import BackendError, known
+from plait.ops.scan.kinds import CellScan
+
+__all__ = ["BACKENDS", "MODULES", "choose_backend", "missing", "module_of", "resolve"]
+
+# a fused backend's name and the file of a scan's room that is it, imported on first use
+MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan"}
+BACKENDS = ("auto", "reference", *MODULES)
+# what "auto" tries on a kind of device before plain torch, which runs anywhere
+_PREFERRED = {"cpu": "cpu", "cuda": "triton"}
+
+
+def choose_backend(tensor: Tensor, scan: CellScan) -> str:
+    """What `backend="auto"` runs for a projected input like `tensor` (T, B, G·H).
+
+    >>> from plait.ops.attentive_scan import Scan
+    >>> choose_backend(torch.zeros(3, 2, 8), Scan("elman", window=2)) in ("cpu", "torch")
+    True
+    """
+    return resolve("auto", tensor, scan)
+
+
+def resolve(backend: str, tensor: Tensor, scan: CellScan) -> str:
+    """The name of the backend that runs a scan; `BackendError` if the one asked for cannot."""
+    size = tensor.shape[-1] // scan.gates
+    device, dtype = tensor.device.type, str(tensor.dtype)
+    name: str = _resolve(backend, device, dtype, scan.cell, scan.width, size, scan.name)
+    return name
+
+
+def module_of(backend: str, of: str) -> Any:
+    """The module that runs the scan of this name."""
+    return importlib.import_module(f"plait.ops.{of}.{MODULES[backend]}")
+
+
+def missing(
+    backend: str,
+    device: str,
+    dtype: torch.dtype,
+    cell: str,
+    width: int | None,
+    size: int,
+    of: str = "attentive_scan",
+) -> str | None:
+    """Why a fused backend cannot run such a scan, or None if it can.
+
+    A backend's module answers by its own `missing` of the arguments from `device` to `size`.
+    """
+    try:
+        module = module_of(backend, of)
+    except ImportError as error:
+        return f"it cannot be imported ({error})"
+    reason: str | None = module.missing(device, dtype, cell, width, size)
+    return reason
+
+
+# A constant to torch.compile: it depends on nothing a graph changes, and may import, build and warn.
+@torch.compiler.assume_constant_result
+def _resolve(backend: str, device: str, dtype: str, cell: str, width: int | None, size: int, of: str) -> str:
+    return _resolved(backend, device, dtype, cell, width, size, of)
+
+
+@lru_cache
+def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | None, size: int, of: str) -> str:
+    known(backend, BACKENDS, "backend")
+    if backend == "reference":
+        return backend
+    asked = _PREFERRED.get(device, "torch") if backend == "auto" else backend
+    reason = missing(asked, device, getattr(torch, dtype.removeprefix("torch.")), cell, width, size, of)
+    if reason is None:
+        return asked
+    if backend != "auto":
+        raise BackendError(f"backend {asked!r} cannot run here: {reason}; use backend='auto'")
+    _warn_once(asked, reason, of)
+    return "torch"
+
+
+@lru_cache
+def _warn_once(backend: str, reason: str, of: str) -> None:
+    warnings.warn(
+        f"{of}: backend {backend!r} cannot run here: {reason}; plain torch runs instead, slower",
+        stacklevel=2,
+    )

@@ -1,0 +1,66 @@
+"""What enters a scan is checked and brought to one type here, the same for every backend."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+
+from plait.errors import ShapeError, known
+from plait.ops.scan.buffers import shape_of, sizes_of, type_of
+from plait.ops.scan.contract import Inputs, specs
+from plait.ops.scan.kinds import CellScan
+from plait.ops.steps import NONLINEARITIES
+
+__all__ = ["conform"]
+
+_SPECS = specs(Inputs)
+
+
+def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
+    """Check every shape; cast to the type of `projected`; drop what the cell does not read.
+
+    An empty slot holds zeros and has earned nothing, whatever came in: it cannot bring in a NaN. With `fill`
+    false the scan sees to that itself.
+    """
+    has_memory = "memory" in scan.traits
+    known(scan.cell, ("elman", "gru", "lstm"), "cell")
+    only_tanh = scan.cell != "elman" if has_memory else scan.cell == "lstm"
+    of = f"nonlinearity of {scan.cell}{' with a memory' if has_memory else ''}"
+    known(scan.nonlinearity, ("tanh",) if only_tanh else NONLINEARITIES, of)
+    _check(inputs, scan)
+    read: dict[str, Any] = {}
+    for name, tensor in inputs._asdict().items():
+        spec = _SPECS[name]
+        if tensor is None or spec.only not in ("", scan.cell, scan.nonlinearity):
+            read[name] = None
+        elif spec.of not in scan.traits or spec.kind in ("int64", "bool"):
+            read[name] = tensor
+        else:
+            kept = tensor if spec.kind == "layer" else tensor.detach()
+            read[name] = kept.to(type_of(spec, inputs.projected.dtype))
+    if fill and has_memory:
+        empty = inputs.born < 0
+        read["slots"] = read["slots"].masked_fill(empty.unsqueeze(2), 0)
+        read["relevance"] = read["relevance"].masked_fill(empty, 0)
+    return Inputs(**read)
+
+
+def _check(inputs: Inputs, scan: CellScan) -> None:
+    size, projected = inputs.recurrent.shape[1], inputs.projected
+    if projected.dim() != 3 or projected.shape[0] == 0 or not projected.is_floating_point():
+        raise ShapeError(
+            f"projected: expected floating point (T, B, {scan.gates * size}) with T at least 1, "
+            f"got {projected.dtype} {tuple(projected.shape)}"
+        )
+    if scan.cell == "lstm" and inputs.cell_state is None:
+        raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
+    steps, rows, _ = projected.shape
+    sizes = sizes_of(scan, steps, rows, size, inputs.born.shape[1] if scan.width is None else scan.width)
+    for name, tensor in inputs._asdict().items():
+        spec = _SPECS[name]
+        expected = shape_of(spec, sizes)
+        if tensor is not None and tuple(tensor.shape) != expected:
+            raise ShapeError(f"{spec.door}{name}: expected {expected}, got {tuple(tensor.shape)}")
+    if inputs.reset is not None and inputs.reset.dtype != torch.bool:
+        raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")

@@ -1,0 +1,96 @@
+"""The shapes and types of a scan's tensors: real buffers for a kernel, fake ones for the compiler."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait.ops.attention import accumulation_dtype
+from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned, Spec, specs
+from plait.ops.scan.kinds import CellScan
+
+__all__ = [
+    "allocate",
+    "allocate_gradients",
+    "allocate_walk",
+    "is_present",
+    "shape_of",
+    "sizes_of",
+    "type_of",
+]
+
+
+def sizes_of(
+    scan: CellScan, steps: int, rows: int, size: int, slots: int, features: int = 0
+) -> dict[str, int]:
+    """What the letters of a `Spec` stand for; a memory of no fixed width grows by a slot a step."""
+    after = slots + steps if scan.width is None else slots
+    return {"T": steps, "B": rows, "H": size, "GH": scan.gates * size, "K": slots, "W": after, "F": features}
+
+
+def shape_of(spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
+    """The shape of one tensor."""
+    return tuple(sizes[letter] for letter in spec.shape.split())
+
+
+def type_of(spec: Spec, dtype: torch.dtype) -> torch.dtype:
+    """The type of one tensor of a layer that computes in `dtype`."""
+    if spec.kind == "layer":
+        return dtype
+    return accumulation_dtype(dtype) if spec.kind == "wide" else getattr(torch, spec.kind)
+
+
+def allocate(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -> Scanned:
+    """Uninitialised tensors for everything in `Scanned`."""
+    steps, rows, _ = inputs.projected.shape
+    size = inputs.hidden.shape[1]
+    features = 4 * size if scan.cell != "elman" else 0 if inputs.nudge is None else size
+    sizes = sizes_of(scan, steps, rows, size, 0 if inputs.born is None else inputs.born.shape[1], features)
+    read = need_trace or (save and "bounded" in scan.traits)
+    wanted = {"": True, "save": save, "trace": need_trace, "read": read}
+    return Scanned(**_room(Scanned, inputs.projected, scan, sizes, wanted))
+
+
+def allocate_walk(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> ReverseWalk:
+    """Uninitialised tensors for everything in `ReverseWalk`."""
+    sizes = _sizes_back(inputs, made, scan)
+    return ReverseWalk(**_room(ReverseWalk, made.output, scan, sizes, {"": True, "nudged": nudged}))
+
+
+def allocate_gradients(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> Inputs:
+    """Uninitialised tensors for the gradient of every input that has one and is there."""
+    sizes = _sizes_back(inputs, made, scan)
+    found = {}
+    for name, spec in specs(Inputs, scan.traits).items():
+        if spec.has_gradient and is_present(name, spec, inputs, scan, nudged):
+            found[name] = made.output.new_empty(shape_of(spec, sizes))
+    return Inputs(**found)
+
+
+def is_present(name: str, spec: Spec, inputs: Inputs, scan: CellScan, nudged: bool) -> bool:
+    """Whether a backward pass, which sees what was saved alone, owes this input a gradient."""
+    if name == "nudge":
+        return nudged
+    return not spec.optional or (getattr(inputs, name) is not None if spec.saved else spec.only == scan.cell)
+
+
+def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> dict[str, int]:
+    steps, rows, size = made.output.shape
+    return sizes_of(scan, steps, rows, size, 0 if inputs.slots is None else inputs.slots.shape[1])
+
+
+def _room(
+    record: Any, like: Tensor, scan: CellScan, sizes: Mapping[str, int], wanted: Mapping[str, bool]
+) -> dict[str, Any]:
+    """What is not wanted, or not for this cell, has no steps; without steps no element, or is None."""
+    made: dict[str, Any] = {}
+    for name, spec in specs(record, scan.traits).items():
+        shape = shape_of(spec, sizes)
+        if not wanted[spec.when] or spec.only not in ("", scan.cell):
+            shape = (0, *shape[1:]) if spec.shape.startswith("T") else (0,)
+        absent = spec.optional and shape == (0,)
+        made[name] = None if absent else like.new_empty(shape, dtype=type_of(spec, like.dtype))
+    return made

@@ -1,0 +1,44 @@
+// The fused scan on a CPU: a cell and its memory walked through time, forward and in reverse.
+//
+// A task is a block of batch rows and walks all steps, so threads never wait for each other. Rows are
+// padded to whole vectors (size -> lane); the padding holds zeros throughout. What every name means, and
+// the derivation of the reverse walk, stands in docs/kernels.md.
+//
+// tanh(q + k) = 1 - 2 / (1 + e^{2q} e^{2k}): both exponentials are taken once per query and once per key,
+// so a score costs one multiplication and one division per feature. Out of the range where neither
+// exponential overflows ("plain" below), tanh is taken itself.
+
+#include "backward.h"
+#include "forward.h"
+#include "past.h"
+#include "past_back.h"
+#include "plain.h"
+
+#include <new>
+
+#define PLAIT_EXPORT __attribute__((visibility("default")))
+
+extern "C" {
+
+PLAIT_EXPORT int64_t plait_lanes(bool is_double) {
+  return is_double ? plait::LANES<double> : plait::LANES<float>;
+}
+
+// Every walk returns false where memory ran out.
+#define PLAIT_WALK(name, Tensors)                                                                                    \
+  PLAIT_EXPORT bool plait_##name(const plait::Sizes* n, const plait::Tensors* tensors, int64_t blocks,               \
+                                 bool is_double) try {                                                               \
+    is_double ? plait::name<double>(*n, *tensors, blocks) : plait::name<float>(*n, *tensors, blocks);                \
+    return true;                                                                                                     \
+  } catch (const std::bad_alloc&) {                                                                                  \
+    return false;                                                                                                    \
+  }
+
+PLAIT_WALK(attentive_scan_forward, ForwardTensors)
+PLAIT_WALK(attentive_scan_backward, BackwardTensors)
+PLAIT_WALK(full_scan_forward, ForwardTensors)
+PLAIT_WALK(full_scan_backward, BackwardTensors)
+PLAIT_WALK(plain_scan_forward, ForwardTensors)
+PLAIT_WALK(plain_scan_backward, BackwardTensors)
+
+}

@@ -1,0 +1,131 @@
+"""Calling the walks of the compiled library: tensors become pointers, a scan its sizes.
+
+float32 and float64 compute in their own type; bfloat16 and float16 compute in float32 and round every state
+to their own type.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+
+import torch
+from torch import Tensor
+
+from plait.errors import BackendError
+from plait.ops.attention import accumulation_dtype
+from plait.ops.scan.buffers import allocate
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named, specs
+from plait.ops.scan.cpu_library import library
+from plait.ops.scan.kinds import CellScan, Scan
+
+__all__ = ["blocks_of", "lane_of", "missing", "ready", "walk_back", "walk_forward"]
+
+_ROUNDING = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
+_CELLS = {"elman": 0, "lstm": 1, "gru": 2}
+_NONLINEARITIES = {"tanh": 0, "relu": 1, "modrelu": 2, "identity": 3}
+# More rows a task read the weights less often, fewer keep their slots closer.
+_ROWS_A_BLOCK = 6
+
+
+class _Sizes(ctypes.Structure):
+    _fields_ = (
+        ("steps", ctypes.c_int64),
+        ("rows", ctypes.c_int64),
+        ("size", ctypes.c_int64),
+        ("window", ctypes.c_int64),
+        ("width", ctypes.c_int64),
+        ("every", ctypes.c_int64),
+        ("cell", ctypes.c_int64),
+        ("nonlinearity", ctypes.c_int64),
+        ("rounding", ctypes.c_int64),
+        ("mix", ctypes.c_double),
+    )
+
+
+@cache
+def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
+    """Why the compiled scan cannot run; builds it to find out."""
+    if device != "cpu":
+        return f"it runs on a CPU, the tensors are on {device}"
+    if dtype not in _ROUNDING:
+        return f"it knows {', '.join(map(str, _ROUNDING))}, the tensors are {dtype}"
+    try:
+        library()
+    except BackendError as error:
+        return str(error)
+    return None
+
+
+def walk_forward(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -> Scanned:
+    """Walk through time; what is given and what comes back stands in `contract`."""
+    dtype = inputs.projected.dtype
+    wide = accumulation_dtype(dtype)
+    given = Inputs._make(ready(tensor, wide) for tensor in inputs)
+    out = allocate(given, scan, need_trace, save)
+    sizes = _sizes_of(scan, given, out, dtype)
+    _call("forward", scan, sizes, [*named(given, out).values()], wide)
+    if dtype == wide:
+        return out
+    kinds = specs(Scanned)
+    return Scanned._make(
+        tensor if tensor is None or kinds[name].kind != "layer" else tensor.to(dtype)
+        for name, tensor in out._asdict().items()
+    )
+
+
+def walk_back(
+    arriving: Arriving,
+    inputs: Inputs,
+    made: Scanned,
+    walked: ReverseWalk,
+    scan: CellScan,
+    dtype: torch.dtype,
+    initial_keys: Tensor | None = None,
+    occupied_before: Tensor | None = None,
+) -> None:
+    """Walk back through time into `walked`; all is wide and contiguous, `dtype` the layer's type."""
+    pointers = [*named(inputs, made, arriving, walked).values(), initial_keys, occupied_before]
+    _call("backward", scan, _sizes_of(scan, inputs, walked, dtype), pointers, walked.projected.dtype)
+
+
+def blocks_of(rows: int) -> int:
+    """Tasks of about equal size: as many as threads, or a multiple."""
+    threads = min(torch.get_num_threads(), max(rows, 1))
+    return min(threads * -(-rows // (threads * _ROWS_A_BLOCK)), rows) or 1
+
+
+def lane_of(size: int, wide: torch.dtype) -> int:
+    """A row of `size` features in whole vectors."""
+    lanes: int = library().plait_lanes(wide == torch.float64)
+    return -(-size // lanes) * lanes
+
+
+def ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
+    """Contiguous, and in the wide type if it is floating."""
+    if tensor is None:
+        return None
+    return (tensor.to(wide) if tensor.is_floating_point() else tensor).contiguous()
+
+
+def _sizes_of(scan: CellScan, inputs: Inputs, walk: Scanned | ReverseWalk, dtype: torch.dtype) -> _Sizes:
+    """`Sizes` of `cpp/arguments.h`: a scan without a bounded memory has no window, without one no mix."""
+    (rows, size), slots = walk.hidden.shape, (0, 0, 0)
+    if isinstance(scan, Scan):
+        slots = (scan.window, scan.width, scan.every or 0)
+    elif inputs.slots is not None:
+        slots = (0, inputs.slots.shape[1], 0)
+    steps = len(walk.output if isinstance(walk, Scanned) else walk.projected)
+    kinds = _CELLS[scan.cell], _NONLINEARITIES[scan.nonlinearity], _ROUNDING[dtype]
+    return _Sizes(steps, rows, size, *slots, *kinds, getattr(scan, "mix", 1.0))
+
+
+def _call(way: str, scan: CellScan, sizes: _Sizes, tensors: list[Tensor | None], wide: torch.dtype) -> None:
+    """One of the library's walks over all rows, a block of them a task; no element, no address."""
+    if not sizes.rows:
+        return
+    addresses = (None if x is None or not x.numel() else x.data_ptr() for x in tensors)
+    pointers = (ctypes.c_void_p * len(tensors))(*addresses)
+    walk = getattr(library(), f"plait_{scan.name}_{way}")
+    if not walk(ctypes.byref(sizes), pointers, blocks_of(sizes.rows), wide == torch.float64):
+        raise MemoryError("the scan ran out of memory; use a smaller batch or fewer steps")

@@ -1,0 +1,64 @@
+"""A walk of many launches as one CUDA graph.
+
+The launches of a whole walk are captured once per shape and replayed, so that a step costs no Python. A graph
+works on buffers of its own: inputs are copied in, results copied out, and a later walk may overwrite the
+buffers; nothing of them is kept between calls.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+from typing import Any
+
+import torch
+
+__all__ = ["Tensors", "replayed"]
+
+# A graph of more steps than this is not worth its memory: its launches take longer than its work.
+LONGEST_GRAPH = 1024
+# How many shapes keep their graph and its buffers.
+GRAPHS_KEPT = 4
+
+# tensors, and None where an optional one is missing
+Tensors = tuple[Any, ...]
+_graphs: OrderedDict[Any, tuple[Any, Tensors, Tensors]] = OrderedDict()
+
+
+def replayed(function: Callable[..., Tensors], given: Tensors, name: tuple[Any, ...]) -> Tensors:
+    """Run `function`, through a CUDA graph where that pays."""
+    first = next(tensor for tensor in given if tensor is not None and tensor.dim() == 3)
+    graphable = (
+        first.is_cuda and first.shape[0] <= LONGEST_GRAPH and not torch.cuda.is_current_stream_capturing()
+    )
+    if not graphable:
+        return function(*given)
+    shapes = tuple(None if x is None else (tuple(x.shape), x.dtype) for x in given)
+    tf32 = torch.backends.cuda.matmul.allow_tf32
+    at = (name, first.device, tf32, shapes)
+    if at not in _graphs:
+        _graphs[at] = _capture(function, given)
+        while len(_graphs) > GRAPHS_KEPT:
+            _graphs.popitem(last=False)
+    _graphs.move_to_end(at)
+    graph, places, results = _graphs[at]
+    for place, tensor in zip(places, given, strict=True):
+        if place is not None and tensor is not None:
+            place.copy_(tensor)
+    graph.replay()
+    return tuple(None if result is None else result.clone() for result in results)
+
+
+def _capture(function: Callable[..., Tensors], given: Tensors) -> tuple[Any, Tensors, Tensors]:
+    places = tuple(
+        None if x is None else x.detach().clone(memory_format=torch.contiguous_format) for x in given
+    )
+    aside = torch.cuda.Stream()
+    aside.wait_stream(torch.cuda.current_stream())
+    with torch.cuda.stream(aside):
+        function(*places)  # compiles the kernels and warms the matrix library up
+    torch.cuda.current_stream().wait_stream(aside)
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        results = function(*places)
+    return graph, places, results

@@ -1,0 +1,89 @@
+"""The three scans as values: everything about a scan that is not a tensor."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+__all__ = ["CellScan", "FullScan", "PlainScan", "Scan"]
+
+
+class CellScan:
+    """Abstract: what every scan says, whatever its memory.
+
+    `name` is that of its room and of its operator; `traits` are the words `contract.Spec` has for it.
+    """
+
+    name: ClassVar[str]
+    traits: ClassVar[frozenset[str]]
+    cell: str
+    nonlinearity: str
+
+    @property
+    def gates(self) -> int:
+        """G: how many blocks of H the projected input holds."""
+        return {"elman": 1, "gru": 3, "lstm": 4}[self.cell]
+
+    @property
+    def width(self) -> int | None:
+        """κ: the number of slots, None where it is whatever comes in."""
+        return None
+
+
+@dataclass(frozen=True)
+class Scan(CellScan):
+    """A cell, a bounded memory and their mix.
+
+    `every` None means relevancy screening (a plain window where `capacity` is 0), else uniform writing.
+    """
+
+    name: ClassVar[str] = "attentive_scan"
+    traits: ClassVar[frozenset[str]] = frozenset({"every", "memory", "bounded"})
+
+    cell: str
+    window: int
+    capacity: int = 0
+    every: int | None = None
+    mix: float = 0.5
+    nonlinearity: str = "tanh"
+
+    @property
+    def width(self) -> int:
+        """κ: the number of slots."""
+        return self.window + self.capacity
+
+
+@dataclass(frozen=True)
+class FullScan(CellScan):
+    """A cell that attends over all its past states.
+
+    >>> FullScan("lstm").gates
+    4
+    """
+
+    name: ClassVar[str] = "full_scan"
+    traits: ClassVar[frozenset[str]] = frozenset({"every", "memory", "full"})
+
+    cell: str
+    mix: float = 0.5
+    nonlinearity: str = "tanh"
+
+
+@dataclass(frozen=True)
+class PlainScan(CellScan):
+    """A cell without a memory: s_t = h_t. `nonlinearity` is an Elman cell's, or that of a GRU's candidate.
+
+    >>> PlainScan("gru", "modrelu").gates, PlainScan("lstm").width
+    (3, 0)
+    """
+
+    name: ClassVar[str] = "plain_scan"
+    traits: ClassVar[frozenset[str]] = frozenset({"every", "plain"})
+
+    cell: str
+    nonlinearity: str = "tanh"
+
+    @property
+    def width(self) -> int:
+        """κ: no slots."""
+        return 0

@@ -1,0 +1,349 @@
+"""A fused scan as two custom operators: the scan and its backward.
+
+One pair of operators serves every fused backend of a scan, which is a module with `forward` and `backward`
+as `contract` describes; the operator's last argument names it. So `torch.compile`, `torch.export`
+and `opcheck` see one function, whatever runs beneath. Outside of a compiler the same two functions run as an
+`autograd.Function`: passing some thirty arguments through an operator's schema costs a third of a
+millisecond, as much as a short scan itself.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+from collections.abc import Callable, Iterable, Iterator
+from functools import cached_property
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from plait.errors import BackendError
+from plait.ops.scan.backends import module_of, resolve
+from plait.ops.scan.boundary import conform
+from plait.ops.scan.buffers import allocate, allocate_gradients, is_present
+from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Scanned, ScanWeights, specs
+from plait.ops.scan.kinds import CellScan
+from plait.ops.slots import MemoryState, ages_before
+from plait.ops.walk import LayerResult, LayerState, Trace
+
+__all__ = ["FusedScan", "record_backends", "recorded"]
+
+_recordings: list[list[str]] = []
+
+
+@contextlib.contextmanager
+def record_backends() -> Iterator[list[str]]:
+    """Collect the names of the backends that really run, in order, forward passes only.
+
+    >>> with record_backends() as ran:
+    ...     pass
+    >>> ran
+    []
+    """
+    ran: list[str] = []
+    _recordings.append(ran)
+    try:
+        yield ran
+    finally:
+        _recordings.remove(ran)
+
+
+def recorded(name: str) -> str:
+    """Tell everyone who listens that a forward pass runs on this backend."""
+    for ran in _recordings:
+        ran.append(name)
+    return name
+
+
+class FusedScan:
+    """One scan: its definition, its backends, its operators `plait::name` and `plait::name_backward`.
+
+    Args:
+        kind: the class of the scans it runs.
+        reference: the definition, of `Inputs`, a scan and whether a trace is wanted.
+        looks_at_no_empty_slot: the backends that need no zeros in empty slots.
+    """
+
+    def __init__(
+        self,
+        kind: type[CellScan],
+        reference: Callable[[Inputs, Any, bool], LayerResult],
+        looks_at_no_empty_slot: Iterable[str] = (),
+    ) -> None:
+        self.kind, self.reference, self.name = kind, reference, kind.name
+        self.looks_at_no_empty_slot = frozenset(looks_at_no_empty_slot)
+        self.inputs, self.scanned = specs(Inputs, kind.traits), specs(Scanned, kind.traits)
+        self.arriving = tuple(specs(Arriving, kind.traits))
+        self.saved_inputs = tuple(name for name, spec in self.inputs.items() if spec.saved in kind.traits)
+        self.saved_made = tuple(name for name, spec in self.scanned.items() if spec.saved in kind.traits)
+        self.gradients = tuple(name for name, spec in self.inputs.items() if spec.has_gradient)
+        _define_forward(self)
+        _define_backward(self)
+
+    def __call__(
+        self,
+        projected: Tensor,
+        weights: ScanWeights | PlainWeights,
+        state: LayerState,
+        scan: CellScan,
+        reset: Tensor | None = None,
+        nudge: Tensor | None = None,
+        need_trace: bool = False,
+        backend: str = "auto",
+    ) -> LayerResult:
+        """Walk through time, by the backend that was asked for.
+
+        Args:
+            projected: (T, B, G·H), the input times the input weights plus bias.
+            weights: the recurrent matrix and the cell's biases; with a memory, the attention's too.
+            state: s_0, cell_state_0 and the memory, one row per batch element.
+            scan: the cell, the memory policy and the mix.
+            reset: (T, B) bool; clears a row before that step.
+            nudge: (T, B, H), added to h_t.
+            need_trace: also return what was read at every step; it carries no gradient.
+            backend: one of `BACKENDS`; "auto" chooses among what runs here, a backend named explicitly never
+                falls back, it raises `BackendError`. Second and forward-mode derivatives need "reference".
+        """
+        chosen = resolve(backend, projected, scan)
+        given = Inputs.of(projected, weights, state, reset, nudge)
+        inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
+        if chosen == "reference":
+            recorded(chosen)
+            return self.reference(inputs, scan, need_trace)
+        return self.run(inputs, scan, need_trace, chosen)
+
+    def run(self, inputs: Inputs, scan: CellScan, need_trace: bool, backend: str) -> LayerResult:
+        """The scan by a fused backend, of what `conform` let pass; no gradient flows through relevance."""
+        has_memory = "memory" in self.kind.traits
+        made = self.call(inputs, scan, need_trace and has_memory, backend)
+        cell_state = made.cell_state if scan.cell == "lstm" else None
+        if has_memory:
+            memory = MemoryState(made.slots, made.relevance, made.born, made.age)
+            trace = Trace(made.trace_born, made.weights, made.trace_relevance) if need_trace else None
+            return LayerResult(made.output, LayerState(made.hidden, cell_state, memory), trace)
+        steps, rows, _ = inputs.projected.shape
+        age = inputs.age + steps
+        if inputs.reset is not None:
+            age = ages_before(inputs.age, inputs.reset, steps)[-1] + 1
+        end = LayerState(
+            made.hidden, cell_state, MemoryState(inputs.slots, inputs.relevance, inputs.born, age)
+        )
+        if not need_trace:
+            return LayerResult(made.output, end, None)
+        nothing = inputs.relevance.new_empty(steps, rows, 0)
+        trace = Trace(inputs.born.new_empty(steps, rows, 0), nothing, nothing.clone())
+        return LayerResult(made.output, end, trace)
+
+    def call(self, inputs: Inputs, scan: CellScan, need_trace: bool, backend: str) -> Scanned:
+        """`Scanned` by a fused backend."""
+        tensors = self.flat_inputs(inputs)
+        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+        if torch.compiler.is_compiling():
+            operator = getattr(torch.ops.plait, self.name).default
+            made = operator(*tensors, *self.flat(scan), need_trace, save, backend)
+        elif save:
+            made = _Eager.apply(self, scan, need_trace, backend, *tensors)
+        else:
+            return cast(
+                Scanned, module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save)
+            )
+        return Scanned(**dict(zip(self.scanned, made, strict=True)))
+
+    def forward(
+        self, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str
+    ) -> list[Tensor]:
+        """What a backend makes, in the operator's order."""
+        made = module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save)
+        return [getattr(made, name) for name in self.scanned]
+
+    @cached_property
+    def arguments(self) -> tuple[str, ...]:
+        """The operator's names for `Inputs`. With a memory a cell has one bias at most, and the operator has
+        always had one argument for either: programs that were exported name it so."""
+        if "memory" not in self.kind.traits:
+            return tuple(self.inputs)
+        names = ("cell_bias" if name == "candidate_bias" else name for name in self.inputs)
+        return tuple(name for name in names if name != "modrelu_bias")
+
+    def flat_inputs(self, inputs: Inputs) -> tuple[Tensor | None, ...]:
+        """`Inputs`, or their gradients, as the operator's arguments."""
+        bias = inputs.modrelu_bias if inputs.candidate_bias is None else inputs.candidate_bias
+        return tuple(bias if name == "cell_bias" else getattr(inputs, name) for name in self.arguments)
+
+    def unflat_inputs(self, tensors: tuple[Any, ...], scan: CellScan) -> Inputs:
+        """The other way."""
+        found = dict(zip(self.arguments, tensors, strict=True))
+        if "cell_bias" in found:
+            found["candidate_bias" if scan.cell == "gru" else "modrelu_bias"] = found.pop("cell_bias")
+        return Inputs(**found)
+
+    def flat(self, scan: Any) -> tuple[Any, ...]:
+        """A scan as an operator's arguments; 0 stands for None."""
+        values = (getattr(scan, field.name) for field in dataclasses.fields(scan))
+        return tuple(0 if value is None else value for value in values)
+
+    def unflat(self, *values: Any) -> CellScan:
+        """The other way."""
+        fields = dataclasses.fields(self.kind)  # type: ignore[arg-type]
+        return self.kind(
+            *(None if "None" in str(f.type) and not x else x for f, x in zip(fields, values, strict=True))
+        )
+
+    @cached_property
+    def scan_fields(self) -> tuple[str, ...]:
+        """The schema of a scan."""
+        fields = dataclasses.fields(self.kind)  # type: ignore[arg-type]
+        return tuple(f"{str(field.type).split()[0]} {field.name}" for field in fields)
+
+    def schema(self, tensors: Iterable[str], optional: set[str], rest: tuple[str, ...], returns: int) -> str:
+        named = (f"Tensor{'?' * (name in optional)} {name}" for name in tensors)
+        return f"({', '.join((*named, *self.scan_fields, *rest))}) -> ({', '.join(['Tensor'] * returns)})"
+
+    def split(self, arguments: tuple[Any, ...], tensors: int) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
+        """The tensors, the scan and the rest of an operator's flat arguments."""
+        end = tensors + len(self.scan_fields)
+        return arguments[:tensors], self.unflat(*arguments[tensors:end]), arguments[end:]
+
+
+class _Eager(torch.autograd.Function):
+    """The pair of operators without their schema."""
+
+    @staticmethod
+    def forward(
+        ctx: Any, fused: FusedScan, scan: Any, need_trace: bool, backend: str, *tensors: Any
+    ) -> tuple[Tensor, ...]:
+        inputs = fused.unflat_inputs(tensors, scan)
+        made = tuple(fused.forward(inputs, scan, need_trace, True, backend))
+        _remember(ctx, fused, inputs, made, scan, backend)
+        return made
+
+    @staticmethod
+    def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        # The operator refuses a second derivative, and knows what to do with a batch of gradients.
+        as_operator = torch.is_grad_enabled() or any(g is not None and _is_wrapped(g) for g in arriving)
+        return (None, None, None, None, *_input_gradients(ctx, arriving, 4, as_operator))
+
+
+def _is_wrapped(tensor: Tensor) -> bool:
+    """Whether a tensor stands for a batch of them (`is_grads_batched`, `torch.func.vmap`)."""
+    functorch = torch._C._functorch
+    return functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
+
+
+def _remember(
+    ctx: Any, fused: FusedScan, inputs: Inputs, output: tuple[Tensor, ...], scan: Any, backend: str
+) -> None:
+    made = dict(zip(fused.scanned, output, strict=True))
+    saved = (getattr(inputs, name) for name in fused.saved_inputs)
+    ctx.save_for_backward(*saved, *(made[name] for name in fused.saved_made))
+    ctx.fused, ctx.scan, ctx.backend, ctx.nudged = fused, scan, backend, inputs.nudge is not None
+    ctx.set_materialize_grads(False)
+    # the empty cell state of a cell that has none is nothing a gradient could arrive at
+    differentiable = {*fused.arriving} - ({"cell_state"} if scan.cell != "lstm" else set())
+    ctx.mark_non_differentiable(*(x for name, x in made.items() if name not in differentiable))
+
+
+def _input_gradients(
+    ctx: Any, arriving: tuple[Tensor | None, ...], first: int, as_operator: bool
+) -> tuple[Tensor | None, ...]:
+    """One gradient or None for each tensor of the operator, the first of which is argument number `first`."""
+    fused: FusedScan = ctx.fused
+    scan: CellScan = ctx.scan
+    given = dict(zip(fused.scanned, arriving, strict=True))
+    wanted = tuple(given[name] for name in fused.arriving)
+    if all(gradient is None for gradient in wanted):
+        return (None,) * len(fused.arguments)
+    nudged = ctx.nudged and ctx.needs_input_grad[first + fused.arguments.index("nudge")]
+    if as_operator:
+        operator = getattr(torch.ops.plait, f"{fused.name}_backward").default
+        flat = operator(*wanted, *ctx.saved_tensors, *fused.flat(scan), nudged, ctx.backend)
+        inputs, _ = _saved(fused, ctx.saved_tensors)
+        found = {
+            name: gradient
+            for name, gradient in zip(fused.gradients, flat, strict=True)
+            if is_present(name, fused.inputs[name], inputs, scan, nudged)
+        }
+        return fused.flat_inputs(Inputs(**{"projected": None, "recurrent": None, **found}))
+    arrived = Arriving(**dict(zip(fused.arriving, wanted, strict=True)))
+    made = module_of(ctx.backend, fused.name).backward(
+        arrived, *_saved(fused, ctx.saved_tensors), scan, nudged
+    )
+    return fused.flat_inputs(made)
+
+
+def _saved(fused: FusedScan, tensors: tuple[Any, ...]) -> tuple[Inputs, Scanned]:
+    """What a backward pass reads; the rest is None."""
+    inputs = dict(zip(fused.saved_inputs, tensors, strict=False))
+    made = dict(zip(fused.saved_made, tensors[len(fused.saved_inputs) :], strict=True))
+    nothing: dict[str, Any] = {"hidden": None, "cell_state": None}
+    return Inputs(**{"projected": None, **inputs}), Scanned(**{**nothing, **made})
+
+
+def _define_forward(fused: FusedScan) -> None:
+    num_inputs = len(fused.arguments)
+    optional = {name for name, spec in fused.inputs.items() if spec.optional} | {"cell_bias"}
+    rest = ("bool need_trace", "bool save", "str backend")
+
+    @torch.library.custom_op(
+        f"plait::{fused.name}",
+        mutates_args=(),
+        schema=fused.schema(fused.arguments, optional, rest, len(fused.scanned)),
+    )
+    def operator(*arguments: Any) -> tuple[Tensor, ...]:
+        tensors, scan, (need_trace, save, backend) = fused.split(arguments, num_inputs)
+        return tuple(fused.forward(fused.unflat_inputs(tensors, scan), scan, need_trace, save, backend))
+
+    @operator.register_fake
+    def _(*arguments: Any) -> tuple[Tensor, ...]:
+        tensors, scan, (need_trace, save, _) = fused.split(arguments, num_inputs)
+        made = allocate(fused.unflat_inputs(tensors, scan), scan, need_trace, save)
+        return tuple(getattr(made, name) for name in fused.scanned)
+
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
+        tensors, scan, (_, save, backend) = fused.split(inputs, num_inputs)
+        if not save:
+            raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
+        _remember(ctx, fused, fused.unflat_inputs(tensors, scan), output, scan, backend)
+
+    def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        return (*_input_gradients(ctx, arriving, 0, True), *(None,) * (len(fused.scan_fields) + len(rest)))
+
+    operator.register_autograd(differentiate, setup_context=setup_context)
+
+
+def _define_backward(fused: FusedScan) -> None:
+    num_arriving = len(fused.arriving)
+    arriving_names = tuple(f"d_{name}" for name in fused.arriving)
+    fields = (*arriving_names, *fused.saved_inputs, *fused.saved_made)
+    optional = {name for name in fused.saved_inputs if fused.inputs[name].optional}
+
+    def flat_gradients(gradients: Inputs, like: Tensor) -> tuple[Tensor, ...]:
+        # no two of an operator's results may be one tensor, not even two that are empty
+        found = (getattr(gradients, name) for name in fused.gradients)
+        return tuple(like.new_empty(0) if x is None else x for x in found)
+
+    @torch.library.custom_op(
+        f"plait::{fused.name}_backward",
+        mutates_args=(),
+        schema=fused.schema(
+            fields, optional | {*arriving_names}, ("bool nudged", "str backend"), len(fused.gradients)
+        ),
+    )
+    def operator(*arguments: Any) -> tuple[Tensor, ...]:
+        tensors, scan, (nudged, backend) = fused.split(arguments, len(fields))
+        arriving = Arriving(**dict(zip(fused.arriving, tensors, strict=False)))
+        inputs, made = _saved(fused, tensors[num_arriving:])
+        found = module_of(backend, fused.name).backward(arriving, inputs, made, scan, nudged)
+        return flat_gradients(found, made.output)
+
+    @operator.register_fake
+    def _(*arguments: Any) -> tuple[Tensor, ...]:
+        tensors, scan, (nudged, _) = fused.split(arguments, len(fields))
+        inputs, made = _saved(fused, tensors[num_arriving:])
+        return flat_gradients(allocate_gradients(inputs, made, scan, nudged), made.output)
+
+    def no_second_derivative(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
+        raise BackendError("the fused scan has no second derivative; use backend='reference'")
+
+    operator.register_autograd(no_second_derivative)

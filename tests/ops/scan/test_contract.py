@@ -1,0 +1,138 @@
+"""The one list of a scan's tensors, and what is read from it."""
+
+from __future__ import annotations
+
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+import plait.ops
+from plait.errors import ShapeError
+from plait.ops.attentive_scan import attentive_scan
+from plait.ops.full_scan import full_scan
+from plait.ops.parity import Case, make_problem
+from plait.ops.plain_scan import plain_scan
+from plait.ops.scan import FullScan, PlainScan, Scan, backends
+from plait.ops.scan.boundary import conform
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named, specs
+
+OPS = Path(plait.ops.__file__).parent
+MODULES = sorted(
+    ".".join(("plait", "ops", *path.relative_to(OPS).with_suffix("").parts)).removesuffix(".__init__")
+    for path in OPS.rglob("*.py")
+)
+SCANS = ("attentive_scan", "full_scan", "plain_scan")
+
+
+def parameters(function: object) -> list[str]:
+    return list(inspect.signature(function).parameters)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize("backend", backends.MODULES)
+@pytest.mark.parametrize("scan", SCANS)
+def test_every_backend_has_the_contracts_functions(scan: str, backend: str) -> None:
+    if backend == "triton":
+        pytest.importorskip("triton", reason="triton is not installed: pip install 'plait[kernels]'")
+    module = backends.module_of(backend, scan)
+    assert parameters(module.forward) == ["inputs", "scan", "need_trace", "save"]
+    assert parameters(module.backward) == ["arriving", "inputs", "made", "scan", "nudged"]
+    assert parameters(module.missing) == ["device", "dtype", "cell", "width", "size"]
+
+
+SCHEMAS = {
+    "attentive_scan": "(Tensor projected, Tensor recurrent, Tensor query, Tensor key, Tensor energy, "
+    "Tensor? cell_bias, Tensor hidden, Tensor? cell_state, Tensor slots, Tensor relevance, Tensor born, "
+    "Tensor age, Tensor? reset, Tensor? nudge, str cell, SymInt window, SymInt capacity, SymInt every, "
+    "float mix, str nonlinearity, bool need_trace, bool save, str backend) -> ",
+    "full_scan": "(Tensor projected, Tensor recurrent, Tensor query, Tensor key, Tensor energy, "
+    "Tensor? cell_bias, Tensor hidden, Tensor? cell_state, Tensor slots, Tensor relevance, Tensor born, "
+    "Tensor age, Tensor? reset, Tensor? nudge, str cell, float mix, str nonlinearity, bool need_trace, "
+    "bool save, str backend) -> ",
+    "plain_scan": "(Tensor projected, Tensor recurrent, Tensor? candidate_bias, Tensor? modrelu_bias, "
+    "Tensor hidden, Tensor? cell_state, Tensor? reset, Tensor? nudge, str cell, str nonlinearity, "
+    "bool need_trace, bool save, str backend) -> ",
+}
+RESULTS = {"attentive_scan": 16, "full_scan": 15, "plain_scan": 5}
+
+
+@pytest.mark.parametrize("name", SCHEMAS)
+def test_exported_programs_find_their_operator(name: str) -> None:
+    """A program that was exported names the operator, its arguments and the places of its results."""
+    schema = getattr(torch.ops.plait, name).default._schema
+    said = str(schema).removeprefix(f"plait::{name}").replace("SymInt", "int")
+    assert said.startswith(SCHEMAS[name].replace("SymInt", "int"))
+    assert len(schema.returns) == RESULTS[name]
+
+
+@pytest.mark.parametrize(("cell", "bias"), [("gru", "candidate_bias"), ("elman", "modrelu_bias")])
+def test_the_operators_one_bias_is_either_of_two(cell: str, bias: str) -> None:
+    scan = Scan(cell, window=2, nonlinearity="modrelu" if cell == "elman" else "tanh")
+    inputs = make_problem(Case(scan)).inputs()
+    assert getattr(inputs, bias) is not None
+    again = attentive_scan.unflat_inputs(attentive_scan.flat_inputs(inputs), scan)
+    assert all(a is b for a, b in zip(inputs, again, strict=True))
+
+
+def test_a_scan_survives_its_operator() -> None:
+    for fused, scan in (
+        (attentive_scan, Scan("gru", 3, 2, None, 0.0)),
+        (attentive_scan, Scan("elman", 3, 2, every=4, nonlinearity="relu")),
+        (full_scan, FullScan("lstm", 0.25)),
+        (plain_scan, PlainScan("gru", "modrelu")),
+    ):
+        assert fused.unflat(*fused.flat(scan)) == scan
+
+
+def test_compiled_code_knows_every_tensor_by_one_name() -> None:
+    records = (Inputs, Scanned, Arriving, ReverseWalk)
+    names = named(*(record._fields for record in records))
+    assert list(names.values()) == [field for record in records for field in record._fields]
+    assert {"hidden", "hidden_out", "d_hidden", "d_hidden_out"} <= {*names}
+
+
+def test_what_a_tensor_must_be_is_checked_by_its_spec() -> None:
+    """Every input of a wrong shape is refused by its own name, whatever is added to the list."""
+    scan = Scan("gru", window=3, capacity=2)
+    inputs = make_problem(Case(scan, reset=True, nudge=True)).inputs()
+    inputs = inputs._replace(
+        cell_state=torch.zeros_like(inputs.hidden), modrelu_bias=torch.zeros_like(inputs.energy)
+    )
+    for name, spec in specs(Inputs).items():
+        if name in ("projected", "recurrent"):  # the others' sizes come from these
+            continue
+        wrong = torch.zeros((1, *getattr(inputs, name).shape))
+        with pytest.raises(ShapeError, match=rf"^{spec.door}{name}: expected"):
+            conform(inputs._replace(**{name: wrong}), scan)
+
+
+@pytest.fixture
+def without_plait() -> Iterator[None]:
+    """As in a fresh interpreter, but for the operators: torch keeps those, and has each once."""
+    kept = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "plait"}
+    for name in kept:
+        del sys.modules[name]
+    yield
+    for name in [name for name in sys.modules if name.split(".")[0] == "plait"]:
+        del sys.modules[name]
+    sys.modules.update(kept)
+
+
+@pytest.mark.parametrize("module", MODULES)
+def test_every_module_can_be_imported_first(
+    module: str, without_plait: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No circle: whichever module of the room comes first, it finds what it needs."""
+    if "triton" in module:
+        pytest.importorskip("triton", reason="triton is not installed: pip install 'plait[kernels]'")
+
+    class Defined:
+        def register_fake(self, function: object) -> None: ...
+        def register_autograd(self, function: object, setup_context: object = None) -> None: ...
+
+    monkeypatch.setattr(torch.library, "custom_op", lambda *_, **__: lambda function: Defined())
+    importlib.import_module(module)

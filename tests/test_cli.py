@@ -1,0 +1,55 @@
+"""The command line's last door: whatever happens ends in one line and a code, never in a traceback."""
+
+import os
+import subprocess
+import sys
+
+import pytest
+
+from plait import cli
+
+
+@pytest.fixture
+def broken(monkeypatch):
+    """A command that has a fault."""
+
+    def fault():
+        return {}["a key\nthat is not there"]
+
+    monkeypatch.setitem(cli.COMMANDS, "tasks", ("plait.commands.tasks:broken", "broken"))
+    monkeypatch.setattr("plait.commands.tasks.broken", fault, raising=False)
+
+
+def test_a_fault_of_ours_is_one_line_and_says_how_to_report_it(broken, capsys):
+    assert cli.main(["tasks"]) == 2
+    out, error = capsys.readouterr()
+    assert out == ""
+    assert error.startswith("plait: error: KeyError: ")
+    assert "a fault of plait's, not yours: please report it" in error
+    assert error.count("\n") == 1
+
+
+def test_debug_shows_where(broken):
+    with pytest.raises(KeyError):
+        cli.main(["tasks", "--debug"])
+
+
+@pytest.mark.parametrize("words", [["--help"], ["tasks"], ["bench", "--help"]])
+def test_a_reader_that_goes_away_is_no_error(words):
+    """As under `| head -2`: the pipe is closed before anything is written to it."""
+    script = (
+        "import os, sys; from plait.cli import entry\n"
+        "os.read(0, 1)  # the other side has closed its end by now\n"
+        f"sys.argv = ['plait', *{words!r}]\nentry()"
+    )
+    job = subprocess.Popen(
+        [sys.executable, "-c", script],
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+        env={name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"},
+    )  # fmt: skip
+    job.stdout.close()
+    job.stdin.write(b"x")
+    job.stdin.close()
+    assert job.stderr.read() == b""
+    job.stderr.close()
+    assert job.wait(60) == 0
