@@ -19,6 +19,7 @@ __all__ = [
     "ConfigError",
     "DataError",
     "DivergedError",
+    "EmptyMemoryWarning",
     "MissingExtraError",
     "OutputError",
     "PlaitError",
@@ -73,6 +74,10 @@ class DataError(PlaitError, ValueError):
 
 class DivergedError(PlaitError, ArithmeticError):
     """Training met a value that is not finite; the message names the step and the tensor."""
+
+
+class EmptyMemoryWarning(UserWarning):
+    """A model with a memory was given h_0 or (h_0, c_0) alone, and begins with nothing remembered."""
 
 
 def known(name: str, options: Iterable[str], what: str) -> str:

@@ -65,6 +65,46 @@ def test_bounds(capsys):
         assert words in err
 
 
+def test_bounds_with_residual_connections(capsys):
+    plain = json.loads(run(capsys, "bounds", "--depth", "5", "--width", "64", "--json")[1])
+    code, out, _ = run(capsys, "bounds", "--depth", "5", "--width", "64", "--residual")
+    assert code == 0
+    assert "L·log3 2 = 3.155" in out
+    data = json.loads(run(capsys, "bounds", "--depth", "5", "--width", "64", "--residual", "--json")[1])
+    for theorem in ("theorem_1", "theorem_2"):
+        assert data[theorem]["upper"] - plain[theorem]["upper"] == pytest.approx(5 * 0.6309297535, rel=1e-6)
+        assert data[theorem]["lower"] == plain[theorem]["lower"]
+    assert data["gram_upper"] == plain["gram_upper"]
+    assert data["residual"]
+
+
+def test_check(capsys, tmp_path):
+    path = tmp_path / "certificate.json"
+    shape = ["--depth", "2", "--width", "4", "--heads", "2", "--residual"]
+    assert run(capsys, "rank", *shape, "--out", str(path))[0] == 0
+    code, out, err = run(capsys, "rank", "--check", str(path))
+    assert (code, err) == (0, "")
+    assert "at least 107" in out
+    assert "2^-69 a try" in out
+    assert "missed it with a chance of at most 1.0e-07" in out
+    data = json.loads(run(capsys, "rank", "--check", str(path), "--json")[1])
+    assert (data["rank"], data["gram_bound"], data["certain"]) == (107, 110, False)
+    held = json.loads(path.read_text())
+    for edit in ({"rank": 500}, {"gram_bound": 107}, {"rank": "110"}, {"rank": -5}, {"runs": []}):
+        path.write_text(json.dumps({**held, **edit}))
+        code, out, err = run(capsys, "rank", "--check", str(path))
+        assert (code, out) == (2, "")
+        assert len(err.splitlines()) == 1
+    for arguments, words in (
+        (["--check", str(path), "--depth", "2"], "leave out --depth"),
+        ([], "give --depth and --width, or --check FILE"),
+        (["--check", str(tmp_path / "nowhere")], "cannot be read"),
+    ):
+        code, _, err = run(capsys, "rank", *arguments)
+        assert code == 2
+        assert words in err
+
+
 def test_bounds_for_few_tokens(capsys):
     data = json.loads(run(capsys, "bounds", "--depth", "2", "--width", "4", "--tokens", "2", "--json")[1])
     assert data["theorem_2"]["certified"]

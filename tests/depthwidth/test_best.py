@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.depthwidth import best_bounds, min_width_to_match
+from plait.depthwidth import best_bounds, log3_gram_upper, min_width_to_match
 from plait.errors import ConfigError
 
 MATCHES = [
@@ -56,7 +56,21 @@ def test_best_is_the_best(depth, width, heads, certified):
     assert best.vacuous == (best.lower == 0)
 
 
-def test_published_bound_only_when_asked():
+@given(st.integers(1, 12), st.integers(2, 400), st.integers(1, 3), st.booleans())
+def test_the_published_deep_bound_is_certified_for_two_tokens_alone(depth, width, heads, residual):
+    """With more of them it is never what a certified answer rests on, however small it is."""
+    certified = best_bounds(depth, width, heads, residual=residual)
+    published = best_bounds(depth, width, heads, certified=False, residual=residual)
+    assert certified.certified
+    assert certified.source != "multiset, Theorem 2"
+    assert published.upper <= certified.upper
+    assert published.certified is (published.source != "multiset, Theorem 2") or residual
+    if 3**depth > width and not residual:
+        two = log3_gram_upper(width=width, depth=depth, tokens=2)
+        assert two <= best_bounds(depth, width, heads, tokens=2, certified=False).upper + 1e-9
+
+
+def test_published_bound_where_it_is_asked_for():
     assert best_bounds(12, 768, 12).source.endswith("Gram")
     published = best_bounds(12, 768, 12, certified=False)
     assert published.upper == pytest.approx(11313.9085044)

@@ -1,6 +1,7 @@
 """The published bounds against their golden values, and the laws between them."""
 
 import math
+from fractions import Fraction
 
 import pytest
 from hypothesis import given
@@ -61,9 +62,20 @@ def test_exact_zero():
     assert thm1_bounds(3, 8, 2).vacuous
 
 
-def test_constants():
+@pytest.mark.parametrize(("depth", "width"), [(5, 4), (7, 1024), (12, 768), (24, 2048)])
+def test_the_constant_is_the_one_the_derivation_gives(depth, width):
+    """3^L d (2e)^d (2·3^L/d)^(2d) holds (2e)^d 2^(2d) = (2√(2e))^(2d); 2√2·e would need (2e)^(2d) 2^d."""
+    pieces = [(3, depth), (width, 1), (2 * math.e, width), (2, 2 * width), (3, 2 * width * depth)]
+    derived = sum(power * math.log(base) for base, power in pieces) / math.log(3)
+    derived -= 2 * width * math.log(width) / math.log(3)
+    assert thm2_bounds(depth, width).upper == close(derived, rel=1e-12)
+    other = derived + 2 * width * (math.log(2 * math.sqrt(2) * math.e) - math.log(TWO_SQRT_2E)) / math.log(3)
+    assert other - derived == close(width / math.log(3), rel=1e-12)  # √e a coordinate, squared
+    assert abs(thm2_bounds(depth, width).upper - other) > 0.9 * width
+
+
+def test_thresholds():
     assert close(0.630929753571, abs=1e-12) == LOG3_2
-    assert close(4.66328796319, abs=1e-11) == TWO_SQRT_2E
     assert residual_correction(12) == close(7.57115704286)
     widths = {64: 3.78557852143, 768: 6.04743802857, 1600: 6.71552556286, 12288: 8.57115704286}
     for width, value in widths.items():
@@ -95,8 +107,19 @@ def test_sum_index_count_and_regime():
     assert regime(500, 10**9) == "deep"
 
 
-def test_the_max_form_is_no_bound_for_a_half_integer_below_two():
-    assert max_form_lower(2, 4, 1).deep > multiset_lower(2, 4, 1, floor_n=False)
+@pytest.mark.parametrize("twice_n", range(2, 18))
+def test_the_second_entry_follows_except_at_three_halves(twice_n):
+    """(k/(n−1) + 1)^(n−1) ≤ ((n, k)) in exact arithmetic, squared so that half-integers stay rational."""
+    n = Fraction(twice_n, 2)
+    for depth in (2, 3, 4, 5):
+        k = 3 ** (depth - 2)
+        multiset = math.prod((n + i) / (i + 1) for i in range(k))
+        entry_squared = (k / (n - 1) + 1) ** (twice_n - 2) if n > 1 else Fraction(1)
+        assert (entry_squared <= multiset**2) is (twice_n != 3)
+        form = max_form_lower(depth, twice_n + 1, 1)
+        assert 2 * form.deep == close(math.log(entry_squared) / math.log(3), rel=1e-12, abs=1e-12)
+        value = multiset_lower(depth, twice_n + 1, 1, floor_n=False)
+        assert value == close(math.log(multiset) / math.log(3), rel=1e-11, abs=1e-12)
 
 
 @given(shapes)
@@ -123,6 +146,33 @@ def test_raw_is_below_the_simplified_upper_bound(depth, width):
 @given(shapes)
 def test_lower_stays_below_upper(shape):
     assert max(0, multiset_lower(*shape)) <= thm1_bounds(*shape).upper + 1e-9
+
+
+def test_residual_form():
+    """L log3 2 on both upper sides, nothing on the lower ones; certified where the chain argument holds."""
+    for shape in ((5, 1024, 16), (12, 768, 12), (3, 8, 1)):
+        for bounds in (thm1_bounds, thm2_bounds):
+            plain, with_skip = bounds(*shape), bounds(*shape, residual=True)
+            assert with_skip.lower == plain.lower
+            if math.isfinite(plain.upper):
+                assert with_skip.upper - plain.upper == close(shape[0] * LOG3_2, rel=1e-6)
+    assert thm1_bounds(5, 1024, 16, residual=True).certified
+    assert not thm1_bounds(12, 768, 12, residual=True).certified
+    assert not thm2_bounds(12, 768, 12, tokens=2, residual=True).certified
+
+
+@pytest.mark.parametrize("heads", [1, 3, 2000])
+def test_the_chain_argument_covers_the_residual_form_below_log3_width(heads):
+    """Patterns of a network with skips: g_{l+1} = g_l + (d+H) g_l³. At most 2 (d+H)^C where 3^L < d."""
+    for width in (4, 10, 28, 82, 244, 2000):
+        depth, patterns, base = 0, 1, width + heads
+        while 3 ** (depth + 1) < width:
+            depth, patterns = depth + 1, patterns + base * patterns**3
+            assert patterns <= 2 * base ** sum_index_count(depth)
+    small, deep = 3, 1
+    for _ in range(3):
+        deep = deep + small * deep**3
+    assert deep > 2**3 * small ** sum_index_count(3)  # width 2, three layers: not covered by it
 
 
 def test_flags():

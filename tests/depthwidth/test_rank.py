@@ -1,5 +1,6 @@
 """Exact separation ranks: the measured tables, and the laws they obey."""
 
+import math
 import resource
 import time
 
@@ -17,6 +18,7 @@ from plait.depthwidth import (
     rank_mod_p,
     sep_rank_components,
     sep_rank_exact,
+    thm1_bounds,
 )
 from plait.depthwidth import rank as rank_module
 from plait.depthwidth.field import PRIMES
@@ -82,6 +84,25 @@ def test_few_tokens(depth, width, heads, tokens, rank):
 def test_unbalanced_cuts(cut, rank):
     result = sep_rank_exact(2, 4, 1, 8, cut=cut)
     assert result.rank == rank <= result.gram
+
+
+@pytest.mark.parametrize(("depth", "width"), [(2, 4), (2, 6), (3, 2)])
+def test_more_heads_lower_the_rank_and_raise_the_published_bound(depth, width):
+    heads = [h for h in range(1, width + 1) if width % h == 0]
+    ranks = [sep_rank_exact(depth, width, h).rank for h in heads]
+    uppers = [thm1_bounds(depth, width, h).upper for h in heads]
+    assert ranks == sorted(ranks, reverse=True)
+    assert len(set(ranks)) == len(ranks)
+    assert uppers == sorted(uppers)
+
+
+def test_per_coordinate_degrees_do_not_determine_the_functions():
+    """S₁₁S₂₂ and S₁₂² have the same degrees, and are independent once a side holds two tokens.
+
+    The published count of degrees gives binom(C + d, d) = 15 for two layers of width 2, whatever the tokens.
+    """
+    assert sep_rank_exact(2, 2, tokens=2).rank == math.comb(4 + 2, 2) == 15
+    assert sep_rank_exact(2, 2, tokens=4).rank == 18
 
 
 @pytest.mark.parametrize(("depth", "width", "heads", "rank"), RESIDUAL)

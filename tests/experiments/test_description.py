@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from plait.errors import ConfigError, DataError, MissingExtraError
+import plait
+from plait.errors import ConfigError, DataError, MissingExtraError, UnknownNameError
 from plait.experiments import Experiment, by_name, experiment_named, experiments
 from plait.experiments.plan import jobs_of
 from plait.experiments.worker import execute
@@ -76,6 +77,14 @@ def test_figure_3_has_both_panels():
     assert len(cells) == 8
     assert (cells["capacity 3"]["window"], cells["capacity 3"]["capacity"]) == (15, 3)
     assert (cells["window 25"]["window"], cells["window 25"]["capacity"]) == (25, 15)
+
+
+def test_figure_3_needs_a_memory_with_window_and_capacity():
+    """Its caption says MemLSTM, which has neither."""
+    assert {run.model["name"] for run in experiment_named("figure3").runs} == {"rellstm"}
+    for option in ("window", "capacity"):
+        with pytest.raises(UnknownNameError, match=option):
+            plait.MemLSTM(3, 4, **{option: 5})
 
 
 def test_a_library_that_is_not_there_is_said_before_anything_is_begun(monkeypatch):

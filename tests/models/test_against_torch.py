@@ -6,7 +6,7 @@ from torch import nn
 from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import plait
-from plait.errors import ConfigError, PlaitError, ShapeError, UnknownNameError
+from plait.errors import ConfigError, EmptyMemoryWarning, PlaitError, ShapeError, UnknownNameError
 from plait.models import MODELS
 
 NAMESAKES = [(plait.RNN, nn.RNN), (plait.LSTM, nn.LSTM), (plait.GRU, nn.GRU)]
@@ -84,6 +84,7 @@ def test_packed_state_follows_the_callers_order():
     model = plait.RelLSTM(3, 6)
     rows = [torch.randn(n, 3) for n in (2, 5)]
     begin = torch.randn(1, 2, 6), torch.randn(1, 2, 6)
+    model.warns_of_empty_memory = False
     _, state = model(pack_sequence(rows, enforce_sorted=False), begin)
     _, alone = model(rows[0][:, None], (begin[0][:, :1], begin[1][:, :1]))
     torch.testing.assert_close(state.hidden[:, 0], alone.hidden[:, 0])
@@ -92,7 +93,8 @@ def test_packed_state_follows_the_callers_order():
 def test_torch_state_is_accepted():
     model = plait.RelLSTM(3, 6, num_layers=2)
     h, c = torch.randn(2, 4, 6), torch.randn(2, 4, 6)
-    output, state = model(torch.randn(5, 4, 3), (h, c))
+    with pytest.warns(EmptyMemoryWarning):
+        output, state = model(torch.randn(5, 4, 3), (h, c))
     assert state.hidden.shape == state.cell_state.shape == (2, 4, 6)
     assert output.shape == (5, 4, 6)
 
@@ -126,6 +128,9 @@ def test_empty_sequences_and_batches_behave_as_in_torch(model):
         (lambda: plait.RelRNN(3, 4)(torch.randn(5, 2, 3), torch.zeros(1, 3, 4)), r"expected \(1, 2, 4\)"),
         (lambda: plait.RelRNN(3, 4)(torch.randn(5, 2, 3), (torch.zeros(1, 2, 4),) * 2), "no cell state"),
         (lambda: plait.RelLSTM(3, 4)(torch.randn(5, 2, 3), torch.zeros(1, 2, 4)), r"expected \(h_0, c_0\)"),
+        (lambda: plait.RelGRU(3, 4)(torch.randn(5, 2, 3), (torch.zeros(2, 4),)), "h_0 or .* tuple of Tensor"),
+        (lambda: plait.RelLSTM(3, 4)(torch.randn(5, 2, 3), (None, None)), "tuple of NoneType, NoneType"),
+        (lambda: plait.RelLSTM(3, 4)(torch.randn(5, 2, 3), 7), "got int"),
         (
             lambda: plait.RelRNN(3, 4)(
                 torch.randn(5, 2, 3), plait.RelRNN(3, 4, window=3)(torch.randn(5, 2, 3))[1]

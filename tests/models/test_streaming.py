@@ -82,7 +82,7 @@ def test_only_distances_between_steps_count():
     model, x = build(), torch.randn(7, 2, 3, dtype=DOUBLE)
     output, state = model(x)
     old = model(x[:1])[1]
-    old = old._replace(
+    old = old.replace(
         memory=tuple(
             m._replace(
                 slots=m.slots[:, :0], relevance=m.relevance[:, :0], born=m.born[:, :0], age=m.age + 999

@@ -1,1 +1,1 @@
-"""A typed function per command: it calls the library and returns what to show; `cli.py` parses and prints."""
+"""A typed function per command: it calls the library and returns what to show; `cli` parses and prints."""

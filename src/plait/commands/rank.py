@@ -7,14 +7,22 @@ import importlib.util
 import math
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 from plait.answer import Answer, Table
 from plait.depthwidth.best import best_bounds
-from plait.depthwidth.bounds import multiset_lower, regime, thm1_bounds, thm2_bounds, transition_depth
+from plait.depthwidth.bounds import (
+    multiset_lower,
+    regime,
+    residual_correction,
+    thm1_bounds,
+    thm2_bounds,
+    transition_depth,
+)
 from plait.depthwidth.certificate import Certificate, certify
+from plait.depthwidth.check import Checked, check_certificate, short_chance
 from plait.depthwidth.field import PRIMES
 from plait.depthwidth.gram import log3_gram_upper, sides_of
 from plait.depthwidth.multiset import log3
@@ -33,6 +41,7 @@ def bounds(
     heads: int = 1,
     tokens: int | None = None,
     cut: int | None = None,
+    residual: bool = False,
 ) -> Answer:
     """Every bound on the separation rank of one network.
 
@@ -42,26 +51,33 @@ def bounds(
         heads: attention heads.
         tokens: sequence length; without it, long enough that the rank no longer grows.
         cut: tokens in the first part, for a cut that is not balanced.
+        residual: with skip connections.
     """
-    data, rows = _bound_rows(depth, width, heads, tokens, cut)
+    data, rows = _bound_rows(depth, width, heads, tokens, cut, residual)
     notes = [
         "Values are log3 of the rank. A lower bound of 0 or less says nothing.",
         "The published deep upper bound is not proven beyond two tokens; the Gram bound is.",
     ]
+    if residual:
+        notes.append(
+            f"Residual connections: the theorems' upper sides hold the published L·log3 2 = "
+            f"{residual_correction(depth):.4g}; the lower sides and the Gram bound need none."
+        )
     title = f"{depth} layers, width {width:,}, {heads} heads: {data['regime']} regime"
     return Answer(data, (Table(["bound", "lower", "upper", "remark"], rows, title, notes),))
 
 
 def _bound_rows(
-    depth: int, width: int, heads: int, tokens: int | None, cut: int | None
+    depth: int, width: int, heads: int, tokens: int | None, cut: int | None, residual: bool
 ) -> tuple[dict[str, Any], list[list[Any]]]:
     if tokens is not None:
         sides_of(tokens, cut)
     elif cut is not None:
         raise ConfigError("cut: needs tokens, the length of the sequence")
-    first, second = thm1_bounds(depth, width, heads), thm2_bounds(depth, width, heads, tokens)
-    best = best_bounds(depth, width, heads, tokens, cut=cut)
-    published = best_bounds(depth, width, heads, tokens, certified=False, cut=cut)
+    first = thm1_bounds(depth, width, heads, residual)
+    second = thm2_bounds(depth, width, heads, tokens, residual)
+    best = best_bounds(depth, width, heads, tokens, cut=cut, residual=residual)
+    published = best_bounds(depth, width, heads, tokens, certified=False, cut=cut, residual=residual)
     multiset = multiset_lower(depth, width, heads)
     gram = best.upper if best.source.endswith("Gram") else _gram_or_none(depth, width, tokens, cut)
     data = {
@@ -69,6 +85,7 @@ def _bound_rows(
         "width": width,
         "heads": heads,
         "tokens": tokens,
+        "residual": residual,
         "regime": regime(depth, width),
         "transition_depth": transition_depth(width, heads) if width > heads else None,
         "theorem_1": plain(first),
@@ -83,7 +100,7 @@ def _bound_rows(
             "Theorem 1",
             _number(first.lower),
             _number(first.upper),
-            "" if first.stated else "not stated at this depth",
+            _remark(first.certified, first.stated),
         ],
         [
             "Theorem 2",
@@ -118,8 +135,8 @@ def _number(value: float | None) -> str | None:
 
 
 def rank(
-    depth: int,
-    width: int,
+    depth: int | None = None,
+    width: int | None = None,
     heads: int = 1,
     tokens: int | None = None,
     cut: int | None = None,
@@ -129,6 +146,7 @@ def rank(
     device: str | None = None,
     runs: int = 2,
     out: Path | None = None,
+    check: Path | None = None,
 ) -> Answer:
     """The exact separation rank of one network, measured over a finite field, against all bounds.
 
@@ -143,8 +161,16 @@ def rank(
         templates: matrix size; by default what the proven bound needs.
         device: cuda for a GPU; numpy on the processor otherwise.
         runs: repetitions with other primes and seeds (1 to 3).
-        out: write the certificate to this JSON file, after every run.
+        out: write the certificate to this JSON file, after every run, with a witness at the end.
+        check: measure nothing; check this certificate instead.
     """
+    if check is not None:
+        if depth is not None or width is not None or out is not None:
+            raise ConfigError("check: the file says what was measured; leave out --depth, --width and --out")
+        with _progress_bar() as progress:
+            return _check_answer(check, check_certificate(check, device=device, progress=_rows(progress)))
+    if depth is None or width is None:
+        raise ConfigError("give --depth and --width, or --check FILE")
     if not 1 <= runs <= len(PRIMES):
         raise ConfigError(f"runs: expected 1 to {len(PRIMES)}, got {runs}")
     problem = Problem(depth, width, heads, tokens, cut, residual)
@@ -163,13 +189,19 @@ def rank(
 
 
 def _rank_answer(problem: Problem, certificate: Certificate) -> Answer:
-    data, rows = _bound_rows(problem.depth, problem.width, problem.heads, problem.length, problem.cut)
+    data, rows = _bound_rows(
+        problem.depth, problem.width, problem.heads, problem.length, problem.cut, problem.residual
+    )
     value = f"{log3(certificate.rank):.9g}" if certificate.rank else None
     rows.append(["measured", value, value, f"rank {certificate.rank:,}"])
     if certificate.matches_gram:
         verdict = "equal to the proven upper bound: the generic rank is certain"
     else:
-        verdict = f"the proven upper bound is {certificate.gram:,}; a measured rank can only be too small"
+        short = short_chance(problem.depth, certificate.rank, [run.p for run in certificate.runs])
+        verdict = (
+            f"the proven upper bound is {certificate.gram:,}; had the rank been larger, all runs would have "
+            f"missed it with a chance of at most {short:.1e}"
+        )
     notes = [
         f"{len(certificate.runs)} runs (other primes and seeds): "
         + ", ".join(f"{run.rank:,} mod {run.p} in {run.seconds:.1f} s" for run in certificate.runs),
@@ -181,6 +213,45 @@ def _rank_answer(problem: Problem, certificate: Certificate) -> Answer:
         {**plain(certificate.as_dict()), "bounds": data},
         (Table(["", "lower", "upper", "remark"], rows, title, notes),),
     )
+
+
+def _rows(progress: Progress) -> Callable[[int, int], None]:
+    return lambda done, most: progress("the witness", done, most)
+
+
+def _check_answer(path: Path, checked: Checked) -> Answer:
+    held, net = checked.held, checked.held["network"]
+    sides = f"{net['tokens_a']} + {net['tokens_b']} tokens"
+    shape = f"{net['depth']} layers, width {net['width']}, {net['heads']} heads, {sides}"
+    rows = [
+        ["network", shape + (", residual connections" if net["residual"] else "")],
+        ["shown", f"the generic separation rank is at least {checked.rank:,}"],
+        ["proven bound", f"{checked.gram:,}" + (": the rank is certain" if checked.certain else "")],
+        ["a false witness passes", f"with chance 2^{checked.forged_log2:.0f} a try"],
+        [
+            "entries computed",
+            f"{checked.entries:,} mod {held['witness']['p']}, seed {held['witness']['seed']}",
+        ],
+        ["made by", f"plait {held['environment']['plait']}, commit {held['environment']['commit']}"],
+    ]
+    notes = []
+    if not checked.certain:
+        notes.append(
+            f"Not checked: that the rank is not larger. {len(held['runs'])} runs found no more; had it been, "
+            f"they would all have missed it with a chance of at most {checked.short:.1e}."
+        )
+    data = {
+        "file": str(path),
+        "rank": checked.rank,
+        "gram_bound": checked.gram,
+        "certain": checked.certain,
+        "forged_log2": checked.forged_log2,
+        "short_chance": checked.short,
+        "entries": checked.entries,
+        "network": net,
+        "environment": held["environment"],
+    }
+    return Answer(data, (Table(["", ""], rows, f"{path} holds", notes),))
 
 
 @contextlib.contextmanager

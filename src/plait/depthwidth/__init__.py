@@ -22,6 +22,7 @@ from plait.depthwidth.bounds import (
     transition_depth,
 )
 from plait.depthwidth.certificate import Certificate, certify
+from plait.depthwidth.check import Checked, check_certificate, short_chance
 from plait.depthwidth.config_file import ModelConfig, read_config
 from plait.depthwidth.cost import Price, price
 from plait.depthwidth.count import Architecture, Count, Experts, count_params
@@ -45,7 +46,13 @@ from plait.depthwidth.models import MODELS, Model
 from plait.depthwidth.multiset import log3_multiset
 from plait.depthwidth.network import Weights, draw_weights, gram_forward, linear_attention_forward
 from plait.depthwidth.plan import Comparison, Judgement, Plan, Shape, compare, judge, plan
-from plait.depthwidth.rank import Problem, RankResult, sep_rank_components, sep_rank_exact
+from plait.depthwidth.rank import (
+    Problem,
+    RankResult,
+    rank_of_weights,
+    sep_rank_components,
+    sep_rank_exact,
+)
 
 __all__ = [
     "GUIDELINE",
@@ -54,6 +61,7 @@ __all__ = [
     "Architecture",
     "Bounds",
     "Certificate",
+    "Checked",
     "Comparison",
     "Count",
     "EpsilonRank",
@@ -77,6 +85,7 @@ __all__ = [
     "Word",
     "best_bounds",
     "certify",
+    "check_certificate",
     "compare",
     "count_params",
     "depth_threshold",
@@ -100,11 +109,13 @@ __all__ = [
     "plan",
     "price",
     "rank_mod_p",
+    "rank_of_weights",
     "read_config",
     "regime",
     "residual_correction",
     "sep_rank_components",
     "sep_rank_exact",
+    "short_chance",
     "sum_index_count",
     "thm1_bounds",
     "thm2_bounds",

@@ -27,6 +27,7 @@ def best_bounds(
     tokens: int | None = None,
     certified: bool = True,
     cut: int | None = None,
+    residual: bool = False,
 ) -> Bounds:
     """max(multiset, 0) ≤ log3 sep ≤ min(Theorem 1, Gram), or also the published Theorem 2.
 
@@ -34,24 +35,30 @@ def best_bounds(
         tokens: how many tokens; None means enough of them that the rank no longer grows.
         certified: False admits the published deep upper bound, which is not proven beyond two tokens.
         cut: tokens in A, for a cut that is not balanced.
+        residual: with skip connections. The lower side and the Gram bound hold unchanged; the theorems' upper
+            sides take the published correction L log3 2, and are no longer certified.
 
     >>> best = best_bounds(2, 16)
     >>> round(3 ** best.lower), round(3 ** best.upper), best.source
     (7, 11645, 'multiset, Gram')
     """
     lower = max(0.0, multiset_lower(depth, width, heads))
-    sides = {"Theorem 1": thm1_bounds(depth, width, heads).upper}
+    first, second = (
+        thm1_bounds(depth, width, heads, residual),
+        thm2_bounds(depth, width, heads, tokens, residual),
+    )
+    sides = {}
     try:
         sides["Gram"] = log3_gram_upper(width=width, depth=depth, tokens=tokens, cut=cut)
     except ConfigError:
         if cut is not None or tokens is None or tokens < 2 or tokens % 2:
             raise
         sides["Gram"] = log3_gram_upper(width=width, depth=depth)  # never smaller, so still an upper bound
-    second = thm2_bounds(depth, width, heads, tokens)
-    if not certified or tokens == 2:
-        sides["Theorem 2"] = second.upper
+    for published in (first, second):
+        if not certified or published.certified:
+            sides[published.source] = published.upper
     name = min(sides, key=lambda key: sides[key])
-    proven = name != "Theorem 2" or second.certified
+    proven = all(bound.certified for bound in (first, second) if bound.source == name)
     return Bounds(lower, sides[name], True, lower <= 0, proven, source=f"multiset, {name}")
 
 

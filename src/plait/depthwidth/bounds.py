@@ -122,10 +122,11 @@ def regime(depth: int, width: int) -> Regime:
     return "efficient" if power < width else "deep"
 
 
-def thm1_bounds(depth: int, width: int, heads: int = 1) -> Bounds:
+def thm1_bounds(depth: int, width: int, heads: int = 1, residual: bool = False) -> Bounds:
     """3^(L−2) (log3(d − H) − L + 2 − log3 2)  ≤  log3 sep  ≤  C(L) log3(d + H).
 
-    Stated for L < log3 d. The upper side holds for every depth, width and number of tokens.
+    Stated for L < log3 d. The upper side holds for every depth, width and number of tokens. With `residual`
+    it takes the published correction L log3 2, which is certified for L < log3 d only.
 
     >>> bounds = thm1_bounds(5, 1024, 16)
     >>> round(bounds.lower, 4), round(bounds.upper, 3), bounds.stated
@@ -140,15 +141,19 @@ def thm1_bounds(depth: int, width: int, heads: int = 1) -> Bounds:
         lower = power_of_3(depth - 2) * (log3((width - heads) / 2) - depth + 2)
     upper = (power_of_3(depth) - 1) / 2 * log3(width + heads)
     stated = regime(depth, width) == "efficient"
-    return Bounds(lower, upper, stated, lower <= 0, certified=True, source="Theorem 1")
+    if residual:
+        upper += residual_correction(depth)
+    return Bounds(lower, upper, stated, lower <= 0, stated or not residual, source="Theorem 1")
 
 
-def thm2_bounds(depth: int, width: int, heads: int = 1, tokens: int | None = None) -> Bounds:
-    """dL/2 + b1 + b2  ≤  log3 sep  ≤  2dL + c1 + c2 (published).
+def thm2_bounds(
+    depth: int, width: int, heads: int = 1, tokens: int | None = None, residual: bool = False
+) -> Bounds:
+    """dL/2 + b1 + b2  ≤  log3 sep  ≤  2dL + c1 + c2 (published), + L log3 2 with `residual`.
 
     b1 = −L(H/2 + 1), b2 = −d(1 + ½ log3((d−H)/2)), c1 = L, c2 = −2d log3(d / (2√(2e))) + log3 d.
     Stated for L > log3 d; where 3^L < d the upper side does not follow and is given as infinity.
-    It is certified for two tokens only.
+    It is certified for two tokens without residual connections only.
 
     >>> bounds = thm2_bounds(12, 768, 12)
     >>> round(bounds.lower, 3), round(bounds.upper, 3), bounds.certified
@@ -164,7 +169,8 @@ def thm2_bounds(depth: int, width: int, heads: int = 1, tokens: int | None = Non
     if place != "efficient":
         upper = 2 * width * depth + depth
         upper += -2 * width * log3(width / TWO_SQRT_2E) + log3(width)
-    certified = tokens == 2 or math.isinf(upper)
+        upper += residual_correction(depth) if residual else 0.0
+    certified = (tokens == 2 and not residual) or math.isinf(upper)
     return Bounds(lower, upper, place == "deep", lower <= 0, certified, source="Theorem 2")
 
 

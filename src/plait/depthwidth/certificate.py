@@ -1,4 +1,4 @@
-"""A measured rank with what is needed to trust it: primes, seeds, templates, and the proven bound."""
+"""A measured rank with what is needed to trust it: primes, seeds, the proven bound, and a witness."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ import numpy as np
 from plait._version import __version__
 from plait.depthwidth.arrays import arrays_on
 from plait.depthwidth.best import best_bounds
+from plait.depthwidth.claim import SCHEMA, digest_of
 from plait.depthwidth.field import PRIMES
-from plait.depthwidth.gram import sides_of
+from plait.depthwidth.form import read_json
 from plait.depthwidth.rank import Component, Problem, Progress, RankResult, measure_rank
-from plait.errors import CheckpointError, ConfigError, OutputError
+from plait.depthwidth.witness import make_witness, network_of
+from plait.errors import CheckpointError, ConfigError, DataError, OutputError
 from plait.provenance import commit, processor
 
 __all__ = ["Certificate", "certify"]
@@ -35,6 +37,8 @@ class Certificate:
         gram: the proven upper bound; `matches_gram` makes the rank certain from both sides.
         partial: components of a graded run that is still going on.
         complete: False while runs are still to come.
+        witness: what `check_certificate` needs to see the rank for itself: rows, columns, and the solution of
+            a linear system in the matrix they name. None in memory; a finished file has one.
     """
 
     network: dict[str, Any]
@@ -44,6 +48,7 @@ class Certificate:
     partial: tuple[Component, ...] = ()
     complete: bool = False
     environment: dict[str, str] = field(default_factory=dict)
+    witness: dict[str, Any] | None = None
 
     @property
     def rank(self) -> int:
@@ -62,11 +67,14 @@ class Certificate:
         return self.rank == self.gram
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; bounds are log3."""
+        """Plain values, for JSON; bounds are log3. `digest` is over all the rest."""
         net = self.network
         tokens = net["tokens_a"] + net["tokens_b"]
-        best = best_bounds(net["depth"], net["width"], net["heads"], tokens, cut=net["tokens_a"])
-        return {
+        best = best_bounds(
+            net["depth"], net["width"], net["heads"], tokens, cut=net["tokens_a"], residual=net["residual"]
+        )
+        held = {
+            "schema": SCHEMA,
             "rank": self.rank,
             "agreed": self.agreed,
             "saturated": self.saturated,
@@ -79,8 +87,10 @@ class Certificate:
             "graded": self.graded,
             "runs": [asdict(run) for run in self.runs],
             "partial": [asdict(part) for part in self.partial],
+            "witness": self.witness,
             "environment": self.environment,
         }
+        return {**held, "digest": digest_of(held)}
 
     def write(self, path: str | Path) -> None:
         """Write as JSON; a reader never sees half a file."""
@@ -94,13 +104,13 @@ class Certificate:
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
-        """Read a certificate back.
+        """Read a certificate back, finished or not, to go on with it; `check_certificate` is for doubt.
 
         Raises:
-            CheckpointError: the file is not one.
+            CheckpointError: the file is not one, or was changed.
         """
         try:
-            held = json.loads(Path(path).read_text())
+            held = _untouched(read_json(path))
             runs = [{**run, "components": _components(run["components"])} for run in held["runs"]]
             return cls(
                 network=held["network"],
@@ -110,9 +120,16 @@ class Certificate:
                 partial=_components(held["partial"]),
                 complete=held["complete"],
                 environment=held["environment"],
+                witness=held["witness"],
             )
-        except (OSError, ValueError, KeyError, TypeError) as error:
+        except (DataError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path}: is not a certificate of a rank ({error})") from error
+
+
+def _untouched(held: dict[str, Any]) -> dict[str, Any]:
+    if held.get("schema") != SCHEMA or held["digest"] != digest_of(held):
+        raise ValueError("another schema, or changed after it was written")
+    return held
 
 
 def _components(held: list[dict[str, Any]]) -> tuple[Component, ...]:
@@ -134,7 +151,8 @@ def certify(
 
     Args:
         out: a JSON file, rewritten after every run and component. Where it exists, what it holds of the
-            same measurement is not repeated.
+            same measurement is not repeated. Generic weights get a witness at the end, from the last run that
+            gave the rank: one elimination more.
 
     >>> certificate = certify(Problem(2, 4, 2))
     >>> certificate.rank, certificate.agreed, certificate.gram, certificate.matches_gram
@@ -176,22 +194,16 @@ def certify(
         if len(planned) == len(primes) == position + 1 > 1 and len({r.rank for r in certificate.runs}) > 1:
             unused = [p for p in PRIMES if p not in primes] or list(primes)
             planned.append((unused[0], max(seeds) + 1))
+    if out is not None and problem.weights is None and certificate.witness is None:
+        shown = next(run for run in reversed(certificate.runs) if run.rank == certificate.rank)
+        keep(witness=make_witness(problem, shown, device, progress))
     keep(complete=True)
     return certificate
 
 
 def _begin(problem: Problem, graded: bool, device: str | None, out: str | Path | None) -> Certificate:
     """A fresh certificate, or the one a previous job left at `out`."""
-    left, right = sides_of(problem.length, problem.cut)
-    network = {
-        "depth": problem.depth,
-        "width": problem.width,
-        "heads": problem.heads,
-        "tokens_a": left,
-        "tokens_b": right,
-        "residual": problem.residual,
-        "weights": "generic" if problem.weights is None else "given",
-    }
+    network = network_of(problem)
     fresh = Certificate(network, graded, problem.gram(), environment=_environment(device))
     if out is None or not Path(out).exists():
         return fresh

@@ -41,16 +41,20 @@ class _Group:
 class Echelon:
     """A growing set of independent rows over GF(p), in echelon form up to the order of columns.
 
+    The last `carried` columns of a row come on top of `columns`: they undergo everything the row does and
+    are never searched for pivots, as right-hand sides.
+
     >>> basis = Echelon(3, 7)
     >>> [basis.insert(np.array([row], dtype=float)) for row in ([1, 2, 3], [2, 4, 6], [0, 0, 1])]
     [1, 0, 1]
     """
 
-    def __init__(self, columns: int, prime: int, arrays: Arrays | None = None) -> None:
+    def __init__(self, columns: int, prime: int, arrays: Arrays | None = None, carried: int = 0) -> None:
         self.prime = check_prime(prime)
         self.arrays: Arrays = arrays or arrays_on(None)
         self.rank = 0
         self.columns = columns
+        self.carried = carried
         self._used = np.zeros(columns, dtype=bool)
         self._groups: list[_Group] = []
 
@@ -101,7 +105,7 @@ class Echelon:
                 self.arrays.replace_by_product_(rows, self.arrays.hold(inverse), self.prime)
                 self._used[start + free] = True
                 return rows, start + free
-        if not bool((rows != 0).any()):
+        if not bool((rows[:, : self.columns - start] != 0).any()):
             return rows[:0], free[:0]
         return self._halves(rows, start)
 
@@ -122,13 +126,29 @@ class Echelon:
         return merged, np.concatenate([upper_pivots, lower_pivots])
 
     def _pivot_row(self, row: Any, start: int) -> tuple[Any, npt.NDArray[np.intp]]:
-        place = self.arrays.first_nonzero(row[0])
+        place = self.arrays.first_nonzero(row[0, : self.columns - start])
         if place < 0:
             return row[:0], np.empty(0, dtype=np.intp)
         inverse = pow(int(row[0, place]) % self.prime, -1, self.prime)
         self.arrays.replace_by_product_(row, self.arrays.hold(np.array([[float(inverse)]])), self.prime)
         self._used[start + place] = True
         return row, np.array([start + place], dtype=np.intp)
+
+    def solution(self) -> Any:
+        """W (columns, carried) with A W = B, for inserted rows [A | B] of full rank, as many as columns."""
+        if self.rank < self.columns:
+            raise ConfigError(f"expected a matrix of full rank {self.columns}, got rank {self.rank}")
+        found = self.arrays.hold(np.zeros((self.columns, self.carried)))
+        step = exact_depth(self.prime)
+        for group in reversed(self._groups):  # rows of a group hold its own unknowns and later ones
+            width = self.columns - group.start
+            known = self._copy(group.rows[:, width:])
+            for i in range(0, width, step):
+                later = found[group.start + i : min(group.start + i + step, self.columns)]
+                factors = self._copy(group.rows[:, i : i + len(later)])
+                self.arrays.subtract_product_(known, factors, later, self.prime)
+            found[group.pivots.tolist()] = known
+        return found
 
 
 def block_rows(prime: int) -> int:

@@ -101,10 +101,10 @@ def _mpnet(v: Values) -> Architecture:
     return bert(v, token_types=False, relative=v["relative_attention_num_buckets"] * v["heads"])
 
 
-_BIASES = {"attention_bias": False, "mlp_bias": False}
-_BERT = {"positions": 512, "type_vocab_size": 2, "inner": 3072}
-_T5 = {"num_decoder_layers": None, "relative_attention_num_buckets": 32, "head_size": 64}
-_QWEN_MOE = {"decoder_sparse_step": 1, "head_size": None}
+_BIASES: dict[str, Any] = {"attention_bias": False, "mlp_bias": False}
+_BERT: dict[str, Any] = {"positions": 512, "type_vocab_size": 2, "inner": 3072}
+_T5: dict[str, Any] = {"num_decoder_layers": None, "relative_attention_num_buckets": 32, "head_size": 64}
+_QWEN_MOE: dict[str, Any] = {"decoder_sparse_step": 1, "head_size": None}
 
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(_learned, _of(12, 768, 12, 50257, tied=True, positions=1024)),

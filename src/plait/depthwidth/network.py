@@ -8,10 +8,11 @@ polynomial, so its values on random integers mod p are exact.
 from __future__ import annotations
 
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from plait.depthwidth.field import FloatArray, check_prime, exact_depth
+from plait.depthwidth.field import FloatArray, centre, check_prime, exact_depth
 from plait.errors import ConfigError, ShapeError, at_least
 
 __all__ = [
@@ -45,6 +46,18 @@ class Weights:
     def width(self) -> int:
         return int(self.query.shape[3])
 
+    @classmethod
+    def of_floats(cls, prime: int, query: Any, key: Any, value: Any, output: Any) -> Weights:
+        """Floating-point weights, such as trained ones, as the residues they are: nothing is rounded.
+
+        A float is m·2^e with whole m and e, a rational number, and 2 has an inverse mod p. So the network
+        over GF(p) is the reduction of exactly the network that was trained.
+
+        >>> Weights.of_floats(7, *[np.full((1, 1, 1, 1), 0.25)] * 4).query.item()  # 4 · 2 = 1 mod 7
+        2.0
+        """
+        return cls(*(_residues_of_floats(x, prime) for x in (query, key, value, output)))
+
     def outer(self, prime: int) -> FloatArray:
         """P_h = W^{O,h} W^{V,h} mod p, (depth, heads, width, width)."""
         return mod(self.output @ self.value, prime)
@@ -60,6 +73,20 @@ def mod(x: FloatArray, prime: int | None) -> FloatArray:
         return x
     reduced: FloatArray = x - prime * np.rint(x * (1.0 / prime))
     return reduced
+
+
+def _residues_of_floats(values: Any, prime: int) -> FloatArray:
+    check_prime(prime)
+    if prime == 2:
+        raise ConfigError("p: expected an odd prime: floats are fractions of powers of 2")
+    array = np.asarray(values, dtype=np.float64)
+    if not np.isfinite(array).all():
+        raise ConfigError("weights: expected finite numbers, got some that are not")
+    mantissas, exponents = np.frexp(array)
+    whole = np.ldexp(mantissas, 53).astype(np.int64) % prime
+    kinds, places = np.unique(exponents, return_inverse=True)
+    powers = np.array([pow(2, int(kind) - 53, prime) for kind in kinds], dtype=np.int64)
+    return centre(whole * powers[places].reshape(array.shape) % prime, prime)
 
 
 def random_residues(rng: np.random.Generator, prime: int, *shape: int) -> FloatArray:

@@ -1,8 +1,8 @@
 """Exact separation ranks: F[m, n] = y(a_m, b_n) over GF(p) for random templates, and its rank.
 
 rank F ≤ sep(y) for any templates, with equality for generic ones, so errors are one-sided: a measured
-rank can only be too small, with probability about deg/p. Rows are streamed: each block is evaluated,
-cleared by what is there, and the measurement stops when further templates add nothing.
+rank can only be too small. `check.short_chance` bounds the chance of that. Rows are streamed: each block is
+evaluated, cleared by what is there, and the measurement stops when further templates add nothing.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from plait.depthwidth.memory import check_fits, elimination_bytes
 from plait.depthwidth.network import Weights, check_sizes, draw_weights, mod, random_residues
 from plait.errors import ConfigError, at_least
 
-__all__ = ["Component", "Problem", "RankResult", "sep_rank_components", "sep_rank_exact"]
+__all__ = ["Component", "Problem", "RankResult", "rank_of_weights", "sep_rank_components", "sep_rank_exact"]
 
 MARGIN = 4  # dependent templates that must be seen before a rank counts as saturated
 _SPARE = 8  # templates beyond the Gram bound
@@ -277,7 +277,7 @@ def _measure(
     arrays = arrays_on(device)
     evaluator = Evaluator(
         weights,
-        _draw_side(right_rng, prime, columns, right, problem.width),
+        draw_side(right_rng, prime, columns, right, problem.width),
         prime,
         arrays,
         residual=problem.residual,
@@ -289,7 +289,7 @@ def _measure(
     seen = 0
     while seen < columns and seen - basis.rank < MARGIN:
         count = min(block_rows(prime), columns - seen)
-        basis.insert(evaluator.rows(_draw_side(left_rng, prime, count, left, problem.width)))
+        basis.insert(evaluator.rows(draw_side(left_rng, prime, count, left, problem.width)))
         seen += count
         if progress:
             progress(label, basis.rank, min(bound, columns))
@@ -297,7 +297,20 @@ def _measure(
     return Component(degree, prime, seed, basis.rank, bound, columns, saturated, time.perf_counter() - began)
 
 
-def _draw_side(rng: np.random.Generator, prime: int, count: int, tokens: int, width: int) -> Side:
+def draw_side(rng: np.random.Generator, prime: int, count: int, tokens: int, width: int) -> Side:
     """Random tokens (count, tokens, width) as their Gram matrices and first token."""
     drawn: FloatArray = random_residues(rng, prime, count, tokens, width)
     return Side(mod(np.swapaxes(drawn, 1, 2) @ drawn, prime), drawn[:, 0].copy())
+
+
+def rank_of_weights(weights: Weights, p: int, *, residual: bool = False, seed: int = 0) -> int:
+    """The exact rank over GF(p) of one network, given by its weights, on random templates of 2·width tokens.
+
+    For trained weights see `Weights.of_floats`. It is at most the separation rank of that very network over
+    the rationals, which is at most the generic one.
+
+    >>> rank_of_weights(draw_weights(2, 4, 2, PRIMES[0], 0), PRIMES[0])
+    107
+    """
+    problem = Problem(weights.depth, weights.width, weights.heads, residual=residual, weights=weights)
+    return measure_rank(problem, seed=seed, p=p).rank

@@ -25,23 +25,28 @@ DESCRIPTION = "experiment.json"
 
 
 @contextlib.contextmanager
-def claimed(out: Path, experiment: Experiment) -> Iterator[None]:
-    """Hold the folder and write down what was asked for; a folder of something else is refused."""
+def claimed(out: Path, experiment: Experiment | None = None) -> Iterator[None]:
+    """Hold the folder, and write down what was asked for if told; a folder of something else is refused."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder {out}: {error.strerror or error}") from error
     with locked(out):
-        path = out / DESCRIPTION
-        wanted: dict[str, Any] = json.loads(json.dumps(plain(experiment)))
-        if path.exists():
-            wanted = _joined(read_json(path), wanted, out)
-        write_json(path, wanted)
+        if experiment is not None:
+            _write_down(experiment, out)
         stop_file(out).unlink(missing_ok=True)  # of one that was killed
         try:
             yield
         finally:
             stop_file(out).unlink(missing_ok=True)
+
+
+def _write_down(experiment: Experiment, out: Path) -> None:
+    path = out / DESCRIPTION
+    wanted: dict[str, Any] = json.loads(json.dumps(plain(experiment)))
+    if path.exists():
+        wanted = _joined(read_json(path), wanted, out)
+    write_json(path, wanted)
 
 
 def _joined(found: Any, wanted: dict[str, Any], out: Path) -> dict[str, Any]:

@@ -43,8 +43,12 @@ def carry_out(
     out: Path,
     means: Means = Means(),  # noqa: B008 (frozen)
     stream: TextIO | None = None,
+    write_down: bool = True,
 ) -> tuple[Outcome, list[Job]]:
     """Run what `out` lacks of the experiment; how it ended, and every job of it.
+
+    Args:
+        write_down: keep the experiment in the folder, so that a report shows its runs as one.
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, when everything is saved.
@@ -52,7 +56,7 @@ def carry_out(
     jobs = [dataclasses.replace(job, seconds=means.seconds) for job in jobs_of(experiment, out)]
     devices = places(means.device, means.together)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(claimed(out, experiment))
+        stack.enter_context(claimed(out, experiment if write_down else None))
         stream = io.StringIO() if means.quiet else stream or sys.stderr
         if means.ray:
             from plait.experiments.cluster import quiet

@@ -39,11 +39,11 @@ def find_places(model: nn.Module, layers: Sequence[str] | None) -> list[Place]:
             )
         return _stacked({name: modules[name] for name in layers})
     recurrent: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, Layer | nn.RNNBase)}
-    cells = {n: m for n, m in modules.items() if isinstance(m, Cell)}
-    blocks = {n: m for n, m in modules.items() if _is_block(n, m, modules)}
+    cells: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, Cell)}
+    blocks: dict[str, nn.Module] = {n: m for n, m in modules.items() if _is_block(n, m, modules)}
     # A block inside a tapped one would be counted twice; the outer one has the positions people mean.
     outer = {n: m for n, m in blocks.items() if not any(_inside(n, o) for o in blocks)}
-    convolutions = {n: m for n, m in modules.items() if isinstance(m, nn.Conv1d)}
+    convolutions: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, nn.Conv1d)}
     found = recurrent or cells or outer or convolutions
     if not found:
         raise ConfigError(

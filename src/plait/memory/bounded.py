@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from plait.errors import at_least
+from plait.errors import whole
 from plait.memory.policy import Energies, Memory
 from plait.ops.attention import Read
 from plait.ops.slots import (
@@ -31,7 +31,7 @@ class WindowMemory(Memory):
     window: int = 10
 
     def __post_init__(self) -> None:
-        at_least(1, window=self.window)
+        whole(1, window=self.window)
 
     @property
     def initial_width(self) -> int:
@@ -60,7 +60,7 @@ class RelevancyMemory(WindowMemory):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(0, capacity=self.capacity)
+        whole(0, capacity=self.capacity)
 
     @property
     def initial_width(self) -> int:
@@ -79,8 +79,8 @@ class UniformMemory(WindowMemory):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        at_least(0, capacity=self.capacity)
-        at_least(1, every=self.every)
+        whole(0, capacity=self.capacity)
+        whole(1, every=self.every)
 
     @property
     def initial_width(self) -> int:

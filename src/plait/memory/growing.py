@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plait.errors import at_least
+from plait.errors import whole
 from plait.memory.policy import Energies, Memory
 from plait.ops.attention import Read, attend
 from plait.ops.slots import MemoryState, append
@@ -32,11 +32,12 @@ class TopKMemory(Memory):
     every: int = 10
 
     def __post_init__(self) -> None:
-        at_least(1, top_k=self.top_k, every=self.every)
+        whole(1, top_k=self.top_k, every=self.every)
 
     def write(self, h: Tensor, state: MemoryState) -> MemoryState:
         wanted = state.age % self.every == 0
-        if not bool(wanted.any()):
+        # Without a single slot there is nothing to read: of no rows, or of rows that were never written.
+        if state.born.shape[1] and not bool(wanted.any()):
             return state._replace(age=state.age + 1)
         return append(h, state, wanted)
 

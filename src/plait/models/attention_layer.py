@@ -11,6 +11,7 @@ from plait.models.block import Block, causal
 from plait.models.layer import Layer, cast_state
 from plait.models.state import join_traces
 from plait.ops.slots import MemoryState, clear, empty_memory
+from plait.ops.state_check import remember
 from plait.ops.walk import LayerResult, LayerState, Trace
 
 __all__ = ["AttentionLayer", "rotated"]
@@ -45,6 +46,10 @@ class AttentionLayer(Layer):
         self.block = Block(width, heads, depth, bias, device, dtype)
         self.backend = known(backend, ("auto", "reference"), "backend")
 
+    @property
+    def _slot_size(self) -> int:
+        return 2 * self.hidden_size  # a key and a value
+
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> LayerState:
@@ -68,7 +73,10 @@ class AttentionLayer(Layer):
     ) -> LayerResult:
         """Run through `x` (T, B, width); `reset` (T, B) empties a row's cache before a step, `nudge`
         (T, B, width) is added to h_t."""
-        state = self.initial_state(x.shape[1], x.dtype, x.device) if state is None else state
+        if state is None:
+            state = self.initial_state(x.shape[1], x.dtype, x.device)
+        else:
+            self.check_state(state, x.shape[1])
         memory = cast_state(state, x.dtype).memory
         # Between two resets nothing is cleared: each stretch is one call of the block.
         begins = [0] if reset is None else [0, *(reset[1:].any(1).nonzero().flatten() + 1).tolist()]
@@ -83,6 +91,7 @@ class AttentionLayer(Layer):
         if nudge is not None:
             output = output + nudge
         joined = join_traces(traces, x.shape[1], None)[0] if need_trace else None
+        remember(memory, None)
         return LayerResult(output, LayerState(output[-1], None, memory), joined)
 
     def _stretch(self, x: Tensor, memory: MemoryState, need_trace: bool) -> tuple[Tensor, MemoryState, Trace]:

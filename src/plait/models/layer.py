@@ -5,6 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from plait.errors import ShapeError
+from plait.ops.state_check import check_shapes, check_state
 from plait.ops.walk import LayerResult, LayerState
 
 __all__ = ["Layer", "autocast_dtype", "cast_state"]
@@ -20,6 +22,7 @@ class Layer(nn.Module):
     input_size: int
     hidden_size: int
     has_cell_state: bool = False
+    has_memory: bool = True
     initial_width: int = 0
     """Slots of the memory before the first step: all of them if it is bounded, 0 if it grows."""
 
@@ -33,6 +36,25 @@ class Layer(nn.Module):
     ) -> LayerState:
         """The state before the first step."""
         raise NotImplementedError
+
+    def check_state(self, state: LayerState, batch_size: int) -> None:
+        """Raise a `ShapeError` if this layer could not have returned such a state for so many rows."""
+        check_shapes(state, batch_size, self.hidden_size, self._slot_size, self._width)
+        check_state(state, state.hidden, self._window)
+
+    @property
+    def _slot_size(self) -> int:
+        return self.hidden_size
+
+    @property
+    def _width(self) -> int | None:
+        """Slots of the memory, None if it grows."""
+        return self.initial_width if self.initial_width or not self.has_memory else None
+
+    @property
+    def _window(self) -> int | None:
+        """Of the ring in the memory's first slots, None if it has none."""
+        return None
 
     def forward(
         self,
@@ -56,6 +78,13 @@ def autocast_dtype(device_type: str) -> torch.dtype | None:
 
 def cast_state(state: LayerState, dtype: torch.dtype) -> LayerState:
     """A state carried over from another precision, in this one; relevance keeps its own type."""
+    parts = [state.hidden, state.memory.slots]
+    parts += [] if state.cell_state is None else [state.cell_state]
+    if all(part.dtype == dtype for part in parts):
+        return state
+    for part in parts:
+        if not part.is_floating_point():
+            raise ShapeError(f"state: expected floating point, got {part.dtype} of {tuple(part.shape)}")
     cell_state = None if state.cell_state is None else state.cell_state.to(dtype)
     memory = state.memory._replace(slots=state.memory.slots.to(dtype))
     return LayerState(state.hidden.to(dtype), cell_state, memory)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import warnings
 from collections.abc import Iterable, Sequence
 from typing import Any, cast
 
@@ -10,9 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
-from plait.errors import ConfigError, ShapeError
+from plait.errors import ConfigError, EmptyMemoryWarning, ShapeError
 from plait.models.layer import Layer, autocast_dtype
 from plait.models.state import State, join_rows, join_traces
+from plait.ops.slots import MemoryState
 from plait.ops.walk import Trace
 
 __all__ = ["Recurrent"]
@@ -27,6 +29,10 @@ class Recurrent(nn.Module):
         layers: `Layer`s, most often `SelfAttentive`; the hidden sizes must agree.
         batch_first: input and output are (B, T, feature) instead of (T, B, feature).
         dropout: applied to the output of every layer but the last, while training.
+
+    Attributes:
+        warns_of_empty_memory: whether a state without a memory, given to a model that has one, is worth a
+            word; true until it was said once.
 
     >>> from plait import GRUCell, SelfAttentive, WindowMemory
     >>> model = Recurrent([SelfAttentive(GRUCell(3, 8), WindowMemory(5))], batch_first=True)
@@ -53,6 +59,7 @@ class Recurrent(nn.Module):
         self.num_layers = len(self.layers)
         self.batch_first = batch_first
         self.dropout = float(dropout)
+        self.warns_of_empty_memory = any(layer.has_memory for layer in self._layers())
 
     def forward(
         self,
@@ -67,7 +74,8 @@ class Recurrent(nn.Module):
 
         Args:
             input: (T, B, F), (B, T, F) with `batch_first`, (T, F), or a `PackedSequence`.
-            state: what the last call returned, or (h_0, c_0) or h_0 as `torch.nn` takes them.
+            state: what the last call returned, or (h_0, c_0) or h_0 as `torch.nn` takes them: a memory then
+                begins empty, and the first time an `EmptyMemoryWarning` says so.
             reset: bool, shaped like the input without F; clears a row's state before that step.
             nudge: one tensor (T, B, H) or None per layer, added to that layer's h_t. A zero tensor that
                 asks for gradients receives the total dL/dh_t. Always time first.
@@ -95,11 +103,21 @@ class Recurrent(nn.Module):
             output = output.transpose(0, 1)
         return (output, end, traces) if need_trace else (output, end)
 
+    def check_state(self, state: StateLike, batch_size: int) -> None:
+        """Raise a `ShapeError` if `state` is not one that this model could return for such a batch.
+
+        A call checks what it is given; this is for a state that came from outside and is used later.
+        """
+        begin = self._begin(state, batch_size, unbatched=False)
+        for layer, part in zip(self._layers(), [] if begin is None else begin.layers(), strict=False):
+            layer.check_state(part, batch_size)
+
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
 
     def _layers(self) -> list[Layer]:
-        return cast("list[Layer]", list(self.layers))
+        # Asked several times a call: a ModuleList's own iterator takes 3 µs, a fiftieth of a streamed step.
+        return cast("list[Layer]", list(self.layers._modules.values()))
 
     def _run(
         self,
@@ -158,6 +176,7 @@ class Recurrent(nn.Module):
         if state is None:
             return None
         if isinstance(state, State):
+            self._check_kind(state, 1 if unbatched else 2)
             begin = state.batched() if unbatched else state
             widths = [memory.born.shape[1] for memory in begin.memory]
             bounded = [layer.initial_width for layer in self._layers()]
@@ -180,13 +199,51 @@ class Recurrent(nn.Module):
         for name, part in (("hidden", begin.hidden), ("cell_state", begin.cell_state)):
             if part is not None and tuple(part.shape) != shape:
                 raise ShapeError(f"state.{name}: expected {shape}, got {_shape(part)}")
+        if self.warns_of_empty_memory and not isinstance(state, State) and not torch.compiler.is_compiling():
+            self.warns_of_empty_memory = False
+            warnings.warn(
+                f"{type(self).__name__} was given h_0 without a memory, and begins with an empty one; pass "
+                "the state it returned, as a whole, to go on from it (said once)",
+                EmptyMemoryWarning,
+                stacklevel=5,  # past torch's __call__, at the line that called the model
+            )
         return begin
 
-    def _from_torch_state(
-        self, state: Tensor | tuple[Tensor, Tensor], batch_size: int, unbatched: bool
-    ) -> State:
+    def _check_kind(self, state: State, dim: int) -> None:
+        """That a state built by hand is one at all, and batched as the input is."""
+        parts = [state.hidden, state.hidden if state.cell_state is None else state.cell_state]
+        layers = state.memory if isinstance(state.memory, tuple) else (None,)
+        for memory in layers:
+            parts += memory if isinstance(memory, MemoryState) and len(memory) == 4 else [None]
+        for part in parts:
+            if not isinstance(part, Tensor):
+                raise ShapeError(
+                    "state: expected tensors, and a tuple with one MemoryState by layer, got "
+                    f"{type(part).__name__} among them; pass the state this model returned"
+                )
+        for memory in layers:
+            if memory.born.dim() != dim:
+                raise ShapeError(
+                    f"state.memory.born: expected {dim} dimensions, as the input is "
+                    f"{'not ' if dim == 1 else ''}batched, got {memory.born.dim()}"
+                )
+
+    def _from_torch_state(self, state: Any, batch_size: int, unbatched: bool) -> State:
         """h_0, or (h_0, c_0), as `torch.nn` takes them, with an empty memory."""
-        hidden, cell_state = (state, None) if isinstance(state, Tensor) else state
+        parts = (state, None) if isinstance(state, Tensor) else state
+        if (
+            not isinstance(parts, tuple | list)
+            or len(parts) != 2
+            or not isinstance(parts[0], Tensor)
+            or not isinstance(parts[1], Tensor | None)
+        ):
+            of = (
+                f" of {', '.join(type(p).__name__ for p in parts)}" if isinstance(parts, tuple | list) else ""
+            )
+            raise ShapeError(
+                f"state: expected what this model returned, h_0 or (h_0, c_0), got {type(state).__name__}{of}"
+            )
+        hidden, cell_state = parts
         if unbatched:
             hidden = hidden.unsqueeze(1)
             cell_state = None if cell_state is None else cell_state.unsqueeze(1)
@@ -209,6 +266,9 @@ class Recurrent(nn.Module):
             raise ShapeError(
                 f"reset: expected bool (T, B) = {tuple(x.shape[:2])}, got {reset.dtype} {_shape(reset)}"
             )
+        for name, part in (("reset", reset), *(("nudge", n) for n in nudge or ())):
+            if part is not None and part.device != x.device:
+                raise ShapeError(f"{name}: expected on {x.device} as the input, got {part.device}")
         shape = (*x.shape[:2], self.hidden_size)
         if nudge is not None and (
             len(nudge) != self.num_layers or any(n is not None and n.shape != shape for n in nudge)

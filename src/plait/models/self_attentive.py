@@ -19,6 +19,7 @@ from plait.ops.full_scan import full_scan
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.plain_scan import plain_scan
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, PlainWeights, Scan, ScanWeights
+from plait.ops.state_check import remember
 from plait.ops.walk import LayerResult, LayerState, walk
 
 __all__ = ["Mix", "SelfAttentive"]
@@ -69,9 +70,16 @@ class SelfAttentive(Layer):
         self.scorer: nn.Module | None = None
         self.input_size, self.hidden_size = cell.input_size, cell.hidden_size
         self.has_cell_state, self.initial_width = cell.has_cell_state, self.memory.initial_width
-        if not isinstance(self.memory, NoMemory):
+        self.has_memory = not isinstance(self.memory, NoMemory)
+        if self.has_memory:
             weight = cell.weight_ih
             self.scorer = scorer or AdditiveScorer(cell.hidden_size, weight.device, weight.dtype)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return (
+            self.cell.weight_ih.dtype
+        )  # asked at every call: the first of all parameters takes 8 µs to find
 
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
@@ -122,10 +130,20 @@ class SelfAttentive(Layer):
         nudge: Tensor | None,
         need_trace: bool,
     ) -> LayerResult:
+        window = self._window
         if state is None:
             state = self.initial_state(x.shape[1], x.dtype, x.device)
-        state = cast_state(state, x.dtype)
+            remember(state.memory, window)
+        result = self._dispatched(x, cast_state(state, x.dtype), reset, nudge, need_trace)
+        remember(result.state.memory, window)
+        return result
+
+    def _dispatched(
+        self, x: Tensor, state: LayerState, reset: Tensor | None, nudge: Tensor | None, need_trace: bool
+    ) -> LayerResult:
+        """By torch's own layer, by a scan, or step by step; a scan checks its state itself."""
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
+            self.check_state(state, x.shape[1])
             return self._native(x, state)
         projected = self.cell.project(x)
         scan = self._scan()
@@ -142,6 +160,7 @@ class SelfAttentive(Layer):
                 f"backend {self.backend!r} has no scan for {type(self.cell).__name__} × "
                 f"{type(self.memory).__name__}; use backend='auto'"
             )
+        self.check_state(state, x.shape[1])
         return walk(
             projected,
             state,
@@ -154,6 +173,10 @@ class SelfAttentive(Layer):
             truncate=self.truncate,
             need_trace=need_trace,
         )
+
+    @property
+    def _window(self) -> int | None:
+        return self.memory.window if isinstance(self.memory, WindowMemory) else None
 
     def _is_native(self) -> bool:
         """Whether this is plain recurrence that torch has a fused layer for, and may use it here: the

@@ -2,29 +2,70 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from typing import NamedTuple
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
+from torch.utils import _pytree as pytree
 
+from plait.ops.attention import accumulation_dtype
 from plait.ops.slots import MemoryState
+from plait.ops.state_check import follow
 from plait.ops.walk import LayerState, Trace
 
 __all__ = ["State", "join_rows", "join_traces"]
 
 
-class State(NamedTuple):
+@dataclass(frozen=True, eq=False)  # compared by identity: tensors have no truth value
+class State:
     """Everything a model carries from one call to the next.
 
     `hidden` (layers, B, H) is s_T, which the next step's cell sees (h_T where there is no memory);
     `cell_state` (layers, B, H) or None; `memory` one value per layer. Unbatched calls have no B.
+
+    It reads as what `torch.nn` returns in its place: with a cell state it unpacks and indexes as (h, c),
+    without one it indexes, iterates and answers (`shape`, `squeeze`, …) as h. Only the state as a whole, and
+    what `detach`, `clone` and `to` make of it, takes the memory along. It is a pytree with all its tensors.
+
+    >>> from plait import GRU, LSTM
+    >>> output, (h, c) = LSTM(3, 8)(torch.randn(5, 2, 3))
+    >>> output, state = GRU(3, 8, num_layers=2)(torch.randn(5, 2, 3))
+    >>> state[-1].shape, state.detach().shape
+    (torch.Size([2, 8]), torch.Size([2, 2, 8]))
     """
 
     hidden: Tensor
     cell_state: Tensor | None
     memory: tuple[MemoryState, ...]
+
+    def _as_torch(self) -> Tensor | tuple[Tensor, Tensor]:
+        return self.hidden if self.cell_state is None else (self.hidden, self.cell_state)
+
+    def __iter__(self) -> Iterator[Tensor]:
+        return iter(self._as_torch())
+
+    def __len__(self) -> int:
+        return len(self._as_torch())
+
+    def __getitem__(self, index: Any) -> Any:
+        return self._as_torch()[index]
+
+    if not TYPE_CHECKING:  # unknown names stay errors for a type checker
+
+        def __getattr__(self, name: str) -> Any:
+            """What h has, where h is all that `torch.nn` would return. Not what writes to it: the memory
+            would not follow."""
+            half_made = name in ("hidden", "cell_state", "memory")
+            if half_made or name[0] == "_" or name[-1] == "_" or self.cell_state is not None:
+                raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
+            return getattr(self.hidden, name)
+
+    def replace(self, **changes: Any) -> State:
+        """The same state with some of its fields replaced."""
+        return replace(self, **changes)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> State:
         """The same state with `function` applied to every tensor."""
@@ -36,14 +77,44 @@ class State(NamedTuple):
 
     def detach(self) -> State:
         """The same values, cut from the graph: for truncated back-propagation and streaming."""
-        return self.map(Tensor.detach)
+        return self.map(lambda part: part.detach() if part.requires_grad else part)
+
+    def clone(self) -> State:
+        """The same values in tensors of their own."""
+        return self._followed_by(self.map(Tensor.clone))
+
+    def _followed_by(self, same: State) -> State:
+        """`same`, of the same steps, need not be looked at again if this one need not."""
+        for before, after in zip(self.memory, same.memory, strict=True):
+            follow(before, after)
+        return same
+
+    def to(self, *args: Any, **kwargs: Any) -> State:
+        """On another device or in another floating type, as `Tensor.to`; relevance stays in the type that
+        credit is summed in, steps stay integers."""
+        device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
+
+        def moved(tensor: Tensor, wanted: torch.dtype | None = dtype) -> Tensor:
+            return tensor.to(device, wanted or tensor.dtype, non_blocking)
+
+        memory = tuple(
+            MemoryState(
+                moved(slots),
+                moved(relevance, dtype and accumulation_dtype(dtype)),
+                moved(born, born.dtype),
+                moved(age, age.dtype),
+            )
+            for slots, relevance, born, age in self.memory
+        )
+        cell_state = None if self.cell_state is None else moved(self.cell_state)
+        return self._followed_by(State(moved(self.hidden), cell_state, memory))
 
     def rows(self, index: Tensor | slice) -> State:
         """The state of some rows of the batch."""
         return State(
             self.hidden[:, index],
             None if self.cell_state is None else self.cell_state[:, index],
-            tuple(MemoryState(*(part[index] for part in memory)) for memory in self.memory),
+            tuple(follow(m, MemoryState(*(part[index] for part in m))) for m in self.memory),
         )
 
     def layers(self) -> list[LayerState]:
@@ -67,7 +138,7 @@ class State(NamedTuple):
         return State(
             row.hidden.squeeze(1),
             None if row.cell_state is None else row.cell_state.squeeze(1),
-            tuple(MemoryState(*(part.squeeze(0) for part in memory)) for memory in row.memory),
+            tuple(follow(m, MemoryState(*(part.squeeze(0) for part in m))) for m in row.memory),
         )
 
     def batched(self) -> State:
@@ -75,8 +146,34 @@ class State(NamedTuple):
         return State(
             self.hidden.unsqueeze(1),
             None if self.cell_state is None else self.cell_state.unsqueeze(1),
-            tuple(MemoryState(*(part.unsqueeze(0) for part in memory)) for memory in self.memory),
+            tuple(follow(m, MemoryState(*(part.unsqueeze(0) for part in m))) for m in self.memory),
         )
+
+
+def _flatten(state: State) -> tuple[list[Any], None]:
+    return [state.hidden, state.cell_state, state.memory], None
+
+
+def _flatten_with_keys(state: State) -> tuple[list[tuple[Any, Any]], None]:
+    names = ("hidden", "cell_state", "memory")
+    return [(pytree.GetAttrKey(name), getattr(state, name)) for name in names], None
+
+
+def _unflatten(children: Any, _: None) -> State:
+    return State(*children)
+
+
+# The names under which torch.export writes a program that takes or returns a state.
+pytree._register_namedtuple(MemoryState, serialized_type_name="plait.MemoryState")
+pytree.register_pytree_node(
+    State,
+    _flatten,
+    _unflatten,
+    serialized_type_name="plait.State",
+    flatten_with_keys_fn=_flatten_with_keys,
+)
+# Tensors and nothing else, so that torch.load reads a saved one as safely as it reads (h, c).
+torch.serialization.add_safe_globals([State, MemoryState])
 
 
 def join_rows(parts: Sequence[State]) -> State:
@@ -87,7 +184,8 @@ def join_rows(parts: Sequence[State]) -> State:
     for layer in zip(*(part.memory for part in parts), strict=True):
         width = max(memory.born.shape[1] for memory in layer)
         wide = [_widen(memory, width) for memory in layer]
-        memories.append(MemoryState(*(torch.cat(field) for field in zip(*wide, strict=True))))
+        joined = MemoryState(*(torch.cat(field) for field in zip(*wide, strict=True)))
+        memories.append(follow(layer[0], joined))  # all are stretches of one call
     return State(
         torch.cat([part.hidden for part in parts], dim=1),
         torch.cat(cells, dim=1) if first.cell_state is not None else None,

@@ -151,7 +151,7 @@ def _trained(question: Question, out: Path, device: str, quiet: bool) -> dict[st
     means = Means(
         device, together=1, threads=torch.get_num_threads(), seconds=question.seconds, retry=True, quiet=quiet
     )
-    outcome, jobs = carry_out(question.experiment(), out, means)
+    outcome, jobs = carry_out(question.experiment(), out, means, write_down=False)
     if outcome.problem:
         raise PlaitError(outcome.problem)
     return {name: Path(job.folder) for name, job in zip(question.models, jobs, strict=True)}

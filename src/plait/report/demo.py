@@ -138,7 +138,7 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
             "a process and a thread each; Ctrl-C saves and stops, plait demo goes on"
         )
         means = Means(device="cpu", together=len(MODELS), retry=True, quiet=quiet)
-        outcome, _ = carry_out(experiment, out, means)
+        outcome, _ = carry_out(experiment, out, means, write_down=False)
         if outcome.problem or outcome.diverged:
             raise PlaitError(outcome.problem or "; ".join(outcome.troubles))
     return results(folders)

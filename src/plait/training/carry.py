@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from plait.errors import ConfigError
-from plait.models import State, Transformer
+from plait.errors import CheckpointError, ConfigError, ShapeError
+from plait.models import Recurrent, State, Transformer
 
-__all__ = ["carried_over", "detached"]
+__all__ = ["carried_over", "check_carried", "detached"]
 
 
 def carried_over(network: nn.Module, state: Any, what: str) -> Any:
@@ -25,8 +26,11 @@ def carried_over(network: nn.Module, state: Any, what: str) -> Any:
     """
     if what == "all" or not isinstance(state, State):
         return detached(state)
-    if isinstance(getattr(network, "recurrent", network), Transformer):
+    recurrent = getattr(network, "recurrent", network)
+    if isinstance(recurrent, Transformer):
         return None
+    if isinstance(recurrent, Recurrent):
+        recurrent.warns_of_empty_memory = False  # that it is empty is what was asked for
     begin = state.hidden if what == "mixed" else _last_hidden(state)
     carried = begin if state.cell_state is None else (begin, state.cell_state)
     return detached(carried)
@@ -34,7 +38,33 @@ def carried_over(network: nn.Module, state: Any, what: str) -> Any:
 
 def detached(state: Any) -> Any:
     """The same values, cut from the graph."""
+    if isinstance(state, State):
+        return state.detach()
     return pytree.tree_map(lambda leaf: leaf.detach() if isinstance(leaf, Tensor) else leaf, state)
+
+
+def check_carried(network: nn.Module, state: Any, like: Any, rows: int, path: Path) -> None:
+    """Refuse a state out of the file `path` that `network` could not have returned for so many rows.
+
+    `like` is one that it did return; only a memory that grows may have another shape.
+    """
+    recurrent = getattr(network, "recurrent", network)
+    leaves, made = pytree.tree_leaves(state), pytree.tree_leaves(like)
+    for leaf, one in zip(leaves, made, strict=True):
+        if isinstance(one, Tensor) and (
+            leaf.dtype != one.dtype
+            or leaf.dim() != one.dim()
+            or (not isinstance(recurrent, Recurrent) and leaf.shape != one.shape)
+        ):
+            raise CheckpointError(
+                f"{path}: carried state: expected {one.dtype} {tuple(one.shape)}, "
+                f"got {leaf.dtype} {tuple(leaf.shape)}; it does not fit the model"
+            )
+    if isinstance(recurrent, Recurrent):
+        try:
+            recurrent.check_state(state, rows)
+        except ShapeError as error:
+            raise CheckpointError(f"{path}: carried state: {error}") from error
 
 
 def _last_hidden(state: State) -> Tensor:

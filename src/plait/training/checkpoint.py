@@ -16,9 +16,10 @@ from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
 from plait.errors import CheckpointError
-from plait.training.carry import carried_over
+from plait.training.carry import carried_over, check_carried
 from plait.training.files import write_whole
 from plait.training.learner import Learner, forward
+from plait.training.optimizer_state import restore_optimizer
 
 __all__ = ["Checkpoint", "load_weights", "read_checkpoint", "restore", "save_checkpoint"]
 
@@ -101,13 +102,7 @@ def restore(path: Path, learner: Learner, run: str) -> dict[str, Any]:
     """Put weights, optimiser and carried state back; return the counters."""
     checkpoint = read_checkpoint(path, run)
     load_weights(learner.network, checkpoint, path)
-    state = {
-        index: found
-        for index, name in enumerate(_parameter_names(learner))
-        if (found := _under(checkpoint.tensors, f"optimizer.{name}."))
-    }
-    groups = learner.optimizer.state_dict()["param_groups"]
-    learner.optimizer.load_state_dict({"state": state, "param_groups": groups})
+    restore_optimizer(learner.optimizer, _parameter_names(learner), checkpoint.tensors)
     if learner.task.carries_state and checkpoint.counters["update"]:
         _restore_carry(learner, _under(checkpoint.tensors, f"carry.{learner.group.rank}."), path)
     return checkpoint.counters
@@ -115,7 +110,7 @@ def restore(path: Path, learner: Learner, run: str) -> dict[str, Any]:
 
 def _restore_carry(learner: Learner, tensors: dict[str, Tensor], path: Path) -> None:
     """The shape of a state is the network's own, so it is taken from one step of it."""
-    batch = learner.batch(1)
+    batch, parts = learner.batch(1), len({name.partition(".")[0] for name in tensors})
     for part, (begin, end) in enumerate(learner.spans):
         leaves = _under(tensors, f"{part}.")
         with torch.no_grad():
@@ -124,13 +119,16 @@ def _restore_carry(learner: Learner, tensors: dict[str, Tensor], path: Path) -> 
             like = forward(learner.network, rows, None, learner.recipe.precision)[1]
             like = carried_over(learner.network, like, learner.task.carried)
         flat, structure = pytree.tree_flatten(like)
-        if not leaves and any(isinstance(x, Tensor) for x in flat):
+        wanted = {str(i) for i, x in enumerate(flat) if isinstance(x, Tensor)}
+        if leaves.keys() != wanted or (wanted and parts != len(learner.spans)):
             raise CheckpointError(f"{path} was written by another number of processes or parts")
         # Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
         filled = [
             leaves[str(i)].clone().to(learner.device) if str(i) in leaves else x for i, x in enumerate(flat)
         ]
-        learner.carry[part] = pytree.tree_unflatten(filled, structure)
+        state = pytree.tree_unflatten(filled, structure)
+        check_carried(learner.network, state, like, end - begin, path)
+        learner.carry[part] = state
 
 
 def _leaves(state: Any) -> dict[str, Tensor]:

@@ -12,7 +12,15 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait.errors import ConfigError
-from plait.gradients.sparse import Support, depth_to, log_bound, propagation_to, theorem2
+from plait.gradients.sparse import (
+    Support,
+    chi,
+    critical_values,
+    depth_to,
+    log_bound,
+    propagation_to,
+    theorem2,
+)
 
 EXAMPLE = [[1], [1, 2], [2], [1, 4], [3], [2, 5], [4, 6], [1, 7]]
 
@@ -80,26 +88,89 @@ def test_mixing_and_matrices_that_are_not_normal(
             assert math.log(norm) >= log_bound(0.6, 3, int(depths[start - 1]), mix=0.5)
 
 
-@pytest.mark.parametrize("depth", [0, 1, 3])
-@pytest.mark.parametrize("eigenvalue", [0.3, -0.4, 0.3 + 0.4j])
-def test_remark_21(depth: int, eigenvalue: complex) -> None:
-    """κ = 1, s_{T−c}..s_T all at depth d: p ≈ λ^d (1 + λ + … + λ^{c−d}), up to λ^c."""
-    c = 70
-    sets = [[1]]
-    target, gap = 1, 70
+def remark_21(depth: int, c: int, gap: int = 0) -> Support:
+    """κ = 1: relays after a pause of `gap` each, then c − d states in a row that all read the last of them.
+
+    All other steps read themselves with weight 0. Without relays p = 1 + λ + … + λ^c, with no remainder.
+    """
+    sets, weights, target = [[1]], [[0.0]], 1
+
+    def idle(until: int) -> None:
+        for m in range(len(sets) + 1, until):
+            sets.append([m])
+            weights.append([0.0])
+
     for _ in range(depth):
-        sets += [[m] for m in range(len(sets) + 1, target + gap)]
+        idle(target + gap)
         sets.append([target])
+        weights.append([1.0])
         target = len(sets) + 1
-    idle_until = target + gap
-    sets += [[len(sets) + 1 + j] for j in range(idle_until - len(sets))]
-    sets += [[target]] * (c + 1)
-    # Self-attention of idle steps doubles the recurrent edge; give it weight 0 instead.
-    weights = [[0.0] if row == [m] and m > 1 else [1.0] for m, row in enumerate(sets, start=1)]
-    support = Support.from_lists(sets, weights)
-    p = propagation_to(support, [eigenvalue]).values[0, 0]
+    idle(target + gap)
+    for _ in range(c - depth + (gap > 0)):
+        sets.append([target])
+        weights.append([1.0])
+    return Support.from_lists(sets, weights)
+
+
+@pytest.mark.parametrize("c", [4, 7, 12])
+def test_zeros_of_remark_21_are_roots_of_unity_of_one_order_more(c: int) -> None:
+    """d = 0: p = 1 + λ + … + λ^c exactly, whose zeros are the (c+1)-th roots of unity without 1.
+
+    The printed order is c − d = c: of the c-th roots of unity none is a zero.
+    """
+    support = remark_21(0, c)
+    assert [int(value) for value in chi(support, 1, len(support))] == [1] * (c + 1)
+    zeros = critical_values(support, 1, len(support))
+    assert len(zeros) == c
+    assert zeros ** (c + 1) == pytest.approx(np.ones(c), abs=1e-9)
+    assert np.abs(zeros - 1).min() > 0.1
+    printed = np.exp(2j * np.pi * np.arange(1, c) / c)
+    values = propagation_to(support, printed.tolist()).values[0]
+    assert np.abs(values).min() > 0.5  # each is 1 there: λ^c = 1 and the other terms cancel
+    assert values == pytest.approx(np.ones(c - 1), abs=1e-12)
+
+
+@pytest.mark.parametrize("depth", [1, 3])
+@pytest.mark.parametrize("eigenvalue", [0.3, -0.4, 0.3 + 0.4j])
+def test_remark_21_with_relays(depth: int, eigenvalue: complex) -> None:
+    """All of s_{T−c+d}..s_T at depth d: p = λ^d (1 − λ^{c−d+1})/(1 − λ) up to λ^c; a relay is a factor λ."""
+    c = 70
+    support = remark_21(depth, c, gap=70)
+    value = propagation_to(support, [eigenvalue]).values[0, 0]
     expected = eigenvalue**depth * (1 - eigenvalue ** (c - depth + 1)) / (1 - eigenvalue)
-    assert abs(p - expected) <= 1e-14
+    assert abs(value - expected) <= 1e-14
+    assert abs(value - expected / eigenvalue) > 1e-2
+
+
+@given(seed=st.integers(0, 10**6), kappa=st.sampled_from([1, 2, 4]))
+@settings(deadline=None, max_examples=40)
+def test_critical_set_keeps_off_the_positive_axis(seed: int, kappa: int) -> None:
+    """Remark 21: q has no negative coefficient and q(0) >= 1, so q(λ) >= 1 for λ > 0."""
+    rng = np.random.default_rng(seed)
+    length = int(rng.integers(3, 16))
+    sets = [(1 + rng.choice(m, size=min(kappa, m), replace=False)).tolist() for m in range(1, length + 1)]
+    support = Support.from_lists(sets)
+    coefficients = chi(support, 1, length)
+    depth = int(depth_to(support)[0])
+    scaled = [value * support.kappa ** (depth + 1) for value in coefficients]
+    assert min(coefficients) >= 0
+    assert not any(coefficients[:depth])
+    assert scaled[depth] >= 1
+    zeros = critical_values(support, 1, length)
+    assert len(zeros) == length - 1 - depth
+    positive = zeros[np.abs(zeros.imag) <= 1e-9 * np.abs(zeros)].real
+    assert np.all(positive < 0)
+    for zero in zeros:
+        assert abs(sum(float(x) * zero**s for s, x in enumerate(coefficients))) < 1e-6 * sum(
+            float(x) * abs(zero) ** s for s, x in enumerate(coefficients)
+        )
+
+
+def test_critical_set_reaches_inside_the_unit_disc_and_does_not_move_away() -> None:
+    """A_1 = A_2 = {1}, A_m = {1, 2}: −1/2 is a zero of p for every T >= 2, so no length saves it."""
+    for end in range(2, 25):
+        support = Support.from_lists([[1], [1], *[[1, 2]] * (end - 2)])
+        assert np.abs(critical_values(support, 1, end) + 0.5).min() < 1e-9
 
 
 def test_bad_arguments() -> None:

@@ -107,8 +107,20 @@ def test_corrected_lemma_12(t: int) -> None:
     assert chi_asymptotic(t, k, 6) == pytest.approx(table.tolist(), rel=6.5e-7)
 
 
-def test_range_of_s() -> None:
-    with pytest.raises(ConfigError, match="expected 0 <= s <= k = 3, got 4"):
-        lemma11(1, 3, 4)
+@pytest.mark.parametrize(("t", "k"), [(1, 3), (2, 5), (4, 2)])
+def test_lemma_11_has_no_value_beyond_s_equal_k(t: int, k: int) -> None:
+    """For s > k the printed upper side sums ω up to an index below 0 (and divides by 0 at s = t + k)."""
+    for s in range(k + 3):
+        upper_indices = [k - (s - r) for r in range(s + 1)]
+        if min(upper_indices) >= 0:
+            low, high = lemma11(t, k, s)
+            assert low <= chi(t, k)[k][s] <= high
+        else:
+            with pytest.raises(ConfigError, match=f"expected 0 <= s <= k = {k}, got {s}"):
+                lemma11(t, k, s)
+        assert (min(upper_indices) >= 0) is (s <= k)
+
+
+def test_degree_of_the_asymptotic_form() -> None:
     with pytest.raises(ConfigError, match="at most 30"):
         chi_asymptotic(1, 10, 40)

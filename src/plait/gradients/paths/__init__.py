@@ -18,6 +18,7 @@ from plait.gradients.paths.dynamics import Blocks, Dynamics, Trajectory
 from plait.gradients.paths.lemmas import Attention, additive_energy, additive_slopes, energy_slopes
 from plait.gradients.paths.model import dynamics, path_breakdown, supports_of, total_derivative
 from plait.gradients.paths.reverse import Sweep, reverse_sweep, reverse_sweep_blocks
+from plait.gradients.paths.stack import stack_breakdown, stack_derivatives, stack_of
 
 __all__ = [
     "Attention",
@@ -40,6 +41,9 @@ __all__ = [
     "recursion",
     "reverse_sweep",
     "reverse_sweep_blocks",
+    "stack_breakdown",
+    "stack_derivatives",
+    "stack_of",
     "supports_of",
     "total_derivative",
 ]

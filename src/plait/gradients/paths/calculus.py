@@ -22,6 +22,7 @@ __all__ = [
     "derivatives_to",
     "path_weights",
     "recursion",
+    "taken_apart",
 ]
 
 
@@ -157,9 +158,13 @@ def breakdown(
 ) -> Breakdown:
     """Split ds_T/dh_t by attention edges; `size` keeps the leading rows and columns (h of an LSTM's pair)."""
     size = blocks.width if size is None else size
-    parts = by_hops(blocks, start, end, most)[:, :size, :size]
+    return taken_apart(by_hops(blocks, start, end, most)[:, :size, :size], f"ds_{end}/dh_{start}")
+
+
+def taken_apart(parts: Tensor, name: str) -> Breakdown:
+    """The parts of one derivative (how many, N, N), with their norms and shares."""
     total = parts.sum(0)
     square = (total * total).sum()
     if not float(square) > 0:
-        raise ConfigError(f"ds_{end}/dh_{start} is zero: there is nothing to break down")
+        raise ConfigError(f"{name} is zero: there is nothing to break down")
     return Breakdown(total, parts, parts.flatten(1).norm(dim=1), (parts * total).sum((1, 2)) / square)

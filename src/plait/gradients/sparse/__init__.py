@@ -21,7 +21,7 @@ from plait.gradients.sparse.sweep import (
     propagation_from,
     propagation_to,
 )
-from plait.gradients.sparse.theorem import Theorem2, log_bound, theorem2
+from plait.gradients.sparse.theorem import Theorem2, critical_values, log_bound, theorem2
 
 __all__ = [
     "Path",
@@ -30,6 +30,7 @@ __all__ = [
     "best_path",
     "best_values",
     "chi",
+    "critical_values",
     "depth_all",
     "depth_to",
     "is_normal",

@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.errors import at_least
-from plait.gradients.sparse.depth import best_values, depth_to, positive
+from plait.gradients.sparse.depth import best_values, chi, depth_to, positive
 from plait.gradients.sparse.support import Support
 from plait.gradients.sparse.sweep import propagation_to
 
-__all__ = ["Theorem2", "log_bound", "theorem2"]
+__all__ = ["Theorem2", "critical_values", "log_bound", "theorem2"]
 
 
 def log_bound(eigenvalue: float, kappa: int, depth: int, mix: float = 1.0) -> float:
@@ -54,3 +54,20 @@ def theorem2(support: Support, eigenvalue: float, end: int | None = None, mix: f
     best = best_values(even, eigenvalue, end, mix)[0]
     value = propagation_to(even, [eigenvalue], end, mix).log_abs[:, 0]
     return Theorem2(kappa, depth, bound, best, value)
+
+
+def critical_values(support: Support, start: int, end: int) -> NDArray[np.complex128]:
+    """The critical set of Remark 21 for one pair (t, T): the eigenvalues λ ≠ 0 with p_{0:T−t}(λ) = 0.
+
+    p(λ) = λ^d κ^{−(d+1)} q(λ) and q has no negative coefficient, so none of them is real and positive. They
+    are the eigenvalues of q's companion matrix, in float64: reliable to about forty steps.
+
+    >>> support = Support.from_lists([[1], [1], [1, 2], [1, 2]])
+    >>> bool(np.abs(critical_values(support, 1, 4) + 0.5).min() < 1e-12)  # V = −I/2 passes nothing
+    True
+    """
+    coefficients = np.array([float(value) for value in chi(support, start, end)])
+    held = np.flatnonzero(coefficients)
+    if not held.size:
+        return np.empty(0, dtype=np.complex128)
+    return np.roots(coefficients[held[0] : held[-1] + 1][::-1]).astype(np.complex128)

@@ -6,6 +6,13 @@ states (uniform weights alone are not enough: the energies' derivatives would st
 
 from plait.gradients.uniform.bounds import chi_asymptotic, gap_growth, lemma10, lemma11, remainder
 from plait.gradients.uniform.exact import chi, delta, omega, polynomial, power_sum, psi, theta
+from plait.gradients.uniform.harmonic import (
+    harmonic_excess,
+    log_beta,
+    omega_asymptotic,
+    psi_limit,
+    tail_sum,
+)
 from plait.gradients.uniform.law import (
     asymptote,
     constant,
@@ -30,10 +37,13 @@ __all__ = [
     "delta",
     "exponent",
     "gap_growth",
+    "harmonic_excess",
     "lemma10",
     "lemma11",
+    "log_beta",
     "log_constant",
     "omega",
+    "omega_asymptotic",
     "omega_table",
     "polynomial",
     "power_sum",
@@ -43,12 +53,14 @@ __all__ = [
     "propagation",
     "propagation_to",
     "psi",
+    "psi_limit",
     "reaches_inverse_length",
     "remainder",
     "sample_lengths",
     "sharp_exponent",
     "sharp_rate",
     "slope",
+    "tail_sum",
     "theta",
     "theta_table",
 ]

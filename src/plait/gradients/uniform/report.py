@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -128,7 +129,7 @@ def _law(
 
 
 def _begins_at(value: complex) -> float:
-    return max(10 * abs(value / (1 - value)) ** 2, np.log(10) / -np.log(max(abs(value), 1e-300)))
+    return max(10 * abs(value / (1 - value)) ** 2, math.log(10) / -math.log(max(abs(value), 1e-300)))
 
 
 def joint_statement(laws: Sequence[Law]) -> dict[str, Any] | None:

@@ -10,6 +10,7 @@ from plait.errors import ShapeError, known
 from plait.ops.scan.buffers import shape_of, sizes_of, type_of
 from plait.ops.scan.contract import Inputs, specs
 from plait.ops.scan.kinds import CellScan
+from plait.ops.state_check import check_state
 from plait.ops.steps import NONLINEARITIES
 
 __all__ = ["conform"]
@@ -29,6 +30,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     of = f"nonlinearity of {scan.cell}{' with a memory' if has_memory else ''}"
     known(scan.nonlinearity, ("tanh",) if only_tanh else NONLINEARITIES, of)
     _check(inputs, scan)
+    check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
     read: dict[str, Any] = {}
     for name, tensor in inputs._asdict().items():
         spec = _SPECS[name]
@@ -56,7 +58,7 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
     if scan.cell == "lstm" and inputs.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     steps, rows, _ = projected.shape
-    sizes = sizes_of(scan, steps, rows, size, inputs.born.shape[1] if scan.width is None else scan.width)
+    sizes = sizes_of(scan, steps, rows, size, inputs.born.shape[-1] if scan.width is None else scan.width)
     for name, tensor in inputs._asdict().items():
         spec = _SPECS[name]
         expected = shape_of(spec, sizes)

@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils import clip_grad_norm_
 
 from plait.errors import DivergedError
+from plait.training.optimizer_state import restore_optimizer
 from plait.training.ppo.gae import advantages
 from plait.training.ppo.objective import Losses, ppo_loss
 from plait.training.ppo.policy import Policy
@@ -106,14 +107,7 @@ class PolicyLearner:
 
     def restore_optimizer(self, tensors: dict[str, Tensor]) -> None:
         """Put back what `state` said of the optimiser."""
-        kept: dict[int, dict[str, Tensor]] = {}
-        for place, name in enumerate(_names(self.policy)):
-            prefix = f"optimizer.{name}."
-            found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
-            if found:
-                kept[place] = {key: value.clone() for key, value in found.items()}
-        groups = self.optimizer.state_dict()["param_groups"]
-        self.optimizer.load_state_dict({"state": kept, "param_groups": groups})
+        restore_optimizer(self.optimizer, _names(self.policy), tensors)
 
 
 def normalised(advantage: Tensor, counted: Tensor) -> Tensor:

@@ -113,7 +113,7 @@ class Policy(nn.Module):
             memory if layer.initial_width else _trimmed(memory)
             for layer, memory in zip(layers, state.memory, strict=True)
         ]
-        return state._replace(memory=tuple(memories)).detach()
+        return state.replace(memory=tuple(memories)).detach()
 
 
 def _head(features: int, outputs: int, gain: float) -> nn.Sequential:

@@ -6,13 +6,16 @@ Tensors are named `model.…`, `optimizer.<parameter>.<key>`, `worlds.…` (what
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.utils import _pytree as pytree
 
+from plait.errors import CheckpointError
 from plait.tasks.minigrid import Moment, Observation
+from plait.training.carry import check_carried
 from plait.training.checkpoint import load_weights, read_checkpoint, write_checkpoint
 from plait.training.ppo.learner import PolicyLearner
 from plait.training.ppo.rollout import Collector
@@ -54,23 +57,28 @@ def restore_policy(run: Run, learner: PolicyLearner, collector: Collector) -> di
     observation = Observation(*(saved[name] for name in Observation._fields))
     collector.moment = Moment(observation, *(saved[name] for name in _FLAGS))
     collector.gained, collector.lasted = parts["so_far"]["gained"], parts["so_far"]["lasted"]
-    collector.state = _restored(learner, collector, parts["carry"])
+    collector.state = _restored(learner, collector, parts["carry"], run.checkpoint)
     return checkpoint.counters
 
 
 @torch.no_grad()
-def _restored(learner: PolicyLearner, collector: Collector, leaves: dict[str, Tensor]) -> Any:
+def _restored(learner: PolicyLearner, collector: Collector, leaves: dict[str, Tensor], path: Path) -> Any:
     """The shape of a state is the policy's own, so it is taken from one step of it."""
     if not leaves:
         return None
     observation = collector.moment.observation.map(lambda part: part.unsqueeze(0).to(learner.device))
     like = learner.policy(observation)[2]
     flat, structure = pytree.tree_flatten(like)
-    places = iter(range(len(leaves)))
+    wanted = sum(isinstance(leaf, Tensor) for leaf in flat)
+    if leaves.keys() != {str(place) for place in range(wanted)}:
+        raise CheckpointError(f"{path}: carried state: expected {wanted} tensors, got {len(leaves)}")
+    places = iter(range(wanted))
     filled = [
         leaves[str(next(places))].to(learner.device) if isinstance(leaf, Tensor) else leaf for leaf in flat
     ]
-    return pytree.tree_unflatten(filled, structure)
+    state = pytree.tree_unflatten(filled, structure)
+    check_carried(learner.policy, state, like, len(collector.moment.reward), path)
+    return state
 
 
 def _leaves(state: Any) -> list[Tensor]:

@@ -48,7 +48,8 @@ struct Slots {
 
   // Make room for the next state in the ring and return the buffer to write it to.
   int64_t admit(const Sizes& n, int32_t new_id) {
-    const int64_t leaving = age % n.window, place = destination(n, leaving);
+    // Within the ring whatever age is, and as torch's remainder: where it was not checked, it may be negative.
+    const int64_t leaving = (age % n.window + n.window) % n.window, place = destination(n, leaving);
     if (place >= 0) {
       std::swap(buffer[place], buffer[leaving]);
       relevance[place] = relevance[leaving], born[place] = born[leaving], id[place] = id[leaving];

@@ -1,0 +1,168 @@
+"""What a layer is given as its state is checked before compiled code reads it.
+
+Shapes, types and devices are compared at every call; that asks no device. The steps that a memory claims
+(`born`, `age`) are values: to look at them waits for a GPU. So they are looked at once, and the pair of
+tensors is remembered with torch's count of the writes made to each of them. What a layer of ours returned,
+and what `State` makes of it, was never out of our hands and is remembered as it is made; a state that was
+built, loaded or written to is not remembered, and is looked at when it comes. A check at every call would
+take 17 µs of a step of 200 on a CPU, and would stop the stream at every step on a GPU; a device-side
+assertion would not stop it, but ends the process instead of saying what is wrong.
+
+Where there are no values (a meta or traced tensor, a CUDA graph being recorded, a transform of torch.func)
+there is nothing to look at; no compiled code of ours addresses memory by what it reads there.
+"""
+
+from __future__ import annotations
+
+import weakref
+from functools import partial
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait.errors import ShapeError
+from plait.ops.slots import MemoryState
+from plait.ops.walk import LayerState
+
+__all__ = ["check_shapes", "check_state", "follow", "remember"]
+
+# Far more steps than anyone waits for, and with any length of a call within the 32 bits of the GPU kernels.
+LATEST = 2**30
+# id of a memory's `age` → a weak reference to it, the window, the `born` beside it, and how often each of the
+# two had been written to. By hand: torch's WeakIdKeyDictionary takes 2 µs for what takes 0.5 here.
+_SEEN: dict[int, tuple[Any, int | None, Tensor, tuple[int, int] | None]] = {}
+
+
+def check_state(state: LayerState, like: Tensor, window: int | None) -> None:
+    """Refuse a state of another type or device than `like`'s, or of steps that no layer could have returned.
+
+    `window` is that of the ring in the memory's first slots; None if it has none. The shapes are right.
+    """
+    hidden, cell_state, memory = state
+    device = like.device
+    if (
+        _is_known(memory, window)
+        and hidden.device == memory.slots.device == memory.relevance.device == device
+        and (cell_state is None or cell_state.device == device)
+    ):
+        return
+    for name, tensor, is_whole in (
+        ("hidden", hidden, False),
+        ("cell_state", cell_state, False),
+        ("memory.slots", memory.slots, False),
+        ("memory.relevance", memory.relevance, False),
+        ("memory.born", memory.born, True),
+        ("memory.age", memory.age, True),
+    ):
+        if tensor is not None and (
+            tensor.device != device
+            or (tensor.dtype != torch.int64 if is_whole else not tensor.is_floating_point())
+        ):
+            got, wanted = str(tensor.dtype).removeprefix("torch."), "int64" if is_whole else "floating point"
+            raise ShapeError(
+                f"state.{name}: expected {wanted} on {device}, got {got} on {tensor.device}; "
+                "pass the state this model returned"
+            )
+    if _has_values(memory.age):
+        _look(memory, window)
+        remember(memory, window)
+
+
+def check_shapes(state: LayerState, rows: int, size: int, slot_size: int, width: int | None) -> None:
+    """Refuse a state of other sizes: `width` is that of the memory, None if it grows."""
+    hidden, cell_state, (slots, relevance, born, age) = state
+    wide = born.shape[-1] if width is None and born.dim() else width
+    for name, tensor, shape in (
+        ("hidden", hidden, (rows, size)),
+        ("cell_state", cell_state, (rows, size)),
+        ("memory.slots", slots, (rows, wide, slot_size)),
+        ("memory.relevance", relevance, (rows, wide)),
+        ("memory.born", born, (rows, wide)),
+        ("memory.age", age, (rows,)),
+    ):
+        if tensor is not None and tensor.shape != shape:
+            raise ShapeError(
+                f"state.{name}: expected {shape}, got {tuple(tensor.shape)}; "
+                "pass the state this model returned"
+            )
+
+
+def remember(memory: MemoryState, window: int | None) -> None:
+    """These values need not be looked at: they were, or were made here."""
+    if not torch.compiler.is_compiling():
+        age, born = memory.age, memory.born
+        place = id(age)
+        seen = weakref.ref(age, partial(_forget, place))
+        _SEEN[place] = (seen, window, born, _writes(age, born))
+
+
+def follow(before: MemoryState, after: MemoryState) -> MemoryState:
+    """`after`, remembered if `before` is: for what keeps every row's steps as they are."""
+    if not torch.compiler.is_compiling():
+        found = _SEEN.get(id(before.age))
+        if found is not None and _is_known(before, found[1]):
+            remember(after, found[1])
+    return after
+
+
+def _is_known(memory: MemoryState, window: int | None) -> bool:
+    """Whether nothing was written to this memory's steps since they were remembered, for this window."""
+    if torch.compiler.is_compiling():
+        return False
+    found = _SEEN.get(id(memory.age))
+    return (
+        found is not None
+        and found[0]() is memory.age
+        and found[1] == window
+        and found[2] is memory.born
+        and found[3] == _writes(memory.age, memory.born)
+    )
+
+
+def _forget(place: int, _: Any) -> None:
+    _SEEN.pop(place, None)
+
+
+def _writes(age: Tensor, born: Tensor) -> tuple[int, int] | None:
+    """How often each was written to; torch does not count it for tensors made in inference mode."""
+    try:
+        return age._version, born._version
+    except RuntimeError:
+        return None
+
+
+def _has_values(tensor: Tensor) -> bool:
+    return (
+        type(tensor) is Tensor
+        and not tensor.is_meta
+        and not torch.compiler.is_compiling()
+        and not torch._C._functorch.is_functorch_wrapped_tensor(tensor)
+        and not (tensor.is_cuda and torch.cuda.is_current_stream_capturing())
+    )
+
+
+def _look(memory: MemoryState, window: int | None) -> None:
+    """One question to the device for everything."""
+    age, born = memory.age.unsqueeze(1), memory.born
+    laws = {
+        f"0 <= age <= {LATEST}": (age < 0) | (age > LATEST),
+        "-1 <= born < age (-1 where a slot is empty)": (born < -1) | (born >= age),
+    }
+    if window is not None:
+        place = torch.arange(window, device=born.device)
+        ring, latest = born[:, :window], age - 1 - (age - 1 - place) % window
+        laws[f"the state born at step b in slot b mod {window}"] = (ring >= 0) & (ring != latest)
+    broken = torch.stack([law.any() for law in laws.values()]).tolist()
+    for law, where, is_broken in zip(laws, laws.values(), broken, strict=True):
+        if is_broken:
+            row = int(where.any(1).int().argmax())
+            raise ShapeError(
+                f"state.memory: expected {law}, got in row {row} age {int(age[row])} and born "
+                f"{_short(born[row])}; pass the state this model returned"
+            )
+
+
+def _short(row: Tensor) -> str:
+    """The first numbers of a row: a memory that grows can be long."""
+    return str(row[:12].tolist())[:-1] + (", ...]" if len(row) > 12 else "]")

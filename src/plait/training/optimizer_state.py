@@ -1,0 +1,58 @@
+"""What a file says of an optimiser, put back after a look: a fused optimiser writes by shapes it trusts."""
+
+from __future__ import annotations
+
+import inspect
+from collections.abc import Mapping, Sequence
+
+import torch
+from torch import Tensor
+
+from plait.errors import CheckpointError
+
+__all__ = ["restore_optimizer"]
+
+
+def restore_optimizer(
+    optimizer: torch.optim.Optimizer, names: Sequence[str], tensors: Mapping[str, Tensor]
+) -> None:
+    """Put back tensors named `optimizer.<parameter>.<key>`; `names` are the parameters in its order.
+
+    Raises:
+        CheckpointError: if one is not what this optimiser keeps for that parameter.
+    """
+    parameters = [p for group in optimizer.param_groups for p in group["params"]]
+    like = _kept_for_one_number(optimizer, parameters[0])
+    state: dict[int, dict[str, Tensor]] = {}
+    for place, (name, parameter) in enumerate(zip(names, parameters, strict=True)):
+        prefix = f"optimizer.{name}."
+        found = {k.removeprefix(prefix): v for k, v in tensors.items() if k.startswith(prefix)}
+        if not found:
+            continue
+        if found.keys() != like.keys():
+            raise CheckpointError(
+                f"{prefix}*: expected {', '.join(sorted(like))}, got {', '.join(sorted(found))}; "
+                "the checkpoint is of another optimiser"
+            )
+        for key, value in found.items():
+            shape = parameter.shape if like[key].dim() else like[key].shape
+            dtype = parameter.dtype if like[key].dim() else like[key].dtype
+            if value.shape != shape or value.dtype != dtype:
+                raise CheckpointError(
+                    f"{prefix}{key}: expected {dtype} {tuple(shape)}, got {value.dtype} "
+                    f"{tuple(value.shape)}; the checkpoint does not fit the model"
+                )
+        # Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
+        state[place] = {key: value.clone() for key, value in found.items()}
+    groups = optimizer.state_dict()["param_groups"]
+    optimizer.load_state_dict({"state": state, "param_groups": groups})
+
+
+def _kept_for_one_number(optimizer: torch.optim.Optimizer, parameter: Tensor) -> dict[str, Tensor]:
+    """What an optimiser of this kind keeps for a parameter, learned from one of a single number."""
+    accepted = inspect.signature(type(optimizer)).parameters
+    number = torch.zeros(1, dtype=parameter.dtype, device=parameter.device, requires_grad=True)
+    number.grad = torch.zeros_like(number)
+    twin = type(optimizer)([number], **{k: v for k, v in optimizer.defaults.items() if k in accepted})
+    twin.step()
+    return {key: torch.as_tensor(value) for key, value in twin.state[number].items()}

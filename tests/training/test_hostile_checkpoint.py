@@ -1,0 +1,78 @@
+"""A checkpoint with a right digest and wrong tensors is refused in one line; nothing computes with it."""
+
+import pytest
+import torch
+
+from plait.errors import CheckpointError
+from plait.training import Recipe, build, fit
+from plait.training.optimizer_state import restore_optimizer
+
+
+@pytest.fixture
+def text_run(tmp_path, dying):
+    book = tmp_path / "book.txt"
+    book.write_text("to be, or not to be, that is the question:\n" * 60)
+    options = {"text": (str(book),), "span": 10, "embedding": 6, "memory_across_spans": True}
+    description = {
+        "task": {"name": "text", **options},
+        "model": {"name": "relrnn", "hidden_size": 5, "window": 3, "capacity": 2},
+        "recipe": Recipe(updates=24, batch_size=8, evaluate_every=6, evaluate_on=None).values(),
+    }
+    network, task = build(description)
+    with pytest.raises(dying.error):
+        fit(
+            network, task, Recipe(**description["recipe"]), device="cpu", folder=tmp_path / "run",
+            checkpoint_every=5, watchers=[dying(7)],
+        )  # fmt: skip
+    return tmp_path / "run"
+
+
+STATES = {
+    "negative age": (lambda n, v: v * 0 - 1 if n.endswith(".5") else v, "0 <= age"),
+    "born later": (lambda n, v: v + 100 if n.endswith(".4") else v, "-1 <= born < age"),
+    "int32": (lambda n, v: v.int() if n.endswith(".5") else v, "expected torch.int64"),
+    "fewer rows": (lambda n, v: v[1:] if n.endswith(".5") else v, "expected"),
+    "narrow hidden": (lambda n, v: v[..., 1:] if n.endswith(".0") else v, "state.hidden: expected"),
+    "a dimension more": (lambda n, v: v[None] if n.endswith(".2") else v, "expected torch.float32"),
+}
+
+
+@pytest.mark.parametrize("what", STATES)
+def test_a_carried_state_that_was_edited(text_run, edited, refused, what):
+    change, message = STATES[what]
+    edited(text_run, lambda n, v: change(n, v) if n.startswith("carry.") else v)
+    said = refused(text_run)
+    assert message in said
+    assert "carried state" in said
+
+
+def test_an_optimiser_of_another_shape(text_run, edited, refused):
+    edited(text_run, lambda n, v: v[..., :1] if n.endswith("weight_hh.exp_avg") else v)
+    assert "exp_avg: expected torch.float32" in refused(text_run)
+
+
+@pytest.mark.parametrize("kind", [torch.optim.Adam, torch.optim.RMSprop, torch.optim.AdamW])
+@pytest.mark.parametrize("what", ["shape", "type", "key", "step", "nothing"])
+def test_what_an_optimiser_keeps_is_put_back_or_named(kind, what):
+    weight = torch.nn.Parameter(torch.randn(3, 4))
+    optimizer = kind([weight])
+    weight.grad = torch.randn(3, 4)
+    optimizer.step()
+    kept = {f"optimizer.w.{k}": v.clone() for k, v in optimizer.state_dict()["state"][0].items()}
+    name = next(k for k, v in kept.items() if v.dim())
+    if what == "shape":
+        kept[name] = kept[name].t().contiguous()
+    elif what == "type":
+        kept[name] = kept[name].double()
+    elif what == "key":
+        kept["optimizer.w.more"] = kept.pop(name)
+    elif what == "step":
+        kept["optimizer.w.step"] = torch.ones(3)
+    fresh = kind([weight])
+    if what == "nothing":
+        restore_optimizer(fresh, ["w"], kept)
+        assert torch.equal(fresh.state_dict()["state"][0][name.rpartition(".")[2]], kept[name])
+        return
+    with pytest.raises(CheckpointError, match=r"optimizer\.w"):
+        restore_optimizer(fresh, ["w"], kept)
+    assert not fresh.state_dict()["state"]
