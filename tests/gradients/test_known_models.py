@@ -224,24 +224,33 @@ class Remembering:
         return probe(self.model, x, lambda output: self.loss(output, symbol))
 
 
-def test_a_memory_has_a_hole_before_training_and_closes_it() -> None:
-    """Untrained, the first states are kept and those after them lost; trained, its cell holds on."""
-    task = Remembering(40)
-    begin = task.profile().layers[0]
+def test_an_untrained_memory_has_a_hole() -> None:
+    """The first four states are kept, those after them were dropped: many hops away, one in sixty felt."""
+    begin = Remembering(100).profile().layers[0]
     assert begin.decay is not None
     assert begin.decay.hole is not None
     first, last = begin.decay.hole
+    assert first == 5
+    assert 40 < last < 90
     assert begin.verdict().startswith(
-        f"has a hole: felt at {begin.decay.reached} of 40 positions, not at {first} to {last}, the farthest"
+        f"has a hole: felt at {begin.decay.reached} of 100 positions, not at 5 to {last}, the farthest at 0.0"
     )
     assert begin.verdict().endswith(
         "What lies in the hole is not learned from: a larger memory, or training one to keep it "
         "(docs/gradients.md#when-there-is-a-hole)."
     )
+
+
+def test_a_trained_memory_reaches() -> None:
+    task = Remembering(25)
+    begin = task.profile().layers[0].decay
     assert task.train() < 0.05
     end = task.profile().layers[0]
-    assert end.verdict().startswith("reaches: felt at 40 of 40 positions, the farthest at 0.0")
-    assert end.verdict().endswith(f", and the deepest state is 8 hops away. {REACHES}")
+    assert end.verdict().startswith("reaches: felt at 25 of 25 positions, the farthest at 0.")
+    assert end.verdict().endswith(f", and the deepest state is 5 hops away. {REACHES}")
+    assert begin is not None
+    assert end.decay is not None
+    assert end.decay.farthest > begin.farthest  # what it was asked for
 
 
 class Loop(nn.Module):

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+import json
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -53,6 +55,17 @@ def test_the_best_rate_is_chosen_by_validation() -> None:
     assert all(set(choice.losses) <= {0.016, 0.064} for choice in found)
     one = next(c for c in found if c.cell.depth == 1 and c.updates == 10 and c.cell.width == 48)
     assert one.losses[0.016] - one.losses[0.064] == pytest.approx(0.1)
+
+
+def test_a_folder_of_another_machine_is_tabulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from plait import cli
+
+    (tmp_path / "experiment.json").write_text(json.dumps(dataclasses.asdict(TUNED_SMOKE)))
+    lines = [json.dumps({"id": str(i), **record}) for i, record in enumerate(made_up(0.03))]
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    assert cli.main(["reproduce", TUNED_SMOKE.name, "--draw", str(tmp_path)]) == 0
+    assert "best peak" in capsys.readouterr().out
+    assert (tmp_path / "README.md").read_text().startswith("# depthwidth-tuned: 16 networks")
 
 
 def test_the_page_says_whether_the_order_stands() -> None:
