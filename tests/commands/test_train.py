@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import re
@@ -313,3 +314,41 @@ plait.training.pack([run.folder], run.folder.parent / "a.tgz")
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr
     assert (tmp_path / "a.tgz").exists()
+
+
+@pytest.mark.parametrize(
+    ("task", "options"),
+    [
+        ("recall", ["--length", "9", "--at", "3", "--forget-bias", "1"]),
+        ("mqar", ["--length", "16", "--pairs", "2", "--vocab", "32", "--embedding", "5", "--chrono", "20"]),
+        ("copy", ["--delay", "2", "--lead-in", "4"]),
+    ],
+)
+def test_tasks_and_gates_by_their_options(task, options, tmp_path, capsys):
+    without_delay = [word for word in SMALL if word not in ("--delay", "2")]
+    arguments = ["train", task, "--model", "rellstm", *without_delay, *options, "--out", str(tmp_path)]
+    assert main(arguments) == 0
+    written = json.loads((only(tmp_path) / "config.json").read_text())
+    told = {**written["task"], **written["model"]}
+    for name, value in itertools.pairwise(options):
+        if name.startswith("--"):
+            assert told[name[2:].replace("-", "_")] == float(value)
+    assert main(["train", "--resume", str(only(tmp_path)), "--quiet"]) == 0
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["copy", "--lead-in", "-4"], ["lead_in: expected at least 0, got -4"]),
+        (["denoise", "--lead-in", "4"], ["unknown option of denoise 'lead_in'"]),
+        (["recall", "--length", "5", "--at", "5"], ["at: expected a step before the last, 5, got 5"]),
+        (["mqar", "--length", "14"], ["length: expected an even number of at least 4"]),
+        (["copy", "--model", "relrnn", "--chrono", "9"], ["unknown option of relrnn 'chrono'"]),
+        (["copy", "--model", "lstm", "--chrono", "2"], ["chrono: expected at least 3, got 2"]),
+        (["copy", "--model", "gru", "--chrono", "9", "--forget-bias", "1"], ["or chrono, got both"]),
+        (["copy", "--model", "gru", "--forget-bias", "nan"], ["forget_bias: expected a finite number"]),
+    ],
+)  # fmt: skip
+def test_what_a_task_or_gate_cannot_be(arguments, words, tmp_path, capsys):
+    mistake(capsys, ["train", *arguments, "--hidden", "4", "--out", tmp_path], *words)
+    assert not list(tmp_path.iterdir())

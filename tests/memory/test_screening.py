@@ -10,8 +10,9 @@ from hypothesis import strategies as st
 from plait import ElmanCell, RelevancyMemory, SelfAttentive, TopKMemory, UniformMemory
 
 
-def screened(layer, x, window, capacity):
+def screened(layer, x, window, capacity, noise=None):
     """h_t, A_t with weights, and the kept ids, from the rule written out with Python lists."""
+    worth = layer.scorer.worth
     cell, scorer = layer.cell, layer.scorer
     s = torch.zeros(cell.hidden_size, dtype=x.dtype)
     ring, kept, outputs, reads = [], [None] * capacity, [], []
@@ -26,14 +27,17 @@ def screened(layer, x, window, capacity):
                 worst = min(range(capacity), key=lambda j: (kept[j][2], j))
                 if leaving[2] > kept[worst][2]:
                     kept[worst] = leaving
-        ring.append([t, h, 0.0])
+        score = 0.0 if worth is None else (worth @ h + (0.0 if noise is None else noise[t])).item()
+        ring.append([t, h, score])
         candidates = ring + [entry for entry in kept if entry is not None]
         energies = torch.stack(
             [scorer.energy @ torch.tanh(scorer.query @ s + scorer.key @ entry[1]) for entry in candidates]
         )
+        if worth is not None:
+            energies = energies + torch.stack([worth @ entry[1] for entry in candidates])
         weights = torch.softmax(energies, 0)
         for entry, weight in zip(candidates[: len(ring)], weights, strict=False):
-            entry[2] += weight.item()
+            entry[2] += weight.item() if worth is None else 0.0
         context = sum(w * entry[1] for w, entry in zip(weights, candidates, strict=True))
         s = 0.5 * (h + context)
         outputs.append(h)
@@ -43,13 +47,17 @@ def screened(layer, x, window, capacity):
 
 @settings(max_examples=25, deadline=None)
 @given(
-    window=st.integers(1, 5), capacity=st.integers(0, 5), steps=st.integers(1, 25), seed=st.integers(0, 999)
-)
-def test_screening_equals_its_restatement(window, capacity, steps, seed):
+    window=st.integers(1, 5), capacity=st.integers(0, 5), steps=st.integers(1, 25), seed=st.integers(0, 999),
+    learned=st.booleans(),
+)  # fmt: skip
+def test_screening_equals_its_restatement(window, capacity, steps, seed, learned):
     torch.manual_seed(seed)
-    layer = SelfAttentive(ElmanCell(3, 6, dtype=torch.float64), RelevancyMemory(window, capacity))
+    memory = RelevancyMemory(window, capacity, "learned" if learned else "earned", 0.0 if learned else None)
+    layer = SelfAttentive(ElmanCell(3, 6, dtype=torch.float64), memory)
     with torch.no_grad():
         layer.scorer.energy.mul_(4)  # spread the weights, so that margins are wide
+        if memory.learns:
+            layer.scorer.worth.normal_()
         x = torch.randn(steps, 2, 3, dtype=torch.float64)
         output, state, trace = layer(x, need_trace=True)
         for row in range(2):

@@ -36,6 +36,7 @@ MEMORIES = {
     "full": FullMemory(),
     "window": WindowMemory(3),
     "relevancy": RelevancyMemory(3, 2),
+    "learned": RelevancyMemory(3, 2, relevance="learned", noise=0.0),
     "uniform": UniformMemory(3, 2, every=2),
     "top-k": TopKMemory(top_k=2, every=2),
 }
@@ -48,7 +49,10 @@ def build(cell, memory, features=3, hidden=5, **options):
     if cell == "transformer":
         return Transformer(features, hidden, num_layers=2, heads=1, dtype=torch.float64, **options)
     policy = MEMORIES[memory] if isinstance(memory, str) else memory
-    return Recurrent([SelfAttentive(CELLS[cell](features, hidden), policy, **options)])
+    layer = SelfAttentive(CELLS[cell](features, hidden), policy, **options)
+    if policy.learns:  # it begins at zero, where every state is worth the same
+        torch.nn.init.normal_(layer.scorer.worth)
+    return Recurrent([layer])
 
 
 def draw(*shape):

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import hashlib
+
 import pytest
 import torch
 
@@ -23,7 +25,8 @@ def test_every_model_can_be_described_and_built_again(name):
         {"task": {"name": "denoise"}, "model": {"name": name, "hidden_size": 4, "num_layers": 2}}
     )
     written = describe(network, task, Recipe())
-    assert written["model"].keys() == {"name", *model_defaults(name)}, "nothing is left to a default"
+    later = {"forget_bias", "chrono", "relevance", "noise"}  # left out where not given
+    assert written["model"].keys() == {"name", *model_defaults(name)} - later, "nothing is left to a default"
     again, task_again = build(checked(written))
     assert describe(again, task_again, Recipe()) == written
     for one, two in zip(network.parameters(), again.parameters(), strict=True):
@@ -46,6 +49,36 @@ def test_a_default_and_the_same_value_given_are_the_same_run():
     assert run_id(describe(*build(description(window=9)), Recipe())) not in ids
     assert run_id(describe(*build(description()), Recipe(seed=1))) not in ids
     assert ids.pop().startswith("copy-relrnn-")
+
+
+@pytest.mark.parametrize(
+    ("task", "model", "id", "weights"),
+    [
+        ({"name": "copy", "delay": 30}, "rellstm", "copy-rellstm-521c60d72e", "f72f9dea46"),
+        ({"name": "transfer"}, "gru", "transfer-gru-e7d01427e2", "5220d3267e"),
+        ({"name": "transfer", "lead_in": 0}, "goru", "transfer-goru-c3dca98964", "94bdeeafbb"),
+    ],
+)
+def test_options_that_came_later_move_neither_ids_nor_weights(task, model, id, weights):
+    """Recorded when there was no lead-in, and gates could not begin open."""
+    network, built = build({"task": task, "model": {"name": model, "hidden_size": 6}, "recipe": {"seed": 3}})
+    assert run_id(describe(network, built, Recipe(seed=3))) == id
+    numbers = b"".join(parameter.detach().numpy().tobytes() for parameter in network.parameters())
+    assert hashlib.sha256(numbers).hexdigest()[:10] == weights
+
+
+def test_options_that_came_later_are_part_of_a_run():
+    ids = set()
+    gates = ({}, {"forget_bias": 1.0}, {"forget_bias": 0.0}, {"chrono": 50})
+    for task, model in [({"lead_in": 5}, {}), *(({}, gate) for gate in gates)]:
+        given = {"task": {"name": "copy", **task}, "model": {"name": "lstm", "hidden_size": 4, **model}}
+        written = describe(*build(given), Recipe())
+        ids.add(run_id(written))
+        again = build(checked(written))
+        assert describe(*again, Recipe()) == written
+        for one, two in zip(build(given)[0].parameters(), again[0].parameters(), strict=True):
+            assert torch.equal(one, two)
+    assert len(ids) == 5
 
 
 def test_a_rate_that_is_not_set_does_not_move_an_id():

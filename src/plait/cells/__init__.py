@@ -2,7 +2,7 @@
 
 from plait.cells.base import Cell, Step
 from plait.cells.elman import ElmanCell
-from plait.cells.gated import GRUCell, LSTMCell
+from plait.cells.gated import GatedCell, GRUCell, LSTMCell
 from plait.cells.initialisers import INITIALISERS, initialise_
 from plait.cells.orthogonal import keep_orthogonal, orthogonal_parameters
 
@@ -11,6 +11,7 @@ __all__ = [
     "Cell",
     "ElmanCell",
     "GRUCell",
+    "GatedCell",
     "LSTMCell",
     "Step",
     "initialise_",

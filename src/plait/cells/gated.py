@@ -8,13 +8,63 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from plait.cells.base import Cell, Step
-from plait.errors import known
+from plait.errors import ConfigError, known, whole
 from plait.ops.steps import NONLINEARITIES, gru_step, lstm_step
 
-__all__ = ["GRUCell", "LSTMCell"]
+__all__ = ["GRUCell", "GatedCell", "LSTMCell"]
 
 
-class LSTMCell(Cell):
+class GatedCell(Cell):
+    """Abstract: a cell with a gate that keeps what there is, which can begin open.
+
+    Args:
+        forget_bias: the bias this gate begins with, instead of a random one near 0.
+        chrono: T; the gate begins with log u, u uniform in 1 … T − 1 and another for every unit, so that
+            units forget over 2 to T steps; an LSTM's gate that lets in what is new begins with − log u.
+    """
+
+    keeps: ClassVar[int] = 1  # which of the gates
+    admits: ClassVar[int | None] = None
+
+    def __init__(
+        self,
+        input_size: int,
+        hidden_size: int,
+        bias: bool = True,
+        *,
+        forget_bias: float | None = None,
+        chrono: int | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(input_size, hidden_size, bias, **options)
+        if forget_bias is not None and chrono is not None:
+            raise ConfigError("expected forget_bias or chrono, got both; each says how the same gate begins")
+        if (forget_bias is not None or chrono is not None) and not bias:
+            raise ConfigError("forget_bias, chrono: expected a cell with biases, got bias=False")
+        if forget_bias is not None and (
+            isinstance(forget_bias, bool)
+            or not isinstance(forget_bias, int | float)
+            or not math.isfinite(forget_bias)
+        ):
+            raise ConfigError(f"forget_bias: expected a finite number, got {forget_bias!r}")
+        if chrono is not None:
+            whole(3, chrono=chrono)
+        self.forget_bias, self.chrono = forget_bias, chrono
+
+    def reset_parameters(self) -> None:
+        super().reset_parameters()
+        if self.bias is None or (self.forget_bias is None and self.chrono is None):
+            return
+        blocks = self.bias.detach().split(self.hidden_size)
+        if self.chrono is None:
+            blocks[self.keeps].fill_(float(self.forget_bias or 0.0))
+            return
+        blocks[self.keeps].uniform_(1, self.chrono - 1).log_()
+        if self.admits is not None:
+            blocks[self.admits].copy_(-blocks[self.keeps])
+
+
+class LSTMCell(GatedCell):
     """Gates on [s_{t−1}; x_t], in torch's order i, f, g, o; attention leaves the cell state alone.
 
     >>> cell = LSTMCell(3, 4)
@@ -25,6 +75,7 @@ class LSTMCell(Cell):
 
     gates: ClassVar[int] = 4
     has_cell_state: ClassVar[bool] = True
+    admits: ClassVar[int | None] = 0
 
     def __init__(self, input_size: int, hidden_size: int, **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
@@ -35,7 +86,7 @@ class LSTMCell(Cell):
         return lstm_step(projected, hidden, cell_state, self.weight_hh)
 
 
-class GRUCell(Cell):
+class GRUCell(GatedCell):
     """h_t = (1 − z) n + z s_{t−1}, the candidate n = φ(U_n x_t + b_n + r (V_n s_{t−1} + b'_n)).
 
     Gates in torch's order r, z, n, with r and z = σ(U x_t + V s_{t−1} + b). `candidate_bias` is b'_n, inside

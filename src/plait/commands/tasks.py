@@ -50,7 +50,7 @@ def show_task(
     """Draw one sample of a task, so that a person can see what is asked.
 
     Args:
-        task: copy, transfer, denoise, smnist, pmnist, ptb, text; `plait tasks` lists them.
+        task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         seed: which sample.
         width: characters a line.
@@ -88,15 +88,14 @@ def _options(task: Task) -> str:
 def _inputs(task: Task) -> str:
     if task.vocabulary is not None:
         return f"inputs {task.vocabulary} symbols, embedded in {task.input_size} features"
-    return (
-        f"inputs {task.input_size} pixels"
-        if task.reads == "last"
-        else f"inputs one-hot over {task.input_size}"
-    )
+    from plait.tasks import ImageTask
+
+    is_image = isinstance(task, ImageTask)
+    return f"inputs {task.input_size} pixels" if is_image else f"inputs one-hot over {task.input_size}"
 
 
 def _blind(task: Task) -> str:
     """What the loss that is given is the loss of."""
-    from plait.tasks import RecallTask
+    from plait.tasks import TenSymbolsTask
 
-    return "loss without memory" if isinstance(task, RecallTask) else "loss of a guess"
+    return "loss without memory" if isinstance(task, TenSymbolsTask) else "loss of a guess"

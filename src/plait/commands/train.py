@@ -43,8 +43,8 @@ def train(
     with the same weights as one that was not. Under torchrun the batch is shared among the processes.
 
     Args:
-        task: copy, transfer, denoise, smnist, pmnist, ptb, text; `plait tasks` lists them. Reinforcement
-            learning has options of its own: plait train minigrid --help.
+        task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
+            Reinforcement learning has options of its own: plait train minigrid --help.
         epochs: how often the training data are gone through, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         out: the folder of runs; this run gets its own inside, named by what it is.

@@ -23,6 +23,17 @@ class Memory:
     admits it; a slot that `born` marks empty is never read."""
 
     @property
+    def learns(self) -> bool:
+        """Whether `write` takes a third argument, the score (B,) of h_t: the layer then learns what a state
+        is worth, by a term of the energies with which it is read."""
+        return False
+
+    @property
+    def exploration(self) -> float:
+        """How much noise is added to those scores while training."""
+        return 0.0
+
+    @property
     def initial_width(self) -> int:
         """Number of slots before the first step: all of them for a bounded memory, 0 for one that grows."""
         return 0

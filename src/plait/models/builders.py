@@ -12,7 +12,7 @@ from typing import Any, ClassVar, Self, cast
 import torch
 from torch import nn
 
-from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell, keep_orthogonal
+from plait.cells import Cell, ElmanCell, GatedCell, GRUCell, LSTMCell, keep_orthogonal
 from plait.errors import ConfigError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, TopKMemory, UniformMemory
 from plait.models.recurrent import Recurrent
@@ -31,6 +31,16 @@ _TORCH_NAMESAKE: dict[type[Cell], type[nn.RNNBase]] = {
 }
 
 
+# options that came later: a description holds them only where they are set, so that ids of runs stay
+_LATER = ("relevance", "noise")
+
+
+def _memory_options(memory: Memory) -> dict[str, Any]:
+    defaults = {field.name: field.default for field in dataclasses.fields(memory)}
+    values = dataclasses.asdict(memory)
+    return {k: v for k, v in values.items() if not (k in _LATER and v == defaults[k])}
+
+
 class NamedModel(Recurrent):
     """Abstract: a stack whose layers all have the class's cell and memory.
 
@@ -43,7 +53,8 @@ class NamedModel(Recurrent):
         mix: γ in s_t = γ (h_t + c_t), or a function of the two.
         truncate: cut the recurrent gradient every so many steps.
         backend: "auto", or one that is never replaced by another.
-        options: those of the memory (`window`, `capacity`, …), and `nonlinearity` for an Elman cell.
+        options: those of the memory (`window`, `capacity`, …), `nonlinearity` for an Elman cell,
+            `forget_bias` or `chrono` for an LSTM or GRU cell, whose gate that keeps then begins open.
     """
 
     cell_type: ClassVar[type[Cell]]
@@ -80,10 +91,10 @@ class NamedModel(Recurrent):
             )
         at_least(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         memory_options = {field.name for field in dataclasses.fields(self.memory_type)}
-        cell_options = {"nonlinearity"} if self.cell_type is ElmanCell else set()
+        cell_options = self._cell_options()
         given = {k: v for k, v in options.items() if k in cell_options}
         for option in options:
-            known(option, memory_options | cell_options, f"option of {name}")
+            known(option, memory_options | cell_options.keys(), f"option of {name}")
         memory = self.memory_type(**{k: v for k, v in options.items() if k in memory_options})
         cell_kwargs = {
             "bias": bias, "initialiser": initialiser or self.default_initialiser, "device": device,
@@ -103,6 +114,13 @@ class NamedModel(Recurrent):
             batch_first,
             dropout,
         )
+
+    @classmethod
+    def _cell_options(cls) -> dict[str, Any]:
+        """Those of the cell that a caller may give, with their defaults."""
+        if issubclass(cls.cell_type, GatedCell):
+            return {"forget_bias": None, "chrono": None}
+        return {"nonlinearity": cls.default_nonlinearity} if cls.cell_type is ElmanCell else {}
 
     @classmethod
     def _cell(cls, input_size: int, hidden_size: int, **options: Any) -> Cell:
@@ -126,8 +144,11 @@ class NamedModel(Recurrent):
             "initialiser": cell.initialiser,
             "mix": float(layer.mix),
             "truncate": layer.truncate,
-            **dataclasses.asdict(layer.memory),
+            **_memory_options(layer.memory),
         }
+        if isinstance(cell, GatedCell):  # left out where not given: ids of runs from before they came stay
+            gates = {"forget_bias": cell.forget_bias, "chrono": cell.chrono}
+            return values | {name: value for name, value in gates.items() if value is not None}
         return values | ({"nonlinearity": cell.nonlinearity} if isinstance(cell, ElmanCell) else {})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
@@ -135,9 +156,7 @@ class NamedModel(Recurrent):
         super().__init_subclass__(**kwargs)
         base = inspect.signature(NamedModel.__init__)
         shown = [p for p in base.parameters.values() if p.kind is not p.VAR_KEYWORD][1:]
-        extra = {f.name: f.default for f in dataclasses.fields(cls.memory_type)}
-        if cls.cell_type is ElmanCell:
-            extra["nonlinearity"] = cls.default_nonlinearity
+        extra = {f.name: f.default for f in dataclasses.fields(cls.memory_type)} | cls._cell_options()
         keyword = inspect.Parameter.KEYWORD_ONLY
         shown += [inspect.Parameter(name, keyword, default=default) for name, default in extra.items()]
         cls.__signature__ = base.replace(parameters=shown)  # type: ignore[attr-defined]
@@ -158,6 +177,10 @@ class NamedModel(Recurrent):
         if not isinstance(module, wanted):
             raise ConfigError(
                 f"{cls.__name__}.from_torch: expected torch.nn.{wanted.__name__}, got {type(module).__name__}"
+            )
+        if {"forget_bias", "chrono"} & options.keys():
+            raise ConfigError(
+                f"{cls.__name__}.from_torch: forget_bias and chrono say how biases begin; these are given"
             )
         if isinstance(module, nn.RNN):
             options.setdefault("nonlinearity", module.nonlinearity)

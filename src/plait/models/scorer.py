@@ -13,9 +13,10 @@ __all__ = ["AdditiveScorer"]
 
 
 class AdditiveScorer(nn.Module):
-    """e_j = v_aᵀ tanh(W_a s + U_a h_j): the additive energy, without biases.
+    """e_j = v_aᵀ tanh(W_a s + U_a h_j) + gᵀh_j: the additive energy, without biases.
 
-    v_a begins xavier-normal; W_a, U_a as `torch.nn.Linear` begins.
+    g, `worth`, is there only where a memory learns what to keep: it begins at zero. v_a begins xavier-normal;
+    W_a, U_a as `torch.nn.Linear` begins.
 
     >>> AdditiveScorer(4)(torch.zeros(2, 4), torch.zeros(2, 7, 4)).shape
     torch.Size([2, 7])
@@ -26,17 +27,23 @@ class AdditiveScorer(nn.Module):
         hidden_size: int,
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
+        learned: bool = False,
     ) -> None:
         super().__init__()
         self.query = nn.Parameter(torch.empty(hidden_size, hidden_size, device=device, dtype=dtype))
         self.key = nn.Parameter(torch.empty(hidden_size, hidden_size, device=device, dtype=dtype))
         self.energy = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
+        self.worth: nn.Parameter | None = None
+        if learned:
+            self.worth = nn.Parameter(torch.empty(hidden_size, device=device, dtype=dtype))
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
         nn.init.kaiming_uniform_(self.query, a=math.sqrt(5))
         nn.init.kaiming_uniform_(self.key, a=math.sqrt(5))
         nn.init.xavier_normal_(self.energy.view(1, -1))
+        if self.worth is not None:
+            nn.init.zeros_(self.worth)
 
     def forward(self, query: Tensor, slots: Tensor) -> Tensor:
-        return additive_energies(query, slots, self.query, self.key, self.energy)
+        return additive_energies(query, slots, self.query, self.key, self.energy, self.worth)

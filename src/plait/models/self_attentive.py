@@ -10,15 +10,17 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
-from plait.errors import BackendError, at_least, known
+from plait.errors import BackendError, ConfigError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
+from plait.ops.attention import accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.full_scan import full_scan
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.plain_scan import plain_scan
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, PlainWeights, Scan, ScanWeights
+from plait.ops.slots import MemoryState, rated
 from plait.ops.state_check import remember
 from plait.ops.walk import LayerResult, LayerState, walk
 
@@ -73,13 +75,18 @@ class SelfAttentive(Layer):
         self.has_memory = not isinstance(self.memory, NoMemory)
         if self.has_memory:
             weight = cell.weight_ih
-            self.scorer = scorer or AdditiveScorer(cell.hidden_size, weight.device, weight.dtype)
+            learns = self.memory.learns
+            self.scorer = scorer or AdditiveScorer(cell.hidden_size, weight.device, weight.dtype, learns)
+            if learns and getattr(self.scorer, "worth", None) is None:
+                raise ConfigError(
+                    f"scorer: expected a parameter `worth` (H,) for a memory that learns what to keep, got "
+                    f"{type(self.scorer).__name__} without; use AdditiveScorer(hidden_size, learned=True)"
+                )
 
     @property
     def dtype(self) -> torch.dtype:
-        return (
-            self.cell.weight_ih.dtype
-        )  # asked at every call: the first of all parameters takes 8 µs to find
+        # asked at every call: the first of all parameters takes 8 µs to find
+        return self.cell.weight_ih.dtype
 
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
@@ -154,25 +161,41 @@ class SelfAttentive(Layer):
             weights = self._scan_weights()
             if isinstance(scan, FullScan):
                 return full_scan(projected, weights, state, scan, reset, nudge, need_trace, self.backend)
-            return attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, self.backend)
+            options = reset, nudge, need_trace, self.backend, self._noise(x)
+            return attentive_scan(projected, weights, state, scan, *options)
         if self.backend not in ("auto", "reference"):
             raise BackendError(
                 f"backend {self.backend!r} has no scan for {type(self.cell).__name__} × "
                 f"{type(self.memory).__name__}; use backend='auto'"
             )
         self.check_state(state, x.shape[1])
+        write: Callable[..., MemoryState] = self.memory.write
+        if self.memory.learns:
+            worth = cast(Tensor, cast(AdditiveScorer, self.scorer).worth)
+            state = state._replace(memory=rated(state.memory, worth))
+            write = lambda h, memory, noise=0.0: self.memory.write(h, memory, scores(h, worth) + noise)  # type: ignore[call-arg]  # noqa: E731
         return walk(
             projected,
             state,
             step=self.cell.stepper(),
-            write=self.memory.write,
+            write=write,
             read=lambda query, memory: self.memory.read(query, memory, cast(AdditiveScorer, self.scorer)),
             mix=self._mixed,
             reset=reset,
             nudge=nudge,
+            noise=self._noise(x),
             truncate=self.truncate,
             need_trace=need_trace,
         )
+
+    def _noise(self, x: Tensor) -> Tensor | None:
+        """Gumbel noise on the scores by which states are kept, (T, B): −log of an exponential draw. Drawn
+        outside of the scan, so that every backend, a resumed run and a recorded graph see the same."""
+        noise = self.memory.exploration
+        if not noise or not self.training:
+            return None
+        drawn = torch.empty(x.shape[:2], dtype=accumulation_dtype(x.dtype), device=x.device).exponential_()
+        return -noise * drawn.clamp_min_(1e-30).log_()
 
     @property
     def _window(self) -> int | None:
@@ -247,7 +270,8 @@ class SelfAttentive(Layer):
 
     def _scan_weights(self) -> ScanWeights:
         scorer = cast(AdditiveScorer, self.scorer)
-        return ScanWeights(self.cell.recurrent, scorer.query, scorer.key, scorer.energy, *self._biases())
+        energies = scorer.query, scorer.key, scorer.energy
+        return ScanWeights(self.cell.recurrent, *energies, *self._biases(), scorer.worth)
 
     def extra_repr(self) -> str:
         return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"

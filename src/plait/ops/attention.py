@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import linear
 
-__all__ = ["Read", "accumulation_dtype", "additive_energies", "attend"]
+__all__ = ["Read", "accumulation_dtype", "additive_energies", "attend", "scores"]
 
 
 class Read(NamedTuple):
@@ -23,17 +23,29 @@ def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
-def additive_energies(
-    query: Tensor, slots: Tensor, query_weight: Tensor, key_weight: Tensor, energy_weight: Tensor
-) -> Tensor:
-    """e_j = v_aᵀ tanh(W_a s + U_a h_j), with `query` = s (B, H) and `slots` = h_j (B, slots, H).
+def scores(states: Tensor, worth: Tensor) -> Tensor:
+    """gᵀh, what a state is worth, in the accumulation type and without a gradient: (..., H) → (...)."""
+    wide = accumulation_dtype(states.dtype)
+    return states.detach().to(wide) @ worth.detach().to(wide)
 
-    Returns (B, slots).
+
+def additive_energies(
+    query: Tensor,
+    slots: Tensor,
+    query_weight: Tensor,
+    key_weight: Tensor,
+    energy_weight: Tensor,
+    worth: Tensor | None = None,
+) -> Tensor:
+    """e_j = v_aᵀ tanh(W_a s + U_a h_j) + gᵀh_j, with `query` = s (B, H) and `slots` = h_j (B, slots, H).
+
+    `worth` is g; without it the last term is not there. Returns (B, slots).
     """
     wide = accumulation_dtype(query.dtype)
     asked = linear(query, query_weight).to(wide).unsqueeze(1)
     keys = linear(slots, key_weight).to(wide)
-    return torch.tanh(asked + keys) @ energy_weight.to(wide)
+    energies = torch.tanh(asked + keys) @ energy_weight.to(wide)
+    return energies if worth is None else energies + slots.to(wide) @ worth.to(wide)
 
 
 def attend(energies: Tensor, slots: Tensor, occupied: Tensor) -> Read:

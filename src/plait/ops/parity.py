@@ -14,13 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from plait.ops.attention import accumulation_dtype
+from plait.ops.attention import accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.full_scan import full_scan
 from plait.ops.plain_scan import plain_scan
 from plait.ops.scan import FullScan, PlainScan, PlainWeights, Scan, ScanWeights
 from plait.ops.scan.contract import Inputs
-from plait.ops.slots import MemoryState, empty_memory
+from plait.ops.slots import MemoryState, ages_before, empty_memory
 from plait.ops.walk import LayerResult, LayerState
 
 __all__ = [
@@ -48,7 +48,7 @@ class Case:
     """A scan and the sizes and circumstances it is run in.
 
     `carried`: the state has a past; `ties`: all energies are equal; `strided`: no tensor is contiguous;
-    `far`: queries and keys so large that e^{2k} overflows.
+    `far`: queries and keys so large that e^{2k} overflows; `learned`: relevance is; `noise`: and noisy.
     """
 
     scan: AnyScan
@@ -62,13 +62,16 @@ class Case:
     ties: bool = False
     strided: bool = False
     far: bool = False
+    learned: bool = False
+    noise: bool = False
 
     def __str__(self) -> str:
         scan, memory = self.scan, _memory_name(self.scan)
         cell = scan.nonlinearity if scan.cell == "elman" else scan.cell
         if scan.cell == "gru" and scan.nonlinearity != "tanh":
             cell = f"gru-{scan.nonlinearity}"
-        flags = [n for n in ("carried", "reset", "nudge", "ties", "strided", "far") if getattr(self, n)]
+        names = ("carried", "reset", "nudge", "ties", "strided", "far", "learned", "noise")
+        flags = [n for n in names if getattr(self, n)]
         sizes = f"T{self.steps}B{self.rows}H{self.size}" + (
             f"w{scan.window}" if isinstance(scan, Scan) else ""
         )
@@ -83,10 +86,11 @@ class Problem(NamedTuple):
     state: LayerState
     reset: Tensor | None
     nudge: Tensor | None
+    noise: Tensor | None
 
     def inputs(self) -> Inputs:
         """The same as the one value that backends are handed."""
-        return Inputs.of(self.projected, self.weights, self.state, self.reset, self.nudge)
+        return Inputs.of(self.projected, self.weights, self.state, self.reset, self.nudge, self.noise)
 
     def leaves(self) -> dict[str, Tensor]:
         """What a gradient is compared for, by name."""
@@ -120,8 +124,8 @@ def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int =
 
 def run(problem: Problem, scan: AnyScan, backend: str) -> Outcome:
     """Forward with a trace, and backward from output, final hidden, cell state and slots together."""
-    projected, weights, state, reset, nudge = problem
-    walked = _walked(projected, weights, state, scan, reset, nudge, True, backend)
+    projected = problem.projected
+    walked = _walked(*problem[:3], scan, *problem[3:], True, backend)
     end = walked.state
     generator = torch.Generator().manual_seed(7)
     total = projected.new_zeros((), dtype=torch.float64)
@@ -162,22 +166,23 @@ def differences(expected: Outcome, got: Outcome, dtype: torch.dtype) -> list[str
 
 def narrowest_choice(problem: Problem, scan: AnyScan) -> float:
     """The least |relevance of a leaving state − least relevance kept| over all choices of the reference."""
-    if not isinstance(scan, Scan) or not scan.capacity or scan.every:
+    if not scan.screens:
         return float("inf")
-    state, narrowest = problem.state, float("inf")
+    assert isinstance(scan, Scan)
+    assert isinstance(problem.weights, ScanWeights)
+    memory, worth, steps = problem.state.memory, problem.weights.worth, len(problem.projected)
     with torch.no_grad():
-        for t in range(len(problem.projected)):
-            memory = state.memory
-            cut = None if problem.reset is None else problem.reset[t : t + 1]
-            kept = memory.relevance[:, scan.window :]
-            leaving = memory.relevance.gather(1, (memory.age % scan.window).unsqueeze(1))
-            full = (memory.born >= 0).all(dim=1) & (True if cut is None else ~cut[0])
-            gap = (leaving - kept).abs().amin(dim=1)[full]
-            narrowest = min(narrowest, gap.min().item() if len(gap) else narrowest)
-            nudge = None if problem.nudge is None else problem.nudge[t : t + 1]
-            here = problem.projected[t : t + 1]
-            state = _walked(here, problem.weights, state, scan, cut, nudge, False, "reference").state
-    return narrowest
+        trace = _walked(*problem[:3], scan, *problem[3:], True, "reference").trace
+    assert trace is not None
+    # what a step finds is what the one before it left
+    first = memory.relevance if worth is None else scores(memory.slots, worth)
+    relevance = torch.cat([first.unsqueeze(0), trace.relevance[:-1]])
+    full = (torch.cat([memory.born.unsqueeze(0), trace.born[:-1]]) >= 0).all(dim=2)
+    if problem.reset is not None:
+        full &= ~problem.reset
+    places = (ages_before(memory.age, problem.reset, steps) % scan.window).unsqueeze(2)
+    gap = (relevance.gather(2, places) - relevance[:, :, scan.window :]).abs().amin(dim=2)[full]
+    return gap.min().item() if len(gap) else float("inf")
 
 
 def _nearest_kink(problem: Problem, scan: AnyScan) -> float:
@@ -212,6 +217,7 @@ def _walked(
     scan: AnyScan,
     reset: Tensor | None,
     nudge: Tensor | None,
+    noise: Tensor | None,
     need_trace: bool,
     backend: str,
 ) -> LayerResult:
@@ -221,7 +227,7 @@ def _walked(
     assert isinstance(weights, ScanWeights)
     if isinstance(scan, FullScan):
         return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
-    return attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
+    return attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, backend, noise)
 
 
 def _memory_name(scan: AnyScan) -> str:
@@ -264,6 +270,7 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
         state,
         torch.rand(case.steps, rows, generator=generator) < 0.15 if case.reset else None,
         leaf(case.steps, rows, size, scale=0.1) if case.nudge else None,
+        leaf(case.steps, rows, scale=0.3).detach() if case.noise else None,
     )
 
 
@@ -287,6 +294,7 @@ def _weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
         leaf(size, scale=0.0 if case.ties else 4.0 * narrow),
         leaf(size, scale=0.1) if scan.cell == "gru" else None,
         leaf(size, scale=0.1) if scan.nonlinearity == "modrelu" else None,
+        leaf(size, scale=2 * narrow) if case.learned else None,
     )
 
 
@@ -299,7 +307,7 @@ def _carried(
     reset[torch.arange(case.rows) % steps, torch.arange(case.rows)] = True
     projected = leaf(steps, case.rows, scan.gates * case.size)
     with torch.no_grad():
-        end = _walked(projected, weights, state, scan, reset, None, False, "reference").state
+        end = _walked(projected, weights, state, scan, reset, None, None, False, "reference").state
     relevance = end.memory.relevance.clone()
     if isinstance(scan, FullScan):
         relevance += 0.25  # a full memory gives no credit, but keeps what came with its slots
@@ -319,11 +327,12 @@ def _moved(problem: Problem, device: torch.device | str) -> Problem:
     def there(x: Tensor | None) -> Tensor | None:
         return None if x is None else x.detach().to(device).requires_grad_(x.requires_grad)
 
-    projected, weights, (hidden, cell_state, memory), reset, nudge = problem
+    projected, weights, (hidden, cell_state, memory), reset, nudge, noise = problem
     return Problem(
         there(projected),  # type: ignore[arg-type]
         type(weights)(*map(there, weights)),  # type: ignore[arg-type]
         LayerState(there(hidden), there(cell_state), MemoryState(*map(there, memory))),  # type: ignore[arg-type]
         there(reset),
         there(nudge),
+        there(noise),
     )

@@ -12,7 +12,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from plait.ops.attention import accumulation_dtype
+from plait.ops.attention import accumulation_dtype, scores
 
 __all__ = [
     "MemoryState",
@@ -21,6 +21,7 @@ __all__ = [
     "clear",
     "credit",
     "empty_memory",
+    "rated",
     "relevancy_write",
     "uniform_write",
     "window_write",
@@ -77,32 +78,33 @@ def clear(rows: Tensor, memory: MemoryState) -> MemoryState:
     )
 
 
-def window_write(h: Tensor, memory: MemoryState, window: int) -> MemoryState:
-    """Push h_t into the ring, over the oldest state once the ring is full."""
+def window_write(h: Tensor, memory: MemoryState, window: int, score: Tensor | None = None) -> MemoryState:
+    """Push h_t, of relevance `score` (B,) or 0, into the ring, over the oldest state once it is full."""
     slots, relevance, born, age = memory
     here = _one_hot(age % window, born.shape[1])
     return MemoryState(
         torch.where(here.unsqueeze(-1), h.unsqueeze(1), slots),
-        relevance.masked_fill(here, 0),
+        relevance.masked_fill(here, 0) if score is None else torch.where(here, score.unsqueeze(1), relevance),
         torch.where(here, age.unsqueeze(1), born),
         age + 1,
     )
 
 
-def relevancy_write(h: Tensor, memory: MemoryState, window: int) -> MemoryState:
-    """Relevancy screening: the state that leaves the ring is kept if it earned more than the least kept.
+def relevancy_write(h: Tensor, memory: MemoryState, window: int, score: Tensor | None = None) -> MemoryState:
+    """Relevancy screening: the state that leaves the ring is kept if it is more relevant than the least kept.
 
     A free slot is taken unconditionally, in order; otherwise the slot of least relevance (the lowest
-    index on ties) is replaced if the leaving state's credit is strictly larger. Then h_t is pushed.
+    index on ties) is replaced if the leaving state's is strictly larger. Then h_t is pushed, with relevance
+    `score` (B,), or 0 where it is still to be earned.
     """
     born, relevance = memory.born, memory.relevance
     if born.shape[1] == window:
-        return window_write(h, memory, window)
+        return window_write(h, memory, window, score)
     leaving = (memory.age % window).unsqueeze(1)
     kept = relevance[:, window:].masked_fill(born[:, window:] < 0, -torch.inf)
     least, place = kept.min(dim=1)
     admitted = (born.gather(1, leaving).squeeze(1) >= 0) & (relevance.gather(1, leaving).squeeze(1) > least)
-    return window_write(h, _move(memory, leaving, place + window, admitted), window)
+    return window_write(h, _move(memory, leaving, place + window, admitted), window, score)
 
 
 def uniform_write(h: Tensor, memory: MemoryState, window: int, every: int) -> MemoryState:
@@ -127,6 +129,11 @@ def append(h: Tensor, memory: MemoryState, wanted: Tensor) -> MemoryState:
         torch.cat([born, torch.where(column, age.unsqueeze(1), -1)], dim=1),
         age + 1,
     )
+
+
+def rated(memory: MemoryState, worth: Tensor) -> MemoryState:
+    """The same memory, its relevance learned: gᵀh of what each slot holds, 0 where it is empty."""
+    return memory._replace(relevance=scores(memory.slots, worth).masked_fill(memory.born < 0, 0))
 
 
 def credit(memory: MemoryState, weights: Tensor, window: int) -> MemoryState:

@@ -49,11 +49,12 @@ def walk(
     state: LayerState,
     *,
     step: Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]],
-    write: Callable[[Tensor, MemoryState], MemoryState],
+    write: Callable[..., MemoryState],
     read: Callable[[Tensor, MemoryState], tuple[Read | None, MemoryState]],
     mix: Callable[[Tensor, Tensor], Tensor],
     reset: Tensor | None = None,
     nudge: Tensor | None = None,
+    noise: Tensor | None = None,
     truncate: int | None = None,
     need_trace: bool = False,
 ) -> LayerResult:
@@ -65,6 +66,7 @@ def walk(
     Args:
         reset: (T, B) bool; a row's state is cleared before a step where it is true.
         nudge: (T, B, H), added to h_t. A zero tensor that asks for gradients receives the total dL/dh_t.
+        noise: (T, B), handed to `write` after h_t and the memory, a row a step.
         truncate: cut the recurrent gradient every so many steps; attention still carries it further.
     """
     hidden, cell_state, memory = state
@@ -78,7 +80,7 @@ def walk(
         h, cell_state = step(z, hidden, cell_state)
         if nudge is not None:
             h = h + nudge[t]
-        memory = write(h, memory)
+        memory = write(h, memory) if noise is None else write(h, memory, noise[t])
         seen, memory = read(hidden, memory)
         hidden = h if seen is None else mix(h, seen.context)
         outputs.append(h)

@@ -12,7 +12,7 @@ from plait.report.origin import origin
 from plait.report.page import render, write_page
 from plait.report.pictures import pictures
 from plait.tasks import CopyTask
-from plait.tasks.recall import SYMBOLS
+from plait.tasks.ten_symbols import SYMBOLS
 
 __all__ = ["headline", "results_table", "write_demo_page"]
 

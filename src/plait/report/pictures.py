@@ -11,7 +11,7 @@ import numpy as np
 from plait.figures import Curve, draw_curves, draw_heatmap, inline_svg
 from plait.report.attention import Sample
 from plait.report.demo import Plan, Result
-from plait.tasks.recall import ALPHABET, SYMBOLS, RecallTask
+from plait.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
 
 __all__ = ["Picture", "accuracy_figure", "pictures"]
 
@@ -28,7 +28,7 @@ class Picture:
     caption: str
 
 
-def pictures(plan: Plan, task: RecallTask, found: Mapping[str, Result], sample: Sample) -> list[Picture]:
+def pictures(plan: Plan, task: TenSymbolsTask, found: Mapping[str, Result], sample: Sample) -> list[Picture]:
     """Learning curves, gradients and attention, in the order of the page."""
     runs = list(found.values())
     return [
@@ -71,7 +71,7 @@ def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
     return Picture("Accuracy", inline_svg(accuracy_figure(plan, runs), "accuracy", caption), caption)
 
 
-def _loss(plan: Plan, runs: Sequence[Result], task: RecallTask) -> Picture:
+def _loss(plan: Plan, runs: Sequence[Result], task: TenSymbolsTask) -> Picture:
     curves = [Curve(*run.losses(), run.name, "solid", place) for place, run in enumerate(runs)]
     blind = task.chance_loss
     curves.append(Curve([0, plan.recipe.updates], [blind, blind], "without memory", "dotted", 7))
@@ -108,7 +108,7 @@ def _gradients(plan: Plan, runs: Sequence[Result]) -> Picture:
     return Picture("How far the gradient reaches", inline_svg(figure, "gradients", caption), caption)
 
 
-def _attention(run: Result, task: RecallTask, sample: Sample) -> Picture:
+def _attention(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
     marker = task.delay + SYMBOLS
     figure = draw_heatmap(
         sample.weights,
@@ -129,7 +129,7 @@ def _attention(run: Result, task: RecallTask, sample: Sample) -> Picture:
     return Picture("What RelRNN reads", inline_svg(figure, "attention", caption), caption)
 
 
-def _answering(run: Result, task: RecallTask, sample: Sample) -> Picture:
+def _answering(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
     """The last rows of the map, and of its columns those of the states from early on."""
     first, early = task.delay + SYMBOLS, 2 * SYMBOLS
     part = sample.weights[first - 1 :, :early]

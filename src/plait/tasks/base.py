@@ -11,12 +11,14 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-__all__ = ["HIDDEN", "IGNORE", "Batch", "Task", "accuracy", "counted"]
+__all__ = ["HIDDEN", "IGNORE", "LATER", "Batch", "Task", "accuracy", "counted"]
 
 # a target that counts neither for the loss nor for the score
 IGNORE = -100
 # metadata of a field that is not an option: which part of its data a task stands for
 HIDDEN = {"hidden": True}
+# metadata of an option that came later: a description leaves it out at its default, so that ids stay
+LATER = {"later": True}
 _DRAWN = 256  # held-out sequences a look takes in where there is no end of them
 
 
@@ -163,6 +165,7 @@ class Task:
             field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
             for field in dataclasses.fields(self)
             if not field.metadata.get("hidden")
+            and not (field.metadata.get("later") and getattr(self, field.name) == field.default)
         }
 
 

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
 from plait.errors import ConfigError, whole
-from plait.tasks.base import Task
-from plait.tasks.recall import SYMBOLS, RecallTask
+from plait.tasks.base import LATER, Task
+from plait.tasks.ten_symbols import SYMBOLS, TenSymbolsTask
 
 __all__ = ["CopyTask", "TransferCopyTask"]
 
 
 @dataclass(frozen=True)
-class CopyTask(RecallTask):
+class CopyTask(TenSymbolsTask):
     """Remember ten symbols over a delay.
 
     ```
@@ -25,7 +25,14 @@ class CopyTask(RecallTask):
     target  · · · · ·    · · · · · ·    ·    3 5 1 7 2 6 4 8 1 3
     ```
 
-    Inputs are one-hot over 10 (blank 0, symbols 1..8, marker 9), classes 9.
+    Inputs are one-hot over 10 (blank 0, symbols 1..8, marker 9), classes 9. After a lead-in of N blanks, so
+    that what must be kept is not what comes first:
+
+    ```
+    step    1       N  N+1     N+10  N+11      N+T+10  N+T+11   N+T+20
+    input   · · · · ·  3517264813    · · · · ·    9    · · · · · · · ·
+    target  · · · · ·  · · · · ·     · · · · ·    ·    3 5 1 7 2 6 4 8 1 3
+    ```
 
     >>> task = CopyTask(delay=100)
     >>> inputs, targets, _ = task.batch(32, torch.Generator().manual_seed(0))
@@ -36,9 +43,20 @@ class CopyTask(RecallTask):
     name = "copy"
     marker = 9
     classes = 9
+    lead_in: int = field(default=0, kw_only=True, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        whole(0, lead_in=self.lead_in)
+
+    @property
+    def length(self) -> int:
+        """L = N + T + 20."""
+        return self.lead_in + super().length
 
     def places(self, batch_size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
-        return torch.arange(SYMBOLS, device=device).unsqueeze(1).expand(SYMBOLS, batch_size)
+        steps = torch.arange(self.lead_in, self.lead_in + SYMBOLS, device=device)
+        return steps.unsqueeze(1).expand(SYMBOLS, batch_size)
 
 
 @dataclass(frozen=True)
@@ -63,4 +81,5 @@ class TransferCopyTask(CopyTask):
             whole(1, test_delays=delay)
 
     def held_out(self) -> Mapping[str, Task]:
-        return {f"delay {delay}": CopyTask(delay) for delay in (self.delay, *self.test_delays)}
+        delays = (self.delay, *self.test_delays)
+        return {f"delay {delay}": CopyTask(delay, lead_in=self.lead_in) for delay in delays}

@@ -7,13 +7,13 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plait.tasks.recall import SYMBOLS, RecallTask
+from plait.tasks.ten_symbols import SYMBOLS, TenSymbolsTask
 
 __all__ = ["DenoiseTask"]
 
 
 @dataclass(frozen=True)
-class DenoiseTask(RecallTask):
+class DenoiseTask(TenSymbolsTask):
     """Pick ten symbols out of the blanks they are scattered in, and remember them in order.
 
     ```

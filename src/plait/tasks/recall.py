@@ -1,4 +1,4 @@
-"""What copy and denoise share: ten symbols early, a marker late, the ten symbols asked back at the end."""
+"""Recall: one symbol, shown once, named at the end."""
 
 from __future__ import annotations
 
@@ -7,38 +7,45 @@ from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
-from torch import Tensor
-from torch.nn.functional import cross_entropy
 
-from plait.errors import whole
-from plait.tasks.base import Batch, Task, accuracy
+from plait.errors import ConfigError, whole
+from plait.tasks.base import IGNORE, Batch, Task
 from plait.tasks.picture import draw
+from plait.tasks.ten_symbols import ALPHABET
 
-__all__ = ["ALPHABET", "SYMBOLS", "RecallTask"]
-
-SYMBOLS = 10  # how many are shown and asked back
-ALPHABET = 8  # they are uniform in 1..8; 0 is the blank
+__all__ = ["RecallTask"]
 
 
 @dataclass(frozen=True)
 class RecallTask(Task):
-    """Abstract: sequences of length L = T + 20, T the delay, answered in their last ten steps.
+    """Name, at the last of `length` steps, the one symbol that was shown, among blanks, at step `at`.
 
-    The marker stands at step T + 10, counted from 1; ten blanks follow, on which the network names the
-    symbols in their order. Everywhere else the target is the blank.
+    ```
+    step    1        at          L
+    input   · · · ·  5  · · · ·  9
+    target                       5
+    ```
+
+    Without `at` the step is drawn uniformly from 1 … L − 1, anew in every sequence. Inputs are one-hot over
+    10 (blank 0, symbols 1..8, marker 9), classes 9 (index 0 unused).
+
+    >>> inputs, targets, _ = RecallTask(length=50, at=7).batch(4, torch.Generator().manual_seed(0))
+    >>> inputs.shape, torch.equal(inputs[6].argmax(-1), targets[0])
+    (torch.Size([50, 4, 10]), True)
     """
 
-    marker: ClassVar[int]
-    classes: ClassVar[int]
-    delay: int = 100
+    name: ClassVar[str] = "recall"
+    reads: ClassVar[str] = "last"
+    marker: ClassVar[int] = ALPHABET + 1
+    length: int = 200
+    at: int | None = None
 
     def __post_init__(self) -> None:
-        whole(1, delay=self.delay)
-
-    @property
-    def length(self) -> int:
-        """L = T + 20."""
-        return self.delay + 2 * SYMBOLS
+        whole(2, length=self.length)
+        if self.at is not None:
+            whole(1, at=self.at)
+            if self.at >= self.length:
+                raise ConfigError(f"at: expected a step before the last, {self.length}, got {self.at}")
 
     @property
     def input_size(self) -> int:
@@ -46,16 +53,12 @@ class RecallTask(Task):
 
     @property
     def num_classes(self) -> int:
-        return self.classes
+        return self.marker
 
     @property
     def chance_loss(self) -> float:
-        """10 ln 8 / (T + 20): blanks are certain, every symbol is a guess among eight."""
-        return SYMBOLS * math.log(ALPHABET) / self.length
-
-    def places(self, batch_size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
-        """The steps, counted from 0 and in order, that show the symbols: (10, B)."""
-        raise NotImplementedError
+        """ln 8: a guess among the symbols."""
+        return math.log(ALPHABET)
 
     def batch(
         self,
@@ -64,25 +67,19 @@ class RecallTask(Task):
         device: torch.device | str = "cpu",
         index: int = 0,
     ) -> Batch:
-        symbols = torch.randint(1, ALPHABET + 1, (SYMBOLS, batch_size), generator=generator, device=device)
+        symbols = torch.randint(1, ALPHABET + 1, (1, batch_size), generator=generator, device=device)
         tokens = torch.zeros(self.length, batch_size, dtype=torch.int64, device=device)
-        tokens.scatter_(0, self.places(batch_size, generator, device), symbols)
-        tokens[self.delay + SYMBOLS - 1] = self.marker
-        targets = torch.zeros_like(tokens)
-        targets[-SYMBOLS:] = symbols
+        if self.at is None:
+            places = torch.randint(self.length - 1, (1, batch_size), generator=generator, device=device)
+        else:
+            places = torch.full((1, batch_size), self.at - 1, device=device)
+        tokens.scatter_(0, places, symbols)
+        tokens[-1] = self.marker
         inputs = torch.zeros(self.length, batch_size, self.input_size, device=device)
-        return Batch(inputs.scatter_(2, tokens.unsqueeze(2), 1.0), targets)
-
-    def score(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Accuracy on the last ten steps."""
-        return accuracy(logits[-SYMBOLS:], targets[-SYMBOLS:])
-
-    def probe_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy of the last ten steps only: their sum, averaged over the batch, divided by L."""
-        tail = cross_entropy(logits[-SYMBOLS:].flatten(0, 1), targets[-SYMBOLS:].flatten())
-        return tail * (SYMBOLS / self.length)
+        return Batch(inputs.scatter_(2, tokens.unsqueeze(2), 1.0), symbols)
 
     def show(self, seed: int = 0, width: int = 100) -> str:
         """One sequence, one character a step."""
         batch = self.batch(1, torch.Generator().manual_seed(seed))
-        return draw(batch.inputs[:, 0].argmax(-1).tolist(), batch.targets[:, 0].tolist(), self.marker, width)
+        targets = [IGNORE] * (self.length - 1) + batch.targets[:, 0].tolist()
+        return draw(batch.inputs[:, 0].argmax(-1).tolist(), targets, self.marker, width)

@@ -11,10 +11,15 @@ from plait.tasks.copying import CopyTask, TransferCopyTask
 from plait.tasks.denoise import DenoiseTask
 from plait.tasks.images import PermutedMNIST, SequentialMNIST
 from plait.tasks.language import PennTreebank, TextTask
+from plait.tasks.mqar import MultiQueryRecallTask
+from plait.tasks.recall import RecallTask
 
 __all__ = ["TASKS", "task_named"]
 
-_ALL = (CopyTask, TransferCopyTask, DenoiseTask, SequentialMNIST, PermutedMNIST, PennTreebank, TextTask)
+_ALL = (
+    CopyTask, TransferCopyTask, DenoiseTask, RecallTask, MultiQueryRecallTask, SequentialMNIST, PermutedMNIST,
+    PennTreebank, TextTask,
+)  # fmt: skip
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 
 
@@ -22,7 +27,7 @@ def task_named(name: str, **options: Any) -> Task:
     """Build a task; an option that is None keeps the task's default.
 
     >>> task_named("copy", delay=20, test_delays=None)
-    CopyTask(delay=20)
+    CopyTask(delay=20, lead_in=0)
     >>> task_named("denoise", length=30)
     Traceback (most recent call last):
         ...

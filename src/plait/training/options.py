@@ -34,6 +34,10 @@ class ModelOptions:
     """Latest states that can be read."""
     capacity: int | None = None
     """Relevant (or, of uniform writing, latest written) states kept beyond them."""
+    relevance: str | None = None
+    """relrnn, rellstm, relgru: what decides which states are kept: earned (as published), or learned."""
+    noise: float | None = None
+    """With a learned relevance: noise on it while training, 0.1 unless said."""
     every: int | None = None
     """unirnn, unilstm, sab: keep every so-manyth state."""
     top_k: int | None = None
@@ -44,6 +48,10 @@ class ModelOptions:
     """Of an Elman cell: tanh, modrelu, relu, identity."""
     initialiser: str | None = None
     """Of the recurrent matrix: henaff, cayley, random, xavier, kaiming, identity."""
+    forget_bias: float | None = None
+    """LSTM and GRU cells: the gate that keeps begins with this bias; 1 is usual."""
+    chrono: int | None = None
+    """LSTM and GRU cells: gates begin open for up to so many steps, drawn by unit; not with --forget-bias."""
     mix: float | None = None
     """s_t = mix · (h_t + c_t)."""
 
@@ -58,8 +66,18 @@ class TaskOptions:
 
     delay: int | None = None
     """T, the steps to remember over."""
+    lead_in: int | None = None
+    """copy, transfer: blanks before the symbols."""
     test_delays: tuple[int, ...] | None = None
     """transfer: the delays it is tested at."""
+    length: int | None = None
+    """recall, mqar: steps of a sequence."""
+    at: int | None = None
+    """recall: the step that shows the symbol; left out, it is drawn anew in every sequence."""
+    pairs: int | None = None
+    """mqar: keys and values to remember."""
+    vocab: int | None = None
+    """mqar: symbols there are, half of them keys."""
     group: int | None = None
     """smnist, pmnist: pixels a step."""
     subset: int | None = None
@@ -71,7 +89,7 @@ class TaskOptions:
     span: int | None = None
     """ptb, text: characters a gradient goes back over."""
     embedding: int | None = None
-    """ptb, text: features a character becomes."""
+    """ptb, text, mqar: features a character or symbol becomes."""
     memory_across_spans: bool = False
     """ptb, text: what is remembered goes on from span to span; without it the memory is emptied."""
     begin_with: str | None = None

@@ -77,15 +77,10 @@ def test_shapes_are_checked_for_every_backend() -> None:
 @pytest.mark.parametrize("backend", FUSED_HERE)
 @pytest.mark.parametrize("cell", ["elman", "lstm", "gru"])
 def test_opcheck(cell: str, backend: str) -> None:
-    scan = Scan(cell, window=3, capacity=2)
-    problem = make_problem(Case(scan, steps=6, carried=True, reset=True, nudge=True))
-    arguments = (
-        *attentive_scan.flat_inputs(problem.inputs()),
-        *attentive_scan.flat(scan),
-        True,
-        True,
-        backend,
-    )
+    scan, learned = Scan(cell, window=3, capacity=2), cell != "gru"
+    flags = {"carried": True, "reset": True, "nudge": True, "learned": learned, "noise": learned}
+    tensors = attentive_scan.flat_inputs(make_problem(Case(scan, steps=6, **flags)).inputs())
+    arguments = attentive_scan.joined(tensors, scan, True, True, backend)
     torch.library.opcheck(torch.ops.plait.attentive_scan.default, arguments)
 
 
@@ -122,8 +117,8 @@ def test_autocast(backend: str) -> None:
 def test_nothing_is_saved_without_gradients(backend: str) -> None:
     scan = Scan("lstm", 3, 2)
     tensors = attentive_scan.flat_inputs(make_problem(Case(scan, steps=9)).inputs())
-    inputs = (None if x is None else x.detach() for x in tensors)
-    made = torch.ops.plait.attentive_scan(*inputs, *attentive_scan.flat(scan), False, False, backend)
+    inputs = tuple(None if x is None else x.detach() for x in tensors)
+    made = torch.ops.plait.attentive_scan(*attentive_scan.joined(inputs, scan, False, False, backend))
     assert [name for name, x in zip(attentive_scan.scanned, made, strict=True) if x.shape[0] == 9] == [
         "output"
     ]

@@ -51,6 +51,14 @@ CASES = [
     ),
     # sizes: one step, fewer steps than the window, one row, no row, sizes that fill no vector
     *(Case(scan_of(cell, "relevancy"), steps=1, carried=True) for cell in ("tanh", "lstm", "gru")),
+    *(Case(scan_of(cell, "relevancy"), steps=14, rows=3, learned=True) for cell in ("tanh", "lstm", "gru")),
+    *(
+        Case(scan_of(cell, "relevancy"), steps=14, rows=3, learned=True, noise=True, **{flag: True})
+        for cell in ("modrelu", "lstm", "gru")
+        for flag in ("carried", "reset", "nudge", "strided")
+    ),
+    Case(scan_of("lstm", "relevancy"), learned=True, noise=True, carried=True, dtype=torch.bfloat16),
+    Case(scan_of("tanh", "relevancy"), steps=40, rows=9, size=33, learned=True, noise=True, reset=True),
     Case(scan_of("tanh", "relevancy", window=10, capacity=2), steps=4),
     Case(scan_of("lstm", "uniform"), steps=63, rows=1, reset=True),
     Case(scan_of("tanh", "relevancy"), steps=63, rows=1, size=60, nudge=True),
@@ -105,10 +113,11 @@ def test_parity(case: Case, backend: str) -> None:
 
 @pytest.mark.parametrize("backend", backends_here())
 @pytest.mark.parametrize("cell", ["tanh", "modrelu", "lstm", "gru"])
-def test_gradcheck(cell: str, backend: str) -> None:
+@pytest.mark.parametrize("learned", [False, True], ids=["earned", "learned"])
+def test_gradcheck(cell: str, learned: bool, backend: str) -> None:
     scan = scan_of(cell, "relevancy", window=2, capacity=1)
-    case = Case(scan, steps=5, rows=2, size=2, dtype=torch.float64, carried=True, reset=True, nudge=True)
-    problem = make_problem(case)
+    flags = {"carried": True, "reset": True, "nudge": True, "learned": learned, "noise": learned}
+    problem = make_problem(Case(scan, steps=5, rows=2, size=2, dtype=torch.float64, **flags))
     leaves = problem.leaves()
 
     def outputs(*tensors: torch.Tensor) -> tuple[torch.Tensor, ...]:
@@ -117,7 +126,14 @@ def test_gradcheck(cell: str, backend: str) -> None:
         state = problem.state._replace(hidden=at["hidden"], memory=memory, cell_state=at.get("cell_state"))
         weights = problem.weights._replace(**{n: at[n] for n in problem.weights._fields if n in at})
         walked = attentive_scan(
-            at["projected"], weights, state, scan, problem.reset, at["nudge"], backend=backend
+            at["projected"],
+            weights,
+            state,
+            scan,
+            problem.reset,
+            at["nudge"],
+            backend=backend,
+            noise=problem.noise,
         )
         end = walked.state
         parts = (walked.output, end.hidden, end.memory.slots, end.cell_state)
@@ -139,6 +155,28 @@ MUTATIONS = {
     "a tie decided the other way": ("torch_slots", "standing > least", "standing >= least"),
     "a lost state's gradient": ("torch_slots", "(~self.moved[t], 0)", "(self.moved[t], 0)"),
     "slots that survive a reset": ("torch_slots", "ids.masked_fill_(slots, NOTHING)", "ids"),
+    "a score that is not read": ("torch_scan", "energies += table.scores.view_as(energies)", "pass"),
+    "noise forgotten": ("torch_slots", "score if noise is None else score + noise", "score"),
+    "a score left behind": (
+        "torch_slots",
+        "self.scores.index_copy_(0, target, ",
+        "(lambda *_: 0)(0, target, ",
+    ),
+    "a score that shapes no state": (
+        "torch_scan",
+        "d_state.addcmul_(slots.d_score.unsqueeze(1), worth)",
+        "pass",
+    ),
+    "a learned score that is earned too": (
+        "torch_scan",
+        "if worth is None:\n            table.standing_ring",
+        "if True:\n            table.standing_ring",
+    ),
+    "a lost state's score": (
+        "torch_slots",
+        "(~self.moved[t].squeeze(1), 0)",
+        "(self.moved[t].squeeze(1), 0)",
+    ),
 }
 
 
@@ -164,4 +202,7 @@ def test_parity_can_fail(mutant: str) -> None:
         problem = make_problem(case)
         expected = run(problem, scan, "reference")
         found += differences(expected, run(problem, scan, mutant), case.dtype)
+    case = Case(scan, steps=24, rows=4, carried=True, reset=True, learned=True, noise=True)
+    problem = make_problem(case)
+    found += differences(run(problem, scan, "reference"), run(problem, scan, mutant), case.dtype)
     assert found

@@ -33,6 +33,8 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         initial_states=torch.zeros_like(initial_keys),
         energy=states.new_zeros(blocks_of(rows), lane),
     )
+    if inputs.worth is not None:
+        walked.scores.zero_(), walked.initial_scores.zero_()
     given = given._replace(slots=_padded(given.slots, lane))
     walk_back(arrived, given, kept, walked, scan, made.output.dtype, initial_keys)
     walked = walked._replace(

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from functools import partial
 
 from torch import Tensor
 
-from plait.ops.attention import Read, additive_energies, attend
+from plait.ops.attention import Read, additive_energies, attend, scores
 from plait.ops.scan.cell_step import step_of
 from plait.ops.scan.contract import Inputs
 from plait.ops.scan.kinds import Scan
@@ -20,15 +21,20 @@ def attentive_scan(inputs: Inputs, scan: Scan, need_trace: bool = False) -> Laye
     """Walk a cell × slot-memory pair through time; see `plait.ops.attentive_scan`."""
 
     def read(s: Tensor, memory: MemoryState) -> tuple[Read, MemoryState]:
-        energies = additive_energies(s, memory.slots, inputs.query, inputs.key, inputs.energy)
+        energies = additive_energies(s, memory.slots, inputs.query, inputs.key, inputs.energy, inputs.worth)
         seen = attend(energies, memory.slots, memory.born >= 0)
-        return seen, credit(memory, seen.weights, scan.window)
+        return seen, memory if learned else credit(memory, seen.weights, scan.window)
 
-    write = (
-        partial(relevancy_write, window=scan.window)
-        if scan.every is None
-        else partial(uniform_write, window=scan.window, every=scan.every)
-    )
+    def write_scored(h: Tensor, memory: MemoryState, noise: Tensor | float = 0.0) -> MemoryState:
+        assert inputs.worth is not None
+        return relevancy_write(h, memory, scan.window, scores(h, inputs.worth) + noise)
+
+    learned = inputs.worth is not None
+    write: Callable[..., MemoryState] = partial(relevancy_write, window=scan.window)
+    if scan.every is not None:
+        write = partial(uniform_write, window=scan.window, every=scan.every)
+    elif learned:
+        write = write_scored
     return walk(
         inputs.projected,
         inputs.state,
@@ -38,5 +44,6 @@ def attentive_scan(inputs: Inputs, scan: Scan, need_trace: bool = False) -> Laye
         mix=lambda h, c: scan.mix * (h + c),
         reset=inputs.reset,
         nudge=inputs.nudge,
+        noise=inputs.noise,
         need_trace=need_trace,
     )

@@ -37,6 +37,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     projected = inputs.projected.to(wide).unbind()
     nudge = None if inputs.nudge is None else inputs.nudge.to(wide).unbind()
     table = SlotTable(inputs, scan, wide)
+    worth = None if inputs.worth is None else inputs.worth.to(wide)
     out = allocate(inputs, scan, need_trace, save)
     hidden = inputs.hidden.to(wide)
     cell_state = None if inputs.cell_state is None else inputs.cell_state.to(wide)
@@ -52,10 +53,16 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         h = rounded(h if nudge is None else h + nudge[t])
         cell_state = None if cell_state is None else rounded(cell_state)
         pair = torch.cat([h, h @ doubled_key], dim=1)
-        table.write(t, pair)
+        if worth is None:
+            table.write(t, pair)
+        else:
+            table.write(t, pair, h @ worth, None if inputs.noise is None else inputs.noise[t])
         energies = _half_tanh(query, table.doubled_keys) @ doubled_energy
+        if table.scores is not None:
+            energies += table.scores.view_as(energies)
         weights = torch.softmax(energies.masked_fill_(ids < 0, -torch.inf), dim=1)
-        table.standing_ring.add_(weights[:, : scan.window])
+        if worth is None:
+            table.standing_ring.add_(weights[:, : scan.window])
         context = torch.bmm(weights.unsqueeze(1), table.states).squeeze(1)
         hidden = rounded((h + rounded(context)).mul_(scan.mix))
         kept["output"].append(h)
@@ -80,6 +87,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide)
     key, four_energies = inputs.key.to(wide), 4 * inputs.energy.to(wide)
     slots = SlotsInReverse(inputs, made, wide)
+    worth = None if inputs.worth is None else inputs.worth.to(wide)
     d_output = or_zeros(arriving.output, made.queries)
     d_hidden = or_zeros(arriving.hidden, made.queries[0])
     d_cell_state = or_zeros(arriving.cell_state, made.queries[0]) if scan.cell == "lstm" else None
@@ -88,6 +96,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     d_projected = made.weights.new_empty(steps, rows, scan.gates * size)
     d_queries, d_energy = torch.empty_like(made.queries), torch.zeros_like(four_energies)
     d_pairs = made.weights.new_empty(steps, rows, 2 * size)
+    d_scores_of_states = made.weights.new_empty(steps if worth is not None else 0, rows)
     activated = made.activated.to(wide).unbind()
     asked, queries, all_weights = (
         made.asked.to(wide).unbind(),
@@ -110,9 +119,14 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         d_query = torch.sum(d_scores, dim=1, out=d_queries[t])
         slots.d_keys.add_(d_scores)
         slots.d_states.addcmul_(weights.unsqueeze(2), d_context.unsqueeze(1))
+        if worth is not None:
+            slots.d_scores.add_(d_energies.view(-1))
         # what h_t's own slot has gathered is complete
         d_state, d_key = slots.step_back(t, d_pairs[t]).split(size, dim=1)
         d_state.add_(d_output[t]).add_(d_context).addmm_(d_key, key)
+        if worth is not None:
+            d_scores_of_states[t] = slots.d_score
+            d_state.addcmul_(slots.d_score.unsqueeze(1), worth)
         cell = cell_backward(scan, d_state, activated[t], asked[t], cells[t], d_cell_state)
         d_projected[t] = cell.projected
         d_hidden = torch.cat([cell.recurred, d_query], dim=1) @ from_hidden
@@ -130,6 +144,8 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         energy=d_energy,
         hidden=d_hidden,
         cell_state=d_cell_state,
+        scores=d_scores_of_states,
+        initial_scores=slots.d_scores.view(rows, -1),
     )
     return collect_gradients(walked, inputs, made, scan, nudged)
 

@@ -32,6 +32,8 @@ class SlotTable:
         numbers = torch.arange(width, dtype=torch.int32, device=inputs.born.device)
         self.ids = numbers.expand(rows, width).masked_fill(empty, NOTHING).view(-1)
         self.standing = inputs.relevance.masked_fill(empty, -torch.inf).view(-1)
+        # gᵀh of what each slot holds, where relevance is learned
+        self.scores = None if inputs.worth is None else inputs.relevance.flatten().clone()
         self.held = _with_doubled_keys(inputs.slots.to(wide), inputs.key.to(wide)).flatten(0, 1)
         self.ages = ages_before(inputs.age, inputs.reset, len(inputs.projected))
         self.born_of = torch.cat([inputs.born, self.ages.t()], dim=1)
@@ -51,8 +53,9 @@ class SlotTable:
         self.standing.masked_fill_(slots, -torch.inf)
         self.held.masked_fill_(slots.unsqueeze(1), 0)
 
-    def write(self, t: int, pair: Tensor) -> None:
-        """Let the oldest state of the ring go, to a kept slot or for good, and put `pair` (B, 2H) there."""
+    def write(self, t: int, pair: Tensor, score: Tensor | None = None, noise: Tensor | None = None) -> None:
+        """Let the oldest state of the ring go, to a kept slot or for good, and put `pair` (B, 2H) there. Its
+        relevance is `score` (B,) and `noise` (B,) together, or 0 where it is still to be earned."""
         ring = self.ring_slots[t]
         if self.scan.capacity:
             standing = self.standing.index_select(0, ring)
@@ -60,7 +63,13 @@ class SlotTable:
             self.standing.index_copy_(0, target, standing)
             self.ids.index_copy_(0, target, self.ids.index_select(0, ring))
             self.held.index_copy_(0, target, self.held.index_select(0, ring))
-        self.standing.index_fill_(0, ring, 0)
+            if self.scores is not None:
+                self.scores.index_copy_(0, target, self.scores.index_select(0, ring))
+        if self.scores is None or score is None:
+            self.standing.index_fill_(0, ring, 0)
+        else:
+            self.scores.index_copy_(0, ring, score)
+            self.standing.index_copy_(0, ring, score if noise is None else score + noise)
         self.ids.index_fill_(0, ring, self.scan.width + t)
         self.held.index_copy_(0, ring, pair)
 
@@ -105,17 +114,24 @@ class SlotsInReverse:
         earlier = torch.cat([self.places[:1], self.places[:-1]]).flatten(1)
         both = torch.cat([self.own, self.target], dim=1)
         self.restored, self.restored_from = both, earlier.gather(1, both)
+        self.learned, self.d_score = inputs.worth is not None, made.weights.new_zeros(rows)
         self.held = self.history.index_select(0, self.places[-1].flatten())
         self.d_held = torch.zeros_like(self.held)
         self.states, self.doubled_keys = self.held.view(rows, width, 2 * size).split(size, dim=2)
         self.d_states, self.d_keys = self.d_held.view(rows, width, 2 * size).split(size, dim=2)
+        self.d_scores = self.d_held.new_zeros(rows * width)  # of a learned relevance; else they stay zero
 
     def step_back(self, t: int, d_pair: Tensor) -> Tensor:
-        """Take the gradients of h_t and its key out of the slots, into `d_pair` (B, 2H), and undo step t."""
+        """Take the gradients of h_t and its key out of the slots, into `d_pair` (B, 2H), and undo step t;
+        that of its score goes to `d_score` (B,)."""
         own, target = self.own[t], self.target[t]
         torch.index_select(self.d_held, 0, own, out=d_pair)
         leaving = self.d_held.index_select(0, target).masked_fill_(~self.moved[t], 0)
         self.d_held.index_fill_(0, target, 0).index_copy_(0, own, leaving)
+        if self.learned:
+            torch.index_select(self.d_scores, 0, own, out=self.d_score)
+            gone = self.d_scores.index_select(0, target).masked_fill_(~self.moved[t].squeeze(1), 0)
+            self.d_scores.index_fill_(0, target, 0).index_copy_(0, own, gone)
         if self.is_cut[t]:
             assert self.reset is not None
             slots = self.reset[t].repeat_interleave(self.places.shape[2])

@@ -51,17 +51,31 @@ def _half_gap(q, keys):
     return root * root
 
 
+@triton.jit
+def _sums(a, b, c, d):
+    return a + c, b + d
+
+
+@triton.jit
+def _both_over_columns(a, b):
+    """`_over_columns` of two tiles in one round across warps: another round is a tenth of an LSTM's step."""
+    a, b = tl.reduce((a, b), 3, _sums)
+    return tl.reduce((a, b), 1, _sums)
+
+
 @triton.jit(do_not_specialize=["T", "B", "mix", "nil"])
 def forward_kernel(
     projected, recurrent, query, key, energy, candidate_bias, modrelu_bias,  # weights transposed: (in, out)
-    hidden, cell_state, slots, initial_keys, relevance, born, age, reset, nudge,
+    worth,
+    hidden, cell_state, slots, initial_keys, relevance, born, age, reset, nudge, noise,
     output, hidden_out, cell_state_out, slots_out, relevance_out, born_out, age_out,
     weights, trace_born, trace_relevance, asked, cells, gates, queries, keys, ids,
     T, B, mix, nil,
     H: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, EVERY: tl.constexpr,
     CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
     HAS_MODRELU_BIAS: tl.constexpr, HAS_RESET: tl.constexpr,
-    HAS_NUDGE: tl.constexpr, TRACE: tl.constexpr, SAVE: tl.constexpr, WEIGHTS: tl.constexpr,
+    HAS_NUDGE: tl.constexpr, HAS_WORTH: tl.constexpr, HAS_NOISE: tl.constexpr,
+    TRACE: tl.constexpr, SAVE: tl.constexpr, WEIGHTS: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, XR: tl.constexpr,
 ):  # fmt: skip
     """Walk row `program_id(0)` through T steps."""
@@ -87,6 +101,9 @@ def forward_kernel(
         candidate = _fetch(candidate_bias, 0, nil, W, L, JJ, H)
     if HAS_MODRELU_BIAS:
         modrelu = _fetch(modrelu_bias, 0, nil, W, L, JJ, H)
+    g = v
+    if HAS_WORTH:
+        g = _fetch(worth, 0, nil, W, L, JJ, H)
     states = tl.load(slots + b * WIDTH * H + tile, mask=in_tile, other=0.0).to(tl.float32)
     slot_keys = _scaled(tl.load(initial_keys + b * WIDTH * H + tile, mask=in_tile, other=0.0))
     credit = tl.load(relevance + b * WIDTH + x, mask=in_x, other=0.0)
@@ -141,9 +158,9 @@ def forward_kernel(
             if EVERY == 0:
                 earned = _total(tl.where(leaves, credit, 0.0))
                 kept = (place >= WINDOW) & in_x
-                worth = tl.where(kept, tl.where(birth < 0, float("-inf"), credit), float("inf"))
-                least = tl.min(tl.min(worth, axis=0), axis=0)
-                worst = tl.min(tl.min(tl.where(kept & (worth == least), place, WIDTH), axis=0), axis=0)
+                standing = tl.where(kept, tl.where(birth < 0, float("-inf"), credit), float("inf"))
+                least = tl.min(tl.min(standing, axis=0), axis=0)
+                worst = tl.min(tl.min(tl.where(kept & (standing == least), place, WIDTH), axis=0), axis=0)
                 admitted = (left >= 0) & (earned > least)
             else:
                 worst = WINDOW + (tl.maximum(left, 0) // EVERY) % (WIDTH - WINDOW)
@@ -153,19 +170,29 @@ def forward_kernel(
         written = (place == turn) & in_x
         states = tl.where(written[:, None, :, None], h[None, :, None, :], states)
         slot_keys = tl.where(written[:, None, :, None], _scaled(k)[None, :, None, :], slot_keys)
-        credit = tl.where(written, 0.0, credit)
+        if not HAS_WORTH:
+            credit = tl.where(written, 0.0, credit)
         birth = tl.where(written, steps, birth)
         held = tl.where(written, WIDTH + t, held)
         steps += 1
 
         # The read.
         ratio = _half_gap(_scaled(q), slot_keys)
-        scores = _over_columns(v[None, :, None, :] * (1.0 - 2.0 * ratio))
+        if HAS_WORTH:
+            by_query = v[None, :, None, :] * (1.0 - 2.0 * ratio)
+            scores, rated = _both_over_columns(by_query, g[None, :, None, :] * states)
+            scores += rated
+            if HAS_NOISE:
+                rated += tl.load(noise + row)
+            credit = tl.where(written, rated, credit)
+        else:
+            scores = _over_columns(v[None, :, None, :] * (1.0 - 2.0 * ratio))
         occupied = (birth >= 0) & in_x
         scores = tl.where(occupied, scores, float("-inf"))
         share = tl.where(occupied, tl.exp(scores - tl.max(tl.max(scores, axis=0), axis=0)), 0.0)
         share = share / _total(share)
-        credit = tl.where(place < WINDOW, credit + share, credit)
+        if not HAS_WORTH:
+            credit = tl.where(place < WINDOW, credit + share, credit)
         context = _over_slots(share[:, None, :, None] * states).to(kind).to(tl.float32)
         s = (mix * (h + context)).to(kind).to(tl.float32)
         if WEIGHTS:
@@ -188,16 +215,16 @@ def forward_kernel(
 
 @triton.jit(do_not_specialize=["T", "B", "mix", "nil"])
 def backward_kernel(
-    recurrent, query, key, energy, slots, initial_keys, reset,  # weights as stored: (out, in)
+    recurrent, query, key, energy, worth, slots, initial_keys, reset,  # weights as stored: (out, in)
     output, weights, asked, cells, gates, queries, keys, ids,
     d_output, d_hidden, d_cell_state, d_slots,
     d_projected, d_queries, d_keys, d_states, d_initial_keys, d_initial_states, d_energy,
-    d_hidden_out, d_cell_state_out,
+    d_hidden_out, d_cell_state_out, d_scores, d_initial_scores,
     T, B, mix, nil,
     H: tl.constexpr, WIDTH: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr,
     HAS_RESET: tl.constexpr, HAS_NUDGE: tl.constexpr, HAS_D_OUTPUT: tl.constexpr,
     HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL_STATE: tl.constexpr, HAS_D_SLOTS: tl.constexpr,
-    SAVE_STATES: tl.constexpr,
+    HAS_WORTH: tl.constexpr, SAVE_STATES: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, XR: tl.constexpr,
 ):  # fmt: skip
     """Walk row `program_id(0)` back. The slots are refilled with what they held one step earlier."""
@@ -230,6 +257,10 @@ def backward_kernel(
     d_slot = tl.load(d_slots + b * WIDTH * H + arrived, mask=in_arrived, other=0.0).to(tl.float32)
     d_key = tl.zeros([XR, W, L, JJ], tl.float32)
     d_v = tl.zeros([W, L, JJ], tl.float32)
+    g = v
+    d_worth = tl.zeros([XR, L], tl.float32)  # what the score of each slot has gathered
+    if HAS_WORTH:
+        g = _fetch(worth, 0, nil, W, L, JJ, H)
     states = _refill(slots, output, b, held, in_x, j, B, H, WIDTH, JJ)
     slot_keys = _scaled(_refill(initial_keys, keys, b, held, in_x, j, B, H, WIDTH, JJ))
     # What a step reads from far away was asked for one step earlier.
@@ -286,6 +317,12 @@ def backward_kernel(
         _put(d_keys, row * H, dk, nil, W, L, JJ, H)
         own_slot += _product(key, H, _spread(dk, R, L), nil, R, W, L, JJ, H)
         dh = d_context + tl.sum(own_slot, axis=1)
+        if HAS_WORTH:
+            d_worth += d_score
+            rated = _total(tl.where(own, d_worth, 0.0))
+            dh += rated * g
+            tl.store(d_scores + row, rated)
+            d_worth = tl.where(own, 0.0, d_worth)
         d_before = _product(query, H, _spread(dq, R, L), nil, R, W, L, JJ, H)
         if SAVE_STATES:
             _put(d_states, row * H, dh, nil, W, L, JJ, H)
@@ -317,6 +354,8 @@ def backward_kernel(
     tile = tl.max_contiguous(x[:, None, :, None] * H + j, [1, 2, 4, JJ])
     tl.store(d_initial_states + b * WIDTH * H + tile, d_slot, mask=in_tile)
     tl.store(d_initial_keys + b * WIDTH * H + tile, d_key, mask=in_tile)
+    if HAS_WORTH:
+        tl.store(d_initial_scores + b * WIDTH + x, d_worth, mask=in_x)
     _put(d_energy, b * H, tl.sum(d_v, axis=1), nil, W, L, JJ, H)
     _put(d_hidden_out, b * H, ds, nil, W, L, JJ, H)
     if CELL == "lstm":

@@ -91,15 +91,17 @@ def _entry(initial, history, b, held, j, inside, B, H: tl.constexpr, WIDTH: tl.c
 
 @triton.jit(do_not_specialize=["t", "B", "mix"])
 def attend_step(
-    product, key_product, energy, slots, initial_keys, reset, output, asked, hidden_out,
+    product, key_product, energy, worth, noise, rates, slots, initial_keys, reset, output, asked, hidden_out,
     relevance, born, age, weights, trace_born, trace_relevance, queries, keys, ids,
     t, B, mix,
     H: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, EVERY: tl.constexpr, G: tl.constexpr,
-    TRACE: tl.constexpr, BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
+    HAS_WORTH: tl.constexpr, HAS_NOISE: tl.constexpr, TRACE: tl.constexpr,
+    BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """Write h_t, read the memory with q_t (the last H of `product`), mix: s_t. State is updated in place.
 
-    `reset` and `ids` have a row before the first step's and one after the last's; `asked` one after.
+    `reset` and `ids` have a row before the first step's and one after the last's; `asked` one after. `rates`
+    (κ + T, B) is a history of learned scores.
     """
     b = tl.program_id(0).to(tl.int64)
     x = tl.arange(0, BLOCK_X)
@@ -123,9 +125,9 @@ def attend_step(
         earned = tl.sum(tl.where(leaves, credit, 0.0), axis=0)
         if EVERY == 0:
             kept = (x >= WINDOW) & in_x
-            worth = tl.where(kept, tl.where(birth < 0, float("-inf"), credit), float("inf"))
-            least = tl.min(worth, axis=0)
-            worst = tl.min(tl.where(kept & (worth == least), x, BLOCK_X), axis=0)
+            standing = tl.where(kept, tl.where(birth < 0, float("-inf"), credit), float("inf"))
+            least = tl.min(standing, axis=0)
+            worst = tl.min(tl.where(kept & (standing == least), x, BLOCK_X), axis=0)
             admitted = (left >= 0) & (earned > least)
         else:
             worst = WINDOW + (tl.maximum(left, 0) // EVERY) % (WIDTH - WINDOW)
@@ -135,12 +137,14 @@ def attend_step(
         birth = tl.where(moved, left, birth)
         held = tl.where(moved, gone, held)
     written = x == turn
-    credit = tl.where(written, 0.0, credit)
+    if not HAS_WORTH:
+        credit = tl.where(written, 0.0, credit)
     birth = tl.where(written, steps, birth)
     held = tl.where(written, WIDTH + t, held)
 
     # h_t and its key come from this step's buffers: other programs' rows of the history are no concern.
     scores = tl.zeros([BLOCK_X], tl.float32)
+    rated = 0.0
     for start in range(0, H, BLOCK):
         j = start + tl.arange(0, BLOCK)
         inside = j < H
@@ -153,11 +157,21 @@ def attend_step(
         tile = tl.where(written[:, None], k[None, :], tile)
         ratio = 1.0 / (1.0 + tl.exp2(_scaled(q[None, :] + tile)))
         scores += tl.sum(_vector(energy, j, inside)[None, :] * (1.0 - 2.0 * ratio), axis=1)
+        if HAS_WORTH:
+            rated += tl.sum(_vector(worth, j, inside) * _vector(output + row * H, j, inside), axis=0)
+    if HAS_WORTH:
+        known = tl.load(rates + b + held * B, mask=in_x & (held >= 0) & (held < WIDTH + t), other=0.0)
+        scores += tl.where(written, rated, known)
+        tl.store(rates + b + (WIDTH + t) * B, rated)
+        if HAS_NOISE:
+            rated += tl.load(noise + row)
+        credit = tl.where(written, rated, credit)
     occupied = (birth >= 0) & in_x
     scores = tl.where(occupied, scores, float("-inf"))
     share = tl.where(occupied, tl.exp(scores - tl.max(scores, axis=0)), 0.0)
     share = share / tl.sum(share, axis=0)
-    credit = tl.where(x < WINDOW, credit + share, credit)
+    if not HAS_WORTH:
+        credit = tl.where(x < WINDOW, credit + share, credit)
 
     kind = output.dtype.element_ty
     next_cleared = tl.load(reset + row + B) != 0
@@ -182,10 +196,10 @@ def attend_step(
 
 @triton.jit(do_not_specialize=["t", "B", "mix"])
 def unattend_step(
-    d_hidden, d_direct, energy, slots, initial_keys, reset, output, weights, queries, keys, ids,
-    d_states, d_keys, d_queries, d_energy, d_h,
+    d_hidden, d_direct, energy, worth, slots, initial_keys, reset, output, weights, queries, keys, ids,
+    d_states, d_keys, d_rates, d_queries, d_energy, d_h,
     t, B, mix,
-    H: tl.constexpr, WIDTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
+    H: tl.constexpr, WIDTH: tl.constexpr, HAS_WORTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
     """Back through the read of step t: dq_t, and what every slot's state and key gain.
 
@@ -210,6 +224,12 @@ def unattend_step(
     d_score = share * (d_share - tl.sum(share * d_share, axis=0))
 
     own = held == WIDTH + t
+    rated = 0.0
+    if HAS_WORTH:
+        rate = d_rates + b + held * B
+        gathered = tl.load(rate, mask=in_x & (held >= 0), other=0.0) + d_score
+        tl.store(rate, gathered, mask=in_x & (held >= 0))
+        rated = tl.sum(tl.where(own, gathered, 0.0), axis=0)
     for start in range(0, H, BLOCK):
         j = start + tl.arange(0, BLOCK)
         inside = j < H
@@ -230,6 +250,8 @@ def unattend_step(
         tl.store(d_keys + entry, new_key, mask=there)
         tl.store(d_states + entry, new_state, mask=there)
         mine = d_context + tl.sum(tl.where(own[:, None], new_state, 0.0), axis=0)
+        if HAS_WORTH:
+            mine += rated * _vector(worth, j, inside)
         tl.store(d_h + b * H + j, mine, mask=inside)
 
 

@@ -71,7 +71,11 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
         state.copy_(given)
     product, key_product = asked.new_empty(rows, (scan.gates + 1) * size), asked.new_empty(rows, size)
     blocks = _blocks(size, width)
+    rates = out.relevance.new_empty(width + steps if inputs.worth is not None else 0, rows)
+    if inputs.worth is not None:
+        rates[:width] = inputs.relevance.t()
     tensors = named(contiguous(inputs), out) | {
+        "rates": rates,
         "product": product, "key_product": key_product, "asked": asked, "cells": cells, "reset": reset,
         "initial_keys": initial_keys, "relevance": out.relevance, "born": out.born, "age": out.age,
         "ids": ids,
@@ -127,13 +131,13 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
     d_direct, d_h, back_key = zeros(rows, size), zeros(rows, size), zeros(rows, size)
     both = zeros(rows, (gates + 1) * size)
     d_projected, d_queries = zeros(steps, rows, gates * size), zeros(steps, rows, size)
-    d_energy = zeros(rows, size)
+    d_energy, d_rates = zeros(rows, size), zeros(0 if inputs.worth is None else width + steps, rows)
     blocks = _blocks(size, width)
     tensors = named(contiguous(inputs), made) | {
         "initial_keys": (inputs.slots.to(wide) @ key.t()).contiguous(), "reset": reset, "ids": ids,
         "d_hidden": d_hidden, "d_direct": d_direct, "d_states": d_states, "d_keys": d_keys,
         "d_queries": d_queries, "d_energy": d_energy, "d_h": d_h, "back_key": back_key, "d_cell": d_cell,
-        "d_projected": d_projected, "both": both,
+        "d_projected": d_projected, "both": both, "d_rates": d_rates,
     }  # fmt: skip
     unattend = arguments(unattend_step, tensors, B=rows, mix=scan.mix, H=size, WIDTH=width, **blocks)
     uncell = arguments(
@@ -158,6 +162,8 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
         energy=d_energy.sum(dim=0),
         hidden=(d_hidden + d_direct).masked_fill(cut, 0),
         cell_state=d_cell.masked_fill(cut, 0) if scan.cell == "lstm" else None,
+        scores=d_rates[width:],
+        initial_scores=d_rates[:width].t(),
     )
 
 

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 
-from plait.errors import ShapeError, known
+from plait.errors import ConfigError, ShapeError, known
+from plait.ops.attention import scores
 from plait.ops.scan.buffers import shape_of, sizes_of, type_of
 from plait.ops.scan.contract import Inputs, specs
 from plait.ops.scan.kinds import CellScan
@@ -44,7 +45,9 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     if fill and has_memory:
         empty = inputs.born < 0
         read["slots"] = read["slots"].masked_fill(empty.unsqueeze(2), 0)
-        read["relevance"] = read["relevance"].masked_fill(empty, 0)
+        # A learned relevance is a function of the state and of weights that may have changed since.
+        relevance = read["relevance"] if read["worth"] is None else scores(read["slots"], read["worth"])
+        read["relevance"] = relevance.masked_fill(empty, 0)
     return Inputs(**read)
 
 
@@ -55,6 +58,12 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
             f"projected: expected floating point (T, B, {scan.gates * size}) with T at least 1, "
             f"got {projected.dtype} {tuple(projected.shape)}"
         )
+    if inputs.worth is not None and not scan.screens:
+        raise ConfigError(
+            "weights.worth: expected None for a memory that keeps nothing by relevance, got a tensor"
+        )
+    if inputs.noise is not None and inputs.worth is None:
+        raise ConfigError("noise: expected None where relevance is earned, got a tensor")
     if scan.cell == "lstm" and inputs.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     steps, rows, _ = projected.shape

@@ -57,7 +57,8 @@ def allocate(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -> Sc
 def allocate_walk(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> ReverseWalk:
     """Uninitialised tensors for everything in `ReverseWalk`."""
     sizes = _sizes_back(inputs, made, scan)
-    return ReverseWalk(**_room(ReverseWalk, made.output, scan, sizes, {"": True, "nudged": nudged}))
+    wanted = {"": True, "nudged": nudged, "learned": inputs.worth is not None}
+    return ReverseWalk(**_room(ReverseWalk, made.output, scan, sizes, wanted))
 
 
 def allocate_gradients(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> Inputs:

@@ -54,6 +54,7 @@ class Spec:
             "" for always. What is not asked for has no steps.
         only: the cell or the nonlinearity that has it.
         door: how a caller calls an input: before its name in an error.
+        later: came when programs had been exported that know the operator without it.
         optional: set by `specs`: None is allowed.
     """
 
@@ -65,11 +66,12 @@ class Spec:
     when: str = ""
     only: str = ""
     door: str = ""
+    later: bool = False
     optional: bool = False
 
 
-def _weight(shape: str, of: str = "every", only: str = "") -> Spec:
-    return Spec(shape, of=of, saved="every", has_gradient=True, only=only, door="weights.")
+def _weight(shape: str, of: str = "every", only: str = "", later: bool = False) -> Spec:
+    return Spec(shape, of=of, saved="every", has_gradient=True, only=only, door="weights.", later=later)
 
 
 def _slot(shape: str, kind: str = "layer", saved: str = "", has_gradient: bool = False) -> Spec:
@@ -81,6 +83,8 @@ class Inputs(NamedTuple):
 
     z = U x_t + b of all steps; the weights as in `ScanWeights`; s_0, c_0 and the memory as in `LayerState`
     and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous.
+
+    Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", has_gradient=True)]
@@ -90,6 +94,7 @@ class Inputs(NamedTuple):
     energy: Annotated[Tensor, _weight("H", "memory")] = ABSENT
     candidate_bias: Annotated[Tensor | None, _weight("H", only="gru")] = None
     modrelu_bias: Annotated[Tensor | None, _weight("H", only="modrelu")] = None
+    worth: Annotated[Tensor | None, _weight("H", "bounded", later=True)] = None
     hidden: Annotated[Tensor, Spec("B H", saved="plain", has_gradient=True, door="state.")] = ABSENT
     cell_state: Annotated[Tensor | None, Spec("B H", has_gradient=True, only="lstm", door="state.")] = None
     slots: Annotated[Tensor, _slot("B K H", saved="memory", has_gradient=True)] = ABSENT
@@ -98,6 +103,7 @@ class Inputs(NamedTuple):
     age: Annotated[Tensor, _slot("B", "int64")] = ABSENT
     reset: Annotated[Tensor | None, Spec("T B", "bool", saved="every")] = None
     nudge: Annotated[Tensor | None, Spec("T B H", has_gradient=True)] = None
+    noise: Annotated[Tensor | None, Spec("T B", "wide", of="bounded", later=True)] = None
 
     @classmethod
     def of(
@@ -107,6 +113,7 @@ class Inputs(NamedTuple):
         state: LayerState,
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
+        noise: Tensor | None = None,
     ) -> Inputs:
         """What a caller says in groups."""
         return cls(
@@ -117,6 +124,7 @@ class Inputs(NamedTuple):
             **state.memory._asdict(),
             reset=reset,
             nudge=nudge,
+            noise=noise,
         )
 
     @property
@@ -177,7 +185,8 @@ class ReverseWalk(NamedTuple):
     """What a walk back through time leaves, all wide: the gradients that are a recurrence.
 
     dL/dz_t; dL/dq_t; dL/dk of h_t; the total dL/dh_t, for `nudge`; the same two for the initial slots;
-    dL/dv_a, of each row where a backend sums it later; dL/ds_0 and dL/dc_0.
+    dL/dv_a, of each row where a backend sums it later; dL/ds_0 and dL/dc_0; and, where relevance is learned,
+    dL/d(gᵀh_t) and the same for the initial slots.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", "wide")]
@@ -189,13 +198,16 @@ class ReverseWalk(NamedTuple):
     initial_keys: Annotated[Tensor, Spec("B K H", "wide", of="memory")] = ABSENT
     initial_states: Annotated[Tensor, Spec("B K H", "wide", of="memory")] = ABSENT
     energy: Annotated[Tensor, Spec("B H", "wide", of="memory")] = ABSENT
+    scores: Annotated[Tensor, Spec("T B", "wide", of="bounded", when="learned")] = ABSENT
+    initial_scores: Annotated[Tensor, Spec("B K", "wide", of="bounded", when="learned")] = ABSENT
 
 
 class ScanWeights(NamedTuple):
     """The tensors a scan with a memory differentiates with respect to, beside its input and state.
 
     `recurrent` (G·H, H), gates in torch's order; `query`, `key` (H, H); `energy` (H,); `candidate_bias` (H,)
-    or None, the recurrent bias of a GRU's candidate; `modrelu_bias` (H,) or None.
+    or None, the recurrent bias of a GRU's candidate; `modrelu_bias` (H,) or None; `worth` (H,) or None, by
+    which a bounded memory learns what to keep.
     """
 
     recurrent: Tensor
@@ -204,6 +216,7 @@ class ScanWeights(NamedTuple):
     energy: Tensor
     candidate_bias: Tensor | None = None
     modrelu_bias: Tensor | None = None
+    worth: Tensor | None = None
 
 
 class PlainWeights(NamedTuple):

@@ -20,6 +20,11 @@ class CellScan:
     nonlinearity: str
 
     @property
+    def screens(self) -> bool:
+        """Whether relevance decides what its memory keeps."""
+        return False
+
+    @property
     def gates(self) -> int:
         """G: how many blocks of H the projected input holds."""
         return {"elman": 1, "gru": 3, "lstm": 4}[self.cell]
@@ -51,6 +56,10 @@ class Scan(CellScan):
     def width(self) -> int:
         """κ: the number of slots."""
         return self.window + self.capacity
+
+    @property
+    def screens(self) -> bool:
+        return self.capacity > 0 and self.every is None
 
 
 @dataclass(frozen=True)

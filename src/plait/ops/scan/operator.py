@@ -91,6 +91,7 @@ class FusedScan:
         nudge: Tensor | None = None,
         need_trace: bool = False,
         backend: str = "auto",
+        noise: Tensor | None = None,
     ) -> LayerResult:
         """Walk through time, by the backend that was asked for.
 
@@ -102,11 +103,12 @@ class FusedScan:
             reset: (T, B) bool; clears a row before that step.
             nudge: (T, B, H), added to h_t.
             need_trace: also return what was read at every step; it carries no gradient.
+            noise: (T, B), added to the learned relevance by which a state is kept; it carries no gradient.
             backend: one of `BACKENDS`; "auto" chooses among what runs here, a backend named explicitly never
                 falls back, it raises `BackendError`. Second and forward-mode derivatives need "reference".
         """
         chosen = resolve(backend, projected, scan)
-        given = Inputs.of(projected, weights, state, reset, nudge)
+        given = Inputs.of(projected, weights, state, reset, nudge, noise)
         inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
         if chosen == "reference":
             recorded(chosen)
@@ -141,7 +143,7 @@ class FusedScan:
         save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
         if torch.compiler.is_compiling():
             operator = getattr(torch.ops.plait, self.name).default
-            made = operator(*tensors, *self.flat(scan), need_trace, save, backend)
+            made = operator(*self.joined(tensors, scan, need_trace, save, backend))
         elif save:
             made = _Eager.apply(self, scan, need_trace, backend, *tensors)
         else:
@@ -164,7 +166,18 @@ class FusedScan:
         if "memory" not in self.kind.traits:
             return tuple(self.inputs)
         names = ("cell_bias" if name == "candidate_bias" else name for name in self.inputs)
-        return tuple(name for name in names if name != "modrelu_bias")
+        first = tuple(name for name in names if name != "modrelu_bias" and name not in self.later)
+        return (*first, *self.later)
+
+    @cached_property
+    def later(self) -> tuple[str, ...]:
+        """Those that came when programs had been exported: the operator has them last, absent by default."""
+        return tuple(name for name, spec in self.inputs.items() if spec.later)
+
+    def joined(self, tensors: tuple[Any, ...], scan: CellScan, *rest: Any) -> tuple[Any, ...]:
+        """The operator's arguments, in its order."""
+        first = len(tensors) - len(self.later)
+        return (*tensors[:first], *self.flat(scan), *rest, *tensors[first:])
 
     def flat_inputs(self, inputs: Inputs) -> tuple[Tensor | None, ...]:
         """`Inputs`, or their gradients, as the operator's arguments."""
@@ -281,33 +294,46 @@ def _saved(fused: FusedScan, tensors: tuple[Any, ...]) -> tuple[Inputs, Scanned]
 
 
 def _define_forward(fused: FusedScan) -> None:
-    num_inputs = len(fused.arguments)
+    num_later = len(fused.later)
+    num_first = len(fused.arguments) - num_later
     optional = {name for name, spec in fused.inputs.items() if spec.optional} | {"cell_bias"}
     rest = ("bool need_trace", "bool save", "str backend")
+
+    def split(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
+        first, scan, others = fused.split(arguments, num_first)
+        later = (*others[len(rest) :], *(None,) * num_later)[:num_later]  # a default may be left out
+        return (*first, *later), scan, others[: len(rest)]
 
     @torch.library.custom_op(
         f"plait::{fused.name}",
         mutates_args=(),
-        schema=fused.schema(fused.arguments, optional, rest, len(fused.scanned)),
+        schema=fused.schema(
+            fused.arguments[:num_first],
+            optional,
+            (*rest, *(f"Tensor? {name}=None" for name in fused.later)),
+            len(fused.scanned),
+        ),
     )
     def operator(*arguments: Any) -> tuple[Tensor, ...]:
-        tensors, scan, (need_trace, save, backend) = fused.split(arguments, num_inputs)
+        tensors, scan, (need_trace, save, backend) = split(arguments)
         return tuple(fused.forward(fused.unflat_inputs(tensors, scan), scan, need_trace, save, backend))
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:
-        tensors, scan, (need_trace, save, _) = fused.split(arguments, num_inputs)
+        tensors, scan, (need_trace, save, _) = split(arguments)
         made = allocate(fused.unflat_inputs(tensors, scan), scan, need_trace, save)
         return tuple(getattr(made, name) for name in fused.scanned)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
-        tensors, scan, (_, save, backend) = fused.split(inputs, num_inputs)
+        tensors, scan, (_, save, backend) = split(inputs)
         if not save:
             raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
         _remember(ctx, fused, fused.unflat_inputs(tensors, scan), output, scan, backend)
 
     def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-        return (*_input_gradients(ctx, arriving, 0, True), *(None,) * (len(fused.scan_fields) + len(rest)))
+        found = _input_gradients(ctx, arriving, 0, True)
+        between = (None,) * (len(fused.scan_fields) + len(rest))
+        return (*found[:num_first], *between, *found[num_first:])
 
     operator.register_autograd(differentiate, setup_context=setup_context)
 

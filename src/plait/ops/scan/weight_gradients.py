@@ -19,7 +19,7 @@ def collect_gradients(
     """Turn what a reverse walk leaves into every gradient, in the layer's type, contiguous.
 
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
-    slots among them, whose own gradient gains U_aᵀ dk_j.
+    slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise.
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
     asked, recurred = made.asked.to(wide), _recurred(walked.projected, made, scan)
@@ -49,13 +49,18 @@ def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
 def _attention(walked: ReverseWalk, inputs: Inputs, made: Scanned, asked: Tensor) -> dict[str, Tensor]:
     """What reading a memory adds."""
     wide = asked.dtype
-    from_initial = _outer(walked.initial_keys, inputs.slots.to(wide))
-    return {
+    states, slots = made.output.to(wide), inputs.slots.to(wide)
+    found = {
         "query": _outer(walked.queries, asked),
-        "key": _outer(walked.keys, made.output.to(wide)) + from_initial,
+        "key": _outer(walked.keys, states) + _outer(walked.initial_keys, slots),
         "energy": walked.energy,
         "slots": walked.initial_states + walked.initial_keys @ inputs.key.to(wide),
     }
+    if inputs.worth is not None:
+        d_new, d_old = walked.scores.unsqueeze(2), walked.initial_scores.unsqueeze(2)
+        found["worth"] = (_outer(d_new, states) + _outer(d_old, slots)).squeeze(0)
+        found["slots"] += d_old * inputs.worth.to(wide)
+    return found
 
 
 def _recurred(d_projected: Tensor, made: Scanned, scan: CellScan) -> Tensor:

@@ -39,12 +39,20 @@ class SlotWalkBack : public WalkBack<T> {
   T* d_state(int64_t t, int64_t r) override { return history(a.d_states, t, r); }
   const T* d_keys(int64_t t) override { return history(a.d_keys, t, 0); }
 
+  T d_score(int64_t t, int64_t r) const override { return *at(a.d_scores, t, r, 1); }
+
   Read<T> find(int64_t r, int32_t id) const {
-    if (id < n.width)
-      return {initial(a.slots, r, id), initial(a.initial_keys, r, id), initial(a.d_initial_states, r, id),
+    Read<T> slot{};
+    if (id < n.width) {
+      slot = {initial(a.slots, r, id), initial(a.initial_keys, r, id), initial(a.d_initial_states, r, id),
               initial(a.d_initial_keys, r, id)};
-    const int64_t t = id - n.width;
-    return {history(a.output, t, r), history(a.keys, t, r), history(a.d_states, t, r), history(a.d_keys, t, r)};
+      if (this->worth) slot.d_score = at(a.d_initial_scores, 0, r, n.width) + id;
+    } else {
+      const int64_t t = id - n.width;
+      slot = {history(a.output, t, r), history(a.keys, t, r), history(a.d_states, t, r), history(a.d_keys, t, r)};
+      if (this->worth) slot.d_score = at(a.d_scores, t, r, 1);
+    }
+    return slot;
   }
 
   Read<T> read_slot(int64_t r, int64_t j, int32_t id) {

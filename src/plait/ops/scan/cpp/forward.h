@@ -21,11 +21,13 @@ template <class T>
 class SlotWalk : public Walk<T> {
  public:
   SlotWalk(const Sizes& n, const ForwardTensors& a, const ForwardWeights<T>& weights, int64_t begin, int64_t end)
-      : Walk<T>(n, a, weights, begin, end), a(a), rows(this->count, Row<T>(n.width, lane)) {}
+      : Walk<T>(n, a, weights, begin, end), a(a), worth(weights.worth.empty() ? nullptr : weights.worth.data()),
+        rows(this->count, Row<T>(n.width, lane)) {}
 
  private:
   using Walk<T>::n, Walk<T>::lane, Walk<T>::begin, Walk<T>::to_key, Walk<T>::copy;
   const ForwardTensors& a;
+  const T* worth;  // null where relevance is earned
   std::vector<Row<T>> rows;
 
   template <class U = T>
@@ -39,6 +41,7 @@ class SlotWalk : public Walk<T> {
     bool any = false;
     for (int64_t j = 0; j < n.width; ++j) {
       memory.relevance[j] = at(a.relevance, 0, r, n.width)[j];
+      if (worth) memory.score[j] = memory.relevance[j];
       memory.born[j] = at<int64_t>(a.born, 0, r, n.width)[j];
       memory.id[j] = memory.born[j] < 0 ? -1 : int32_t(j);
       any |= memory.born[j] >= 0;
@@ -65,9 +68,11 @@ class SlotWalk : public Walk<T> {
     const int64_t buffer = memory.admit(n, int32_t(n.width + t));
     std::copy(state, state + lane, memory.state.data() + buffer * lane);
     place_key(memory, buffer, key);
+    if (worth) memory.rate(n, dot(worth, state, lane), a.noise ? *at(a.noise, t, r, 1) : T(0));
     copy(at(a.keys, t, r, n.size), key);
     copy(at(a.queries, t, r, n.size), query);
-    attend(n, memory, query, this->energy, row.grown.data(), row.seen.data(), row.weights.data(), row.context.data());
+    attend(n, memory, query, this->energy, !worth, row.grown.data(), row.seen.data(), row.weights.data(),
+           row.context.data());
     this->mix(r, row.context.data());
     if (T* to = at(a.weights, t, r, n.width)) std::copy(row.weights.begin(), row.weights.end(), to);
     if (int32_t* to = at<int32_t>(a.ids, t, r, n.width)) std::copy(memory.id.begin(), memory.id.end(), to);

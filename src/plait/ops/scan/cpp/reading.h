@@ -11,7 +11,7 @@ template <class T>
 struct Seen {
   int64_t slot;
   const T *state, *key, *grown;
-  T weight;
+  T weight, score;
 };
 
 // energies of COUNT slots, taken together to share the query
@@ -60,6 +60,7 @@ T read(int64_t lane, bool plain, const T* query, const T* grown, const T* energy
   int64_t j = 0;
   for (; j + 4 <= count; j += 4) energies<4>(lane, plain, query, grown, energy, seen + j);
   for (; j < count; ++j) energies<1>(lane, plain, query, grown, energy, seen + j);
+  for (j = 0; j < count; ++j) seen[j].weight += seen[j].score;
   const T normaliser = softmax(seen, count);
   std::fill_n(context, lane, T(0));
   for (j = 0; j + 4 <= count; j += 4) mix_in<T, 4>(lane, seen + j, context);

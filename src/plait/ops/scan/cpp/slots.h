@@ -11,20 +11,22 @@ namespace plait {
 template <class T>
 struct Slots {
   int64_t width, lane, age = 0;
-  std::vector<T> state, key, grown, relevance;  // the first three by buffer, relevance by slot
+  std::vector<T> state, key, grown;             // by buffer
+  std::vector<T> relevance, score;              // by slot; a score is the learned part of an energy
   std::vector<int64_t> born, buffer;            // by slot; a move exchanges buffers, nothing is copied
   std::vector<int32_t> id;
   std::vector<char> plain;  // by buffer: e^{2k} is in range
 
   Slots(int64_t width, int64_t lane)
       : width(width), lane(lane), state(width * lane), key(width * lane), grown(width * lane), relevance(width),
-        born(width), buffer(width), id(width), plain(width) {
+        score(width), born(width), buffer(width), id(width), plain(width) {
     for (int64_t j = 0; j < width; ++j) buffer[j] = j;
   }
 
   void clear() {
     std::fill(state.begin(), state.end(), T(0));
     std::fill(relevance.begin(), relevance.end(), T(0));
+    std::fill(score.begin(), score.end(), T(0));
     std::fill(born.begin(), born.end(), int64_t(-1));
     std::fill(id.begin(), id.end(), -1);
     age = 0;
@@ -52,17 +54,23 @@ struct Slots {
     const int64_t leaving = (age % n.window + n.window) % n.window, place = destination(n, leaving);
     if (place >= 0) {
       std::swap(buffer[place], buffer[leaving]);
-      relevance[place] = relevance[leaving], born[place] = born[leaving], id[place] = id[leaving];
+      relevance[place] = relevance[leaving], score[place] = score[leaving], born[place] = born[leaving], id[place] = id[leaving];
     }
     relevance[leaving] = 0, born[leaving] = age++, id[leaving] = new_id;
     return buffer[leaving];
   }
+
+  // What the state last admitted is worth, and by how much noise it is taken for more.
+  void rate(const Sizes& n, T worth, T noise) {
+    const int64_t slot = (age - 1) % n.window;
+    score[slot] = worth, relevance[slot] = worth + noise;
+  }
 };
 
-// Read with a query: weights over the occupied slots, context; the ring earns its weights.
+// Read with a query: weights over the occupied slots, context; the ring earns its weights, if they are to be earned.
 template <class T>
-void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, T* grown, Seen<T>* seen, T* weights,
-            T* context) {
+void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, bool earned, T* grown, Seen<T>* seen,
+            T* weights, T* context) {
   const int64_t lane = memory.lane;
   bool plain = grow(query, grown, lane);
   int64_t count = 0;
@@ -70,12 +78,14 @@ void attend(const Sizes& n, Slots<T>& memory, const T* query, const T* energy, T
     weights[slot] = 0;
     if (memory.born[slot] < 0) continue;
     const int64_t at = memory.buffer[slot] * lane;
-    seen[count++] = {slot, memory.state.data() + at, memory.key.data() + at, memory.grown.data() + at, T(0)};
+    seen[count++] = {slot, memory.state.data() + at, memory.key.data() + at, memory.grown.data() + at, T(0),
+                     memory.score[slot]};
     plain = plain && memory.plain[memory.buffer[slot]];
   }
   read(lane, plain, query, grown, energy, seen, count, context);
   for (int64_t j = 0; j < count; ++j) weights[seen[j].slot] = seen[j].weight;
-  for (int64_t slot = 0; slot < n.window; ++slot) memory.relevance[slot] += weights[slot];
+  if (earned)
+    for (int64_t slot = 0; slot < n.window; ++slot) memory.relevance[slot] += weights[slot];
 }
 
 }  // namespace plait

@@ -38,6 +38,13 @@ T total(const Vec<T>& x) {
   return sum;
 }
 
+template <class T>
+T dot(const T* a, const T* b, int64_t lane) {
+  Vec<T> sum(T(0));
+  each<T>(lane, [&](int64_t i) { sum = at::vec::fmadd(load(a + i), load(b + i), sum); });
+  return total(sum);
+}
+
 template <class T, class F>
 bool every(const Vec<T>& x, const F& holds) {
   T lanes[LANES<T>];

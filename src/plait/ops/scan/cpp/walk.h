@@ -13,7 +13,7 @@ namespace plait {
 template <class T>
 struct ForwardWeights {
   Packed<T> from_hidden, to_key;
-  std::vector<T> energy, candidate_bias, modrelu_bias;
+  std::vector<T> energy, worth, candidate_bias, modrelu_bias;
 
   ForwardWeights(const Sizes& n, const ForwardTensors& a)
       : from_hidden(n.size, (n.gates() + 1) * round_up(n.size, LANES<T>)), to_key(n.size, round_up(n.size, LANES<T>)),
@@ -24,6 +24,7 @@ struct ForwardWeights {
       from_hidden.fill(recurrent + g * n.size * n.size, 0, g * lane, n.size, 1, n.size);
     from_hidden.fill(static_cast<const T*>(a.query), 0, n.gates() * lane, n.size, 1, n.size);
     to_key.fill(static_cast<const T*>(a.key), 0, 0, n.size, 1, n.size);
+    if (a.worth) worth = padded_row<T>(a.worth, n.size, lane);
     if (a.candidate_bias) candidate_bias = padded_row<T>(a.candidate_bias, n.size, lane);
     if (a.modrelu_bias) modrelu_bias = padded_row<T>(a.modrelu_bias, n.size, lane);
   }
@@ -119,7 +120,10 @@ class Walk {
     const T* projected = at(a.projected, t, r, gates * n.size);
     for (int64_t g = 0; g < gates; ++g)
       if (n.cell == GRU && g == 2)
+      {
         copy(candidate.data(), projected + g * n.size);
+        std::fill(candidate.begin() + n.size, candidate.end(), T(0));  // a NaN of the row before may stand there
+      }
       else
         for (int64_t i = 0; i < n.size; ++i) z[g * lane + i] += projected[g * n.size + i];
     // the query stands behind the gates, where a GRU saves V_n s + b': keep it

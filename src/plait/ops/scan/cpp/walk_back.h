@@ -18,12 +18,13 @@ struct Read {
   const T* grown;
   T weight, d_energy;
   bool plain;
+  T* d_score;  // of its learned relevance; null where that is earned
 };
 
 template <class T>
 struct BackwardWeights {
   Packed<T> key, to_hidden;
-  std::vector<T> energy;
+  std::vector<T> energy, worth;
 
   BackwardWeights(const Sizes& n, const BackwardTensors& a)
       : key(n.size, round_up(n.size, LANES<T>)),
@@ -34,6 +35,7 @@ struct BackwardWeights {
     for (int64_t g = 0; g < gates; ++g)
       to_hidden.fill(static_cast<const T*>(a.recurrent) + g * n.size * n.size, g * lane, 0, n.size, n.size, 1);
     to_hidden.fill(static_cast<const T*>(a.query), gates * lane, 0, n.size, n.size, 1);
+    if (a.worth) worth = padded_row<T>(a.worth, n.size, lane);
   }
 };
 
@@ -43,8 +45,8 @@ class WalkBack {
  public:
   WalkBack(const Sizes& n, const BackwardTensors& a, const BackwardWeights<T>& weights, int64_t block, int64_t begin,
            int64_t end)
-      : n(n), energy(weights.energy.data()), begin(begin), count(end - begin), lane(round_up(n.size, LANES<T>)),
-        d_context(lane), query(lane), grown(lane), a(a), key(weights.key), to_hidden(weights.to_hidden),
+      : n(n), energy(weights.energy.data()), worth(weights.worth.empty() ? nullptr : weights.worth.data()),
+        begin(begin), count(end - begin), lane(round_up(n.size, LANES<T>)), d_context(lane), query(lane), grown(lane), a(a), key(weights.key), to_hidden(weights.to_hidden),
         d_energy(static_cast<T*>(a.d_energy) + block * lane), d_hidden(count * to_hidden.columns),
         d_cell_state(count * lane), d_back(count * (n.gates() + 1) * lane), d_by_key(count * key.columns),
         d_direct(count * lane), d_z(4 * lane), gates(4 * lane), asked(lane), cell(lane) {}
@@ -72,7 +74,7 @@ class WalkBack {
 
  protected:
   const Sizes& n;
-  const T* energy;
+  const T *energy, *worth;
   const int64_t begin, count, lane;
   std::vector<T> d_context, query, grown;
 
@@ -83,19 +85,22 @@ class WalkBack {
   virtual T* d_state(int64_t t, int64_t r) = 0;
   // what the keys of step t have gathered, (rows, lane)
   virtual const T* d_keys(int64_t t) = 0;
+  // what the score of h_t has gathered, where there is `worth`
+  virtual T d_score(int64_t t, int64_t r) const { return 0; }
   virtual void finish(int64_t r) {}
 
   // dL/dα of a state that was read with `weight`; gives α dL/dα
   T weigh(Read<T>& slot, T weight) const {
-    Vec<T> sum(T(0));
-    each<T>(lane, [&](int64_t i) { sum = at::vec::fmadd(load(d_context.data() + i), load(slot.state + i), sum); });
-    slot.weight = weight, slot.d_energy = total(sum);
+    slot.weight = weight, slot.d_energy = dot(d_context.data(), slot.state, lane);
     return weight * slot.d_energy;
   }
 
   // to the states and keys that were read, and to the query of row r; `mean` is the sum of what `weigh` gave
   void spread(int64_t r, Read<T>* reads, int64_t read, T mean) {
-    for (int64_t j = 0; j < read; ++j) reads[j].d_energy = reads[j].weight * (reads[j].d_energy - mean);
+    for (int64_t j = 0; j < read; ++j) {
+      reads[j].d_energy = reads[j].weight * (reads[j].d_energy - mean);
+      if (worth) *reads[j].d_score += reads[j].d_energy;
+    }
     T* d_query = d_back.data() + (r * (n.gates() + 1) + n.gates()) * lane;
     std::fill_n(d_query, lane, T(0));
     int64_t j = 0;
@@ -158,6 +163,10 @@ class WalkBack {
     T* d_h = d_state(t, r);
     const T *d_s = d_hidden.data() + r * to_hidden.columns, *by_key = d_by_key.data() + r * key.columns;
     for (int64_t i = 0; i < lane; ++i) d_h[i] += T(n.mix) * d_s[i] + by_key[i];
+    if (worth) {
+      const T arriving = d_score(t, r);
+      for (int64_t i = 0; i < lane; ++i) d_h[i] += arriving * worth[i];
+    }
     if (const T* saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size))
       for (int64_t g = 0; g < (n.cell == ELMAN ? 1 : 4); ++g) copy(gates.data() + g * lane, saved + g * n.size);
     else

@@ -1,0 +1,88 @@
+"""What copy and denoise share: ten symbols early, a marker late, the ten symbols asked back at the end."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import ClassVar
+
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from plait.errors import whole
+from plait.tasks.base import Batch, Task, accuracy
+from plait.tasks.picture import draw
+
+__all__ = ["ALPHABET", "SYMBOLS", "TenSymbolsTask"]
+
+SYMBOLS = 10  # how many are shown and asked back
+ALPHABET = 8  # they are uniform in 1..8; 0 is the blank
+
+
+@dataclass(frozen=True)
+class TenSymbolsTask(Task):
+    """Abstract: sequences of length L = T + 20, T the delay, answered in their last ten steps.
+
+    The marker stands ten steps before the end; ten blanks follow, on which the network names the symbols in
+    their order. Everywhere else the target is the blank. A task with a lead-in is longer by it.
+    """
+
+    marker: ClassVar[int]
+    classes: ClassVar[int]
+    delay: int = 100
+
+    def __post_init__(self) -> None:
+        whole(1, delay=self.delay)
+
+    @property
+    def length(self) -> int:
+        """L = T + 20."""
+        return self.delay + 2 * SYMBOLS
+
+    @property
+    def input_size(self) -> int:
+        return self.marker + 1
+
+    @property
+    def num_classes(self) -> int:
+        return self.classes
+
+    @property
+    def chance_loss(self) -> float:
+        """10 ln 8 / L: blanks are certain, every symbol is a guess among eight."""
+        return SYMBOLS * math.log(ALPHABET) / self.length
+
+    def places(self, batch_size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
+        """The steps, counted from 0 and in order, that show the symbols: (10, B)."""
+        raise NotImplementedError
+
+    def batch(
+        self,
+        batch_size: int,
+        generator: torch.Generator,
+        device: torch.device | str = "cpu",
+        index: int = 0,
+    ) -> Batch:
+        symbols = torch.randint(1, ALPHABET + 1, (SYMBOLS, batch_size), generator=generator, device=device)
+        tokens = torch.zeros(self.length, batch_size, dtype=torch.int64, device=device)
+        tokens.scatter_(0, self.places(batch_size, generator, device), symbols)
+        tokens[-SYMBOLS - 1] = self.marker
+        targets = torch.zeros_like(tokens)
+        targets[-SYMBOLS:] = symbols
+        inputs = torch.zeros(self.length, batch_size, self.input_size, device=device)
+        return Batch(inputs.scatter_(2, tokens.unsqueeze(2), 1.0), targets)
+
+    def score(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Accuracy on the last ten steps."""
+        return accuracy(logits[-SYMBOLS:], targets[-SYMBOLS:])
+
+    def probe_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
+        """Cross-entropy of the last ten steps only: their sum, averaged over the batch, divided by L."""
+        tail = cross_entropy(logits[-SYMBOLS:].flatten(0, 1), targets[-SYMBOLS:].flatten())
+        return tail * (SYMBOLS / self.length)
+
+    def show(self, seed: int = 0, width: int = 100) -> str:
+        """One sequence, one character a step."""
+        batch = self.batch(1, torch.Generator().manual_seed(seed))
+        return draw(batch.inputs[:, 0].argmax(-1).tolist(), batch.targets[:, 0].tolist(), self.marker, width)

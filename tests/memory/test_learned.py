@@ -1,0 +1,117 @@
+"""A memory that learns what to keep: what begins it, what trains it, what it refuses."""
+
+import pytest
+import torch
+
+import plait
+from plait import ElmanCell, RelevancyMemory, SelfAttentive
+from plait.errors import ConfigError, PlaitError
+from plait.models import MODELS
+
+
+def learned(name="relrnn", **options):
+    return MODELS[name](3, 8, window=3, capacity=2, **{"relevance": "learned", **options})
+
+
+def test_an_earned_memory_draws_no_number_more_and_has_no_weight_more():
+    torch.manual_seed(5)
+    plain = plait.RelRNN(3, 8, window=3, capacity=2)
+    after = torch.rand(())
+    torch.manual_seed(5)
+    named = plait.RelRNN(3, 8, window=3, capacity=2, relevance="earned")
+    assert torch.equal(torch.rand(()), after)
+    assert [*plain.state_dict()] == [*named.state_dict()]
+    assert "relevance" not in plain.options()
+    assert "noise" not in plain.options()
+
+
+@pytest.mark.parametrize("name", ["relrnn", "rellstm", "relgru"])
+def test_reading_trains_the_score(name):
+    model = learned(name)
+    output, _ = model(torch.randn(30, 4, 3))
+    output[-1].square().sum().backward()
+    gradient = model.layers[0].scorer.worth.grad
+    assert gradient.abs().max() > 0
+    assert model.options()["relevance"] == "learned"
+
+
+def test_a_learned_score_keeps_what_comes_late_and_an_earned_one_what_came_first():
+    """The input says which steps matter; g is set to read it off the state."""
+    x = torch.zeros(60, 1, 3)
+    wanted = [40, 43]
+    x[wanted, :, 2] = 1.0
+    kept = {}
+    for relevance in ("earned", "learned"):
+        torch.manual_seed(0)
+        model = learned(relevance=relevance).eval()
+        layer = model.layers[0]
+        with torch.no_grad():
+            layer.cell.weight_hh.zero_()
+            layer.cell.weight_ih[0] = torch.tensor([0.0, 0.0, 3.0])
+            if relevance == "learned":
+                layer.scorer.worth[0] = 5.0
+        _, state = model(x)
+        kept[relevance] = sorted(state.memory[0].born[0, 3:].tolist())
+    assert kept == {"earned": [0, 1], "learned": wanted}
+
+
+def test_noise_is_drawn_while_training_from_the_seed_and_not_in_evaluation():
+    model, x = learned(noise=2.0), torch.randn(40, 4, 3)
+
+    def kept():
+        torch.manual_seed(3)
+        return model(x)[1].memory[0].born
+
+    assert torch.equal(kept(), kept())
+    quiet = model.eval()(x)[1].memory[0].born
+    assert not torch.equal(model.train()(x)[1].memory[0].born, quiet)
+    assert torch.equal(model.eval()(x)[1].memory[0].born, quiet)
+
+
+def test_a_carried_state_is_rated_by_the_weights_of_today():
+    """After an optimiser step the scores of old slots are those of the new g."""
+    torch.manual_seed(0)
+    model, x = learned(noise=0.0).eval(), torch.randn(12, 2, 3)
+    _, state = model(x)
+    with torch.no_grad():
+        model.layers[0].scorer.worth.normal_()
+    for backend in ("reference", "torch", "auto"):
+        model.layers[0].backend = backend
+        _, _, (trace,) = model(x[:1], state, need_trace=True)
+        slots, worth = state.memory[0].slots, model.layers[0].scorer.worth
+        kept = trace.born[0, :, 3:] == state.memory[0].born[:, 3:]  # what did not change places
+        expected = (slots @ worth)[:, 3:]
+        assert kept.any()
+        torch.testing.assert_close(trace.relevance[0, :, 3:][kept], expected[kept])
+
+
+def test_capacity_zero_is_the_window_and_loads_strictly():
+    model = plait.RelRNN(3, 8, window=3, capacity=0, relevance="learned")
+    assert model.layers[0].scorer.worth is None
+    model.load_state_dict(plait.RelRNN(3, 8, window=3, capacity=0).state_dict())
+
+
+def test_a_scan_without_a_fused_twin_learns_too():
+    model = learned(truncate=7)
+    output, _ = model(torch.randn(25, 2, 3))
+    output.sum().backward()
+    assert model.layers[0].scorer.worth.grad.abs().max() > 0
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"relevance": "lerned"}, "did you mean 'learned'"),
+        ({"relevance": "learned", "noise": -0.5}, "noise: expected at least 0, got -0.5"),
+        ({"relevance": "earned", "noise": 0.5}, "noise: expected none where relevance is earned, got 0.5"),
+    ],
+)
+def test_what_makes_no_sense_is_one_line(options, words):
+    with pytest.raises(PlaitError, match=words):
+        learned(**options)
+
+
+def test_a_scorer_of_ones_own_must_have_a_worth():
+    memory = RelevancyMemory(3, 2, relevance="learned")
+    with pytest.raises(ConfigError, match="expected a parameter `worth`"):
+        SelfAttentive(ElmanCell(3, 8), memory, scorer=torch.nn.Identity())
