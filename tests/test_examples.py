@@ -14,9 +14,9 @@ SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
     "drop_in": "RelLSTM",
     "streaming": "numbers throughout",
-    "probe_transformer": "reaches the first position",
-    "plan_budget": "3e+09 parameters: 47 layers of width 2304",
-    "own_cell": "reaches the first position",
+    "probe_transformer": "reaches: felt at 24 of 24 positions",
+    "plan_budget": "3e+09 parameters: 48 layers of width 2304",
+    "own_cell": "felt at 24 of 30 positions",
     "generate_text": "bits per character",
     "ppo_single_file": "steps an episode",
     "sb3_extractor": "steps an episode",

@@ -66,6 +66,20 @@ def test_unit_circle_is_a_documented_limit(capsys: Any) -> None:
     assert "does not apply" in out
 
 
+def test_near_one_no_power_is_named_before_it_begins(capsys: Any) -> None:
+    code, out, _ = run(capsys, "law", "--eigenvalue", "0.999999", "--length", "1e5")
+    assert code == 0
+    assert "T^999998" not in out
+    assert "not before T ≈ 1e+13" in out
+    assert "no power is named" in out
+    record = json.loads(run(capsys, "law", "--eigenvalue", "0.999999", "--length", "1e5", "--json")[1])
+    assert record["together"] is None
+    assert record["laws"][0]["reached"] is False
+    reached = json.loads(run(capsys, "law", "--eigenvalue", "0.9", "--length", "1e5", "--json")[1])
+    assert reached["laws"][0]["reached"] is True
+    assert reached["laws"][0]["measured"] == pytest.approx(8, abs=0.1)
+
+
 @pytest.mark.parametrize(
     ("args", "message"),
     [
@@ -147,6 +161,58 @@ def test_probe_of_a_run(capsys: Any, runs: dict[str, str], tmp_path: Path) -> No
         assert picture.exists()
     code, out, _ = run(capsys, "probe", runs["lstm"], "--json")
     assert len(json.loads(out)["layers"][0]["norms"]) == 25
+
+
+def test_probe_of_a_function_of_ones_own(
+    capsys: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "mine_to_probe.py").write_text(
+        "import torch\nfrom torch import nn\n\n"
+        "def make():\n    return nn.GRU(3, 4), torch.randn(30, 2, 3), lambda output: output[0][-1].sum()\n\n"
+        "def half():\n    return nn.GRU(3, 4)\n"
+    )
+    monkeypatch.chdir(tmp_path)
+    code, out, _ = run(capsys, "probe", "mine_to_probe:make")
+    assert code == 0
+    assert " of 30 positions" in out
+    for name, words in (
+        ("half", "returns model, batch and loss"),
+        ("nothing", "a module and a function in it"),
+    ):
+        code, _, err = run(capsys, "probe", f"mine_to_probe:{name}")
+        assert code == 2
+        assert words in err
+
+
+def test_probe_of_a_hugging_face_folder(capsys: Any, tmp_path: Path) -> None:
+    hub = pytest.importorskip("transformers", reason="the folder is one of its models")
+    sizes = {"vocab_size": 30, "n_positions": 32, "n_embd": 8, "n_layer": 2, "n_head": 2}
+    model = hub.GPT2LMHeadModel(hub.GPT2Config(**sizes, bos_token_id=0, eos_token_id=0))
+    model.save_pretrained(tmp_path / "gpt2")
+    code, out, _ = run(capsys, "probe", str(tmp_path / "gpt2"), "--length", "20")
+    assert code == 0
+    assert "its surprise at the last token of 8 sequences of 20 random tokens" in out
+    assert "felt at 19 of 20 positions (1 are out of reach" in out
+    config = {
+        "vocab_size": 30,
+        "hidden_size": 8,
+        "num_hidden_layers": 2,
+        "num_attention_heads": 2,
+        "intermediate_size": 16,
+    }
+    hub.BertConfig(**config).save_pretrained(tmp_path / "bert")
+    code, out, _ = run(capsys, "probe", str(tmp_path / "bert"), "--length", "20")
+    assert code == 0
+    assert "untrained, the folder holds no weights" in out
+    assert "felt at 20 of 20 positions" in out
+
+
+def test_probe_and_support_agree_on_depth(capsys: Any, runs: dict[str, str]) -> None:
+    for name in ("relrnn", "rellstm"):
+        support = json.loads(run(capsys, "support", runs[name], "--json")[1])
+        probed = json.loads(run(capsys, "probe", runs[name], "--sequences", "1", "--json")[1])
+        assert probed["layers"][0]["attention"]["depth"] == support["depth"]
+        assert 0 < max(support["depth"]) < 25
 
 
 def test_probe_equals_the_trainers_record(runs: dict[str, str]) -> None:

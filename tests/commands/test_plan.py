@@ -18,11 +18,11 @@ def run(capsys, *arguments):
 def test_shape_and_its_shorthand(capsys):
     code, out, _ = run(capsys, "plan", "shape", "1.3B")
     assert code == 0
-    assert "1664" in out
+    assert "1600" in out
     assert run(capsys, "plan", "1.3B")[1] == out
     code, out, _ = run(capsys, "plan", "1.3B", "--json")
     data = json.loads(out)
-    assert (data["depth"], data["width"], data["heads"]) == (39, 1664, 26)
+    assert (data["depth"], data["width"], data["heads"]) == (42, 1600, 25)
     assert json.loads(run(capsys, "plan", "1.3B", "--total", "--json")[1])["budget"] < 1.3e9
 
 
@@ -69,11 +69,33 @@ def test_judge_a_configuration_file(capsys, tmp_path):
     data = json.loads(run(capsys, "plan", "judge", "--config", str(path), "--json")[1])
     assert data["count"]["total"] == 8_030_261_248
     assert data["params"] == data["count"]["layers"]
+    assert run(capsys, "plan", "judge", str(path))[1] == out
+    assert "far too shallow" in out
     assert run(capsys, "plan", "judge", "--config", str(path), "--depth", "3")[0] == 2
+    assert run(capsys, "plan", "judge", str(path), "--config", str(path))[0] == 2
     path.write_text("nonsense")
     code, _, err = run(capsys, "plan", "judge", "--config", str(path))
     assert code == 2
     assert "is not JSON" in err
+
+
+def test_laws_and_prices(capsys):
+    out = run(capsys, "plan", "7B", "--laws")[1]
+    for words in (
+        "arXiv:2601.20994",
+        "64 layers lose to 32",
+        "12 to 34 %",
+        "30 layers of 576",
+        "KiB",
+        "outside",
+    ):
+        assert words in out
+    data = json.loads(run(capsys, "plan", "7B", "--laws", "--json")[1])
+    assert data["balanced"] is True
+    assert data["disagreement"].endswith("Depth Delusion.")
+    assert {law["name"] for law in data["laws"]} >= {"Kaplan", "MobileLLM", "CompleteP", "inverse depth"}
+    assert "laws" not in json.loads(run(capsys, "plan", "7B", "--json")[1])
+    assert "Not balanced" in run(capsys, "plan", "10M", "--multiple-of", "512")[1]
 
 
 def test_table(capsys):

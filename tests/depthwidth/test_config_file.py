@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from plait.depthwidth import count_params, read_config
+from plait.depthwidth import read_config
 from plait.errors import DataError
 
 GPT2 = {
@@ -44,21 +44,20 @@ def read(tmp_path, values):
 )
 def test_published_totals(tmp_path, values, total):
     config = read(tmp_path, values)
-    assert count_params(config.architecture).total == total
-    assert config.assumed == ()
+    assert config.count.total == total
 
 
-def test_unknown_families_are_guessed_aloud(tmp_path):
-    modern = read(tmp_path, {**LLAMA, "model_type": "surprise"})
-    assert count_params(modern.architecture).total == 8_030_261_248
-    assert "Llama-like" in modern.assumed[0]
-    old = read(tmp_path, {"n_layer": 2, "n_embd": 64, "n_head": 4})
-    assert any("GPT-2-like" in note for note in old.assumed)
-    assert any("vocab_size" in note for note in old.assumed)
+def test_nothing_is_assumed_in_silence(tmp_path):
+    assert read(tmp_path, {**LLAMA, "head_dim": 128}).assumed == ()
+    open_ended = {key: value for key, value in LLAMA.items() if key not in ("vocab_size", "mlp_bias")}
+    assert "vocab_size = 32000" in read(tmp_path, open_ended).assumed[0]
+    assert "mlp_bias = False" in read(tmp_path, open_ended).assumed[0]
 
 
 def test_the_language_part_of_a_larger_model(tmp_path):
-    assert read(tmp_path, {"model_type": "several", "text_config": LLAMA}).architecture.depth == 32
+    part = read(tmp_path, {"model_type": "several", "text_config": LLAMA})
+    assert part.depth == 32
+    assert "the language part of several" in part.assumed[0]
 
 
 @pytest.mark.parametrize(
@@ -68,9 +67,10 @@ def test_the_language_part_of_a_larger_model(tmp_path):
         ("[1, 2]", "expected a JSON object"),
         ({"hello": 1}, "it lacks num_hidden_layers"),
         ({**GPT2, "n_head": 7}, "heads: must divide width 768"),
-        ({**GPT2, "n_layer": 0}, "depth: expected a positive whole number, got 0"),
-        ({**GPT2, "n_embd": "wide"}, "width: expected a positive whole number"),
-        ({**LLAMA, "num_local_experts": 8}, "mixtures of experts"),
+        ({**GPT2, "n_layer": 0}, "n_layer: expected a positive whole number, got 0"),
+        ({**GPT2, "n_embd": "wide"}, "n_embd: expected a positive whole number"),
+        ({**LLAMA, "attention_bias": 3}, "attention_bias: expected true or false, got 3"),
+        ({"n_layer": 2, "n_embd": 64, "n_head": 4}, "it lacks model_type"),
     ],
 )
 def test_files_that_are_none(tmp_path, values, words):

@@ -162,7 +162,7 @@ def test_transformer_encoder(batch_first: bool) -> None:
         assert found.attention is not None
         assert 1 <= found.attention.participation <= 7
     assert profile.hops is not None
-    assert profile.hops.tolist() == [1, 1, 1, 1, 1, 1, 0]
+    assert profile.hops.tolist() == [1, 1, 1, 1, 0, -1, -1]  # from position 5, which the loss reads
     assert "hops" in profile.summary()
 
 
@@ -239,11 +239,11 @@ def test_named_layers_and_time_axis() -> None:
         probe(model, x, lambda output: output.sum(), layers=["1"])
     profile = probe(model, x, lambda output: output[2].sum(), layers=["1"], time_axis=0)
     assert np.flatnonzero(profile.layers[0].norms).tolist() == [2]
-    assert "too few positions" in profile.summary()
+    assert "1: felt at 1 of 5 positions, too few to speak of a decay." in profile.summary()
     with pytest.raises(ConfigError, match="no module 'body'"):
         probe(model, x, lambda output: output.sum(), layers=["body"])
-    with pytest.raises(ConfigError, match="expected 0 or 1"):
-        probe(model, x, lambda output: output.sum(), layers=["1"], time_axis=2)
+    with pytest.raises(ConfigError, match="expected 0, 1 or 2"):
+        probe(model, x, lambda output: output.sum(), layers=["1"], time_axis=3)
     with pytest.raises(ShapeError, match="gives no"):
         probe(nn.Flatten(0), x, lambda output: output.sum(), layers=[""], time_axis=0)
 

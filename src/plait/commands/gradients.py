@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib
 import math
 from pathlib import Path
 from typing import Annotated, Any
@@ -45,7 +44,7 @@ def law(
         checked(plot)
     laws = measure_law([_complex(text) for text in eigenvalue], int(length), start, mix)
     together = joint_statement(laws)
-    parts: list[str | Table] = [law_table(laws, int(length), start), *law_sentences(together)]
+    parts: list[str | Table] = [law_table(laws, int(length), start), *law_sentences(laws, together)]
     if plot is not None:
         parts.append(f"plot: {save(law_picture(laws, start, mix), plot)}")
     return Answer({"laws": [x.record() for x in laws], "together": together}, tuple(parts))
@@ -71,8 +70,10 @@ def support(
     """
     if plot is not None:
         checked(plot)
-    network, task, batch = _trained(run, 1, seed)
+    from plait.commands.subjects import trained
     from plait.gradients.audit import audit
+
+    network, task, batch = trained(run, 1, seed)
 
     features = network.features(batch.inputs) if hasattr(network, "features") else batch.inputs
     found = audit(network.recurrent, features.detach(), layer=layer)
@@ -95,50 +96,42 @@ def support(
 
 
 def probe_run(
-    run: Annotated[str, option(metavar="RUN")],
+    subject: Annotated[str, option(metavar="RUN")],
     /,
     sequences: int = 8,
+    length: int = 128,
     seed: int = 0,
     plot: Path | None = None,
 ) -> Answer:
-    """How far the loss of a trained run is felt: the total norm of dL/dh_t by layer and position.
+    """How far the loss of a model is felt: the total norm of dL/dh_t by layer and position.
 
-    The loss is the one its task probes with (for copy and denoise the last ten steps).
+    Of a run the loss is the one its task probes with (for copy and denoise the last ten steps), of a Hugging
+    Face model what it says of the last of some random tokens.
 
     Args:
-        run: a run's folder, or its id under runs/.
-        sequences: how many sequences of its task; norms are over all of them.
+        subject: a run's folder or its id under runs/; a Hugging Face folder; or module:factory, a function
+            that returns model, batch and loss as plait.gradients.probe takes them.
+        sequences: how many sequences; norms are over all of them.
+        length: tokens of each, for a Hugging Face model.
         seed: of the sequences.
         plot: write the norms to this .png, .svg or .pdf.
     """
     if plot is not None:
         checked(plot)
     at_least(1, sequences=sequences)
-    network, task, batch = _trained(run, sequences, seed)
+    at_least(2, length=length)
+    from plait.commands.subjects import find_subject
     from plait.gradients.probing import probe
 
-    inputs = {"inputs": batch.inputs, "reset": batch.reset}
-    profile = probe(network, inputs, lambda output: task.probe_loss(output[0], batch.targets))
-    parts: list[str | Table] = [f"{run} on {task.name}", profile.summary()]
+    found = find_subject(subject, sequences, length, seed)
+    profile = probe(found.model, found.batch, found.loss)
+    parts: list[str | Table] = [f"{subject} {found.about}", profile.summary()]
     if plot is not None:
         profile.plot(plot)
         parts.append(f"plot: {plot}")
-    return Answer({"run": run, "task": task.name, **profile.to_dict()}, tuple(parts))
-
-
-def _trained(run: str, sequences: int, seed: int) -> tuple[Any, Any, Any]:
-    """A run's network in float64, its task, and a batch of sequences nobody trained on."""
-    import torch
-
-    training = importlib.import_module("plait.training")
-    folder = training.find_run(run)
-    _, task = training.build(training.read_run(folder).description)
-    network = training.load(folder).double()
-    held_out = next(iter(task.held_out().values()))
-    batch = held_out.batch(sequences, torch.Generator().manual_seed(seed))
-    if batch.inputs.is_floating_point():
-        batch = batch._replace(inputs=batch.inputs.double())
-    return network, task, batch
+    return Answer(
+        {"run": subject, "task": found.task, "about": found.about, **profile.to_dict()}, tuple(parts)
+    )
 
 
 def _exp(logs: Any, t: int) -> float | None:

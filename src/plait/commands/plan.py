@@ -3,16 +3,23 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from plait.answer import Answer, Table
 from plait.depthwidth.config_file import read_config
-from plait.depthwidth.count import count_params
 from plait.depthwidth.guideline import parse_budget
+from plait.depthwidth.laws import disagreement, evidence
 from plait.depthwidth.plain import plain
 from plait.depthwidth.plan import compare, judge, plan
-from plait.depthwidth.tables import comparison_table, count_table, judgement_tables, plan_tables
+from plait.depthwidth.tables import (
+    comparison_table,
+    count_table,
+    judgement_tables,
+    law_table,
+    plan_tables,
+)
 from plait.errors import ConfigError
+from plait.marks import option
 
 __all__ = ["judge_shape", "shape", "table"]
 
@@ -20,29 +27,41 @@ __all__ = ["judge_shape", "shape", "table"]
 def shape(
     budget: str,
     /,
-    head_size: int = 64,
+    head_size: int | None = None,
     vocab: int = 50257,
-    multiple_of: int = 128,
+    multiple_of: int | None = None,
     total: bool = False,
+    context: int = 2048,
+    laws: bool = False,
     plot: Path | None = None,
 ) -> Answer:
     """The balanced depth and width for a parameter budget.
 
     Args:
         budget: parameters without embeddings, such as 125M, 1.3B or 1e9.
-        head_size: width of one attention head.
+        head_size: width of one attention head; near 64 if not given.
         vocab: tokens in the vocabulary, for the embedding count.
-        multiple_of: the width is rounded to a multiple of this.
+        multiple_of: the width is rounded to a multiple of this; 8 to 128 by the width if not given.
         total: the budget includes the token embeddings.
+        context: tokens before the one whose operations are counted.
+        laws: what other laws and results say of this size, where each was fitted, and where they disagree.
         plot: draw the shape on the depth-width plane, to this file.
     """
-    result = plan(parse_budget(budget), head_size, vocab, multiple_of, total)
+    result = plan(parse_budget(budget), head_size, vocab, multiple_of, total, context)
     _draw(plot, result.depth, result.width, "this plan")
-    tables = plan_tables(result, f"{budget} parameters{' in total' if total else ''}", vocab)
-    return Answer({**plain(result), "plot": str(plot) if plot else None}, tuple(tables))
+    asked = f"{budget} parameters{' in total' if total else ''}"
+    parts: list[str | Table] = [*plan_tables(result, asked, vocab, context)]
+    data = {**plain(result), "balanced": result.shape.balanced, "plot": str(plot) if plot else None}
+    if laws:
+        found = evidence(result.budget)
+        parts += [law_table(found), disagreement(found)]
+        data |= {"laws": plain(found), "disagreement": disagreement(found)}
+    return Answer(data, tuple(parts))
 
 
 def judge_shape(
+    path: Annotated[Path | None, option(metavar="CONFIG")] = None,
+    /,
     depth: int | None = None,
     width: int | None = None,
     config: Path | None = None,
@@ -51,28 +70,30 @@ def judge_shape(
     """Whether a shape is too deep or too shallow for its size, and by how much.
 
     Args:
+        path: a Hugging Face config.json to read depth, width and the real parameter count from.
         depth: layers.
         width: features.
-        config: a Hugging Face config.json to read depth, width and the real parameter count from.
+        config: the same file, by name.
         plot: draw the shape on the depth-width plane, to this file.
     """
+    given = [item for item in (path, config) if item is not None]
+    if len(given) > 1 or (given and (depth is not None or width is not None)):
+        raise ConfigError("give either a config.json or --depth and --width, not both")
     parts: list[str | Table] = []
     data: dict[str, Any] = {}
     params = None
-    if config is not None:
-        if depth is not None or width is not None:
-            raise ConfigError("give either --config or --depth and --width, not both")
-        model = read_config(config)
-        count = count_params(model.architecture)
-        depth, width, params = model.architecture.depth, model.architecture.width, count.layers
-        data["config"] = plain(model)
-        data["count"] = {**plain(count), "layers": count.layers, "total": count.total}
-        parts.append(count_table(model, count))
+    if given:
+        model = read_config(given[0])
+        count = model.count
+        depth, width, params = model.depth, model.width, count.layers
+        totals = {"layers": count.layers, "active": count.active, "total": count.total}
+        data = {"config": plain(model), "count": {**plain(count), **totals}}
+        parts.append(count_table(model))
     if depth is None or width is None:
-        raise ConfigError("give --depth and --width, or --config config.json")
+        raise ConfigError("give --depth and --width, or a config.json")
     result = judge(depth, width, params)
     _draw(plot, depth, width, "this shape")
-    return Answer({**data, **plain(result)}, (*parts, *judgement_tables(result)))
+    return Answer({**data, **plain(result), "words": result.words}, (*parts, *judgement_tables(result)))
 
 
 def table(plot: Path | None = None) -> Answer:

@@ -10,7 +10,7 @@ from typing import Annotated, Any
 from plait.answer import Answer, Table
 from plait.errors import MissingExtraError, require
 from plait.experiments import experiment_named, experiments
-from plait.experiments.depthwidth import FIGURE_1
+from plait.experiments.depthwidth import DEPTHWIDTH
 from plait.experiments.selection import Selection
 from plait.marks import option
 
@@ -66,19 +66,19 @@ def reproduce(
         mps: on GPUs, let the runs share each through a daemon of NVIDIA's Multi-Process Service.
         max_minutes: save and stop after so long; the same command goes on.
         retry: try runs that failed before once more.
-        text: depthwidth-figure1: one text file or three (train valid test); $PLAIT_DATA if none.
-        draw: depthwidth-figure1: draw the results of this folder and train nothing.
-        no_graphs: depthwidth-figure1: launch every kernel on a GPU, replay no graph.
+        text: depthwidth-…: one text file or three (train valid test); $PLAIT_DATA if none.
+        draw: depthwidth-…: draw the results of this folder and train nothing.
+        no_graphs: depthwidth-…: launch every kernel on a GPU, replay no graph.
         pack: afterwards put all runs into this .tar.gz, to go on elsewhere.
         pack_light: afterwards put them into this .tar.gz without checkpoints.
     """
     if list or not name:
         return _listed()
-    if name == FIGURE_1.name:
-        from plait.experiments.depthwidth.answer import reproduce_figure1
+    if name in DEPTHWIDTH:
+        from plait.experiments.depthwidth.answer import reproduce_depthwidth
 
-        return reproduce_figure1(
-            smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
+        return reproduce_depthwidth(
+            name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
         )
     from plait.experiments.launch import Means, carry_out, told
 
@@ -125,6 +125,6 @@ def _reported(folder: Path) -> tuple[Table, Path]:
 
 def _listed() -> Answer:
     rows = [[e.name, e.count, e.needs, e.source] for e in experiments().values()]
-    rows.append([FIGURE_1.name, len(FIGURE_1.runs()), "ptb, or any text", FIGURE_1.source])
+    rows += [[name, len(e.runs()), "ptb, or any text", e.source] for name, (e, _) in DEPTHWIDTH.items()]
     table = Table(["name", "runs", "needs", "source"], rows, notes=["plait reproduce NAME, or NAME --smoke"])
     return Answer({"experiments": table.records()}, (table,))

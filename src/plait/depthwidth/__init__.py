@@ -24,7 +24,8 @@ from plait.depthwidth.bounds import (
 from plait.depthwidth.certificate import Certificate, certify
 from plait.depthwidth.check import Checked, check_certificate, short_chance
 from plait.depthwidth.config_file import ModelConfig, read_config
-from plait.depthwidth.count import Architecture, Count, count_params
+from plait.depthwidth.cost import Price, price
+from plait.depthwidth.count import Architecture, Count, Experts, count_params
 from plait.depthwidth.echelon import rank_mod_p
 from plait.depthwidth.epsilon import EpsilonRank, epsilon_rank, measure, network_epsilon_rank
 from plait.depthwidth.evaluate import Word
@@ -38,7 +39,9 @@ from plait.depthwidth.guideline import (
     param_count,
     transition_params,
     transition_width,
+    width_step,
 )
+from plait.depthwidth.laws import LAWS, Evidence, Law, evidence
 from plait.depthwidth.models import MODELS, Model
 from plait.depthwidth.multiset import log3_multiset
 from plait.depthwidth.network import Weights, draw_weights, gram_forward, linear_attention_forward
@@ -53,6 +56,7 @@ from plait.depthwidth.rank import (
 
 __all__ = [
     "GUIDELINE",
+    "LAWS",
     "MODELS",
     "Architecture",
     "Bounds",
@@ -62,14 +66,18 @@ __all__ = [
     "Count",
     "EpsilonRank",
     "Estimate",
+    "Evidence",
+    "Experts",
     "Fit",
     "Judgement",
+    "Law",
     "Match",
     "MaxForm",
     "Model",
     "ModelConfig",
     "Optimum",
     "Plan",
+    "Price",
     "Problem",
     "RankResult",
     "Shape",
@@ -83,6 +91,7 @@ __all__ = [
     "depth_threshold",
     "draw_weights",
     "epsilon_rank",
+    "evidence",
     "gram_dimensions",
     "gram_forward",
     "gram_upper",
@@ -98,6 +107,7 @@ __all__ = [
     "optimal_shape",
     "param_count",
     "plan",
+    "price",
     "rank_mod_p",
     "rank_of_weights",
     "read_config",
@@ -113,4 +123,5 @@ __all__ = [
     "transition_depth",
     "transition_params",
     "transition_width",
+    "width_step",
 ]

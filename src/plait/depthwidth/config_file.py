@@ -7,48 +7,29 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.depthwidth.count import Architecture
+from plait.depthwidth.count import Architecture, Count, count_params
+from plait.depthwidth.families import NAMES, Values
+from plait.depthwidth.family_table import FAMILIES
 from plait.errors import ConfigError, DataError
 
 __all__ = ["ModelConfig", "parse_config", "read_config"]
 
-# Our name -> the names configuration files use for it.
-_KEYS = {
-    "depth": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
-    "width": ("hidden_size", "n_embd", "d_model", "n_embed"),
-    "heads": ("num_attention_heads", "n_head", "n_heads"),
-    "vocab": ("vocab_size",),
-    "inner": ("intermediate_size", "n_inner", "ffn_dim"),
-    "kv_heads": ("num_key_value_heads",),
-    "head_size": ("head_dim",),
-}
-
-_MODERN = {
-    "gated": True,
-    "positions": 0,
-    "query_key_value_bias": False,
-    "output_bias": False,
-    "feed_forward_bias": False,
-    "norm_params": 1,
-    "tied": False,
-}
-# model_type -> what differs from GPT-2; families whose published totals this count reproduces.
-_FAMILIES: dict[str, dict[str, Any]] = {
-    "gpt2": {},
-    "gpt_neox": {"positions": 0, "tied": False},
-    "llama": _MODERN,
-    "mistral": _MODERN,
-    "qwen2": {**_MODERN, "query_key_value_bias": True},
-    "qwen3": {**_MODERN, "head_norms": 2},
-    "olmo": {**_MODERN, "norm_params": 0},
-}
-
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The architecture a file describes, its family, and what had to be assumed."""
+    """The model a file describes.
 
-    architecture: Architecture
+    Attributes:
+        count: its parameters, part by part.
+        architecture: None where the model was built to be counted, not counted by formula.
+        family: its `model_type`.
+        assumed: what the file leaves open, and how it was taken.
+    """
+
+    depth: int
+    width: int
+    count: Count
+    architecture: Architecture | None
     family: str
     assumed: tuple[str, ...]
 
@@ -56,8 +37,11 @@ class ModelConfig:
 def read_config(path: str | Path) -> ModelConfig:
     """Read a local `config.json`.
 
+    Families of `plait.depthwidth.families` are counted by formula, any other is built without memory by
+    `transformers` where that is installed.
+
     Raises:
-        DataError: the file is missing, is not JSON, or describes no Transformer.
+        DataError: the file is missing, is not JSON, or describes no Transformer that can be counted.
     """
     try:
         content = Path(path).read_bytes()
@@ -76,64 +60,42 @@ def parse_config(content: bytes, path: str | Path = "config.json") -> ModelConfi
         raise DataError(
             f"{path}: expected a JSON object with a model's settings, got {type(values).__name__}"
         )
-    if not _first(values, "depth") and isinstance(values.get("text_config"), dict):
-        values = values["text_config"]  # the language part of a model of several senses
-    return _interpret(path, values)
-
-
-def _first(values: dict[str, Any], name: str) -> Any:
-    return next((values[key] for key in _KEYS[name] if values.get(key) is not None), None)
-
-
-def _interpret(path: str | Path, values: dict[str, Any]) -> ModelConfig:
-    found = {name: _first(values, name) for name in _KEYS}
-    missing = [" or ".join(_KEYS[name]) for name in ("depth", "width", "heads") if found[name] is None]
-    if missing:
-        raise DataError(f"{path}: is not a Transformer's config.json: it lacks {', '.join(missing)}")
-    for name, value in found.items():
-        if value is not None and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise DataError(f"{path}: {name}: expected a positive whole number, got {value!r}")
-    for sign in ("num_local_experts", "num_experts", "n_routed_experts"):
-        if (values.get(sign) or 1) > 1:
-            raise DataError(f"{path}: mixtures of experts ({sign} = {values[sign]}) are not counted here")
-    family = str(values.get("model_type", "unknown"))
-    assumed = [f"vocab_size = {Architecture.vocab}"] if found["vocab"] is None else []
-    rules = _FAMILIES.get(family)
-    if rules is None:
-        rules = _guess(values)
-        assumed.append(f"model_type {family!r} is not known here: counted as {_name(rules)}")
-    rules = {**rules, **_explicit(values, family)}
-    if rules.get("positions", 1) and family not in ("unknown",):
-        rules["positions"] = values.get("n_positions") or values.get("max_position_embeddings") or 1024
-    sizes = {name: value for name, value in found.items() if value is not None}
     try:
-        architecture = Architecture(**sizes, **rules)
+        return _interpret(values)
     except ConfigError as error:
         raise DataError(f"{path}: {error}") from error
-    return ModelConfig(architecture, family, tuple(assumed))
+    except DataError as error:
+        raise DataError(f"{path}: {error}") from None
 
 
-def _explicit(values: dict[str, Any], family: str) -> dict[str, Any]:
-    """What a file says itself, over what its family usually does."""
-    said: dict[str, Any] = {}
-    if isinstance(values.get("tie_word_embeddings"), bool):
-        said["tied"] = values["tie_word_embeddings"]
-    if family in ("llama", "qwen3") and isinstance(values.get("attention_bias"), bool):
-        said["query_key_value_bias"] = said["output_bias"] = values["attention_bias"]
-    if isinstance(values.get("mlp_bias"), bool):
-        said["feed_forward_bias"] = values["mlp_bias"]
-    return said
+def _interpret(values: dict[str, Any]) -> ModelConfig:
+    notes = []
+    whole = values.get("model_type")
+    if isinstance(values.get("text_config"), dict) and not any(key in values for key in NAMES["depth"]):
+        values = {"model_type": f"{whole}_text", **values["text_config"]}
+        notes.append(f"the language part of {whole}, without its other senses")
+    family = values.get("model_type")
+    if not isinstance(family, str):
+        missing = [" or ".join(NAMES[name]) for name in ("depth", "width", "heads") if not _any(values, name)]
+        lacks = ", ".join([*missing, "model_type"])
+        raise DataError(f"is not a Transformer's config.json: it lacks {lacks}")
+    if family not in FAMILIES:
+        from plait.depthwidth.built import built
+
+        depth, width, count = built(values)
+        return ModelConfig(depth, width, count, None, family, (*notes, "built by transformers and counted"))
+    known = FAMILIES[family]
+    settings = Values(values, known.defaults)
+    shape = known.build(settings)
+    if settings.assumed:
+        said = ", ".join(f"{key} = {value}" for key, value in settings.assumed.items())
+        notes.append(f"not in the file, as its class has it: {said}")
+    if known.note:
+        notes.append(known.note)
+    if shape.decoder:
+        notes.append(f"judged by the encoder; its decoder has {shape.decoder} layers of the same width")
+    return ModelConfig(shape.depth, shape.width, count_params(shape), shape, family, tuple(notes))
 
 
-def _guess(values: dict[str, Any]) -> dict[str, Any]:
-    """An unknown family: grouped heads, RMS norms or a SiLU mark the modern block."""
-    marks = ("num_key_value_heads", "rms_norm_eps")
-    modern = any(values.get(mark) for mark in marks) or values.get("hidden_act") in (
-        "silu",
-        "swish",
-    )
-    return dict(_MODERN) if modern else {}
-
-
-def _name(rules: dict[str, Any]) -> str:
-    return "a Llama-like block" if rules else "a GPT-2-like block"
+def _any(values: dict[str, Any], name: str) -> bool:
+    return any(values.get(key) is not None for key in NAMES[name])

@@ -1,4 +1,4 @@
-"""Exact parameter counts of decoder-only Transformers, part by part."""
+"""Exact parameter counts of Transformers, part by part."""
 
 from __future__ import annotations
 
@@ -6,7 +6,37 @@ from dataclasses import dataclass
 
 from plait.errors import ConfigError, at_least
 
-__all__ = ["Architecture", "Count", "count_params"]
+__all__ = ["Architecture", "Count", "Experts", "count_params"]
+
+
+@dataclass(frozen=True)
+class Experts:
+    """A feed-forward part of many, of which a router sends every token through a few.
+
+    Attributes:
+        number, active: how many there are, and how many a token goes through.
+        inner: the width inside each.
+        shared_inner: the width inside one more that every token goes through; 0 without.
+        shared_gate: that one is weighted by a gate of its own.
+        router_bias, bias: the router, and the experts themselves, have biases.
+        dense_layers: layers that have an ordinary feed-forward part instead.
+    """
+
+    number: int
+    active: int
+    inner: int
+    shared_inner: int = 0
+    shared_gate: bool = False
+    router_bias: bool = False
+    bias: bool = False
+    dense_layers: int = 0
+
+    def __post_init__(self) -> None:
+        at_least(1, experts=self.number, active_experts=self.active, expert_inner=self.inner)
+        if self.active > self.number:
+            raise ConfigError(
+                f"active experts: expected at most the {self.number} there are, got {self.active}"
+            )
 
 
 @dataclass(frozen=True)
@@ -22,6 +52,12 @@ class Architecture:
         tied: the output layer reuses the token embedding.
         norms: normalisations a layer; `final_norm` one more after the last.
         norm_params: parameters a feature of each (2 with an offset, 1 without, 0 without gain).
+        attention_extra: further parameters of attention a layer: norms of queries and keys, sinks.
+        experts: a mixture in place of the feed-forward part.
+        embedding_size: width of the embeddings where it is not the network's.
+        embedding_extra, output_extra: whatever else stands before the first layer (norms, token types,
+            projections, a table of relative positions) and after the last (biases, a transform).
+        decoder: layers of a decoder that attends to these; 0 for one stack alone.
     """
 
     depth: int
@@ -40,30 +76,53 @@ class Architecture:
     norms: int = 2
     norm_params: int = 2
     final_norm: bool = True
-    head_norms: int = 0
+    attention_extra: int = 0
+    experts: Experts | None = None
+    embedding_size: int | None = None
+    embedding_extra: int = 0
+    output_extra: int = 0
+    decoder: int = 0
 
     def __post_init__(self) -> None:
         at_least(1, depth=self.depth, width=self.width, heads=self.heads)
-        at_least(0, vocab=self.vocab, positions=self.positions)
+        at_least(0, vocab=self.vocab, positions=self.positions, decoder=self.decoder)
         if self.head_size is None and self.width % self.heads:
             raise ConfigError(f"heads: must divide width {self.width}, got {self.heads}; or give head_size")
         if self.heads % (self.kv_heads or self.heads):
             raise ConfigError(f"kv_heads: must divide heads {self.heads}, got {self.kv_heads}")
 
+    @property
+    def query_width(self) -> int:
+        """heads · head_size, the width of all queries together."""
+        return self.heads * (self.head_size or self.width // self.heads)
+
+    @property
+    def key_width(self) -> int:
+        """The width of all keys together; the values' is the same."""
+        return self.query_width // self.heads * (self.kv_heads or self.heads)
+
 
 @dataclass(frozen=True)
 class Count:
-    """Parameters by part; `layers` is everything but embeddings and the output layer."""
+    """Parameters by part; `layers` is everything but embeddings and the output layer.
+
+    `inactive` are those of experts that a token does not go through; `active` is `layers` without them.
+    """
 
     attention: int
     feed_forward: int
     norms: int
     embeddings: int
     output: int
+    inactive: int = 0
 
     @property
     def layers(self) -> int:
         return self.attention + self.feed_forward + self.norms
+
+    @property
+    def active(self) -> int:
+        return self.layers - self.inactive
 
     @property
     def total(self) -> int:
@@ -77,21 +136,39 @@ def count_params(shape: Architecture) -> Count:
     124439808
     """
     d = shape.width
-    inner = shape.inner or 4 * d
-    size = shape.head_size or d // shape.heads
-    queries = shape.heads * size
-    keys_values = 2 * (shape.kv_heads or shape.heads) * size
-    attention = d * (queries + keys_values) + queries * d
-    attention += (queries + keys_values) * shape.query_key_value_bias + d * shape.output_bias
-    attention += shape.head_norms * size
-    matrices = 3 if shape.gated else 2
-    feed_forward = matrices * d * inner
-    feed_forward += ((matrices - 1) * inner + d) * shape.feed_forward_bias
-    norms = (shape.depth * shape.norms + shape.final_norm) * shape.norm_params * d
+    queries, keys = shape.query_width, shape.key_width
+    attention = d * (queries + 2 * keys) + queries * d
+    attention += (queries + 2 * keys) * shape.query_key_value_bias + d * shape.output_bias
+    attention += shape.attention_extra
+    dense = _feed_forward(shape, shape.inner or 4 * d, shape.feed_forward_bias)
+    feed_forward, inactive = shape.depth * dense, 0
+    if shape.experts is not None:
+        feed_forward, inactive = _mixture(shape, shape.experts, dense)
+    stacks = 2 if shape.decoder else 1
+    # A decoder's layer has a second attention, to the encoder, and a norm for it.
+    norms = shape.depth * shape.norms + shape.decoder * (shape.norms + 1) + stacks * shape.final_norm
+    size = shape.embedding_size or d
     return Count(
-        attention=shape.depth * attention,
-        feed_forward=shape.depth * feed_forward,
-        norms=norms,
-        embeddings=(shape.vocab + shape.positions) * d,
-        output=0 if shape.tied else shape.vocab * d,
+        attention=(shape.depth + 2 * shape.decoder) * attention,
+        feed_forward=feed_forward + shape.decoder * dense,
+        norms=norms * shape.norm_params * d,
+        embeddings=(shape.vocab + shape.positions) * size + shape.embedding_extra,
+        output=(0 if shape.tied else shape.vocab * size) + shape.output_extra,
+        inactive=inactive,
     )
+
+
+def _feed_forward(shape: Architecture, inner: int, bias: bool) -> int:
+    matrices = 3 if shape.gated else 2
+    return matrices * shape.width * inner + ((matrices - 1) * inner + shape.width) * bias
+
+
+def _mixture(shape: Architecture, experts: Experts, dense: int) -> tuple[int, int]:
+    """All parameters of the feed-forward parts of all layers, and those a token does not use."""
+    one = _feed_forward(shape, experts.inner, experts.bias)
+    router = experts.number * (shape.width + experts.router_bias)
+    shared = _feed_forward(shape, experts.shared_inner, experts.bias) if experts.shared_inner else 0
+    shared += shape.width * experts.shared_gate
+    sparse = shape.depth - experts.dense_layers
+    total = sparse * (experts.number * one + router + shared) + experts.dense_layers * dense
+    return total, sparse * (experts.number - experts.active) * one

@@ -26,6 +26,7 @@ __all__ = [
     "parse_budget",
     "transition_params",
     "transition_width",
+    "width_step",
 ]
 
 FITTED_DEPTHS = (6, 48)
@@ -88,6 +89,8 @@ class Optimum:
 
     `depth` and `width` are rounded when asked; `exact_depth`, `exact_width` are the fit's own numbers,
     `depth_error` one standard error in layers, `width_error` one of ln(width), both at fixed parameters.
+    `tolerance`, in layers, is how far a shape of this size may be off and still count as balanced: one
+    standard error, half a step of the width, and half a layer.
     """
 
     params: float
@@ -97,7 +100,20 @@ class Optimum:
     exact_width: float
     depth_error: float
     width_error: float
+    tolerance: float
     extrapolated: bool
+
+
+def width_step(width: float) -> int:
+    """The step in which widths of this size are chosen: a power of two, 8 to 128, at most width/16.
+
+    >>> [width_step(width) for width in (100, 300, 1600, 20_000)]
+    [8, 16, 64, 128]
+    """
+    step = 8
+    while step < 128 and 2 * step <= width / 16:
+        step *= 2
+    return step
 
 
 def _outside(depth: float) -> bool:
@@ -173,14 +189,19 @@ def optimal_shape(params: float, rounded: bool = True, fit: Fit = GUIDELINE) -> 
     depth = max(1.0, float(round(exact))) if rounded else exact
     shrink = 1 + twice * exact
     sigma = fit.sigma(exact)
+    exact_width = math.sqrt(params / (12 * exact))
+    # An error of ln(width) is worth 1/slope layers at fixed width, and `share` of that at fixed size.
+    share = twice * exact / shrink
+    rounding = width_step(exact_width) / (2 * exact_width)
     return Optimum(
         params=params,
         depth=depth,
         width=math.sqrt(params / (12 * depth)),
         exact_depth=exact,
-        exact_width=math.sqrt(params / (12 * exact)),
+        exact_width=exact_width,
         depth_error=2 * exact * sigma / shrink,
         width_error=sigma / shrink,
+        tolerance=share * ((sigma + rounding) / fit.slope + 0.5),
         extrapolated=_outside(exact),
     )
 

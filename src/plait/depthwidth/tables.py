@@ -1,59 +1,85 @@
-"""What the planner says as tables a person reads: a plan, a judgement, a count, published models."""
+"""What the planner says as tables a person reads: a plan, a judgement, a count, laws, published models."""
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
 from plait.answer import Table
 from plait.depthwidth.config_file import ModelConfig
-from plait.depthwidth.count import Count
+from plait.depthwidth.cost import Price, price
+from plait.depthwidth.count import Architecture
 from plait.depthwidth.guideline import param_count
+from plait.depthwidth.laws import Evidence
 from plait.depthwidth.plan import Comparison, Judgement, Plan, Shape
 
-__all__ = ["comparison_table", "count_table", "judgement_tables", "plan_tables"]
+__all__ = ["comparison_table", "count_table", "judgement_tables", "law_table", "plan_tables"]
 
 _CAVEAT = "The guideline is a fit to trained models of 6 to 48 layers; it says nothing about speed or memory."
+_COARSE = "Not balanced: widths on this grid are too coarse for this budget; lower multiple_of or head_size."
+_SHAPE_COLUMNS = ["depth", "width", "without embeddings", "layers off", "balanced"]
+_PRICE_COLUMNS = ["parameters", "FLOPs a token", "cache a token", "layers in series"]
 
 
-def plan_tables(result: Plan, asked: str, vocab: int = 50257) -> list[Table]:
-    """The plan beside the guideline, and other shapes of its size; `asked` names the budget."""
+def plan_tables(result: Plan, asked: str, vocab: int = 50257, context: int = 2048) -> list[Table]:
+    """The plan beside the guideline, and shapes of its size with their price; `asked` names the budget."""
+    best, optimum = result.shape, result.optimum
     rows: list[list[Any]] = [
-        [
-            "depth",
-            result.depth,
-            f"{result.optimum.exact_depth:.1f} ± {result.optimum.depth_error:.1f}",
-        ],
-        [
-            "width",
-            result.width,
-            f"{result.optimum.exact_width:,.0f} ± {result.optimum.width_error:.1%}",
-        ],
+        ["depth", result.depth, f"{optimum.exact_depth:.1f} ± {optimum.depth_error:.1f}"],
+        ["width", result.width, f"{optimum.exact_width:,.0f} ± {optimum.width_error:.1%}"],
         ["heads", result.heads, f"of {result.width // result.heads}"],
-        [
-            "12·L·d²",
-            f"{result.params:,}",
-            f"{result.params / result.budget - 1:+.1%} of the budget",
-        ],
+        ["layers off balance", f"{best.excess_layers:+.1f}", f"within ± {best.tolerance:.1f} is balanced"],
+        ["12·L·d²", f"{result.params:,}", f"{result.params / result.budget - 1:+.1%} of the budget"],
         ["layers, exact", f"{result.count.layers:,}", "with biases and norms"],
         ["embeddings", f"{result.count.embeddings:,}", f"{vocab:,} tokens, 1,024 positions, tied"],
         ["regime", result.regime, "of the theory (3^L against width)"],
     ]
-    title = f"Balanced shape for {asked}"
+    notes = _notes(result.extrapolated) if best.balanced else [_COARSE, *_notes(result.extrapolated)]
+    shapes = [best, *result.alternatives]
     return [
-        Table(["", "plan", "guideline"], rows, title, _notes(result.extrapolated)),
-        _shapes(result.alternatives, "Other shapes of this size"),
+        Table(["", "plan", "guideline"], rows, f"Balanced shape for {asked}", notes),
+        _priced(shapes, vocab, context, result.width // result.heads),
     ]
+
+
+def _priced(shapes: list[Shape], vocab: int, context: int, head: int) -> Table:
+    """Each shape as a GPT-2-like network, beside what an engineer pays for it."""
+    rows = []
+    for option in shapes:
+        heads = option.width // head if option.width % head == 0 else 1
+        cost = price(Architecture(option.depth, option.width, heads, vocab=vocab), context)
+        rows.append([*_shape_cells(option), *_price_cells(cost, shapes[0].depth)])
+    note = (
+        f"operations of one token after {context:,} others; keys and values in 16 bits; latency: depth alone"
+    )
+    return Table([*_SHAPE_COLUMNS, *_PRICE_COLUMNS], rows, "Shapes of this size, and what they cost", [note])
+
+
+def _shape_cells(option: Shape) -> list[Any]:
+    off = f"{option.excess_layers:+.1f} (± {option.tolerance:.1f})"
+    return [option.depth, option.width, f"{option.params:,}", off, "yes" if option.balanced else "no"]
+
+
+def _price_cells(cost: Price, against: int) -> list[Any]:
+    cache = f"{cost.cache_bytes / 1024:,.0f} KiB"
+    return [f"{cost.params:,}", f"{cost.flops:.3g}", cache, f"{cost.layers} ({cost.layers / against:.2f}×)"]
+
+
+def law_table(found: Sequence[Evidence]) -> Table:
+    """What every law says of one size, and where it was fitted."""
+    rows: list[list[Any]] = [
+        [row.name, row.says, row.fitted, "outside" if row.outside else "", row.source] for row in found
+    ]
+    return Table(["law", "says", "fitted on", "this size", "source"], rows, "What others found")
 
 
 def judgement_tables(result: Judgement) -> list[Table]:
     """The verdict on a shape, and the nearest balanced shapes."""
     rows = [
-        ["verdict", result.verdict],
+        ["verdict", result.words],
         [
             "layers too many" if result.excess_layers > 0 else "layers too few",
-            f"{abs(result.excess_layers):.1f}",
+            f"{abs(result.excess_layers):.1f}; up to {result.tolerance:.1f} count as balanced",
         ],
         [
             "balanced depth at this size",
@@ -61,48 +87,47 @@ def judgement_tables(result: Judgement) -> list[Table]:
         ],
         ["width over balanced width", f"{result.width_ratio:.2f}"],
         ["width that would balance this depth", f"{result.transition_width:,.0f}"],
+        ["parameters of a layer", f"{result.layer_size:.2f}·width²"],
         [
             "regime of the theory",
             f"{result.regime} (lower bounds meet at depth {result.transition_depth:.1f})",
         ],
     ]
     title = f"{result.depth} layers, width {result.width:,}, {result.params:,} parameters without embeddings"
-    return [
-        Table(["", ""], rows, title, _notes(result.extrapolated)),
-        _shapes(result.nearest, "Nearest balanced shapes of equal size"),
-    ]
+    return [Table(["", ""], rows, title, _notes(result.extrapolated)), _nearest(result)]
 
 
-def count_table(model: ModelConfig, count: Count) -> Table:
+def _nearest(result: Judgement) -> Table:
+    rows = [_shape_cells(option) for option in result.nearest]
+    notes = [] if rows else ["none of these widths is balanced at this size"]
+    return Table(list(_SHAPE_COLUMNS), rows, "Nearest balanced shapes of about equal size", notes)
+
+
+def count_table(model: ModelConfig) -> Table:
     """The parameters a file's architecture really has, beside 12·L·d²."""
-    depth, width = model.architecture.depth, model.architecture.width
+    count, depth, width = model.count, model.depth, model.width
     simple = int(param_count(depth, width))
     attention, forward = 4 * depth * width**2, 8 * depth * width**2
     rows: list[list[Any]] = [
-        [
-            "attention",
-            f"{count.attention:,}",
-            f"{attention:,}",
-            f"{count.attention / attention - 1:+.1%}",
-        ],
-        [
-            "feed-forward",
-            f"{count.feed_forward:,}",
-            f"{forward:,}",
-            f"{count.feed_forward / forward - 1:+.1%}",
-        ],
+        _against("attention", count.attention, attention),
+        _against("feed-forward", count.feed_forward, forward),
         ["norms", f"{count.norms:,}", "0", None],
-        ["layers in all", f"{count.layers:,}", f"{simple:,}", f"{count.layers / simple - 1:+.1%}"],
+        _against("layers in all", count.layers, simple),
         ["embeddings and output", f"{count.embeddings + count.output:,}", "0", None],
         ["total", f"{count.total:,}", None, None],
     ]
-    notes = [f"assumed: {item}" for item in model.assumed]
-    return Table(
-        ["parameters", "real", "12·L·d²", "difference"],
-        rows,
-        f"Counted from the file ({model.family})",
-        notes,
-    )
+    if count.inactive:
+        rows.insert(4, _against("layers, active for a token", count.active, simple))
+    if model.architecture is not None and not model.architecture.decoder:
+        cost = price(model.architecture)
+        rows.append(["FLOPs a token, 2,048 before it", f"{cost.flops:.4g}", None, None])
+        rows.append(["cache a token, 16 bits", f"{cost.cache_bytes / 1024:,.0f} KiB", None, None])
+    title = f"Counted from the file ({model.family})"
+    return Table(["parameters", "real", "12·L·d²", "difference"], rows, title, list(model.assumed))
+
+
+def _against(name: str, real: int, simple: int) -> list[Any]:
+    return [name, f"{real:,}", f"{simple:,}", f"{real / simple - 1:+.1%}"]
 
 
 def comparison_table(rows: Sequence[Comparison]) -> Table:
@@ -115,18 +140,13 @@ def comparison_table(rows: Sequence[Comparison]) -> Table:
             f"{row.judgement.params / 1e9:.3g} B",
             f"{row.judgement.optimum.exact_depth:.1f} ± {row.judgement.depth_error:.1f}",
             f"{row.judgement.optimum.exact_width:,.0f}",
-            row.judgement.verdict,
-            f"{row.judgement.excess_layers:+.1f}",
+            row.judgement.words,
+            f"{row.judgement.excess_layers:+.1f} (± {row.judgement.tolerance:.1f})",
         ]
         for row in rows
     ]
     columns = ["model", "depth", "width", "12·L·d²", "balanced depth", "width", "verdict", "layers"]
     return Table(columns, cells, notes=[_CAVEAT])
-
-
-def _shapes(shapes: tuple[Shape, ...], title: str) -> Table:
-    rows = [[s.depth, s.width, f"{s.params:,}", f"{math.expm1(s.log_distance):+.0%}"] for s in shapes]
-    return Table(["depth", "width", "12·L·d²", "width against guideline"], rows, title)
 
 
 def _notes(extrapolated: bool) -> list[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from plait.errors import ConfigError, known, require
-from plait.experiments.depthwidth import FIGURE_1
+from plait.experiments.depthwidth import DEPTHWIDTH
 from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.untangling import FULL, ITEMS, SMOKE
 
@@ -32,7 +32,7 @@ def experiment_named(name: str, smoke: bool = False) -> Experiment:
     plait.errors.UnknownNameError: unknown experiment 'table6': did you mean 'table9' or 'table8'? ...
     """
     found = experiments(smoke)
-    experiment = found[known(name, (*found, FIGURE_1.name), "experiment")]
+    experiment = found[known(name, (*found, *DEPTHWIDTH), "experiment")]
     _require(experiment.needs)
     return experiment
 

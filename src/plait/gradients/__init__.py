@@ -12,6 +12,7 @@ from plait.lazy import lazily
 # public name -> the module of this room that holds it
 _HOMES = {
     "GradientProfile": "profile",
+    "Watch": "watch",
     "path_breakdown": "paths",
     "probe": "probing",
     "total_derivative": "paths",
@@ -20,6 +21,7 @@ _ROOMS = ("paths", "sparse", "uniform")
 
 __all__ = [
     "GradientProfile",
+    "Watch",
     "path_breakdown",
     "paths",
     "probe",

@@ -69,7 +69,7 @@ def _compared(law_: Law, start: int, mix: float, color: float) -> list[Curve]:
     """Dots for what was measured, a line for the sharp law, dotted for the printed one from T = 10 t on."""
     curves = [_measured(law_, color, "dots", f"λ = {eigenvalue_name(law_.eigenvalue)}, measured")]
     sharp = law_.sharp_curve(start, mix)
-    if sharp is None or law_.printed is None:
+    if sharp is None or law_.printed is None or not law_.reached:
         return curves
     late = law_.lengths >= 10 * start
     lengths, sharp = law_.lengths[late], sharp[late]

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import math
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,132 +11,81 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from plait.gradients.decay import Decay
 from plait.gradients.maps import AttentionProfile
+from plait.gradients.verdict import sentence
 
-__all__ = ["Decay", "GradientProfile", "LayerProfile"]
+__all__ = ["Decay", "GradientProfile", "LayerProfile", "Reach"]
 
-VANISHED = 1e-6
-EXPLODED = 1e3
+Floats = NDArray[np.float64]
 
 
 @dataclass(frozen=True)
-class Decay:
-    """How the norm changes with the distance from the last position that the loss reaches.
+class Reach:
+    """How much position t moves what the loss reads at position T: `norms` (sampled T, t).
 
-    `rate` is the fitted factor per step back (below 1: it shrinks); `power` the fitted exponent of the
-    distance; `follows` which of the two fits better, "exponential" or "power". `farthest` is the norm at
-    the first position over the norm at the last, and `reached` the number of positions with at least 1e-6
-    of it. `vanishes_at` is the distance from which on the norm stays below that, `explodes_at` the nearest
-    at which it is above 1e3 times its value at the last; None where never.
+    `positions` are those T, counted from 1, the last one last.
     """
 
-    rate: float
-    power: float
-    follows: str
-    farthest: float
-    reached: int
-    vanishes_at: int | None
-    explodes_at: int | None
-
-    @staticmethod
-    def of(norms: NDArray[np.float64]) -> Decay | None:
-        """From norms at t = 1..T; None where fewer than three positions carry a gradient."""
-        last = int(np.flatnonzero(norms)[-1]) if np.any(norms) else -1
-        backwards = norms[: last + 1][::-1]
-        distance = np.arange(backwards.size)
-        alive = backwards > 0
-        if alive.sum() < 3:
-            return None
-        logs = np.log(backwards[alive])
-        rate, rate_error = _fit(distance[alive].astype(float), logs)
-        power, power_error = _fit(np.log1p(distance[alive]), logs)
-        relative = backwards / backwards[0]
-        above, large = np.flatnonzero(relative >= VANISHED), np.flatnonzero(relative > EXPLODED)
-        beyond = int(above[-1]) + 1
-        return Decay(
-            rate=math.exp(rate),
-            power=power,
-            follows="exponential" if rate_error <= power_error else "power",
-            farthest=float(relative[-1]),
-            reached=above.size,
-            vanishes_at=beyond if beyond < relative.size else None,
-            explodes_at=int(large[0]) if large.size else None,
-        )
-
-
-def _fit(x: NDArray[np.float64], y: NDArray[np.float64]) -> tuple[float, float]:
-    """Slope of a straight line through the points, and the sum of squares it leaves."""
-    slope, level = np.polyfit(x, y, 1)
-    return float(slope), float(((y - slope * x - level) ** 2).sum())
+    positions: tuple[int, ...]
+    norms: Floats
 
 
 @dataclass(frozen=True)
 class LayerProfile:
-    """One layer: `norms` (T,) holds the total ‖∂L/∂h_t‖ over the whole batch."""
+    """One layer: `norms` (T,) holds the total ‖∂L/∂h_t‖ over the whole batch.
+
+    `acting` are the positions (from 1) that are read from the top of its stack, by the loss or by another
+    stack. Where they are more than half of all, no position has one distance: `reach` then says how each
+    moves what is read at some of them, and `decay` is that of its last row; None in a stack another reads.
+    """
 
     name: str
-    norms: NDArray[np.float64]
+    norms: Floats
     decay: Decay | None
     attention: AttentionProfile | None = None
+    acting: tuple[int, ...] = ()
+    reach: Reach | None = None
+
+    @property
+    def everywhere(self) -> bool:
+        """Whether there is no one place to measure a distance from."""
+        return 2 * len(self.acting) > self.norms.size > 2
 
     def verdict(self) -> str:
-        """One or two sentences a person can act on."""
-        if not np.any(self.norms):
-            return "receives no gradient: the loss does not depend on these states."
-        if self.decay is None:
-            return "receives a gradient at too few positions to speak of a decay."
-        if self.decay.explodes_at is not None:
-            words = f"explodes: 1000 times larger {self.decay.explodes_at} steps back than where the loss is."
-        elif self.decay.vanishes_at is not None:
-            words = (
-                f"vanishes: below a millionth from {self.decay.vanishes_at} steps back; "
-                f"it reaches {self.decay.reached} of {self.norms.size} positions."
-            )
-        else:
-            words = f"reaches the first position at {self.decay.farthest:.3g} of its size at the last."
-        fit = (
-            f"a factor of {self.decay.rate:.4g} per step"
-            if self.decay.follows == "exponential"
-            else f"the power {self.decay.power:.3g} of the distance"
-        )
-        return f"{words} It follows {fit}.{self._attention_words()}"
-
-    def _attention_words(self) -> str:
-        if self.attention is None:
-            return ""
-        words = f" A step reads {self.attention.participation:.3g} states effectively"
-        if self.attention.depth is not None:
-            words += f", and the deepest state is {int(self.attention.depth.max())} hops away"
-        return words + "."
+        """A sentence or three that a person can act on."""
+        return sentence(self)
 
 
 @dataclass(frozen=True)
 class GradientProfile:
-    """All layers of one model under one loss; `hops` is the attention depth of a stack of blocks."""
+    """All layers of one model under one loss.
+
+    `inputs` are the embeddings: what goes into the first block of each stack. `hops` is the attention depth
+    of a stack of blocks, from where the loss acts.
+    """
 
     model: str
-    loss: float
+    loss: float | None
     layers: tuple[LayerProfile, ...]
     hops: NDArray[np.int64] | None = None
+    inputs: tuple[LayerProfile, ...] = ()
 
     def summary(self) -> str:
         """The verdict on every layer, one line each."""
-        lines = [f"{self.model}: loss {self.loss:.6g}, {self.layers[0].norms.size} positions"]
-        lines += [f"  {layer.name or 'model'}: {layer.verdict()}" for layer in self.layers]
+        loss = "" if self.loss is None else f"loss {self.loss:.6g}, "
+        lines = [f"{self.model}: {loss}{self.layers[0].norms.size} positions"]
+        lines += [f"  {layer.name or 'model'}: {layer.verdict()}" for layer in (*self.inputs, *self.layers)]
         if self.hops is not None:
-            reach = self.hops[self.hops >= 0]
-            unreached = int((self.hops < 0).sum())
-            lines.append(
-                f"  attention connects the last position to {reach.size} positions within "
-                f"{int(reach.max())} hops, and to {unreached} not at all."
-            )
+            lines.append(f"  {_hop_words(self.hops, self.layers[-1])}")
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""
         plain: dict[str, Any] = _plain(dataclasses.asdict(self))
-        for record, layer in zip(plain["layers"], self.layers, strict=True):
-            record["verdict"] = layer.verdict()
+        for group in ("layers", "inputs"):
+            for record, layer in zip(plain[group], getattr(self, group), strict=True):
+                record["verdict"] = layer.verdict()
         return plain
 
     def to_json(self) -> str:
@@ -164,6 +112,15 @@ class GradientProfile:
         if path is not None:
             save(figure, path)
         return figure
+
+
+def _hop_words(hops: NDArray[np.int64], top: LayerProfile) -> str:
+    reached = hops[hops >= 0]
+    share = "" if top.attention is None else f" of at least {top.attention.threshold:g} of an even share"
+    return (
+        f"attention connects what the loss reads to {reached.size} of {hops.size} positions within "
+        f"{int(reached.max())} hops, by weights{share}."
+    )
 
 
 def _plain(value: Any) -> Any:

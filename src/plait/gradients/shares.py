@@ -21,6 +21,7 @@ from torch.func import functional_call, grad, vjp, vmap
 
 from plait.cells import Cell
 from plait.errors import ConfigError
+from plait.gradients.maps import EDGE
 from plait.gradients.paths.dynamics import Dynamics
 from plait.gradients.paths.model import dynamics, layer_input, step_state
 from plait.memory import NoMemory
@@ -39,7 +40,7 @@ class StateShares:
     `attention[name]` (T, …) holds Γ_i for each parameter of the energies, `recurrent[name]` (T, …) the term
     of step t for each parameter of the cell; both sum over time to that row's parameter gradient.
     `weights` (T,) is the mean weight a state received from all s_t, t >= i, and `presence` (T,) the share
-    of those t at which it was above the threshold.
+    of those t at which it was at least the threshold of an even share.
     """
 
     attention: Gradients
@@ -88,7 +89,7 @@ def state_shares(
     *,
     row: int = 0,
     layer: int = -1,
-    threshold: float = 0.01,
+    threshold: float = EDGE,
 ) -> StateShares:
     """Take the parameter gradient of one row apart, state by state.
 
@@ -97,7 +98,7 @@ def state_shares(
         x: its input, (T, B, F), or (B, T, F) where the model is `batch_first`.
         loss: from the layer's h_1..h_T of that row, (T, H), to one number.
         row, layer: which batch row, and which layer's states.
-        threshold: a weight above it counts as attention paid.
+        threshold: a weight of at least this part of an even share counts as attention paid.
 
     >>> from plait import RelRNN
     >>> shares = state_shares(RelRNN(2, 3), torch.randn(8, 1, 2), lambda h: h[-1].sum())
@@ -175,7 +176,7 @@ class _Ledger:
         for name, term in terms.items():
             self.attention[name][attended] += term
         self.received[attended] += weights
-        self.noticed[attended] += (weights > threshold).to(weights.dtype)
+        self.noticed[attended] += (weights * len(attended) >= threshold).to(weights.dtype)
 
     def _book_step(self, m: int, cotangent: Tensor) -> None:
         """The cell's parameters at step m: dL/dH_m pulled back through the step."""

@@ -13,7 +13,7 @@ from torch.utils import _pytree as pytree
 
 from plait.bench.peak import peak_megabytes
 from plait.bench.timing import Times, take_turns
-from plait.gradients.profile import Decay
+from plait.gradients.decay import Decay
 from plait.tasks import Batch, Task
 
 __all__ = ["Cost", "Reach", "costs", "reach", "state_bytes"]

@@ -144,12 +144,12 @@ def test_a_run_shows_its_norms(open_page, ask):
 
 def test_a_budget_and_a_config_give_advice(open_page, tmp_path):
     page = open_page("#plane")
-    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "39x1664"
+    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") == "42x1600"
     page.get_by_label("budget (parameters)").fill("125M")
     page.keyboard.press("Enter")
     settled(page)
     assert "budget=125M" in state(page)
-    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") != "39x1664"
+    assert page.locator("#panel-plane [data-shape]").get_attribute("data-shape") != "42x1600"
     path = tmp_path / "config.json"
     path.write_text(json.dumps(GPT2))
     page.get_by_label("a config.json", exact=True).set_input_files(path)

@@ -1,5 +1,19 @@
 """Depth against width: the figure of Levine et al., with the runner and the page it needs for itself."""
 
 from plait.experiments.depthwidth.figure1 import FIGURE_1, SMOKE, Figure1, Grid, Training, TrainingRun
+from plait.experiments.depthwidth.tuned import TUNED, TUNED_SMOKE
 
-__all__ = ["FIGURE_1", "SMOKE", "Figure1", "Grid", "Training", "TrainingRun"]
+DEPTHWIDTH = {FIGURE_1.name: (FIGURE_1, SMOKE), TUNED.name: (TUNED, TUNED_SMOKE)}
+"""The experiments of this room by name, each with its smoke size."""
+
+__all__ = [
+    "DEPTHWIDTH",
+    "FIGURE_1",
+    "SMOKE",
+    "TUNED",
+    "TUNED_SMOKE",
+    "Figure1",
+    "Grid",
+    "Training",
+    "TrainingRun",
+]

@@ -1,4 +1,4 @@
-"""What `plait reproduce depthwidth-figure1` does and says."""
+"""What `plait reproduce depthwidth-figure1` and `depthwidth-tuned` do and say."""
 
 from __future__ import annotations
 
@@ -6,16 +6,18 @@ import dataclasses
 import sys
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from plait.answer import Answer, Table
 from plait.errors import MissingExtraError, require
-from plait.experiments.depthwidth.figure1 import FIGURE_1, SMOKE, Figure1, TrainingRun
+from plait.experiments.depthwidth import DEPTHWIDTH, FIGURE_1, TUNED, Figure1, TrainingRun
 from plait.strict import checked
 
-__all__ = ["reproduce_figure1"]
+__all__ = ["reproduce_depthwidth"]
 
 
-def reproduce_figure1(
+def reproduce_depthwidth(
+    name: str = FIGURE_1.name,
     smoke: bool = False,
     text: Sequence[Path] = (),
     out: Path | None = None,
@@ -32,9 +34,10 @@ def reproduce_figure1(
     from plait.tasks.text import find_treebank, read_text
     from plait.training.process import device_named
 
-    folder = out or Path("results", "depthwidth-smoke" if smoke else "depthwidth")
+    usual = "depthwidth" if name == FIGURE_1.name else name
+    folder = out or Path("results", f"{usual}-smoke" if smoke else usual)
     outcome = run_missing(
-        SMOKE if smoke else FIGURE_1,
+        DEPTHWIDTH[name][smoke],
         read_text(text or find_treebank()),
         folder,
         device_named(device),
@@ -57,11 +60,7 @@ def reproduce_figure1(
 
 
 def _drawn(folder: Path) -> Answer:
-    """Figure and page of a folder, from its files alone."""
-    require("matplotlib", "report")
-    from plait.experiments.depthwidth.page import page, write_page
-    from plait.experiments.depthwidth.picture import draw
-    from plait.experiments.depthwidth.reading import cells_of
+    """Figure and page of a folder, from its files alone; the tuned grid has a page of tables alone."""
     from plait.experiments.depthwidth.runner import DESCRIPTION, read_records
     from plait.runs.folder import read_json
 
@@ -69,6 +68,13 @@ def _drawn(folder: Path) -> Answer:
     experiment = checked(Figure1, read_json(folder / DESCRIPTION))
     for record in records:
         checked(TrainingRun, record["run"])
+    if experiment.name == TUNED.name:
+        return _tabulated(folder, experiment, records)
+    require("matplotlib", "report")
+    from plait.experiments.depthwidth.page import page, write_page
+    from plait.experiments.depthwidth.picture import draw
+    from plait.experiments.depthwidth.reading import cells_of
+
     files = draw(records, folder)
     files.append(write_page(folder, page(experiment, records, f"plait reproduce {FIGURE_1.name}")))
     rows = [
@@ -77,6 +83,28 @@ def _drawn(folder: Path) -> Answer:
     table = Table(["network", "depth", "width", "parameters", "bits per character", "seeds"], rows)
     names = [str(path) for path in files]
     return Answer({"cells": table.records(), "files": names}, (table, "written: " + ", ".join(names)))
+
+
+def _tabulated(folder: Path, experiment: Figure1, records: list[dict[str, Any]]) -> Answer:
+    from plait.experiments.depthwidth.page import write_page
+    from plait.experiments.depthwidth.tuned import choices, tuned_page
+
+    path = write_page(folder, tuned_page(experiment, records))
+    rows = [
+        [c.updates, c.cell.depth, c.cell.width, c.cell.parameters, round(c.cell.bits, 4), c.peak, c.edge]
+        for c in choices(records)
+    ]
+    columns = [
+        "updates",
+        "depth",
+        "width",
+        "parameters",
+        "bits per character",
+        "best peak",
+        "edge of the sweep",
+    ]
+    table = Table(columns, rows)
+    return Answer({"cells": table.records(), "files": [str(path)]}, (table, f"written: {path}"))
 
 
 def _say(line: str) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -36,6 +37,8 @@ class Law:
     """One eigenvalue: exponents of T as printed, as they hold, and as fitted on the last factor of 16.
 
     `log_values` is ln|p| at `lengths`. On |λ| = 1 the theorem does not apply: printed values are None.
+    The sharp law is a limit: its relative error is of the order of |A|²/T, A = λ/(1−λ), and of |λ|^T.
+    `begins_at` is the length at which both are a tenth, and `reached` whether T came so far.
     """
 
     eigenvalue: complex
@@ -47,6 +50,11 @@ class Law:
     log_constant: float | None
     lengths: NDArray[np.int64]
     log_values: NDArray[np.float64]
+    begins_at: float | None
+
+    @property
+    def reached(self) -> bool:
+        return self.begins_at is not None and bool(self.lengths[-1] >= self.begins_at)
 
     def record(self) -> dict[str, Any]:
         """As data for JSON."""
@@ -57,6 +65,8 @@ class Law:
             "measured": self.measured,
             "printed_holds": self.printed_holds,
             "log_constant": self.log_constant,
+            "begins_at": self.begins_at,
+            "reached": self.reached,
             "lengths": self.lengths.tolist(),
             "log_abs": self.log_values.tolist(),
         }
@@ -114,12 +124,20 @@ def _law(
         log_constant=log_constant(effective, start).real if inside else None,
         lengths=lengths,
         log_values=logs,
+        begins_at=_begins_at(effective) if inside else None,
     )
 
 
+def _begins_at(value: complex) -> float:
+    return max(10 * abs(value / (1 - value)) ** 2, math.log(10) / -math.log(max(abs(value), 1e-300)))
+
+
 def joint_statement(laws: Sequence[Law]) -> dict[str, Any] | None:
-    """What the theorem says of a V with all these eigenvalues; None where one is on the unit circle."""
-    if any(law.printed is None for law in laws):
+    """What the theorem says of a V with all these eigenvalues.
+
+    None where one is on the unit circle, or so near 1 that its law begins beyond the lengths measured.
+    """
+    if any(law.printed is None or not law.reached for law in laws):
         return None
     values = [law.effective for law in laws]
     return {
@@ -133,7 +151,7 @@ def joint_statement(laws: Sequence[Law]) -> dict[str, Any] | None:
 def law_table(laws: Sequence[Law], length: int, start: int) -> Table:
     """A row for each eigenvalue: the printed bound, the sharp law, the slope that was measured."""
     rows = [
-        [eigenvalue_name(x.eigenvalue), _power(x.printed), _power(x.sharp), x.measured, _yes(x.printed_holds)]
+        [eigenvalue_name(x.eigenvalue), _power(x.printed), _sharp(x), x.measured, _yes(x.printed_holds)]
         for x in laws
     ]
     return Table(
@@ -143,8 +161,16 @@ def law_table(laws: Sequence[Law], length: int, start: int) -> Table:
     )
 
 
-def law_sentences(together: dict[str, Any] | None) -> list[str]:
+def law_sentences(laws: Sequence[Law], together: dict[str, Any] | None) -> list[str]:
     """What `joint_statement` found, in words."""
+    early = [x for x in laws if x.begins_at is not None and not x.reached]
+    if early:
+        return [
+            f"λ = {eigenvalue_name(x.eigenvalue)} lies so near 1 that its power law begins near "
+            f"T ≈ {x.begins_at:.0e}: up to T = {x.lengths[-1]:,} the slope is still growing, "
+            f"{x.measured:.4g} at the end, and no power is named."
+            for x in early
+        ]
     if together is None:
         return ["An eigenvalue on the unit circle: the theorem does not apply, |p| grows like T^0.5."]
     holds = "holds" if together["printed_holds"] else "is violated"
@@ -163,6 +189,12 @@ def eigenvalue_name(value: complex) -> str:
 
 def _power(exponent: float | None) -> str | None:
     return None if exponent is None else f"T^{exponent:.4f}"
+
+
+def _sharp(law: Law) -> str | None:
+    if law.begins_at is not None and not law.reached:
+        return f"not before T ≈ {law.begins_at:.0e}"
+    return _power(law.sharp)
 
 
 def _yes(holds: bool | None) -> str | None:

@@ -41,7 +41,7 @@ def law_view(query: Mapping[str, str]) -> dict[str, Any]:
     length = whole_number(query, "length", 10_000, 100, LONGEST)
     mix = number(query, "mix", 1.0, 0.01, 1.0)
     laws = measure_law(values, length, 1, mix)
-    sentences = law_sentences(joint_statement(laws))
+    sentences = law_sentences(laws, joint_statement(laws))
     return {
         "parts": [table_data(law_table(laws, length, 1)), *({"text": text} for text in sentences)],
         "laws": [_drawn(one, mix) for one in laws],
@@ -56,7 +56,7 @@ def _drawn(found: Law, mix: float) -> dict[str, Any]:
         "sharp": None,
         "printed": None,
     }
-    if found.log_constant is None:
+    if found.log_constant is None or not found.reached:
         return drawn
     at_one = found.log_constant + math.log(mix)  # ln of what both laws begin from
     for name in ("sharp", "printed"):

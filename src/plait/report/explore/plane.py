@@ -7,7 +7,6 @@ from typing import Any
 
 from plait.answer import Table
 from plait.depthwidth.config_file import parse_config
-from plait.depthwidth.count import count_params
 from plait.depthwidth.guideline import FITTED_DEPTHS, parse_budget
 from plait.depthwidth.plan import Judgement, Plan, judge, plan
 from plait.depthwidth.plane import plane, published_shapes
@@ -52,7 +51,7 @@ def plan_view(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def config_view(content: bytes) -> dict[str, Any]:
-    """What `plait plan judge --config` says of a Hugging Face config.json.
+    """What `plait plan judge config.json` says of a Hugging Face config.json.
 
     Raises:
         DataError: if it is too large, is not JSON, or describes no Transformer.
@@ -60,9 +59,8 @@ def config_view(content: bytes) -> dict[str, Any]:
     if len(content) > MOST_BYTES:
         raise DataError(f"config.json: expected at most {MOST_BYTES:,} bytes, got {len(content):,}")
     model = parse_config(content)
-    count = count_params(model.architecture)
-    judged = judge(model.architecture.depth, model.architecture.width, count.layers)
-    return _shown(judged, [count_table(model, count), *judgement_tables(judged)])
+    judged = judge(model.depth, model.width, model.count.layers)
+    return _shown(judged, [count_table(model), *judgement_tables(judged)])
 
 
 def _shown(found: Plan | Judgement, tables: list[Table]) -> dict[str, Any]:

@@ -1,0 +1,178 @@
+"""Is the crossover of depths seen at our scale, once every depth has its own learning rate and time to train?
+
+Figure 1's grid had one learning rate for all depths. Here each softmax network is trained at several peaks
+of the rate, around that of figure 1, and counts by the one that ends lowest on the validation text. All of it
+is done for two numbers of updates: where the order of depths is the same for both, it has stopped moving.
+"""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from plait.depthwidth.guideline import transition_params
+from plait.experiments.depthwidth.figure1 import Figure1, Grid, Training
+from plait.experiments.depthwidth.reading import Cell, crossing, curve_of
+
+__all__ = ["TUNED", "TUNED_SMOKE", "Choice", "choices", "order_of", "tuned_page"]
+
+_SOURCE = "after Levine et al., NeurIPS 2020, arXiv:2006.12467, figure 1: the learning rate tuned per depth"
+
+
+def _grids(base: Grid, peaks: Sequence[float], lengths: Sequence[int]) -> tuple[Grid, ...]:
+    """Short trainings first, so that a limit of time leaves a whole sweep."""
+    return tuple(
+        replace(base, training=replace(base.training, peak=peak, updates=updates))
+        for updates in lengths
+        for peak in peaks
+    )
+
+
+TUNED = Figure1(
+    name="depthwidth-tuned",
+    source=_SOURCE,
+    grids=_grids(
+        Grid("softmax", depths=(1, 2, 3, 6, 12), budgets=(320_000, 1_000_000, 3_200_000, 10_000_000)),
+        peaks=(0.016, 0.032, 0.064),
+        lengths=(1500, 4500),
+    ),
+    seeds=(0,),
+)
+TUNED_SMOKE = Figure1(
+    name="depthwidth-tuned",
+    source=_SOURCE,
+    grids=_grids(
+        Grid(
+            "softmax",
+            depths=(1, 2),
+            budgets=(6_000, 25_000),
+            training=Training(updates=10, warmup=3, batch=8, context=32, looks=2, held_out=8_193),
+        ),
+        peaks=(0.016, 0.064),
+        lengths=(10, 20),
+    ),
+    seeds=(0,),
+)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """One shape after so many updates: its best peak, the losses there, and whether the sweep's edge won.
+
+    `losses` are the final validation losses by peak, in nats; a peak that diverged is missing.
+    """
+
+    cell: Cell
+    updates: int
+    peak: float
+    losses: dict[float, float]
+    edge: bool
+
+
+def choices(records: Sequence[dict[str, Any]]) -> list[Choice]:
+    """For every shape and number of updates the peak that ends lowest on the validation text."""
+    found: dict[tuple[int, int, int, int], dict[float, list[dict[str, Any]]]] = defaultdict(dict)
+    peaks = sorted({record["run"]["training"]["peak"] for record in records})
+    for record in records:
+        run = record["run"]
+        if record["diverged"] or run["architecture"] != "softmax":
+            continue
+        key = (run["training"]["updates"], run["depth"], run["width"], record["parameters"])
+        found[key].setdefault(run["training"]["peak"], []).append(record)
+    chosen = []
+    for (updates, depth, width, parameters), by_peak in sorted(found.items()):
+        losses = {peak: _mean(r["validation"][-1][1] for r in mine) for peak, mine in sorted(by_peak.items())}
+        best = min(losses, key=lambda peak: losses[peak])
+        tests = [r["test_loss"] for r in by_peak[best]]
+        cell = Cell("softmax", depth, width, parameters, _mean(tests), max(tests) - min(tests), len(tests))
+        chosen.append(Choice(cell, updates, best, losses, edge=best in (peaks[0], peaks[-1])))
+    return chosen
+
+
+def _mean(values: Iterable[float]) -> float:
+    listed = list(values)
+    return sum(listed) / len(listed)
+
+
+def order_of(chosen: Sequence[Choice], grid: Grid, budget: int) -> list[int]:
+    """Depths from best to worst at one budget."""
+    shapes = {(depth, grid.width(depth, budget)) for depth in grid.depths}
+    here = [choice for choice in chosen if (choice.cell.depth, choice.cell.width) in shapes]
+    return [choice.cell.depth for choice in sorted(here, key=lambda choice: choice.cell.loss)]
+
+
+def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
+    """Markdown, computed from the records alone."""
+    chosen = choices(records)
+    lengths = sorted({choice.updates for choice in chosen})
+    grid = experiment.grids[0]
+    parts = [
+        f"# {experiment.name}: {len(records)} networks\n",
+        f"{experiment.source}. Test loss in bits a character at the best of the peaks "
+        f"{', '.join(f'{p:g}' for p in sorted({g.training.peak for g in experiment.grids}))}, chosen on the "
+        f"validation text; {records[0]['environment'].get('device', 'one device')}.\n",
+    ]
+    for updates in lengths:
+        parts.append(_losses([c for c in chosen if c.updates == updates], updates))
+    parts.append(_orders(chosen, grid, lengths))
+    parts.append(_crossings([c for c in chosen if c.updates == lengths[-1]], grid))
+    edges = [c for c in chosen if c.edge]
+    parts.append(
+        f"\nAt the edge of the sweep: {len(edges)} of {len(chosen)} shapes; a wider one might do better.\n"
+    )
+    diverged = [r for r in records if r["diverged"]]
+    parts.append(f"Diverged: {len(diverged)} of {len(records)} networks.\n")
+    return "\n".join(parts)
+
+
+def _losses(chosen: Sequence[Choice], updates: int) -> str:
+    lines = [
+        f"## After {updates:,} updates\n",
+        "| depth | width | parameters | bits | best peak | others |",
+        "|---|---|---|---|---|---|",
+    ]
+    for choice in sorted(chosen, key=lambda c: (c.cell.depth, c.cell.parameters)):
+        cell = choice.cell
+        others = ", ".join(
+            f"{peak:g}: {(loss - choice.losses[choice.peak]) / math.log(2):+.3f}"
+            for peak, loss in choice.losses.items()
+            if peak != choice.peak
+        )
+        edge = " (edge)" if choice.edge else ""
+        lines.append(
+            f"| {cell.depth} | {cell.width} | {cell.parameters:,} | {cell.bits:.4f} | {choice.peak:g}{edge} "
+            f"| {others} |"
+        )
+    return "\n".join(lines) + "\n"
+
+
+def _orders(chosen: Sequence[Choice], grid: Grid, lengths: Sequence[int]) -> str:
+    lines = [
+        "## Depths from best to worst\n",
+        "| budget | " + " | ".join(f"{updates:,} updates" for updates in lengths) + " | |",
+        "|---|" + "---|" * (len(lengths) + 1),
+    ]
+    for budget in grid.budgets:
+        orders = [order_of([c for c in chosen if c.updates == u], grid, budget) for u in lengths]
+        moved = "stands" if all(order == orders[0] for order in orders) else "still moving"
+        cells = [", ".join(map(str, order)) or "–" for order in orders]
+        lines.append(f"| {budget:,} | " + " | ".join(cells) + f" | {moved} |")
+    return "\n".join(lines) + "\n"
+
+
+def _crossings(chosen: Sequence[Choice], grid: Grid) -> str:
+    cells = [choice.cell for choice in chosen]
+    lines = [
+        "## From which size on the deeper one leads\n",
+        "| depths | seen here | guideline balances the deeper one at |",
+        "|---|---|---|",
+    ]
+    for shallow, deep in itertools.pairwise(grid.depths):
+        found = crossing(curve_of(cells, shallow), curve_of(cells, deep))
+        seen = "nowhere" if found is None else "everywhere" if found == 0 else f"{found:,.0f}"
+        lines.append(f"| {shallow} and {deep} | {seen} | {transition_params(deep).value:,.0f} |")
+    return "\n".join(lines) + "\n"

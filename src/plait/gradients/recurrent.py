@@ -1,0 +1,191 @@
+"""`torch.nn.RNN`, `LSTM` and `GRU` at their own speed, with the total gradient of every h_t.
+
+The fused layers hand out their output tensor only at the end, and the gradient of that tensor misses the
+path from h_t to h_{t+1} inside the layer. That path leads through the gates of step t + 1, W x_{t+1} + R h_t.
+A second input u, zero, that enters through R as h_t does, has exactly its gradient:
+
+    dL/dh_t = ∂L/∂(output_t) + ∂L/∂u_{t+1}                                             (RNN, LSTM)
+
+so the layer is run with [x, u] in place of x and [W, R] in place of W. A GRU's candidate takes R h through
+its reset gate r, and z h_t goes past all gates: there u enters the first two, v the candidate's sum, and
+
+    dL/dh_t = ∂L/∂(output_t) + ∂L/∂u_{t+1} + R_nᵀ(r ∂L/∂v)_{t+1} + z_{t+1} dL/dh_{t+1}     (GRU)
+
+An LSTM's cell state is held fixed, as h_t does not enter it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.func import functional_call
+
+from plait.errors import ShapeError
+
+__all__ = ["TappedRun", "run_tapped"]
+
+# receives one direction of one layer: its name and what was tapped there
+Tap = Callable[[str, "TappedRun"], None]
+
+
+@dataclass
+class TappedRun:
+    """One direction of one layer of one call, time first.
+
+    `output` (T, B, width) is what the layer returns, with the zeros `on_output` added; `beside` are the zeros
+    given beside the input. `total` turns the gradients of both into dL/dh_t.
+    """
+
+    output: Tensor
+    on_output: Tensor
+    beside: Tensor
+    total: Callable[[Tensor | None, Tensor | None], Tensor]
+
+
+def run_tapped(module: nn.RNNBase, tap: Tap, input: Any, state: Any = None) -> tuple[Tensor, Any]:
+    """What `module(input, state)` returns, every layer tapped on the way.
+
+    A bidirectional layer counts as two. Packed sequences are refused.
+    """
+    if not isinstance(input, Tensor):
+        raise ShapeError(f"probe: expected a padded tensor, got {type(input).__name__}; unpack it first")
+    unbatched = input.dim() == 2
+    x = input.unsqueeze(1) if unbatched else input.transpose(0, 1) if module.batch_first else input
+    hidden, cell = _begin(module, state, x, unbatched)
+    ends: list[tuple[Tensor, Tensor | None]] = []
+    for layer in range(module.num_layers):
+        outputs = []
+        for direction in range(2 if module.bidirectional else 1):
+            place = layer * (2 if module.bidirectional else 1) + direction
+            begin = (hidden[place], None if cell is None else cell[place])
+            run, end = _run(module, x, layer, direction, begin)
+            tap(f"layer {layer}" + (" backward" if direction else ""), run)
+            ends.append(end)
+            outputs.append(run.output)
+        x = torch.cat(outputs, dim=-1)
+        if module.dropout and layer + 1 < module.num_layers:
+            x = nn.functional.dropout(x, module.dropout, module.training)
+    return _pack(module, x, ends, unbatched)
+
+
+def _run(
+    module: nn.RNNBase, x: Tensor, layer: int, direction: int, begin: tuple[Tensor, Tensor | None]
+) -> tuple[TappedRun, tuple[Tensor, Tensor | None]]:
+    suffix = f"_l{layer}" + ("_reverse" if direction else "")
+    weights = {key: getattr(module, key + suffix) for key in _keys(module)}
+    hidden, cell = begin
+    wider = _wider(weights["weight_hh"].detach(), isinstance(module, nn.GRU))
+    beside = torch.zeros(*x.shape[:2], wider.shape[1], dtype=x.dtype, device=x.device, requires_grad=True)
+    both = torch.cat([x, beside], dim=-1)
+    given = {f"{key}_l0": value for key, value in weights.items()}
+    given["weight_ih_l0"] = torch.cat([weights["weight_ih"], wider], dim=1)
+    first = hidden.unsqueeze(0) if cell is None else (hidden.unsqueeze(0), cell.unsqueeze(0))
+    single = _single(module, both.shape[-1])
+    out, after = functional_call(single, given, (both.flip(0) if direction else both, first))
+    if direction:
+        out = out.flip(0)
+    on_output = torch.zeros_like(out, requires_grad=True)
+    nudged = out + on_output
+
+    def total(output: Tensor | None, extra: Tensor | None) -> Tensor:
+        direct = torch.zeros_like(out) if output is None else output
+        if extra is None:
+            return direct
+        direct, extra = (direct.flip(0), extra.flip(0)) if direction else (direct, extra)
+        if isinstance(module, nn.GRU):
+            walked = out.flip(0) if direction else out
+            before = torch.cat([hidden.unsqueeze(0), walked[:-1]]).detach()
+            found = _through_gates(
+                direct, extra, _gates(weights, x.flip(0) if direction else x, before), weights
+            )
+        else:
+            found = direct.clone()
+            found[:-1] += extra[1:]
+        return found.flip(0) if direction else found
+
+    end = nudged[0] if direction else nudged[-1]
+    return TappedRun(nudged, on_output, beside, total), (end, None if cell is None else after[1].squeeze(0))
+
+
+def _wider(recurrent: Tensor, is_gru: bool) -> Tensor:
+    """The columns by which the zeros beside the input enter the gates."""
+    if not is_gru:
+        return recurrent
+    size = recurrent.shape[1]
+    first = recurrent.clone()
+    first[2 * size :] = 0
+    candidate = torch.zeros_like(recurrent)
+    candidate[2 * size :] = torch.eye(size, dtype=recurrent.dtype, device=recurrent.device)
+    return torch.cat([first, candidate], dim=1)
+
+
+def _gates(weights: dict[str, Tensor], x: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
+    """A GRU's reset and update gates at every step, from the states before it."""
+    size = before.shape[-1]
+    rows = slice(0, 2 * size)
+    summed = x @ weights["weight_ih"][rows].t() + before @ weights["weight_hh"][rows].t()
+    if "bias_ih" in weights:
+        summed = summed + weights["bias_ih"][rows] + weights["bias_hh"][rows]
+    reset, update = torch.sigmoid(summed).detach().split(size, dim=-1)
+    return reset, update
+
+
+def _through_gates(
+    direct: Tensor, extra: Tensor, gates: tuple[Tensor, Tensor], weights: dict[str, Tensor]
+) -> Tensor:
+    size = direct.shape[-1]
+    reset, update = gates
+    arriving = direct.clone()
+    candidate = (reset * extra[..., size:])[1:] @ weights["weight_hh"][2 * size :].detach()
+    arriving[:-1] += extra[1:, :, :size] + candidate
+    for t in range(len(arriving) - 2, -1, -1):
+        arriving[t].addcmul_(update[t + 1], arriving[t + 1])
+    return arriving
+
+
+def _keys(module: nn.RNNBase) -> list[str]:
+    keys = ["weight_ih", "weight_hh", *(["bias_ih", "bias_hh"] if module.bias else [])]
+    return [*keys, "weight_hr"] if getattr(module, "proj_size", 0) else keys
+
+
+def _single(module: nn.RNNBase, size: int) -> nn.RNNBase:
+    """A one-layer module of the same kind, without weights of its own."""
+    options: dict[str, Any] = {"bias": module.bias}
+    if isinstance(module, nn.LSTM):
+        options["proj_size"] = module.proj_size
+    if isinstance(module, nn.RNN):
+        options["nonlinearity"] = module.nonlinearity
+    kind = next(base for base in (nn.LSTM, nn.GRU, nn.RNN) if isinstance(module, base))
+    return kind(size, module.hidden_size, device="meta", **options).train(module.training)
+
+
+def _begin(module: nn.RNNBase, state: Any, x: Tensor, unbatched: bool) -> tuple[Tensor, Tensor | None]:
+    """h_0 and c_0 as (layers · directions, B, width)."""
+    places = module.num_layers * (2 if module.bidirectional else 1)
+    width = getattr(module, "proj_size", 0) or module.hidden_size
+    is_lstm = isinstance(module, nn.LSTM)
+    if state is None:
+        hidden = x.new_zeros(places, x.shape[1], width)
+        return hidden, x.new_zeros(places, x.shape[1], module.hidden_size) if is_lstm else None
+    hidden, cell = state if is_lstm else (state, None)
+    if unbatched:
+        hidden, cell = hidden.unsqueeze(1), None if cell is None else cell.unsqueeze(1)
+    return hidden, cell
+
+
+def _pack(
+    module: nn.RNNBase, x: Tensor, ends: list[tuple[Tensor, Tensor | None]], unbatched: bool
+) -> tuple[Tensor, Any]:
+    hidden = torch.stack([end for end, _ in ends])
+    cells = [cell for _, cell in ends if cell is not None]
+    cell = torch.stack(cells) if cells else None
+    if unbatched:
+        x, hidden = x.squeeze(1), hidden.squeeze(1)
+        cell = None if cell is None else cell.squeeze(1)
+    elif module.batch_first:
+        x = x.transpose(0, 1)
+    return x, hidden if cell is None else (hidden, cell)

@@ -1,0 +1,79 @@
+"""The tuned grid: what it asks for, the choice of a rate, and what its page concludes from known losses."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from plait.experiments.depthwidth import TUNED, TUNED_SMOKE
+from plait.experiments.depthwidth.figure1 import FIGURE_1
+from plait.experiments.depthwidth.tuned import choices, order_of, tuned_page
+
+
+def test_the_grid() -> None:
+    runs = TUNED.runs()
+    assert len(runs) == 5 * 4 * 3 * 2
+    assert {run.architecture for run in runs} == {"softmax"}
+    peaks = {run.training.peak for run in runs}
+    assert min(peaks) < FIGURE_1.grids[0].training.peak < max(peaks)
+    assert [run.training.updates for run in runs] == sorted(run.training.updates for run in runs)
+    assert len({run.run_id({}) for run in runs}) == len(runs)
+
+
+def made_up(lead: float) -> list[dict[str, Any]]:
+    """Two layers lead one by `lead` nats at the larger budget after the longer training; 0.064 is best."""
+    records = []
+    for run in TUNED_SMOKE.runs():
+        loss = 2.0 - 0.1 * (run.training.peak == 0.064) - 0.1 * (run.weights > 10_000)
+        if run.depth == 2 and run.weights > 10_000 and run.training.updates == 20:
+            loss -= lead
+        if run.depth == 2 and not (run.weights > 10_000):
+            loss += 0.05
+        records.append(
+            {
+                "run": dataclasses.asdict(run),
+                "parameters": run.weights,
+                "test_loss": loss,
+                "diverged": False,
+                "validation": [[run.training.updates, loss]],
+                "environment": {"device": "made up"},
+            }
+        )
+    return records
+
+
+def test_the_best_rate_is_chosen_by_validation() -> None:
+    records = made_up(0.03)
+    records[0]["diverged"] = True
+    found = choices(records)
+    assert {choice.peak for choice in found} == {0.064}
+    assert all(choice.edge for choice in found)
+    assert all(set(choice.losses) <= {0.016, 0.064} for choice in found)
+    one = next(c for c in found if c.cell.depth == 1 and c.updates == 10 and c.cell.width == 48)
+    assert one.losses[0.016] - one.losses[0.064] == pytest.approx(0.1)
+
+
+def test_a_folder_of_another_machine_is_tabulated(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    from plait import cli
+
+    (tmp_path / "experiment.json").write_text(json.dumps(dataclasses.asdict(TUNED_SMOKE)))
+    lines = [json.dumps({"id": str(i), **record}) for i, record in enumerate(made_up(0.03))]
+    (tmp_path / "runs.jsonl").write_text("\n".join(lines) + "\n")
+    assert cli.main(["reproduce", TUNED_SMOKE.name, "--draw", str(tmp_path)]) == 0
+    assert "best peak" in capsys.readouterr().out
+    assert (tmp_path / "README.md").read_text().startswith("# depthwidth-tuned: 16 networks")
+
+
+def test_the_page_says_whether_the_order_stands() -> None:
+    grid = TUNED_SMOKE.grids[0]
+    moving = tuned_page(TUNED_SMOKE, made_up(0.03))
+    found = choices(made_up(0.03))
+    assert order_of([c for c in found if c.updates == 20], grid, 25_000) == [2, 1]
+    assert "| 25,000 | 1, 2 | 2, 1 | still moving |" in moving
+    assert "| 6,000 | 1, 2 | 1, 2 | stands |" in moving
+    assert "| 1 and 2 | nowhere |" in tuned_page(TUNED_SMOKE, made_up(-0.03))
+    assert "| 1 and 2 | nowhere |" not in moving
