@@ -7,6 +7,7 @@ from collections.abc import Iterable
 from plait.errors import ConfigError, known, require
 from plait.experiments.depthwidth import DEPTHWIDTH
 from plait.experiments.description import Experiment, PlannedRun
+from plait.experiments.keeping import keeping
 from plait.experiments.untangling import FULL, ITEMS, SMOKE
 
 __all__ = ["DATA_SETS", "Experiment", "PlannedRun", "by_name", "experiment_named", "experiments"]
@@ -18,7 +19,7 @@ WORLDS = "minigrid"  # what can be installed
 
 def experiments(smoke: bool = False) -> dict[str, Experiment]:
     """Every experiment by its name, but for those with a runner of their own (`depthwidth-figure1`)."""
-    return by_name(item(SMOKE if smoke else FULL) for item in ITEMS)
+    return by_name(item(SMOKE if smoke else FULL) for item in (*ITEMS, keeping))
 
 
 def experiment_named(name: str, smoke: bool = False) -> Experiment:

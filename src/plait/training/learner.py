@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import abc
 import hashlib
+import math
 from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, NamedTuple
@@ -17,12 +18,20 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_
 
+from plait.errors import DivergedError
 from plait.runs.checkpoint import Checkpoint, load_state, state_tensors
 from plait.training.callbacks import Results, Words
 from plait.training.process import Group
 
 __all__ = [
-    "PURPOSES", "Learner", "Schedule", "Step", "clip_gradients", "generator_for", "gradient_norm",
+    "PURPOSES",
+    "Learner",
+    "Schedule",
+    "Step",
+    "UsualNorm",
+    "clip_gradients",
+    "generator_for",
+    "gradient_norm",
     "seed_for",
 ]  # fmt: skip
 
@@ -131,6 +140,49 @@ def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float, norm: Te
     if max_norm:
         clip_grads_with_norm_(with_grad, max_norm, norm.float())
     return norm
+
+
+class UsualNorm:
+    """What the norm of the gradient usually is, and what that lets through.
+
+    Gradients through long sequences and an attention that feeds back into itself have no bound from above:
+    one batch in thousands has a norm 10² to 10¹⁸ times the others'. Scaled down to a fixed bound it is still
+    a hundred times as long as they are, of a direction that means nothing, and Adam, whose second moments
+    have shrunk with them, takes its longest steps along it. So the bound follows the norm.
+
+    Args:
+        factor: a norm beyond `factor` times the usual one is scaled down to that; beyond four times as much
+            the update is left out.
+
+    >>> usual = UsualNorm(3.0)
+    >>> for _ in range(20):
+    ...     _ = usual.bound(1.0)
+    >>> usual.bound(2.0), usual.bound(5.0) < 3.1, usual.bound(1e9)
+    (3.0, True, None)
+    """
+
+    SETTLING = 20  # updates whose plain mean begins the running one
+    LONGEST = 200  # updates left out in a row before the run is given up
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+        self.state = torch.zeros(3, dtype=torch.float64)  # the mean, updates seen, left out in a row
+
+    def bound(self, norm: float) -> float | None:
+        """The largest norm to let through at this update, None to leave it out."""
+        mean, seen, left_out = self.state.tolist()
+        if seen < self.SETTLING:
+            settled = min(norm, 1e3) if math.isfinite(norm) else mean
+            self.state = torch.tensor([(mean * seen + settled) / (seen + 1), seen + 1, 0.0]).double()
+            return math.inf if math.isfinite(norm) else None
+        limit = self.factor * mean
+        spike = not norm <= 4 * limit
+        # what is left out counts as the limit, so that a norm that stays high is let in again after a while
+        mean = 0.99 * mean + 0.01 * (norm if norm < limit else limit)
+        self.state = torch.tensor([mean, seen + 1, left_out + 1 if spike else 0.0]).double()
+        if left_out + spike > self.LONGEST:
+            raise DivergedError(f"{self.LONGEST} updates in a row had a gradient far beyond the usual norm")
+        return None if spike else limit
 
 
 def seed_for(seed: int, purpose: str, index: int) -> int:

@@ -94,6 +94,9 @@ class Recipe(Numbers):
     """adam, or rmsprop (alpha 0.99)."""
     clip: float = 1.0
     """Largest global norm of the gradient; 0 for no clipping."""
+    relative_clip: float = 0.0
+    """Largest norm as a multiple of what it usually is: beyond it a gradient is scaled down to it, beyond
+    four times it the update is left out; 0 for no such limit."""
     accumulate: int = 1
     """Parts a batch is worked through in: less memory, the same gradient."""
     seed: int = 0
@@ -114,7 +117,7 @@ class Recipe(Numbers):
     """Of the learning rate: constant, or halve: by half at every look whose held-out loss is no better."""
 
     called: ClassVar[str] = "part of a recipe"
-    later: ClassVar[frozenset[str]] = frozenset({"orthogonal_lr", "schedule"})
+    later: ClassVar[frozenset[str]] = frozenset({"orthogonal_lr", "schedule", "relative_clip"})
 
     def _problems(self) -> Iterator[str]:
         """Everything that is wrong.
@@ -127,7 +130,7 @@ class Recipe(Numbers):
         from_one = ("updates", "batch_size", "accumulate", "evaluate_every", "record_every", "evaluate_on")
         yield from self._below(whole, 1, *from_one)
         yield from self._below(whole, 0, "seed", "gradients_every")
-        yield from self._below(at_least, 0, "lr", "orthogonal_lr", "clip")
+        yield from self._below(at_least, 0, "lr", "orthogonal_lr", "clip", "relative_clip")
         choices = (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES))
         for name, options in choices:
             try:

@@ -19,7 +19,15 @@ from plait.training.capture import Capture, Passes, can_capture
 from plait.training.carry import carried_over, check_carried
 from plait.training.description import build, describe, network_for
 from plait.training.gradient_record import gradient_norms, require_nudge
-from plait.training.learner import Learner, Step, clip_gradients, generator_for, gradient_norm, seed_for
+from plait.training.learner import (
+    Learner,
+    Step,
+    UsualNorm,
+    clip_gradients,
+    generator_for,
+    gradient_norm,
+    seed_for,
+)
 from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe, updates_of
 from plait.training.session import Fitted, train
@@ -44,6 +52,7 @@ class SupervisedLearner(Learner):
         self.optimizer = _OPTIMIZERS[recipe.optimizer](_rates(network, self.parameters, recipe), lr=recipe.lr)
         self.spans = group.spans(recipe.batch_size, recipe.accumulate)
         self.carry: list[Any] = [None] * len(self.spans)
+        self.usual = UsualNorm(recipe.relative_clip) if recipe.relative_clip else None
         self.batches_per_epoch = task.batches_per_epoch(recipe.batch_size)
         self.capture: Capture | None = None
         if device.type == "cuda" and group.size == 1 and can_capture(network, task):
@@ -83,6 +92,8 @@ class SupervisedLearner(Learner):
         """Weights, optimiser, and of every process `carry.<process>.<part>.<leaf>`."""
         carries = self.group.gather([leaves(state) for state in self.carry])
         tensors = super().tensors()
+        if self.usual is not None:
+            tensors["clip.usual"] = self.usual.state
         for rank, parts in enumerate(carries or ()):
             for part, named in enumerate(parts):
                 tensors |= {f"carry.{rank}.{part}.{leaf}": value for leaf, value in named.items()}
@@ -90,6 +101,8 @@ class SupervisedLearner(Learner):
 
     def restore(self, checkpoint: Checkpoint) -> None:
         super().restore(checkpoint)
+        if self.usual is not None:
+            self.usual.state = _usual_of(checkpoint)
         if not (self.task.carries_state and checkpoint.counters["update"]):
             return
         batch = self.batch(1)
@@ -118,10 +131,16 @@ class SupervisedLearner(Learner):
             self.carry = [None] * len(self.spans)
         passes = self._passes(batch, stop) if self.capture is None else self.capture(batch)
         loss, score, stopping, norm, healthy = passes.figures.tolist()
-        if not healthy or not math.isfinite(loss):
+        overflown = self.usual is not None and not math.isfinite(norm)  # a spike, to be left out
+        if not math.isfinite(loss) or not (healthy or overflown):
             raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
-        clip_gradients(self.parameters, self.recipe.clip, passes.norm)
-        self.optimizer.step()
+        bound: float | None = self.recipe.clip or math.inf
+        if self.usual is not None:
+            usual = self.usual.bound(norm)
+            bound = None if usual is None else min(bound, usual)
+        if bound is not None:
+            clip_gradients(self.parameters, 0.0 if bound == math.inf else bound, passes.norm)
+            self.optimizer.step()
         self.carry = passes.carry
         return Step({"loss": loss, "score": score, "gradient_norm": norm}, stopping > 0)
 
@@ -168,6 +187,16 @@ class SupervisedLearner(Learner):
         return "the gradient's norm overflows" + (
             "" if self.recipe.clip else "; clipping (clip = 1) would bound it"
         )
+
+
+def _usual_of(checkpoint: Checkpoint) -> Tensor:
+    """What the norm of the gradient usually was when a checkpoint was written."""
+    state = checkpoint.under("clip.").get("usual")
+    if state is None or state.shape != (3,) or state.dtype != torch.float64 or not bool((state >= 0).all()):
+        raise CheckpointError(
+            f"{checkpoint.path}: expected the usual norm of the gradient as three numbers, got none or others"
+        )
+    return state.cpu()
 
 
 def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:

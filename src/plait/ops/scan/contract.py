@@ -248,8 +248,8 @@ def named(inputs: Any, made: Any = None, arriving: Any = None, walked: Any = Non
 
     A gradient has `d_` before its name, and what comes out `_out` after it where that name also goes in.
 
-    >>> list(named(Inputs._fields, Scanned._fields))[14:17]
-    ['nudge', 'output', 'hidden_out']
+    >>> list(named(Inputs._fields, Scanned._fields))[16:19]
+    ['noise', 'output', 'hidden_out']
     """
     found: dict[str, Any] = {}
     for record, given, mark in (
