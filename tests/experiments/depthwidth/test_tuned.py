@@ -11,12 +11,13 @@ import pytest
 
 from plait.experiments.depthwidth import TUNED, TUNED_SMOKE
 from plait.experiments.depthwidth.figure1 import FIGURE_1
+from plait.experiments.depthwidth.runner import _staged
 from plait.experiments.depthwidth.tuned import choices, order_of, tuned_page
 
 
 def test_the_grid() -> None:
     runs = TUNED.runs()
-    assert len(runs) == 5 * 4 * 3 * 2
+    assert len(runs) == 4 * 4 * 3 * 2
     assert {run.architecture for run in runs} == {"softmax"}
     peaks = {run.training.peak for run in runs}
     assert min(peaks) < FIGURE_1.grids[0].training.peak < max(peaks)
@@ -44,6 +45,21 @@ def made_up(lead: float) -> list[dict[str, Any]]:
             }
         )
     return records
+
+
+def test_long_trainings_begin_with_the_rate_that_was_best(tmp_path: Path) -> None:
+    """Of the short ones 0.016 was best for one layer, 0.064 for two."""
+    records = [record for record in made_up(0.0) if record["run"]["training"]["updates"] == 10]
+    for record in records:
+        better = 0.016 if record["run"]["depth"] == 1 else 0.064
+        record["validation"][-1][1] = 1.0 + (record["run"]["training"]["peak"] != better)
+    path = tmp_path / "runs.jsonl"
+    path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    long = [run for run in TUNED_SMOKE.runs() if run.training.updates == 20]
+    order = [run for group in _staged(long, 1, path) for run in group]
+    assert [(run.depth, run.training.peak) for run in order] == [
+        *[(1, 0.016)] * 2, *[(2, 0.064)] * 2, *[(2, 0.016)] * 2, *[(1, 0.064)] * 2,
+    ]  # fmt: skip
 
 
 def test_the_best_rate_is_chosen_by_validation() -> None:

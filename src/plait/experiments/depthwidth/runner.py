@@ -22,7 +22,7 @@ from plait.errors import CheckpointError, OutputError, whole
 from plait.experiments.depthwidth.figure1 import Figure1, TrainingRun
 from plait.experiments.depthwidth.learner import DeviceText, SideBySide, TextLearner
 from plait.runs.folder import Journal, locked, read_json, write_json
-from plait.strict import plain
+from plait.strict import checked, plain
 from plait.tasks.text import CharacterText
 from plait.training.process import Stop, environment
 from plait.training.session import Session
@@ -74,7 +74,7 @@ def run_missing(
         on_device = DeviceText.of(text, device)
         size = together if device.type == "cuda" else 1
         try:
-            for group in _groups(missing, size):
+            for group in _staged(missing, size, records.path):
                 for run, record in zip(group, _train(group, on_device, graphs, stop), strict=False):
                     made = {"text": text.fingerprint, "environment": environment(device, 1)}
                     records.write({"id": run.run_id(text.fingerprint), **record, **made})
@@ -130,6 +130,36 @@ def _record(learner: TextLearner, validation: list[list[float]], test: float) ->
 
 def _finite(value: float) -> float | None:
     return round(value, 6) if math.isfinite(value) else None
+
+
+def _staged(runs: list[TrainingRun], size: int, records: Path) -> Iterator[list[TrainingRun]]:
+    """Groups of short trainings first; of longer ones of the same shapes, those at the best rate so far."""
+    for updates in sorted({run.training.updates for run in runs}):
+        stage = [run for run in runs if run.training.updates == updates]
+        best = _best_peaks(Journal.read(records), updates)
+        if best:
+            stage.sort(
+                key=lambda run: (
+                    best.get(_shape(run), run.training.peak) != run.training.peak,
+                    run.training.peak,
+                )
+            )
+        yield from _groups(stage, size)
+
+
+def _shape(run: TrainingRun) -> tuple[Any, ...]:
+    return run.architecture, run.depth, run.width, run.seed
+
+
+def _best_peaks(records: list[dict[str, Any]], updates: int) -> dict[tuple[Any, ...], float]:
+    """For every shape the rate that ended lowest on the validation text in trainings of fewer `updates`."""
+    found: dict[tuple[Any, ...], tuple[float, float]] = {}
+    for record in records:
+        run = checked(TrainingRun, record["run"])
+        if not record["diverged"] and run.training.updates < updates:
+            ended = (record["validation"][-1][1], run.training.peak)
+            found[_shape(run)] = min(ended, found.get(_shape(run), ended))
+    return {shape: peak for shape, (_, peak) in found.items()}
 
 
 def _groups(runs: list[TrainingRun], size: int) -> Iterator[list[TrainingRun]]:
