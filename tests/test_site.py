@@ -53,7 +53,8 @@ def test_the_reference_has_every_public_name_with_its_words(name, pages):
 def test_every_room_a_user_imports_from_has_a_page():
     import plait
 
-    rooms = {f"plait.{room}" for room in plait._ROOMS} - {"plait.ops"}  # ops has no public names
+    # ops and runs have no public names of their own: what users call stands in models and in training
+    rooms = {f"plait.{room}" for room in plait._ROOMS} - {"plait.ops", "plait.runs"}
     assert rooms <= set(reference.MODULES)
 
 

@@ -25,7 +25,7 @@ from .conftest import experiment, planned
 
 def outcome_of(folder):
     """What must be equal bit by bit, but for clocks."""
-    tensors, counters = read_checkpoint(Path(folder, "checkpoint.safetensors"))
+    tensors, counters, *_ = read_checkpoint(Path(folder, "checkpoint.safetensors"))
     weights = {name: value.tolist() for name, value in tensors.items()}
     lines = [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
     for line in lines:

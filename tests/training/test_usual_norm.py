@@ -35,10 +35,10 @@ def test_a_norm_that_stays_high_is_let_in_again():
     assert 50 < counts < 150
 
 
-def test_a_run_that_only_explodes_is_given_up():
+def test_a_run_whose_gradients_stay_infinite_is_given_up():
     usual = settled()
     assert all(usual.bound(math.inf) is None for _ in range(UsualNorm.LONGEST))
-    with pytest.raises(DivergedError, match="200 updates in a row"):
+    with pytest.raises(DivergedError, match="not finite in 200 updates in a row"):
         usual.bound(math.inf)
 
 

@@ -162,26 +162,28 @@ class UsualNorm:
     """
 
     SETTLING = 20  # updates whose plain mean begins the running one
-    LONGEST = 200  # updates left out in a row before the run is given up
+    LONGEST = 200  # gradients in a row that are not finite before the run is given up
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
-        self.state = torch.zeros(3, dtype=torch.float64)  # the mean, updates seen, left out in a row
+        self.state = torch.zeros(3, dtype=torch.float64)  # the mean, updates seen, not finite in a row
 
     def bound(self, norm: float) -> float | None:
         """The largest norm to let through at this update, None to leave it out."""
-        mean, seen, left_out = self.state.tolist()
+        mean, seen, lost = self.state.tolist()
+        lost = 0.0 if math.isfinite(norm) else lost + 1
+        if lost > self.LONGEST:
+            raise DivergedError(f"the gradient was not finite in {self.LONGEST} updates in a row")
         if seen < self.SETTLING:
             settled = min(norm, 1e3) if math.isfinite(norm) else mean
-            self.state = torch.tensor([(mean * seen + settled) / (seen + 1), seen + 1, 0.0]).double()
+            mean = (mean * seen + settled) / (seen + 1)
+            self.state = torch.tensor([mean, seen + 1, lost], dtype=torch.float64)
             return math.inf if math.isfinite(norm) else None
         limit = self.factor * mean
         spike = not norm <= 4 * limit
         # what is left out counts as the limit, so that a norm that stays high is let in again after a while
         mean = 0.99 * mean + 0.01 * (norm if norm < limit else limit)
-        self.state = torch.tensor([mean, seen + 1, left_out + 1 if spike else 0.0]).double()
-        if left_out + spike > self.LONGEST:
-            raise DivergedError(f"{self.LONGEST} updates in a row had a gradient far beyond the usual norm")
+        self.state = torch.tensor([mean, seen + 1, lost], dtype=torch.float64)
         return None if spike else limit
 
 

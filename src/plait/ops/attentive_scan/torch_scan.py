@@ -145,7 +145,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         hidden=d_hidden,
         cell_state=d_cell_state,
         scores=d_scores_of_states,
-        initial_scores=slots.d_scores.view(rows, -1),
+        initial_scores=slots.d_scores.view(rows, scan.width),
     )
     return collect_gradients(walked, inputs, made, scan, nudged)
 
