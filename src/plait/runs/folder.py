@@ -14,6 +14,7 @@ summary.json            how the last session ended; not there while one is at wo
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
@@ -29,8 +30,12 @@ if TYPE_CHECKING:
     from plait.runs.checkpoint import Learner
 
 __all__ = [
-    "Journal", "Run", "extended", "is_locked", "locked", "read_json", "run_id", "write_json", "write_whole",
+    "Journal", "Run", "extended", "is_locked", "locked", "read_json", "read_plain", "run_id", "write_json",
+    "write_whole",
 ]  # fmt: skip
+
+
+MOST_NESTED = 64
 
 
 def run_id(description: dict[str, Any]) -> str:
@@ -205,12 +210,35 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def read_json(path: Path) -> Any:
+    """JSON as it may stand in a file of ours: finite numbers, text that can be printed, not deeply nested.
+
+    What is read here is written again, into pages and answers, which must not fail over it.
+    """
     try:
-        return json.loads(path.read_text())
+        value = json.loads(read_plain(path))
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        deep = _nesting(value) > MOST_NESTED
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except RecursionError:
+        deep = True
     except ValueError as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if deep:
+        raise CheckpointError(f"{path} is nested deeper than {MOST_NESTED} levels")
+    return value
+
+
+def read_plain(path: Path) -> str:
+    """The text of a plain file; reading from a pipe would wait for ever."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a plain file")
+    return path.read_text(encoding="utf-8")
+
+
+def _nesting(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max((_nesting(one) for one in inner if isinstance(one, dict | list)), default=0)
 
 
 class Journal:
@@ -259,11 +287,15 @@ class Journal:
         """Every whole line; a last one that a dying writer left unfinished is passed over."""
         if not path.exists():
             return []
-        lines = path.read_text().split("\n")[:-1]
         try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
+            found = [json.loads(line) for line in read_plain(path).split("\n")[:-1]]
+        except OSError as error:
+            raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} is not JSON lines: {error}") from error
+        if not all(isinstance(line, dict) for line in found):
+            raise CheckpointError(f"{path} holds a line that is no object")
+        return found
 
 
 @contextlib.contextmanager
@@ -294,7 +326,7 @@ def is_locked(folder: Path) -> bool:
     instant, keeps nobody else from looking, and who starts tries again.
     """
     path = folder / "lock"
-    if not path.exists():
+    if not path.is_file():
         return False
     with path.open() as file:
         try:
