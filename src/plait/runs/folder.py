@@ -25,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, BinaryIO
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+from plait.output import write_whole
 
 if TYPE_CHECKING:
     from plait.runs.checkpoint import Learner
@@ -190,21 +191,6 @@ class Run:
         write_json(self.folder / "summary.json", summary)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside, flush to the disk, rename over. The old file is there until the new one is."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
 def write_json(path: Path, value: Any) -> None:
     write_whole(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
@@ -334,12 +320,3 @@ def is_locked(folder: Path) -> bool:
         except OSError:
             return True
     return False
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)
