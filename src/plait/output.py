@@ -4,11 +4,27 @@ from __future__ import annotations
 
 import contextlib
 import os
+from collections.abc import Iterator
 from pathlib import Path
 
 from plait.errors import OutputError
 
-__all__ = ["destination", "write_whole"]
+__all__ = ["destination", "write_whole", "writing"]
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """What the disk refuses in here, full or read-only as it is, is an error of ours in one line.
+
+    Raises:
+        OutputError: with the disk's own words.
+    """
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
 
 
 def destination(path: str | Path) -> Path:
@@ -34,17 +50,18 @@ def write_whole(path: Path, content: bytes) -> None:
     target = destination(path)
     part = target.with_name(f".{target.name}.part")
     try:
-        part.unlink(missing_ok=True)  # what a killed writer left, or a link that somebody put there
-        with part.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, target)
-        _sync_folder(target.parent)
-    except OSError as error:
+        with writing(path):
+            part.unlink(missing_ok=True)  # what a killed writer left, or a link that somebody put there
+            with part.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, target)
+            _sync_folder(target.parent)
+    except OutputError:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+        raise
 
 
 def _sync_folder(folder: Path) -> None:

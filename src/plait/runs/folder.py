@@ -21,11 +21,12 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
-from plait.output import write_whole
+from plait.output import write_whole, writing
 
 if TYPE_CHECKING:
     from plait.runs.checkpoint import Learner
@@ -167,7 +168,8 @@ class Run:
         sessions = read_json(path)["sessions"] if path.exists() else []
         entry = {"from_update": counters.get("update", 0), **session}
         write_json(path, {"sessions": [*sessions, entry]})
-        (self.folder / "summary.json").unlink(missing_ok=True)
+        with writing(self.folder):
+            (self.folder / "summary.json").unlink(missing_ok=True)
 
     def changes(self, here: dict[str, Any]) -> list[str]:
         """What is not as it was when the run began, of what can move the last bits of a number."""
@@ -235,22 +237,28 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def write(self, record: dict[str, Any]) -> None:
-        try:
-            if self._file is None:
-                self._file = self.path.open("ab")
-            self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
-            self._file.flush()
-        except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
+        line = (json.dumps(record, allow_nan=False) + "\n").encode()
+        with writing(self.path):
+            if self._file is None:  # without a buffer: nothing is left to fail once more when it is closed
+                self._file = FileIO(self.path, "ab")
+            end = os.fstat(self._file.fileno()).st_size
+            try:
+                while line:
+                    line = line[self._file.write(line) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file.fileno(), end)  # no half a line before the next one
+                raise
 
     def position(self) -> int:
         """Bytes so far, all of them on the disk: a checkpoint must not be ahead of its journal."""
-        if self._file is not None:
-            os.fsync(self._file.fileno())
-        return self.path.stat().st_size if self.path.exists() else 0
+        with writing(self.path):
+            if self._file is not None:
+                os.fsync(self._file.fileno())
+            return self.path.stat().st_size if self.path.exists() else 0
 
     def cut(self, position: int) -> None:
         """Forget what was written after `position`."""
@@ -261,7 +269,8 @@ class Journal:
                 f"got {size}"
             )
         if size > position:
-            os.truncate(self.path, position)
+            with writing(self.path):
+                os.truncate(self.path, position)
 
     def close(self) -> None:
         if self._file is not None:
