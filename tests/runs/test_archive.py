@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import io
 import tarfile
+import tracemalloc
 
 import pytest
 
@@ -199,3 +200,29 @@ def test_archives_without_measure_are_refused(runs, tmp_path, monkeypatch):
         refused(path, tmp_path / "out", "more than 1,000 bytes")
     written(path, {"one/config.json": b"{}"}, twice=["one/config.json"])
     refused(path, tmp_path / "out", "'one/config.json' twice")
+
+
+def test_a_bomb_is_refused_while_it_is_read(tmp_path):
+    """Forty kilobytes that unpack to forty megabytes, in places where no member's size warns of them."""
+    head = tarfile.TarInfo("pax")
+    head.type, head.size = tarfile.XHDTYPE, 40_000_000
+    bombs = {
+        "a header": head.tobuf() + bytes(head.size),
+        "what follows the end": bytes(40_000_000),
+    }
+    for content in bombs.values():
+        path = tmp_path / "bomb.tar.gz"
+        path.write_bytes(gzip.compress(content))
+        tracemalloc.start()
+        try:
+            refused(path, tmp_path / "out", "more than it says it holds")
+            assert tracemalloc.get_traced_memory()[1] < 20_000_000
+        finally:
+            tracemalloc.stop()
+
+
+def test_sums_without_measure_are_refused(tmp_path, monkeypatch):
+    monkeypatch.setattr(module, "MOST_SUMS", 100)
+    path = tmp_path / "a.tar.gz"
+    written(path, {"SHA256SUMS": b"x" * 200})
+    refused(path, tmp_path / "out", "SHA256SUMS of more than 100 bytes")

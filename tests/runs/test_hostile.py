@@ -150,3 +150,11 @@ def test_show_does_with_what_is_said(bench, capsys):
     assert main(["runs", "show", str(folder)]) == 2
     said = capsys.readouterr().err
     assert "config.json does not say for how many updates" in said
+
+
+def test_a_file_without_measure_is_not_read(bench, monkeypatch):
+    folder = bench.run()
+    monkeypatch.setattr("plait.runs.folder.MOST_TEXT", 1000)
+    (folder / "metrics.jsonl").write_text("{}\n" * 1000)
+    (record,) = all_runs(folder.parent)
+    assert (record.status, record.reason) == ("damaged", "metrics.jsonl cannot be read")

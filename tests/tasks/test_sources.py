@@ -4,11 +4,13 @@ import gzip
 import hashlib
 import http.server
 import threading
+import tracemalloc
 from pathlib import Path
 
 import pytest
 
 from plait.errors import DataError, OutputError
+from plait.tasks import sources
 from plait.tasks.sources import MNIST, TREEBANK, DataFile, cache_folder, locate, read_bytes
 
 CONTENT = b"a data set of some bytes\n" * 40
@@ -168,3 +170,18 @@ def test_the_mirrors_are_several_and_encrypted():
     for file in (*MNIST, *TREEBANK):
         assert len(file.urls()) >= 2
         assert all(url.startswith("https://") for url in file.urls())
+
+
+def test_a_bomb_is_refused_while_it_is_unpacked(tmp_path, monkeypatch):
+    monkeypatch.setattr(sources, "MOST_UNPACKED", 3_000_000)
+    path = tmp_path / "train-images-idx3-ubyte.gz"
+    path.write_bytes(gzip.compress(bytes(40_000_000)))
+    tracemalloc.start()
+    try:
+        with pytest.raises(DataError, match="unpacks to more than 3,000,000 bytes"):
+            read_bytes(path)
+        assert tracemalloc.get_traced_memory()[1] < 20_000_000
+    finally:
+        tracemalloc.stop()
+    path.write_bytes(gzip.compress(bytes(3_000_000)) + gzip.compress(b""))
+    assert read_bytes(path) == bytes(3_000_000)

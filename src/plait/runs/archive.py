@@ -28,6 +28,8 @@ EXPERIMENT = "experiment.json"  # what the runs of a folder belong to travels wi
 SUMS = "SHA256SUMS"
 MOST_FILES = 100_000
 MOST_BYTES = 64 * 2**30
+MOST_SUMS = 32 * 2**20
+HEADERS = 2**20  # of one member, and what pads the end
 
 
 def pack(
@@ -116,16 +118,36 @@ def opened(archive: Path) -> Iterator[Path]:
         yield folder
 
 
+class _Measured(gzip.GzipFile):
+    """An archive's content, of which only so much may come as its members are said to hold.
+
+    tarfile reads headers of any size into memory, and goes on over what follows the end.
+    """
+
+    def __init__(self, file: io.BufferedReader, archive: Path) -> None:
+        super().__init__(fileobj=file)
+        self.archive, self.left = archive, HEADERS
+
+    def read(self, size: int | None = -1) -> bytes:
+        found = super().read(size)
+        self.left -= len(found)
+        if self.left < 0:
+            raise CheckpointError(f"{self.archive} unpacks to more than it says it holds")
+        return found
+
+
 def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
     """Every file into `room`; the archive is read to its end, where gzip's own checksum stands."""
     names: set[str] = set()
     total = 0
-    with gzip.GzipFile(fileobj=file) as content:
+    with _Measured(file, archive) as content:
         with tarfile.open(fileobj=content, mode="r|") as tar:
             for member in tar:
                 if member.isdir():
                     continue
                 _check(member, archive)
+                if member.name == SUMS and member.size > MOST_SUMS:
+                    raise CheckpointError(f"{archive} holds a {SUMS} of more than {MOST_SUMS:,} bytes")
                 total += member.size
                 if member.name in names or len(names) >= MOST_FILES or total > MOST_BYTES:
                     raise CheckpointError(
@@ -133,7 +155,9 @@ def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
                         f"{MOST_BYTES:,} bytes; nothing was unpacked"
                     )
                 names.add(member.name)
+                content.left = max(content.left, HEADERS) + member.size
                 tar.extract(member, room, set_attrs=False, filter="data")
+                content.left = max(content.left, HEADERS)
         while content.read(1 << 20):
             pass
     return names

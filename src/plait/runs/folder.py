@@ -38,6 +38,7 @@ __all__ = [
 
 
 MOST_NESTED = 64
+MOST_TEXT = 2**30
 
 
 def run_id(description: dict[str, Any]) -> str:
@@ -221,6 +222,8 @@ def read_plain(path: Path) -> str:
     """The text of a plain file; reading from a pipe would wait for ever."""
     if path.exists() and not path.is_file():
         raise OSError(errno.EINVAL, "not a plain file")
+    if path.stat().st_size > MOST_TEXT:
+        raise OSError(errno.EFBIG, f"it has more than {MOST_TEXT:,} bytes")
     return path.read_text(encoding="utf-8")
 
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import gzip
 import hashlib
 import http.client
+import io
 import os
 import sys
 import tempfile
@@ -23,6 +24,7 @@ from plait.errors import DataError, OutputError
 
 __all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "find", "locate", "read_bytes"]
 
+MOST_UNPACKED = 2 * 2**30  # bytes of one file
 TIMEOUT = 20.0  # seconds without a byte before the next mirror is tried
 _MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -129,7 +131,7 @@ def read_bytes(path: Path) -> bytes:
     """A file's content, unpacked if its name ends in `.gz`; refused if it is cut short or empty."""
     try:
         content = path.read_bytes()
-        content = gzip.decompress(content) if path.suffix == ".gz" else content
+        content = _unpacked(content, str(path)) if path.suffix == ".gz" else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"cannot read {path}: it is cut short or not gzip ({error})") from error
     except OSError as error:
@@ -137,6 +139,20 @@ def read_bytes(path: Path) -> bytes:
     if not content:
         raise DataError(f"{path} is empty")
     return content
+
+
+def _unpacked(content: bytes, name: str) -> bytes:
+    """Unpacked piece by piece: a few megabytes of gzip can hold gigabytes."""
+    found = bytearray()
+    with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
+        while piece := packed.read(1 << 20):
+            found += piece
+            if len(found) > MOST_UNPACKED:
+                raise DataError(
+                    f"{name} unpacks to more than {MOST_UNPACKED:,} bytes, the most that is read from gzip; "
+                    "unpack it first if it is meant to"
+                )
+    return bytes(found)
 
 
 def _verified(path: Path, file: DataFile) -> Path:
@@ -160,7 +176,7 @@ def _download(url: str, file: DataFile) -> bytes:
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
             content: bytes = response.read()
-            content = gzip.decompress(content) if file.packed else content
+            content = _unpacked(content, "the file") if file.packed else content
     except urllib.error.HTTPError as error:
         error.close()
         raise DataError(f"answered {error.code} {error.reason}") from error
