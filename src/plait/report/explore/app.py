@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from starlette.applications import Starlette
+from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
 from starlette.middleware import Middleware
 from starlette.middleware.trustedhost import TrustedHostMiddleware
@@ -15,6 +16,7 @@ from starlette.requests import Request
 from starlette.responses import HTMLResponse, JSONResponse, Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from plait._version import __version__
 from plait.errors import PlaitError
@@ -30,7 +32,14 @@ __all__ = ["application"]
 
 STATIC = Path(__file__).with_name("static")
 # The page may load from here alone, so no script of it can talk to another machine.
-POLICY = "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:"
+# Nor may another site's page show it in a frame, or a browser take an answer for something it is not.
+GUARD = {
+    "Content-Security-Policy": (
+        "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
+        "frame-ancestors 'none'"
+    ),
+    "X-Content-Type-Options": "nosniff",
+}
 
 View = Callable[[Mapping[str, str]], Any]
 
@@ -59,15 +68,33 @@ def application(folder: Path) -> Starlette:
     return Starlette(
         routes=routes,
         # Another site's page must not reach us under a name of its own (DNS rebinding).
-        middleware=[Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])],
+        middleware=[
+            Middleware(_Guarded),
+            Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"]),
+        ],
         exception_handlers={PlaitError: _told, HTTPException: _refused, Exception: _failed},
     )
+
+
+class _Guarded:
+    """Puts the guard's headers on every answer."""
+
+    def __init__(self, app: ASGIApp) -> None:
+        self.app = app
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        async def guarded(message: Message) -> None:
+            if message["type"] == "http.response.start":
+                MutableHeaders(scope=message).update(GUARD)
+            await send(message)
+
+        await self.app(scope, receive, guarded)
 
 
 def _page(folder: Path) -> Callable[[Request], Response]:
     def page(request: Request) -> Response:
         text = render("explore.html", folder=str(folder), version=__version__)
-        return HTMLResponse(text, headers={"Content-Security-Policy": POLICY})
+        return HTMLResponse(text)
 
     return page
 
@@ -106,4 +133,7 @@ def _refused(request: Request, error: Exception) -> Response:
 
 def _failed(request: Request, error: Exception) -> Response:
     said = " ".join(f"{type(error).__name__}: {error}".split())
-    return JSONResponse({"error": f"this is a fault of plait, not yours: {said}"}, status_code=500)
+    # Starlette answers this outside of all middleware.
+    return JSONResponse(
+        {"error": f"this is a fault of plait, not yours: {said}"}, status_code=500, headers=GUARD
+    )
