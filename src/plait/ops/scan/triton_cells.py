@@ -1,4 +1,4 @@
-"""One step of each cell and its backward inside a kernel; docs/kernels.md has the equations.
+"""One step of each cell and its backward inside a kernel; docs/notes/kernels.md has the equations.
 
 `gates_forward` and `gates_backward` are the arithmetic, of tensors of any shape: every kernel calls them. The
 others add the products of the persistent kernels, in the layout of `triton_tiles`: a vector over columns is
