@@ -23,8 +23,8 @@ SEQUENCES = 256
 
 
 def held(run: Path) -> tuple[list[float], float, int]:
-    """For every step before the question the share of held-out sequences whose memory holds it then, the share of
-    symbols named rightly, and the lead-in."""
+    """For every step before the question the share of held-out sequences whose memory holds it then; the share
+    of symbols named rightly; the lead-in."""
     description = read_run(run).description
     network, task = load(run), task_named(**description["task"])
     batch = task.batch(SEQUENCES, torch.Generator().manual_seed(1))
