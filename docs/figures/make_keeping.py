@@ -23,7 +23,7 @@ SEQUENCES = 256
 
 
 def held(run: Path) -> tuple[list[float], float, int]:
-    """For every step before the question the share of held-out sequences whose memory holds it then; the share
+    """For every step before the question the share of held-out sequences whose memory holds it; the share
     of symbols named rightly; the lead-in."""
     description = read_run(run).description
     network, task = load(run), task_named(**description["task"])
