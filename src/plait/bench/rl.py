@@ -7,7 +7,6 @@ from typing import Any
 
 import torch
 
-from plait.answer import Answer, Table
 from plait.bench import recurrent_ppo
 from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.players import Ours, Peer, Player, Record, take_turns_playing
@@ -16,6 +15,7 @@ from plait.bench.timing import limit_threads
 from plait.errors import ConfigError, require, whole
 from plait.models import MODELS
 from plait.provenance import version_of
+from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
 from plait.tasks.minigrid.names import BACKENDS, world_named
 from plait.training.recipe import Settings
@@ -43,7 +43,7 @@ def bench_rl(
     no_peer: bool = False,
     commit: str = "",
     out: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Steps of all worlds together, a second: of collection alone, and of training (collection and update).
 
     Everyone takes turns of one rollout and one update, after a warm-up. RecurrentPPO of Stable-Baselines3
@@ -88,7 +88,7 @@ def bench_rl(
     found |= {"unit": "steps a second", "env": world, **sizes, "rounds": rounds, "rows": rows, "notes": notes}
     if out:
         write_json(out, found)
-    return Answer(found, (_table(found),))
+    return CommandResult(found, (_table(found),))
 
 
 def _backends(wanted: str | None, notes: list[str]) -> list[str]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.answer import Answer, Table
 from plait.depthwidth.config_file import read_config
 from plait.depthwidth.guideline import parse_budget
 from plait.depthwidth.laws import disagreement, evidence
@@ -20,6 +19,7 @@ from plait.depthwidth.tables import (
 )
 from plait.errors import ConfigError
 from plait.marks import option
+from plait.result import CommandResult, Table
 
 __all__ = ["judge_shape", "shape", "table"]
 
@@ -34,7 +34,7 @@ def shape(
     context: int = 2048,
     laws: bool = False,
     plot: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """The balanced depth and width for a parameter budget.
 
     Args:
@@ -56,7 +56,7 @@ def shape(
         found = evidence(result.budget)
         parts += [law_table(found), disagreement(found)]
         data |= {"laws": plain(found), "disagreement": disagreement(found)}
-    return Answer(data, tuple(parts))
+    return CommandResult(data, tuple(parts))
 
 
 def judge_shape(
@@ -66,7 +66,7 @@ def judge_shape(
     width: int | None = None,
     config: Path | None = None,
     plot: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Whether a shape is too deep or too shallow for its size, and by how much.
 
     Args:
@@ -93,10 +93,12 @@ def judge_shape(
         raise ConfigError("give --depth and --width, or a config.json")
     result = judge(depth, width, params)
     _draw(plot, depth, width, "this shape")
-    return Answer({**data, **plain(result), "words": result.words}, (*parts, *judgement_tables(result)))
+    return CommandResult(
+        {**data, **plain(result), "words": result.words}, (*parts, *judgement_tables(result))
+    )
 
 
-def table(plot: Path | None = None) -> Answer:
+def table(plot: Path | None = None) -> CommandResult:
     """Published shapes of well-known models against the guideline.
 
     Args:
@@ -104,7 +106,7 @@ def table(plot: Path | None = None) -> Answer:
     """
     rows = compare()
     _draw(plot)
-    return Answer(plain(rows), (comparison_table(rows),))
+    return CommandResult(plain(rows), (comparison_table(rows),))
 
 
 def _draw(path: Path | None, depth: int | None = None, width: int | None = None, name: str = "") -> None:

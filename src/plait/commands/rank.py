@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from plait.answer import Answer, Table
 from plait.depthwidth.best import best_bounds
 from plait.depthwidth.bounds import (
     multiset_lower,
@@ -29,6 +28,7 @@ from plait.depthwidth.multiset import log3
 from plait.depthwidth.plain import plain
 from plait.depthwidth.rank import Problem, Progress
 from plait.errors import ConfigError
+from plait.result import CommandResult, Table
 
 __all__ = ["bounds", "rank"]
 
@@ -42,7 +42,7 @@ def bounds(
     tokens: int | None = None,
     cut: int | None = None,
     residual: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Every bound on the separation rank of one network.
 
     Args:
@@ -64,7 +64,7 @@ def bounds(
             f"{residual_correction(depth):.4g}; the lower sides and the Gram bound need none."
         )
     title = f"{depth} layers, width {width:,}, {heads} heads: {data['regime']} regime"
-    return Answer(data, (Table(["bound", "lower", "upper", "remark"], rows, title, notes),))
+    return CommandResult(data, (Table(["bound", "lower", "upper", "remark"], rows, title, notes),))
 
 
 def _bound_rows(
@@ -147,7 +147,7 @@ def rank(
     runs: int = 2,
     out: Path | None = None,
     check: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """The exact separation rank of one network, measured over a finite field, against all bounds.
 
     Args:
@@ -168,7 +168,7 @@ def rank(
         if depth is not None or width is not None or out is not None:
             raise ConfigError("check: the file says what was measured; leave out --depth, --width and --out")
         with _progress_bar() as progress:
-            return _check_answer(check, check_certificate(check, device=device, progress=_rows(progress)))
+            return _check_result(check, check_certificate(check, device=device, progress=_rows(progress)))
     if depth is None or width is None:
         raise ConfigError("give --depth and --width, or --check FILE")
     if not 1 <= runs <= len(PRIMES):
@@ -185,10 +185,10 @@ def rank(
             progress=progress,
             out=out,
         )
-    return _rank_answer(problem, certificate)
+    return _rank_result(problem, certificate)
 
 
-def _rank_answer(problem: Problem, certificate: Certificate) -> Answer:
+def _rank_result(problem: Problem, certificate: Certificate) -> CommandResult:
     data, rows = _bound_rows(
         problem.depth, problem.width, problem.heads, problem.length, problem.cut, problem.residual
     )
@@ -209,7 +209,7 @@ def _rank_answer(problem: Problem, certificate: Certificate) -> Answer:
         "Values are log3 of the rank.",
     ]
     title = f"Separation rank of {problem.depth} layers, width {problem.width}, {problem.heads} heads"
-    return Answer(
+    return CommandResult(
         {**plain(certificate.as_dict()), "bounds": data},
         (Table(["", "lower", "upper", "remark"], rows, title, notes),),
     )
@@ -219,7 +219,7 @@ def _rows(progress: Progress) -> Callable[[int, int], None]:
     return lambda done, most: progress("the witness", done, most)
 
 
-def _check_answer(path: Path, checked: Checked) -> Answer:
+def _check_result(path: Path, checked: Checked) -> CommandResult:
     held, net = checked.held, checked.held["network"]
     sides = f"{net['tokens_a']} + {net['tokens_b']} tokens"
     shape = f"{net['depth']} layers, width {net['width']}, {net['heads']} heads, {sides}"
@@ -251,7 +251,7 @@ def _check_answer(path: Path, checked: Checked) -> Answer:
         "network": net,
         "environment": held["environment"],
     }
-    return Answer(data, (Table(["", ""], rows, f"{path} holds", notes),))
+    return CommandResult(data, (Table(["", ""], rows, f"{path} holds", notes),))
 
 
 @contextlib.contextmanager

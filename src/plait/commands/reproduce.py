@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.answer import Answer, Table
 from plait.errors import MissingExtraError, require
 from plait.experiments import experiment_named, experiments
 from plait.experiments.depthwidth import DEPTHWIDTH
 from plait.experiments.selection import Selection
 from plait.marks import option
+from plait.result import CommandResult, Table
 
 __all__ = ["reproduce"]
 
@@ -42,7 +42,7 @@ def reproduce(
     no_graphs: bool = False,
     pack: Path | None = None,
     pack_light: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Run an experiment of a paper: what is missing of it, here or on a cluster, and ours beside published.
 
     What is finished is never run again; a run that was stopped or killed goes on from its checkpoint.
@@ -75,7 +75,7 @@ def reproduce(
     if list or not name:
         return _listed()
     if name in DEPTHWIDTH:
-        from plait.experiments.depthwidth.answer import reproduce_depthwidth
+        from plait.experiments.depthwidth.reproduce import reproduce_depthwidth
 
         return reproduce_depthwidth(
             name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
@@ -96,13 +96,13 @@ def reproduce(
         "page": None,
     }
     if not any(Path(job.folder, "config.json").exists() for job in jobs):
-        return Answer(data, (*lines, "no run has begun: nothing to show"), outcome.problem)
+        return CommandResult(data, (*lines, "no run has begun: nothing to show"), outcome.problem)
     try:
         table, page = _reported(folder)
     except MissingExtraError as error:  # a machine that only computes; the folder can be shown elsewhere
-        return Answer(data, (*lines, f"no page: {error}"), outcome.problem)
+        return CommandResult(data, (*lines, f"no page: {error}"), outcome.problem)
     parts = (table, *lines, f"the page, to open in a browser: {page}")
-    return Answer({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
+    return CommandResult({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
 
 
 def _packed(folder: Path, whole: Path | None, light: Path | None) -> Iterator[str]:
@@ -123,8 +123,8 @@ def _reported(folder: Path) -> tuple[Table, Path]:
     return result_table(written.groups[0]), written.files[0]
 
 
-def _listed() -> Answer:
+def _listed() -> CommandResult:
     rows = [[e.name, e.count, e.needs, e.source] for e in experiments().values()]
     rows += [[name, len(e.runs()), "ptb, or any text", e.source] for name, (e, _) in DEPTHWIDTH.items()]
     table = Table(["name", "runs", "needs", "source"], rows, notes=["plait reproduce NAME, or NAME --smoke"])
-    return Answer({"experiments": table.records()}, (table,))
+    return CommandResult({"experiments": table.records()}, (table,))

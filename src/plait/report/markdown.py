@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from plait.answer import Table
 from plait.report.gather import Group
 from plait.report.origin import origin
 from plait.report.report_page import damages, headline, standing
 from plait.report.tables import cost_table, result_table, run_table, transfer_table
+from plait.result import Table
 
 __all__ = ["pipes", "report_text"]
 

@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from plait.answer import Table
 from plait.report.gather import Cell, Group
 from plait.report.statistics import Spread, first_reached, spread, verdict
+from plait.result import Table
 from plait.runs.reading import RunFolder
 
 __all__ = [

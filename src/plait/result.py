@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Answer", "Table"]
+__all__ = ["CommandResult", "Table"]
 
 
 @dataclass(frozen=True)
@@ -39,10 +39,10 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """`data` is what `--json` prints; `parts` (strings and tables) is what a person reads.
 
-    `error`, if any, is told after the answer, and the command exits with 2: part of what was asked failed.
+    `error`, if any, is told after the result, and the command exits with 2: part of what was asked failed.
     `stream`, if any, is printed piece by piece as it comes, after the parts; `--json` has it as `text`.
     """
 

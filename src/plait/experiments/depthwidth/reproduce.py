@@ -8,9 +8,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plait.answer import Answer, Table
 from plait.errors import MissingExtraError, require
 from plait.experiments.depthwidth import DEPTHWIDTH, FIGURE_1, TUNED, Figure1, TrainingRun
+from plait.result import CommandResult, Table
 from plait.strict import checked
 
 __all__ = ["reproduce_depthwidth"]
@@ -26,7 +26,7 @@ def reproduce_depthwidth(
     max_minutes: float | None = None,
     together: int = 4,
     graphs: bool = True,
-) -> Answer:
+) -> CommandResult:
     """Train what is missing and draw it, or draw what another machine computed."""
     if draw is not None:
         return _drawn(draw)
@@ -51,15 +51,15 @@ def reproduce_depthwidth(
     )
     line = f"{outcome.finished} runs in {outcome.seconds:.1f} s, {outcome.already} were there{again}"
     if not outcome.finished + outcome.already:
-        return Answer({"outcome": dataclasses.asdict(outcome)}, (line,))
+        return CommandResult({"outcome": dataclasses.asdict(outcome)}, (line,))
     try:
         drawn = _drawn(folder)
     except MissingExtraError as error:  # a machine that only computes; --draw shows the folder elsewhere
-        return Answer({"outcome": dataclasses.asdict(outcome)}, (line, f"no figure: {error}"))
-    return Answer({"outcome": dataclasses.asdict(outcome), **drawn.data}, (line, *drawn.parts))
+        return CommandResult({"outcome": dataclasses.asdict(outcome)}, (line, f"no figure: {error}"))
+    return CommandResult({"outcome": dataclasses.asdict(outcome), **drawn.data}, (line, *drawn.parts))
 
 
-def _drawn(folder: Path) -> Answer:
+def _drawn(folder: Path) -> CommandResult:
     """Figure and page of a folder, from its files alone; the tuned grid has a page of tables alone."""
     from plait.experiments.depthwidth.runner import DESCRIPTION, read_records
     from plait.runs.folder import read_json
@@ -82,10 +82,10 @@ def _drawn(folder: Path) -> Answer:
     ]
     table = Table(["network", "depth", "width", "parameters", "bits per character", "seeds"], rows)
     names = [str(path) for path in files]
-    return Answer({"cells": table.records(), "files": names}, (table, "written: " + ", ".join(names)))
+    return CommandResult({"cells": table.records(), "files": names}, (table, "written: " + ", ".join(names)))
 
 
-def _tabulated(folder: Path, experiment: Figure1, records: list[dict[str, Any]]) -> Answer:
+def _tabulated(folder: Path, experiment: Figure1, records: list[dict[str, Any]]) -> CommandResult:
     from plait.experiments.depthwidth.page import write_page
     from plait.experiments.depthwidth.tuned import choices, tuned_page
 
@@ -104,7 +104,7 @@ def _tabulated(folder: Path, experiment: Figure1, records: list[dict[str, Any]])
         "edge of the sweep",
     ]
     table = Table(columns, rows)
-    return Answer({"cells": table.records(), "files": [str(path)]}, (table, f"written: {path}"))
+    return CommandResult({"cells": table.records(), "files": [str(path)]}, (table, f"written: {path}"))
 
 
 def _say(line: str) -> None:
