@@ -11,7 +11,7 @@ from plait.depthwidth.plan import Judgement, Plan, judge, plan
 from plait.depthwidth.plane import plane, published_shapes
 from plait.depthwidth.tables import count_table, judgement_tables, plan_tables
 from plait.errors import ConfigError, DataError
-from plait.report.explore.asked import table_data, whole_number
+from plait.report.explore.query_parameters import table_data, whole_number
 from plait.result import Table
 
 __all__ = ["MOST_BYTES", "config_view", "plan_view", "plane_view"]
