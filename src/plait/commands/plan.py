@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from plait.depthwidth.config_file import read_config
 from plait.depthwidth.guideline import parse_budget
 from plait.depthwidth.laws import disagreement, evidence
-from plait.depthwidth.plain import plain
 from plait.depthwidth.plan import compare, judge, plan
 from plait.depthwidth.tables import (
     comparison_table,
@@ -18,6 +17,7 @@ from plait.depthwidth.tables import (
     plan_tables,
 )
 from plait.errors import ConfigError
+from plait.jsonable import jsonable
 from plait.marks import option
 from plait.result import CommandResult, Table
 
@@ -51,11 +51,11 @@ def shape(
     _draw(plot, result.depth, result.width, "this plan")
     asked = f"{budget} parameters{' in total' if total else ''}"
     parts: list[str | Table] = [*plan_tables(result, asked, vocab, context)]
-    data = {**plain(result), "balanced": result.shape.balanced, "plot": str(plot) if plot else None}
+    data = {**jsonable(result), "balanced": result.shape.balanced, "plot": str(plot) if plot else None}
     if laws:
         found = evidence(result.budget)
         parts += [law_table(found), disagreement(found)]
-        data |= {"laws": plain(found), "disagreement": disagreement(found)}
+        data |= {"laws": jsonable(found), "disagreement": disagreement(found)}
     return CommandResult(data, tuple(parts))
 
 
@@ -87,14 +87,14 @@ def judge_shape(
         count = model.count
         depth, width, params = model.depth, model.width, count.layers
         totals = {"layers": count.layers, "active": count.active, "total": count.total}
-        data = {"config": plain(model), "count": {**plain(count), **totals}}
+        data = {"config": jsonable(model), "count": {**jsonable(count), **totals}}
         parts.append(count_table(model))
     if depth is None or width is None:
         raise ConfigError("give --depth and --width, or a config.json")
     result = judge(depth, width, params)
     _draw(plot, depth, width, "this shape")
     return CommandResult(
-        {**data, **plain(result), "words": result.words}, (*parts, *judgement_tables(result))
+        {**data, **jsonable(result), "words": result.words}, (*parts, *judgement_tables(result))
     )
 
 
@@ -106,7 +106,7 @@ def table(plot: Path | None = None) -> CommandResult:
     """
     rows = compare()
     _draw(plot)
-    return CommandResult(plain(rows), (comparison_table(rows),))
+    return CommandResult(jsonable(rows), (comparison_table(rows),))
 
 
 def _draw(path: Path | None, depth: int | None = None, width: int | None = None, name: str = "") -> None:

@@ -25,9 +25,9 @@ from plait.depthwidth.check import Checked, check_certificate, short_chance
 from plait.depthwidth.field import PRIMES
 from plait.depthwidth.gram import log3_gram_upper, sides_of
 from plait.depthwidth.multiset import log3
-from plait.depthwidth.plain import plain
 from plait.depthwidth.rank import Problem, Progress
 from plait.errors import ConfigError
+from plait.jsonable import jsonable
 from plait.result import CommandResult, Table
 
 __all__ = ["bounds", "rank"]
@@ -88,12 +88,12 @@ def _bound_rows(
         "residual": residual,
         "regime": regime(depth, width),
         "transition_depth": transition_depth(width, heads) if width > heads else None,
-        "theorem_1": plain(first),
-        "theorem_2": plain(second),
+        "theorem_1": jsonable(first),
+        "theorem_2": jsonable(second),
         "multiset_lower": multiset,
         "gram_upper": gram,
-        "best": plain(best),
-        "best_with_published": plain(published),
+        "best": jsonable(best),
+        "best_with_published": jsonable(published),
     }
     rows: list[list[Any]] = [
         [
@@ -210,7 +210,7 @@ def _rank_result(problem: Problem, certificate: Certificate) -> CommandResult:
     ]
     title = f"Separation rank of {problem.depth} layers, width {problem.width}, {problem.heads} heads"
     return CommandResult(
-        {**plain(certificate.as_dict()), "bounds": data},
+        {**jsonable(certificate.as_dict()), "bounds": data},
         (Table(["", "lower", "upper", "remark"], rows, title, notes),),
     )
 

@@ -8,6 +8,7 @@ forgotten and done again; none takes longer than a minute or two.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import time
@@ -22,7 +23,7 @@ from plait.errors import CheckpointError, OutputError, whole
 from plait.experiments.depthwidth.figure1 import Figure1, TrainingRun
 from plait.experiments.depthwidth.learner import DeviceText, SideBySide, TextLearner
 from plait.runs.folder import Journal, locked, read_json, write_json
-from plait.strict import checked, plain
+from plait.strict import checked
 from plait.tasks.text import CharacterText
 from plait.training.process import Stop, environment
 from plait.training.session import Session
@@ -118,7 +119,7 @@ def _record(learner: TextLearner, validation: list[list[float]], test: float) ->
     chunks = [(min(i + step, len(losses)), losses[i : i + step]) for i in range(0, len(losses), step)]
     diverged = not all(map(math.isfinite, [test, *losses]))
     return {
-        "run": plain(learner.run),
+        "run": dataclasses.asdict(learner.run),
         "parameters": learner.num_block_params,
         "test_loss": _finite(test),
         "diverged": diverged,
@@ -181,7 +182,7 @@ def _claimed(out: Path, experiment: Figure1) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder {out}: {error.strerror or error}") from error
-    wanted = json.loads(json.dumps(plain(experiment)))
+    wanted = json.loads(json.dumps(dataclasses.asdict(experiment)))
     with locked(out):
         path = out / DESCRIPTION
         if path.exists() and read_json(path) != wanted:
