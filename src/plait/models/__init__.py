@@ -18,13 +18,13 @@ from plait.models.builders import (
     UniLSTM,
     UniRNN,
 )
+from plait.models.character_networks import CausalTransformer, LinearAttentionNetwork
 from plait.models.layer import Layer
 from plait.models.recurrent import Recurrent
 from plait.models.scorer import AdditiveScorer
 from plait.models.self_attentive import SelfAttentive
 from plait.models.state import State
-from plait.models.streaming import Transformer
-from plait.models.transformer import CausalTransformer, LinearAttentionNetwork
+from plait.models.transformer import Transformer
 from plait.ops.walk import Trace
 
 __all__ = [

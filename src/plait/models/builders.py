@@ -17,7 +17,7 @@ from plait.errors import ConfigError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, TopKMemory, UniformMemory
 from plait.models.recurrent import Recurrent
 from plait.models.self_attentive import Mix, SelfAttentive
-from plait.models.streaming import Transformer
+from plait.models.transformer import Transformer
 
 __all__ = [
     "GORU", "GRU", "LSTM", "MODELS", "RNN", "SAB", "ExpRNN", "MemLSTM", "MemRNN", "NamedModel", "OrthRNN",

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from plait.errors import at_least, whole
 from plait.tasks import LanguageTask
 from plait.tasks.text import END
-from plait.training.carry import carried_over
+from plait.training.carried_state import carried_over
 
 __all__ = ["continue_text"]
 

@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from plait.errors import DataError
 from plait.experiments.depthwidth.figure1 import TrainingRun
-from plait.models.transformer import CausalTransformer, LinearAttentionNetwork
+from plait.models.character_networks import CausalTransformer, LinearAttentionNetwork
 from plait.tasks.text import CharacterText
 from plait.training.callbacks import Results
 from plait.training.learner import Learner, Schedule, Step, clip_gradients

@@ -17,7 +17,7 @@ from plait.errors import CheckpointError, ConfigError, DivergedError
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks.minigrid import Moment, Observation, open_worlds
 from plait.training.callbacks import Results, Words
-from plait.training.carry import check_carried
+from plait.training.carried_state import check_carried
 from plait.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.training.ppo.policy import Policy, build_policy
 from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, chosen, evaluate_policy

@@ -1,4 +1,4 @@
-"""What goes on from one span of a text to the next."""
+"""The state that is carried from one span of a text to the next."""
 
 from __future__ import annotations
 
