@@ -24,7 +24,7 @@ from .conftest import experiment, planned
 
 
 def outcome_of(folder):
-    """What must be equal bit by bit, but for clocks."""
+    """What must be bit-exactly equal, but for clocks."""
     tensors, counters, *_ = read_checkpoint(Path(folder, "checkpoint.safetensors"))
     weights = {name: value.tolist() for name, value in tensors.items()}
     lines = [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
@@ -144,7 +144,7 @@ def test_the_runner_killed_then_ctrl_c_then_out_of_time(tmp_path):
     done = start(*endless, "--max-minutes", 0.05, "--pack-light", tmp_path / "light.tar.gz")
     said, errors = done.communicate(timeout=100)
     assert done.returncode == 0, errors
-    assert "2 to go on with (max-minutes): the same command goes on" in said
+    assert "2 unfinished (max-minutes): the same command resumes them" in said
     assert "light.tar.gz holds 2 runs" in said
     for before, after in zip(stopped, summaries(out), strict=True):
         assert after["updates"] >= before["updates"], "nothing is lost"
@@ -160,7 +160,7 @@ def one_run(out):
 
 
 def test_a_folder_in_use_is_waited_for(tmp_path):
-    """As when a runner was killed and its worker is still busy: not failed, and then gone on with."""
+    """As when a runner was killed and its worker is still busy: not failed, and then resumed."""
     options, folder = one_run(tmp_path / "out")
     with locked(folder):
         job = subprocess.Popen(

@@ -29,7 +29,7 @@ def test_one_run_two_cells(tmp_path):
     (job,) = jobs_of(experiment, tmp_path)
     folder = tmp_path / job.id
     folder.mkdir()
-    looks = [
+    evaluations = [
         {"update": 1, "seconds": 1.0, "held_out": {"MemoryS7": {"score": 0.3}}},
         {"update": 2, "seconds": 2.0, "held_out": {"MemoryS7": {"score": 0.9}}},
         {
@@ -39,7 +39,7 @@ def test_one_run_two_cells(tmp_path):
         },
     ]
     (folder / "config.json").write_text(json.dumps(job.description))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in looks))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in evaluations))
     (folder / "summary.json").write_text(json.dumps({"status": "complete", "updates": 2, "seconds": 3.0}))
     (tmp_path / "experiment.json").write_text(json.dumps(dataclasses.asdict(experiment)))
     (group,) = gather([tmp_path])

@@ -82,7 +82,7 @@ def bench_tasks(
 
     Args:
         tasks: which, between commas.
-        updates: so many of each layer; by default an epoch on a GPU and 5 on a CPU.
+        updates: how many of each layer; by default an epoch on a GPU and 5 on a CPU.
         device: where to compute.
         precision: fp32, or bf16 by autocast.
         tf32: let float32 matrix products outside the kernels round to tf32 on a GPU, as cuDNN's LSTM does
@@ -148,7 +148,7 @@ def _run(race: _Race, device: torch.device, precision: str, updates: int | None)
 
 
 def _walk(learner: SupervisedLearner, first: int, count: int, device: torch.device) -> float:
-    """Seconds of so many updates. An update ends by reading its loss, so nothing is left under way."""
+    """Seconds of `count` updates. An update ends by reading its loss, so nothing is left under way."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     begin = time.perf_counter()

@@ -120,7 +120,7 @@ def seconds_per_call(step: Step, device: torch.device, calls: int = 1) -> float:
 
 @contextlib.contextmanager
 def limit_threads(number: int | None) -> Iterator[int]:
-    """Compute with so many threads (None: as many as torch chose); gives how many these are."""
+    """Compute with `number` threads (None: as many as torch chose); gives how many these are."""
     before = torch.get_num_threads()
     if number is not None:
         at_least(1, threads=number)

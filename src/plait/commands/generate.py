@@ -30,7 +30,7 @@ def generate(
 
     Args:
         run: its folder, its id, or the beginning of its id.
-        prompt: what to go on from; left out, the beginning of a line.
+        prompt: the text to continue; left out, the beginning of a line.
         length: how many characters.
         temperature: below 1 likelier, above 1 wilder; 0 takes the likeliest every time.
         seed: of the draws.

@@ -55,8 +55,8 @@ def reproduce(
         delays: only these, with commas: 100,200.
         rows: only rows whose name holds one of these words, with commas: memory,doorkey.
         seeds: these instead of the experiment's own, with commas: 0,1.
-        updates: train for so many at most; this makes other runs of them.
-        steps: table4: play so many instead of 5,000,000; this too makes other runs.
+        updates: train for at most this many; this makes them other runs.
+        steps: table4: play this many instead of 5,000,000; this too makes other runs.
         backend: table4: minigrid (Farama's, as it is) or envpool (C++, about twice as fast in all).
         out: folder of results (runs/NAME if not given); what it holds is not run again.
         reuse: take finished runs over from this folder.
@@ -69,7 +69,7 @@ def reproduce(
         text: depthwidth-…: one text file or three (train valid test); $PLAIT_DATA if none.
         draw: depthwidth-…: draw the results of this folder and train nothing.
         no_graphs: depthwidth-…: launch every kernel on a GPU, replay no graph.
-        pack: afterwards put all runs into this .tar.gz, to go on elsewhere.
+        pack: afterwards put all runs into this .tar.gz, to continue elsewhere.
         pack_light: afterwards put them into this .tar.gz without checkpoints.
     """
     if list or not name:

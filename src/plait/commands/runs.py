@@ -104,7 +104,7 @@ def pack_runs(
         runs: folders of runs, single run folders, or ids.
         output: the archive to write.
         out: the folder of runs, where an id is looked for.
-        light: without checkpoints: small, to be reported; such runs cannot be gone on with.
+        light: without checkpoints: small, enough for a report; such runs cannot be resumed.
     """
     from plait.runs.archive import pack
 
@@ -135,7 +135,7 @@ def unpack_runs(
 
 
 def _thinned(lines: list[Any], most: int = 12) -> list[Any]:
-    """At most so many lines, evenly spread, the last one among them."""
+    """At most `most` lines, evenly spread, the last one among them."""
     if len(lines) <= most:
         return lines
     return [lines[(index + 1) * len(lines) // most - 1] for index in range(most)]

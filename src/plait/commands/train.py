@@ -54,7 +54,7 @@ def train(
         epochs: how often the training data are gone through, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         out: the folder of runs; this run gets its own inside, named by what it is.
-        resume: go on with this run; what it is stays as it was, but for --updates, which may be more.
+        resume: resume this run, bit-exactly; its options stay as they were, only --updates may grow.
         device: auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy.
         backend: of the model's scan; auto chooses.
         threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
@@ -116,7 +116,7 @@ def train_minigrid(
         capacity: relevant states kept beyond them; 5 where the model has a choice.
         backend: minigrid (Farama's, if left out), or envpool (C++, faster; pip install 'plait[envpool]').
         out: the folder of runs; this run gets its own inside, named by what it is.
-        resume: go on with this run; what it is stays as it was, but for --steps, which may be more.
+        resume: resume this run, bit-exactly; its options stay as they were, only --steps may grow.
         device: cpu if left out, auto (cuda if there is one), cuda, cuda:N.
         threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
         checkpoint_every: updates between two checkpoints; 10 if left out.

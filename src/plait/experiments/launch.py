@@ -97,11 +97,11 @@ def told(outcome: Outcome) -> str:
     if outcome.failed:
         parts.append(f"{outcome.failed} failed (--retry tries them again)")
     if outcome.packed:
-        parts.append(f"{outcome.packed} came without checkpoints and cannot go on here")
+        parts.append(f"{outcome.packed} came without checkpoints and cannot be resumed here")
     if outcome.busy:
         parts.append(f"{outcome.busy} in use by another process: wait for it to end, then the same command")
     if left := outcome.left - outcome.busy:
-        parts.append(f"{left} to go on with ({outcome.reason}): the same command goes on")
+        parts.append(f"{left} unfinished ({outcome.reason}): the same command resumes them")
     return "\n".join(["; ".join(parts), *outcome.troubles])
 
 

@@ -22,7 +22,7 @@ __all__ = ["Outcome", "Progress", "run_jobs"]
 ATTEMPTS = 4  # of a run whose worker dies: the first, and three more
 GRACE = 60.0  # seconds a worker may take to save
 PATIENCE = 60.0  # seconds to wait for a folder that another process holds; a killed runner's worker lets go
-RETRY = 1.0  # seconds between two looks whether it did
+RETRY = 1.0  # seconds between two checks whether it did
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended. `left` counts runs to be gone on with; `reason` says why there are any."""
+    """How a session ended. `left` counts unfinished runs; `reason` says why there are any."""
 
     complete: int
     already: int

@@ -115,7 +115,7 @@ class Result:
 
 
 def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) -> dict[str, Result]:
-    """Train what is not trained yet, go on with what was stopped, and read the results.
+    """Train what is not trained yet, resume what was stopped, and read the results.
 
     Args:
         out: the folder of the runs.

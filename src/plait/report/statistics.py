@@ -44,7 +44,7 @@ class Reached:
 
 
 def first_reached(marks: Sequence[Mark], score: float) -> Reached | None:
-    """The first look at held-out sequences that showed at least `score`; it is as fine as the looks are.
+    """The first evaluation that showed at least `score`; it is as fine as the evaluations are.
 
     >>> marks = [Mark(100, 2.5, {"copy": {"score": 0.4}}), Mark(200, 5.0, {"copy": {"score": 0.99}})]
     >>> first_reached(marks, 0.9)

@@ -30,7 +30,7 @@ def continue_text(
     that grows.
 
     Args:
-        prompt: what to go on from; left out, the beginning of a line.
+        prompt: the text to continue; left out, the beginning of a line.
         length: how many characters.
         temperature: logits are divided by it before one is drawn; 0 takes the likeliest.
         seed: of the draws.

@@ -326,7 +326,7 @@ def fit(
     """Train `model` on `task`.
 
     Everything random is a function of the recipe's seed and of the update's number, so a run that was
-    stopped or killed and is resumed ends with the same weights, bit by bit, as one that was not (same
+    stopped or killed and is resumed ends with bit-exactly the same weights as one that was not (same
     device type, torch version and number of threads). Under torchrun the batch is shared among the processes.
 
     Args:
@@ -335,7 +335,7 @@ def fit(
         recipe: what decides the numbers; single values can be given as keywords instead.
         device: auto, cpu, cuda or cuda:N.
         folder: the run's own folder; without one nothing is written, and signals are left alone.
-        resume: go on with the run in `folder`.
+        resume: resume the run in `folder`.
         checkpoint_every: updates between two checkpoints.
         max_minutes: save and stop after so long.
         epochs: how often a data set is gone through, instead of the recipe's `updates`.

@@ -18,7 +18,7 @@ class Crash(BaseException):
 
 
 class DieAt(Watcher):
-    """Dies after so many updates of this session."""
+    """Dies after a number of updates of this session."""
 
     def __init__(self, updates):
         self.left = updates

@@ -104,10 +104,10 @@ def _train(group: list[TrainingRun], text: DeviceText, graphs: bool, stop: Stop)
     fitted = Session(SideBySide(learners, text), stop=stop).go()
     if fitted.status == "stopped":
         return
-    *looks, tested = fitted.metrics
+    *evaluations, tested = fitted.metrics
     seconds = round(time.monotonic() - began, 2)
     for place, learner in enumerate(learners):
-        curve = [[look["update"], look["held_out"][str(place)]["loss"]] for look in looks]
+        curve = [[one["update"], one["held_out"][str(place)]["loss"]] for one in evaluations]
         record = _record(learner, curve, tested["tested"][str(place)]["loss"])
         yield {**record, "seconds": seconds, "together": len(group)}
 

@@ -63,7 +63,7 @@ TUNED_SMOKE = Figure1(
 
 @dataclass(frozen=True)
 class Choice:
-    """One shape after so many updates: its best peak, the losses there, and whether the sweep's edge won.
+    """One shape after a number of updates: its best peak, the losses there, and whether the sweep's edge won.
 
     `losses` are the final validation losses by peak, in nats; a peak that diverged is missing.
     """

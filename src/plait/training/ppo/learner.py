@@ -271,7 +271,7 @@ def normalised(advantage: Tensor, counted: Tensor) -> Tensor:
     """Mean 0 and spread 1 over the steps that count; a spread below 0.1 is taken for 0.1.
 
     Where nothing was gained yet the critic's noise is all there is: blown up to spread 1 it would drown the
-    entropy bonus, and the policy would stop to explore before its first reward.
+    entropy bonus, and the policy would stop exploring before its first reward.
 
     >>> normalised(torch.tensor([[1.0], [3.0], [99.0]]), torch.tensor([[True], [True], [False]]))[:2].tolist()
     [[-1.0], [1.0]]
