@@ -94,8 +94,9 @@ class UpdateCudaGraph:
         except RuntimeError:  # something asked the device for a number; it is computed kernel by kernel
             self.failed = True
             # torch leaves its generator waiting for the recording's end; every later draw would be an error
-            generator = torch.cuda.default_generators[self._batch.inputs.device.index or 0]
-            generator.graphsafe_set_state(generator.clone_state())
+            if (device := self._batch.inputs.device).type == "cuda":
+                generator = torch.cuda.default_generators[device.index or 0]
+                generator.graphsafe_set_state(generator.clone_state())
             return
         self._gradients = [parameter.grad for parameter in self._parameters]
         self._graph = graph
