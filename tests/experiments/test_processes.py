@@ -43,7 +43,7 @@ def test_a_killed_worker_is_replaced_and_its_run_ends_as_if_nothing_had_happened
     jobs = jobs_of(tiny, tmp_path / "out")
     killed = []
 
-    def look(progress, news):
+    def on_progress(progress, news):
         if (
             news.kind == "progress"
             and progress.job.id == jobs[0].id
@@ -58,7 +58,9 @@ def test_a_killed_worker_is_replaced_and_its_run_ends_as_if_nothing_had_happened
             reasons.append(progress.reason)
 
     pids, reasons = {}, []
-    outcome = run_jobs(jobs, tmp_path / "out", lambda count: Processes(["cpu", "cpu"]), look=look)
+    outcome = run_jobs(
+        jobs, tmp_path / "out", lambda count: Processes(["cpu", "cpu"]), on_progress=on_progress
+    )
     assert (outcome.complete, outcome.failed, outcome.left) == (3, 0, 0)
     assert reasons == ["the worker was ended by signal 9"]
     assert pids[jobs[0].id] != killed[0], "another process took it up"

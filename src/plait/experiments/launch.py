@@ -70,8 +70,10 @@ def carry_out(
 
             stack.enter_context(multi_process_service())
         try:
-            with display(jobs, stream) as look:
-                outcome = run_jobs(jobs, out, _pool_of(means, devices), means.max_minutes, look, means.retry)
+            with display(jobs, stream) as on_progress:
+                outcome = run_jobs(
+                    jobs, out, _pool_of(means, devices), means.max_minutes, on_progress, means.retry
+                )
         except KeyboardInterrupt:
             _say(stream, "stopped; every run is saved, and the same command goes on")
             raise
