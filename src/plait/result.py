@@ -34,6 +34,16 @@ class Table:
         body = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
         return "\n".join([*([self.title] if self.title else []), *body, *self.notes])
 
+    def markdown(self) -> list[str]:
+        """Lines of Markdown; a bar inside a cell is written so that it stays inside.
+
+        >>> Table(["a", "b"], [[1, "x|y"]]).markdown()
+        ['| a | b |', '|---|---|', '| 1 | x\\\\|y |']
+        """
+        rows = [self.columns, *self.cells()]
+        lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+        return [lines[0], f"|{'---|' * len(self.columns)}", *lines[1:]]
+
     def records(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
