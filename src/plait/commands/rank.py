@@ -96,18 +96,10 @@ def _bound_rows(
         "best_with_published": jsonable(published),
     }
     rows: list[list[Any]] = [
-        [
-            "Theorem 1",
-            _number(first.lower),
-            _number(first.upper),
-            _remark(first.certified, first.stated),
-        ],
-        [
-            "Theorem 2",
-            _number(second.lower),
-            _number(second.upper),
-            _remark(second.certified, second.stated),
-        ],
+        *(
+            [f"Theorem {place}", _number(one.lower), _number(one.upper), _remark(one.certified, one.stated)]
+            for place, one in enumerate((first, second), 1)
+        ),
         ["multiset", _number(multiset), None, "behind both lower sides"],
         ["Gram", None, _number(gram), "proven"],
         ["best, certified", _number(best.lower), _number(best.upper), best.source],

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +45,7 @@ def reproduce_depthwidth(
         max_minutes,
         together,
         graphs,
-        _say,
+        partial(print, file=sys.stderr, flush=True),
     )
     again = (
         f"; {outcome.missing} missing ({outcome.reason}), the same command goes on" if outcome.missing else ""
@@ -94,19 +95,6 @@ def _tabulated(folder: Path, experiment: Figure1, records: list[dict[str, Any]])
         [c.updates, c.cell.depth, c.cell.width, c.cell.parameters, round(c.cell.bits, 4), c.peak, c.edge]
         for c in choices(records)
     ]
-    columns = [
-        "updates",
-        "depth",
-        "width",
-        "parameters",
-        "bits per character",
-        "best peak",
-        "edge of the sweep",
-    ]
-    table = Table(columns, rows)
+    shape = ["updates", "depth", "width", "parameters"]
+    table = Table([*shape, "bits per character", "best peak", "edge of the sweep"], rows)
     return CommandResult({"cells": table.records(), "files": [str(path)]}, (table, f"written: {path}"))
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
