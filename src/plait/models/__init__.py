@@ -28,29 +28,7 @@ from plait.models.transformer import Transformer
 from plait.ops.walk import Trace
 
 __all__ = [
-    "GORU",
-    "GRU",
-    "LSTM",
-    "MODELS",
-    "RNN",
-    "SAB",
-    "AdditiveScorer",
-    "CausalTransformer",
-    "ExpRNN",
-    "Layer",
-    "LinearAttentionNetwork",
-    "MemLSTM",
-    "MemRNN",
-    "NamedModel",
-    "OrthRNN",
-    "Recurrent",
-    "RelGRU",
-    "RelLSTM",
-    "RelRNN",
-    "SelfAttentive",
-    "State",
-    "Trace",
-    "Transformer",
-    "UniLSTM",
-    "UniRNN",
-]
+    "GORU", "GRU", "LSTM", "MODELS", "RNN", "SAB", "AdditiveScorer", "CausalTransformer", "ExpRNN", "Layer",
+    "LinearAttentionNetwork", "MemLSTM", "MemRNN", "NamedModel", "OrthRNN", "Recurrent", "RelGRU", "RelLSTM",
+    "RelRNN", "SelfAttentive", "State", "Trace", "Transformer", "UniLSTM", "UniRNN",
+]  # fmt: skip

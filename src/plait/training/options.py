@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED",
-    "ModelOptions",
-    "Published",
-    "RecipeOptions",
-    "SettingsOptions",
-    "TaskOptions",
-    "described",
+    "PUBLISHED", "ModelOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions", "described",
     "published_for",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
