@@ -137,7 +137,7 @@ def test_the_runner_killed_then_ctrl_c_then_out_of_time(tmp_path):
     os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to everyone in the group
     said, errors = job.communicate(timeout=100)
     assert job.returncode == 130, errors
-    assert "the same command goes on" in errors
+    assert "the same command continues" in errors
     assert "Traceback" not in said + errors
     stopped = summaries(out)
     assert [summary["status"] for summary in stopped] == ["stopped", "stopped"]

@@ -143,7 +143,7 @@ def _split(steps: int) -> list[int]:
 def _walk(
     module: nn.Module, x: torch.Tensor, state: Any, steps: int, device: torch.device
 ) -> tuple[Any, float]:
-    """So many calls of one step each; the state after them and the seconds they took."""
+    """`steps` calls of one step each; the state after them and the seconds they took."""
     begin = time.perf_counter()
     for _ in range(steps):
         _, state = module(x, state)

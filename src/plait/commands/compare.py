@@ -26,9 +26,9 @@ def compare(
     """What each kind of model costs and buys at one length, in one table and one page.
 
     Every model is measured on the same batch (parameters, time and memory of a training step, what a stream
-    must hold, how far back the gradient of the loss reaches), then trained alone for so many seconds. Scores
+    must hold, how far back the gradient of the loss reaches), then trained alone for --seconds. Scores
     are compared after equal updates and after equal seconds. The same learning rate serves all: this is not
-    each model at its best. Ctrl-C saves and stops; the same command goes on.
+    each model at its best. Ctrl-C saves and stops; the same command continues.
 
     Args:
         length: steps of a sequence.

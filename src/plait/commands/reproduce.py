@@ -64,7 +64,7 @@ def reproduce(
         together: runs beside each other: on a CPU in all (one per core if not given), on a GPU for each (4).
         ray: run on a Ray cluster: the one running here (auto), one of this machine's own (local), HOST:PORT.
         mps: on GPUs, let the runs share each through a daemon of NVIDIA's Multi-Process Service.
-        max_minutes: save and stop after so long; the same command goes on.
+        max_minutes: save and stop after this many minutes; the same command continues.
         retry: try runs that failed before once more.
         text: depthwidth-…: one text file or three (train valid test); $PLAIT_DATA if none.
         draw: depthwidth-…: draw the results of this folder and train nothing.

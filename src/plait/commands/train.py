@@ -59,7 +59,7 @@ def train(
         backend: of the model's scan; auto chooses.
         threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
         checkpoint_every: updates between two checkpoints; 500 if left out, 10 for a policy.
-        max_minutes: save and stop after so long.
+        max_minutes: save and stop after this many minutes.
         quiet: no progress.
         tensorboard: also write TensorBoard events into the run's folder.
     """
@@ -120,7 +120,7 @@ def train_minigrid(
         device: cpu if left out, auto (cuda if there is one), cuda, cuda:N.
         threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
         checkpoint_every: updates between two checkpoints; 10 if left out.
-        max_minutes: save and stop after so long.
+        max_minutes: save and stop after this many minutes.
         quiet: no progress.
         tensorboard: also write TensorBoard events into the run's folder.
     """
@@ -159,7 +159,7 @@ def _described(
 
 
 def _resumed(run: str, out: Path, quiet: bool, said: dict[str, Any], **means: Any) -> CommandResult | None:
-    """Go on with a run, for longer if that was said. All else that it is follows from its id."""
+    """Resume a run, for longer if that was said. All else that it is follows from its id."""
     from plait.runs.kinds import kind_of
     from plait.runs.reading import find_run, read_run
 

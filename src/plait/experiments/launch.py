@@ -75,7 +75,7 @@ def carry_out(
                     jobs, out, _pool_of(means, devices), means.max_minutes, on_progress, means.retry
                 )
         except KeyboardInterrupt:
-            _say(stream, "stopped; every run is saved, and the same command goes on")
+            _say(stream, "stopped; every run is saved, and the same command continues")
             raise
     return outcome, jobs
 

@@ -93,7 +93,7 @@ def run_jobs(
         jobs: the runs; those that are complete, diverged or failed are left alone.
         out: the experiment's folder, held by the caller.
         make_pool: given how many jobs there are, makes the pool; not called if there are none.
-        max_minutes: let everything save and stop after so long.
+        max_minutes: let everything save and stop after this many minutes.
         on_progress: is told of every change.
         retry: try runs that failed once more.
 

@@ -137,7 +137,7 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
         _build_kernel(plan, say)
         say(
             f"copy with delay {plan.delay}, {plan.recipe.updates} updates: {' and '.join(missing)}, "
-            "a process and a thread each; Ctrl-C saves and stops, plait demo goes on"
+            "a process and a thread each; Ctrl-C saves and stops, plait demo continues"
         )
         means = Means(device="cpu", together=len(MODELS), retry=True, quiet=quiet)
         outcome, _ = carry_out(experiment, out, means, write_down=False)

@@ -337,7 +337,7 @@ def fit(
         folder: the run's own folder; without one nothing is written, and signals are left alone.
         resume: resume the run in `folder`.
         checkpoint_every: updates between two checkpoints.
-        max_minutes: save and stop after so long.
+        max_minutes: save and stop after this many minutes.
         epochs: how often a data set is gone through, instead of the recipe's `updates`.
         stop_when: asked after every update; once true, save and stop.
         progress: show a progress bar, or lines where there is no terminal, on stderr.

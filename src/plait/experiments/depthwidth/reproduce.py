@@ -48,7 +48,9 @@ def reproduce_depthwidth(
         partial(print, file=sys.stderr, flush=True),
     )
     again = (
-        f"; {outcome.missing} missing ({outcome.reason}), the same command goes on" if outcome.missing else ""
+        f"; {outcome.missing} missing ({outcome.reason}), the same command continues"
+        if outcome.missing
+        else ""
     )
     line = f"{outcome.finished} runs in {outcome.seconds:.1f} s, {outcome.already} were there{again}"
     if not outcome.finished + outcome.already:

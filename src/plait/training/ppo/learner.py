@@ -46,7 +46,7 @@ class PolicyWords(Words):
     unit = "step"
 
     def began(self, done: int, total: int) -> str:
-        return f"{total:,} steps" + (f", going on after {done:,}" if done else "")
+        return f"{total:,} steps" + (f", resuming after {done:,}" if done else "")
 
     def place(self, done: int, total: int) -> str:
         return f"{done:,}/{total:,} steps"
