@@ -60,7 +60,7 @@ def run_missing(
     Args:
         together: networks trained beside each other on a GPU, each on its own stream; one by one on a CPU.
         graphs: replay updates as CUDA graphs.
-        max_minutes: stop after this many; Ctrl-C stops as well. What is finished stays, the next call continues.
+        max_minutes: stop after this many; Ctrl-C stops too. What is finished stays, the next call continues.
         report: told one line for each finished run.
     """
     whole(1, together=together)
