@@ -93,9 +93,8 @@ class UpdateCudaGraph:
                 self._result = self._passes(self._batch)
         except RuntimeError:  # something asked the device for a number; it is computed kernel by kernel
             self.failed = True
-            # torch leaves its generator waiting for the recording's end; every later draw would be an error
-            if (device := self._batch.inputs.device).type == "cuda":
-                generator = torch.cuda.default_generators[device.index or 0]
+            # torch leaves its generators waiting for the recording's end; every later draw would be an error
+            for generator in torch.cuda.default_generators:
                 generator.graphsafe_set_state(generator.clone_state())
             return
         self._gradients = [parameter.grad for parameter in self._parameters]
