@@ -29,7 +29,7 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
     >>> spread([3.0, 1.0, None, 2.0])
     Spread(median=2.0, low=1.0, high=3.0, n=3)
-    >>> spread([100.0, math.inf]).median
+    >>> spread([100.0, float("inf")]).median
     inf
     """
     known = sorted(value for value in values if value is not None)
