@@ -134,11 +134,10 @@ class SupervisedLearner(Learner):
         overflown = self.usual is not None and not math.isfinite(norm)  # a spike, to be left out
         if not math.isfinite(loss) or not (healthy or overflown):
             raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
-        bound: float | None = self.recipe.clip or math.inf
-        if self.usual is not None:
-            usual = self.usual.bound(norm)
-            bound = None if usual is None else min(bound, usual)
-        if bound is not None:
+        fixed = self.recipe.clip or math.inf
+        usual = fixed if self.usual is None else self.usual.bound(norm)
+        if usual is not None:
+            bound = min(fixed, usual)
             clip_gradients(self.parameters, 0.0 if bound == math.inf else bound, passes.norm)
             self.optimizer.step()
         self.carried_state = passes.carried
