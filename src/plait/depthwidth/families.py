@@ -15,26 +15,9 @@ from plait.depthwidth.count import Architecture, Experts
 from plait.errors import DataError
 
 __all__ = [
-    "NAMES",
-    "Family",
-    "Values",
-    "bert",
-    "dbrx",
-    "experts_of",
-    "falcon",
-    "gpt",
-    "gpt_oss",
-    "gptj",
-    "head_size_of",
-    "llama",
-    "modernbert",
-    "opt",
-    "phi",
-    "qwen_moe",
-    "stablelm",
-    "t5",
-    "wide_norms",
-]
+    "NAMES", "Family", "Values", "bert", "dbrx", "experts_of", "falcon", "gpt", "gpt_oss", "gptj",
+    "head_size_of", "llama", "modernbert", "opt", "phi", "qwen_moe", "stablelm", "t5", "wide_norms",
+]  # fmt: skip
 
 # Our name -> the names configuration files use for it.
 NAMES = {

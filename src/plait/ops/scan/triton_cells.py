@@ -22,15 +22,9 @@ from plait.ops.scan.triton_tiles import (
 )
 
 __all__ = [
-    "cell_backward",
-    "cell_forward",
-    "fetch_gates",
-    "fetch_projected",
-    "gates_backward",
-    "gates_forward",
-    "put_gates",
-    "put_projected",
-]
+    "cell_backward", "cell_forward", "fetch_gates", "fetch_projected", "gates_backward", "gates_forward",
+    "put_gates", "put_projected",
+]  # fmt: skip
 
 
 @triton.jit
