@@ -3,9 +3,12 @@
 import json
 
 import pytest
+from starlette.testclient import TestClient
 
+from plait.cli import main
 from plait.depthwidth import read_config
 from plait.errors import DataError
+from plait.report.explore.app import application
 
 GPT2 = {
     "model_type": "gpt2",
@@ -24,11 +27,13 @@ QWEN = {
     "model_type": "qwen2", "num_hidden_layers": 24, "hidden_size": 896, "num_attention_heads": 14,
     "num_key_value_heads": 2, "intermediate_size": 4864, "vocab_size": 151936, "tie_word_embeddings": True,
 }  # fmt: skip
+MIXTRAL = {**LLAMA, "model_type": "mixtral", "num_local_experts": 8, "num_experts_per_tok": 2}
 PYTHIA = {
     "model_type": "gpt_neox", "num_hidden_layers": 24, "hidden_size": 1024, "num_attention_heads": 16,
     "intermediate_size": 4096, "vocab_size": 50304, "tie_word_embeddings": False,
     "max_position_embeddings": 2048,
 }  # fmt: skip
+DBRX = {"model_type": "dbrx", "d_model": 64, "n_heads": 4, "n_layers": 2}
 
 
 def read(tmp_path, values):
@@ -81,3 +86,42 @@ def test_files_that_are_none(tmp_path, values, words):
 def test_missing_file(tmp_path):
     with pytest.raises(DataError, match="cannot be read"):
         read_config(tmp_path / "nothing.json")
+
+
+HOSTILE = {
+    "deep": "[" * 200_000 + "]" * 200_000,
+    "deep inside": '{"model_type": "gpt2", "x": ' + "[" * 100_000 + "]" * 100_000 + "}",
+    "a number of 400 digits": {**GPT2, "n_layer": 10**400},
+    "a width of 400 digits": {**GPT2, "n_embd": 12 * 10**400},
+    "a number of 5000 digits": json.dumps(GPT2)[:-1] + ', "n_layer": 1' + "0" * 5000 + "}",
+    "a vocabulary beyond all": {**GPT2, "vocab_size": 2**63},
+    "half a character": {"model_type": "\ud800", "text_config": {}},
+    "half a character inside": {**GPT2, "model_type": "\udc00"},
+    "experts as an object": {**MIXTRAL, "num_local_experts": {"a": 1}},
+    "experts as a list": {**MIXTRAL, "num_experts_per_tok": [2]},
+    "more experts at work than there are": {**MIXTRAL, "num_experts_per_tok": 10**9},
+    "text for a switch": {**LLAMA, "tie_word_embeddings": "yes"},
+    "NaN": {**GPT2, "n_layer": float("nan")},
+    "settings as a list": {**DBRX, "ffn_config": [1]},
+    "settings of text": {**DBRX, "ffn_config": {"ffn_hidden_size": "x"}},
+    "built, experts as an object": {
+        "model_type": "deepseek_v3", "num_hidden_layers": 2, "hidden_size": 64, "n_routed_experts": {"a": 1},
+    },
+    "layers without end": {"model_type": "qwen2_moe", "num_hidden_layers": 10**12},
+    "built, without end": {"model_type": "deepseek_v3", "num_hidden_layers": 10**9, "hidden_size": 64},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", HOSTILE)
+def test_hostile_files_are_one_line(name, tmp_path, capsys):
+    values = HOSTILE[name]
+    path = tmp_path / "config.json"
+    path.write_text(values if isinstance(values, str) else json.dumps(values))
+    assert main(["plan", "judge", "--config", str(path)]) == 2
+    said = capsys.readouterr().err
+    assert "fault of plait" not in said
+    assert said.count("\n") == 1
+    assert len(said) < 500
+    browser = TestClient(application(tmp_path), base_url="http://localhost", raise_server_exceptions=False)
+    answer = browser.post("/api/config", content=path.read_bytes())
+    assert (answer.status_code, set(answer.json())) == (400, {"error"})

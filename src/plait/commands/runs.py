@@ -4,12 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import json
+from collections import defaultdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from plait.errors import ConfigError
+from plait.errors import CheckpointError, ConfigError
 from plait.marks import option
 from plait.result import CommandResult, Table
+
+if TYPE_CHECKING:
+    from plait.runs.reading import RunFolder
 
 __all__ = ["list_runs", "pack_runs", "show_run", "unpack_runs"]
 
@@ -23,7 +27,7 @@ def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> 
     from plait.runs.reading import all_runs
 
     records = all_runs(out)
-    rows = [[r.id, r.task, r.model, r.updates, r.best_score, r.status] for r in records]
+    rows = [[r.id, r.task, r.model, r.updates, r.best_score, _standing(r)] for r in records]
     table = Table(["id", "task", "model", "updates", "best score", "status"], rows)
     data = [
         {
@@ -34,6 +38,7 @@ def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> 
             "updates": r.updates,
             "best_score": r.best_score,
             "status": r.status,
+            "reason": r.reason,
         }
         for r in records
     ]
@@ -54,7 +59,10 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
     folder = find_run(run, out)
     record = read_run(folder)
     kind, sessions = kind_of(record.description), record.sessions
-    wanted = kind.updates(record.description)
+    try:
+        wanted = kind.updates(record.description)
+    except (KeyError, TypeError, ValueError, ArithmeticError) as error:
+        raise CheckpointError(f"{folder}: config.json does not say for how many updates or steps") from error
     curve = [line for line in Journal.read(folder / "metrics.jsonl") if "held_out" in line]
     rows = [
         [mark.update, name, result.get("loss"), result["score"]]
@@ -67,7 +75,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
         *(
             f"session from update {s['from_update']}: {s['began']}, torch {s['torch']}, {s['device_name']}, "
             f"{s['threads']} threads, {s['processes']} processes"
-            for s in sessions
+            for s in (defaultdict(lambda: "?", session) for session in sessions)
         ),
     ]
     parts: list[str | Table] = ["\n".join(lines)]
@@ -132,6 +140,10 @@ def unpack_runs(
     if kept:
         parts.append(f"kept as they were, being here already: {', '.join(kept)}")
     return CommandResult({"unpacked": came, "kept": kept, "out": str(out)}, tuple(parts))
+
+
+def _standing(record: RunFolder) -> str:
+    return f"damaged: {record.reason}" if record.status == "damaged" else record.status
 
 
 def _thinned(lines: list[Any], most: int = 12) -> list[Any]:

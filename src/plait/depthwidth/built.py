@@ -26,7 +26,10 @@ def built(values: dict[str, Any]) -> tuple[int, int, Count]:
         ) from None
     if family not in transformers.CONFIG_MAPPING:
         raise DataError(f"model_type {family!r} is known neither here nor to transformers")
-    config = transformers.CONFIG_MAPPING[family].from_dict(values)
+    try:
+        config = transformers.CONFIG_MAPPING[family].from_dict(values)
+    except Exception as error:
+        raise DataError(f"transformers does not take these settings: {error}") from error
     model = _empty(transformers, config, family)
     depth, width = getattr(config, "num_hidden_layers", None), getattr(config, "hidden_size", None)
     if not isinstance(depth, int) or not isinstance(width, int):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import os
 import platform
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, field, replace
@@ -21,6 +20,7 @@ from plait.depthwidth.form import read_json
 from plait.depthwidth.rank import Component, Problem, Progress, RankResult, measure_rank
 from plait.depthwidth.witness import make_witness, network_of
 from plait.errors import CheckpointError, ConfigError, DataError, OutputError
+from plait.output import destination, write_whole
 from plait.provenance import commit, processor
 
 __all__ = ["Certificate", "certify"]
@@ -94,13 +94,7 @@ class Certificate:
 
     def write(self, path: str | Path) -> None:
         """Write as JSON; a reader never sees half a file."""
-        path = Path(path)
-        draft = path.with_name(path.name + ".part")
-        try:
-            draft.write_text(json.dumps(self.as_dict(), indent=2) + "\n")
-            os.replace(draft, path)
-        except OSError as error:
-            raise OutputError(f"cannot write {path}: {error.strerror}") from error
+        write_whole(Path(path), (json.dumps(self.as_dict(), indent=2) + "\n").encode())
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
@@ -205,7 +199,7 @@ def _begin(problem: Problem, graded: bool, device: str | None, out: str | Path |
     """A fresh certificate, or the one a previous job left at `out`."""
     network = network_of(problem)
     fresh = Certificate(network, graded, problem.gram(), environment=_environment(device))
-    if out is None or not Path(out).exists():
+    if out is None or not destination(out).exists():
         return fresh
     held = Certificate.read(out)
     if held.network != network or held.graded != graded or problem.weights is not None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from plait.depthwidth.count import Architecture, Count, count_params
-from plait.depthwidth.families import NAMES, Values
+from plait.depthwidth.families import NAMES, SIZES, Values, check_size
 from plait.depthwidth.family_table import FAMILIES
 from plait.errors import ConfigError, DataError
 
@@ -54,8 +55,11 @@ def parse_config(content: bytes, path: str | Path = "config.json") -> ModelConfi
     """What a `config.json` says; `path` is what an error calls it."""
     try:
         values = json.loads(content.decode("utf-8"))
-    except (json.JSONDecodeError, UnicodeDecodeError) as error:
+        json.dumps(values, ensure_ascii=False).encode()  # half a character cannot be printed
+    except ValueError as error:
         raise DataError(f"{path}: is not JSON ({error})") from error
+    except RecursionError as error:
+        raise DataError(f"{path}: is nested too deeply for a model's settings") from error
     if not isinstance(values, dict):
         raise DataError(
             f"{path}: expected a JSON object with a model's settings, got {type(values).__name__}"
@@ -66,6 +70,8 @@ def parse_config(content: bytes, path: str | Path = "config.json") -> ModelConfi
         raise DataError(f"{path}: {error}") from error
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
+    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+        raise DataError(f"{path}: holds a setting of the wrong kind ({reprlib.repr(error)})") from error
 
 
 def _interpret(values: dict[str, Any]) -> ModelConfig:
@@ -74,6 +80,9 @@ def _interpret(values: dict[str, Any]) -> ModelConfig:
     if isinstance(values.get("text_config"), dict) and not any(key in values for key in NAMES["depth"]):
         values = {"model_type": f"{whole}_text", **values["text_config"]}
         notes.append(f"the language part of {whole}, without its other senses")
+    for key in SIZES & values.keys():
+        if isinstance(values[key], int):  # what is no number is told by who needs it
+            check_size(key, values[key])
     family = values.get("model_type")
     if not isinstance(family, str):
         missing = [" or ".join(NAMES[name]) for name in ("depth", "width", "heads") if not _any(values, name)]

@@ -7,6 +7,7 @@ tests hold each of them against the model that `transformers` builds.
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,8 +16,9 @@ from plait.depthwidth.count import Architecture, Experts
 from plait.errors import DataError
 
 __all__ = [
-    "NAMES", "Family", "Values", "bert", "dbrx", "experts_of", "falcon", "gpt", "gpt_oss", "gptj",
-    "head_size_of", "llama", "modernbert", "opt", "phi", "qwen_moe", "stablelm", "t5", "wide_norms",
+    "NAMES", "SIZES", "Family", "Values", "bert", "check_size", "dbrx", "experts_of", "falcon", "gpt",
+    "gpt_oss", "gptj", "head_size_of", "llama", "modernbert", "opt", "phi", "qwen_moe", "stablelm", "t5",
+    "wide_norms",
 ]  # fmt: skip
 
 # Our name -> the names configuration files use for it.
@@ -57,17 +59,29 @@ class Values:
     def _checked(self, key: str, value: Any, default: Any) -> Any:
         if isinstance(default, bool) != isinstance(value, bool) and default is not None:
             raise DataError(f"{key}: expected {_kind(default)}, got {value!r}")
-        if key in _SIZES and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
-            raise DataError(f"{key}: expected a positive whole number, got {value!r}")
+        if key in SIZES and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise DataError(f"{key}: expected a positive whole number, got {reprlib.repr(value)}")
+        if isinstance(value, int):
+            check_size(key, value)
         return value
 
     def inside(self, key: str) -> Values:
         """A nested group of settings."""
         said, defaults = self.said.get(key) or {}, self.defaults.get(key) or {}
+        if not isinstance(said, Mapping):
+            raise DataError(f"{key}: expected an object with settings, got {reprlib.repr(said)}")
         return Values(said, defaults, self.assumed)
 
 
-_SIZES = {key for name, keys in NAMES.items() if name != "tied" for key in keys}
+def check_size(key: str, value: int) -> None:
+    """Layers are gone through one by one, and other sizes are multiplied: neither has to be without end."""
+    most = MOST_LAYERS if key in NAMES["depth"] else MOST
+    if value > most:
+        raise DataError(f"{key}: expected at most {most:,}, got {reprlib.repr(value)}")
+
+
+MOST_LAYERS, MOST = 10_000, 2**31
+SIZES = {key for name, keys in NAMES.items() if name != "tied" for key in keys}
 
 
 def _kind(default: Any) -> str:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import io
 from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError, OutputError, require
+from plait.output import destination, write_whole
 
 __all__ = ["blank", "checked", "log_scale", "save"]
 
@@ -33,6 +35,7 @@ def checked(path: str | Path) -> Path:
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         raise ConfigError(f"plot: expected a name ending in {', '.join(FORMATS)}, got {target.name!r}")
+    destination(target)
     return target
 
 
@@ -41,7 +44,9 @@ def save(figure: Any, path: str | Path) -> Path:
     target = checked(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
-        figure.savefig(target, dpi=160)
     except OSError as error:
         raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
+    drawn = io.BytesIO()
+    figure.savefig(drawn, dpi=160, format=target.suffix.lower().lstrip("."))
+    write_whole(target, drawn.getvalue())
     return target

@@ -14,23 +14,30 @@ summary.json            how the last session ended; not there while one is at wo
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import time
 from collections.abc import Iterator
+from io import FileIO
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, BinaryIO
+from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+from plait.output import write_whole, writing
 
 if TYPE_CHECKING:
     from plait.runs.checkpoint import Learner
 
 __all__ = [
-    "Journal", "Run", "extended", "is_locked", "locked", "read_json", "run_id", "write_json", "write_whole",
+    "Journal", "Run", "extended", "is_locked", "locked", "read_json", "read_plain", "run_id", "write_json",
+    "write_whole",
 ]  # fmt: skip
+
+
+MOST_NESTED = 64
 
 
 def run_id(description: dict[str, Any]) -> str:
@@ -161,7 +168,8 @@ class Run:
         sessions = read_json(path)["sessions"] if path.exists() else []
         entry = {"from_update": counters.get("update", 0), **session}
         write_json(path, {"sessions": [*sessions, entry]})
-        (self.folder / "summary.json").unlink(missing_ok=True)
+        with writing(self.folder):
+            (self.folder / "summary.json").unlink(missing_ok=True)
 
     def changes(self, here: dict[str, Any]) -> list[str]:
         """What is not as it was when the run began, of what can move the last bits of a number."""
@@ -185,32 +193,40 @@ class Run:
         write_json(self.folder / "summary.json", summary)
 
 
-def write_whole(path: Path, content: bytes) -> None:
-    """Write beside, flush to the disk, rename over. The old file is there until the new one is."""
-    part = path.with_name(f".{path.name}.part")
-    try:
-        with part.open("wb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        os.replace(part, path)
-        _sync_folder(path.parent)
-    except OSError as error:
-        part.unlink(missing_ok=True)
-        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
-
-
 def write_json(path: Path, value: Any) -> None:
     write_whole(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
 
 
 def read_json(path: Path) -> Any:
+    """JSON as it may stand in a file of ours: finite numbers, text that can be printed, not deeply nested.
+
+    What is read here is written again, into pages and answers, which must not fail over it.
+    """
     try:
-        return json.loads(path.read_text())
+        value = json.loads(read_plain(path))
+        json.dumps(value, ensure_ascii=False, allow_nan=False).encode()
+        deep = _nesting(value) > MOST_NESTED
     except OSError as error:
         raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+    except RecursionError:
+        deep = True
     except ValueError as error:
         raise CheckpointError(f"{path} is not JSON: {error}") from error
+    if deep:
+        raise CheckpointError(f"{path} is nested deeper than {MOST_NESTED} levels")
+    return value
+
+
+def read_plain(path: Path) -> str:
+    """The text of a plain file; reading from a pipe would wait for ever."""
+    if path.exists() and not path.is_file():
+        raise OSError(errno.EINVAL, "not a plain file")
+    return path.read_text(encoding="utf-8")
+
+
+def _nesting(value: Any) -> int:
+    inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
+    return 1 + max((_nesting(one) for one in inner if isinstance(one, dict | list)), default=0)
 
 
 class Journal:
@@ -221,22 +237,28 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._file: BinaryIO | None = None
+        self._file: FileIO | None = None
 
     def write(self, record: dict[str, Any]) -> None:
-        try:
-            if self._file is None:
-                self._file = self.path.open("ab")
-            self._file.write((json.dumps(record, allow_nan=False) + "\n").encode())
-            self._file.flush()
-        except OSError as error:
-            raise OutputError(f"cannot write {self.path}: {error.strerror or error}") from error
+        line = (json.dumps(record, allow_nan=False) + "\n").encode()
+        with writing(self.path):
+            if self._file is None:  # without a buffer: nothing is left to fail once more when it is closed
+                self._file = FileIO(self.path, "ab")
+            end = os.fstat(self._file.fileno()).st_size
+            try:
+                while line:
+                    line = line[self._file.write(line) :]
+            except OSError:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._file.fileno(), end)  # no half a line before the next one
+                raise
 
     def position(self) -> int:
         """Bytes so far, all of them on the disk: a checkpoint must not be ahead of its journal."""
-        if self._file is not None:
-            os.fsync(self._file.fileno())
-        return self.path.stat().st_size if self.path.exists() else 0
+        with writing(self.path):
+            if self._file is not None:
+                os.fsync(self._file.fileno())
+            return self.path.stat().st_size if self.path.exists() else 0
 
     def cut(self, position: int) -> None:
         """Forget what was written after `position`."""
@@ -247,7 +269,8 @@ class Journal:
                 f"got {size}"
             )
         if size > position:
-            os.truncate(self.path, position)
+            with writing(self.path):
+                os.truncate(self.path, position)
 
     def close(self) -> None:
         if self._file is not None:
@@ -259,11 +282,15 @@ class Journal:
         """Every whole line; a last one that a dying writer left unfinished is passed over."""
         if not path.exists():
             return []
-        lines = path.read_text().split("\n")[:-1]
         try:
-            return [json.loads(line) for line in lines]
-        except ValueError as error:
+            found = [json.loads(line) for line in read_plain(path).split("\n")[:-1]]
+        except OSError as error:
+            raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
+        except (ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} is not JSON lines: {error}") from error
+        if not all(isinstance(line, dict) for line in found):
+            raise CheckpointError(f"{path} holds a line that is no object")
+        return found
 
 
 @contextlib.contextmanager
@@ -294,7 +321,7 @@ def is_locked(folder: Path) -> bool:
     instant, keeps nobody else from looking, and who starts tries again.
     """
     path = folder / "lock"
-    if not path.exists():
+    if not path.is_file():
         return False
     with path.open() as file:
         try:
@@ -302,12 +329,3 @@ def is_locked(folder: Path) -> bool:
         except OSError:
             return True
     return False
-
-
-def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut."""
-    handle = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(handle)
-    finally:
-        os.close(handle)

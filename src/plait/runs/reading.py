@@ -8,6 +8,8 @@ from __future__ import annotations
 import dataclasses
 import difflib
 import json
+import math
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,10 +18,12 @@ from typing import Any
 import numpy as np
 
 from plait.errors import CheckpointError, ConfigError, PlaitError
-from plait.runs.folder import is_locked, read_json, run_id
+from plait.runs.folder import is_locked, read_json, read_plain, run_id
 
 __all__ = ["Mark", "RunFolder", "RunRecord", "all_runs", "find_run", "is_run", "read_folder", "read_run"]
 
+NUMBERS = ("updates", "seconds", "score", "best_score", "parameters", "peak_memory_bytes")  # of a summary
+BROKEN = (KeyError, TypeError, ValueError, StopIteration, AttributeError, OverflowError, RecursionError)
 FILES = ("config.json", "environment.json", "metrics.jsonl", "gradients.jsonl", "summary.json")
 
 
@@ -116,7 +120,7 @@ RunRecord = RunFolder  # its name in `plait.training`
 
 def is_run(folder: Path) -> bool:
     """Whether some file of a run lies in the folder; one is enough, for a run that was cut short."""
-    return any((folder / name).is_file() for name in FILES)
+    return any((folder / name).is_file() or (folder / name).is_symlink() for name in FILES)
 
 
 def read_folder(folder: Path) -> RunFolder:
@@ -125,8 +129,12 @@ def read_folder(folder: Path) -> RunFolder:
     ends: list[str] = []
     found = _read(folder, troubles, ends)
     if troubles or ends:
-        return dataclasses.replace(found, status="damaged", reason="; ".join([*troubles, *ends]))
+        return _damaged(found, [*troubles, *ends])
     return found
+
+
+def _damaged(found: RunFolder, troubles: Sequence[str]) -> RunFolder:
+    return dataclasses.replace(found, status="damaged", reason="; ".join(troubles))
 
 
 def read_run(folder: Path) -> RunFolder:
@@ -147,20 +155,26 @@ def read_run(folder: Path) -> RunFolder:
 def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
     """A folder; `troubles` is told what cannot be read, `ends` of journals that end in half a line."""
     description = _json(folder / "config.json", troubles, needed=True)
-    if not all(isinstance(description.get(part), dict) for part in ("task", "model", "recipe")):
+    if not _describes(description):
         description = {}
         if not troubles:
             troubles.append("config.json does not describe a run")
     summary = _json(folder / "summary.json", troubles)
+    if not all(summary.get(key) is None or _is_number(summary[key]) for key in NUMBERS):
+        summary = {}
+        troubles.append("summary.json holds text where a number is expected")
     sessions = _json(folder / "environment.json", troubles).get("sessions", [])
+    if not isinstance(sessions, list) or not all(isinstance(session, dict) for session in sessions):
+        sessions = []
+        troubles.append("environment.json holds no list of sessions")
     running = is_locked(folder)
     metrics = _lines(folder / "metrics.jsonl", troubles, [] if running else ends)
     gradients = _lines(folder / "gradients.jsonl", troubles, [] if running else ends)
     trace = _json(folder / "trace.json", troubles) or None
     try:
         marks, clock = _marks([line for line in metrics if "held_out" in line], summary)
-        losses = [(int(line["update"]), float(line["loss"])) for line in metrics if "loss" in line]
-    except (KeyError, TypeError, ValueError, StopIteration, AttributeError) as error:
+        losses = [(_counted(line), float(line["loss"])) for line in metrics if "loss" in line]
+    except BROKEN as error:
         troubles.append(f"metrics.jsonl holds a line that is no measurement ({error!r})")
         marks, clock, losses = [], "unknown", []
     status = "running" if running else str(summary.get("status", "interrupted"))
@@ -175,12 +189,11 @@ def all_runs(out: Path) -> list[RunFolder]:
     if not out.is_dir():
         raise ConfigError(f"no folder {out}; train something first, or name another with --out")
     records = []
-    for config in sorted(out.glob("*/config.json")):
-        folder = config.parent
-        try:
-            records.append(read_run(folder))
-        except PlaitError as error:
-            records.append(RunFolder(folder, "damaged", str(error)))
+    for folder in sorted(path for path in out.iterdir() if path.is_dir()):
+        if os.path.lexists(folder / "config.json"):  # a link to nothing too: something was a run here
+            troubles: list[str] = []
+            found = _read(folder, troubles, [])
+            records.append(_damaged(found, troubles) if troubles else found)
     return records
 
 
@@ -202,14 +215,15 @@ def find_run(name: str | Path, out: Path | str = "runs") -> Path:
 
 
 def _json(path: Path, troubles: list[str], needed: bool = False) -> dict[str, Any]:
-    if not path.exists():
+    if not os.path.lexists(path):
         if needed:
             troubles.append(f"{path.name} is missing")
         return {}
     try:
         value = read_json(path)
-    except (PlaitError, UnicodeDecodeError):
-        troubles.append(f"{path.name} is cut short or not JSON")
+    except PlaitError as error:
+        unread = isinstance(error.__cause__, OSError)
+        troubles.append(f"{path.name} {'cannot be read' if unread else 'is cut short or not JSON'}")
         return {}
     if isinstance(value, dict):
         return value
@@ -220,7 +234,7 @@ def _json(path: Path, troubles: list[str], needed: bool = False) -> dict[str, An
 def _lines(path: Path, troubles: list[str], ends: list[str]) -> list[dict[str, Any]]:
     """A journal's whole lines; `ends` is told of half a line at its end."""
     try:
-        text = path.read_text() if path.exists() else ""
+        text = read_plain(path) if os.path.lexists(path) else ""
     except (OSError, UnicodeDecodeError):
         troubles.append(f"{path.name} cannot be read")
         return []
@@ -229,8 +243,11 @@ def _lines(path: Path, troubles: list[str], ends: list[str]) -> list[dict[str, A
         ends.append(f"{path.name} ends in half a line; what is before it is shown")
     try:
         lines = json.loads(f"[{','.join(whole)}]")  # one call: ten times faster than one a line
-    except ValueError:
+    except (ValueError, RecursionError):
         lines = _one_by_one(whole, path, troubles)
+    strange = next((at for at, line in enumerate(lines, start=1) if not isinstance(line, dict)), None)
+    if strange is not None:
+        troubles.append(f"{path.name} holds no object in line {strange}")
     return [line for line in lines if isinstance(line, dict)]
 
 
@@ -239,7 +256,7 @@ def _one_by_one(lines: Sequence[str], path: Path, troubles: list[str]) -> list[A
     for number, line in enumerate(lines, start=1):
         try:
             found.append(json.loads(line))
-        except ValueError:
+        except (ValueError, RecursionError):
             troubles.append(f"{path.name} is not JSON in line {number}; what is before it is shown")
             break
     return found
@@ -247,17 +264,45 @@ def _one_by_one(lines: Sequence[str], path: Path, troubles: list[str]) -> list[A
 
 def _marks(lines: Sequence[dict[str, Any]], summary: dict[str, Any]) -> tuple[list[Mark], str]:
     """Marks with their times; folders from before lines had a clock get theirs from the run's total."""
-    times = {line["update"]: float(line["seconds"]) for line in lines if "seconds" in line}
+    for line in lines:  # what is no result is told now, not in the middle of a page
+        json.dumps(line, allow_nan=False)
+        if not all(_is_number(result["score"]) for result in line["held_out"].values()):
+            raise ValueError("a score that is no number")
+    times = {_counted(line): float(line["seconds"]) for line in lines if "seconds" in line}
     clock = "recorded" if all("seconds" in line for line in lines) else "interpolated"
     if clock == "interpolated" and "seconds" in summary and summary.get("updates"):
         known = {0: 0.0, int(summary["updates"]): float(summary["seconds"]), **times}
         at = sorted(known)
         updates = [line["update"] for line in lines]
         times = dict(zip(updates, np.interp(updates, at, [known[u] for u in at]).tolist(), strict=True))
-    marks = [Mark(int(line["update"]), times.get(line["update"]), line["held_out"]) for line in lines]
+    marks = [Mark(_counted(line), times.get(line["update"]), line["held_out"]) for line in lines]
     for mark in marks:
-        _ = mark.score  # a line without one is told now, not in the middle of a page
+        _ = mark.score  # at least one
     return marks, clock if times else "unknown"
+
+
+def _describes(description: dict[str, Any]) -> bool:
+    """Whether all readers of a description find what they look for."""
+    if not all(isinstance(description.get(part), dict) for part in ("task", "model", "recipe")):
+        return False
+    seed = description["recipe"].get("seed")
+    if not isinstance(description.get("format", ""), str) or not isinstance(seed, int | None):
+        return False
+    try:
+        return bool(run_id(description))
+    except BROKEN:
+        return False
+
+
+def _is_number(value: Any) -> bool:
+    """A finite one that fits a machine's word."""
+    return isinstance(value, int | float) and math.isfinite(value) and abs(value) < 2**63
+
+
+def _counted(line: dict[str, Any]) -> int:
+    if not _is_number(line["update"]):
+        raise ValueError("an update that is no number")
+    return int(line["update"])
 
 
 def _update(line: Any) -> int:

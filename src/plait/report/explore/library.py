@@ -69,6 +69,6 @@ def _state(folder: Path) -> list[tuple[str, int, int]]:
         folders[:] = sorted(name for name in folders if below < DEPTH and not name.startswith("."))
         for name in files:
             if name.endswith(WATCHED):
-                status = os.stat(os.path.join(here, name))
+                status = os.lstat(os.path.join(here, name))  # a link may lead nowhere
                 found.append((os.path.join(here, name), status.st_size, status.st_mtime_ns))
     return found
