@@ -1,4 +1,4 @@
-"""RelLSTM in place of nn.LSTM in a model that exists: name a symbol seen at the start of a long sequence.
+"""RelLSTM in place of nn.LSTM in an existing model: name a symbol seen at the start of a long sequence.
 
 python examples/drop_in.py            # about half a minute on one core
 python examples/drop_in.py --smoke    # seconds; its numbers mean nothing
@@ -29,7 +29,7 @@ class Classifier(nn.Module):
 
 
 def batch(generator: torch.Generator, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
-    """A symbol at the first step, noise on another channel ever after: (T, B, F) and (B,)."""
+    """A symbol at the first step, noise on another channel from then on: (T, B, F) and (B,)."""
     symbols = torch.randint(SYMBOLS, (size,), generator=generator)
     x = torch.zeros(LENGTH, size, SYMBOLS + 1)
     x[0, torch.arange(size), symbols] = 1

@@ -1,4 +1,4 @@
-"""Train a character model on a text, then let it go on from a prompt, one character at a time.
+"""Train a character model on a text, then let it continue a prompt, one character at a time.
 
 python examples/generate_text.py book.txt "to be"
 python examples/generate_text.py --smoke

@@ -34,7 +34,7 @@ class MinimalGatedCell(Cell):
 
 @dataclass(frozen=True)
 class FirstMemory(Memory):
-    """The first `size` states, for ever; later ones are not written."""
+    """The first `size` states, forever; later ones are not written."""
 
     size: int = 10
 

@@ -54,7 +54,7 @@ for update in range(1, UPDATES + 1):
             step = (x, begins, ~ended, action[0], policy.log_prob(action)[0], value[0])
             seen, reward, *flags, _ = worlds.step(action[0].numpy())
             terminated, truncated = map(torch.as_tensor, flags)
-            # An episode that ended is begun anew by the next step, whose action was ignored: not counted.
+            # After an episode ends, the next step starts a new one and ignores its action: not counted.
             begins, ended = ended, terminated | truncated
             x, lasted = torch.as_tensor(seen[:, SEEN]), lasted + ~begins
             played.append((*step, SCALE * torch.as_tensor(reward).float(), terminated, ended))
@@ -63,7 +63,7 @@ for update in range(1, UPDATES + 1):
         last_value = agent(x[None], begins[None], state)[1]
         columns = map(torch.stack, zip(*played, strict=True))
         xs, starts, counted, actions, old, values, rewards, dead, over = columns
-        # Generalised advantages; where time was up no pole fell, and the last value stands for the rest.
+        # Generalised advantages; where the time limit ended an episode, the last value stands for the rest.
         delta = rewards + DISCOUNT * torch.cat([values[1:], last_value]).masked_fill(dead, 0) - values
         advantage, running = torch.empty_like(delta), torch.zeros(ENVS)
         for t in reversed(range(STEPS)):

@@ -1,4 +1,4 @@
-"""How far back is a loss on the last step felt, in a Transformer and in an LSTM nobody has trained?
+"""How far back is a loss on the last step felt, in an untrained Transformer and an untrained LSTM?
 
 python examples/probe_transformer.py [--smoke]
 """

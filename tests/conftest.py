@@ -2,6 +2,7 @@
 where there is none. Data sets are there or a reason to skip; `nowhere` is a machine without them. Run folders
 are trained in a moment (`small_fit`), or written by hand (`bench`)."""
 
+import dataclasses
 import hashlib
 import json
 import os
@@ -24,7 +25,6 @@ if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported, which models may do
 
 from plait.experiments.description import Experiment, PlannedRun
-from plait.strict import plain
 from plait.tasks import IGNORE, Batch, Task, image_files, language, sources, text
 from plait.training import Recipe, build, fit
 
@@ -287,7 +287,7 @@ class Bench:
         }
         folder = self.root / where
         folder.mkdir(parents=True, exist_ok=True)
-        text = json.dumps(plain(Experiment(**{**values, **changes})))
+        text = json.dumps(dataclasses.asdict(Experiment(**{**values, **changes})))
         (folder / "experiment.json").write_text(text)
         return folder
 

@@ -19,7 +19,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from plait.bench import recurrent_ppo
 from plait.bench.machine import circumstances
-from plait.bench.players import Ours
+from plait.bench.ppo_contenders import Ours
 from plait.figures import Curve, draw_curves, save
 from plait.provenance import version_of
 from plait.runs.folder import read_json, write_json

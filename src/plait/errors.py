@@ -13,23 +13,10 @@ from types import ModuleType
 from typing import Any
 
 __all__ = [
-    "BackendError",
-    "BusyError",
-    "CheckpointError",
-    "ConfigError",
-    "DataError",
-    "DivergedError",
-    "EmptyMemoryWarning",
-    "MissingExtraError",
-    "OutputError",
-    "PlaitError",
-    "ShapeError",
-    "UnknownNameError",
-    "at_least",
-    "known",
-    "require",
-    "whole",
-]
+    "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
+    "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
+    "at_least", "known", "require", "whole",
+]  # fmt: skip
 
 
 class PlaitError(Exception):

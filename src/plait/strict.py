@@ -12,7 +12,7 @@ from typing import Any, Literal, TypeVar, Union, get_args, get_origin, get_type_
 
 from plait.errors import ConfigError, PlaitError
 
-__all__ = ["checked", "plain"]
+__all__ = ["checked"]
 
 T = TypeVar("T")
 _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or false", dict: "an object"}
@@ -32,11 +32,6 @@ def checked(kind: type[T], values: Any, where: str = "") -> T:
     if problems:
         raise ConfigError("; ".join(problems))
     return found  # type: ignore[no-any-return]
-
-
-def plain(description: Any) -> dict[str, Any]:
-    """A description as data for JSON; `checked` reads it back."""
-    return dataclasses.asdict(description)
 
 
 def _dataclass(kind: Any, values: Any, where: str, problems: list[str]) -> Any:

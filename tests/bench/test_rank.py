@@ -7,10 +7,10 @@ from plait.errors import ConfigError, PlaitError
 
 
 def test_bench_reports_both_sides():
-    answer = bench.rank(size=256, repeats=1)
-    assert answer.data["ratio"] > 0
-    assert answer.data["size"] == 256
-    assert "ratio" in answer.parts[0].text()
+    result = bench.rank(size=256, repeats=1)
+    assert result.data["ratio"] > 0
+    assert result.data["size"] == 256
+    assert "ratio" in result.parts[0].text()
 
 
 def test_parity_comes_first(monkeypatch):

@@ -11,7 +11,7 @@ import pytest
 pytest.importorskip("minigrid")
 
 from plait.bench import recurrent_ppo, rl
-from plait.bench.players import Ours, Peer, Record, take_turns_playing
+from plait.bench.ppo_contenders import Ours, Peer, Record, take_turns_playing
 from plait.bench.rl import bench_rl
 from plait.cli import main
 from plait.errors import BackendError
@@ -46,8 +46,8 @@ class Sleeper:
 
 def test_everyone_warms_up_and_takes_turns():
     called = []
-    players = {name: Sleeper(called, name, 0, 0) for name in "ab"}
-    records = take_turns_playing(players, rounds=2, warm_up=3)
+    contenders = {name: Sleeper(called, name, 0, 0) for name in "ab"}
+    records = take_turns_playing(contenders, rounds=2, warm_up=3)
     assert "".join(called) == "aaaAbbbB" + "aAbB" * 2
     assert len(records["a"].playing) == len(records["a"].training) == 2
 
@@ -67,8 +67,8 @@ def test_a_ratio_above_one_is_faster():
         ("rellstm", "envpool"): record(2, 2),
         (rl._MATCHED, "minigrid"): record(4, 4),
     }
-    players = {key: Sleeper([], "", 0, 0) for key in records}
-    lstm, rellstm, peer = rl._rows(records, players)
+    contenders = {key: Sleeper([], "", 0, 0) for key in records}
+    lstm, rellstm, peer = rl._rows(records, contenders)
     assert (rellstm["to lstm"], rellstm["to RecurrentPPO"]) == (0.5, 2)
     assert (lstm["to lstm"], lstm["to RecurrentPPO"], lstm["collection"]) == (1, 4, 1)
     assert (peer["to lstm"], peer["to RecurrentPPO"]) == (None, 1)
@@ -134,13 +134,13 @@ def test_envpool_that_is_asked_for_must_be_there(monkeypatch, capsys):
 
 
 def test_ours_is_what_training_runs():
-    player = Ours("DoorKey-5x5", "minigrid", "rellstm", 8, SETTINGS)
-    before = [parameter.clone() for parameter in player.learner.parameters]
-    player.play()
-    player.learn()
-    assert player.rollout.actions.shape == (8, 4)
-    assert player.learner.policy.recurrent.hidden_size == 8
-    moved = [not old.equal(new) for old, new in zip(before, player.learner.parameters, strict=True)]
+    contender = Ours("DoorKey-5x5", "minigrid", "rellstm", 8, SETTINGS)
+    before = [parameter.clone() for parameter in contender.learner.parameters]
+    contender.play()
+    contender.learn()
+    assert contender.rollout.actions.shape == (8, 4)
+    assert contender.learner.policy.recurrent.hidden_size == 8
+    moved = [not old.equal(new) for old, new in zip(before, contender.learner.parameters, strict=True)]
     assert sum(moved) > len(moved) / 2
 
 
@@ -182,14 +182,14 @@ def test_the_peer_sees_what_we_see():
 
 @with_peer
 def test_the_peer_plays_and_learns():
-    player = Peer(recurrent_ppo.matched("Empty-5x5", SETTINGS, 8))
-    before = [parameter.clone() for parameter in player.model.policy.parameters()]
+    contender = Peer(recurrent_ppo.matched("Empty-5x5", SETTINGS, 8))
+    before = [parameter.clone() for parameter in contender.model.policy.parameters()]
     for _ in range(2):
-        player.play()
-        player.learn()
-    assert player.steps == 32
-    assert player.model.num_timesteps == 64
-    after = player.model.policy.parameters()
+        contender.play()
+        contender.learn()
+    assert contender.steps == 32
+    assert contender.model.num_timesteps == 64
+    after = contender.model.policy.parameters()
     assert any(not old.equal(new) for old, new in zip(before, after, strict=True))
 
 

@@ -19,15 +19,15 @@ def test_checkpoints() -> None:
 
 
 def test_rows_and_constant_memory() -> None:
-    answer = bench_streaming(steps=600, hidden=8, device="cpu", threads=1)
-    rows = answer.data["rows"]
+    result = bench_streaming(steps=600, hidden=8, device="cpu", threads=1)
+    rows = result.data["rows"]
     assert [(row["layer"], row["step"]) for row in rows] == [
         (layer, step) for layer in ("RelRNN", "RelLSTM") for step in (10, 100, 600)
     ]
     assert [row["ratio"] for row in rows if row["step"] == 10] == [1, 1]
     assert all(row["µs per step"] > 0 for row in rows)
     assert rows[-1]["MB"] - rows[0]["MB"] < 20
-    assert answer.data["machine"]["cpu"]
+    assert result.data["machine"]["cpu"]
 
 
 def test_the_number_of_steps_is_exact_and_the_state_carried(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -28,8 +28,8 @@ def small(monkeypatch, digits, tmp_path):
 
 
 def test_a_whole_epoch_is_measured_and_a_part_is_extrapolated(small, tmp_path):
-    answer = bench_tasks(updates=7, device="cpu", threads=1, out=tmp_path / "tasks.json")
-    rows = answer.data["rows"]
+    result = bench_tasks(updates=7, device="cpu", threads=1, out=tmp_path / "tasks.json")
+    rows = result.data["rows"]
     assert [(row["task"], row["layer"]) for row in rows] == [
         ("pmnist", "RelRNN"), ("pmnist", "torch.nn.LSTM"), ("text", "RelLSTM"), ("text", "torch.nn.LSTM"),
     ]  # fmt: skip

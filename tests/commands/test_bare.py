@@ -88,7 +88,7 @@ def bare(tmp_path_factory):
         ("resume", "complete: 4 updates"),
         ("runs", '"status": "complete"'),
         ("reproduce", "1 runs completed"),
-        ("figure", "8 missing (max-minutes), the same command goes on"),
+        ("figure", "8 missing (max-minutes), the same command continues"),
         ("bench", "RelRNN         torch     120  10"),
         ("doctor", "C++ scan       works"),
         ("rank", "rank 49"),

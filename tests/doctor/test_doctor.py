@@ -11,10 +11,10 @@ from pathlib import Path
 
 import pytest
 
-from plait.answer import Answer
 from plait.cli import main
 from plait.commands.doctor import doctor
 from plait.doctor import checks, examine, installed
+from plait.result import CommandResult
 from plait.tasks import sources
 
 SOURCE = Path(__file__).parents[2] / "src"
@@ -124,8 +124,8 @@ def test_a_check_that_fails_is_one_line(monkeypatch, failure):
 def test_a_core_package_that_is_too_old_is_an_error(monkeypatch, capsys):
     monkeypatch.setattr(installed, "version_of", lambda name: "0.1" if name == "rich" else "99")
     monkeypatch.setattr("plait.commands.doctor.examine", list)
-    answer: Answer = doctor()
-    assert "rich: 0.1 is older than 14" in answer.error
+    result: CommandResult = doctor()
+    assert "rich: 0.1 is older than 14" in result.error
     assert main(["doctor"]) == 2
     assert "pip install 'rich>=14'" in capsys.readouterr().err
 

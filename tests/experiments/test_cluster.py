@@ -31,7 +31,7 @@ def test_two_workers_and_one_is_killed_in_the_middle(tmp_path):
     (tmp_path / "out").mkdir()
     killed, pids, reasons = [], {}, []
 
-    def look(progress, news):
+    def on_progress(progress, news):
         if news.kind == "began":
             pids.setdefault(progress.job.id, []).append(news.data["pid"])
         if (
@@ -46,7 +46,7 @@ def test_two_workers_and_one_is_killed_in_the_middle(tmp_path):
             reasons.append(progress.reason)
 
     with quiet(tmp_path / "ray.log"):
-        outcome = run_jobs(jobs, tmp_path / "out", lambda count: Cluster("local", 2), look=look)
+        outcome = run_jobs(jobs, tmp_path / "out", lambda count: Cluster("local", 2), on_progress=on_progress)
     assert (outcome.complete, outcome.failed, outcome.left) == (3, 0, 0), outcome
     assert len(reasons) == 1
     assert "Error" in reasons[0]

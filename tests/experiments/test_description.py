@@ -12,7 +12,7 @@ from plait.errors import ConfigError, DataError, MissingExtraError, UnknownNameE
 from plait.experiments import Experiment, by_name, experiment_named, experiments
 from plait.experiments.plan import jobs_of
 from plait.experiments.worker import execute
-from plait.strict import checked, plain
+from plait.strict import checked
 from plait.training.description import build
 from plait.training.options import published_for
 from plait.training.recipe import Recipe
@@ -24,11 +24,11 @@ EVERY = [*experiments().values(), *experiments(smoke=True).values()]
 
 @pytest.mark.parametrize("one", EVERY, ids=lambda e: f"{e.name}-{e.runs[0].model.get('hidden_size')}")
 def test_json_and_back(one):
-    assert checked(Experiment, json.loads(json.dumps(plain(one)))) == one
+    assert checked(Experiment, json.loads(json.dumps(dataclasses.asdict(one)))) == one
 
 
 def test_an_unknown_key_and_a_missing_one_are_named():
-    values = plain(experiment(planned()))
+    values = dataclasses.asdict(experiment(planned()))
     values["runs"][0]["colour"] = values.pop("claim")
     with pytest.raises(ConfigError, match=r"claim: is missing.*|runs.0.colour: is not known here"):
         checked(Experiment, json.loads(json.dumps(values)))

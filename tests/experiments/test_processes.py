@@ -24,7 +24,7 @@ from .conftest import experiment, planned
 
 
 def outcome_of(folder):
-    """What must be equal bit by bit, but for clocks."""
+    """What must be bit-exactly equal, but for clocks."""
     tensors, counters, *_ = read_checkpoint(Path(folder, "checkpoint.safetensors"))
     weights = {name: value.tolist() for name, value in tensors.items()}
     lines = [json.loads(line) for line in Path(folder, "metrics.jsonl").read_text().splitlines()]
@@ -43,7 +43,7 @@ def test_a_killed_worker_is_replaced_and_its_run_ends_as_if_nothing_had_happened
     jobs = jobs_of(tiny, tmp_path / "out")
     killed = []
 
-    def look(progress, news):
+    def on_progress(progress, news):
         if (
             news.kind == "progress"
             and progress.job.id == jobs[0].id
@@ -58,7 +58,9 @@ def test_a_killed_worker_is_replaced_and_its_run_ends_as_if_nothing_had_happened
             reasons.append(progress.reason)
 
     pids, reasons = {}, []
-    outcome = run_jobs(jobs, tmp_path / "out", lambda count: Processes(["cpu", "cpu"]), look=look)
+    outcome = run_jobs(
+        jobs, tmp_path / "out", lambda count: Processes(["cpu", "cpu"]), on_progress=on_progress
+    )
     assert (outcome.complete, outcome.failed, outcome.left) == (3, 0, 0)
     assert reasons == ["the worker was ended by signal 9"]
     assert pids[jobs[0].id] != killed[0], "another process took it up"
@@ -135,7 +137,7 @@ def test_the_runner_killed_then_ctrl_c_then_out_of_time(tmp_path):
     os.killpg(job.pid, signal.SIGINT)  # as a terminal does: to everyone in the group
     said, errors = job.communicate(timeout=100)
     assert job.returncode == 130, errors
-    assert "the same command goes on" in errors
+    assert "the same command continues" in errors
     assert "Traceback" not in said + errors
     stopped = summaries(out)
     assert [summary["status"] for summary in stopped] == ["stopped", "stopped"]
@@ -144,7 +146,7 @@ def test_the_runner_killed_then_ctrl_c_then_out_of_time(tmp_path):
     done = start(*endless, "--max-minutes", 0.05, "--pack-light", tmp_path / "light.tar.gz")
     said, errors = done.communicate(timeout=100)
     assert done.returncode == 0, errors
-    assert "2 to go on with (max-minutes): the same command goes on" in said
+    assert "2 unfinished (max-minutes): the same command resumes them" in said
     assert "light.tar.gz holds 2 runs" in said
     for before, after in zip(stopped, summaries(out), strict=True):
         assert after["updates"] >= before["updates"], "nothing is lost"
@@ -160,7 +162,7 @@ def one_run(out):
 
 
 def test_a_folder_in_use_is_waited_for(tmp_path):
-    """As when a runner was killed and its worker is still busy: not failed, and then gone on with."""
+    """As when a runner was killed and its worker is still busy: not failed, and then resumed."""
     options, folder = one_run(tmp_path / "out")
     with locked(folder):
         job = subprocess.Popen(

@@ -58,7 +58,7 @@ def go(tmp_path, script, *runs, seeds=(0,), **options):
         jobs,
         tmp_path,
         lambda count: pool,
-        look=lambda p, n: seen.append((p.job.id, n.kind, p.status)),
+        on_progress=lambda p, n: seen.append((p.job.id, n.kind, p.status)),
         **options,
     )
     return outcome, pool, jobs, seen

@@ -1,4 +1,4 @@
-"""What a worker does with one run: train, go on, stop, record what went wrong."""
+"""What a worker does with one run: train, resume, stop, record what went wrong."""
 
 import json
 
@@ -70,7 +70,7 @@ def test_an_exception_keeps_its_reason_and_the_checkpoint(tmp_path, monkeypatch)
     assert read(job, "summary.json")["reason"] == "MemoryError: no room"
     assert status_of(job) == "failed"
     monkeypatch.undo()
-    assert execute(job, lambda message: None)["status"] == "complete", "a failed run can be gone on with"
+    assert execute(job, lambda message: None)["status"] == "complete", "a failed run can be resumed"
 
 
 def test_a_failure_before_there_is_a_folder(tmp_path):
@@ -121,6 +121,6 @@ def test_curves_without_a_checkpoint_are_not_overwritten(tmp_path):
     (folder / "checkpoint.safetensors").unlink()
     (folder / "metrics.jsonl").write_text('{"update": 1, "loss": 1.0}\n')
     network, task = build(job.description)
-    with pytest.raises(CheckpointError, match="no checkpoint to go on from"):
+    with pytest.raises(CheckpointError, match="no checkpoint to resume from"):
         fit(network, task, Recipe(**job.description["recipe"]), folder=folder, resume=True, device="cpu")
     assert (folder / "metrics.jsonl").read_text()

@@ -133,8 +133,8 @@ def test_values_are_looked_at_once(monkeypatch):
     from plait.ops import state_check
 
     looks = []
-    look = state_check._look
-    monkeypatch.setattr(state_check, "_look", lambda *given: (looks.append(1), look(*given)))
+    look = state_check._check_values
+    monkeypatch.setattr(state_check, "_check_values", lambda *given: (looks.append(1), look(*given)))
     model, state = bounded(num_layers=2), None
     for step in torch.randn(9, 4, 3).split(1):
         _, state = model(step, state)

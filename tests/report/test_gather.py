@@ -123,7 +123,7 @@ def played(folder, name, seed=0, env="DoorKey-5x5"):
         "model": {"name": name},
         "recipe": {"seed": seed},
     }
-    looks = [
+    evaluations = [
         {"update": 10, "steps": 100, "return": 0.1, "loss": 0.2},
         {"update": 10, "steps": 100, "seconds": 1.0, "held_out": {env: {"score": 0.25}}},
         {"update": 20, "steps": 200, "return": 0.8, "loss": 0.1},
@@ -135,7 +135,7 @@ def played(folder, name, seed=0, env="DoorKey-5x5"):
         },
     ]
     (run / "config.json").write_text(json.dumps(description))
-    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in looks))
+    (run / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in evaluations))
     (run / "summary.json").write_text(json.dumps({"status": "complete", "updates": 20, "seconds": 2.0}))
 
 

@@ -1,5 +1,6 @@
 """Two cells of one run: each shows the held-out set it is about."""
 
+import dataclasses
 import json
 
 from plait.experiments.description import Experiment, PlannedRun
@@ -7,7 +8,6 @@ from plait.experiments.plan import jobs_of
 from plait.report.gather import gather
 from plait.report.report_page import headline
 from plait.report.tables import result_table, run_table
-from plait.strict import plain
 
 
 def two_worlds():
@@ -29,7 +29,7 @@ def test_one_run_two_cells(tmp_path):
     (job,) = jobs_of(experiment, tmp_path)
     folder = tmp_path / job.id
     folder.mkdir()
-    looks = [
+    evaluations = [
         {"update": 1, "seconds": 1.0, "held_out": {"MemoryS7": {"score": 0.3}}},
         {"update": 2, "seconds": 2.0, "held_out": {"MemoryS7": {"score": 0.9}}},
         {
@@ -39,9 +39,9 @@ def test_one_run_two_cells(tmp_path):
         },
     ]
     (folder / "config.json").write_text(json.dumps(job.description))
-    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in looks))
+    (folder / "metrics.jsonl").write_text("".join(json.dumps(line) + "\n" for line in evaluations))
     (folder / "summary.json").write_text(json.dumps({"status": "complete", "updates": 2, "seconds": 3.0}))
-    (tmp_path / "experiment.json").write_text(json.dumps(plain(experiment)))
+    (tmp_path / "experiment.json").write_text(json.dumps(dataclasses.asdict(experiment)))
     (group,) = gather([tmp_path])
     assert headline([group]) == "1 run: 1 complete"
     shown = {row["setting"]: row for row in result_table(group).records()}

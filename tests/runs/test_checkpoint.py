@@ -74,7 +74,7 @@ def test_carried_state_comes_back(tmp_path, stream_task, model):
     assert train(one, range(4, 7)) == train(two, range(4, 7))
     lost = learner(model, stream_task(), accumulate=2)
     restore(path, lost, "run")
-    lost.carry = [None, None]
+    lost.carried_state = [None, None]
     assert train(lost, [4]) != train(learner_at(path, model, stream_task()), [4]), "the state matters here"
 
 

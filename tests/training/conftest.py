@@ -13,7 +13,7 @@ from plait.training.callbacks import Watcher
 
 
 class _Dying(Watcher):
-    """Dies after so many updates of this session; nothing catches its error."""
+    """Dies after a number of updates of this session; nothing catches its error."""
 
     class error(BaseException):
         pass

@@ -26,7 +26,7 @@ def test_lines():
     stream = io.StringIO()
     story(Lines(stream))
     lines = stream.getvalue().splitlines()
-    assert lines[0] == "copy-lstm-1: 4 updates, going on after 1"
+    assert lines[0] == "copy-lstm-1: 4 updates, resuming after 1"
     assert lines[1].startswith("update 2/4  ")
     assert lines[1].endswith("left  held out: loss 0.10000  accuracy 75.0%  delay 9 25.0%")
     assert lines[2:] == ["a note", "complete (4 updates made) after update 4, 1.2 s"]

@@ -1,4 +1,4 @@
-"""A run that dies at any moment and is resumed ends as one that never died, bit by bit."""
+"""A run that dies at any moment and is resumed ends bit-exactly as one that never died."""
 
 from __future__ import annotations
 

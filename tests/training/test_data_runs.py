@@ -125,15 +125,15 @@ def test_the_schedule_halves_when_nothing_improves(book, tmp_path):
     task = TextTask(text=(book,), span=10, embedding=4)
     recipe = Recipe(updates=40, batch_size=8, lr=0.3, evaluate_every=2, evaluate_on=None, schedule="halve")
     fitted = fit(RelRNN(4, 4), task, recipe, device="cpu")
-    looks = [line for line in fitted.metrics if "held_out" in line]
+    evaluations = [line for line in fitted.metrics if "held_out" in line]
     best, rate, halved = None, 0.3, 0
-    for line in looks:
+    for line in evaluations:
         assert line["lr"] == pytest.approx(rate)
         loss = line["held_out"]["validation"]["loss"]
         if best is not None and loss >= best:
             rate, halved = rate / 2, halved + 1
         best = loss if best is None else min(best, loss)
-    assert 0 < halved < len(looks)
+    assert 0 < halved < len(evaluations)
     constant = fit(RelRNN(4, 4), task, recipe.changed(schedule="constant"), device="cpu")
     assert all("lr" not in line for line in constant.metrics)
 

@@ -1,4 +1,4 @@
-"""A run that is extended ends as one that was as long from the beginning, bit by bit."""
+"""A run that is extended ends bit-exactly as one that was as long from the beginning."""
 
 from __future__ import annotations
 

@@ -7,7 +7,6 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from plait.answer import Answer, Table
 from plait.bench import parity
 from plait.bench.contestants import LAYERS, PEERS, PRECISIONS, Contestant, backends_here
 from plait.bench.machine import check_folder, circumstances, describe
@@ -16,6 +15,7 @@ from plait.bench.sizes import default_shapes, parse_names, parse_shapes
 from plait.bench.timing import Times, limit_threads, take_turns
 from plait.errors import at_least, known
 from plait.ops.scan import BACKENDS
+from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
 from plait.training.process import device_named
 
@@ -66,7 +66,7 @@ def bench_layers(
     full: bool = False,
     commit: str = "",
     out: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Time and peak memory of forward + backward, each layer and backend against torch.nn, parity first.
 
     Contestants take turns, so that the ratio to torch.nn.LSTM (last column, the median of the ratios within
@@ -107,7 +107,7 @@ def bench_layers(
     if out:
         write_json(out, data)
     failed = [f"{e.contestant.title} × {e.backend}: {line}" for e in entries for line in e.wrong]
-    return Answer(data, (_table(data),), "parity failed: " + "; ".join(failed) if failed else "")
+    return CommandResult(data, (_table(data),), "parity failed: " + "; ".join(failed) if failed else "")
 
 
 def _peers(first: Contestant) -> Iterator[_Entry]:

@@ -6,13 +6,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from plait.answer import Answer, Table
 from plait.bench.contestants import LAYERS, Contestant
 from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.peak import peak_megabytes
 from plait.bench.sizes import parse_numbers
 from plait.bench.timing import limit_threads
 from plait.errors import at_least, known
+from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
 from plait.training.process import device_named
 
@@ -28,7 +28,7 @@ def bench_memory(
     threads: int | None = None,
     commit: str = "",
     out: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Peak training memory against torch.nn.LSTM at growing length; the ratio in the last column.
 
     Weights, input, what is saved for the backward pass, and gradients, as torch's allocator counts them.
@@ -63,7 +63,7 @@ def bench_memory(
         write_json(out, data)
     notes = [f"hidden {hidden}, input {ours.input_size}; forward + backward", describe(data)]
     table = Table(list(found[0]), [list(row.values()) for row in found], "peak training memory", notes)
-    return Answer(data, (table,))
+    return CommandResult(data, (table,))
 
 
 def _row(ours: Contestant, peer: Contestant, backend: str) -> dict[str, Any]:

@@ -10,16 +10,16 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plait.answer import Answer, Table
 from plait.depthwidth.arrays import usable_cores
 from plait.depthwidth.echelon import rank_mod_p
 from plait.depthwidth.field import PRIMES, FloatArray, centre
 from plait.errors import PlaitError, at_least
+from plait.result import CommandResult, Table
 
 __all__ = ["rank"]
 
 
-def rank(size: int = 4096, repeats: int = 3) -> Answer:
+def rank(size: int = 4096, repeats: int = 3) -> CommandResult:
     """Time an exact rank against numpy's LU (float64) of the same size, in one run.
 
     The matrix is checked first: a product of known rank must be measured right. LU is numpy's slogdet,
@@ -59,7 +59,7 @@ def rank(size: int = 4096, repeats: int = 3) -> Answer:
         "numpy": np.__version__,
     }
     columns = ["elimination", "median s", "fastest", "slowest", "Gflop/s"]
-    return Answer(data, (Table(columns, rows, notes=notes),))
+    return CommandResult(data, (Table(columns, rows, notes=notes),))
 
 
 def _check(rng: np.random.Generator, prime: int) -> None:

@@ -7,15 +7,15 @@ from typing import Any
 
 import torch
 
-from plait.answer import Answer, Table
 from plait.bench import recurrent_ppo
 from plait.bench.machine import check_folder, circumstances, describe
-from plait.bench.players import Ours, Peer, Player, Record, take_turns_playing
+from plait.bench.ppo_contenders import Ours, Peer, PPOContender, Record, take_turns_playing
 from plait.bench.sizes import parse_names
 from plait.bench.timing import limit_threads
 from plait.errors import ConfigError, require, whole
 from plait.models import MODELS
 from plait.provenance import version_of
+from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
 from plait.tasks.minigrid.names import BACKENDS, world_named
 from plait.training.recipe import Settings
@@ -43,7 +43,7 @@ def bench_rl(
     no_peer: bool = False,
     commit: str = "",
     out: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Steps of all worlds together, a second: of collection alone, and of training (collection and update).
 
     Everyone takes turns of one rollout and one update, after a warm-up. RecurrentPPO of Stable-Baselines3
@@ -77,18 +77,18 @@ def bench_rl(
     with limit_threads(threads) as used:
         found: dict[str, Any] = circumstances(torch.device("cpu"), used, commit or None)
         found["versions"] |= {package: version_of(package) for package in _PACKAGES}
-        players: dict[tuple[str, str], Player] = {
+        contenders: dict[tuple[str, str], PPOContender] = {
             (name, home): Ours(world, home, name, hidden, settings) for home in homes for name in names
         }
         if not no_peer:
-            players |= _peers(world, settings, hidden, notes)
-        records = take_turns_playing(players, rounds, warm_up=-(-_LONGEST // rollout))
-    rows = _rows(records, players)
+            contenders |= _peers(world, settings, hidden, notes)
+        records = take_turns_playing(contenders, rounds, warm_up=-(-_LONGEST // rollout))
+    rows = _rows(records, contenders)
     sizes = {"envs": envs, "rollout": rollout, "epochs": epochs, "minibatches": minibatches, "hidden": hidden}
     found |= {"unit": "steps a second", "env": world, **sizes, "rounds": rounds, "rows": rows, "notes": notes}
     if out:
         write_json(out, found)
-    return Answer(found, (_table(found),))
+    return CommandResult(found, (_table(found),))
 
 
 def _backends(wanted: str | None, notes: list[str]) -> list[str]:
@@ -105,7 +105,9 @@ def _backends(wanted: str | None, notes: list[str]) -> list[str]:
     return list(BACKENDS)
 
 
-def _peers(world: str, settings: Settings, hidden: int, notes: list[str]) -> dict[tuple[str, str], Player]:
+def _peers(
+    world: str, settings: Settings, hidden: int, notes: list[str]
+) -> dict[tuple[str, str], PPOContender]:
     if not recurrent_ppo.is_installed():
         notes.append(f"no rows of RecurrentPPO, which is not installed: {recurrent_ppo.INSTALL}")
         return {}
@@ -117,7 +119,7 @@ def _peers(world: str, settings: Settings, hidden: int, notes: list[str]) -> dic
 
 
 def _rows(
-    records: dict[tuple[str, str], Record], players: dict[tuple[str, str], Player]
+    records: dict[tuple[str, str], Record], contenders: dict[tuple[str, str], PPOContender]
 ) -> list[dict[str, Any]]:
     """Medians over the rounds; a ratio is formed within each round first, and above 1 is faster."""
     peer = records.get((_MATCHED, "minigrid"))
@@ -128,7 +130,7 @@ def _rows(
         rows.append({
             "learner": name,
             "worlds": backend,
-            "steps a turn": players[name, backend].steps,
+            "steps a turn": contenders[name, backend].steps,
             "collection": 1 / play.median,
             "to lstm": lstm.collection.ratio_to(play) if lstm else None,
             "training": 1 / train.median,

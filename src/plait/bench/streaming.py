@@ -11,7 +11,6 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from plait.answer import Answer, Table
 from plait.bench.contestants import Contestant
 from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.peak import megabytes_in_use
@@ -19,6 +18,7 @@ from plait.bench.sizes import parse_names
 from plait.bench.timing import limit_threads, take_turns
 from plait.errors import at_least
 from plait.models import State
+from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
 from plait.training.process import device_named
 
@@ -50,7 +50,7 @@ def bench_streaming(
     threads: int | None = None,
     commit: str = "",
     out: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Time per step and memory in use after step 10, 100, … and the last: they must not grow.
 
     The state is carried from call to call, without gradients. Memory is that of all tensors on a GPU, of
@@ -82,7 +82,7 @@ def bench_streaming(
         write_json(out, data)
     notes = [f"hidden {hidden}, {rows} rows; MB: {_meaning(place)}", describe(data)]
     title = "inference one step at a time"
-    return Answer(data, (Table(list(found[0]), [list(row.values()) for row in found], title, notes),))
+    return CommandResult(data, (Table(list(found[0]), [list(row.values()) for row in found], title, notes),))
 
 
 def _meaning(place: torch.device) -> str:
@@ -143,7 +143,7 @@ def _split(steps: int) -> list[int]:
 def _walk(
     module: nn.Module, x: torch.Tensor, state: Any, steps: int, device: torch.device
 ) -> tuple[Any, float]:
-    """So many calls of one step each; the state after them and the seconds they took."""
+    """`steps` calls of one step each; the state after them and the seconds they took."""
     begin = time.perf_counter()
     for _ in range(steps):
         _, state = module(x, state)

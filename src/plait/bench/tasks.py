@@ -12,7 +12,6 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from plait.answer import Answer, Table
 from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.parity import matmul_precision
 from plait.bench.sizes import parse_names
@@ -20,6 +19,7 @@ from plait.bench.timing import Times, limit_threads
 from plait.errors import whole
 from plait.models import RelLSTM, RelRNN
 from plait.ops.scan import record_backends
+from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
 from plait.tasks import PennTreebank, PermutedMNIST, Task
 from plait.training.description import network_for
@@ -72,7 +72,7 @@ def bench_tasks(
     data: Path | None = None,
     commit: str = "",
     out: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Seconds of one epoch: pMNIST with RelRNN, Penn Treebank with RelLSTM, each against torch.nn.LSTM.
 
     The loop is the trainer's: batch by index on the device, forward, backward, Adam. The two layers take
@@ -82,7 +82,7 @@ def bench_tasks(
 
     Args:
         tasks: which, between commas.
-        updates: so many of each layer; by default an epoch on a GPU and 5 on a CPU.
+        updates: how many of each layer; by default an epoch on a GPU and 5 on a CPU.
         device: where to compute.
         precision: fp32, or bf16 by autocast.
         tf32: let float32 matrix products outside the kernels round to tf32 on a GPU, as cuDNN's LSTM does
@@ -107,7 +107,7 @@ def bench_tasks(
         write_json(out, found)
     notes = [f"ratio: to {_BASELINE} in the same loop, the median over the turns", describe(found)]
     table = Table(list(rows[0]), [list(row.values()) for row in rows], f"one epoch, {precision}", notes)
-    return Answer(found, (table,))
+    return CommandResult(found, (table,))
 
 
 def _run(race: _Race, device: torch.device, precision: str, updates: int | None) -> list[dict[str, Any]]:
@@ -148,7 +148,7 @@ def _run(race: _Race, device: torch.device, precision: str, updates: int | None)
 
 
 def _walk(learner: SupervisedLearner, first: int, count: int, device: torch.device) -> float:
-    """Seconds of so many updates. An update ends by reading its loss, so nothing is left under way."""
+    """Seconds of `count` updates. An update ends by reading its loss, so nothing is left under way."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     begin = time.perf_counter()

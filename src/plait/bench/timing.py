@@ -66,7 +66,7 @@ def take_turns(
         steps: what is timed, by name.
         rounds: turns of each.
         warm_up: calls of each before the first round, fewer if they alone take `most_seconds`.
-        turn_seconds: a turn repeats its step for about so long, after one call that is not timed: the one
+        turn_seconds: a turn repeats its step for about this long, after one call that is not timed: the one
             before left its own data in the caches.
         most_seconds: a step that would take longer in all its rounds leaves after fewer, three at least.
     """
@@ -120,7 +120,7 @@ def seconds_per_call(step: Step, device: torch.device, calls: int = 1) -> float:
 
 @contextlib.contextmanager
 def limit_threads(number: int | None) -> Iterator[int]:
-    """Compute with so many threads (None: as many as torch chose); gives how many these are."""
+    """Compute with `number` threads (None: as many as torch chose); gives how many these are."""
     before = torch.get_num_threads()
     if number is not None:
         at_least(1, threads=number)

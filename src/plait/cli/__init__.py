@@ -2,7 +2,8 @@
 
 Commands are named here as strings and imported when called, so `plait --help` loads neither torch nor
 the rooms. A command is a typed function in `plait.commands`: its signature is its options, its
-docstring its help, and it returns an `Answer`. tyro reads the arguments, or argparse where it is missing.
+docstring its help, and it returns a `CommandResult`. tyro reads the arguments, or argparse where it is
+missing.
 """
 
 from __future__ import annotations
@@ -16,8 +17,8 @@ from collections.abc import Callable
 from typing import Any
 
 from plait._version import __version__
-from plait.answer import Answer, Table
 from plait.errors import PlaitError, known
+from plait.result import CommandResult, Table
 
 __all__ = ["COMMANDS", "main"]
 
@@ -168,7 +169,7 @@ def _split(args: list[str]) -> tuple[str, list[str]]:
     raise AssertionError("unreachable")
 
 
-def _call(name: str, args: list[str]) -> Answer | None:
+def _call(name: str, args: list[str]) -> CommandResult | None:
     module, _, attribute = COMMANDS[name][0].partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
     door = "tyro" if _installed("tyro") else "argparse"
@@ -184,23 +185,23 @@ def _single_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _print(answer: Answer | None, as_json: bool) -> None:
-    if answer is None:
+def _print(result: CommandResult | None, as_json: bool) -> None:
+    if result is None:
         return
     if as_json:
-        data = answer.data if answer.stream is None else {**answer.data, "text": "".join(answer.stream)}
+        data = result.data if result.stream is None else {**result.data, "text": "".join(result.stream)}
         print(json.dumps(data, indent=2, sort_keys=False, allow_nan=False, default=str))
-    for part in () if as_json else answer.parts:
+    for part in () if as_json else result.parts:
         if isinstance(part, Table) and sys.stdout.isatty() and _installed("rich"):
             _print_table(part)
         else:
             print(part.text() if isinstance(part, Table) else part)
-    if answer.stream is not None and not as_json:
-        for piece in answer.stream:
+    if result.stream is not None and not as_json:
+        for piece in result.stream:
             print(piece, end="", flush=True)
         print()
-    if answer.error:
-        raise PlaitError(answer.error)
+    if result.error:
+        raise PlaitError(result.error)
 
 
 def _print_table(table: Table) -> None:

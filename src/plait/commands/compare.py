@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plait.answer import Answer
 from plait.errors import require
+from plait.result import CommandResult
 
 __all__ = ["compare"]
 
@@ -22,13 +22,13 @@ def compare(
     device: str = "auto",
     out: Path = Path("compare"),
     quiet: bool = False,
-) -> Answer:
+) -> CommandResult:
     """What each kind of model costs and buys at one length, in one table and one page.
 
     Every model is measured on the same batch (parameters, time and memory of a training step, what a stream
-    must hold, how far back the gradient of the loss reaches), then trained alone for so many seconds. Scores
+    must hold, how far back the gradient of the loss reaches), then trained alone for --seconds. Scores
     are compared after equal updates and after equal seconds. The same learning rate serves all: this is not
-    each model at its best. Ctrl-C saves and stops; the same command goes on.
+    each model at its best. Ctrl-C saves and stops; the same command continues.
 
     Args:
         length: steps of a sequence.
@@ -45,14 +45,14 @@ def compare(
     """
     require("matplotlib", "report")  # better missed now than after the training
     from plait.report.compare_page import as_data, comparison_table, write_compare_page
-    from plait.report.comparison import Question, answer
+    from plait.report.comparison import Question, run_comparison
     from plait.runs.folder import write_json
 
     names = tuple(dict.fromkeys(name.strip() for name in models.split(",") if name.strip()))
     question = Question(length, hidden, task, names, seconds, batch_size, lr, seed).check()
-    contenders = answer(question, out, device, quiet)
+    contenders = run_comparison(question, out, device, quiet)
     table = comparison_table(question, contenders)
     data = as_data(question, contenders)
     write_json(out / "compare.json", data)
     page = write_compare_page(question, contenders, table, out / "index.html")
-    return Answer({**data, "page": str(page)}, (table, "the page, to open in a browser:", str(page)))
+    return CommandResult({**data, "page": str(page)}, (table, "the page, to open in a browser:", str(page)))

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plait.answer import Answer
 from plait.errors import require, whole
+from plait.result import CommandResult
 
 __all__ = ["demo"]
 
 
-def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bool = False) -> Answer:
+def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bool = False) -> CommandResult:
     """Train RelRNN and an LSTM on copy with delay 100, side by side, and write a page about it.
 
     Takes about a minute on two cores. Ctrl-C saves and stops; the next call goes on. Runs that are complete
@@ -37,4 +37,6 @@ def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bo
         "page": str(page),
         "runs": {name: {**run.summary, "folder": str(run.folder)} for name, run in found.items()},
     }
-    return Answer(data, (headline(plan, found), "", table, "", "the page, to open in a browser:", str(page)))
+    return CommandResult(
+        data, (headline(plan, found), "", table, "", "the page, to open in a browser:", str(page))
+    )

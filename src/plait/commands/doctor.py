@@ -7,15 +7,15 @@ from dataclasses import asdict
 from itertools import groupby
 
 from plait._version import __version__
-from plait.answer import Answer, Table
 from plait.doctor.checks import examine
 from plait.doctor.installed import CORE, Package, packages
 from plait.provenance import commit, cores, processor
+from plait.result import CommandResult, Table
 
 __all__ = ["doctor"]
 
 
-def doctor() -> Answer:
+def doctor() -> CommandResult:
     """What is installed, which backends work here, and one line of remedy for each thing that does not.
 
     Nothing is downloaded. The C++ scan is compiled if it was not yet: about ten seconds, once.
@@ -31,7 +31,7 @@ def doctor() -> Answer:
     }
     rows = [[c.name, c.status, c.detail, c.remedy] for c in checks]
     broken = [p for p in found if p.extra == CORE and p.problem]
-    return Answer(
+    return CommandResult(
         data={
             **here,
             "packages": [{**asdict(p), "problem": p.problem, "remedy": p.remedy} for p in found],

@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from plait.answer import Answer
 from plait.errors import ConfigError, require
 from plait.marks import option
+from plait.result import CommandResult
 
 __all__ = ["explore"]
 
@@ -19,7 +19,7 @@ def explore(
     /,
     port: int | None = None,
     no_browser: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Open a page on this machine: what a memory holds, how gradients travel, depth and width, runs.
 
     The page is served to this machine alone (127.0.0.1) and asks nothing of any other. Ctrl-C ends it.
@@ -42,4 +42,6 @@ def explore(
     socket, address = bind(port)
     folder = USUAL if runs is None else runs
     stream = serve(application(folder), socket, None if no_browser else address)
-    return Answer({"address": address, "runs": str(folder)}, (address, "Ctrl-C ends it"), stream=stream)
+    return CommandResult(
+        {"address": address, "runs": str(folder)}, (address, "Ctrl-C ends it"), stream=stream
+    )

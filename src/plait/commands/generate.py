@@ -6,9 +6,9 @@ import itertools
 from pathlib import Path
 from typing import Annotated
 
-from plait.answer import Answer
 from plait.errors import ConfigError
 from plait.marks import option
+from plait.result import CommandResult
 
 __all__ = ["generate"]
 
@@ -23,14 +23,14 @@ def generate(
     device: str = "auto",
     backend: str = "auto",
     out: Path = Path("runs"),
-) -> Answer:
+) -> CommandResult:
     """Text from a run that was trained on characters: plait generate RUN --prompt "the company said".
 
     Characters appear as they are drawn. The vocabulary is the run's own, so no data are needed.
 
     Args:
         run: its folder, its id, or the beginning of its id.
-        prompt: what to go on from; left out, the beginning of a line.
+        prompt: the text to continue; left out, the beginning of a line.
         length: how many characters.
         temperature: below 1 likelier, above 1 wilder; 0 takes the likeliest every time.
         seed: of the draws.
@@ -51,4 +51,4 @@ def generate(
     network = load(folder, device=device, backend=backend)
     text = continue_text(network, task, prompt, length, temperature, seed)
     data = {"run": record.id, "prompt": prompt, "length": length, "temperature": temperature, "seed": seed}
-    return Answer(data, stream=itertools.chain([prompt] if prompt else [], text))
+    return CommandResult(data, stream=itertools.chain([prompt] if prompt else [], text))

@@ -8,12 +8,12 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from plait.answer import Answer, Table
 from plait.errors import ConfigError, at_least
 from plait.figures import checked, save
 from plait.gradients.pictures import audit_picture, law_picture
 from plait.gradients.uniform.report import joint_statement, law_sentences, law_table, measure_law
 from plait.marks import option, repeated
+from plait.result import CommandResult, Table
 
 __all__ = ["law", "probe_run", "support"]
 
@@ -24,7 +24,7 @@ def law(
     start: int = 1,
     mix: float = 1.0,
     plot: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Theorem 1 as printed, as it holds, and as measured, for the eigenvalues of a recurrent matrix.
 
     Uniform attention, linear recurrence: ds_T/dh_t = p(V), and |p(λ)| follows a power of T.
@@ -47,7 +47,7 @@ def law(
     parts: list[str | Table] = [law_table(laws, int(length), start), *law_sentences(laws, together)]
     if plot is not None:
         parts.append(f"plot: {save(law_picture(laws, start, mix), plot)}")
-    return Answer({"laws": [x.record() for x in laws], "together": together}, tuple(parts))
+    return CommandResult({"laws": [x.record() for x in laws], "together": together}, tuple(parts))
 
 
 def support(
@@ -56,7 +56,7 @@ def support(
     layer: int = -1,
     seed: int = 0,
     plot: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """What Theorem 2 says of a trained run, beside what its gradients are.
 
     Runs one sequence of the run's task through the model and reads off its trace which states each step
@@ -92,7 +92,7 @@ def support(
     parts: list[str | Table] = [table]
     if plot is not None:
         parts.append(f"plot: {save(audit_picture(found), plot)}")
-    return Answer({"run": run, "task": task.name, **found.to_dict()}, tuple(parts))
+    return CommandResult({"run": run, "task": task.name, **found.to_dict()}, tuple(parts))
 
 
 def probe_run(
@@ -102,7 +102,7 @@ def probe_run(
     length: int = 128,
     seed: int = 0,
     plot: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """How far the loss of a model is felt: the total norm of dL/dh_t by layer and position.
 
     Of a run the loss is the one its task probes with (for copy and denoise the last ten steps), of a Hugging
@@ -129,7 +129,7 @@ def probe_run(
     if plot is not None:
         profile.plot(plot)
         parts.append(f"plot: {plot}")
-    return Answer(
+    return CommandResult(
         {"run": subject, "task": found.task, "about": found.about, **profile.to_dict()}, tuple(parts)
     )
 

@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from plait.answer import Answer
 from plait.marks import option
+from plait.result import CommandResult
 
 __all__ = ["attention", "curves"]
 
@@ -19,7 +19,7 @@ def attention(
     layer: int = 1,
     data: Path | None = None,
     out: Path = Path("runs"),
-) -> Answer:
+) -> CommandResult:
     """Draw what a trained run read while it worked through one held-out sequence.
 
     On text the characters stand on both axes, on images the weights lie over the image. The run's trace.json
@@ -44,7 +44,7 @@ def attention(
     if not (folder / "trace.json").exists():
         write_trace(folder, read_run(folder).description["recipe"]["seed"])
     path = save(draw_trace(folder, layer - 1), output)
-    return Answer({"picture": str(path), "trace": str(folder / "trace.json")}, (str(path),))
+    return CommandResult({"picture": str(path), "trace": str(folder / "trace.json")}, (str(path),))
 
 
 def curves(
@@ -52,7 +52,7 @@ def curves(
     /,
     output: Annotated[Path, option(aliases=["-o"])] = Path("curves.png"),
     out: Path = Path("runs"),
-) -> Answer:
+) -> CommandResult:
     """Draw validation by epoch of several runs on one data set.
 
     Args:
@@ -66,4 +66,4 @@ def curves(
 
     checked(output)
     path = save(draw_validation([find_run(run, out) for run in runs]), output)
-    return Answer({"picture": str(path), "runs": list(runs)}, (str(path),))
+    return CommandResult({"picture": str(path), "runs": list(runs)}, (str(path),))

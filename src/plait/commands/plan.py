@@ -5,11 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.answer import Answer, Table
 from plait.depthwidth.config_file import read_config
 from plait.depthwidth.guideline import parse_budget
 from plait.depthwidth.laws import disagreement, evidence
-from plait.depthwidth.plain import plain
 from plait.depthwidth.plan import compare, judge, plan
 from plait.depthwidth.tables import (
     comparison_table,
@@ -19,7 +17,9 @@ from plait.depthwidth.tables import (
     plan_tables,
 )
 from plait.errors import ConfigError
+from plait.jsonable import jsonable
 from plait.marks import option
+from plait.result import CommandResult, Table
 
 __all__ = ["judge_shape", "shape", "table"]
 
@@ -34,7 +34,7 @@ def shape(
     context: int = 2048,
     laws: bool = False,
     plot: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """The balanced depth and width for a parameter budget.
 
     Args:
@@ -51,12 +51,12 @@ def shape(
     _draw(plot, result.depth, result.width, "this plan")
     asked = f"{budget} parameters{' in total' if total else ''}"
     parts: list[str | Table] = [*plan_tables(result, asked, vocab, context)]
-    data = {**plain(result), "balanced": result.shape.balanced, "plot": str(plot) if plot else None}
+    data = {**jsonable(result), "balanced": result.shape.balanced, "plot": str(plot) if plot else None}
     if laws:
         found = evidence(result.budget)
         parts += [law_table(found), disagreement(found)]
-        data |= {"laws": plain(found), "disagreement": disagreement(found)}
-    return Answer(data, tuple(parts))
+        data |= {"laws": jsonable(found), "disagreement": disagreement(found)}
+    return CommandResult(data, tuple(parts))
 
 
 def judge_shape(
@@ -66,7 +66,7 @@ def judge_shape(
     width: int | None = None,
     config: Path | None = None,
     plot: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Whether a shape is too deep or too shallow for its size, and by how much.
 
     Args:
@@ -87,16 +87,18 @@ def judge_shape(
         count = model.count
         depth, width, params = model.depth, model.width, count.layers
         totals = {"layers": count.layers, "active": count.active, "total": count.total}
-        data = {"config": plain(model), "count": {**plain(count), **totals}}
+        data = {"config": jsonable(model), "count": {**jsonable(count), **totals}}
         parts.append(count_table(model))
     if depth is None or width is None:
         raise ConfigError("give --depth and --width, or a config.json")
     result = judge(depth, width, params)
     _draw(plot, depth, width, "this shape")
-    return Answer({**data, **plain(result), "words": result.words}, (*parts, *judgement_tables(result)))
+    return CommandResult(
+        {**data, **jsonable(result), "words": result.words}, (*parts, *judgement_tables(result))
+    )
 
 
-def table(plot: Path | None = None) -> Answer:
+def table(plot: Path | None = None) -> CommandResult:
     """Published shapes of well-known models against the guideline.
 
     Args:
@@ -104,7 +106,7 @@ def table(plot: Path | None = None) -> Answer:
     """
     rows = compare()
     _draw(plot)
-    return Answer(plain(rows), (comparison_table(rows),))
+    return CommandResult(jsonable(rows), (comparison_table(rows),))
 
 
 def _draw(path: Path | None, depth: int | None = None, width: int | None = None, name: str = "") -> None:

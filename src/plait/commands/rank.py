@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from plait.answer import Answer, Table
 from plait.depthwidth.best import best_bounds
 from plait.depthwidth.bounds import (
     multiset_lower,
@@ -26,9 +25,10 @@ from plait.depthwidth.check import Checked, check_certificate, short_chance
 from plait.depthwidth.field import PRIMES
 from plait.depthwidth.gram import log3_gram_upper, sides_of
 from plait.depthwidth.multiset import log3
-from plait.depthwidth.plain import plain
 from plait.depthwidth.rank import Problem, Progress
 from plait.errors import ConfigError
+from plait.jsonable import jsonable
+from plait.result import CommandResult, Table
 
 __all__ = ["bounds", "rank"]
 
@@ -42,7 +42,7 @@ def bounds(
     tokens: int | None = None,
     cut: int | None = None,
     residual: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Every bound on the separation rank of one network.
 
     Args:
@@ -64,7 +64,7 @@ def bounds(
             f"{residual_correction(depth):.4g}; the lower sides and the Gram bound need none."
         )
     title = f"{depth} layers, width {width:,}, {heads} heads: {data['regime']} regime"
-    return Answer(data, (Table(["bound", "lower", "upper", "remark"], rows, title, notes),))
+    return CommandResult(data, (Table(["bound", "lower", "upper", "remark"], rows, title, notes),))
 
 
 def _bound_rows(
@@ -88,26 +88,18 @@ def _bound_rows(
         "residual": residual,
         "regime": regime(depth, width),
         "transition_depth": transition_depth(width, heads) if width > heads else None,
-        "theorem_1": plain(first),
-        "theorem_2": plain(second),
+        "theorem_1": jsonable(first),
+        "theorem_2": jsonable(second),
         "multiset_lower": multiset,
         "gram_upper": gram,
-        "best": plain(best),
-        "best_with_published": plain(published),
+        "best": jsonable(best),
+        "best_with_published": jsonable(published),
     }
     rows: list[list[Any]] = [
-        [
-            "Theorem 1",
-            _number(first.lower),
-            _number(first.upper),
-            _remark(first.certified, first.stated),
-        ],
-        [
-            "Theorem 2",
-            _number(second.lower),
-            _number(second.upper),
-            _remark(second.certified, second.stated),
-        ],
+        *(
+            [f"Theorem {place}", _number(one.lower), _number(one.upper), _remark(one.certified, one.stated)]
+            for place, one in enumerate((first, second), 1)
+        ),
         ["multiset", _number(multiset), None, "behind both lower sides"],
         ["Gram", None, _number(gram), "proven"],
         ["best, certified", _number(best.lower), _number(best.upper), best.source],
@@ -147,7 +139,7 @@ def rank(
     runs: int = 2,
     out: Path | None = None,
     check: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """The exact separation rank of one network, measured over a finite field, against all bounds.
 
     Args:
@@ -168,7 +160,7 @@ def rank(
         if depth is not None or width is not None or out is not None:
             raise ConfigError("check: the file says what was measured; leave out --depth, --width and --out")
         with _progress_bar() as progress:
-            return _check_answer(check, check_certificate(check, device=device, progress=_rows(progress)))
+            return _check_result(check, check_certificate(check, device=device, progress=_rows(progress)))
     if depth is None or width is None:
         raise ConfigError("give --depth and --width, or --check FILE")
     if not 1 <= runs <= len(PRIMES):
@@ -185,10 +177,10 @@ def rank(
             progress=progress,
             out=out,
         )
-    return _rank_answer(problem, certificate)
+    return _rank_result(problem, certificate)
 
 
-def _rank_answer(problem: Problem, certificate: Certificate) -> Answer:
+def _rank_result(problem: Problem, certificate: Certificate) -> CommandResult:
     data, rows = _bound_rows(
         problem.depth, problem.width, problem.heads, problem.length, problem.cut, problem.residual
     )
@@ -209,8 +201,8 @@ def _rank_answer(problem: Problem, certificate: Certificate) -> Answer:
         "Values are log3 of the rank.",
     ]
     title = f"Separation rank of {problem.depth} layers, width {problem.width}, {problem.heads} heads"
-    return Answer(
-        {**plain(certificate.as_dict()), "bounds": data},
+    return CommandResult(
+        {**jsonable(certificate.as_dict()), "bounds": data},
         (Table(["", "lower", "upper", "remark"], rows, title, notes),),
     )
 
@@ -219,7 +211,7 @@ def _rows(progress: Progress) -> Callable[[int, int], None]:
     return lambda done, most: progress("the witness", done, most)
 
 
-def _check_answer(path: Path, checked: Checked) -> Answer:
+def _check_result(path: Path, checked: Checked) -> CommandResult:
     held, net = checked.held, checked.held["network"]
     sides = f"{net['tokens_a']} + {net['tokens_b']} tokens"
     shape = f"{net['depth']} layers, width {net['width']}, {net['heads']} heads, {sides}"
@@ -251,7 +243,7 @@ def _check_answer(path: Path, checked: Checked) -> Answer:
         "network": net,
         "environment": held["environment"],
     }
-    return Answer(data, (Table(["", ""], rows, f"{path} holds", notes),))
+    return CommandResult(data, (Table(["", ""], rows, f"{path} holds", notes),))
 
 
 @contextlib.contextmanager

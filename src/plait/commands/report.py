@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.answer import Answer, Table
 from plait.errors import known
 from plait.marks import option
+from plait.result import CommandResult, Table
 
 __all__ = ["report"]
 
@@ -18,7 +18,7 @@ def report(
     *,
     output: Annotated[Path | None, option(aliases=["-o"])] = None,
     format: str | None = None,
-) -> Answer:
+) -> CommandResult:
     """Report on runs, from their folders alone: one page that opens from the disk, or tables and figures.
 
     Args:
@@ -44,7 +44,7 @@ def report(
         more = f" (and {len(written.damaged) - 1} more)" if len(written.damaged) > 1 else ""
         parts.append(f"warning: {written.damaged[0]}{more}")
     parts += [str(path) for path in written.files]
-    return Answer(_data(written), tuple(parts))
+    return CommandResult(_data(written), tuple(parts))
 
 
 def _data(written: Any) -> dict[str, Any]:

@@ -7,12 +7,12 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.answer import Answer, Table
 from plait.errors import MissingExtraError, require
 from plait.experiments import experiment_named, experiments
 from plait.experiments.depthwidth import DEPTHWIDTH
 from plait.experiments.selection import Selection
 from plait.marks import option
+from plait.result import CommandResult, Table
 
 __all__ = ["reproduce"]
 
@@ -42,7 +42,7 @@ def reproduce(
     no_graphs: bool = False,
     pack: Path | None = None,
     pack_light: Path | None = None,
-) -> Answer:
+) -> CommandResult:
     """Run an experiment of a paper: what is missing of it, here or on a cluster, and ours beside published.
 
     What is finished is never run again; a run that was stopped or killed goes on from its checkpoint.
@@ -55,8 +55,8 @@ def reproduce(
         delays: only these, with commas: 100,200.
         rows: only rows whose name holds one of these words, with commas: memory,doorkey.
         seeds: these instead of the experiment's own, with commas: 0,1.
-        updates: train for so many at most; this makes other runs of them.
-        steps: table4: play so many instead of 5,000,000; this too makes other runs.
+        updates: train for at most this many; this makes them other runs.
+        steps: table4: play this many instead of 5,000,000; this too makes other runs.
         backend: table4: minigrid (Farama's, as it is) or envpool (C++, about twice as fast in all).
         out: folder of results (runs/NAME if not given); what it holds is not run again.
         reuse: take finished runs over from this folder.
@@ -64,18 +64,18 @@ def reproduce(
         together: runs beside each other: on a CPU in all (one per core if not given), on a GPU for each (4).
         ray: run on a Ray cluster: the one running here (auto), one of this machine's own (local), HOST:PORT.
         mps: on GPUs, let the runs share each through a daemon of NVIDIA's Multi-Process Service.
-        max_minutes: save and stop after so long; the same command goes on.
+        max_minutes: save and stop after this many minutes; the same command continues.
         retry: try runs that failed before once more.
         text: depthwidth-…: one text file or three (train valid test); $PLAIT_DATA if none.
         draw: depthwidth-…: draw the results of this folder and train nothing.
         no_graphs: depthwidth-…: launch every kernel on a GPU, replay no graph.
-        pack: afterwards put all runs into this .tar.gz, to go on elsewhere.
+        pack: afterwards put all runs into this .tar.gz, to continue elsewhere.
         pack_light: afterwards put them into this .tar.gz without checkpoints.
     """
     if list or not name:
         return _listed()
     if name in DEPTHWIDTH:
-        from plait.experiments.depthwidth.answer import reproduce_depthwidth
+        from plait.experiments.depthwidth.reproduce import reproduce_depthwidth
 
         return reproduce_depthwidth(
             name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
@@ -96,13 +96,13 @@ def reproduce(
         "page": None,
     }
     if not any(Path(job.folder, "config.json").exists() for job in jobs):
-        return Answer(data, (*lines, "no run has begun: nothing to show"), outcome.problem)
+        return CommandResult(data, (*lines, "no run has begun: nothing to show"), outcome.problem)
     try:
         table, page = _reported(folder)
     except MissingExtraError as error:  # a machine that only computes; the folder can be shown elsewhere
-        return Answer(data, (*lines, f"no page: {error}"), outcome.problem)
+        return CommandResult(data, (*lines, f"no page: {error}"), outcome.problem)
     parts = (table, *lines, f"the page, to open in a browser: {page}")
-    return Answer({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
+    return CommandResult({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
 
 
 def _packed(folder: Path, whole: Path | None, light: Path | None) -> Iterator[str]:
@@ -123,8 +123,8 @@ def _reported(folder: Path) -> tuple[Table, Path]:
     return result_table(written.groups[0]), written.files[0]
 
 
-def _listed() -> Answer:
+def _listed() -> CommandResult:
     rows = [[e.name, e.count, e.needs, e.source] for e in experiments().values()]
     rows += [[name, len(e.runs()), "ptb, or any text", e.source] for name, (e, _) in DEPTHWIDTH.items()]
     table = Table(["name", "runs", "needs", "source"], rows, notes=["plait reproduce NAME, or NAME --smoke"])
-    return Answer({"experiments": table.records()}, (table,))
+    return CommandResult({"experiments": table.records()}, (table,))

@@ -8,9 +8,9 @@ from collections import defaultdict
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from plait.answer import Answer, Table
 from plait.errors import CheckpointError, ConfigError
 from plait.marks import option
+from plait.result import CommandResult, Table
 
 if TYPE_CHECKING:
     from plait.runs.reading import RunFolder
@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 __all__ = ["list_runs", "pack_runs", "show_run", "unpack_runs"]
 
 
-def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> Answer:
+def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> CommandResult:
     """Runs as a table: what, how far, how well, and where they stand.
 
     Args:
@@ -42,10 +42,10 @@ def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> 
         }
         for r in records
     ]
-    return Answer(data, (table if rows else f"no runs in {out}",))
+    return CommandResult(data, (table if rows else f"no runs in {out}",))
 
 
-def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("runs")) -> Answer:
+def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("runs")) -> CommandResult:
     """One run: what it is, how far it came, and what to do next.
 
     Args:
@@ -96,7 +96,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
         "sessions": sessions,
         "held_out": curve,
     }
-    return Answer(data, tuple(parts))
+    return CommandResult(data, tuple(parts))
 
 
 def pack_runs(
@@ -105,14 +105,14 @@ def pack_runs(
     output: Annotated[Path, option(aliases=["-o"])] = Path("runs.tar.gz"),
     out: Path = Path("runs"),
     light: bool = False,
-) -> Answer:
+) -> CommandResult:
     """Put run folders into one archive; a folder of an experiment brings its description along.
 
     Args:
         runs: folders of runs, single run folders, or ids.
         output: the archive to write.
         out: the folder of runs, where an id is looked for.
-        light: without checkpoints: small, to be reported; such runs cannot be gone on with.
+        light: without checkpoints: small, enough for a report; such runs cannot be resumed.
     """
     from plait.runs.archive import pack
 
@@ -121,10 +121,12 @@ def pack_runs(
     names = pack(runs, output, out, light)
     size, digest = output.stat().st_size, hashlib.sha256(output.read_bytes()).hexdigest()
     data = {"archive": str(output), "runs": names, "bytes": size, "sha256": digest}
-    return Answer(data, (f"{output} holds {', '.join(names)}; {size / 1e6:.1f} MB; SHA-256 {digest}",))
+    return CommandResult(data, (f"{output} holds {', '.join(names)}; {size / 1e6:.1f} MB; SHA-256 {digest}",))
 
 
-def unpack_runs(archive: Annotated[Path, option(metavar="FILE")], /, out: Path = Path("runs")) -> Answer:
+def unpack_runs(
+    archive: Annotated[Path, option(metavar="FILE")], /, out: Path = Path("runs")
+) -> CommandResult:
     """Take run folders out of an archive; a run that is here already is kept as it is.
 
     Args:
@@ -137,7 +139,7 @@ def unpack_runs(archive: Annotated[Path, option(metavar="FILE")], /, out: Path =
     parts = [f"unpacked into {out}: {', '.join(came) or 'nothing'}"]
     if kept:
         parts.append(f"kept as they were, being here already: {', '.join(kept)}")
-    return Answer({"unpacked": came, "kept": kept, "out": str(out)}, tuple(parts))
+    return CommandResult({"unpacked": came, "kept": kept, "out": str(out)}, tuple(parts))
 
 
 def _standing(record: RunFolder) -> str:
@@ -145,7 +147,7 @@ def _standing(record: RunFolder) -> str:
 
 
 def _thinned(lines: list[Any], most: int = 12) -> list[Any]:
-    """At most so many lines, evenly spread, the last one among them."""
+    """At most `most` lines, evenly spread, the last one among them."""
     if len(lines) <= most:
         return lines
     return [lines[(index + 1) * len(lines) // most - 1] for index in range(most)]

@@ -1,4 +1,4 @@
-"""What `plait gradients probe` looks at: a run, a function of one's own, or a Hugging Face folder."""
+"""What `plait gradients probe` examines: a run, a function of one's own, or a Hugging Face folder."""
 
 from __future__ import annotations
 

@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from plait.answer import Answer, Table
 from plait.errors import ConfigError
 from plait.marks import flat, given, option
+from plait.result import CommandResult, Table
 from plait.training.options import TaskOptions
 
 if TYPE_CHECKING:
@@ -17,7 +17,7 @@ if TYPE_CHECKING:
 __all__ = ["list_tasks", "show_task"]
 
 
-def list_tasks() -> Answer:
+def list_tasks() -> CommandResult:
     """The tasks a network can be trained on, with their options."""
     from plait.tasks import TASKS
 
@@ -27,7 +27,7 @@ def list_tasks() -> Answer:
         what = (kind.__doc__ or "").strip().splitlines()[0]
         rows.append([name, what, _options(task), task.input_size, _classes(task)])
     table = Table(["task", "what it asks", "options", "inputs", "classes"], rows)
-    return Answer(table.records(), (table, "See one: plait tasks show copy --delay 20"))
+    return CommandResult(table.records(), (table, "See one: plait tasks show copy --delay 20"))
 
 
 def _classes(task: Task) -> int | None:
@@ -46,7 +46,7 @@ def show_task(
     data: Path | None = None,
     seed: int = 0,
     width: int = 100,
-) -> Answer:
+) -> CommandResult:
     """Draw one sample of a task, so that a person can see what is asked.
 
     Args:
@@ -76,7 +76,7 @@ def show_task(
         "chance_loss": chance,
         "sample": picture,
     }
-    return Answer(values, (heading, "", picture))
+    return CommandResult(values, (heading, "", picture))
 
 
 def _options(task: Task) -> str:

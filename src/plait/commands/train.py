@@ -6,9 +6,9 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from plait.answer import Answer, Table
 from plait.errors import ConfigError, whole
 from plait.marks import flat, given, option
+from plait.result import CommandResult, Table
 from plait.training.options import (
     ModelOptions,
     RecipeOptions,
@@ -42,7 +42,7 @@ def train(
     max_minutes: float | None = None,
     quiet: bool = False,
     tensorboard: bool = False,
-) -> Answer | None:
+) -> CommandResult | None:
     """Train a model on a task, or continue a run: plait train copy --delay 100, plait train --resume RUN.
 
     Ctrl-C and SIGTERM save and stop; a run that was stopped or killed is continued with --resume and ends
@@ -54,12 +54,12 @@ def train(
         epochs: how often the training data are gone through, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         out: the folder of runs; this run gets its own inside, named by what it is.
-        resume: go on with this run; what it is stays as it was, but for --updates, which may be more.
+        resume: resume this run, bit-exactly; its options stay as they were, only --updates may grow.
         device: auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy.
         backend: of the model's scan; auto chooses.
         threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
         checkpoint_every: updates between two checkpoints; 500 if left out, 10 for a policy.
-        max_minutes: save and stop after so long.
+        max_minutes: save and stop after this many minutes.
         quiet: no progress.
         tensorboard: also write TensorBoard events into the run's folder.
     """
@@ -99,7 +99,7 @@ def train_minigrid(
     max_minutes: float | None = None,
     quiet: bool = False,
     tensorboard: bool = False,
-) -> Answer | None:
+) -> CommandResult | None:
     """Train a policy by PPO: plait train minigrid --env DoorKey-5x5 --model rellstm --steps 1e6.
 
     Ctrl-C and SIGTERM save and stop; a run that was stopped or killed is continued with --resume and ends
@@ -116,11 +116,11 @@ def train_minigrid(
         capacity: relevant states kept beyond them; 5 where the model has a choice.
         backend: minigrid (Farama's, if left out), or envpool (C++, faster; pip install 'plait[envpool]').
         out: the folder of runs; this run gets its own inside, named by what it is.
-        resume: go on with this run; what it is stays as it was, but for --steps, which may be more.
+        resume: resume this run, bit-exactly; its options stay as they were, only --steps may grow.
         device: cpu if left out, auto (cuda if there is one), cuda, cuda:N.
         threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
         checkpoint_every: updates between two checkpoints; 10 if left out.
-        max_minutes: save and stop after so long.
+        max_minutes: save and stop after this many minutes.
         quiet: no progress.
         tensorboard: also write TensorBoard events into the run's folder.
     """
@@ -158,8 +158,8 @@ def _described(
     return completed(described(task_named(**task_values), of_model.values(), recipe, epochs))
 
 
-def _resumed(run: str, out: Path, quiet: bool, said: dict[str, Any], **means: Any) -> Answer | None:
-    """Go on with a run, for longer if that was said. All else that it is follows from its id."""
+def _resumed(run: str, out: Path, quiet: bool, said: dict[str, Any], **means: Any) -> CommandResult | None:
+    """Resume a run, for longer if that was said. All else that it is follows from its id."""
     from plait.runs.kinds import kind_of
     from plait.runs.reading import find_run, read_run
 
@@ -179,7 +179,7 @@ def _resumed(run: str, out: Path, quiet: bool, said: dict[str, Any], **means: An
 
 def _trained(
     description: dict[str, Any], out: Path, quiet: bool, resumed: Path | None = None, **means: Any
-) -> Answer | None:
+) -> CommandResult | None:
     """Train, and say what came; what was said of a run that was complete already has no effect."""
     from plait.runs.folder import run_id
     from plait.runs.kinds import kind_of
@@ -207,10 +207,10 @@ def _trained(
     if not fitted.first:
         return None
     said = [*(name for name, value in means.items() if value), *(["tensorboard"] if tensorboard else [])]
-    return _answer(fitted, kind, said if fitted.already else [])
+    return _result(fitted, kind, said if fitted.already else [])
 
 
-def _answer(fitted: Fitted, kind: Any, useless: list[str]) -> Answer:
+def _result(fitted: Fitted, kind: Any, useless: list[str]) -> CommandResult:
     summary = fitted.summary
     parts: list[str | Table] = []
     results = summary["held_out"]
@@ -229,4 +229,4 @@ def _answer(fitted: Fitted, kind: Any, useless: list[str]) -> Answer:
         f" ({count / max(seconds, 1e-9):,.0f} steps/s, evaluation included)" if kind.unit == "step" else ""
     )
     line = f"{summary['status']}: {count:,} {kind.unit}s, {seconds:.1f} s{speed}, {fitted.folder}"
-    return Answer({**summary, "folder": str(fitted.folder)}, (*parts, line))
+    return CommandResult({**summary, "folder": str(fitted.folder)}, (*parts, line))

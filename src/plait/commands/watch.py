@@ -5,9 +5,9 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from plait.answer import Answer
 from plait.errors import at_least
 from plait.marks import option
+from plait.result import CommandResult
 
 __all__ = ["watch"]
 
@@ -22,7 +22,7 @@ def watch(
     layer: int = 1,
     per_second: float = 4,
     out: Path = Path("runs"),
-) -> Answer:
+) -> CommandResult:
     """Watch a trained policy play, and what its memory holds: plait watch RUN -o episode.gif.
 
     Without --output the episode is written as text, step by step.
@@ -56,6 +56,6 @@ def watch(
     line = f"{world}: return {told['return']:.3f} in {told['steps']} steps"
     if output is None:
         actions = [scene.action for scene in scenes[:-1]]
-        return Answer({**told, "actions": actions}, stream=(*lines(scenes), line))
+        return CommandResult({**told, "actions": actions}, stream=(*lines(scenes), line))
     film(scenes, output, per_second)
-    return Answer({**told, "film": str(output)}, (f"{output}: {line}",))
+    return CommandResult({**told, "film": str(output)}, (f"{output}: {line}",))

@@ -17,19 +17,10 @@ from plait.depthwidth.multiset import LOG3_2, log3, log3_multiset, power_of_3
 from plait.errors import ConfigError, at_least
 
 __all__ = [
-    "Bounds",
-    "MaxForm",
-    "depth_threshold",
-    "max_form_lower",
-    "multiset_lower",
-    "regime",
-    "residual_correction",
-    "sum_index_count",
-    "thm1_bounds",
-    "thm2_bounds",
-    "thm2_upper_raw",
+    "Bounds", "MaxForm", "depth_threshold", "max_form_lower", "multiset_lower", "regime",
+    "residual_correction", "sum_index_count", "thm1_bounds", "thm2_bounds", "thm2_upper_raw",
     "transition_depth",
-]
+]  # fmt: skip
 
 TWO_SQRT_2E = 2 * math.sqrt(2 * math.e)  # the radical covers both factors
 Regime = Literal["efficient", "boundary", "deep"]

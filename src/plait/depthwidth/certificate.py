@@ -98,7 +98,7 @@ class Certificate:
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
-        """Read a certificate back, finished or not, to go on with it; `check_certificate` is for doubt.
+        """Read a certificate back, finished or not, to continue it; `check_certificate` is for doubt.
 
         Raises:
             CheckpointError: the file is not one, or was changed.

@@ -16,28 +16,10 @@ from plait.depthwidth.count import Architecture, Experts
 from plait.errors import DataError
 
 __all__ = [
-    "NAMES",
-    "SIZES",
-    "Family",
-    "Values",
-    "bert",
-    "check_size",
-    "dbrx",
-    "experts_of",
-    "falcon",
-    "gpt",
-    "gpt_oss",
-    "gptj",
-    "head_size_of",
-    "llama",
-    "modernbert",
-    "opt",
-    "phi",
-    "qwen_moe",
-    "stablelm",
-    "t5",
+    "NAMES", "SIZES", "Family", "Values", "bert", "check_size", "dbrx", "experts_of", "falcon", "gpt",
+    "gpt_oss", "gptj", "head_size_of", "llama", "modernbert", "opt", "phi", "qwen_moe", "stablelm", "t5",
     "wide_norms",
-]
+]  # fmt: skip
 
 # Our name -> the names configuration files use for it.
 NAMES = {

@@ -16,18 +16,9 @@ from dataclasses import dataclass
 from plait.errors import ConfigError, at_least
 
 __all__ = [
-    "GUIDELINE",
-    "Estimate",
-    "Fit",
-    "Optimum",
-    "check_budget",
-    "optimal_shape",
-    "param_count",
-    "parse_budget",
-    "transition_params",
-    "transition_width",
-    "width_step",
-]
+    "GUIDELINE", "Estimate", "Fit", "Optimum", "check_budget", "optimal_shape", "param_count", "parse_budget",
+    "transition_params", "transition_width", "width_step",
+]  # fmt: skip
 
 FITTED_DEPTHS = (6, 48)
 BUDGETS = (

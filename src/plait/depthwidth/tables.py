@@ -5,13 +5,13 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from plait.answer import Table
 from plait.depthwidth.config_file import ModelConfig
 from plait.depthwidth.cost import Price, price
 from plait.depthwidth.count import Architecture
 from plait.depthwidth.guideline import param_count
 from plait.depthwidth.laws import Evidence
 from plait.depthwidth.plan import Comparison, Judgement, Plan, Shape
+from plait.result import Table
 
 __all__ = ["comparison_table", "count_table", "judgement_tables", "law_table", "plan_tables"]
 

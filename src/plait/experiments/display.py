@@ -11,7 +11,7 @@ from typing import Any, TextIO
 
 from plait.experiments.plan import Job
 from plait.experiments.pool import News
-from plait.experiments.runner import Look, Progress
+from plait.experiments.runner import OnProgress, Progress
 
 __all__ = ["Lines", "LiveTable", "display"]
 
@@ -19,13 +19,13 @@ _ORDER = {"running": 0, "failed": 1, "diverged": 2, "stopped": 3, "complete": 4,
 
 
 @contextlib.contextmanager
-def display(jobs: Sequence[Job], stream: TextIO) -> Iterator[Look]:
+def display(jobs: Sequence[Job], stream: TextIO) -> Iterator[OnProgress]:
     """What fits the stream."""
     if stream.isatty() and importlib.util.find_spec("rich") is not None:
         with LiveTable(len(jobs), stream) as table:
-            yield table.look
+            yield table.on_progress
     else:
-        yield Lines(len(jobs), stream).look
+        yield Lines(len(jobs), stream).on_progress
 
 
 class Lines:
@@ -38,7 +38,7 @@ class Lines:
         self.last: dict[str, float] = {}
         self.said: dict[str, str] = {}
 
-    def look(self, progress: Progress, news: News | None) -> None:
+    def on_progress(self, progress: Progress, news: News | None) -> None:
         kind = news.kind if news is not None else ""
         now = time.monotonic()
         if kind == "ended" and progress.status != "waiting":
@@ -83,7 +83,7 @@ class LiveTable:
     def __exit__(self, *_: object) -> None:
         self.live.stop()
 
-    def look(self, progress: Progress, news: News | None) -> None:
+    def on_progress(self, progress: Progress, news: News | None) -> None:
         self.board[progress.job.id] = progress
 
     def table(self) -> Any:

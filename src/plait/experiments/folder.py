@@ -17,7 +17,6 @@ from plait.experiments.description import Experiment
 from plait.experiments.plan import Job, status_of
 from plait.experiments.worker import stop_file
 from plait.runs.folder import locked, read_json, write_json
-from plait.strict import plain
 
 __all__ = ["DESCRIPTION", "claimed", "take_over"]
 
@@ -43,7 +42,7 @@ def claimed(out: Path, experiment: Experiment | None = None) -> Iterator[None]:
 
 def _write_down(experiment: Experiment, out: Path) -> None:
     path = out / DESCRIPTION
-    wanted: dict[str, Any] = json.loads(json.dumps(plain(experiment)))
+    wanted: dict[str, Any] = json.loads(json.dumps(dataclasses.asdict(experiment)))
     if path.exists():
         wanted = _joined(read_json(path), wanted, out)
     write_json(path, wanted)

@@ -30,7 +30,7 @@ CONTESTANTS = {
 
 
 def keeping(size: Size) -> Experiment:
-    """Copy at delay 100 with lead-ins; denoise at delay 1000."""
+    """Copy at delay 100, after lead-ins of blanks."""
     lead_ins = LEAD_INS if size.published else (6, 0)
     runs = [
         _planned(column, contestant, {"name": "copy", "delay": 100 // size.shrink, "lead_in": lead_in}, size)

@@ -70,10 +70,12 @@ def carry_out(
 
             stack.enter_context(multi_process_service())
         try:
-            with display(jobs, stream) as look:
-                outcome = run_jobs(jobs, out, _pool_of(means, devices), means.max_minutes, look, means.retry)
+            with display(jobs, stream) as on_progress:
+                outcome = run_jobs(
+                    jobs, out, _pool_of(means, devices), means.max_minutes, on_progress, means.retry
+                )
         except KeyboardInterrupt:
-            _say(stream, "stopped; every run is saved, and the same command goes on")
+            _say(stream, "stopped; every run is saved, and the same command continues")
             raise
     return outcome, jobs
 
@@ -97,11 +99,11 @@ def told(outcome: Outcome) -> str:
     if outcome.failed:
         parts.append(f"{outcome.failed} failed (--retry tries them again)")
     if outcome.packed:
-        parts.append(f"{outcome.packed} came without checkpoints and cannot go on here")
+        parts.append(f"{outcome.packed} came without checkpoints and cannot be resumed here")
     if outcome.busy:
         parts.append(f"{outcome.busy} in use by another process: wait for it to end, then the same command")
     if left := outcome.left - outcome.busy:
-        parts.append(f"{left} to go on with ({outcome.reason}): the same command goes on")
+        parts.append(f"{left} unfinished ({outcome.reason}): the same command resumes them")
     return "\n".join(["; ".join(parts), *outcome.troubles])
 
 

@@ -79,8 +79,8 @@ def jobs_of(experiment: Experiment, out: Path, device: str = "auto") -> list[Job
 
 
 def status_of(job: Job) -> str:
-    """complete, diverged or failed; missing: to be begun, or gone on with; trace: complete, but for that;
-    packed: unfinished, and it came without the checkpoint it could go on from."""
+    """complete, diverged or failed; missing: to be begun, or resumed; trace: complete, but for that;
+    packed: unfinished, and it came without the checkpoint it could be resumed from."""
     folder = Path(job.folder)
     if not (folder / "config.json").exists():
         return "missing"

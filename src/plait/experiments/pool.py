@@ -31,7 +31,7 @@ class Pool(Protocol):
     def start(self, job: Job) -> None: ...
 
     def news(self, seconds: float) -> list[News]:
-        """What happened since it was last asked, waiting for it for so long at most."""
+        """What happened since it was last asked, waiting for it for `seconds` at most."""
         ...
 
     def close(self) -> None:

@@ -22,7 +22,7 @@ __all__ = ["Outcome", "Progress", "run_jobs"]
 ATTEMPTS = 4  # of a run whose worker dies: the first, and three more
 GRACE = 60.0  # seconds a worker may take to save
 PATIENCE = 60.0  # seconds to wait for a folder that another process holds; a killed runner's worker lets go
-RETRY = 1.0  # seconds between two looks whether it did
+RETRY = 1.0  # seconds between two checks whether it did
 
 
 @dataclass
@@ -55,7 +55,7 @@ class Progress:
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended. `left` counts runs to be gone on with; `reason` says why there are any."""
+    """How a session ended. `left` counts unfinished runs; `reason` says why there are any."""
 
     complete: int
     already: int
@@ -76,7 +76,7 @@ class Outcome:
         return "; ".join((", ".join(parts), *self.troubles)) if parts else ""
 
 
-Look = Callable[[Progress, News | None], None]
+OnProgress = Callable[[Progress, News | None], None]
 
 
 def run_jobs(
@@ -84,7 +84,7 @@ def run_jobs(
     out: Path,
     make_pool: Callable[[int], Pool],
     max_minutes: float | None = None,
-    look: Look = lambda progress, news: None,
+    on_progress: OnProgress = lambda progress, news: None,
     retry: bool = False,
 ) -> Outcome:
     """Execute every job that is not settled.
@@ -93,8 +93,8 @@ def run_jobs(
         jobs: the runs; those that are complete, diverged or failed are left alone.
         out: the experiment's folder, held by the caller.
         make_pool: given how many jobs there are, makes the pool; not called if there are none.
-        max_minutes: let everything save and stop after so long.
-        look: is told of every change.
+        max_minutes: let everything save and stop after this many minutes.
+        on_progress: is told of every change.
         retry: try runs that failed once more.
 
     Raises:
@@ -110,7 +110,7 @@ def run_jobs(
         if board:
             pool = make_pool(len(board))
             try:
-                _Session(board, out, pool, stop, look).go()
+                _Session(board, out, pool, stop, on_progress).go()
             finally:
                 pool.close()
         outcome = _outcome(board, [found[job] for job in settled], stop, time.monotonic() - began)
@@ -121,8 +121,10 @@ def run_jobs(
 class _Session:
     """One stretch of work on the jobs of a board."""
 
-    def __init__(self, board: dict[str, Progress], out: Path, pool: Pool, stop: Stop, look: Look) -> None:
-        self.board, self.out, self.pool, self.stop, self.look = board, out, pool, stop, look
+    def __init__(
+        self, board: dict[str, Progress], out: Path, pool: Pool, stop: Stop, on_progress: OnProgress
+    ) -> None:
+        self.board, self.out, self.pool, self.stop, self.on_progress = board, out, pool, stop, on_progress
         self.waiting = sorted((one.job for one in board.values()), key=lambda job: -job.cost)
         self.started: set[str] = set()
         self.busy: dict[str, float] = {}  # since when a job waits for whoever holds its folder
@@ -162,7 +164,7 @@ class _Session:
         elif news.kind == "died":
             self.started.discard(news.job)
             self._again(progress, news.data["reason"])
-        self.look(progress, news)
+        self.on_progress(progress, news)
 
     def _later(self, progress: Progress) -> None:
         """Try again soon; after a while it is left as it is, for another call."""

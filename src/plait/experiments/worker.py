@@ -63,7 +63,7 @@ def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) 
 
 
 def record_failure(folder: Path, reason: str) -> dict[str, Any]:
-    """Put a failure into the run's folder; what it had reached stays and can be gone on with."""
+    """Put a failure into the run's folder; what it had reached stays and can be resumed."""
     outcome = {"status": "failed", "reason": " ".join(reason.split())[:500]}
     if (folder / "config.json").exists():
         from plait.runs.reading import read_run

@@ -11,21 +11,7 @@ from plait.figures.plane import Guide, Point, draw_plane
 from plait.figures.tiles import Tile, draw_tiles
 
 __all__ = [
-    "Curve",
-    "Guide",
-    "Panel",
-    "Place",
-    "Point",
-    "Tile",
-    "attention_matrix",
-    "checked",
-    "draw_curves",
-    "draw_heatmap",
-    "draw_image_attention",
-    "draw_panels",
-    "draw_plane",
-    "draw_text_attention",
-    "draw_tiles",
-    "inline_svg",
-    "save",
-]
+    "Curve", "Guide", "Panel", "Place", "Point", "Tile", "attention_matrix", "checked", "draw_curves",
+    "draw_heatmap", "draw_image_attention", "draw_panels", "draw_plane", "draw_text_attention", "draw_tiles",
+    "inline_svg", "save",
+]  # fmt: skip

@@ -20,15 +20,8 @@ _HOMES = {
 _ROOMS = ("paths", "sparse", "uniform")
 
 __all__ = [
-    "GradientProfile",
-    "Watch",
-    "path_breakdown",
-    "paths",
-    "probe",
-    "sparse",
-    "total_derivative",
-    "uniform",
-]
+    "GradientProfile", "Watch", "path_breakdown", "paths", "probe", "sparse", "total_derivative", "uniform",
+]  # fmt: skip
 
 
 __getattr__, __dir__ = lazily(__name__, _HOMES, _ROOMS)

@@ -21,6 +21,7 @@ from plait.gradients.paths.calculus import derivatives_to
 from plait.gradients.paths.model import dynamics, layer_input
 from plait.gradients.sparse import Support, depth_to, propagation_to, theorem2
 from plait.gradients.sparse.sweep import log_norm
+from plait.jsonable import jsonable
 from plait.memory import NoMemory
 from plait.models import SelfAttentive
 
@@ -48,18 +49,8 @@ class Audit:
     log_norm: Floats
 
     def to_dict(self) -> dict[str, Any]:
-        def plain(values: Any) -> Any:
-            # minus infinity, a gradient that is exactly 0, has no place in JSON
-            return None if values is None else [v if np.isfinite(v) else None for v in values.tolist()]
-
-        return {
-            "kappa": self.kappa,
-            "depth": self.depth.tolist(),
-            "eigenvalue": self.eigenvalue,
-            "log_bound": plain(self.log_bound),
-            "log_frozen": plain(self.log_frozen),
-            "log_norm": plain(self.log_norm),
-        }
+        """Ready for JSON, where minus infinity, a gradient that is exactly 0, is null."""
+        return jsonable(self)  # type: ignore[no-any-return]
 
 
 def audit(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1, threshold: float = 0.0) -> Audit:

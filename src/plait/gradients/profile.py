@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import json
 from dataclasses import dataclass
 from pathlib import Path
@@ -14,6 +13,7 @@ from numpy.typing import NDArray
 from plait.gradients.decay import Decay
 from plait.gradients.maps import AttentionProfile
 from plait.gradients.verdict import sentence
+from plait.jsonable import jsonable
 
 __all__ = ["Decay", "GradientProfile", "LayerProfile", "Reach"]
 
@@ -82,11 +82,11 @@ class GradientProfile:
 
     def to_dict(self) -> dict[str, Any]:
         """Plain lists and numbers, ready for JSON."""
-        plain: dict[str, Any] = _plain(dataclasses.asdict(self))
+        found: dict[str, Any] = jsonable(self)
         for group in ("layers", "inputs"):
-            for record, layer in zip(plain[group], getattr(self, group), strict=True):
+            for record, layer in zip(found[group], getattr(self, group), strict=True):
                 record["verdict"] = layer.verdict()
-        return plain
+        return found
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), allow_nan=False)
@@ -121,13 +121,3 @@ def _hop_words(hops: NDArray[np.int64], top: LayerProfile) -> str:
         f"attention connects what the loss reads to {reached.size} of {hops.size} positions within "
         f"{int(reached.max())} hops, by weights{share}."
     )
-
-
-def _plain(value: Any) -> Any:
-    if isinstance(value, np.ndarray):
-        return value.tolist()
-    if isinstance(value, dict):
-        return {key: _plain(part) for key, part in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(part) for part in value]
-    return value

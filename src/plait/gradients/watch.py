@@ -1,4 +1,4 @@
-"""A watch on any training loop: every so many passes, the norm of the gradient at every position.
+"""A watch on any training loop: every few passes, the norm of the gradient at every position.
 
     watch = Watch(model, every=100)
     for x, y in batches:             # the loop stays as it is

@@ -18,39 +18,17 @@ from plait.models.builders import (
     UniLSTM,
     UniRNN,
 )
+from plait.models.character_networks import CausalTransformer, LinearAttentionNetwork
 from plait.models.layer import Layer
 from plait.models.recurrent import Recurrent
 from plait.models.scorer import AdditiveScorer
 from plait.models.self_attentive import SelfAttentive
 from plait.models.state import State
-from plait.models.streaming import Transformer
-from plait.models.transformer import CausalTransformer, LinearAttentionNetwork
+from plait.models.transformer import Transformer
 from plait.ops.walk import Trace
 
 __all__ = [
-    "GORU",
-    "GRU",
-    "LSTM",
-    "MODELS",
-    "RNN",
-    "SAB",
-    "AdditiveScorer",
-    "CausalTransformer",
-    "ExpRNN",
-    "Layer",
-    "LinearAttentionNetwork",
-    "MemLSTM",
-    "MemRNN",
-    "NamedModel",
-    "OrthRNN",
-    "Recurrent",
-    "RelGRU",
-    "RelLSTM",
-    "RelRNN",
-    "SelfAttentive",
-    "State",
-    "Trace",
-    "Transformer",
-    "UniLSTM",
-    "UniRNN",
-]
+    "GORU", "GRU", "LSTM", "MODELS", "RNN", "SAB", "AdditiveScorer", "CausalTransformer", "ExpRNN", "Layer",
+    "LinearAttentionNetwork", "MemLSTM", "MemRNN", "NamedModel", "OrthRNN", "Recurrent", "RelGRU", "RelLSTM",
+    "RelRNN", "SelfAttentive", "State", "Trace", "Transformer", "UniLSTM", "UniRNN",
+]  # fmt: skip

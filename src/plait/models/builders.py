@@ -17,7 +17,7 @@ from plait.errors import ConfigError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, TopKMemory, UniformMemory
 from plait.models.recurrent import Recurrent
 from plait.models.self_attentive import Mix, SelfAttentive
-from plait.models.streaming import Transformer
+from plait.models.transformer import Transformer
 
 __all__ = [
     "GORU", "GRU", "LSTM", "MODELS", "RNN", "SAB", "ExpRNN", "MemLSTM", "MemRNN", "NamedModel", "OrthRNN",
@@ -51,7 +51,7 @@ class NamedModel(Recurrent):
         bidirectional, proj_size: refused; a memory of the past has no backward direction here.
         initialiser: how recurrent matrices begin: henaff, cayley, random, xavier, kaiming, identity.
         mix: γ in s_t = γ (h_t + c_t), or a function of the two.
-        truncate: cut the recurrent gradient every so many steps.
+        truncate: cut the recurrent gradient every `truncate` steps.
         backend: "auto", or one that is never replaced by another.
         options: those of the memory (`window`, `capacity`, …), `nonlinearity` for an Elman cell,
             `forget_bias` or `chrono` for an LSTM or GRU cell, whose gate that keeps then begins open.

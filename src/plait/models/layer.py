@@ -38,7 +38,7 @@ class Layer(nn.Module):
         raise NotImplementedError
 
     def check_state(self, state: LayerState, batch_size: int) -> None:
-        """Raise a `ShapeError` if this layer could not have returned such a state for so many rows."""
+        """Raise a `ShapeError` if this layer could not have returned such a state for `batch_size` rows."""
         check_shapes(state, batch_size, self.hidden_size, self._slot_size, self._width)
         check_state(state, state.hidden, self._window)
 

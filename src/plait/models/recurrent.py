@@ -203,7 +203,7 @@ class Recurrent(nn.Module):
             self.warns_of_empty_memory = False
             warnings.warn(
                 f"{type(self).__name__} was given h_0 without a memory, and begins with an empty one; pass "
-                "the state it returned, as a whole, to go on from it (said once)",
+                "the state it returned, as a whole, to continue from it (said once)",
                 EmptyMemoryWarning,
                 stacklevel=5,  # past torch's __call__, at the line that called the model
             )

@@ -43,7 +43,7 @@ class SelfAttentive(Layer):
         memory: which past states can be read.
         mix: γ, or a function of (h_t, c_t).
         scorer: energies from a query (B, H) and slots (B, κ, H); additive by default.
-        truncate: cut the recurrent gradient every so many steps; attention carries it further back.
+        truncate: cut the recurrent gradient every `truncate` steps; attention carries it further back.
         backend: "auto", or a name that is never replaced by another.
 
     >>> layer = SelfAttentive(ElmanCell(3, 8), RelevancyMemory(window=4, capacity=2))

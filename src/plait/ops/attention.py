@@ -12,7 +12,7 @@ __all__ = ["Read", "accumulation_dtype", "additive_energies", "attend", "scores"
 
 
 class Read(NamedTuple):
-    """What one look at the memory gives: `context` (B, H), `weights` (B, slots)."""
+    """What reading the memory once gives: `context` (B, H), `weights` (B, slots)."""
 
     context: Tensor
     weights: Tensor

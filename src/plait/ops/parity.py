@@ -24,15 +24,8 @@ from plait.ops.slots import MemoryState, ages_before, empty_memory
 from plait.ops.walk import LayerResult, LayerState
 
 __all__ = [
-    "TOLERANCE",
-    "Case",
-    "Outcome",
-    "Problem",
-    "differences",
-    "make_problem",
-    "narrowest_choice",
-    "run",
-]
+    "TOLERANCE", "Case", "Outcome", "Problem", "differences", "make_problem", "narrowest_choice", "run",
+]  # fmt: skip
 
 AnyScan = Scan | FullScan | PlainScan
 # largest |difference| allowed, relative to the largest |value| of the tensor (at least 1)

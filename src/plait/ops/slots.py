@@ -15,17 +15,9 @@ from torch import Tensor
 from plait.ops.attention import accumulation_dtype, scores
 
 __all__ = [
-    "MemoryState",
-    "ages_before",
-    "append",
-    "clear",
-    "credit",
-    "empty_memory",
-    "rated",
-    "relevancy_write",
-    "uniform_write",
-    "window_write",
-]
+    "MemoryState", "ages_before", "append", "clear", "credit", "empty_memory", "rated", "relevancy_write",
+    "uniform_write", "window_write",
+]  # fmt: skip
 
 
 class MemoryState(NamedTuple):

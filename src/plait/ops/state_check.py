@@ -65,7 +65,7 @@ def check_state(state: LayerState, like: Tensor, window: int | None) -> None:
                 "pass the state this model returned"
             )
     if _has_values(memory.age):
-        _look(memory, window)
+        _check_values(memory, window)
         remember(memory, window)
 
 
@@ -142,7 +142,7 @@ def _has_values(tensor: Tensor) -> bool:
     )
 
 
-def _look(memory: MemoryState, window: int | None) -> None:
+def _check_values(memory: MemoryState, window: int | None) -> None:
     """One question to the device for everything."""
     age, born = memory.age.unsqueeze(1), memory.born
     laws = {

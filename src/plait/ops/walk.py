@@ -67,7 +67,7 @@ def walk(
         reset: (T, B) bool; a row's state is cleared before a step where it is true.
         nudge: (T, B, H), added to h_t. A zero tensor that asks for gradients receives the total dL/dh_t.
         noise: (T, B), handed to `write` after h_t and the memory, a row a step.
-        truncate: cut the recurrent gradient every so many steps; attention still carries it further.
+        truncate: cut the recurrent gradient every `truncate` steps; attention still carries it further.
     """
     hidden, cell_state, memory = state
     outputs: list[Tensor] = []

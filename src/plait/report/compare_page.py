@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plait.answer import Table
 from plait.figures import Curve, draw_curves, inline_svg
 from plait.report.origin import origin
 from plait.report.page import render, write_page
 from plait.report.pictures import CURVES, Picture
+from plait.result import Table
 
 if TYPE_CHECKING:
     from plait.report.comparison import Contender, Question

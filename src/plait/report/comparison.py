@@ -23,7 +23,7 @@ from plait.tasks import Task, task_named
 from plait.training import Recipe, build, load, read_run
 from plait.training.process import device_named
 
-__all__ = ["MODELS", "TASKS", "Contender", "Question", "answer"]
+__all__ = ["MODELS", "TASKS", "Contender", "Question", "run_comparison"]
 
 # name on the command line -> name on the page
 MODELS = {
@@ -123,7 +123,9 @@ class Contender:
         return sum(seen) / len(seen) if seen else None
 
 
-def answer(question: Question, out: Path, device: str = "auto", quiet: bool = False) -> list[Contender]:
+def run_comparison(
+    question: Question, out: Path, device: str = "auto", quiet: bool = False
+) -> list[Contender]:
     """Measure and train every model; what `out` holds already is not trained again."""
     question.check()
     place, task = device_named(device), question.build_task()

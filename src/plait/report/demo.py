@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import logging
 import shutil
 import sys
@@ -9,6 +10,7 @@ import warnings
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -115,7 +117,7 @@ class Result:
 
 
 def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) -> dict[str, Result]:
-    """Train what is not trained yet, go on with what was stopped, and read the results.
+    """Train what is not trained yet, resume what was stopped, and read the results.
 
     Args:
         out: the folder of the runs.
@@ -127,7 +129,7 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
     if fresh:
         _forget(folders.values())
     missing = [name for name, job in jobs.items() if status_of(job) != "complete"]
-    say = _silent if quiet else _say
+    say = partial(print, file=io.StringIO() if quiet else sys.stderr, flush=True)
     for name, folder in folders.items():
         if name not in missing:
             say(f"{name}: {folder} is complete and used as it is; --fresh trains it again")
@@ -135,7 +137,7 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
         _build_kernel(plan, say)
         say(
             f"copy with delay {plan.delay}, {plan.recipe.updates} updates: {' and '.join(missing)}, "
-            "a process and a thread each; Ctrl-C saves and stops, plait demo goes on"
+            "a process and a thread each; Ctrl-C saves and stops, plait demo continues"
         )
         means = Means(device="cpu", together=len(MODELS), retry=True, quiet=quiet)
         outcome, _ = carry_out(experiment, out, means, write_down=False)
@@ -194,12 +196,3 @@ def _logged(say: Callable[[str], None]) -> Iterator[None]:
     finally:
         logger.removeHandler(handler)
         logger.setLevel(before)
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
-
-
-def _silent(line: str) -> None:
-    """For whoever asked for no progress."""

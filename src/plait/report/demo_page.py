@@ -5,12 +5,12 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from plait.answer import Table
 from plait.report.attention import read_sample
 from plait.report.demo import Plan, Result
 from plait.report.origin import origin
 from plait.report.page import render, write_page
 from plait.report.pictures import pictures
+from plait.result import Table
 from plait.tasks import CopyTask
 from plait.tasks.ten_symbols import SYMBOLS
 

@@ -35,11 +35,13 @@ def draw_validation(folders: Sequence[Path]) -> Any:
         per_epoch = task.batches_per_epoch(recipe["batch_size"])
         if per_epoch is None:
             raise ConfigError(f"{record.id}: {task.name} has no epochs; plait report draws it by updates")
-        looks = [line for line in Journal.read(record.folder / "metrics.jsonl") if "held_out" in line]
-        main = [next(iter(line["held_out"].values())) for line in looks]
+        evaluations = [line for line in Journal.read(record.folder / "metrics.jsonl") if "held_out" in line]
+        main = [next(iter(line["held_out"].values())) for line in evaluations]
         values = [one["bits_per_character"] if on_text else 100 * one["score"] for one in main]
         label = record.model if models.count(record.model) == 1 else f"{record.model}, seed {recipe['seed']}"
-        curves.append(Curve([line["update"] / per_epoch for line in looks], values, label, "solid", place))
+        curves.append(
+            Curve([line["update"] / per_epoch for line in evaluations], values, label, "solid", place)
+        )
     return draw_curves(
         curves,
         x_label="epochs",

@@ -64,7 +64,7 @@ def attention_maps(group: Group) -> list[AttentionMap]:
 
 
 def in_blocks(weights: Any, most: int = MOST_BLOCKS) -> tuple[Any, int]:
-    """The matrix with at most so many rows and columns, and how many steps a block is.
+    """The matrix with at most `most` rows and columns, and how many steps a block is.
 
     >>> in_blocks(np.array([[1.0, np.nan], [0.25, 0.75]]), most=1)
     (array([[1.]]), 2)

@@ -4,13 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from plait.answer import Table
 from plait.report.gather import Group
 from plait.report.origin import origin
 from plait.report.report_page import damages, headline, standing
 from plait.report.tables import cost_table, result_table, run_table, transfer_table
+from plait.result import Table
 
-__all__ = ["pipes", "report_text"]
+__all__ = ["report_text"]
 
 
 def report_text(groups: Sequence[Group], command: str) -> str:
@@ -41,16 +41,5 @@ def _lines(groups: Sequence[Group], command: str) -> Iterator[str]:
 
 
 def _titled(title: str, table: Table) -> Iterator[str]:
-    yield from (f"### {title}", "", *pipes(table), "")
+    yield from (f"### {title}", "", *table.markdown(), "")
     yield from (line for note in table.notes for line in (note, ""))
-
-
-def pipes(table: Table) -> list[str]:
-    """A table as Markdown lines; a bar inside a cell is written so that it stays inside.
-
-    >>> pipes(Table(["a", "b"], [[1, "x|y"]]))
-    ['| a | b |', '|---|---|', '| 1 | x\\\\|y |']
-    """
-    rows = [table.columns, *table.cells()]
-    lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
-    return [lines[0], f"|{'---|' * len(table.columns)}", *lines[1:]]

@@ -164,7 +164,7 @@ _SCORE = "On sequences no model was trained on; one line a seed."
 _PLAYED = "Mean over episodes no policy was trained on; one line a seed."
 _LOSS = "Mean cross-entropy of an update's batch, before the update, on a logarithmic scale; one line a seed."
 _GRADIENTS = (
-    "How strongly the loss of the last steps is felt so many steps before the end: the norm of the total "
+    "How strongly the loss of the last steps is felt at each distance from the end: the norm of the total "
     "derivative over a batch, last layer, on a logarithmic scale. Compare shapes, not heights: a model that "
     "has hardly any loss left has a small gradient everywhere."
 )

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
 from plait.runs.reading import Mark
 
-__all__ = ["Reached", "Spread", "first_reached", "spread", "verdict"]
+__all__ = ["Spread", "first_reached", "spread", "verdict"]
 
 # A published 100 % stands for 99.5 % or more, and 256 sequences of ten symbols leave as much to chance.
 TOLERANCE = 0.01
@@ -30,30 +29,21 @@ def spread(values: Iterable[float | None]) -> Spread | None:
 
     >>> spread([3.0, 1.0, None, 2.0])
     Spread(median=2.0, low=1.0, high=3.0, n=3)
+    >>> spread([100.0, float("inf")]).median
+    inf
     """
     known = sorted(value for value in values if value is not None)
-    return Spread(_median(known), known[0], known[-1], len(known)) if known else None
+    return Spread(median(known), known[0], known[-1], len(known)) if known else None
 
 
-@dataclass(frozen=True)
-class Reached:
-    """After how many updates, and at what second of its clock, a run first had a score."""
-
-    update: int
-    seconds: float | None
-
-
-def first_reached(marks: Sequence[Mark], score: float) -> Reached | None:
-    """The first look at held-out sequences that showed at least `score`; it is as fine as the looks are.
+def first_reached(marks: Sequence[Mark], score: float) -> Mark | None:
+    """The first evaluation that showed at least `score`; it is as fine as the evaluations are.
 
     >>> marks = [Mark(100, 2.5, {"copy": {"score": 0.4}}), Mark(200, 5.0, {"copy": {"score": 0.99}})]
-    >>> first_reached(marks, 0.9)
-    Reached(update=200, seconds=5.0)
+    >>> first_reached(marks, 0.9).update
+    200
     """
-    for mark in marks:
-        if mark.score >= score:
-            return Reached(mark.update, mark.seconds)
-    return None
+    return next((mark for mark in marks if mark.score >= score), None)
 
 
 def verdict(ours: Spread | None, published: float | None, target: float, reached: int, diverged: int) -> str:
@@ -82,18 +72,3 @@ def verdict(ours: Spread | None, published: float | None, target: float, reached
     if published >= target and 2 * reached < ours.n:
         return "not reached within budget"
     return "lower"
-
-
-def _median(values: Sequence[float]) -> float:
-    """Half of infinitely many updates is not a number of updates.
-
-    >>> _median([100.0, math.inf])
-    inf
-    """
-    return median(values) if math.isfinite(values[-1]) else _median_with_infinity(values)
-
-
-def _median_with_infinity(values: Sequence[float]) -> float:
-    middle = len(values) // 2
-    pair = values[(len(values) - 1) // 2], values[middle]
-    return sum(pair) / 2 if all(map(math.isfinite, pair)) else math.inf

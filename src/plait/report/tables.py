@@ -6,9 +6,9 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 
-from plait.answer import Table
 from plait.report.gather import Cell, Group
 from plait.report.statistics import Spread, first_reached, spread, verdict
+from plait.result import Table
 from plait.runs.reading import RunFolder
 
 __all__ = [
@@ -81,9 +81,9 @@ def result_table(group: Group) -> Table:
         ])  # fmt: skip
     notes = [
         f"ours: median over seeds of the last held-out {group.score}, diverged and stopped runs included; "
-        "in brackets the least and the largest; best: median over seeds of a run's best look; a "
+        "in brackets the least and the largest; best: median over seeds of a run's best evaluation; a "
         f"difference within {near} agrees.",
-        f"updates and seconds: to the first held-out look with at least {target}; seconds are "
+        f"updates and seconds: to the first evaluation with at least {target}; seconds are "
         "the run's own clock, evaluation included. A run that did not get there counts as later than all.",
     ]
     if any(run.clock == "interpolated" for run in group.runs):
@@ -105,7 +105,7 @@ def transfer_table(group: Group) -> Table | None:
         found = [spread(r[name]["score"] for r in last if name in r) for name in names]
         rows.append([cell.row, cell.column, len(last),
                      *(_shown(one, lambda value: share(group, value)) for one in found)])  # fmt: skip
-    note = f"Median {group.score} at the last look, least to largest over seeds in brackets."
+    note = f"Median {group.score} at the last evaluation, least to largest over seeds in brackets."
     return Table([*WHERE, "n", *names], rows, notes=[note])
 
 

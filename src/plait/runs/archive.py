@@ -38,7 +38,7 @@ def pack(
     """Write the runs (folders, ids, or folders of runs) into a .tar.gz; return their names.
 
     A run that some process is at work on is refused: its files would not fit together. `light` leaves the
-    checkpoints out: such runs can be read and reported, not gone on with.
+    checkpoints out: such runs can be read and reported, not resumed.
     """
     left_out = {"lock", *(["checkpoint.safetensors"] if light else [])}
     experiments = [path for run in runs if (path := Path(run, EXPERIMENT)).is_file()]

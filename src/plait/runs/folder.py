@@ -158,7 +158,7 @@ class Run:
     def _refuse_curves_alone(self) -> None:
         if self.metrics.path.exists() and self.metrics.path.stat().st_size:
             raise CheckpointError(
-                f"{self.folder} has curves and no checkpoint to go on from; nothing was changed"
+                f"{self.folder} has curves and no checkpoint to resume from; nothing was changed"
             )
 
     def _enter(self, counters: dict[str, Any], session: dict[str, Any]) -> None:

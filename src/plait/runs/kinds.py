@@ -65,7 +65,7 @@ class Kind:
         return -(-self.counted(description) // self.per_update(description["recipe"]))
 
     def longer(self, description: dict[str, Any], amount: int) -> dict[str, Any]:
-        """The run extended to so many updates or steps."""
+        """The run extended to this many updates or steps."""
         return extended(description, f"{self.unit}s", amount)
 
 

@@ -1,4 +1,4 @@
-"""What a file says of an optimiser, put back after a look: a fused optimiser writes by shapes it trusts."""
+"""What a file says of an optimiser, put back after a check: a fused optimiser writes by shapes it trusts."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ FILES = ("config.json", "environment.json", "metrics.jsonl", "gradients.jsonl", 
 
 @dataclass(frozen=True)
 class Mark:
-    """A look at held-out sequences: after how many updates, at what time of the run's clock, and what came.
+    """An evaluation: after how many updates, at what time of the run's clock, and what came.
 
     `seconds` is None where no clock is known; `results` is loss and score by held-out set.
     """
@@ -92,7 +92,7 @@ class RunFolder:
 
     @property
     def score(self) -> float | None:
-        """On the first held-out set, at the last look."""
+        """On the first held-out set, at the last evaluation."""
         return self.marks[-1].score if self.marks else None
 
     @property
@@ -138,7 +138,7 @@ def _damaged(found: RunFolder, troubles: Sequence[str]) -> RunFolder:
 
 
 def read_run(folder: Path) -> RunFolder:
-    """Read a folder that can be gone on with; half a line that a killed writer left is passed over.
+    """Read a folder that can be resumed; half a line that a killed writer left is passed over.
 
     Raises:
         CheckpointError: if it is not a run, or cannot be read.

@@ -11,23 +11,7 @@ from plait.tasks.table import TASKS, task_named
 from plait.tasks.ten_symbols import TenSymbolsTask
 
 __all__ = [
-    "IGNORE",
-    "TASKS",
-    "Batch",
-    "CopyTask",
-    "DenoiseTask",
-    "ImageTask",
-    "LanguageTask",
-    "MultiQueryRecallTask",
-    "PennTreebank",
-    "PermutedMNIST",
-    "RecallTask",
-    "SequentialMNIST",
-    "Task",
-    "TenSymbolsTask",
-    "TextTask",
-    "TransferCopyTask",
-    "accuracy",
-    "counted",
-    "task_named",
-]
+    "IGNORE", "TASKS", "Batch", "CopyTask", "DenoiseTask", "ImageTask", "LanguageTask",
+    "MultiQueryRecallTask", "PennTreebank", "PermutedMNIST", "RecallTask", "SequentialMNIST", "Task",
+    "TenSymbolsTask", "TextTask", "TransferCopyTask", "accuracy", "counted", "task_named",
+]  # fmt: skip

@@ -19,7 +19,7 @@ IGNORE = -100
 HIDDEN = {"hidden": True}
 # metadata of an option that came later: a description leaves it out at its default, so that ids stay
 LATER = {"later": True}
-_DRAWN = 256  # held-out sequences a look takes in where there is no end of them
+_DRAWN = 256  # held-out sequences of an evaluation where there is no end of them
 
 
 class Batch(NamedTuple):
@@ -50,7 +50,7 @@ class Task:
 
     Laws: `batch` is a function of its arguments alone; `loss` is a mean over the targets that are not
     `IGNORE`, so that parts of a batch can be weighed together; `score` is a mean over rows, in [0, 1], larger
-    is better. A task whose sequences go on from batch to batch, until an epoch ends if it has epochs, sets
+    is better. A task whose sequences continue from batch to batch, until an epoch ends if it has epochs, sets
     `carries_state` and reads `index`; one that asks at the last step alone sets `reads` to "last", and a
     network need not answer before.
     """
@@ -105,7 +105,7 @@ class Task:
         generator_of: Callable[[int], torch.Generator],
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
-        """The batches of one look at held-out sequences: so many, or all there are.
+        """The batches of one evaluation: of `sequences` held-out ones, or of all there are.
 
         Args:
             generator_of: a generator for each batch by its number, for a task that draws them.
@@ -131,7 +131,7 @@ class Task:
         return targets.shape[1]
 
     def figures(self, loss: float, predicted: int) -> dict[str, float]:
-        """What else is reported of a look with this mean loss over so many targets."""
+        """What else is reported of an evaluation with this mean loss over `predicted` targets."""
         return {}
 
     def probe_loss(self, logits: Tensor, targets: Tensor) -> Tensor:

@@ -18,7 +18,7 @@ from plait.tasks.idx import read_idx
 
 __all__ = ["ImageSet", "load_images", "on_device", "pixel_order"]
 
-_VALIDATION = 6  # one in so many of the images to train on, the last ones, is kept for validation
+_VALIDATION = 6  # one in six of the images to train on, the last ones, is kept for validation
 
 
 @dataclass(frozen=True)

@@ -30,7 +30,7 @@ class ImageTask(Task):
 
     Args:
         group: pixels a step.
-        subset: train on the first so many images only; validation and test stay whole.
+        subset: train on the first `subset` images only; validation and test stay whole.
         images: a folder with four IDX files of MNIST's names to use instead of MNIST.
         sha256: what these images are, filled in from them and checked where it is given.
     """

@@ -101,7 +101,7 @@ class Words:
     unit = "update"
 
     def began(self, done: int, total: int) -> str:
-        return f"{total} updates" + (f", going on after {done}" if done else "")
+        return f"{total} updates" + (f", resuming after {done}" if done else "")
 
     def place(self, done: int, total: int) -> str:
         return f"update {done}/{total}"

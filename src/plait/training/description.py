@@ -17,15 +17,8 @@ from plait.tasks import TASKS, Task, task_named
 from plait.training.recipe import Recipe
 
 __all__ = [
-    "FORMAT",
-    "Network",
-    "build",
-    "checked",
-    "completed",
-    "describe",
-    "network_for",
-    "network_of",
-]
+    "FORMAT", "Network", "build", "checked", "completed", "describe", "network_for", "network_of",
+]  # fmt: skip
 
 FORMAT = "plait run 1"
 _SPREAD = 0.1  # embeddings and what reads them out begin uniform within ± this, as published

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from plait.errors import at_least, whole
 from plait.tasks import LanguageTask
 from plait.tasks.text import END
-from plait.training.carry import carried_over
+from plait.training.carried_state import carried_over
 
 __all__ = ["continue_text"]
 
@@ -30,7 +30,7 @@ def continue_text(
     that grows.
 
     Args:
-        prompt: what to go on from; left out, the beginning of a line.
+        prompt: the text to continue; left out, the beginning of a line.
         length: how many characters.
         temperature: logits are divided by it before one is drawn; 0 takes the likeliest.
         seed: of the draws.

@@ -20,15 +20,9 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED",
-    "ModelOptions",
-    "Published",
-    "RecipeOptions",
-    "SettingsOptions",
-    "TaskOptions",
-    "described",
+    "PUBLISHED", "ModelOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions", "described",
     "published_for",
-]
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -53,7 +47,7 @@ class ModelOptions:
     noise: float | None = None
     """With a learned relevance: noise on it while training, 0.1 unless said."""
     every: int | None = None
-    """unirnn, unilstm, sab: keep every so-manyth state."""
+    """unirnn, unilstm, sab: keep every N-th state."""
     top_k: int | None = None
     """sab: states that are read."""
     heads: int | None = None
@@ -65,7 +59,7 @@ class ModelOptions:
     forget_bias: float | None = None
     """LSTM and GRU cells: the gate that keeps begins with this bias; 1 is usual."""
     chrono: int | None = None
-    """LSTM and GRU cells: gates begin open for up to so many steps, drawn by unit; not with --forget-bias."""
+    """LSTM and GRU cells: gates begin open for up to N steps, drawn by unit; not with --forget-bias."""
     mix: float | None = None
     """s_t = mix · (h_t + c_t)."""
 
@@ -95,7 +89,7 @@ class TaskOptions:
     group: int | None = None
     """smnist, pmnist: pixels a step."""
     subset: int | None = None
-    """smnist, pmnist: train on the first so many images."""
+    """smnist, pmnist: train on the first N images."""
     images: str | None = None
     """smnist, pmnist: a folder of IDX files with MNIST's names, instead of MNIST."""
     text: tuple[str, ...] | None = None
@@ -138,7 +132,7 @@ def described(
 ) -> dict[str, Any]:
     """A run's description from what was said, published settings where nothing was, defaults elsewhere.
 
-    On a data set a look comes after every epoch and takes in all that is held out, unless told otherwise.
+    On a data set all that is held out is evaluated after every epoch, unless told otherwise.
     """
     from plait.models import MODELS
     from plait.models.options import model_defaults

@@ -137,7 +137,7 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
     """Between `with` and its end the first SIGINT or SIGTERM only sets `asked`; a second one interrupts.
 
     Args:
-        max_minutes: ask to stop after so long.
+        max_minutes: ask to stop after this many minutes.
         signals: False leaves signals as they are.
         also: another reason, asked after every update.
     """

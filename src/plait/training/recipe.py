@@ -106,15 +106,15 @@ class Recipe(Numbers):
     until_accuracy: float | None = None
     """Stop once the held-out accuracy, from 0 to 1, is this high."""
     evaluate_every: int = 100
-    """Updates between two looks at held-out sequences."""
+    """Updates between two evaluations on held-out sequences."""
     evaluate_on: int | None = 256
-    """Held-out sequences a look takes in; None for all of a data set."""
+    """Held-out sequences of an evaluation; None for all of a data set."""
     record_every: int = 10
     """Updates between two lines of the learning curve."""
     gradients_every: int = 0
     """Updates between two records of the norm of dL/dh_t for every step t; 0 for none."""
     schedule: str = "constant"
-    """Of the learning rate: constant, or halve: by half at every look whose held-out loss is no better."""
+    """Of the learning rate: constant, or halve: by half whenever the held-out loss is no better."""
 
     called: ClassVar[str] = "part of a recipe"
     later: ClassVar[frozenset[str]] = frozenset({"orthogonal_lr", "schedule", "relative_clip"})
@@ -165,7 +165,7 @@ class Settings(Numbers):
     envs: int = 64
     """Environments stepped together."""
     rollout: int = 64
-    """Steps of each environment between two updates; the gradient goes back over so many."""
+    """Steps of each environment between two updates; the gradient goes back over all of them."""
     epochs: int = 4
     """How often an update goes through its rollout."""
     minibatches: int = 8
@@ -177,7 +177,7 @@ class Settings(Numbers):
     decay: float = 0.95
     """λ of generalised advantage estimation."""
     clip: float = 0.2
-    """How far the probability of an action may move in an update before it stops to count."""
+    """How far the probability of an action may move in an update before it stops counting."""
     entropy: float = 0.02
     """Weight of the policy's entropy."""
     value: float = 0.5
@@ -189,9 +189,9 @@ class Settings(Numbers):
     until_return: float | None = None
     """Stop once the held-out mean return is this high."""
     evaluate_every: int = 20
-    """Updates between two looks at held-out episodes."""
+    """Updates between two evaluations on held-out episodes."""
     evaluate_on: int = 64
-    """Held-out episodes a look takes in."""
+    """Held-out episodes of an evaluation."""
 
     called: ClassVar[str] = "setting of PPO"
 
@@ -232,12 +232,12 @@ class Settings(Numbers):
     def plan(self) -> Schedule:
         from plait.training.learner import Schedule
 
-        looks = range(0, self.updates + 1, self.evaluate_every)
-        return Schedule(self.updates, looks, goal=self.until_return)
+        evaluations = range(0, self.updates + 1, self.evaluate_every)
+        return Schedule(self.updates, evaluations, goal=self.until_return)
 
 
 def updates_of(task: Task, batch_size: int, epochs: int) -> int:
-    """How many updates so many epochs are.
+    """How many updates a number of epochs is.
 
     >>> from plait.tasks import PermutedMNIST
     >>> updates_of(PermutedMNIST(), 100, 3)

@@ -85,9 +85,9 @@ def train(
         learner: is told which process this is.
         description: what the run is; its id follows from it.
         folder: the run's own folder; without one nothing is written, and signals are left alone.
-        resume: go on with the run in `folder`.
+        resume: resume the run in `folder`.
         checkpoint_every: updates between two checkpoints.
-        max_minutes: save and stop after so long.
+        max_minutes: save and stop after this many minutes.
         stop_when: asked after every update; once true, save and stop.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
         watchers: who else is told what happens.
@@ -295,7 +295,7 @@ class Session:
         self.everyone.evaluated(self._counted(counters.update), results)
 
     def _test(self) -> None:
-        """At the end, once: score on what was looked at never before."""
+        """At the end, once: score on what was never looked at before."""
         results = self.learner.evaluate(final=True)
         if not results:
             return

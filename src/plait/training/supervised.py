@@ -15,8 +15,7 @@ from plait.errors import CheckpointError, ConfigError, DivergedError, whole
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks import Batch, Task, counted
 from plait.training.callbacks import Results, Watcher
-from plait.training.capture import Capture, Passes, can_capture
-from plait.training.carry import carried_over, check_carried
+from plait.training.carried_state import carried_over, check_carried
 from plait.training.description import build, describe, network_for
 from plait.training.gradient_record import gradient_norms, require_nudge
 from plait.training.learner import (
@@ -31,6 +30,7 @@ from plait.training.learner import (
 from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe, updates_of
 from plait.training.session import Fitted, train
+from plait.training.update_cuda_graph import Passes, UpdateCudaGraph, can_capture
 
 __all__ = ["SupervisedLearner", "evaluate", "fit", "forward", "learner_of"]
 
@@ -51,12 +51,12 @@ class SupervisedLearner(Learner):
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         self.optimizer = _OPTIMIZERS[recipe.optimizer](_rates(network, self.parameters, recipe), lr=recipe.lr)
         self.spans = group.spans(recipe.batch_size, recipe.accumulate)
-        self.carry: list[Any] = [None] * len(self.spans)
+        self.carried_state: list[Any] = [None] * len(self.spans)
         self.usual = UsualNorm(recipe.relative_clip) if recipe.relative_clip else None
         self.batches_per_epoch = task.batches_per_epoch(recipe.batch_size)
-        self.capture: Capture | None = None
+        self.cuda_graph: UpdateCudaGraph | None = None
         if device.type == "cuda" and group.size == 1 and can_capture(network, task):
-            self.capture = Capture(self._passes, self.parameters)
+            self.cuda_graph = UpdateCudaGraph(self._passes, self.parameters)
 
     def batch(self, update: int) -> Batch:
         """Batch number `update`, counted from 1; the same in every process."""
@@ -90,7 +90,7 @@ class SupervisedLearner(Learner):
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights, optimiser, and of every process `carry.<process>.<part>.<leaf>`."""
-        carries = self.group.gather([leaves(state) for state in self.carry])
+        carries = self.group.gather([leaves(state) for state in self.carried_state])
         tensors = super().tensors()
         if self.usual is not None:
             tensors["clip.usual"] = self.usual.state
@@ -121,27 +121,26 @@ class SupervisedLearner(Learner):
                 )
             state = with_leaves(like, saved, self.device)
             check_carried(self.network, state, like, end - begin, checkpoint.path)
-            self.carry[part] = state
+            self.carried_state[part] = state
 
     def update(self, update: int, batch: Batch, stop: bool = False) -> Step:
         """Take one step. Nothing is changed if a number on the way is not finite: `DivergedError`."""
         torch.manual_seed(seed_for(self.recipe.seed, "noise", update * self.group.size + self.group.rank))
         self.network.train()
         if self._begins(update):
-            self.carry = [None] * len(self.spans)
-        passes = self._passes(batch, stop) if self.capture is None else self.capture(batch)
+            self.carried_state = [None] * len(self.spans)
+        passes = self._passes(batch, stop) if self.cuda_graph is None else self.cuda_graph(batch)
         loss, score, stopping, norm, healthy = passes.figures.tolist()
         overflown = self.usual is not None and not math.isfinite(norm)  # a spike, to be left out
         if not math.isfinite(loss) or not (healthy or overflown):
             raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
-        bound: float | None = self.recipe.clip or math.inf
-        if self.usual is not None:
-            usual = self.usual.bound(norm)
-            bound = None if usual is None else min(bound, usual)
-        if bound is not None:
+        fixed = self.recipe.clip or math.inf
+        usual = fixed if self.usual is None else self.usual.bound(norm)
+        if usual is not None:
+            bound = min(fixed, usual)
             clip_gradients(self.parameters, 0.0 if bound == math.inf else bound, passes.norm)
             self.optimizer.step()
-        self.carry = passes.carry
+        self.carried_state = passes.carried
         return Step({"loss": loss, "score": score, "gradient_norm": norm}, stopping > 0)
 
     def _passes(self, batch: Batch, stop: bool = False) -> Passes:
@@ -150,15 +149,15 @@ class SupervisedLearner(Learner):
         total = counted(batch.targets)
         figures = torch.zeros(3, device=self.device)
         figures[2].fill_(float(stop))
-        carry, seen = list(self.carry), []
+        carried, seen = list(self.carried_state), []
         for part, (begin, end) in enumerate(self.spans):
             rows = batch.rows(begin, end)
-            logits, state = forward(self.network, rows, carry[part], self.recipe.precision)
+            logits, state = forward(self.network, rows, carried[part], self.recipe.precision)
             loss = self.task.loss(logits, rows.targets) * (counted(rows.targets) / total)
             loss.backward()
             score = self.task.score(logits.detach(), rows.targets) * (end - begin) / self.recipe.batch_size
             figures[:2] += torch.stack([loss.detach(), score]).float()
-            carry[part] = (
+            carried[part] = (
                 carried_over(self.network, state, self.task.carried) if self.task.carries_state else None
             )
             seen.append(logits.detach())
@@ -167,7 +166,7 @@ class SupervisedLearner(Learner):
         # Clipped, any finite gradient will do; unclipped, the optimiser has to square it in float32.
         largest = math.inf if self.recipe.clip else torch.finfo(torch.float32).max ** 0.5
         healthy = torch.isfinite(norm) & (norm <= largest) & _finite(batch.inputs)
-        return Passes(torch.stack([*figures, norm, healthy]), norm, seen, carry)
+        return Passes(torch.stack([*figures, norm, healthy]), norm, seen, carried)
 
     def _culprit(self, batch: Batch, logits: Iterable[Tensor], loss: float) -> str:
         """Name the first tensor, in the order of computation, that holds a value that is not finite."""
@@ -326,7 +325,7 @@ def fit(
     """Train `model` on `task`.
 
     Everything random is a function of the recipe's seed and of the update's number, so a run that was
-    stopped or killed and is resumed ends with the same weights, bit by bit, as one that was not (same
+    stopped or killed and is resumed ends with bit-exactly the same weights as one that was not (same
     device type, torch version and number of threads). Under torchrun the batch is shared among the processes.
 
     Args:
@@ -335,9 +334,9 @@ def fit(
         recipe: what decides the numbers; single values can be given as keywords instead.
         device: auto, cpu, cuda or cuda:N.
         folder: the run's own folder; without one nothing is written, and signals are left alone.
-        resume: go on with the run in `folder`.
+        resume: resume the run in `folder`.
         checkpoint_every: updates between two checkpoints.
-        max_minutes: save and stop after so long.
+        max_minutes: save and stop after this many minutes.
         epochs: how often a data set is gone through, instead of the recipe's `updates`.
         stop_when: asked after every update; once true, save and stop.
         progress: show a progress bar, or lines where there is no terminal, on stderr.

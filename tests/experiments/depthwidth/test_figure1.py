@@ -1,5 +1,6 @@
 """The description is strict data: it round-trips, lists every mistake, and says what will be run."""
 
+import dataclasses
 import json
 import subprocess
 import sys
@@ -9,18 +10,18 @@ import pytest
 from plait.errors import ConfigError, PlaitError
 from plait.experiments.depthwidth import FIGURE_1, SMOKE, Figure1, Grid, Training, TrainingRun
 from plait.experiments.depthwidth.figure1 import PER_LAYER
-from plait.strict import checked, plain
+from plait.strict import checked
 
 
 @pytest.mark.parametrize("experiment", [FIGURE_1, SMOKE], ids=["full", "smoke"])
 def test_round_trip(experiment):
-    assert checked(Figure1, json.loads(json.dumps(plain(experiment)))) == experiment
+    assert checked(Figure1, json.loads(json.dumps(dataclasses.asdict(experiment)))) == experiment
     for run in experiment.runs():
-        assert checked(TrainingRun, json.loads(json.dumps(plain(run)))) == run
+        assert checked(TrainingRun, json.loads(json.dumps(dataclasses.asdict(run)))) == run
 
 
 def test_every_mistake_is_named():
-    values = json.loads(json.dumps(plain(SMOKE)))
+    values = json.loads(json.dumps(dataclasses.asdict(SMOKE)))
     values["colour"] = "blue"
     values["seeds"] = ["zero"]
     del values["source"]

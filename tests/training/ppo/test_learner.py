@@ -18,7 +18,7 @@ class Crash(BaseException):
 
 
 class DieAt(Watcher):
-    """Dies after so many updates of this session."""
+    """Dies after a number of updates of this session."""
 
     def __init__(self, updates):
         self.left = updates
@@ -81,11 +81,11 @@ def test_a_run_folder_says_what_it_was(small_fit, tmp_path):
     }  # fmt: skip
     updates = [line for line in fitted.metrics if "policy" in line]
     assert [line["steps"] for line in updates] == [40, 80, 120, 160, 200, 240]
-    looks = [line for line in fitted.metrics if "held_out" in line]
-    assert [line["update"] for line in looks] == [3, 6, 6]
-    assert [len(line["held_out"]) for line in looks] == [1, 1, 2]
+    evaluations = [line for line in fitted.metrics if "held_out" in line]
+    assert [line["update"] for line in evaluations] == [3, 6, 6]
+    assert [len(line["held_out"]) for line in evaluations] == [1, 1, 2]
     assert set(fitted.summary["held_out"]) == {"GoToDoor-5x5", "GoToDoor-8x8"}
-    assert looks[-1]["held_out"] == fitted.summary["held_out"]
+    assert evaluations[-1]["held_out"] == fitted.summary["held_out"]
     again = small_fit(tmp_path / "run", test_env="GoToDoor-8x8")
     assert again.summary == fitted.summary
     policy = load_policy(tmp_path / "run")

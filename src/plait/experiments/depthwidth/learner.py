@@ -18,7 +18,7 @@ from torch.nn.functional import cross_entropy
 
 from plait.errors import DataError
 from plait.experiments.depthwidth.figure1 import TrainingRun
-from plait.models.transformer import CausalTransformer, LinearAttentionNetwork
+from plait.models.character_networks import CausalTransformer, LinearAttentionNetwork
 from plait.tasks.text import CharacterText
 from plait.training.callbacks import Results
 from plait.training.learner import Learner, Schedule, Step, clip_gradients
@@ -28,7 +28,7 @@ __all__ = ["DeviceText", "SideBySide", "TextLearner"]
 _NETWORKS = {"softmax": CausalTransformer, "linear": LinearAttentionNetwork}
 _EAGER = 3  # updates before the capture: they make the optimiser's state and the libraries' workspaces
 _EVALUATED_TOGETHER = 65_536  # characters
-_BETWEEN_LOOKS_AT_THE_CLOCK = 25  # updates
+_UPDATES_BETWEEN_SYNCHRONISATIONS = 25  # updates
 
 
 @dataclass(frozen=True)
@@ -168,13 +168,13 @@ class SideBySide(Learner):
         self.learners, self.text, self.device = learners, text, text.train.device
         self.network = nn.ModuleList(learner.network for learner in learners)
         recipe = learners[0].run.training
-        looks = {recipe.updates * (i + 1) // recipe.looks for i in range(recipe.looks)}
-        self.schedule = Schedule(recipe.updates, looks)
+        evaluations = {recipe.updates * (i + 1) // recipe.looks for i in range(recipe.looks)}
+        self.schedule = Schedule(recipe.updates, evaluations)
 
     def advance(self, number: int, stop: bool) -> Step:
         for learner in self.learners:
             learner.advance()
-        if number % _BETWEEN_LOOKS_AT_THE_CLOCK == 0 and self.text.train.is_cuda:
+        if number % _UPDATES_BETWEEN_SYNCHRONISATIONS == 0 and self.text.train.is_cuda:
             torch.cuda.synchronize()  # or the queue of launches would run minutes ahead of the clock
         return Step({})  # what it showed lies on the device until it is asked for
 

@@ -10,6 +10,7 @@ from typing import Any
 from plait.depthwidth.guideline import BUDGETS, optimal_shape, transition_params
 from plait.experiments.depthwidth.figure1 import Figure1, Grid
 from plait.experiments.depthwidth.reading import Cell, cells_of, crossing, curve_of
+from plait.result import Table
 
 __all__ = ["page", "write_page"]
 
@@ -108,40 +109,29 @@ def _losses(grid: Grid, cells: list[Cell]) -> str:
     """Bits per character, depth by budget, the width beside each."""
     found = {(cell.depth, cell.width): cell for cell in cells}
     spread = max(cell.spread for cell in cells) / math.log(2)
-    lines = [
-        f"## {grid.architecture.capitalize()}: bits per character (width)",
-        "",
-        "| depth | " + " | ".join(f"{budget:,}" for budget in grid.budgets) + " |",
-        "|---" * (len(grid.budgets) + 1) + "|",
-    ]
+    rows = []
     for depth in grid.depths:
         row = [found.get((depth, grid.width(depth, budget))) for budget in grid.budgets]
-        shown = [f"{cell.bits:.3f} ({cell.width})" if cell else "" for cell in row]
-        lines.append(f"| {depth} | " + " | ".join(shown) + " |")
+        rows.append([depth, *(f"{cell.bits:.3f} ({cell.width})" if cell else "" for cell in row)])
     several = max(cell.seeds for cell in cells)
     note = f"Means over {several} seeds, largest spread {spread:.3f}." if several > 1 else "One seed."
-    lines += [
-        "",
-        f"Columns are budgets; widths are whole heads, so the count of a cell is near it. {note}",
-        "",
-    ]
-    return "\n".join(lines)
+    title = f"## {grid.architecture.capitalize()}: bits per character (width)"
+    said = f"Columns are budgets; widths are whole heads, so the count of a cell is near it. {note}"
+    table = Table(["depth", *(f"{budget:,}" for budget in grid.budgets)], rows)
+    return "\n".join([title, "", *table.markdown(), "", said, ""])
 
 
 def _best(grid: Grid, cells: list[Cell]) -> str:
     found = {(cell.depth, cell.width): cell for cell in cells}
-    lines = [
-        "| budget | best depth measured | ahead of the next by (bits) | guideline depth |",
-        "|---|---|---|---|",
-    ]
+    rows = []
     for budget in grid.budgets:
         row = [found[key] for d in grid.depths if (key := (d, grid.width(d, budget))) in found]
         ranked = sorted(row, key=lambda cell: cell.loss)
-        if len(ranked) < 2:
-            continue
-        lead = ranked[1].bits - ranked[0].bits
-        lines.append(f"| {budget:,} | {ranked[0].depth} | {lead:.3f} | {_predicted(grid, budget)} |")
-    return "\n".join([*lines, ""])
+        if len(ranked) > 1:
+            lead = ranked[1].bits - ranked[0].bits
+            rows.append([f"{budget:,}", ranked[0].depth, f"{lead:.3f}", _predicted(grid, budget)])
+    columns = ["budget", "best depth measured", "ahead of the next by (bits)", "guideline depth"]
+    return "\n".join([*Table(columns, rows).markdown(), ""])
 
 
 def _predicted(grid: Grid, budget: int) -> str:
@@ -155,13 +145,7 @@ def _predicted(grid: Grid, budget: int) -> str:
 
 def _crossings(grid: Grid, cells: list[Cell]) -> str:
     """From which size on one more step of depth pays, beside what the guideline says."""
-    lines = [
-        "From which size on is the deeper of two neighbouring depths better, up to the largest size trained?",
-        "The guideline puts the answer between the sizes at which each of the two is balanced.",
-        "",
-        "| depths | deeper is better from (parameters) | guideline |",
-        "|---|---|---|",
-    ]
+    rows = []
     for shallow, deep in itertools.pairwise(grid.depths):
         curves = [curve_of(cells, depth) for depth in (shallow, deep)]
         if not all(curves):
@@ -170,8 +154,13 @@ def _crossings(grid: Grid, cells: list[Cell]) -> str:
         measured = "not within the grid" if size is None else f"{size:,.0f}" if size else "the smallest on"
         low, high = transition_params(shallow), transition_params(deep)
         flag = " (extrapolated)" if low.extrapolated or high.extrapolated else ""
-        lines.append(f"| {shallow} → {deep} | {measured} | {low.value:,.0f} to {high.value:,.0f}{flag} |")
-    return "\n".join([*lines, ""])
+        rows.append([f"{shallow} → {deep}", measured, f"{low.value:,.0f} to {high.value:,.0f}{flag}"])
+    table = Table(["depths", "deeper is better from (parameters)", "guideline"], rows)
+    return "\n".join([
+        "From which size on is the deeper of two neighbouring depths better, up to the largest size trained?",
+        "The guideline puts the answer between the sizes at which each of the two is balanced.",
+        "", *table.markdown(), "",
+    ])  # fmt: skip
 
 
 def write_page(folder: Path, text: str) -> Path:

@@ -8,6 +8,7 @@ forgotten and done again; none takes longer than a minute or two.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import json
 import math
 import time
@@ -22,7 +23,7 @@ from plait.errors import CheckpointError, OutputError, whole
 from plait.experiments.depthwidth.figure1 import Figure1, TrainingRun
 from plait.experiments.depthwidth.learner import DeviceText, SideBySide, TextLearner
 from plait.runs.folder import Journal, locked, read_json, write_json
-from plait.strict import checked, plain
+from plait.strict import checked
 from plait.tasks.text import CharacterText
 from plait.training.process import Stop, environment
 from plait.training.session import Session
@@ -59,7 +60,7 @@ def run_missing(
     Args:
         together: networks trained beside each other on a GPU, each on its own stream; one by one on a CPU.
         graphs: replay updates as CUDA graphs.
-        max_minutes: stop after so long; Ctrl-C stops as well. What is finished stays, the next call goes on.
+        max_minutes: stop after this many; Ctrl-C stops too. What is finished stays, the next call continues.
         report: told one line for each finished run.
     """
     whole(1, together=together)
@@ -103,10 +104,10 @@ def _train(group: list[TrainingRun], text: DeviceText, graphs: bool, stop: Stop)
     fitted = Session(SideBySide(learners, text), stop=stop).go()
     if fitted.status == "stopped":
         return
-    *looks, tested = fitted.metrics
+    *evaluations, tested = fitted.metrics
     seconds = round(time.monotonic() - began, 2)
     for place, learner in enumerate(learners):
-        curve = [[look["update"], look["held_out"][str(place)]["loss"]] for look in looks]
+        curve = [[one["update"], one["held_out"][str(place)]["loss"]] for one in evaluations]
         record = _record(learner, curve, tested["tested"][str(place)]["loss"])
         yield {**record, "seconds": seconds, "together": len(group)}
 
@@ -118,7 +119,7 @@ def _record(learner: TextLearner, validation: list[list[float]], test: float) ->
     chunks = [(min(i + step, len(losses)), losses[i : i + step]) for i in range(0, len(losses), step)]
     diverged = not all(map(math.isfinite, [test, *losses]))
     return {
-        "run": plain(learner.run),
+        "run": dataclasses.asdict(learner.run),
         "parameters": learner.num_block_params,
         "test_loss": _finite(test),
         "diverged": diverged,
@@ -181,7 +182,7 @@ def _claimed(out: Path, experiment: Figure1) -> Iterator[None]:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder {out}: {error.strerror or error}") from error
-    wanted = json.loads(json.dumps(plain(experiment)))
+    wanted = json.loads(json.dumps(dataclasses.asdict(experiment)))
     with locked(out):
         path = out / DESCRIPTION
         if path.exists() and read_json(path) != wanted:

@@ -17,6 +17,7 @@ from typing import Any
 from plait.depthwidth.guideline import transition_params
 from plait.experiments.depthwidth.figure1 import Figure1, Grid, Training
 from plait.experiments.depthwidth.reading import Cell, crossing, curve_of
+from plait.result import Table
 
 __all__ = ["TUNED", "TUNED_SMOKE", "Choice", "choices", "order_of", "tuned_page"]
 
@@ -63,7 +64,7 @@ TUNED_SMOKE = Figure1(
 
 @dataclass(frozen=True)
 class Choice:
-    """One shape after so many updates: its best peak, the losses there, and whether the sweep's edge won.
+    """One shape after a number of updates: its best peak, the losses there, and whether the sweep's edge won.
 
     `losses` are the final validation losses by peak, in nats; a peak that diverged is missing.
     """
@@ -132,11 +133,7 @@ def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
 
 
 def _losses(chosen: Sequence[Choice], updates: int) -> str:
-    lines = [
-        f"## After {updates:,} updates\n",
-        "| depth | width | parameters | bits | best peak | others |",
-        "|---|---|---|---|---|---|",
-    ]
+    rows = []
     for choice in sorted(chosen, key=lambda c: (c.cell.depth, c.cell.parameters)):
         cell = choice.cell
         others = ", ".join(
@@ -145,11 +142,10 @@ def _losses(chosen: Sequence[Choice], updates: int) -> str:
             if peak != choice.peak
         )
         edge = " (edge)" if choice.edge else ""
-        lines.append(
-            f"| {cell.depth} | {cell.width} | {cell.parameters:,} | {cell.bits:.4f} | {choice.peak:g}{edge} "
-            f"| {others} |"
-        )
-    return "\n".join(lines) + "\n"
+        figures = [f"{cell.parameters:,}", f"{cell.bits:.4f}", f"{choice.peak:g}{edge}", others]
+        rows.append([cell.depth, cell.width, *figures])
+    table = Table(["depth", "width", "parameters", "bits", "best peak", "others"], rows)
+    return "\n".join([f"## After {updates:,} updates\n", *table.markdown()]) + "\n"
 
 
 def _orders(chosen: Sequence[Choice], grid: Grid, lengths: Sequence[int]) -> str:
@@ -168,13 +164,10 @@ def _orders(chosen: Sequence[Choice], grid: Grid, lengths: Sequence[int]) -> str
 
 def _crossings(chosen: Sequence[Choice], grid: Grid) -> str:
     cells = [choice.cell for choice in chosen]
-    lines = [
-        "## From which size on the deeper one leads\n",
-        "| depths | seen here | guideline balances the deeper one at |",
-        "|---|---|---|",
-    ]
+    rows = []
     for shallow, deep in itertools.pairwise(grid.depths):
         found = crossing(curve_of(cells, shallow), curve_of(cells, deep))
         seen = "nowhere" if found is None else "everywhere" if found == 0 else f"{found:,.0f}"
-        lines.append(f"| {shallow} and {deep} | {seen} | {transition_params(deep).value:,.0f} |")
-    return "\n".join(lines) + "\n"
+        rows.append([f"{shallow} and {deep}", seen, f"{transition_params(deep).value:,.0f}"])
+    table = Table(["depths", "seen here", "guideline balances the deeper one at"], rows)
+    return "\n".join(["## From which size on the deeper one leads\n", *table.markdown()]) + "\n"

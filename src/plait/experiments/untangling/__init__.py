@@ -7,11 +7,11 @@ from plait.experiments.untangling.attention import figure10, figure11
 from plait.experiments.untangling.curves import figure4, figure5, figure6
 from plait.experiments.untangling.denoise import denoise
 from plait.experiments.untangling.figure3 import figure3
+from plait.experiments.untangling.mnist_and_treebank import figure7, figure8, figure9, table8, table9
 from plait.experiments.untangling.size import FULL, SMOKE, Size
 from plait.experiments.untangling.table4 import table4
 from plait.experiments.untangling.table5 import table5
 from plait.experiments.untangling.transfer import transfer
-from plait.experiments.untangling.with_data import figure7, figure8, figure9, table8, table9
 
 __all__ = ["FULL", "ITEMS", "SMOKE", "Size"]
 

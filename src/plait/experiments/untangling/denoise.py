@@ -5,10 +5,9 @@ from __future__ import annotations
 from plait.experiments.description import Experiment
 from plait.experiments.untangling.contestants import DENOISE, OURS, SOURCE, grid
 from plait.experiments.untangling.size import Size
+from plait.experiments.untangling.table5 import DELAYS
 
-__all__ = ["DELAYS", "denoise"]
-
-DELAYS = (100, 200, 300, 500, 1000, 2000)
+__all__ = ["denoise"]
 
 
 def denoise(size: Size) -> Experiment:

@@ -31,7 +31,7 @@ _MODELS: dict[str, dict[str, Any]] = {
     "MemLSTM": {"name": "memlstm"},
     "RelLSTM": {"name": "rellstm", "window": 5, "capacity": 5},
 }
-# 5,000,000 steps as published; a look about every 250,000.
+# 5,000,000 steps as published; an evaluation about every 250,000.
 _FULL = Settings(steps=5_000_000, evaluate_every=61, evaluate_on=128)
 _SMALL = Settings(steps=256, envs=8, rollout=16, epochs=1, evaluate_on=2)
 

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.answer import Table
 from plait.errors import ConfigError, at_least
 from plait.gradients.uniform.law import (
     UNIT_CIRCLE_WIDTH,
@@ -26,6 +25,7 @@ from plait.gradients.uniform.law import (
     some,
 )
 from plait.gradients.uniform.recurrence import propagation, sample_lengths, slope
+from plait.result import Table
 
 __all__ = ["Law", "eigenvalue_name", "joint_statement", "law_sentences", "law_table", "measure_law"]
 

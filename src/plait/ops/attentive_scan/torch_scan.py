@@ -81,7 +81,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
-    """Walk back through time; every line is derived in docs/kernels.md."""
+    """Walk back through time; every line is derived in docs/notes/kernels.md."""
     steps, rows, size = made.output.shape
     wide = made.weights.dtype
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide)

@@ -58,7 +58,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
-    """Walk every row back; the derivation stands in docs/kernels.md."""
+    """Walk every row back; the derivation stands in docs/notes/kernels.md."""
     steps, rows, size = made.output.shape
     if rows and size > LARGEST_PERSISTENT:
         return triton_steps.backward(arriving, inputs, made, scan, nudged)

@@ -1,7 +1,7 @@
 """The full-memory scan in plain torch: states appended to buffers, a hand-written backward, any device.
 
 Backward recomputes the scores of one step at a time, block by block, and its weights from the saved
-normaliser: memory grows with T, as the derivation in docs/kernels.md says.
+normaliser: memory grows with T, as the derivation in docs/notes/kernels.md says.
 """
 
 from __future__ import annotations
@@ -75,7 +75,7 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
-    """Walk back through time; every line is derived in docs/kernels.md."""
+    """Walk back through time; every line is derived in docs/notes/kernels.md."""
     steps, rows, size = made.output.shape
     wide = made.contexts.dtype
     from_hidden, key = torch.cat([inputs.recurrent, inputs.query]).to(wide), inputs.key.to(wide)

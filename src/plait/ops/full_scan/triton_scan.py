@@ -82,7 +82,7 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
-    """Walk every row back; the derivation stands in docs/kernels.md."""
+    """Walk every row back; the derivation stands in docs/notes/kernels.md."""
     steps, rows, size = made.output.shape
     wide, initial = made.contexts.dtype, inputs.slots.shape[1]
     readable = Readable(inputs.born, inputs.reset, steps)

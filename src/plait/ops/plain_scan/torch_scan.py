@@ -58,7 +58,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan,
 
 
 def walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan) -> ReverseWalk:
-    """The recurrence of the backward pass; every line is derived in docs/kernels.md."""
+    """The recurrence of the backward pass; every line is derived in docs/notes/kernels.md."""
     steps, rows, size = made.output.shape
     wide = accumulation_dtype(made.output.dtype)
     recurrent, before = inputs.recurrent.to(wide), made.asked.to(wide)

@@ -54,7 +54,7 @@ def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Sc
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
-    """Walk every row back; the derivation stands in docs/kernels.md."""
+    """Walk every row back; the derivation stands in docs/notes/kernels.md."""
     made = made._replace(asked=asked_without_memory(inputs, made))
     if made.output.shape[1] and made.output.shape[2] > LARGEST_PERSISTENT:
         first, second = len(arriving), len(arriving) + len(inputs)

@@ -25,16 +25,8 @@ from plait.ops.slots import MemoryState
 from plait.ops.walk import LayerState
 
 __all__ = [
-    "Arriving",
-    "Inputs",
-    "PlainWeights",
-    "ReverseWalk",
-    "ScanWeights",
-    "Scanned",
-    "Spec",
-    "named",
-    "specs",
-]
+    "Arriving", "Inputs", "PlainWeights", "ReverseWalk", "ScanWeights", "Scanned", "Spec", "named", "specs",
+]  # fmt: skip
 
 # a scan leaves out what it has no use for; its own code never looks there
 ABSENT: Any = None

@@ -1,7 +1,7 @@
 """One step of each cell and its backward, in plain torch, for scans that write their own backward.
 
 Shapes: `recurred` (B, G·H) is V s_{t−1}, `projected` (B, G·H) is U x_t + b. What a step saves for its
-backward is described at `Scanned.gates`; the derivations stand in docs/kernels.md.
+backward is described at `Scanned.gates`; the derivations stand in docs/notes/kernels.md.
 """
 
 from __future__ import annotations
@@ -16,15 +16,9 @@ from plait.ops.scan.kinds import CellScan
 from plait.ops.steps import NONLINEARITIES
 
 __all__ = [
-    "CellGradients",
-    "biases_of",
-    "cell_backward",
-    "cell_forward",
-    "missing",
-    "or_zeros",
-    "rounded_to",
+    "CellGradients", "biases_of", "cell_backward", "cell_forward", "missing", "or_zeros", "rounded_to",
     "zeroed",
-]
+]  # fmt: skip
 
 
 class CellGradients(NamedTuple):

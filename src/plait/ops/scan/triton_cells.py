@@ -1,4 +1,4 @@
-"""One step of each cell and its backward inside a kernel; docs/kernels.md has the equations.
+"""One step of each cell and its backward inside a kernel; docs/notes/kernels.md has the equations.
 
 `gates_forward` and `gates_backward` are the arithmetic, of tensors of any shape: every kernel calls them. The
 others add the products of the persistent kernels, in the layout of `triton_tiles`: a vector over columns is
@@ -22,15 +22,9 @@ from plait.ops.scan.triton_tiles import (
 )
 
 __all__ = [
-    "cell_backward",
-    "cell_forward",
-    "fetch_gates",
-    "fetch_projected",
-    "gates_backward",
-    "gates_forward",
-    "put_gates",
-    "put_projected",
-]
+    "cell_backward", "cell_forward", "fetch_gates", "fetch_projected", "gates_backward", "gates_forward",
+    "put_gates", "put_projected",
+]  # fmt: skip
 
 
 @triton.jit

@@ -100,11 +100,11 @@ def _page(folder: Path) -> Callable[[Request], Response]:
 
 
 def _endpoint(view: View) -> Callable[[Request], Response]:
-    def answer(request: Request) -> Response:
+    def respond(request: Request) -> Response:
         began = time.perf_counter()
         return _answered(view(request.query_params), began)
 
-    return answer
+    return respond
 
 
 async def _config(request: Request) -> Response:

@@ -19,8 +19,8 @@ from plait.gradients.uniform.report import (
     law_table,
     measure_law,
 )
-from plait.report.explore.asked import number, table_data, whole_number
 from plait.report.explore.library import Library
+from plait.report.explore.query_parameters import number, table_data, whole_number
 from plait.report.thinning import kept
 
 __all__ = ["law_view", "norm_runs", "norms_view", "path_view", "reach_view", "support_of"]

@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import ConfigError, DataError
-from plait.report.explore.asked import whole_number
 from plait.report.explore.library import Library
-from plait.report.explore.moments import MOST, moments
+from plait.report.explore.memory_timeline import MOST, memory_timeline
+from plait.report.explore.query_parameters import whole_number
 from plait.runs.reading import RunFolder
 
 if TYPE_CHECKING:
@@ -69,7 +69,7 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
         "most": MOST,
         **_axis(task, batch, answers),
         "layers": [
-            moments(
+            memory_timeline(
                 trace.born[:, 0].numpy(), trace.weights[:, 0].numpy(), trace.relevance[:, 0].numpy(), window
             )
             for trace in traces

@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from plait.answer import Table
 from plait.depthwidth.config_file import parse_config
 from plait.depthwidth.guideline import FITTED_DEPTHS, parse_budget
 from plait.depthwidth.plan import Judgement, Plan, judge, plan
 from plait.depthwidth.plane import plane, published_shapes
 from plait.depthwidth.tables import count_table, judgement_tables, plan_tables
 from plait.errors import ConfigError, DataError
-from plait.report.explore.asked import table_data, whole_number
+from plait.report.explore.query_parameters import table_data, whole_number
+from plait.result import Table
 
 __all__ = ["MOST_BYTES", "config_view", "plan_view", "plane_view"]
 

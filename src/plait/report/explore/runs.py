@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plait.report.explore.asked import table_data, whole_number
 from plait.report.explore.library import Library
+from plait.report.explore.query_parameters import table_data, whole_number
 from plait.report.gather import Group
 from plait.report.plots import Plot, plots
 from plait.report.report_page import damages, grid_data, headline, plot_data, standing

@@ -30,7 +30,7 @@ class PoolWorlds(Worlds):
         self._missions: dict[bytes, tuple[int, ...]] = {}
 
     def reset(self) -> Moment:
-        # Made anew: a pool that is reset again would go on with its random numbers.
+        # Made anew: a pool that is reset again would continue its random numbers.
         self._pool = self._make(full_id(self.name), num_envs=self.envs, env_seed=self._seeds, num_threads=1)
         self._taken = bytearray()
         self._ended = np.zeros(self.envs, bool)

@@ -58,7 +58,7 @@ class Worlds(ABC):
     """Abstract: `envs` copies of one world.
 
     Laws: what happens is a function of the seed, of whether seeds are held out, and of the actions; a
-    snapshot restored into fresh worlds of the same arguments makes them go on as the old ones would have;
+    snapshot restored into fresh worlds of the same arguments makes them continue as the old ones would have;
     held-out episodes have seeds that no training episode has.
     """
 

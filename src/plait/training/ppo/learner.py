@@ -17,7 +17,7 @@ from plait.errors import CheckpointError, ConfigError, DivergedError
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks.minigrid import Moment, Observation, open_worlds
 from plait.training.callbacks import Results, Words
-from plait.training.carry import check_carried
+from plait.training.carried_state import check_carried
 from plait.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.training.ppo.policy import Policy, build_policy
 from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, chosen, evaluate_policy
@@ -46,7 +46,7 @@ class PolicyWords(Words):
     unit = "step"
 
     def began(self, done: int, total: int) -> str:
-        return f"{total:,} steps" + (f", going on after {done:,}" if done else "")
+        return f"{total:,} steps" + (f", resuming after {done:,}" if done else "")
 
     def place(self, done: int, total: int) -> str:
         return f"{done:,}/{total:,} steps"
@@ -271,7 +271,7 @@ def normalised(advantage: Tensor, counted: Tensor) -> Tensor:
     """Mean 0 and spread 1 over the steps that count; a spread below 0.1 is taken for 0.1.
 
     Where nothing was gained yet the critic's noise is all there is: blown up to spread 1 it would drown the
-    entropy bonus, and the policy would stop to explore before its first reward.
+    entropy bonus, and the policy would stop exploring before its first reward.
 
     >>> normalised(torch.tensor([[1.0], [3.0], [99.0]]), torch.tensor([[True], [True], [False]]))[:2].tolist()
     [[-1.0], [1.0]]

@@ -115,7 +115,7 @@ class Policy(nn.Module):
         return self.actor(hidden), self.critic(hidden).squeeze(-1), *rest
 
     def carried(self, state: Any) -> Any:
-        """The state to go on with after a rollout: cut from the graph, and without the slots of a growing
+        """The state to continue with after a rollout: cut from the graph, and without the slots of a growing
         memory that are empty in every row. A full memory gains a slot a step; those that a reset emptied
         stand in front, and would stay for ever.
         """

@@ -191,7 +191,7 @@ def evaluate_policy(
     Every world plays one episode, so that short ones do not count more often than long ones.
 
     Args:
-        seed: decides the episodes and the draws; the same at every look.
+        seed: decides the episodes and the draws; the same at every evaluation.
         greedy: take the likeliest action instead of drawing.
     """
     worlds = open_worlds(world, episodes, seed, held_out=True, backend=backend)

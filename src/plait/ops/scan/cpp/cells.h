@@ -1,4 +1,4 @@
-// One step of each cell, and its backward; docs/kernels.md derives it.
+// One step of each cell, and its backward; docs/notes/kernels.md derives it.
 
 #pragma once
 

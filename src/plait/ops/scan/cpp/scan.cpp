@@ -2,7 +2,7 @@
 //
 // A task is a block of batch rows and walks all steps, so threads never wait for each other. Rows are
 // padded to whole vectors (size -> lane); the padding holds zeros throughout. What every name means, and
-// the derivation of the reverse walk, stands in docs/kernels.md.
+// the derivation of the reverse walk, stands in docs/notes/kernels.md.
 //
 // tanh(q + k) = 1 - 2 / (1 + e^{2q} e^{2k}): both exponentials are taken once per query and once per key,
 // so a score costs one multiplication and one division per feature. Out of the range where neither

@@ -1,4 +1,4 @@
-// A cell walked back through time: what does not depend on where its states lie; docs/kernels.md derives it.
+// A cell walked back through time: what does not depend on where its states lie; docs/notes/kernels.md derives it.
 
 #pragma once
 

@@ -61,7 +61,7 @@ function build(panel, runs) {
     const at = Math.min(trace.layers.length, Math.max(1, +address.get("layer", "1") || 1));
     const step = Math.min(trace.steps, Math.max(1, Math.round(+address.get("step", trace.steps)) || 1));
     self.step = step;
-    const moments = trace.layers[at - 1], here = moments[step - 1];
+    const timeline = trace.layers[at - 1], here = timeline[step - 1];
     layer.set(at);
     time.set(step);
     about.replaceChildren(sentence(trace, here, step));
@@ -69,8 +69,8 @@ function build(panel, runs) {
     moment.title(`What step ${step} reads`);
     moment.show((width) => drawMoment(trace, here, step, width), () => rows(trace, [here], step));
     if (whole) {
-      map.show((width, read) => drawMap(trace, moments, self.step, width, read, (t) => { address.set({ step: t }); self.draw(false); }),
-        () => [["step", ...rows(trace, [], 1)[0]], ...moments.flatMap((one, t) => rows(trace, [one], t + 1).slice(1).map((row) => [t + 1, ...row]))]);
+      map.show((width, read) => drawMap(trace, timeline, self.step, width, read, (t) => { address.set({ step: t }); self.draw(false); }),
+        () => [["step", ...rows(trace, [], 1)[0]], ...timeline.flatMap((one, t) => rows(trace, [one], t + 1).slice(1).map((row) => [t + 1, ...row]))]);
     }
     map.box.querySelector("[data-now]")?.setAttribute("y", map.box.querySelector("svg").rowOf(step));
     image.node.hidden = !trace.image;
@@ -96,8 +96,8 @@ function sentence(trace, here, step) {
   return `${parts.filter(Boolean).join("; ")}.`;
 }
 
-function rows(trace, moments, step) {
-  const lines = moments.flatMap((here) => here.states.map(([state, weight, relevance]) =>
+function rows(trace, timeline, step) {
+  const lines = timeline.flatMap((here) => here.states.map(([state, weight, relevance]) =>
     [state, trace.inputs[state - 1], setOf(trace, state, step), weight, relevance]));
   return [["state", "input", "set", "weight", "relevance"], ...lines];
 }

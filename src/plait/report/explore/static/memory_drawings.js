@@ -54,13 +54,13 @@ export function drawMoment(trace, here, step, width) {
 }
 
 // All steps at once, painted cell by cell and laid into the drawing as one image.
-export function drawMap(trace, moments, step, width, read, pick) {
+export function drawMap(trace, timeline, step, width, read, pick) {
   const side = Math.min(width, 460), size = trace.steps, from = LEFT, to = side - RIGHT, top = 8, low = side - 36;
   const block = Math.ceil(size / 600), blocks = Math.ceil(size / block);
   const canvas = el("canvas", { width: blocks, height: blocks }), brush = canvas.getContext("2d"), image = brush.createImageData(blocks, blocks);
-  const largest = Math.max(1e-9, ...moments.flatMap((here) => here.states.map(([, weight]) => weight)));
+  const largest = Math.max(1e-9, ...timeline.flatMap((here) => here.states.map(([, weight]) => weight)));
   const peak = new Map();
-  moments.forEach((here, t) => here.states.forEach(([state, weight]) => {
+  timeline.forEach((here, t) => here.states.forEach(([state, weight]) => {
     const place = Math.floor(t / block) * blocks + Math.floor((state - 1) / block);
     peak.set(place, Math.max(weight, peak.get(place) ?? 0));
   }));
@@ -84,7 +84,7 @@ export function drawMap(trace, moments, step, width, read, pick) {
     return [Math.round(Y.back(event.clientY - box.top)), Math.round(X.back(event.clientX - box.left))];
   };
   drawn.addEventListener("pointermove", (event) => {
-    const [t, j] = where(event), found = moments[t - 1]?.states.find(([state]) => state === j);
+    const [t, j] = where(event), found = timeline[t - 1]?.states.find(([state]) => state === j);
     read(found ? `step ${t} gives state ${j} the weight ${found[1]}` : "");
   });
   drawn.addEventListener("click", (event) => { const [t] = where(event); if (t >= 1 && t <= size) pick(t); });

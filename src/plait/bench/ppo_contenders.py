@@ -12,10 +12,10 @@ from plait.bench import recurrent_ppo
 from plait.bench.timing import Times
 from plait.training.recipe import Settings
 
-__all__ = ["Ours", "Peer", "Player", "Record", "take_turns_playing"]
+__all__ = ["Ours", "PPOContender", "Peer", "Record", "take_turns_playing"]
 
 
-class Player(Protocol):
+class PPOContender(Protocol):
     """A rollout of `steps` steps of all worlds together, then an update from it."""
 
     steps: int
@@ -29,8 +29,8 @@ class Ours:
     """What `plait train minigrid` runs, without evaluation and checkpoints.
 
     >>> settings = Settings(envs=2, rollout=4, minibatches=1, epochs=1)
-    >>> player = Ours("Empty-5x5", "minigrid", "lstm", 8, settings)
-    >>> player.play(), player.learn(), player.steps
+    >>> contender = Ours("Empty-5x5", "minigrid", "lstm", 8, settings)
+    >>> contender.play(), contender.learn(), contender.steps
     (None, None, 8)
     """
 
@@ -74,7 +74,7 @@ class Peer:
 
 @dataclass
 class Record:
-    """Seconds a step of one player, a value for each round."""
+    """Seconds a step of one contender, a value for each round."""
 
     steps: int
     playing: list[float] = field(default_factory=list)
@@ -94,22 +94,22 @@ class Record:
         return Times(tuple(self.training))
 
 
-def take_turns_playing(players: dict[Any, Player], rounds: int, warm_up: int) -> dict[Any, Record]:
-    """Every player plays one rollout and learns from it, in turn, `rounds` times.
+def take_turns_playing(contenders: dict[Any, PPOContender], rounds: int, warm_up: int) -> dict[Any, Record]:
+    """Every contender plays one rollout and learns from it, in turn, `rounds` times.
 
     Before that each warms up: `warm_up` rollouts, so that a memory which grows has its usual size, and an
     update. The collector of garbage stays on, as it is in training.
     """
-    records = {name: Record(player.steps) for name, player in players.items()}
-    for player in players.values():
+    records = {name: Record(contender.steps) for name, contender in contenders.items()}
+    for contender in contenders.values():
         for _ in range(warm_up):
-            player.play()
-        player.learn()
+            contender.play()
+        contender.learn()
     for _ in range(rounds):
-        for name, player in players.items():
+        for name, contender in contenders.items():
             begin = time.perf_counter()
-            player.play()
+            contender.play()
             between = time.perf_counter()
-            player.learn()
+            contender.learn()
             records[name].add(between - begin, time.perf_counter() - between)
     return records

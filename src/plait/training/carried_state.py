@@ -1,4 +1,4 @@
-"""What goes on from one span of a text to the next."""
+"""The state that is carried from one span of a text to the next."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ def detached(state: Any) -> Any:
 
 
 def check_carried(network: nn.Module, state: Any, like: Any, rows: int, path: Path) -> None:
-    """Refuse a state out of the file `path` that `network` could not have returned for so many rows.
+    """Refuse a state out of the file `path` that `network` could not have returned for `rows` rows.
 
     `like` is one that it did return; only a memory that grows may have another shape.
     """

@@ -4,7 +4,7 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from plait.report.explore.moments import MOST, moments
+from plait.report.explore.memory_timeline import MOST, memory_timeline
 
 
 @given(st.integers(1, 5), st.integers(0, 4), st.integers(1, 25), st.randoms(use_true_random=False))
@@ -22,7 +22,7 @@ def test_every_state_is_accounted_for(window, capacity, steps, draw):
     for t, (near, far) in enumerate(held):
         born[t, : len(near)] = near
         born[t, window : window + len(far)] = far
-    found = moments(born, np.ones(born.shape), np.zeros(born.shape), window)
+    found = memory_timeline(born, np.ones(born.shape), np.zeros(born.shape), window)
     before: set[int] = set()
     for t, (near, far) in enumerate(held):
         step, there = found[t], {state + 1 for state in [*near, *far]}
@@ -38,7 +38,7 @@ def test_every_state_is_accounted_for(window, capacity, steps, draw):
 def test_weights_follow_their_states():
     born = np.array([[2, 0, -1, 1]])
     weights, relevance = np.array([[0.5, 0.25, 0.9, 0.125]]), np.array([[1.0, 2.0, 9.0, 3.0]])
-    (step,) = moments(born, weights, relevance, None)
+    (step,) = memory_timeline(born, weights, relevance, None)
     assert step["states"] == [[1, 0.25, 2.0], [2, 0.125, 3.0], [3, 0.5, 1.0]]
     assert step["kept"] == [1, 2, 3], "without a window all is kept"
     assert step["moved"] == []
@@ -48,6 +48,6 @@ def test_of_many_states_the_largest_weights_are_shown():
     count = MOST + 10
     born = np.arange(count)[None]
     weights = np.linspace(1, 0, count)[None]
-    (step,) = moments(born, weights, weights, None)
+    (step,) = memory_timeline(born, weights, weights, None)
     assert [state for state, _, _ in step["states"]] == list(range(1, MOST + 1))
     assert step["held"] == count

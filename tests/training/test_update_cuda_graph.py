@@ -9,9 +9,9 @@ import torch
 
 from plait.tasks import Batch, CopyTask
 from plait.training import Network, Recipe, build
-from plait.training.capture import EAGER, Capture, can_capture
 from plait.training.process import Group
 from plait.training.supervised import SupervisedLearner
+from plait.training.update_cuda_graph import EAGER, UpdateCudaGraph, can_capture
 
 
 def learner_of(model="relrnn", device="cpu", delay=4, **options):
@@ -43,7 +43,7 @@ def learner_of(model="relrnn", device="cpu", delay=4, **options):
 def test_what_can_be_recorded(model, options, expected):
     learner = learner_of(model, **options)
     assert can_capture(learner.network, learner.task) is expected
-    assert learner.capture is None  # this is no GPU
+    assert learner.cuda_graph is None  # this is no GPU
 
 
 def test_strangers_are_not_recorded():
@@ -63,14 +63,14 @@ class FakeGraph:
 
     def __init__(self):
         FakeGraph.made += 1
-        self.capture = None
+        self.cuda_graph = None
 
     def replay(self):
-        gradients = self.capture._gradients
-        again = self.capture._passes(self.capture._batch)
-        self.capture._result.figures.copy_(again.figures)
-        self.capture._result.norm.copy_(again.norm)
-        for place, parameter in zip(gradients, self.capture._parameters, strict=True):
+        gradients = self.cuda_graph._gradients
+        again = self.cuda_graph._passes(self.cuda_graph._batch)
+        self.cuda_graph._result.figures.copy_(again.figures)
+        self.cuda_graph._result.norm.copy_(again.norm)
+        for place, parameter in zip(gradients, self.cuda_graph._parameters, strict=True):
             place.copy_(parameter.grad)
             parameter.grad = None
 
@@ -90,17 +90,19 @@ def fake(monkeypatch):
 
     def learner(**options):
         made = learner_of(**options)
-        made.capture = Capture(made._passes, made.parameters)
-        record = made.capture._record
+        made.cuda_graph = UpdateCudaGraph(made._passes, made.parameters)
+        record = made.cuda_graph._record
 
         def recorded(batch):
             record(batch)
-            graphs[-1].capture = made.capture
-            result = made.capture._result  # recording computes nothing: there are no values before a replay
-            for place in (result.figures, result.norm, *made.capture._gradients):
+            graphs[-1].cuda_graph = made.cuda_graph
+            result = (
+                made.cuda_graph._result
+            )  # recording computes nothing: there are no values before a replay
+            for place in (result.figures, result.norm, *made.cuda_graph._gradients):
                 place.fill_(torch.nan)
 
-        made.capture._record = recorded
+        made.cuda_graph._record = recorded
         return made
 
     return learner
@@ -111,7 +113,7 @@ def test_replayed_updates_are_the_updates(fake):
     for update in range(1, 9):
         one, two = (x.update(update, x.batch(update)) for x in (plain, captured))
         assert one == two
-        assert captured.capture.recorded is (update > EAGER)
+        assert captured.cuda_graph.recorded is (update > EAGER)
     assert FakeGraph.made == 1
     for a, b in zip(plain.parameters, captured.parameters, strict=True):
         assert torch.equal(a, b)
@@ -122,7 +124,7 @@ def test_a_batch_of_another_shape_is_computed_as_it_is(fake):
     for update in range(1, 6):
         for learner in (plain, captured):
             learner.update(update, learner.batch(update))
-    assert captured.capture.recorded
+    assert captured.cuda_graph.recorded
     odd = CopyTask(9).batch(4, torch.Generator().manual_seed(1), torch.device("cpu"))
     assert plain.update(6, odd) == captured.update(6, odd)
     assert plain.update(7, plain.batch(7)) == captured.update(7, captured.batch(7))
@@ -135,11 +137,11 @@ def test_what_cannot_be_recorded_is_computed_as_it_is(fake, monkeypatch):
         raise RuntimeError("operation not permitted when stream is capturing")
 
     plain, captured = learner_of(), learner_of()
-    captured.capture = Capture(captured._passes, captured.parameters)
+    captured.cuda_graph = UpdateCudaGraph(captured._passes, captured.parameters)
     monkeypatch.setattr(torch.cuda, "graph", refusing)
     for update in range(1, 9):
         assert plain.update(update, plain.batch(update)) == captured.update(update, captured.batch(update))
-    assert captured.capture.failed
+    assert captured.cuda_graph.failed
     assert FakeGraph.made == 1  # it is tried once
     for a, b in zip(plain.parameters, captured.parameters, strict=True):
         assert torch.equal(a, b)
@@ -170,11 +172,11 @@ def test_on_a_gpu_replayed_updates_are_the_updates(model, hidden, precision):
     options = {"hidden_size": hidden, "delay": 20, "recipe": {"precision": precision}}
     captured = learner_of(model, "cuda", **options)
     plain = learner_of(model, "cuda", **options)
-    assert captured.capture is not None
-    plain.capture = None
+    assert captured.cuda_graph is not None
+    plain.cuda_graph = None
     for update in range(1, 21):
         one, two = (x.update(update, x.batch(update)) for x in (plain, captured))
         assert one == two, update
-    assert captured.capture.recorded
+    assert captured.cuda_graph.recorded
     for a, b in zip(plain.parameters, captured.parameters, strict=True):
         assert torch.equal(a, b)

@@ -5,12 +5,13 @@ from __future__ import annotations
 import dataclasses
 import sys
 from collections.abc import Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plait.answer import Answer, Table
 from plait.errors import MissingExtraError, require
 from plait.experiments.depthwidth import DEPTHWIDTH, FIGURE_1, TUNED, Figure1, TrainingRun
+from plait.result import CommandResult, Table
 from plait.strict import checked
 
 __all__ = ["reproduce_depthwidth"]
@@ -26,7 +27,7 @@ def reproduce_depthwidth(
     max_minutes: float | None = None,
     together: int = 4,
     graphs: bool = True,
-) -> Answer:
+) -> CommandResult:
     """Train what is missing and draw it, or draw what another machine computed."""
     if draw is not None:
         return _drawn(draw)
@@ -44,22 +45,24 @@ def reproduce_depthwidth(
         max_minutes,
         together,
         graphs,
-        _say,
+        partial(print, file=sys.stderr, flush=True),
     )
     again = (
-        f"; {outcome.missing} missing ({outcome.reason}), the same command goes on" if outcome.missing else ""
+        f"; {outcome.missing} missing ({outcome.reason}), the same command continues"
+        if outcome.missing
+        else ""
     )
     line = f"{outcome.finished} runs in {outcome.seconds:.1f} s, {outcome.already} were there{again}"
     if not outcome.finished + outcome.already:
-        return Answer({"outcome": dataclasses.asdict(outcome)}, (line,))
+        return CommandResult({"outcome": dataclasses.asdict(outcome)}, (line,))
     try:
         drawn = _drawn(folder)
     except MissingExtraError as error:  # a machine that only computes; --draw shows the folder elsewhere
-        return Answer({"outcome": dataclasses.asdict(outcome)}, (line, f"no figure: {error}"))
-    return Answer({"outcome": dataclasses.asdict(outcome), **drawn.data}, (line, *drawn.parts))
+        return CommandResult({"outcome": dataclasses.asdict(outcome)}, (line, f"no figure: {error}"))
+    return CommandResult({"outcome": dataclasses.asdict(outcome), **drawn.data}, (line, *drawn.parts))
 
 
-def _drawn(folder: Path) -> Answer:
+def _drawn(folder: Path) -> CommandResult:
     """Figure and page of a folder, from its files alone; the tuned grid has a page of tables alone."""
     from plait.experiments.depthwidth.runner import DESCRIPTION, read_records
     from plait.runs.folder import read_json
@@ -82,10 +85,10 @@ def _drawn(folder: Path) -> Answer:
     ]
     table = Table(["network", "depth", "width", "parameters", "bits per character", "seeds"], rows)
     names = [str(path) for path in files]
-    return Answer({"cells": table.records(), "files": names}, (table, "written: " + ", ".join(names)))
+    return CommandResult({"cells": table.records(), "files": names}, (table, "written: " + ", ".join(names)))
 
 
-def _tabulated(folder: Path, experiment: Figure1, records: list[dict[str, Any]]) -> Answer:
+def _tabulated(folder: Path, experiment: Figure1, records: list[dict[str, Any]]) -> CommandResult:
     from plait.experiments.depthwidth.page import write_page
     from plait.experiments.depthwidth.tuned import choices, tuned_page
 
@@ -94,19 +97,6 @@ def _tabulated(folder: Path, experiment: Figure1, records: list[dict[str, Any]])
         [c.updates, c.cell.depth, c.cell.width, c.cell.parameters, round(c.cell.bits, 4), c.peak, c.edge]
         for c in choices(records)
     ]
-    columns = [
-        "updates",
-        "depth",
-        "width",
-        "parameters",
-        "bits per character",
-        "best peak",
-        "edge of the sweep",
-    ]
-    table = Table(columns, rows)
-    return Answer({"cells": table.records(), "files": [str(path)]}, (table, f"written: {path}"))
-
-
-def _say(line: str) -> None:
-    sys.stderr.write(line + "\n")
-    sys.stderr.flush()
+    shape = ["updates", "depth", "width", "parameters"]
+    table = Table([*shape, "bits per character", "best peak", "edge of the sweep"], rows)
+    return CommandResult({"cells": table.records(), "files": [str(path)]}, (table, f"written: {path}"))

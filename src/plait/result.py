@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["Answer", "Table"]
+__all__ = ["CommandResult", "Table"]
 
 
 @dataclass(frozen=True)
@@ -34,15 +34,25 @@ class Table:
         body = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
         return "\n".join([*([self.title] if self.title else []), *body, *self.notes])
 
+    def markdown(self) -> list[str]:
+        """Lines of Markdown; a bar inside a cell is written so that it stays inside.
+
+        >>> Table(["a", "b"], [[1, "x|y"]]).markdown()
+        ['| a | b |', '|---|---|', '| 1 | x\\\\|y |']
+        """
+        rows = [self.columns, *self.cells()]
+        lines = [f"| {' | '.join(cell.replace('|', chr(92) + '|') for cell in row)} |" for row in rows]
+        return [lines[0], f"|{'---|' * len(self.columns)}", *lines[1:]]
+
     def records(self) -> list[dict[str, Any]]:
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
 
 @dataclass(frozen=True)
-class Answer:
+class CommandResult:
     """`data` is what `--json` prints; `parts` (strings and tables) is what a person reads.
 
-    `error`, if any, is told after the answer, and the command exits with 2: part of what was asked failed.
+    `error`, if any, is told after the result, and the command exits with 2: part of what was asked failed.
     `stream`, if any, is printed piece by piece as it comes, after the parts; `--json` has it as `text`.
     """
 

@@ -8,14 +8,14 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["MOST", "moments"]
+__all__ = ["MOST", "memory_timeline"]
 
 MOST = 64  # states shown of a step: those of the largest weight; only memories without bound hold more
 
 Ints = NDArray[np.int64]
 
 
-def moments(
+def memory_timeline(
     born: Ints, weights: NDArray[Any], relevance: NDArray[Any], window: int | None
 ) -> list[dict[str, Any]]:
     """For every step what its memory held; states are named by the step that made them, counted from 1.
@@ -30,7 +30,8 @@ def moments(
         relevance: (T, κ).
         window: None where a model has none: all it holds is kept.
 
-    >>> found = moments(np.array([[0, -1], [0, 1], [2, 1]]), np.ones((3, 2)), np.zeros((3, 2)), window=1)
+    >>> born = np.array([[0, -1], [0, 1], [2, 1]])
+    >>> found = memory_timeline(born, np.ones((3, 2)), np.zeros((3, 2)), window=1)
     >>> [(step["kept"], step["arrived"], step["moved"], step["lost"]) for step in found]
     [([], [1], [], []), ([1], [2], [1], []), ([2], [3], [2], [1])]
     """

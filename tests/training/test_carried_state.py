@@ -8,7 +8,7 @@ from plait.errors import ConfigError
 from plait.models import LSTM, SAB, RelLSTM, RelRNN
 from plait.tasks import TextTask
 from plait.training import Network, Recipe, build, evaluate, fit
-from plait.training.carry import carried_over
+from plait.training.carried_state import carried_over
 from plait.training.process import Group
 from plait.training.supervised import SupervisedLearner
 
@@ -72,7 +72,7 @@ def test_an_epoch_begins_without_a_state(book):
     losses = [learner.update(n, learner.batch(n)).loss for n in range(1, 2 * per_epoch + 1)]
     # With all but no learning a second epoch repeats the first, unless a state leaks into it.
     torch.testing.assert_close(losses[per_epoch:], losses[:per_epoch], rtol=1e-6, atol=1e-6)
-    learner.carry = [None]
+    learner.carried_state = [None]
     alone = learner.update(2, learner.batch(2)).loss
     assert abs(alone - losses[1]) > 1e-6  # and within an epoch the state does go on
 

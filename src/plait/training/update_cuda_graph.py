@@ -17,7 +17,7 @@ from plait.models import Recurrent
 from plait.tasks import TASKS, Batch, Task
 from plait.training.description import Network
 
-__all__ = ["EAGER", "Capture", "Passes", "can_capture"]
+__all__ = ["EAGER", "Passes", "UpdateCudaGraph", "can_capture"]
 
 EAGER = 3  # passes before one is recorded: kernels are built and workspaces taken by then
 
@@ -26,13 +26,13 @@ class Passes(NamedTuple):
     """Forward and backward of one batch; the gradients lie in the parameters.
 
     `figures` (5,): loss, score, whether some process was asked to stop, the gradient's norm, whether all is
-    finite; `norm` the fourth of them; `logits` and `carry` one for each part of the batch.
+    finite; `norm` the fourth of them; `logits` and `carried` one for each part of the batch.
     """
 
     figures: Tensor
     norm: Tensor
     logits: list[Tensor]
-    carry: list[Any]
+    carried: list[Any]
 
 
 def can_capture(network: nn.Module, task: Task) -> bool:
@@ -52,7 +52,7 @@ def can_capture(network: nn.Module, task: Task) -> bool:
     )
 
 
-class Capture:
+class UpdateCudaGraph:
     """Computes `passes(batch)`: as it is at first, then by replaying a recording of it.
 
     A batch of another shape, and everything after a recording that failed, is computed as it is.
@@ -93,9 +93,9 @@ class Capture:
                 self._result = self._passes(self._batch)
         except RuntimeError:  # something asked the device for a number; it is computed kernel by kernel
             self.failed = True
-            # torch leaves its generator waiting for the recording's end; every later draw would be an error
-            generator = torch.cuda.default_generators[self._batch.inputs.device.index or 0]
-            generator.graphsafe_set_state(generator.clone_state())
+            # torch leaves its generators waiting for the recording's end; every later draw would be an error
+            for generator in torch.cuda.default_generators:
+                generator.graphsafe_set_state(generator.clone_state())
             return
         self._gradients = [parameter.grad for parameter in self._parameters]
         self._graph = graph

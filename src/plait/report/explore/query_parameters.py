@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping
 
-from plait.answer import Table
 from plait.errors import ConfigError
+from plait.result import Table
 
 __all__ = ["Shown", "number", "table_data", "whole_number"]
 
