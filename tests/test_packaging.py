@@ -31,9 +31,12 @@ def wheel(tmp_path_factory):
     pytest.importorskip("build", reason="needs build: pip install 'plait[dev]'")
     folder = tmp_path_factory.mktemp("wheel")
     copy = folder / "source"  # building writes beside the source
-    ignored = shutil.ignore_patterns(
-        ".git", ".venv", "build", "dist", "*.egg-info", "__pycache__", "results", "runs"
-    )
+    everywhere = shutil.ignore_patterns("*.egg-info", "__pycache__")
+    beside = {".git", ".venv", "build", "dist", "results", "runs", "carry"}  # src/plait/runs is a room
+
+    def ignored(where, names):
+        return everywhere(where, names) | (beside & set(names) if Path(where) == ROOT else set())
+
     shutil.copytree(ROOT, copy, ignore=ignored)
     run(sys.executable, "-m", "build", "--no-isolation", "--outdir", folder / "dist", copy)
     (made,) = (folder / "dist").glob("*.whl")

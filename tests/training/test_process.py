@@ -104,7 +104,7 @@ def test_carried_states_of_all_processes_are_saved(tmp_path):
     from pathlib import Path
 
     script = tmp_path / "carry.py"
-    script.write_text(CARRY.format(here=str(Path(__file__).parent)))
+    script.write_text(CARRY.format(here=str(Path(__file__).parents[1])))
     for folder, minutes in (("whole", "9"), ("parts", "1e-9"), ("parts", "1e-9"), ("parts", "9")):
         process = torchrun(str(tmp_path / folder), "7", minutes, script=str(script))
         code, _, err = finish(process)
