@@ -339,3 +339,57 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     assert cuda_program.missing() == 'NVRTC cannot be loaded (Failure finding "libnvrtc.so.13")'
     cuda_program._compiler.cache_clear()
     cuda_program._driver.cache_clear()
+
+
+RING = """
+#include "arguments.h"
+extern "C" __global__ void ring(const __grid_constant__ Arguments a) {
+  extern __shared__ float mine[];
+  unsigned rank, there, at = (unsigned)__cvta_generic_to_shared(mine + threadIdx.x);
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  mine[threadIdx.x] = a.mix * (blockIdx.x * blockDim.x + threadIdx.x) + a.steps;
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"((rank + 1) % CLUSTER));
+  float found;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(found) : "r"(there) : "memory");
+  a.output[blockIdx.x * blockDim.x + threadIdx.x] = found;
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+"""
+
+
+def _ring(cluster: int) -> cuda_program.Kernel:
+    return cuda_program.program("ring", RING, (("arguments.h", TEXT),), (("CLUSTER", cluster),)).kernel(
+        "ring"
+    )
+
+
+def _handed_on(blocks: int, cluster: int, steps: int) -> torch.Tensor:
+    """What each thread reads from the block after its own."""
+    values = 0.5 * torch.arange(blocks * 64, dtype=torch.float32).view(-1, cluster, 64) + steps
+    return values.roll(-1, 1).flatten()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("cluster", "shared"), [(2, 256), (8, 200_000), (16, 256)])
+def test_blocks_of_a_cluster_read_each_other(cluster: int, shared: int) -> None:
+    kernel, output = _ring(cluster), torch.zeros(32 * 64, device="cuda")
+    kernel.launch(32, 64, cluster, shared, STRUCT(output.data_ptr(), 3, 0.5))
+    torch.testing.assert_close(output.cpu(), _handed_on(32, cluster, 3), rtol=0, atol=0)
+    assert 1 <= kernel.clusters_that_fit(64, cluster, shared)
+
+
+@pytest.mark.gpu
+def test_in_a_graph_and_from_a_thread() -> None:
+    kernel, output = _ring(4), torch.zeros(32 * 64, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel.launch(32, 64, 4, 256, STRUCT(output.data_ptr(), 3, 0.5))
+    assert not output.any()  # captured, not run
+    graph.replay()
+    torch.testing.assert_close(output.cpu(), _handed_on(32, 4, 3), rtol=0, atol=0)
+    thread = threading.Thread(target=kernel.launch, args=(32, 64, 4, 256, STRUCT(output.data_ptr(), 5, 0.5)))
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(output.cpu(), _handed_on(32, 4, 5), rtol=0, atol=0)
