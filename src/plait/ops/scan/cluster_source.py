@@ -1,7 +1,7 @@
-"""The text of a cluster kernel: headers of the machine and of a scan's room, arguments from the contract, constants.
+"""The text of a cluster kernel: headers of the machine and of a scan's room, arguments, constants.
 
-A room's kernels (`cluster/*.h`) are templates over a struct of constants; a small source that instantiates them is
-written for each shape and compiled by `cuda_program`.
+A room's kernels (`cluster/*.h`) are templates over a struct of constants; a small source that instantiates
+them is written for each shape and compiled by `cuda_program`.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ def headers(room: str) -> tuple[tuple[str, str], ...]:
 
 
 def source(way: str, struct: str, shapes: Mapping[str, KernelShape]) -> str:
-    """What is compiled: the struct of arguments, the walk ("forward" or "backward"), a kernel for each shape."""
+    """What is compiled: the struct of arguments, the walk ("forward", "backward"), a kernel of each shape."""
     kernels = (
         f"{shape.text(f'Shape_{name}')}"
         f"KERNEL({shape.cluster}, {shape.threads}) {name}(const plait::{way.title()}Arguments a) {{\n"

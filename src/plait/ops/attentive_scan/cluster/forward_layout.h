@@ -27,7 +27,7 @@
 
 namespace plait {
 
-enum ForwardBarrier : int { ALPHA = 1, PLACED, ENERGIES, COMPUTED };
+enum ForwardBarrier : int { ALPHA = 1, PLACED, ENERGIES, COMPUTED, PREPARED };
 
 template <class S>
 struct ForwardLayout : S {
