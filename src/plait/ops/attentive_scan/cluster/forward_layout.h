@@ -11,7 +11,7 @@
 // belongs to control warp r mod 4.
 //
 //   step t   control                                   compute
-//            wait E(t-1): exp(e) -> alpha              load P of the slots
+//            wait E(t-1): exp(e) -> alpha
 //            -------------- ALPHA: control arrives, compute waits ---------------
 //            weights, credit; where h_t goes           z_t, gates, c_t, h_t -> all blocks (H);  q_t, s_{t-1}
 //            -------------- PLACED: control arrives, compute waits --------------
@@ -19,7 +19,6 @@
 //                                                      wait H(t):  k_t, energy of the new slot
 //            -------------- ENERGIES: compute arrives, control waits ------------
 //            energies -> all blocks (E)                the other products -> P_t into its slot
-//                                                      -- COMPUTED: compute waits --
 
 #pragma once
 
@@ -27,7 +26,7 @@
 
 namespace plait {
 
-enum ForwardBarrier : int { ALPHA = 1, PLACED, ENERGIES, COMPUTED, PREPARED };
+enum ForwardBarrier : int { ALPHA = 1, PLACED, ENERGIES, PREPARED, COMPUTED };
 
 template <class S>
 struct ForwardLayout : S {
@@ -77,7 +76,8 @@ struct ForwardLayout : S {
   static constexpr int RECORDS = 32;
   static constexpr int H_IN = RECORDS + R * (PADDED + 1) * RECORD;  // two buffers of R x H
   static constexpr int Q_AT = H_IN + 2 * R * H;
-  static constexpr int E_IN = Q_AT + R * F;                         // two buffers of C x R x EROW
+  static constexpr int V_AT = Q_AT + R * F;                         // -2 v_a
+  static constexpr int E_IN = V_AT + F;                             // two buffers of C x R x EROW
   static constexpr int E_OLD = E_IN + 2 * C * R * EROW;
   static constexpr int E_NEW = E_OLD + R * EROW;
   static constexpr int ALPHAS = E_NEW + R * PK_ROW;
