@@ -6,12 +6,13 @@ weights and cost less than a second wave of clusters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 
+from plait.ops import cuda_program
 from plait.ops.attentive_scan.cluster_shape import Shape
 from plait.ops.scan.kinds import Scan
 
@@ -22,6 +23,7 @@ LARGEST_SHARED = 232_448  # bytes a block may have
 _REGISTERS_FOR_WEIGHTS = 128  # of a thread; what is more lies in shared memory
 _CLUSTERS = (8, 4, 2, 1)
 _ROWS = (1, 2, 3, 4, 5, 6, 8)
+_PROBE = 'extern "C" __global__ void probe() {}'
 
 
 class Split(NamedTuple):
@@ -33,9 +35,14 @@ class Split(NamedTuple):
     shared_quads: int
 
 
-def splits(cell: str, hidden: int, width: int) -> list[Split]:
-    """Every way to walk such a scan that fits a multiprocessor."""
-    return [*_splits(cell, hidden, width)] if hidden % 32 == 0 and 0 < width <= LARGEST_WIDTH else []
+@lru_cache
+def splits(cell: str, hidden: int, width: int) -> tuple[Split, ...]:
+    """Every way to walk such a scan that fits a multiprocessor.
+
+    >>> [split.rows for split in splits("lstm", 256, 20)]
+    [1, 2, 3]
+    """
+    return tuple(_splits(cell, hidden, width)) if hidden % 32 == 0 and 0 < width <= LARGEST_WIDTH else ()
 
 
 def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
@@ -53,14 +60,21 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
                 yield split
 
 
-def choose(cell: str, hidden: int, width: int, rows: int, fitting: Callable[[Split], int]) -> Split:
-    """The quickest split for a batch of `rows`; `fitting` says how many clusters of one run at a time."""
+def choose(cell: str, hidden: int, width: int, rows: int, device: int) -> Split:
+    """The quickest split for a batch of `rows`."""
 
-    def seconds(split: Split) -> float:
-        waves = -(-rows // split.rows) / max(1, fitting(split))
-        return -(-waves // 1) * _step_time(split)
+    def time(split: Split) -> float:
+        waves = -(-rows // (split.rows * _clusters_that_fit(split.cluster, device)))
+        return waves * _step_time(split)
 
-    return min(splits(cell, hidden, width), key=seconds)
+    return min(splits(cell, hidden, width), key=time)
+
+
+@lru_cache
+def _clusters_that_fit(cluster: int, device: int) -> int:
+    """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do."""
+    program = cuda_program.program("probe", _PROBE, device=device)
+    return max(1, program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1))
 
 
 @lru_cache

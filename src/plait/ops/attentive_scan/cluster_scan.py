@@ -7,19 +7,22 @@ compiled on first use.
 
 from __future__ import annotations
 
+import ctypes
 from functools import lru_cache
 
 import torch
 
 from plait.ops import cuda_program
-from plait.ops.attentive_scan.cluster_choice import LARGEST_WIDTH, Split, choose, splits
+from plait.ops.attentive_scan.cluster_choice import LARGEST_WIDTH, choose, splits
 from plait.ops.attentive_scan.cluster_shape import FORWARD, FORWARD_TEXT, LAYERS, Shape
 from plait.ops.scan.buffers import allocate, contiguous
 from plait.ops.scan.cluster_source import arguments, headers, source
-from plait.ops.scan.contract import Arriving, Inputs, Scanned, named
+from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import Scan
 
-__all__ = ["backward", "forward", "missing"]
+__all__ = ["backward", "forward", "launch", "missing", "shape_for"]
+
+_STRUCTS = {"forward": FORWARD_TEXT}
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
@@ -39,11 +42,13 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     """Walk every row; what is given and what comes back stands in `contract`."""
     given = contiguous(inputs)
     out = allocate(given, scan, need_trace, save, "cluster")
-    _, rows, size = out.output.shape
+    steps, rows, size = out.output.shape
     if rows:
         flags = (save, need_trace, given.reset is not None, given.nudge is not None, given.worth is not None)
-        launch = _launcher(scan, size, given.projected.dtype, rows, flags, given.projected.device.index)
-        launch(arguments(FORWARD, named(given, out), scan.mix))
+        projected = given.projected
+        shape = shape_for(scan, size, projected.dtype, rows, flags, projected.device.index)
+        struct = arguments(FORWARD, (given, out), steps, rows, scan.mix)
+        launch("forward", shape, struct, projected.device.index)
     return out
 
 
@@ -57,25 +62,24 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
 
 
 @lru_cache
-def _launcher(scan, size, dtype, rows, flags, device):  # type: ignore[no-untyped-def]
-    def shape_of(split: Split) -> Shape:
-        return Shape(scan, size, dtype, *split, *flags)
+def shape_for(
+    scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, ...], device: int | None
+) -> Shape:
+    """What the forward walk of a batch is compiled for; `flags` as in `Shape`, from `save` on."""
+    split = choose(
+        scan.cell, size, scan.width, rows, torch.cuda.current_device() if device is None else device
+    )
+    return Shape(scan, size, dtype, *split, *flags)
 
-    def fitting(split: Split) -> int:
-        shape = shape_of(split)
-        return _kernel(shape, device).clusters_that_fit(shape.threads, shape.cluster, shape.shared_bytes)
 
-    shape = shape_of(choose(scan.cell, size, scan.width, rows, fitting))
-    kernel, grid = _kernel(shape, device), -(-rows // shape.rows) * shape.cluster
-
-    def launch(given):  # type: ignore[no-untyped-def]
-        kernel.launch(grid, shape.threads, shape.cluster, shape.shared_bytes, given)
-
-    return launch
+def launch(way: str, shape: Shape, given: ctypes.Structure, device: int | None) -> None:
+    """Run a walk over all rows of a batch."""
+    grid = -(-given.rows // shape.rows) * shape.cluster  # type: ignore[attr-defined]
+    _kernel(way, shape, device).launch(grid, shape.threads, shape.cluster, shape.shared_bytes, given)
 
 
 @lru_cache
-def _kernel(shape: Shape, device: int) -> cuda_program.Kernel:
-    text = source("forward", FORWARD_TEXT, {"attentive_forward": shape})
-    program = cuda_program.program("attentive_forward", text, headers("attentive_scan"), device=device)
-    return program.kernel("attentive_forward")
+def _kernel(way: str, shape: Shape, device: int | None) -> cuda_program.Kernel:
+    name = f"attentive_{way}"
+    text = source(way, _STRUCTS[way], {name: shape})
+    return cuda_program.program(name, text, headers("attentive_scan"), device=device).kernel(name)

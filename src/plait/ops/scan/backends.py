@@ -16,7 +16,7 @@ from plait.ops.scan.kinds import CellScan
 __all__ = ["BACKENDS", "MODULES", "choose_backend", "missing", "module_of", "resolve"]
 
 # a fused backend's name and the file of a scan's room that is it, imported on first use
-MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan"}
+MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan", "cluster": "cluster_scan"}
 BACKENDS = ("auto", "reference", *MODULES)
 # what "auto" tries on a kind of device before plain torch, which runs anywhere
 _PREFERRED = {"cpu": "cpu", "cuda": "triton"}
@@ -60,6 +60,10 @@ def missing(
     """
     try:
         module = module_of(backend, of)
+    except ModuleNotFoundError as error:
+        if error.name == f"plait.ops.{of}.{MODULES[backend]}":
+            return f"there is none of the {of}"
+        return f"it cannot be imported ({error})"
     except ImportError as error:
         return f"it cannot be imported ({error})"
     reason: str | None = module.missing(device, dtype, cell, width, size)
