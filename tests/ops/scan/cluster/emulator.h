@@ -187,6 +187,7 @@ DEVICE uint32_t warp_min(uint32_t v) {
 DEVICE uint32_t warp_max(uint32_t v) { return ~warp_min(~v); }
 DEVICE int first_bit(uint32_t v) { return __builtin_ffs(v) - 1; }
 DEVICE void warp_sync() { exchange(0, [](const uint32_t*) { return 0u; }); }
+DEVICE void keep(int&) {}
 template <int N>
 DEVICE void more_registers() {}
 template <int N>

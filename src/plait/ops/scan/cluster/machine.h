@@ -49,6 +49,9 @@ DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) 
 DEVICE float mad(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 
+// keeps a number in its register, where the compiler would compute it anew
+DEVICE void keep(int& x) { asm volatile("" : "+r"(x)); }
+
 // ---- registers, dealt anew among warpgroups
 template <int N>
 DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
