@@ -38,6 +38,9 @@ def parameters(function: object) -> list[str]:
 def test_every_backend_has_the_contracts_functions(scan: str, backend: str) -> None:
     if backend == "triton":
         pytest.importorskip("triton", reason="triton is not installed: pip install 'plait[kernels]'")
+    if not backends.has_room(backend, scan):
+        assert "there is none" in str(backends.missing(backend, "cuda", torch.float32, "lstm", 20, 128, scan))
+        return
     module = backends.module_of(backend, scan)
     assert parameters(module.forward) == ["inputs", "scan", "need_trace", "save"]
     assert parameters(module.backward) == ["arriving", "inputs", "made", "scan", "nudged"]

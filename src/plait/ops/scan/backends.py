@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import warnings
 from functools import lru_cache
+from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch import Tensor
 from plait.errors import BackendError, known
 from plait.ops.scan.kinds import CellScan
 
-__all__ = ["BACKENDS", "MODULES", "choose_backend", "missing", "module_of", "resolve"]
+__all__ = ["BACKENDS", "MODULES", "choose_backend", "has_room", "missing", "module_of", "resolve"]
 
 # a fused backend's name and the file of a scan's room that is it, imported on first use
 MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan", "cluster": "cluster_scan"}
@@ -45,6 +46,11 @@ def module_of(backend: str, of: str) -> Any:
     return importlib.import_module(f"plait.ops.{of}.{MODULES[backend]}")
 
 
+def has_room(backend: str, of: str) -> bool:
+    """Whether the scan of this name has such a backend at all."""
+    return find_spec(f"plait.ops.{of}.{MODULES[backend]}") is not None
+
+
 def missing(
     backend: str,
     device: str,
@@ -58,12 +64,10 @@ def missing(
 
     A backend's module answers by its own `missing` of the arguments from `device` to `size`.
     """
+    if not has_room(backend, of):
+        return f"there is none of the {of}"
     try:
         module = module_of(backend, of)
-    except ModuleNotFoundError as error:
-        if error.name == f"plait.ops.{of}.{MODULES[backend]}":
-            return f"there is none of the {of}"
-        return f"it cannot be imported ({error})"
     except ImportError as error:
         return f"it cannot be imported ({error})"
     reason: str | None = module.missing(device, dtype, cell, width, size)

@@ -61,7 +61,7 @@ def _shapes(scan: CellScan, steps: int, rows: int, size: int, slots: int) -> lis
     return [shape_of(spec, sizes) for spec in _SPECS.values()]
 
 
-# a training loop asks the same at every step; a compiler's sizes have no hash
+# a training loop asks the same at every step
 _shapes_once = lru_cache(_shapes)
 
 
@@ -82,8 +82,8 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     steps, rows, _ = projected.shape
     slots = inputs.born.shape[-1] if scan.width is None else scan.width
-    known_sizes = all(type(number) is int for number in (steps, rows, size, slots))
-    expected = (_shapes_once if known_sizes else _shapes)(scan, steps, rows, size, slots)
+    shapes = _shapes if torch.compiler.is_compiling() else _shapes_once
+    expected = shapes(scan, steps, rows, size, slots)
     for (name, tensor), shape in zip(inputs._asdict().items(), expected, strict=True):
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"{_SPECS[name].door}{name}: expected {shape}, got {tuple(tensor.shape)}")
