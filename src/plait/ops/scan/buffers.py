@@ -28,7 +28,11 @@ def sizes_of(
 ) -> dict[str, int]:
     """What the letters of a `Spec` stand for; a memory of no fixed width grows by a slot a step."""
     after = slots + steps if scan.width is None else slots
-    return {"T": steps, "B": rows, "H": size, "GH": scan.gates * size, "K": slots, "W": after, "F": features}
+    states, products = slots + steps, (scan.gates + 2) * size
+    return {
+        "T": steps, "B": rows, "H": size, "GH": scan.gates * size, "K": slots, "W": after, "F": features,
+        "S": states, "PH": products,
+    }  # fmt: skip
 
 
 def shape_of(spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
@@ -43,15 +47,17 @@ def type_of(spec: Spec, dtype: torch.dtype) -> torch.dtype:
     return accumulation_dtype(dtype) if spec.kind == "wide" else getattr(torch, spec.kind)
 
 
-def allocate(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -> Scanned:
-    """Uninitialised tensors for everything in `Scanned`."""
+def allocate(
+    inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str = "torch"
+) -> Scanned:
+    """Uninitialised tensors for everything in `Scanned` that this backend makes."""
     steps, rows, _ = inputs.projected.shape
     size = inputs.hidden.shape[1]
     features = 4 * size if scan.cell != "elman" else 0 if inputs.nudge is None else size
     sizes = sizes_of(scan, steps, rows, size, 0 if inputs.born is None else inputs.born.shape[1], features)
     read = need_trace or (save and "bounded" in scan.traits)
     wanted = {"": True, "save": save, "trace": need_trace, "read": read}
-    return Scanned(**_room(Scanned, inputs.projected, scan, sizes, wanted))
+    return Scanned(**_room(Scanned, inputs.projected, scan, sizes, wanted, backend))
 
 
 def allocate_walk(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> ReverseWalk:
@@ -84,14 +90,20 @@ def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> dict[str, int]
 
 
 def _room(
-    record: Any, like: Tensor, scan: CellScan, sizes: Mapping[str, int], wanted: Mapping[str, bool]
+    record: Any,
+    like: Tensor,
+    scan: CellScan,
+    sizes: Mapping[str, int],
+    wanted: Mapping[str, bool],
+    backend: str = "",
 ) -> dict[str, Any]:
-    """What is not wanted, or not for this cell, has no steps; without steps no element, or is None."""
+    """What is not wanted, or not for this cell or backend, has no steps; without steps no element, or None."""
     made: dict[str, Any] = {}
     for name, spec in specs(record, scan.traits).items():
         shape = shape_of(spec, sizes)
-        if not wanted[spec.when] or spec.only not in ("", scan.cell):
-            shape = (0, *shape[1:]) if spec.shape.startswith("T") else (0,)
+        foreign = spec.only not in ("", scan.cell) or (spec.by and backend not in spec.by)
+        if foreign or not wanted[spec.when]:
+            shape = (0, *shape[1:]) if spec.shape[0] in "TS" else (0,)
         absent = spec.optional and shape == (0,)
         made[name] = None if absent else like.new_empty(shape, dtype=type_of(spec, like.dtype))
     return made

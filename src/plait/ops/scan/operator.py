@@ -320,8 +320,8 @@ def _define_forward(fused: FusedScan) -> None:
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:
-        tensors, scan, (need_trace, save, _) = split(arguments)
-        made = allocate(fused.unflat_inputs(tensors, scan), scan, need_trace, save)
+        tensors, scan, (need_trace, save, backend) = split(arguments)
+        made = allocate(fused.unflat_inputs(tensors, scan), scan, need_trace, save, backend)
         return tuple(getattr(made, name) for name in fused.scanned)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
