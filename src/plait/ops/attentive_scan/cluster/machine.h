@@ -126,15 +126,17 @@ struct bfloat16 {
 };
 DEVICE float widened(float x) { return x; }
 DEVICE float widened(bfloat16 x) { return of_bits((uint32_t)x.half << 16); }
-template <class Layer>
-DEVICE Layer narrowed(float x);
-template <>
-DEVICE float narrowed<float>(float x) { return x; }
-template <>
-DEVICE bfloat16 narrowed<bfloat16>(float x) {
+DEVICE void narrow(float x, float& y) { y = x; }
+DEVICE void narrow(float x, bfloat16& y) {
   const uint32_t b = bits_of(x);
-  if ((b & 0x7fffffffu) > 0x7f800000u) return {(unsigned short)(b >> 16 | 0x40u)};  // a NaN stays one
-  return {(unsigned short)((b + 0x7fffu + (b >> 16 & 1u)) >> 16)};
+  const bool nan = (b & 0x7fffffffu) > 0x7f800000u;  // a NaN stays one
+  y.half = (unsigned short)(nan ? b >> 16 | 0x40u : (b + 0x7fffu + (b >> 16 & 1u)) >> 16);
+}
+template <class Layer>
+DEVICE Layer narrowed(float x) {
+  Layer y;
+  narrow(x, y);
+  return y;
 }
 template <class Layer>
 DEVICE float rounded(float x) { return widened(narrowed<Layer>(x)); }
