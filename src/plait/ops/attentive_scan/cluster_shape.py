@@ -7,6 +7,7 @@ cluster has and how many rows it walks is chosen in `cluster_choice`.
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
@@ -26,14 +27,18 @@ _SIZES = {"steps": "int", "rows": "int", "mix": "float"}
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 
-def _struct(name: str, *records: Any) -> tuple[type[ctypes.Structure], str]:
-    """A walk's arguments: the addresses of its tensors under the names of the contract, then its sizes."""
+def _struct(name: str, *records: Any, own: Iterable[str] = ()) -> tuple[type[ctypes.Structure], str]:
+    """A walk's arguments: the addresses of its tensors under the names of the contract, those it has beside (wide),
+    then its sizes."""
     tensors = named(*(specs(record).values() for record in records))
-    return parameter_struct(name, {x: _POINTERS[spec.kind] for x, spec in tensors.items()} | _SIZES)
+    pointers = {x: _POINTERS[spec.kind] for x, spec in tensors.items()} | dict.fromkeys(own, "float*")
+    return parameter_struct(name, pointers | _SIZES)
 
 
 FORWARD, _FORWARD_TEXT = _struct("ForwardArguments", Inputs, Scanned)
-BACKWARD, _BACKWARD_TEXT = _struct("BackwardArguments", Inputs, Scanned, Arriving, ReverseWalk)
+BACKWARD, _BACKWARD_TEXT = _struct(
+    "BackwardArguments", Inputs, Scanned, Arriving, ReverseWalk, own=("d_initial", "d_direct", "profile")
+)
 
 
 @dataclass(frozen=True)

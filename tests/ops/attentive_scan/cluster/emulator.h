@@ -199,6 +199,7 @@ template <int N>
 DEVICE void more_registers() {}
 template <int N>
 DEVICE void fewer_registers() {}
+DEVICE float in_register(float v) { return v; }
 DEVICE float ex2(float x) { return exp2f(x); }
 DEVICE float rcp(float x) { return 1.0f / x; }
 DEVICE float mad(float a, float b, float c) { return fmaf(a, b, c); }

@@ -51,6 +51,8 @@ DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 // ---- registers, dealt anew among warpgroups
 template <int N>
 DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
+// a choice among values of an array would else become a load at a chosen address, and the array leave the registers
+DEVICE float in_register(float v) { asm("" : "+f"(v)); return v; }
 template <int N>
 DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 

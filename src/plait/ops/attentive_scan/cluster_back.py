@@ -1,0 +1,170 @@
+"""The walk back of the cluster scan: what its kernel is compiled for, what it is given, what is made of it.
+
+The kernel is `cluster/backward.h`; what it computes and why stands there and in docs/notes/kernels.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait.ops.attentive_scan.cluster_shape import BACKWARD, arguments
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
+from plait.ops.scan.kinds import Scan
+from plait.ops.scan.weight_gradients import collect_gradients
+
+__all__ = ["BackShape", "back_shape", "walk_back"]
+
+SHARED_LIMIT = 227 * 1024  # bytes a block of a Hopper GPU may have
+_LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
+
+
+@dataclass(frozen=True)
+class BackShape:
+    """The constants of one kernel: `cluster` blocks walk `rows` rows of the batch together; `shared_kinds` blocks
+    of [V; W_a; U_a], the last, lie in shared memory because registers do not hold them."""
+
+    scan: Scan
+    hidden: int
+    dtype: torch.dtype
+    cluster: int
+    rows: int
+    shared_kinds: int = 0
+    profile: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Of a block: a warp for every four features."""
+        return self.hidden // self.cluster // 4 * 32
+
+    @property
+    def shared_bytes(self) -> int:
+        """What `cluster/backward_layout.h` lays out; the compiler refuses a shape where the two differ."""
+        scan, slots, warps = self.scan, self.scan.width, self.threads // 32
+        held, gathered = scan.gates + 2 + (scan.cell == "gru"), scan.gates + 3
+        inputs, factors = (3, 2) if scan.cell == "elman" else (7, 7 if scan.cell == "lstm" else 6)
+        of_warp = (held + gathered) * slots + 2 * held + 3 * inputs + factors + scan.gates + 2
+        of_row = warps * (4 * of_warp + self.hidden + slots) + self.hidden + (self.cluster + 8) * slots
+        return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * self.hidden)
+
+    def text(self, name: str) -> str:
+        """The struct of constants in C++."""
+        scan = self.scan
+        numbers = {
+            "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
+            "HIDDEN": self.hidden, "SLOTS": scan.width, "CLUSTER": self.cluster, "ROWS": self.rows,
+            "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes, "PROFILE": int(self.profile),
+        }  # fmt: skip
+        constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
+        return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {_LAYERS[self.dtype]};\n}};\n"
+
+
+def back_shape(
+    scan: Scan, hidden: int, dtype: torch.dtype, rows: int, clusters_at_a_time: dict[int, int]
+) -> BackShape | None:
+    """The kernel for so many rows, None if none fits. A multiprocessor that walks several rows together takes less
+    time than several waves of clusters."""
+    found = []
+    for cluster, at_a_time in clusters_at_a_time.items():
+        for count in range(1, 9):
+            shape = _fitted(BackShape(scan, hidden, dtype, cluster, count))
+            if shape is not None:
+                waves = -(-rows // (count * at_a_time))
+                # measured: what a step takes with one row, and what each further one adds
+                found.append((waves * (1.0 + 0.5 * (count - 1) * 4 / cluster), len(found), shape))
+    return min(found)[2] if found else None
+
+
+def _fitted(shape: BackShape) -> BackShape | None:
+    """The shape with as few of its weights in shared memory as registers demand."""
+    hidden, columns, kinds = shape.hidden, shape.hidden // 32, shape.scan.gates + 2
+    if hidden % 32 or hidden % (4 * shape.cluster) or shape.threads > 512 or shape.scan.width > 64:
+        return None
+    budget = min(255, 65536 // shape.threads) - 80 - shape.rows * (columns + 10)
+    in_shared = min(kinds, max(0, -(-(kinds * 4 * columns - budget) // (4 * columns))))
+    if in_shared and (columns % 4 or budget < 0):
+        return None
+    fitted = replace(shape, shared_kinds=in_shared)
+    return fitted if fitted.shared_bytes <= SHARED_LIMIT else None
+
+
+def walk_back(
+    arriving: Arriving,
+    inputs: Inputs,
+    made: Scanned,
+    scan: Scan,
+    nudged: bool,
+    shape: BackShape,
+    launch: Callable[[BackShape, Any, int], None],
+) -> Inputs:
+    """Every gradient; `launch` runs the kernel of a shape with its arguments, on so many clusters."""
+    clusters = -(-made.output.shape[1] // shape.rows)
+    walked, rest = _room(inputs, made, scan, nudged, clusters)
+    tensors = {
+        **named(_readable(inputs), _readable(made), _readable(arriving), walked),
+        **rest,
+        "profile": None,
+    }
+    launch(shape, arguments(BACKWARD, tensors, scan), clusters)
+    return collect_gradients(_completed(walked, rest, inputs), inputs, made, scan, nudged)
+
+
+def _room(
+    inputs: Inputs, made: Scanned, scan: Scan, nudged: bool, clusters: int
+) -> tuple[ReverseWalk, dict[str, Tensor]]:
+    """Uninitialised tensors for what the kernel leaves. The initial slots, and s_0 as one slot more, it leaves as
+    dL/d[P; k] and what reaches them beside that: `_completed` makes their gradients."""
+    steps, rows, hidden = made.output.shape
+    slots, learned = scan.width, inputs.worth is not None
+
+    def empty(*size: int) -> Tensor:
+        return made.queries.new_empty(size)
+
+    nothing = empty(0)
+    walked = ReverseWalk(
+        projected=empty(steps, rows, scan.gates * hidden),
+        hidden=nothing,
+        cell_state=empty(rows, hidden) if scan.cell == "lstm" else None,
+        states=empty(steps if nudged else 0, rows, hidden),
+        queries=empty(steps, rows, hidden),
+        keys=empty(steps, rows, hidden),
+        initial_keys=nothing,
+        initial_states=nothing,
+        energy=empty(clusters, hidden),
+        scores=empty(steps if learned else 0, rows),
+        initial_scores=empty(rows if learned else 0, slots),
+    )
+    rest = {
+        "d_initial": empty(rows, slots + 1, (scan.gates + 2) * hidden),
+        "d_direct": empty(rows, slots + 1, hidden),
+    }
+    return walked, rest
+
+
+def _completed(walked: ReverseWalk, rest: dict[str, Tensor], inputs: Inputs) -> ReverseWalk:
+    """Add what takes one product for all: dL/ds_0, and dL/dh of the initial slots but for their keys' part."""
+    rows, count, hidden = rest["d_direct"].shape
+    initial = rest["d_initial"]
+    before = initial.shape[2] - hidden  # the rows of V and W_a; those of U_a come after
+    through = torch.cat([inputs.recurrent, inputs.query]).to(initial.dtype)
+    direct, products = rest["d_direct"].view(-1, hidden), initial.view(rows * count, -1)[:, :before]
+    states = torch.addmm(direct, products, through).view(rows, count, hidden)
+    return walked._replace(
+        hidden=states[:, -1],
+        initial_states=states[:, :-1],
+        initial_keys=initial[:, :-1, before:],
+        energy=walked.energy.sum(dim=0),
+    )
+
+
+def _readable(record: Any) -> Any:
+    """A record of tensors as the kernel reads them: contiguous, 16 bytes at a time."""
+    return record._make(None if x is None else _aligned(x.contiguous()) for x in record)
+
+
+def _aligned(tensor: Tensor) -> Tensor:
+    return tensor.clone() if tensor.data_ptr() % 16 else tensor
