@@ -34,6 +34,8 @@ class BackShape:
     cluster: int
     rows: int
     shared_kinds: int = 0
+    reset: bool = False
+    learned: bool = False
     profile: bool = False
 
     @property
@@ -48,7 +50,7 @@ class BackShape:
         held, gathered = scan.gates + 2 + (scan.cell == "gru"), scan.gates + 3
         inputs, factors = (3, 2) if scan.cell == "elman" else (7, 7 if scan.cell == "lstm" else 6)
         of_warp = (held + gathered) * slots + 2 * held + 3 * inputs + factors + scan.gates + 2
-        of_row = warps * (4 * of_warp + self.hidden + slots) + self.hidden + (self.cluster + 8) * slots
+        of_row = warps * (4 * of_warp + self.hidden + slots) + self.hidden + (self.cluster + 12) * slots
         return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * self.hidden)
 
     def text(self, name: str) -> str:
@@ -57,9 +59,10 @@ class BackShape:
         numbers = {
             "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
             "HIDDEN": self.hidden, "SLOTS": scan.width, "CLUSTER": self.cluster, "ROWS": self.rows,
-            "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes, "PROFILE": int(self.profile),
+            "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes,
+            "RESET": self.reset, "LEARNED": self.learned, "PROFILE": self.profile,
         }  # fmt: skip
-        constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
+        constants = ", ".join(f"{key} = {int(value) if isinstance(value, bool) else value}" for key, value in numbers.items())
         return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {_LAYERS[self.dtype]};\n}};\n"
 
 

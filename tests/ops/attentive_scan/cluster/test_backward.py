@@ -118,12 +118,17 @@ def arriving(made: Scanned, scan: Scan) -> Arriving:
 
 @cache
 def built(names: tuple[str, ...], folder: Path, replaced: tuple[str, str] | None = None) -> ctypes.CDLL:
-    return library("backward", {name: {**CASES, **SLOW}[name][0] for name in names}, folder, replaced)
+    return library("backward", {name: shape_of(name) for name in names}, folder, replaced)
+
+
+def shape_of(name: str) -> BackShape:
+    shape, case = {**CASES, **SLOW}[name]
+    return replace(shape, reset=case.reset, learned=case.learned)
 
 
 def walked(name: str, emulated: ctypes.CDLL, seed: int = 1, part: str = "all") -> tuple[Inputs, dict[str, Any]]:
     """The gradients by the kernel, and by the reference in float64."""
-    shape, case = {**CASES, **SLOW}[name]
+    shape, case = shape_of(name), {**CASES, **SLOW}[name][1]
     problem = make_problem(case)
     scan = shape.scan
     with torch.no_grad():

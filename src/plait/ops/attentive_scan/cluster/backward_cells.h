@@ -8,6 +8,31 @@
 
 namespace plait {
 
+// Cycles spent in the stages of a step, for whoever wants to know where the time goes
+template <int ON>
+struct Watch {
+  uint32_t last, sums[12];
+  MEMBER Watch() {
+    if constexpr (ON) {
+#pragma unroll
+      for (int i = 0; i < 12; i++) sums[i] = 0;
+      last = cycles();
+    }
+  }
+  MEMBER void stamp(int stage) {
+    if constexpr (ON) {
+      const uint32_t now = cycles();
+      sums[stage] += now - last, last = now;
+    }
+  }
+  MEMBER void write(float* to, int warp) {
+    if constexpr (ON) {
+#pragma unroll
+      for (int i = 0; i < 12; i++) reinterpret_cast<uint32_t*>(to)[warp * 12 + i] = sums[i];
+    }
+  }
+};
+
 template <class S>
 DEVICE float slope(float activated) {
   if constexpr (S::NONLINEARITY == TANH) return 1.0f - activated * activated;

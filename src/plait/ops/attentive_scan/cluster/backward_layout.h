@@ -24,6 +24,7 @@ struct BackLayout {
   static constexpr int EACH = ceil_div(SLOTS, 32);         // slots a lane
   static constexpr bool DIRECT = CELL == GRU;              // s_{t-1} also passes beside the products
   static constexpr int REGISTER_KINDS = KINDS - S::SHARED_KINDS;  // the rest of M lies in shared memory
+  static constexpr int SCORE_ROUNDS = ceil_div(R * C, WARPS), PRODUCT_ROUNDS = ceil_div(R * COLUMNS, WARPS);  // of sending
   static_assert(H % 32 == 0 && F % 4 == 0 && F * C == H && SLOTS <= 64 && R <= 8);
   static_assert(S::SHARED_KINDS == 0 || IN_FOURS);
 
@@ -36,20 +37,23 @@ struct BackLayout {
   // chunks of dL/d(V s), dL/dq and of what reaches s directly
   static constexpr int STASHED = G + 2;
 
-  static constexpr int RECORDS = 32;  // after 128 bytes of barriers
-  static constexpr int GATHERS = RECORDS + R * WARPS * HELD * SLOTS * 4;
-  static constexpr int STAGED = GATHERS + R * WARPS * GATHERED * SLOTS * 4;
-  static constexpr int INPUT = STAGED + 2 * R * WARPS * HELD * 4;
-  static constexpr int FACTOR = INPUT + 3 * R * WARPS * INPUTS * 4;
-  static constexpr int STASH = FACTOR + R * WARPS * FACTORS * 4;
-  static constexpr int WEIGHTS = STASH + R * WARPS * STASHED * 4;
-  static constexpr int PRODUCT = WEIGHTS + S::SHARED_KINDS * WARPS * 4 * COLUMNS * 32;
-  static constexpr int STATES_IN = PRODUCT + WARPS * R * H;
-  static constexpr int SCORE = STATES_IN + C * R * F;
-  static constexpr int SCORES_IN = SCORE + WARPS * R * SLOTS;
-  static constexpr int SHARE = SCORES_IN + C * R * SLOTS;
-  static constexpr int IDS = SHARE + 3 * R * SLOTS;
-  static constexpr int FLOATS = IDS + 5 * R * SLOTS;
+  // Of a warp, from its own place on. A row's slots lie together; what comes from far away lies in rings.
+  static constexpr int RECORDS = 0;                                    // R, HELD, SLOTS
+  static constexpr int GATHERS = RECORDS + R * HELD * SLOTS * 4;       // R, GATHERED, SLOTS
+  static constexpr int STAGED = GATHERS + R * GATHERED * SLOTS * 4;    // 2, R, HELD
+  static constexpr int INPUT = STAGED + 2 * R * HELD * 4;              // 3, R, INPUTS
+  static constexpr int FACTOR = INPUT + 3 * R * INPUTS * 4;            // R, FACTORS
+  static constexpr int STASH = FACTOR + R * FACTORS * 4;               // R, STASHED
+  static constexpr int WEIGHTS = STASH + R * STASHED * 4;              // SHARED_KINDS, 4, COLUMNS, a lane
+  static constexpr int OF_WARP = WEIGHTS + S::SHARED_KINDS * 4 * COLUMNS * 32;
+  // Of the block
+  static constexpr int PRODUCT = 32 + WARPS * OF_WARP;                 // WARPS, R, H; first 128 bytes of barriers
+  static constexpr int STATES_IN = PRODUCT + WARPS * R * H;            // C, R, F
+  static constexpr int SCORE = STATES_IN + C * R * F;                  // WARPS, R, SLOTS
+  static constexpr int SCORES_IN = SCORE + WARPS * R * SLOTS;          // C, R, SLOTS
+  static constexpr int SHARE = SCORES_IN + C * R * SLOTS;              // 4, R, SLOTS
+  static constexpr int IDS = SHARE + 4 * R * SLOTS;                    // 8, R, SLOTS
+  static constexpr int FLOATS = IDS + 8 * R * SLOTS;
   static_assert(FLOATS * 4 == S::SHARED_BYTES, "Python's count differs");
 };
 
@@ -64,6 +68,9 @@ DEVICE float4 mad(float4 a, float4 b, float4 c) {
   return {mad(a.x, b.x, c.x), mad(a.y, b.y, c.y), mad(a.z, b.z, c.z), mad(a.w, b.w, c.w)};
 }
 DEVICE float dot(float4 a, float4 b, float sum) { return mad(a.w, b.w, mad(a.z, b.z, mad(a.y, b.y, mad(a.x, b.x, sum)))); }
+DEVICE float4 shuffle(float4 v, int lane) {
+  return {shuffle(v.x, lane), shuffle(v.y, lane), shuffle(v.z, lane), shuffle(v.w, lane)};
+}
 DEVICE float4 nothing() { return {0.0f, 0.0f, 0.0f, 0.0f}; }
 
 // Four numbers in the layer's type, wherever they lie
