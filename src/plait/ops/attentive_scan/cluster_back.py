@@ -12,7 +12,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.ops.attentive_scan.cluster_shape import BACKWARD, arguments
+from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
+from plait.ops.scan.cluster_source import arguments
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import collect_gradients
@@ -20,7 +21,6 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["BackShape", "back_shape", "walk_back"]
 
 SHARED_LIMIT = 227 * 1024  # bytes a block of a Hopper GPU may have
-_LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 
 @dataclass(frozen=True)
@@ -62,8 +62,10 @@ class BackShape:
             "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes,
             "RESET": self.reset, "LEARNED": self.learned, "PROFILE": self.profile,
         }  # fmt: skip
-        constants = ", ".join(f"{key} = {int(value) if isinstance(value, bool) else value}" for key, value in numbers.items())
-        return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {_LAYERS[self.dtype]};\n}};\n"
+        constants = ", ".join(
+            f"{key} = {int(value) if isinstance(value, bool) else value}" for key, value in numbers.items()
+        )
+        return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {LAYERS[self.dtype]};\n}};\n"
 
 
 def back_shape(
@@ -112,7 +114,7 @@ def walk_back(
         **rest,
         "profile": None,
     }
-    launch(shape, arguments(BACKWARD, tensors, scan), clusters)
+    launch(shape, arguments(BACKWARD, tensors, scan.mix), clusters)
     return collect_gradients(_completed(walked, rest, inputs), inputs, made, scan, nudged)
 
 

@@ -20,9 +20,8 @@ struct Compute {
   const int warp, lane, rank, own, first_row, rows;  // own: first feature of this block; rows: of this cluster that exist
   const uint32_t mbarriers;
   Products<K> products;
-  // of the gates' tasks: cell state, next input and nudge, bias, what slots and newest state hold, what is to be saved
-  float c[GI], in[GI], nudge[GI], bias[GI], fresh[GI], act[GI], before[GI], made[GI];
-  float4 slot[GI][QUARTER];
+  // of the gates' tasks: cell state, next input and nudge, bias, what is to be saved
+  float c[GI], in[GI], nudge[GI], bias[GI], act[GI], before[GI], made[GI];
   float asked[K::QI > 0 ? K::QI : 1];  // of the queries' tasks: q_t or s_{t-1}
 
   MEMBER Compute(const ForwardArguments& a_, float* sm_, int warp_, int lane_, int rank_, int first_row_)
@@ -70,6 +69,7 @@ struct Compute {
       if (K::CELL == LSTM && mine) c[i] = widened(static_cast<const Layer*>(a.cell_state)[(int64_t)batch_row(gates_row(i)) * H + f]);
       bias[i] = vector ? widened(vector[f]) : 0.0f;
     }
+    for (int f = warp * 32 + lane; f < F; f += NW * 32) sm[K::V_AT + f] = -2.0f * widened(static_cast<const Layer*>(a.energy)[own + f]);
     look_ahead(0);
   }
 
@@ -122,19 +122,6 @@ struct Compute {
   }
 
   // ---- sums over slots
-  template <int I>
-  MEMBER void preload(int parity) {
-    if constexpr (I < GI) {
-      if (has_gates<I>()) {
-        const int r = gates_row(I), f = gates_feature(I), part = lane >> 3;
-        const float* from = record(r, part * QUARTER * K::RECORD + 4 * f);
-#pragma unroll
-        for (int j = 0; j < QUARTER; j++) slot[I][j] = load4(from + j * K::RECORD);
-        fresh[I] = record(r, where(r, parity))[4 * f + part];
-      }
-      preload<I + 1>(parity);
-    }
-  }
   // alpha of a quarter of the slots
   MEMBER void shares(int r, int quarter, float (&al)[K::AQ]) const {
 #pragma unroll
@@ -153,11 +140,13 @@ struct Compute {
     const int r = gates_row(I), fl = lane & 7, part = lane >> 3, f = gates_feature(I);
     float al[K::AQ], sum = 0.0f;
     shares(r, part, al);
+    const float newest = record(r, where(r, (t + 1) & 1))[4 * f + part];
+    const float* from = record(r, part * QUARTER * K::RECORD + 4 * f);
     float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
     for (int j = 0; j < QUARTER; j++) {
-      x.x = mad(al[j], slot[I][j].x, x.x), x.y = mad(al[j], slot[I][j].y, x.y);
-      x.z = mad(al[j], slot[I][j].z, x.z), x.w = mad(al[j], slot[I][j].w, x.w);
+      const float4 y = load4(from + j * K::RECORD);
+      x.x = mad(al[j], y.x, x.x), x.y = mad(al[j], y.y, x.y), x.z = mad(al[j], y.z, x.z), x.w = mad(al[j], y.w, x.w);
       sum += al[j];
     }
     // over the quarters; lane group g keeps the g-th of the four
@@ -166,7 +155,7 @@ struct Compute {
     sum += shuffle_xor(sum, 16);
     const float context = (lo ? k1 : k0) + shuffle_xor(lo ? k0 : k1, 8);
     sum += shuffle_xor(sum, 8);
-    const float given = mixed(r, context, sum, fresh[I]);
+    const float given = mixed(r, context, sum, newest);
 
     before[I] = cut(r) ? 0.0f : c[I];
     CellStep step;
@@ -267,7 +256,7 @@ struct Compute {
   }
 
   // ---- energies: 8 lanes a slot, 4 slots a round; the last warps first, the first have gates
-  MEMBER void old_energies(const float (&v2)[F / 8], float vs) {
+  MEMBER void old_energies(float vs) {
     constexpr int ITEMS = R * QUARTER, ROUNDS = ceil_div(ITEMS, NW), E = F / 8;
     const int lp = lane & 7;
 #pragma unroll
@@ -276,12 +265,12 @@ struct Compute {
       if ((j + 1) * NW > ITEMS && n >= ITEMS) continue;
       const int r = n / QUARTER, x = n % QUARTER * 4 + (lane >> 3);
       const float* k = record(r, x * K::RECORD + K::KEYS + lp * E);
-      const float* q = sm + K::Q_AT + r * F + lp * E;
+      const float *q = sm + K::Q_AT + r * F + lp * E, *v = sm + K::V_AT + lp * E;
       float e = vs;
 #pragma unroll
       for (int i = 0; i < E; i += 2) {
-        const float2 kk = load2(k + i), qq = load2(q + i);
-        e = mad(v2[i], half_gap(qq.x, kk.x), e), e = mad(v2[i + 1], half_gap(qq.y, kk.y), e);
+        const float2 kk = load2(k + i), qq = load2(q + i), vv = load2(v + i);
+        e = mad(vv.x, half_gap(qq.x, kk.x), e), e = mad(vv.y, half_gap(qq.y, kk.y), e);
       }
 #pragma unroll
       for (int m = 4; m; m >>= 1) e += shuffle_xor(e, m);
@@ -291,36 +280,26 @@ struct Compute {
 
   MEMBER void walk() {
     const int ks = products.ks, g = products.g;
-    const Layer* energy = static_cast<const Layer*>(a.energy) + own;
-    float v2[F / 8], vs = 0.0f, vk[K::IK];
-#pragma unroll
-    for (int i = 0; i < F / 8; i++) {
-      const float v = widened(energy[(lane & 7) * (F / 8) + i]);
-      v2[i] = -2.0f * v, vs += v;
-    }
-#pragma unroll
-    for (int i = 0; i < K::IK; i++) vk[i] = i * NW + warp < K::KQ ? widened(energy[(i * NW + warp) * 4 + g]) : 0.0f;
-
+    float vs = 0.0f;  // of this lane's features; e = sum v - 2 sum v r
+    for (int i = 0; i < F / 8; i++) vs += -0.5f * sm[K::V_AT + (lane & 7) * (F / 8) + i];
     for (int t = 0; t < a.steps; t++) {
-      preload<0>((t + 1) & 1);
       barrier_sync(ALPHA, K::MEET);
       tasks<0>(t);
       if constexpr (K::RESET) forget();
       barrier_sync(PLACED, K::MEET);
       save(t);
-      old_energies(v2, vs);
+      old_energies(vs);
       mbarrier_wait(mbarriers, t & 1);
       if (warp == 0 && lane == 0) mbarrier_expect(mbarriers, K::H_BYTES);
       const float* h = sm + K::H_IN + (t & 1) * R * H;
-      new_keys(t, h, vk, ks, g);
-      store_products<0>(t, h, ks, g);
-      barrier_sync(COMPUTED, NW * 32);
+      new_keys(t, h, ks, g);
+      other_products(t, h, ks, g);
     }
     finish();
   }
 
   // The key of h_t and its energy, in time for the exchange; then the other products.
-  MEMBER void new_keys(int t, const float* h, const float (&vk)[K::IK], int ks, int g) {
+  MEMBER void new_keys(int t, const float* h, int ks, int g) {
     const int kr = ks >> (3 - log2_of(N)), r = kr < R ? kr : 0;
     const bool mine = kr < R && (ks & (COPIES - 1)) == 0;
     float k[K::IK], part = 0.0f;
@@ -328,7 +307,7 @@ struct Compute {
 #pragma unroll
       for (int i = 0; i < K::IK; i++) {
         if ((i + 1) * NW > K::KQ && i * NW + warp >= K::KQ) continue;
-        const float q = sm[K::Q_AT + r * F + (i * NW + warp) * 4 + g];
+        const float q = sm[K::Q_AT + r * F + (i * NW + warp) * 4 + g], v2 = sm[K::V_AT + (i * NW + warp) * 4 + g];
         float v[N];
 #pragma unroll
         for (int n = 0; n < N; n++) {
@@ -339,7 +318,7 @@ struct Compute {
           v[n] = products.template part<R == 1 ? 4 : 1>(i, hv);
         }
         k[i] = reduce8<N>(v, ks);
-        part += mad(-2.0f * vk[i], half_gap(q, SCALE * k[i]), vk[i]);
+        part += mad(v2, half_gap(q, SCALE * k[i]), -0.5f * v2);
       }
       part += shuffle_xor(part, 8);
       part += shuffle_xor(part, 16);
@@ -355,19 +334,26 @@ struct Compute {
       if (K::SAVE && r < rows) a.products[((int64_t)(SLOTS + t) * a.rows + first_row + r) * PH + (G + 1) * H + own + f] = k[i];
     }
   }
-  // Values BASE.. of those a warp has left (quad, then row): up to 8 reduced together, then each lane stores one.
   // h is read anew, lest the compiler takes these products before the barrier.
+  MEMBER void other_products(int t, const float* h, int ks, int g) {
+    float v[NV];  // by quad, then row
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      float hv[K::COLUMNS];
+      products.state_part(h + r * H, ks, hv);
+#pragma unroll
+      for (int i = 0; i < NI; i++) v[i * R + r] = products.template part<1>(i + K::FIRST, hv);
+    }
+    store_products<0>(t, v, h, ks, g);
+  }
+  // Values BASE.. : up to 8 summed together, then each lane stores one.
   template <int BASE>
-  MEMBER void store_products(int t, const float* h, int ks, int g) {
+  MEMBER void store_products(int t, const float (&v)[NV], const float* h, int ks, int g) {
     if constexpr (BASE < NV) {
       constexpr int COUNT = power_under(NV - BASE), SHIFT = 3 - log2_of(COUNT);
       float part[COUNT];
 #pragma unroll
-      for (int n = 0; n < COUNT; n++) {
-        float hv[K::COLUMNS];
-        products.state_part(h + (BASE + n) % R * H, ks, hv);
-        part[n] = products.template part<1>((BASE + n) / R + K::FIRST, hv);
-      }
+      for (int n = 0; n < COUNT; n++) part[n] = v[BASE + n];
       const float value = reduce8<COUNT>(part, ks);
       const int n = BASE + (ks >> SHIFT), r = n % R, q = (n / R + K::FIRST) * NW + warp;
       const bool not_key = K::FIRST * NW == K::KQ || q >= K::KQ, there = K::NQ % NW == 0 || q < K::NQ;
@@ -376,7 +362,7 @@ struct Compute {
         put(record(r, where(r, t & 1)), block, f, value, h[r * H + own + f]);
         if (K::SAVE && r < rows) a.products[((int64_t)(SLOTS + t) * a.rows + first_row + r) * PH + block * H + own + f] = value;
       }
-      store_products<BASE + COUNT>(t, h, ks, g);
+      store_products<BASE + COUNT>(t, v, h, ks, g);
     }
   }
 

@@ -6,9 +6,9 @@ What the walk reads is made here by plain torch, so that this holds whatever wal
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +17,12 @@ from torch import Tensor
 
 from plait.ops import parity
 from plait.ops.attentive_scan import torch_scan
-from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, walk_back
+from plait.ops.attentive_scan.cluster_back import BackShape, walk_back
+from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT
 from plait.ops.parity import Case, make_problem
 from plait.ops.scan import Scan
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
-from tests.ops.attentive_scan.cluster.emulated import library
 
 SIZE = 32
 LSTM, GRU = Scan("lstm", 3, 2), Scan("gru", 3, 2, mix=0.7)
@@ -39,7 +39,10 @@ CASES: dict[str, tuple[BackShape, Case]] = {
         BackShape(GRU, SIZE, torch.float32, 4, 2),
         Case(GRU, steps=10, rows=3, size=SIZE, carried=True, reset=True),
     ),
-    "elman": (BackShape(ELMAN, SIZE, torch.float32, 8, 1), Case(ELMAN, steps=9, rows=2, size=SIZE, reset=True)),
+    "elman": (
+        BackShape(ELMAN, SIZE, torch.float32, 8, 1),
+        Case(ELMAN, steps=9, rows=2, size=SIZE, reset=True),
+    ),
     "relu": (
         BackShape(RELU, SIZE, torch.float32, 4, 3),
         Case(RELU, steps=8, rows=4, size=SIZE, carried=True, nudge=True),
@@ -49,7 +52,10 @@ CASES: dict[str, tuple[BackShape, Case]] = {
         BackShape(LSTM, SIZE, torch.float32, 4, 2),
         Case(LSTM, steps=10, rows=2, size=SIZE, carried=True, reset=True, learned=True, noise=True),
     ),
-    "one_step": (BackShape(LSTM, SIZE, torch.float32, 2, 1), Case(LSTM, steps=1, rows=1, size=SIZE, carried=True)),
+    "one_step": (
+        BackShape(LSTM, SIZE, torch.float32, 2, 1),
+        Case(LSTM, steps=1, rows=1, size=SIZE, carried=True),
+    ),
     "three_steps": (
         BackShape(GRU, SIZE, torch.float32, 4, 2),
         Case(GRU, steps=3, rows=2, size=SIZE, carried=True, learned=True),
@@ -57,7 +63,10 @@ CASES: dict[str, tuple[BackShape, Case]] = {
 }
 WIDE = Scan("elman", 20, 20)
 SLOW: dict[str, tuple[BackShape, Case]] = {
-    "wide": (BackShape(WIDE, SIZE, torch.float32, 2, 1), Case(WIDE, steps=46, rows=1, size=SIZE, carried=True)),
+    "wide": (
+        BackShape(WIDE, SIZE, torch.float32, 2, 1),
+        Case(WIDE, steps=46, rows=1, size=SIZE, carried=True),
+    ),
     "shared": (BackShape(LSTM, 128, torch.float32, 8, 1, 2), Case(LSTM, steps=7, rows=1, size=128)),
     "far": (BackShape(LSTM, SIZE, torch.float32, 4, 2), Case(LSTM, steps=7, rows=2, size=SIZE, far=True)),
     "narrow": (
@@ -116,9 +125,19 @@ def arriving(made: Scanned, scan: Scan) -> Arriving:
     )
 
 
-@cache
-def built(names: tuple[str, ...], folder: Path, replaced: tuple[str, str] | None = None) -> ctypes.CDLL:
-    return library("backward", {name: shape_of(name) for name in names}, folder, replaced)
+Built = Callable[..., ctypes.CDLL]
+
+
+@pytest.fixture(scope="module")
+def built(emulated: Built) -> Built:
+    """The kernels of these cases."""
+
+    @cache
+    def library(names: tuple[str, ...], replaced: tuple[str, str] | None = None) -> ctypes.CDLL:
+        shapes = {name: shape_of(name) for name in names}
+        return emulated("attentive_scan", "backward", BACKWARD_TEXT, shapes, replaced)
+
+    return library
 
 
 def shape_of(name: str) -> BackShape:
@@ -126,7 +145,9 @@ def shape_of(name: str) -> BackShape:
     return replace(shape, reset=case.reset, learned=case.learned)
 
 
-def walked(name: str, emulated: ctypes.CDLL, seed: int = 1, part: str = "all") -> tuple[Inputs, dict[str, Any]]:
+def walked(
+    name: str, emulated: ctypes.CDLL, seed: int = 1, part: str = "all"
+) -> tuple[Inputs, dict[str, Any]]:
     """The gradients by the kernel, and by the reference in float64."""
     shape, case = shape_of(name), {**CASES, **SLOW}[name][1]
     problem = make_problem(case)
@@ -169,12 +190,7 @@ def gaps(found: Inputs, expected: dict[str, Any], dtype: torch.dtype) -> list[st
     return wrong
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    return tmp_path_factory.mktemp("emulated")
-
-
 @pytest.mark.parametrize("name", CASES)
-def test_gradients(name: str, folder: Path) -> None:
-    found, expected = walked(name, built(tuple(CASES), folder))
+def test_gradients(name: str, built: Built) -> None:
+    found, expected = walked(name, built(tuple(CASES)))
     assert gaps(found, expected, CASES[name][1].dtype) == []
