@@ -34,21 +34,28 @@ struct Back : BackAhead<S> {
   float4 bend[R][EACH], d_cell[R], d_energy, v;  // bend: half of tanh(q + k), then dL/d(q + k)
   float share[R][EACH], d_score[R][EACH];
   bool is_reset[R];
+  int64_t from_here;                        // where this warp's features of the first row lie in (T, B, H)
 
   MEMBER Back(const BackwardArguments& arguments, float* memory)
       : A(arguments, memory), scores_came(shared_address(memory)), states_came(shared_address(memory) + 8) {}
 
   // ---- the stages of a step
   // this warp's part of dL/da_j, for the step that read the slots as they are now
-  template <class Direct>
-  MEMBER void score(int r, const float4 (&g)[G + 1], Direct direct) {
+  template <class Held, class Direct>
+  MEMBER void score(int r, const float4 (&g)[G + 1], Held held, Direct direct) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) {
-      float sum = direct(i);
+      float4 sum = direct(i);
 #pragma unroll
-      for (int k = 0; k <= G; k++) sum = dot(g[k], load4(at[i] + record(r, k)), sum);
-      if (in(i)) sm[L::SCORE + (warp * R + r) * SLOTS + lane + 32 * i] = a.mix * sum;
+      for (int k = 0; k <= G; k++) sum = mad(g[k], held(i, k), sum);
+      if (in(i)) sm[L::SCORE + (warp * R + r) * SLOTS + lane + 32 * i] = a.mix * ((sum.x + sum.y) + (sum.z + sum.w));
     }
+  }
+  // N numbers so far apart
+  template <int N>
+  static MEMBER float total(const float* from, int apart) {
+    if constexpr (N == 1) return from[0];
+    else return total<N / 2>(from, apart) + total<N - N / 2>(from + N / 2 * apart, apart);
   }
   // add up the warps' parts and send them to everybody
   MEMBER void send_scores() {
@@ -60,9 +67,7 @@ struct Back : BackAhead<S> {
       for (int i = 0; i < EACH; i++) {
         if (!in(i)) continue;
         const float* from = sm + L::SCORE + r * SLOTS + lane + 32 * i;
-        float sum = 0.0f;
-#pragma unroll
-        for (int n = 0; n < WARPS; n++) sum += from[n * R * SLOTS];
+        const float sum = total<WARPS>(from, R * SLOTS);
         send(shared_address(sm + L::SCORES_IN + (rank * R + r) * SLOTS + lane + 32 * i), sum, scores_came, to);
       }
     }
@@ -72,7 +77,7 @@ struct Back : BackAhead<S> {
     const bool direct = L::DIRECT || t == a.steps - 1;
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      if (r >= rows) continue;
+      if (A::beyond(r)) continue;
       if constexpr (S::RESET) is_reset[r] = a.reset[row(t, r)];
       const float4 q = SCALE * load4(input(ring, r, L::GATES));
 #pragma unroll
@@ -80,14 +85,16 @@ struct Back : BackAhead<S> {
         const int id = in(i) ? ids(t, r)[lane + 32 * i] : -1;
         share[r][i] = id < 0 ? 0.0f : A::shares(t, r)[place(id)];
         const float part = a.mix * (share[r][i] + (lane + 32 * i == slot[r] ? 1.0f : 0.0f));
-#pragma unroll
-        for (int k = 0; k <= G; k++) {
-          const float4 sum = mad(part, load4(here + stash(r, k)), load4(at[i] + gathered(r, k)));
-          if (in(i)) store4(at[i] + gathered(r, k), sum);
-        }
-        if (direct && in(i))
-          store4(at[i] + gathered(r, KINDS), mad(part, load4(here + stash(r, G + 1)), load4(at[i] + gathered(r, KINDS))));
         const float4 x = mad(SCALE, load4(at[i] + record(r, G + 1)), q);
+        float4 sums[G + 1];  // read all, then write: the compiler does not know that they lie apart
+#pragma unroll
+        for (int k = 0; k <= G; k++) sums[k] = mad(part, load4(here + stash(r, k)), load4(at[i] + gathered(r, k)));
+        if (in(i)) {
+#pragma unroll
+          for (int k = 0; k <= G; k++) store4(at[i] + gathered(r, k), sums[k]);
+          if (direct)
+            store4(at[i] + gathered(r, KINDS), mad(part, load4(here + stash(r, G + 1)), load4(at[i] + gathered(r, KINDS))));
+        }
         bend[r][i] = {0.5f - rcp(1.0f + ex2(x.x)), 0.5f - rcp(1.0f + ex2(x.y)), 0.5f - rcp(1.0f + ex2(x.z)),
                       0.5f - rcp(1.0f + ex2(x.w))};
       }
@@ -124,7 +131,7 @@ struct Back : BackAhead<S> {
   MEMBER void read(int t) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      if (r >= rows) continue;
+      if (A::beyond(r)) continue;
       float d[EACH], mean = 0.0f;
 #pragma unroll
       for (int i = 0; i < EACH; i++) {
@@ -160,7 +167,7 @@ struct Back : BackAhead<S> {
 #pragma unroll
         for (int c = 0; c < COLUMNS; c++) to[32 * c + lane] = product[r][c];
       }
-      if (lane == 0) store4(a.d_keys + row(t, r) * H + own, newest);
+      if (lane == 0) store4(a.d_keys + from_here + r * H, newest);
     }
   }
   // add up the warps' parts and send each column to its owner
@@ -170,9 +177,7 @@ struct Back : BackAhead<S> {
       const int task = round * WARPS + warp, r = task / COLUMNS, column = task % COLUMNS * 32 + lane;
       if (r >= rows) continue;
       const float* from = sm + L::PRODUCT + r * H + column;
-      float sum = 0.0f;
-#pragma unroll
-      for (int n = 0; n < WARPS; n++) sum += from[n * R * H];
+      const float sum = total<WARPS>(from, R * H);
       send(shared_address(sm + L::STATES_IN + (rank * R + r) * F + column % F), sum, states_came, column / F);
     }
   }
@@ -180,7 +185,7 @@ struct Back : BackAhead<S> {
   MEMBER void settle(int t) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      if (r >= rows) continue;
+      if (A::beyond(r)) continue;
       float4 sum = bend[r][0];
 #pragma unroll
       for (int i = 1; i < EACH; i++) sum = sum + bend[r][i];
@@ -190,7 +195,7 @@ struct Back : BackAhead<S> {
       float dq = (odd ? y : x) + shuffle_xor(odd ? x : y, 8);
 #pragma unroll
       for (int m = 4; m; m >>= 1) dq += shuffle_xor(dq, m);
-      if ((lane & 7) == 0) here[stash(r, G) + lane / 8] = dq, a.d_queries[row(t, r) * H + own + lane / 8] = dq;
+      if ((lane & 7) == 0) here[stash(r, G) + lane / 8] = dq, a.d_queries[from_here + r * H + lane / 8] = dq;
       float score = 0.0f;
       if constexpr (S::LEARNED) {
         score = shuffle(slot[r] < 32 ? d_score[r][0] : d_score[r][EACH - 1], slot[r] & 31);
@@ -219,7 +224,7 @@ struct Back : BackAhead<S> {
   MEMBER void restore(int t) {
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      if (r >= rows) continue;
+      if (A::beyond(r)) continue;
       if constexpr (S::RESET) {
         if (is_reset[r]) {
 #pragma unroll
@@ -240,48 +245,52 @@ struct Back : BackAhead<S> {
     }
     warp_sync();
   }
-  // the one that has this lane's number
-  template <int N>
-  MEMBER float4 picked(const float4 (&of)[N]) {
-    float4 one = of[0];
+  // what is needed as soon as the product is there; of one row it is read before
+  struct Ready {
+    float4 factors[L::FACTORS], asked, records[EACH][HELD];
+  };
+  MEMBER void make_ready(int r, Ready& ready) {
 #pragma unroll
-    for (int k = 1; k < N; k++) {
-      const float4 v = {in_register(of[k].x), in_register(of[k].y), in_register(of[k].z), in_register(of[k].w)};
-      if (lane == k) one = v;
+    for (int k = 0; k < L::FACTORS; k++) ready.factors[k] = load4(here + factor(r) + 4 * k);
+    ready.asked = load4(here + stash(r, G));
+#pragma unroll
+    for (int i = 0; i < EACH; i++) {
+#pragma unroll
+      for (int k = 0; k <= G; k++) ready.records[i][k] = load4(at[i] + record(r, k));
+      if constexpr (L::DIRECT) ready.records[i][KINDS] = widened4(reinterpret_cast<const Layer*>(at[i] + record(r, KINDS)));
     }
-    return one;
   }
   // when the product is there: through the cell, and on to the scores of the step before
-  MEMBER void recede_all(int t) {
+  MEMBER void recede_row(int t, int r, const Ready& ready) {
+    float4 dh = load4(sm + L::STATES_IN + r * F + warp * 4), dz[G], g[G + 1], recurred, direct = nothing();
 #pragma unroll
-    for (int r = 0; r < R; r++) {
-      if (r >= rows) continue;
-      float4 dh = nothing(), dz[G], g[G + 1], recurred, direct = nothing();
+    for (int c = 1; c < C; c++) dh = dh + load4(sm + L::STATES_IN + (c * R + r) * F + warp * 4);
+    dh = dh + ready.factors[L::FACTORS - 1];
+    recede<S>(ready.factors, dh, d_cell[r], dz, recurred, direct);
 #pragma unroll
-      for (int c = 0; c < C; c++) dh = dh + load4(sm + L::STATES_IN + (c * R + r) * F + warp * 4);
-      dh = dh + load4(here + factor(r) + 4 * (L::FACTORS - 1));
-      recede<S>(here + factor(r), dh, d_cell[r], dz, recurred, direct);
+    for (int k = 0; k < G; k++) g[k] = k == G - 1 ? recurred : dz[k];
+    g[G] = ready.asked;
+    if constexpr (S::RESET) {
+      if (is_reset[r]) {  // nothing came from before
 #pragma unroll
-      for (int k = 0; k < G; k++) g[k] = k == G - 1 ? recurred : dz[k];
-      g[G] = load4(here + stash(r, G));
-      if constexpr (S::RESET) {
-        if (is_reset[r]) {  // nothing came from before
-#pragma unroll
-          for (int k = 0; k <= G; k++) g[k] = nothing();
-          direct = nothing(), d_cell[r] = nothing();
-        }
+        for (int k = 0; k <= G; k++) g[k] = nothing();
+        direct = nothing(), d_cell[r] = nothing();
       }
-      if (t > 0) {
-        score(r, g, [&](int i) {
-          if constexpr (L::DIRECT) return dot(direct, widened4(reinterpret_cast<const Layer*>(at[i] + record(r, KINDS))), 0.0f);
-          return 0.0f;
-        });
-      }
-      warp_sync();
-      if (lane <= G) store4(here + stash(r, lane), picked(g));
-      if (lane == G + 1) store4(here + stash(r, G + 1), direct);
-      if (lane < G) store4(a.d_projected + row(t, r) * G * H + lane * H + own, picked(dz));
-      if (a.d_states && lane == G) store4(a.d_states + row(t, r) * H + own, dh);
+    }
+    if (t > 0) {
+      score(r, g, [&](int i, int k) { return ready.records[i][k]; }, [&](int i) {
+        return L::DIRECT ? direct * ready.records[i][HELD - 1] : nothing();
+      });
+    }
+    warp_sync();  // everybody has read the stash
+    if (lane == 0) {
+#pragma unroll
+      for (int k = 0; k <= G; k++) store4(here + stash(r, k), g[k]);
+      store4(here + stash(r, G + 1), direct);
+      float* to = a.d_projected + G * (from_here - own + r * H) + own;
+#pragma unroll
+      for (int k = 0; k < G; k++) store4(to + k * H, dz[k]);
+      if (a.d_states) store4(a.d_states + from_here + r * H, dh);
     }
   }
 
@@ -305,6 +314,7 @@ struct Back : BackAhead<S> {
   MEMBER void begin() {
     const int last = a.steps - 1;
     load_weights();
+    from_here = row(last, 0) * H + own;
     v = 4.0f * widened4(layer(a.energy) + own), d_energy = nothing();
     for (int n = thread_index(); n < 3 * rows * SLOTS; n += THREADS) {
       const int t = last - n / (rows * SLOTS), r = n / SLOTS % rows, x = n % SLOTS;
@@ -320,7 +330,7 @@ struct Back : BackAhead<S> {
 #pragma unroll
     for (int r = 0; r < R; r++) {
       slot[r] = 0, is_reset[r] = false, d_cell[r] = nothing();
-      if (r >= rows) continue;
+      if (A::beyond(r)) continue;
       slot[r] = slot_before[r];
       const int64_t b = first + r;
       if (a.d_cell_state) d_cell[r] = widened4(layer(a.d_cell_state) + b * H + own);
@@ -341,9 +351,9 @@ struct Back : BackAhead<S> {
       float4 g[G + 1];
 #pragma unroll
       for (int k = 0; k <= G; k++) g[k] = nothing();
-      score(r, g, [&](int i) {
+      score(r, g, [&](int, int) { return nothing(); }, [&](int i) {
         const int id = in(i) ? held(last, r, lane + 32 * i) : -1;
-        return id < 0 ? 0.0f : dot(arrived, widened4(A::state_of(id, r)), 0.0f);
+        return id < 0 ? nothing() : arrived * widened4(A::state_of(id, r));
       });
     }
     copies_wait<1>();
@@ -371,13 +381,20 @@ struct Back : BackAhead<S> {
       send_products();
       watch.stamp(7);
       settle(t);
+      Ready ready;
+      if constexpr (R == 1) make_ready(0, ready);
       watch.stamp(8);
       mbarrier_wait(states_came, (a.steps - 1 - t) & 1);
       if (thread_index() == 0) mbarrier_expect(states_came, C * rows * F * 4);
       watch.stamp(9);
-      recede_all(t);
+#pragma unroll
+      for (int r = 0; r < R; r++) {
+        if (A::beyond(r)) continue;
+        if constexpr (R > 1) make_ready(r, ready);
+        recede_row(t, r, ready);
+      }
       watch.stamp(10);
-      ring = A::next(ring);
+      ring = A::next(ring), from_here -= (int64_t)a.rows * H;
 #pragma unroll
       for (int r = 0; r < R; r++) slot[r] = slot_before[r];
     }
@@ -389,7 +406,7 @@ struct Back : BackAhead<S> {
     warp_sync();
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      if (r >= rows) continue;
+      if (A::beyond(r)) continue;
       const int64_t b = first + r, of_row = b * (SLOTS + 1);
 #pragma unroll
       for (int i = 0; i < EACH; i++) {

@@ -20,17 +20,20 @@ struct BackAhead : BackLayout<S> {
   float *const sm, *const here, *at[EACH];  // of the block, of the warp, and there of this lane's slots
   const char* coming[ROUNDS];               // what this lane asks for next, of a step's inputs
   int64_t each_step[ROUNDS];
+  const int64_t of_state;                   // from a state's products to the next one's
+  const float* const products;              // of id 0, this lane's kind
   int ring;                                 // of three, where the inputs of this step lie
   int slot[R], slot_before[R];              // where h_t lies, and h_{t-1}
 
   MEMBER BackAhead(const BackwardArguments& arguments, float* memory)
       : a(arguments), warp(thread_index() / 32), lane(thread_index() % 32), rank(block_rank()), first(cluster_index() * R),
         rows(a.rows - first < R ? a.rows - first : R), own(rank * L::F + warp * 4), sm(memory),
-        here(memory + 32 + warp * L::OF_WARP), ring(0) {
+        here(memory + 32 + warp * L::OF_WARP), of_state((int64_t)a.rows * WIDTH), products(product_of(0, 0, lane)), ring(0) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) at[i] = here + (in(i) ? lane + 32 * i : SLOTS - 1) * 4;
   }
   MEMBER bool in(int i) const { return SLOTS % 32 == 0 || lane + 32 * i < SLOTS; }  // a lane beyond reads the last slot
+  MEMBER bool beyond(int r) const { return R > 1 && r >= rows; }  // a row that the batch has not
   MEMBER int64_t row(int t, int r) const { return (int64_t)t * a.rows + first + r; }
   MEMBER const Layer* layer(const void* p) const { return static_cast<const Layer*>(p); }
 
@@ -105,24 +108,35 @@ struct BackAhead : BackLayout<S> {
       }
       if (there) coming[i] -= each_step[i];
     }
-    for (int r = warp; r < rows; r += WARPS)
-      for (int x = lane; x < SLOTS; x += 32) copy_async<4>(shares(t, r) + x, a.weights + row(t, r) * SLOTS + x, true);
+    ask_slots(shares(t, 0), a.weights, t);
+  }
+  // a number of every slot of step t; a warp asks for a row
+  MEMBER void ask_slots(void* into, const void* from, int t) {
+#pragma unroll
+    for (int round = 0; round < L::SLOT_ROUNDS; round++) {
+      const int r = round * WARPS + warp;
+      if (r >= rows) continue;
+#pragma unroll
+      for (int i = 0; i < EACH; i++) {
+        const int x = lane + 32 * i;
+        if (in(i)) copy_async<4>(static_cast<float*>(into) + r * SLOTS + x, static_cast<const float*>(from) + row(t, r) * SLOTS + x, true);
+      }
+    }
   }
   // for a step two steps on, and for the one before it the state that comes back where h_{t-1} lies
   MEMBER void ask(int t) {
     if (t >= 2) ask_inputs(t - 2, ring == 0 ? 2 : ring - 1);
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      if (r >= rows || t < 1) continue;
+      if (beyond(r) || t < 1) continue;
       slot_before[r] = slot_of(t - 1, r);
       if (t < 2) continue;
       const int id = held(t - 2, r, slot_before[r]);
-      if (lane < KINDS) copy_async<16>(here + staged(t - 1, r) + lane * 4, product_of(id < 0 ? 0 : id, r, lane), id >= 0);
+      if (lane < KINDS)
+        copy_async<16>(here + staged(t - 1, r) + lane * 4, products + (id < 0 ? 0 : id) * of_state + r * WIDTH, id >= 0);
       if (L::DIRECT && lane == KINDS) copy_async<OF_FOUR>(here + staged(t - 1, r) + lane * 4, state_of(id < 0 ? 0 : id, r), id >= 0);
     }
-    if (t >= 4)
-      for (int r = warp; r < rows; r += WARPS)
-        for (int x = lane; x < SLOTS; x += 32) copy_async<4>(ids(t - 4, r) + x, a.ids + row(t - 4, r) * SLOTS + x, true);
+    if (t >= 4) ask_slots(ids(t - 4, 0), a.ids, t - 4);
     copies_group();
   }
 };

@@ -61,19 +61,19 @@ DEVICE void prepare(const float (&in)[BackLayout<S>::GATES], float (&out)[BackLa
 // dL/dz by gate, as the input got it, from dL/dh of the warp's four features; `d_cell` becomes dL/dc_{t-1}, `direct` what
 // reaches s_{t-1} beside the products, `recurred` dL/d(V s) of the last gate, which differs for a GRU.
 template <class S>
-DEVICE void recede(const float* factors, float4 dh, float4& d_cell, float4 (&dz)[gates_of(S::CELL)], float4& recurred,
-                   float4& direct) {
+DEVICE void recede(const float4 (&factors)[BackLayout<S>::FACTORS], float4 dh, float4& d_cell,
+                   float4 (&dz)[gates_of(S::CELL)], float4& recurred, float4& direct) {
   if constexpr (S::CELL == LSTM) {
-    const float4 dc = mad(dh, load4(factors + 16), d_cell);
+    const float4 dc = mad(dh, factors[4], d_cell);
 #pragma unroll
-    for (int k = 0; k < 3; k++) dz[k] = dc * load4(factors + 4 * k);
-    dz[3] = dh * load4(factors + 12), d_cell = dc * load4(factors + 20), recurred = dz[3];
+    for (int k = 0; k < 3; k++) dz[k] = dc * factors[k];
+    dz[3] = dh * factors[3], d_cell = dc * factors[5], recurred = dz[3];
   } else if constexpr (S::CELL == GRU) {
 #pragma unroll
-    for (int k = 0; k < 3; k++) dz[k] = dh * load4(factors + 4 * k);
-    recurred = dh * load4(factors + 12), direct = dh * load4(factors + 16);
+    for (int k = 0; k < 3; k++) dz[k] = dh * factors[k];
+    recurred = dh * factors[3], direct = dh * factors[4];
   } else {
-    dz[0] = dh * load4(factors), recurred = dz[0];
+    dz[0] = dh * factors[0], recurred = dz[0];
   }
 }
 

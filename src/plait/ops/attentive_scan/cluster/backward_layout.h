@@ -25,6 +25,7 @@ struct BackLayout {
   static constexpr bool DIRECT = CELL == GRU;              // s_{t-1} also passes beside the products
   static constexpr int REGISTER_KINDS = KINDS - S::SHARED_KINDS;  // the rest of M lies in shared memory
   static constexpr int SCORE_ROUNDS = ceil_div(R * C, WARPS), PRODUCT_ROUNDS = ceil_div(R * COLUMNS, WARPS);  // of sending
+  static constexpr int SLOT_ROUNDS = ceil_div(R, WARPS);  // of asking for a row's slots
   static_assert(H % 32 == 0 && F % 4 == 0 && F * C == H && SLOTS <= 64 && R <= 8);
   static_assert(S::SHARED_KINDS == 0 || IN_FOURS);
 
@@ -67,7 +68,6 @@ DEVICE float4 mad(float a, float4 b, float4 c) {
 DEVICE float4 mad(float4 a, float4 b, float4 c) {
   return {mad(a.x, b.x, c.x), mad(a.y, b.y, c.y), mad(a.z, b.z, c.z), mad(a.w, b.w, c.w)};
 }
-DEVICE float dot(float4 a, float4 b, float sum) { return mad(a.w, b.w, mad(a.z, b.z, mad(a.y, b.y, mad(a.x, b.x, sum)))); }
 DEVICE float4 shuffle(float4 v, int lane) {
   return {shuffle(v.x, lane), shuffle(v.y, lane), shuffle(v.z, lane), shuffle(v.w, lane)};
 }
