@@ -13,8 +13,9 @@ import torch
 from torch import Tensor
 
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
+from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.cluster_source import arguments
-from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
+from plait.ops.scan.contract import Arriving, Inputs, Scanned, named
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import collect_gradients
 
@@ -46,12 +47,12 @@ class BackShape:
     @property
     def shared_bytes(self) -> int:
         """What `cluster/backward_layout.h` lays out; the compiler refuses a shape where the two differ."""
-        scan, slots, warps = self.scan, self.scan.width, self.threads // 32
-        held, gathered = scan.gates + 2 + (scan.cell == "gru"), scan.gates + 3
-        inputs, factors = (3, 2) if scan.cell == "elman" else (7, 7 if scan.cell == "lstm" else 6)
-        of_warp = (held + gathered) * slots + 2 * held + 3 * inputs + factors + scan.gates + 2
-        of_row = warps * (4 * of_warp + self.hidden + slots) + self.hidden + (self.cluster + 12) * slots
-        return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * self.hidden)
+        scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32
+        held = scan.gates + 2 + (scan.cell == "gru")
+        inputs, factors = (3, 3) if scan.cell == "elman" else (7, 8 if scan.cell == "lstm" else 7)
+        of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + scan.gates + 3
+        of_row = warps * (4 * of_warp + 2 * hidden + slots) + 2 * hidden + (self.cluster + 12) * slots
+        return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
 
     def text(self, name: str) -> str:
         """The struct of constants in C++."""
@@ -105,65 +106,15 @@ def walk_back(
     nudged: bool,
     shape: BackShape,
     launch: Callable[[BackShape, Any, int], None],
+    profile: Tensor | None = None,
 ) -> Inputs:
     """Every gradient; `launch` runs the kernel of a shape with its arguments, on so many clusters."""
     clusters = -(-made.output.shape[1] // shape.rows)
-    walked, rest = _room(inputs, made, scan, nudged, clusters)
-    tensors = {
-        **named(_readable(inputs), _readable(made), _readable(arriving), walked),
-        **rest,
-        "profile": None,
-    }
-    launch(shape, arguments(BACKWARD, tensors, scan.mix), clusters)
-    return collect_gradients(_completed(walked, rest, inputs), inputs, made, scan, nudged)
-
-
-def _room(
-    inputs: Inputs, made: Scanned, scan: Scan, nudged: bool, clusters: int
-) -> tuple[ReverseWalk, dict[str, Tensor]]:
-    """Uninitialised tensors for what the kernel leaves. The initial slots, and s_0 as one slot more, it leaves as
-    dL/d[P; k] and what reaches them beside that: `_completed` makes their gradients."""
-    steps, rows, hidden = made.output.shape
-    slots, learned = scan.width, inputs.worth is not None
-
-    def empty(*size: int) -> Tensor:
-        return made.queries.new_empty(size)
-
-    nothing = empty(0)
-    walked = ReverseWalk(
-        projected=empty(steps, rows, scan.gates * hidden),
-        hidden=nothing,
-        cell_state=empty(rows, hidden) if scan.cell == "lstm" else None,
-        states=empty(steps if nudged else 0, rows, hidden),
-        queries=empty(steps, rows, hidden),
-        keys=empty(steps, rows, hidden),
-        initial_keys=nothing,
-        initial_states=nothing,
-        energy=empty(clusters, hidden),
-        scores=empty(steps if learned else 0, rows),
-        initial_scores=empty(rows if learned else 0, slots),
-    )
-    rest = {
-        "d_initial": empty(rows, slots + 1, (scan.gates + 2) * hidden),
-        "d_direct": empty(rows, slots + 1, hidden),
-    }
-    return walked, rest
-
-
-def _completed(walked: ReverseWalk, rest: dict[str, Tensor], inputs: Inputs) -> ReverseWalk:
-    """Add what takes one product for all: dL/ds_0, and dL/dh of the initial slots but for their keys' part."""
-    rows, count, hidden = rest["d_direct"].shape
-    initial = rest["d_initial"]
-    before = initial.shape[2] - hidden  # the rows of V and W_a; those of U_a come after
-    through = torch.cat([inputs.recurrent, inputs.query]).to(initial.dtype)
-    direct, products = rest["d_direct"].view(-1, hidden), initial.view(rows * count, -1)[:, :before]
-    states = torch.addmm(direct, products, through).view(rows, count, hidden)
-    return walked._replace(
-        hidden=states[:, -1],
-        initial_states=states[:, :-1],
-        initial_keys=initial[:, :-1, before:],
-        energy=walked.energy.sum(dim=0),
-    )
+    walked = allocate_walk(inputs, made, scan, nudged)
+    walked = walked._replace(energy=walked.energy.new_empty(clusters, shape.hidden))
+    given = named(_readable(inputs), _readable(made), _readable(arriving), walked)
+    launch(shape, arguments(BACKWARD, {**given, "profile": profile}, scan.mix), clusters)
+    return collect_gradients(walked._replace(energy=walked.energy.sum(dim=0)), inputs, made, scan, nudged)
 
 
 def _readable(record: Any) -> Any:

@@ -200,7 +200,6 @@ template <int N>
 DEVICE void more_registers() {}
 template <int N>
 DEVICE void fewer_registers() {}
-DEVICE float in_register(float v) { return v; }
 DEVICE float ex2(float x) { return exp2f(x); }
 DEVICE float rcp(float x) { return 1.0f / x; }
 DEVICE float mad(float a, float b, float c) { return fmaf(a, b, c); }
@@ -224,6 +223,10 @@ DEVICE void mbarrier_wait(uint32_t b, int parity) { while (mbarrier(b).phase == 
 DEVICE void send(uint32_t address, float v, uint32_t b, int rank) {
   if (address % 4 || address + 4 > block().memory.size()) fail("a message beyond shared memory");
   messages.push_back({rank, address, b, bits_of(v), now->block});
+}
+DEVICE void send2(uint32_t address, float2 v, uint32_t b, int rank) {
+  if (address % 8) fail("8 bytes at an odd address");
+  send(address, v.x, b, rank), send(address + 4, v.y, b, rank);
 }
 DEVICE void send4(uint32_t address, float4 v, uint32_t b, int rank) {
   if (address % 16) fail("16 bytes at an odd address");

@@ -40,9 +40,9 @@ DEVICE float slope(float activated) {
   return activated == 0.0f ? 0.0f : 1.0f;
 }
 
-// From the gates (and c_{t-1} or s_{t-1}) of one feature what dL/dh is multiplied by: all factors but the last.
+// From the gates (and c_{t-1} or s_{t-1}) of one feature what dL/dh is multiplied by: all factors but the last two.
 template <class S>
-DEVICE void prepare(const float (&in)[BackLayout<S>::GATES], float (&out)[BackLayout<S>::FACTORS - 1]) {
+DEVICE void prepare(const float (&in)[BackLayout<S>::GATES], float (&out)[BackLayout<S>::FACTORS - 2]) {
   if constexpr (S::CELL == LSTM) {
     const float i = in[0], f = in[1], g = in[2], o = in[3], before = in[4];
     const float squashed = tanh_exact(rounded<typename S::Layer>(mad(f, before, i * g)));

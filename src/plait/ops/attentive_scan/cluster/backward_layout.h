@@ -29,14 +29,14 @@ struct BackLayout {
   static_assert(H % 32 == 0 && F % 4 == 0 && F * C == H && SLOTS <= 64 && R <= 8);
   static_assert(S::SHARED_KINDS == 0 || IN_FOURS);
 
-  // chunks of a slot: P_j by kind (the last is its key), for a GRU h_j; and what they have gathered: by kind, then h_j
-  static constexpr int HELD = KINDS + DIRECT, GATHERED = KINDS + 1;
+  // chunks of a slot: P_j by kind (the last is its key), for a GRU h_j; and what has been gathered for its key and for h_j
+  static constexpr int HELD = KINDS + DIRECT, GATHERED = 2;
   // chunks that come in at a step: its gates and c_{t-1} or s_{t-1} (of an Elman cell h before the nudge), q, dL/dh
   static constexpr int GATES = CELL == ELMAN ? 1 : 5, INPUTS = GATES + 2;
-  // chunks of what the cell multiplies dL/dh by; the last is what is added to it before
-  static constexpr int FACTORS = CELL == LSTM ? 7 : CELL == GRU ? 6 : 2;
-  // chunks of dL/d(V s), dL/dq and of what reaches s directly
-  static constexpr int STASHED = G + 2;
+  // chunks of what the cell multiplies dL/dh by; then what is added to dL/dh, and h_t's share of dL/ds_t
+  static constexpr int FACTORS = CELL == LSTM ? 8 : CELL == GRU ? 7 : 3;
+  // chunks that a step leaves to the one before: dL/d(V s), dL/dq, what reaches s directly, dL/ds_t
+  static constexpr int STASHED = G + 3;
 
   // Of a warp, from its own place on. A row's slots lie together; what comes from far away lies in rings.
   static constexpr int RECORDS = 0;                                    // R, HELD, SLOTS
@@ -48,9 +48,9 @@ struct BackLayout {
   static constexpr int WEIGHTS = STASH + R * STASHED * 4;              // SHARED_KINDS, 4, COLUMNS, a lane
   static constexpr int OF_WARP = WEIGHTS + S::SHARED_KINDS * 4 * COLUMNS * 32;
   // Of the block
-  static constexpr int PRODUCT = 32 + WARPS * OF_WARP;                 // WARPS, R, H; first 128 bytes of barriers
-  static constexpr int STATES_IN = PRODUCT + WARPS * R * H;            // C, R, F
-  static constexpr int SCORE = STATES_IN + C * R * F;                  // WARPS, R, SLOTS
+  static constexpr int PRODUCT = 32 + WARPS * OF_WARP;                 // WARPS, R, 2, H; first 128 bytes of barriers
+  static constexpr int STATES_IN = PRODUCT + WARPS * R * 2 * H;        // C, R, F, 2
+  static constexpr int SCORE = STATES_IN + C * R * F * 2;              // WARPS, R, SLOTS
   static constexpr int SCORES_IN = SCORE + WARPS * R * SLOTS;          // C, R, SLOTS
   static constexpr int SHARE = SCORES_IN + C * R * SLOTS;              // 4, R, SLOTS
   static constexpr int IDS = SHARE + 4 * R * SLOTS;                    // 8, R, SLOTS

@@ -52,8 +52,6 @@ DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 // ---- registers, dealt anew among warpgroups
 template <int N>
 DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
-// a choice among values of an array would else become a load at a chosen address, and the array leave the registers
-DEVICE float in_register(float v) { asm("" : "+f"(v)); return v; }
 template <int N>
 DEVICE void fewer_registers() { asm volatile("setmaxnreg.dec.sync.aligned.u32 %0;" ::"n"(N)); }
 
@@ -85,10 +83,14 @@ DEVICE uint32_t mapped(uint32_t address, int rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
-// v to `address` in the shared memory of block `rank`, 4 bytes counted by its mbarrier `b`; the next sends 16
+// v to `address` in the shared memory of block `rank`, 4 bytes counted by its mbarrier `b`; the next send 8 and 16
 DEVICE void send(uint32_t address, float v, uint32_t b, int rank) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
                    mapped(address, rank)), "r"(__float_as_uint(v)), "r"(mapped(b, rank)) : "memory");
+}
+DEVICE void send2(uint32_t address, float2 v, uint32_t b, int rank) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(
+                   mapped(address, rank)), "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(mapped(b, rank)) : "memory");
 }
 DEVICE void send4(uint32_t address, float4 v, uint32_t b, int rank) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
