@@ -19,7 +19,9 @@ __all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "LAYERS", "Sh
 LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 FORWARD, FORWARD_TEXT = argument_struct("ForwardArguments", Inputs, Scanned)
-BACKWARD, BACKWARD_TEXT = argument_struct("BackwardArguments", Inputs, Scanned, Arriving, ReverseWalk)
+BACKWARD, BACKWARD_TEXT = argument_struct(
+    "BackwardArguments", Inputs, Scanned, Arriving, ReverseWalk, own=("profile",)
+)
 
 
 @dataclass(frozen=True)

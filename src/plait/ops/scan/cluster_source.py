@@ -37,10 +37,14 @@ class KernelShape(Protocol):
         """The struct of constants in C++."""
 
 
-def argument_struct(name: str, *records: Any) -> tuple[type[ctypes.Structure], str]:
-    """A walk's arguments: the addresses of its tensors under the names of the contract, then its sizes."""
+def argument_struct(
+    name: str, *records: Any, own: Iterable[str] = ()
+) -> tuple[type[ctypes.Structure], str]:
+    """A walk's arguments: the addresses of its tensors under the names of the contract, of those it has
+    beside them, then its sizes."""
     tensors = named(*(specs(record).values() for record in records))
-    return parameter_struct(name, {x: _POINTERS[spec.kind] for x, spec in tensors.items()} | _SIZES)
+    pointers = {x: _POINTERS[spec.kind] for x, spec in tensors.items()} | dict.fromkeys(own, "float*")
+    return parameter_struct(name, pointers | _SIZES)
 
 
 def arguments(
