@@ -15,7 +15,7 @@ from torch import Tensor
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
 from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.cluster_source import arguments
-from plait.ops.scan.contract import Arriving, Inputs, Scanned, named
+from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import collect_gradients
 
@@ -112,8 +112,9 @@ def walk_back(
     clusters = -(-made.output.shape[1] // shape.rows)
     walked = allocate_walk(inputs, made, scan, nudged)
     walked = walked._replace(energy=walked.energy.new_empty(clusters, shape.hidden))
-    given = named(_readable(inputs), _readable(made), _readable(arriving), walked)
-    launch(shape, arguments(BACKWARD, {**given, "profile": profile}, scan.mix), clusters)
+    steps, rows, _ = made.output.shape
+    records = (_readable(inputs), _readable(made), _readable(arriving), walked, (profile,))
+    launch(shape, arguments(BACKWARD, records, steps, rows, scan.mix), clusters)
     return collect_gradients(walked._replace(energy=walked.energy.sum(dim=0)), inputs, made, scan, nudged)
 
 

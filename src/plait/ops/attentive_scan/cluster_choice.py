@@ -16,7 +16,7 @@ from plait.ops import cuda_program
 from plait.ops.attentive_scan.cluster_shape import Shape
 from plait.ops.scan.kinds import Scan
 
-__all__ = ["LARGEST_WIDTH", "Split", "choose", "splits"]
+__all__ = ["LARGEST_WIDTH", "Split", "choose", "clusters_that_fit", "splits"]
 
 LARGEST_WIDTH = 32  # a lane of a warp is a slot
 LARGEST_SHARED = 232_448  # bytes a block may have
@@ -60,18 +60,18 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
                 yield split
 
 
-def choose(cell: str, hidden: int, width: int, rows: int, device: int) -> Split:
+def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) -> Split:
     """The quickest split for a batch of `rows`."""
 
     def time(split: Split) -> float:
-        waves = -(-rows // (split.rows * _clusters_that_fit(split.cluster, device)))
+        waves = -(-rows // (split.rows * clusters_that_fit(split.cluster, device)))
         return waves * _step_time(split)
 
     return min(splits(cell, hidden, width), key=time)
 
 
 @lru_cache
-def _clusters_that_fit(cluster: int, device: int) -> int:
+def clusters_that_fit(cluster: int, device: int | None) -> int:
     """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do."""
     program = cuda_program.program("probe", _PROBE, device=device)
     return max(1, program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1))

@@ -37,9 +37,7 @@ class KernelShape(Protocol):
         """The struct of constants in C++."""
 
 
-def argument_struct(
-    name: str, *records: Any, own: Iterable[str] = ()
-) -> tuple[type[ctypes.Structure], str]:
+def argument_struct(name: str, *records: Any, own: Iterable[str] = ()) -> tuple[type[ctypes.Structure], str]:
     """A walk's arguments: the addresses of its tensors under the names of the contract, of those it has
     beside them, then its sizes."""
     tensors = named(*(specs(record).values() for record in records))
