@@ -45,6 +45,7 @@ DEVICE uint32_t bits_of(float v) { return __float_as_uint(v); }
 DEVICE float of_bits(uint32_t v) { return __uint_as_float(v); }
 DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float lg2(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float mad(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 
@@ -91,6 +92,22 @@ DEVICE void send4(uint32_t address, float4 v, uint32_t b, int rank) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
                    mapped(address, rank)), "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)),
                "r"(__float_as_uint(v.z)), "r"(__float_as_uint(v.w)), "r"(mapped(b, rank)) : "memory");
+}
+
+// v to `address` in the shared memory of block `rank`, there after the next cluster_sync
+DEVICE void put(uint32_t address, float v, int rank) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(mapped(address, rank)), "f"(v) : "memory");
+}
+// global memory that another block has written since this one last read it: not from the first-level cache
+DEVICE float4 load4_fresh(const float* p) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p) : "memory");
+  return v;
+}
+DEVICE float load_fresh(const float* p) {
+  float v;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+  return v;
 }
 
 }  // namespace plait

@@ -1,0 +1,128 @@
+"""What a cluster kernel of the full memory is compiled for, the source that is compiled, and its arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+
+import torch
+
+from plait.ops.cuda_program import parameter_struct
+from plait.ops.scan.kinds import FullScan
+
+__all__ = ["BACKWARD", "FORWARD", "Shape", "headers", "padded", "source"]
+
+# dynamic shared memory a block of a Hopper GPU can have
+_MOST_SHARED = 232_448
+# positions a block gathers gradients for at a time, as in `past_backward.h`
+_HELD = 4
+_LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
+
+_READ = {
+    "weights": "const float*", "twice_energy": "const float*", "born": "const long long*", "reset": "const bool*",
+}  # fmt: skip
+_SIZES = {"steps": "int", "rows": "int", "initial": "int", "mix": "float"}
+FORWARD, _FORWARD_TEXT = parameter_struct(
+    "PastForwardArguments",
+    _READ
+    | {"candidate_bias": "const float*", "modrelu_bias": "const float*"}
+    | dict.fromkeys(("projected", "hidden", "cell_state", "nudge"), "void*")
+    | dict.fromkeys(("output", "hidden_out", "cell_state_out", "asked", "cells", "gates"), "void*")
+    | dict.fromkeys(("keys", "states", "energies", "contexts", "normalisers"), "float*")
+    | _SIZES,
+)
+BACKWARD, _BACKWARD_TEXT = parameter_struct(
+    "PastBackwardArguments",
+    _READ
+    | dict.fromkeys(("transposed_key", "keys", "states", "queries", "contexts", "normalisers", "d_slots"), "const float*")
+    | dict.fromkeys(("output", "asked", "cells", "gates", "d_output", "d_hidden", "d_cell_state"), "const void*")
+    | {"first": "const long long*"}
+    | dict.fromkeys(("d_projected", "d_queries", "d_keys", "d_states", "d_energy"), "float*")
+    | dict.fromkeys(("d_initial_states", "d_initial_keys", "d_hidden_out", "d_cell_state_out"), "float*")
+    | dict.fromkeys(("given", "means"), "float*")
+    | _SIZES,
+)  # fmt: skip
+
+
+def padded(number: int) -> int:
+    """A row of numbers in whole loads of four.
+
+    >>> padded(5), padded(128)
+    (8, 128)
+    """
+    return -(-number // 4) * 4
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
+
+    `near` positions of a block lie in its shared memory; None: as many as it has room for.
+    """
+
+    way: str
+    scan: FullScan
+    hidden: int
+    dtype: torch.dtype
+    cluster: int
+    warps: int = 16
+    near: int | None = None
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def floats(self) -> int:
+        """Of shared memory beside the near positions, as the two headers lay them out."""
+        row, features = padded(self.hidden), -(-self.hidden // self.cluster)
+        outputs = padded((self.scan.gates + 1) * features) + padded(features) + self.warps * row
+        if self.way == "forward":
+            return 5 * row + self.cluster * (row + 4) + outputs + 4 * self.warps
+        return (5 + 2 * self.cluster + 10 * _HELD) * row + outputs + padded(features)
+
+    @property
+    def positions(self) -> int:
+        """How many of a block's positions lie in its shared memory."""
+        room = (_MOST_SHARED // 4 - self.floats) // (2 * padded(self.hidden))
+        return room if self.near is None else self.near
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * (self.floats + 2 * self.positions * padded(self.hidden))
+
+    def text(self, name: str) -> str:
+        """The struct of constants in C++."""
+        numbers = {
+            "CELL": f"plait::{self.scan.cell.upper()}",
+            "NONLINEARITY": f"plait::{self.scan.nonlinearity.upper()}",
+            "HIDDEN": self.hidden, "CLUSTER": self.cluster, "WARPS": self.warps, "NEAR": self.positions,
+            "SHARED_BYTES": self.shared_bytes,
+        }  # fmt: skip
+        constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
+        return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {_LAYERS[self.dtype]};\n}};\n"
+
+
+def source(way: str, shapes: dict[str, Shape]) -> str:
+    """The text that is compiled: the arguments, the walk, and a kernel for every shape."""
+    struct, arguments = {
+        "forward": (_FORWARD_TEXT, "PastForwardArguments"),
+        "backward": (_BACKWARD_TEXT, "PastBackwardArguments"),
+    }[way]
+    kernels = (
+        f"{shape.text(f'Shape_{name}')}"
+        f"KERNEL({shape.cluster}, {shape.threads}) {name}(const plait::{arguments} a) {{\n"
+        f"  SHARED_MEMORY(memory);\n  plait::past_{way}<Shape_{name}>(a, memory);\n}}\n"
+        for name, shape in shapes.items()
+    )
+    return f'#include "machine.h"\nnamespace plait {{\n{struct}}}\n#include "past_{way}.h"\n' + "".join(kernels)
+
+
+@cache
+def headers() -> tuple[tuple[str, str], ...]:
+    """The kernels' files by the names they include each other by."""
+    here = Path(__file__).with_name("cluster")
+    shared = here.parents[1] / "attentive_scan" / "cluster"
+    files = [*here.glob("*.h"), *(shared / name for name in ("machine.h", "shape.h", "cells.h"))]
+    return tuple((path.name, path.read_text(encoding="utf-8")) for path in sorted(files))
