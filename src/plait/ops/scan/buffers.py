@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -16,11 +16,14 @@ __all__ = [
     "allocate",
     "allocate_gradients",
     "allocate_walk",
+    "contiguous",
     "is_present",
     "shape_of",
     "sizes_of",
     "type_of",
 ]
+
+Record = TypeVar("Record", bound="tuple[Any, ...]")
 
 
 def sizes_of(
@@ -47,9 +50,13 @@ def type_of(spec: Spec, dtype: torch.dtype) -> torch.dtype:
     return accumulation_dtype(dtype) if spec.kind == "wide" else getattr(torch, spec.kind)
 
 
-def allocate(
-    inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str = "torch"
-) -> Scanned:
+def contiguous(record: Record) -> Record:
+    """A named tuple of tensors, each as a kernel reads it."""
+    made = (None if x is None else x.contiguous() for x in record)
+    return cast(Record, cast(Any, record)._make(made))
+
+
+def allocate(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str = "torch") -> Scanned:
     """Uninitialised tensors for everything in `Scanned` that this backend makes."""
     steps, rows, _ = inputs.projected.shape
     size = inputs.hidden.shape[1]
@@ -97,7 +104,7 @@ def _room(
     wanted: Mapping[str, bool],
     backend: str = "",
 ) -> dict[str, Any]:
-    """What is not wanted, or not for this cell or backend, has no steps; without steps no element, or None."""
+    """What is not wanted, or not of this cell or backend, has no steps; without steps no element, or None."""
     made: dict[str, Any] = {}
     for name, spec in specs(record, scan.traits).items():
         shape = shape_of(spec, sizes)

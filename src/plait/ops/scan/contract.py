@@ -10,8 +10,8 @@ gradients under the names of the inputs. Everything that handles these tensors a
 is to add a line here, and its arithmetic. (A weight is also a line of `ScanWeights`.)
 
 Sizes: T steps, B rows, H hidden size, GH its gates' blocks, F features of saved gates, K slots that come in,
-W slots that go out (κ, and κ₀ + T of a full memory), S states there are (κ initial slots, then T), PH the rows of
-[V; W_a; U_a]. "wide" is `accumulation_dtype` of the layer's type.
+W slots that go out (κ, and κ₀ + T of a full memory), S states there are (κ initial slots, then T), PH the
+rows of [V; W_a; U_a]. "wide" is `accumulation_dtype` of the layer's type.
 """
 
 from __future__ import annotations
@@ -139,8 +139,8 @@ class Scanned(NamedTuple):
       only if there is one (without it φ(·) is the output);
     - of a bounded memory `queries` = W_a s_{t−1}, `keys` = U_a h_t, and `ids`: which state each slot held
       when it was read: j < κ is the initial slot j, κ + t is h_t, −1 nothing;
-    - `products` = [V; W_a; U_a] h of every state by its id, from a backend that takes one product a state; its keys
-      are the last block;
+    - `products` = [V; W_a; U_a] h of every state by its id, from a backend that takes one product a state;
+      its keys are the last block;
     - of a full one `contexts`, c_t before it is rounded, and `normalisers`, log Σ exp of a step's energies.
     """
 
@@ -159,7 +159,8 @@ class Scanned(NamedTuple):
     gates: Annotated[Tensor, Spec("T B F", saved="every", when="save")] = ABSENT
     queries: Annotated[Tensor, Spec("T B H", "wide", of="bounded", saved="bounded", when="save")] = ABSENT
     keys: Annotated[
-        Tensor, Spec("T B H", "wide", of="bounded", saved="bounded", when="save", by=("cpu", "torch", "triton"))
+        Tensor,
+        Spec("T B H", "wide", of="bounded", saved="bounded", when="save", by=("cpu", "torch", "triton")),
     ] = ABSENT
     ids: Annotated[Tensor, Spec("T B W", "int32", of="bounded", saved="bounded", when="save")] = ABSENT
     contexts: Annotated[Tensor, Spec("T B H", "wide", of="full", saved="full", when="save")] = ABSENT

@@ -27,7 +27,7 @@ DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
     if constexpr (K::DEAL) more_registers<K::REGISTERS>();
     Compute<K> compute(a, sm, warp, lane, rank, first_row);
     compute.prepare();
-    barrier_sync(PLACED, K::MEET);
+    barrier_sync(PREPARED, K::MEET);
     compute.take_in();
     compute.walk();
   } else {
@@ -38,7 +38,7 @@ DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
       if (lane == 0)
         for (int r = warp - K::NW; r < K::R; r += K::NCW)
           reinterpret_cast<int*>(sm)[K::WHERE + 8 + r] = K::START * K::RECORD;  // "newest" before step 0: s_0
-      barrier_arrive(PLACED, K::MEET);
+      barrier_arrive(PREPARED, K::MEET);
       control.walk();
     }
   }

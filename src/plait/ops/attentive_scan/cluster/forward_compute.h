@@ -313,7 +313,7 @@ struct Compute {
       if (warp == 0 && lane == 0) mbarrier_expect(mbarriers, K::H_BYTES);
       const float* h = sm + K::H_IN + (t & 1) * R * H;
       new_keys(t, h, vk, ks, g);
-      store_products<0>(t, h, ks, g);
+      other_products(t, h, ks, g);
       barrier_sync(COMPUTED, NW * 32);
     }
     finish();
@@ -355,19 +355,26 @@ struct Compute {
       if (K::SAVE && r < rows) a.products[((int64_t)(SLOTS + t) * a.rows + first_row + r) * PH + (G + 1) * H + own + f] = k[i];
     }
   }
-  // Values BASE.. of those a warp has left (quad, then row): up to 8 reduced together, then each lane stores one.
   // h is read anew, lest the compiler takes these products before the barrier.
+  MEMBER void other_products(int t, const float* h, int ks, int g) {
+    float v[NV];  // by quad, then row
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      float hv[K::COLUMNS];
+      products.state_part(h + r * H, ks, hv);
+#pragma unroll
+      for (int i = 0; i < NI; i++) v[i * R + r] = products.template part<1>(i + K::FIRST, hv);
+    }
+    store_products<0>(t, v, h, ks, g);
+  }
+  // Values BASE.. : up to 8 summed together, then each lane stores one.
   template <int BASE>
-  MEMBER void store_products(int t, const float* h, int ks, int g) {
+  MEMBER void store_products(int t, const float (&v)[NV], const float* h, int ks, int g) {
     if constexpr (BASE < NV) {
       constexpr int COUNT = power_under(NV - BASE), SHIFT = 3 - log2_of(COUNT);
       float part[COUNT];
 #pragma unroll
-      for (int n = 0; n < COUNT; n++) {
-        float hv[K::COLUMNS];
-        products.state_part(h + (BASE + n) % R * H, ks, hv);
-        part[n] = products.template part<1>((BASE + n) / R + K::FIRST, hv);
-      }
+      for (int n = 0; n < COUNT; n++) part[n] = v[BASE + n];
       const float value = reduce8<COUNT>(part, ks);
       const int n = BASE + (ks >> SHIFT), r = n % R, q = (n / R + K::FIRST) * NW + warp;
       const bool not_key = K::FIRST * NW == K::KQ || q >= K::KQ, there = K::NQ % NW == 0 || q < K::NQ;
@@ -376,7 +383,7 @@ struct Compute {
         put(record(r, where(r, t & 1)), block, f, value, h[r * H + own + f]);
         if (K::SAVE && r < rows) a.products[((int64_t)(SLOTS + t) * a.rows + first_row + r) * PH + block * H + own + f] = value;
       }
-      store_products<BASE + COUNT>(t, h, ks, g);
+      store_products<BASE + COUNT>(t, v, h, ks, g);
     }
   }
 

@@ -27,7 +27,7 @@
 
 namespace plait {
 
-enum ForwardBarrier : int { ALPHA = 1, PLACED, ENERGIES, COMPUTED };
+enum ForwardBarrier : int { ALPHA = 1, PLACED, ENERGIES, COMPUTED, PREPARED };
 
 template <class S>
 struct ForwardLayout : S {
@@ -54,8 +54,8 @@ struct ForwardLayout : S {
   static constexpr int IK = ceil_div(KQ, NW);   // quads i < IK may be keys
   static constexpr int FIRST = KQ / NW;         // quads i < FIRST all are
   static constexpr int KW = KQ < NW ? KQ : NW;  // warps with keys
-  static constexpr int in_shared(int i) { return i - (QW - SQ); }  // the last SQ quads lie in shared memory
-  static constexpr int block_of(int quad) { return quad < KQ ? G + 1 : quad / KQ - 1; }  // of M: V's gates, W_a, U_a
+  NUMBER in_shared(int i) { return i - (QW - SQ); }  // the last SQ quads lie in shared memory
+  NUMBER block_of(int quad) { return quad < KQ ? G + 1 : quad / KQ - 1; }  // of M: V's gates, W_a, U_a
 
   // ---- sums over slots, each by one warp
   static constexpr int G_TASKS = R * F / 8;                     // 8 features' gates
@@ -66,10 +66,10 @@ struct ForwardLayout : S {
   // ---- a slot's record: four numbers a feature for the gates' sum, then query and state, then the key
   static constexpr int PAIRS = 4 * F, KEYS = SEPARATE ? 6 * F : 4 * F, RECORD = KEYS + F;
   static constexpr int START = PADDED;  // the record of s_0, after the slots'
-  static constexpr int in_record(int block, int f) {
+  NUMBER in_record(int block, int f) {
     return block == G + 1 ? KEYS + f : block < G ? 4 * f + block : SEPARATE ? PAIRS + 2 * f : 4 * f + 1;
   }
-  static constexpr int state_in_record(int f) { return SEPARATE ? PAIRS + 2 * f + 1 : 4 * f + 2; }
+  NUMBER state_in_record(int f) { return SEPARATE ? PAIRS + 2 * f + 1 : 4 * f + 2; }
 
   // ---- shared memory, in floats; the first 32 are the mbarriers: H, E of even steps, E of odd steps
   static constexpr int AQ = round_up(QUARTER, 4), EROW = round_up(SLOTS + 1, 4), PK_ROW = round_up(KW, 4);
@@ -126,9 +126,9 @@ DEVICE float reduce8(float (&v)[N], int ks) {
   return v[0];
 }
 
-constexpr int log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
-constexpr int power_over(int n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : 8; }
-constexpr int power_under(int n) { return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
+NUMBER log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
+NUMBER power_over(int n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : 8; }
+NUMBER power_under(int n) { return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
 
 // a float as an unsigned number of the same order, and back; all numbers are above 0
 DEVICE uint32_t ordered(float x) {

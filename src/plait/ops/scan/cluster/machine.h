@@ -10,6 +10,7 @@
 
 #define DEVICE static __device__ __forceinline__
 #define MEMBER __device__ __forceinline__
+#define NUMBER static constexpr __host__ __device__ int  // a function that the compiler may ask as well
 #define KERNEL(blocks, threads) extern "C" __global__ void __cluster_dims__(blocks, 1, 1) __launch_bounds__(threads, 1)
 #define SHARED_MEMORY(name) extern __shared__ __align__(128) unsigned char name[]
 

@@ -10,9 +10,9 @@ namespace plait {
 enum Cell : int { ELMAN, LSTM, GRU };
 enum Nonlinearity : int { TANH, RELU, MODRELU, IDENTITY };
 
-constexpr int gates_of(int cell) { return cell == LSTM ? 4 : cell == GRU ? 3 : 1; }
-constexpr int ceil_div(int a, int b) { return (a + b - 1) / b; }
-constexpr int round_up(int a, int b) { return ceil_div(a, b) * b; }
+NUMBER gates_of(int cell) { return cell == LSTM ? 4 : cell == GRU ? 3 : 1; }
+NUMBER ceil_div(int a, int b) { return (a + b - 1) / b; }
+NUMBER round_up(int a, int b) { return ceil_div(a, b) * b; }
 
 // `ids` packs what a physical slot holds and the logical place it stands for: id * 64 + place. An id below the
 // number of slots is that initial slot, the number of slots + t is h_t, -1 nothing.

@@ -15,6 +15,7 @@
 
 #define DEVICE [[maybe_unused]] static inline
 #define MEMBER inline
+#define NUMBER [[maybe_unused]] static constexpr int
 #define KERNEL(blocks, threads) static void
 #define SHARED_MEMORY(name) unsigned char* name = plait::block().memory.data()
 #define __restrict__
