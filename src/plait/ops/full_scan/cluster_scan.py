@@ -15,10 +15,11 @@ from torch import Tensor
 from torch.nn.functional import pad
 
 from plait.ops import cuda_program
-from plait.ops.full_scan.cluster_shape import BACKWARD, FORWARD, Shape, headers, padded, source
+from plait.ops.full_scan.cluster_shape import BACKWARD, BACKWARD_TEXT, FORWARD, FORWARD_TEXT, Shape, padded
 from plait.ops.full_scan.ending import finish
 from plait.ops.full_scan.torch_past import Readable
 from plait.ops.scan.buffers import allocate, allocate_walk
+from plait.ops.scan.cluster_source import headers, source
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import FullScan
 from plait.ops.scan.weight_gradients import collect_gradients
@@ -196,6 +197,6 @@ def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, 
 
 @lru_cache(maxsize=64)
 def _kernel(shape: Shape, device: int) -> cuda_program.Kernel:
-    text = source(shape.way, {"walk": shape})
-    made = cuda_program.program(f"full_scan_{shape.way}", text, headers(), device=device)
-    return made.kernel("walk")
+    name, struct = f"full_{shape.way}", FORWARD_TEXT if shape.way == "forward" else BACKWARD_TEXT
+    text = source(shape.way, struct, {name: shape})
+    return cuda_program.program(name, text, headers("full_scan"), device=device).kernel(name)

@@ -1,17 +1,16 @@
-"""What a cluster kernel of the full memory is compiled for, the source that is compiled, and its arguments."""
+"""What a cluster kernel of the full memory is compiled for, and its arguments."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
-from functools import cache
-from pathlib import Path
+
 
 import torch
 
 from plait.ops.cuda_program import parameter_struct
 from plait.ops.scan.kinds import FullScan
 
-__all__ = ["BACKWARD", "FORWARD", "Shape", "headers", "padded", "source"]
+__all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
 
 # dynamic shared memory a block of a Hopper GPU can have
 _MOST_SHARED = 232_448
@@ -23,8 +22,8 @@ _READ = {
     "weights": "const float*", "twice_energy": "const float*", "born": "const long long*", "reset": "const bool*",
 }  # fmt: skip
 _SIZES = {"steps": "int", "rows": "int", "initial": "int", "mix": "float"}
-FORWARD, _FORWARD_TEXT = parameter_struct(
-    "PastForwardArguments",
+FORWARD, FORWARD_TEXT = parameter_struct(
+    "ForwardArguments",
     _READ
     | {"candidate_bias": "const float*", "modrelu_bias": "const float*"}
     | dict.fromkeys(("projected", "hidden", "cell_state", "nudge"), "void*")
@@ -32,8 +31,8 @@ FORWARD, _FORWARD_TEXT = parameter_struct(
     | dict.fromkeys(("keys", "states", "energies", "contexts", "normalisers"), "float*")
     | _SIZES,
 )
-BACKWARD, _BACKWARD_TEXT = parameter_struct(
-    "PastBackwardArguments",
+BACKWARD, BACKWARD_TEXT = parameter_struct(
+    "BackwardArguments",
     _READ
     | dict.fromkeys(("transposed_key", "keys", "states", "queries", "contexts", "normalisers", "d_slots"), "const float*")
     | dict.fromkeys(("output", "asked", "cells", "gates", "d_output", "d_hidden", "d_cell_state"), "const void*")
@@ -58,7 +57,8 @@ def padded(number: int) -> int:
 class Shape:
     """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
 
-    `near` positions of a block lie in its shared memory; None: as many as it has room for.
+    `near` positions of a block lie in its shared memory; None: as many as it has room for. `rows` a cluster
+    is always one.
     """
 
     way: str
@@ -68,6 +68,7 @@ class Shape:
     cluster: int
     warps: int = 16
     near: int | None = None
+    rows: int = 1
 
     @property
     def threads(self) -> int:
@@ -102,27 +103,3 @@ class Shape:
         }  # fmt: skip
         constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
         return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {_LAYERS[self.dtype]};\n}};\n"
-
-
-def source(way: str, shapes: dict[str, Shape]) -> str:
-    """The text that is compiled: the arguments, the walk, and a kernel for every shape."""
-    struct, arguments = {
-        "forward": (_FORWARD_TEXT, "PastForwardArguments"),
-        "backward": (_BACKWARD_TEXT, "PastBackwardArguments"),
-    }[way]
-    kernels = (
-        f"{shape.text(f'Shape_{name}')}"
-        f"KERNEL({shape.cluster}, {shape.threads}) {name}(const plait::{arguments} a) {{\n"
-        f"  SHARED_MEMORY(memory);\n  plait::past_{way}<Shape_{name}>(a, memory);\n}}\n"
-        for name, shape in shapes.items()
-    )
-    return f'#include "machine.h"\nnamespace plait {{\n{struct}}}\n#include "past_{way}.h"\n' + "".join(kernels)
-
-
-@cache
-def headers() -> tuple[tuple[str, str], ...]:
-    """The kernels' files by the names they include each other by."""
-    here = Path(__file__).with_name("cluster")
-    shared = here.parents[1] / "attentive_scan" / "cluster"
-    files = [*here.glob("*.h"), *(shared / name for name in ("machine.h", "shape.h", "cells.h"))]
-    return tuple((path.name, path.read_text(encoding="utf-8")) for path in sorted(files))

@@ -4,7 +4,7 @@
 
 #pragma once
 
-#include "cells.h"
+#include "shape.h"
 
 namespace plait {
 

@@ -30,14 +30,14 @@ struct PastBackward {
   using K = PastBackwardLayout<S>;
   using Layer = typename K::Layer;
 
-  const PastBackwardArguments& a;
+  const BackwardArguments& a;
   float* const sm;
   const int thread, warp, lane, rank, row, width, feature;
   const float *const keys, *const states;
   const long long* const born;
   float dc = 0.0f, dv[K::N];
 
-  MEMBER PastBackward(const PastBackwardArguments& a, float* sm)
+  MEMBER PastBackward(const BackwardArguments& a, float* sm)
       : a(a), sm(sm), thread(thread_index()), warp(thread / 32), lane(thread % 32), rank(block_rank()),
         row(cluster_index()), width(a.initial + a.steps),
         feature(thread < K::F && rank * K::F + thread < K::H ? rank * K::F + thread : K::H),
@@ -359,7 +359,7 @@ struct PastBackward {
 };
 
 template <class S>
-DEVICE void past_backward(const PastBackwardArguments& a, unsigned char* memory) {
+DEVICE void scan_backward(const BackwardArguments& a, unsigned char* memory) {
   PastBackward<S>(a, reinterpret_cast<float*>(memory)).walk();
 }
 

@@ -26,7 +26,7 @@ struct PastForward {
   using K = PastForwardLayout<S>;
   using Layer = typename K::Layer;
 
-  const PastForwardArguments& a;
+  const ForwardArguments& a;
   float* const sm;
   const int thread, warp, lane, rank, row, width, feature;  // of a thread that computes a cell; else H
   float *const keys, *const states;                         // of this row
@@ -34,7 +34,7 @@ struct PastForward {
   float c = 0.0f, in[K::G];
   int first = 0;
 
-  MEMBER PastForward(const PastForwardArguments& a, float* sm)
+  MEMBER PastForward(const ForwardArguments& a, float* sm)
       : a(a), sm(sm), thread(thread_index()), warp(thread / 32), lane(thread % 32), rank(block_rank()),
         row(cluster_index()), width(a.initial + a.steps),
         feature(thread < K::F && rank * K::F + thread < K::H ? rank * K::F + thread : K::H),
@@ -250,7 +250,7 @@ struct PastForward {
 };
 
 template <class S>
-DEVICE void past_forward(const PastForwardArguments& a, unsigned char* memory) {
+DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
   PastForward<S>(a, reinterpret_cast<float*>(memory)).walk();
 }
 

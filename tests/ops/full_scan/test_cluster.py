@@ -1,0 +1,116 @@
+"""The cluster kernels of the full memory: their logic in the emulator, on a CPU; on a GPU on real shapes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+import plait
+from plait.ops import cuda_program
+from plait.ops.full_scan import cluster_scan
+from plait.ops.full_scan.cluster_shape import BACKWARD, BACKWARD_TEXT, FORWARD, FORWARD_TEXT, Shape
+from plait.ops.parity import Case, differences, make_problem, run
+from plait.ops.scan import FullScan, record_backends
+
+ELMAN = ("tanh", "relu", "modrelu", "identity")
+TEXTS = {"forward": FORWARD_TEXT, "backward": BACKWARD_TEXT}
+
+
+def case(cell: str, steps: int = 6, rows: int = 1, mix: float = 0.5, **flags: object) -> Case:
+    scan = FullScan("elman", mix, cell) if cell in ELMAN else FullScan(cell, mix)
+    return Case(scan, steps=steps, rows=rows, **flags)  # type: ignore[arg-type]
+
+
+# blocks of a cluster, and the case: three positions a block lie near, and 4 C steps are walked back at a time
+SMALL = [
+    (3, case("tanh", steps=15, rows=2, carried=True, reset=True, nudge=True, strided=True)),
+    (1, case("tanh", steps=19, size=17)),
+    (2, case("modrelu", steps=5, carried=True, nudge=True)),
+    (2, case("lstm", steps=11, carried=True, reset=True)),
+    (4, case("lstm", steps=1, nudge=True)),
+    (3, case("gru", steps=9, carried=True, reset=True, nudge=True)),
+    (2, case("lstm", steps=3, rows=0, reset=True)),
+    (2, case("tanh", steps=9, size=130)),
+    (2, case("tanh", steps=5, far=True)),
+    (2, case("relu", steps=21, rows=2, reset=True)),
+    (1, case("lstm", steps=9, carried=True, dtype=torch.bfloat16)),
+    (2, case("tanh", steps=9, ties=True, mix=0.8)),
+]
+
+
+def shape_of(way: str, case: Case, cluster: int) -> Shape:
+    """As many warps as a small hidden size needs, and few positions near."""
+    assert isinstance(case.scan, FullScan)
+    return Shape(way, case.scan, case.size, case.dtype, cluster, warps=8 if case.size > 128 else 4, near=3)
+
+
+@dataclass
+class Emulated:
+    """`cluster_scan` whose kernels run in the emulator, with the shape that is set."""
+
+    compile: Callable[..., ctypes.CDLL]
+    shapes: dict[tuple[str, str], Shape]
+    cluster: int = 1
+    seed: int = 0
+    made: dict[str, ctypes.CDLL] = field(default_factory=dict)
+
+    def launch(self, way: str, scan: FullScan, like: torch.Tensor, tensors: dict[str, Any], initial: int) -> None:
+        steps, rows, _ = like.shape
+        names = {str(shape): name for (there, name), shape in self.shapes.items() if there == way}
+        case = Case(scan, size=like.shape[2], dtype=like.dtype)
+        name = names[str(shape_of(way, case, self.cluster))]
+        if way not in self.made:
+            wanted = {name: shape for (there, name), shape in self.shapes.items() if there == way}
+            self.made[way] = self.compile("full_scan", way, TEXTS[way], wanted)
+        struct = FORWARD if way == "forward" else BACKWARD
+        given = cluster_scan.arguments(struct, tensors, steps, rows, initial, scan.mix)
+        getattr(self.made[way], f"run_{name}")(ctypes.byref(given), self.seed)
+
+
+@pytest.fixture(scope="module")
+def compiled(emulated: Callable[..., ctypes.CDLL]) -> Emulated:
+    shapes = {
+        (way, f"walk_{index}"): shape
+        for way in TEXTS
+        for index, shape in enumerate(dict.fromkeys(shape_of(way, case, cluster) for cluster, case in SMALL))
+    }
+    return Emulated(emulated, shapes)
+
+
+@pytest.fixture
+def walking(compiled: Emulated, monkeypatch: pytest.MonkeyPatch) -> Emulated:
+    """Memory nobody wrote to is NaN (or a large integer), so a forgotten lane shows."""
+
+    def fill(function):  # type: ignore[no-untyped-def]
+        def make(*args, **kwargs):  # type: ignore[no-untyped-def]
+            made = function(*args, **kwargs)
+            return made.fill_(float("nan") if made.is_floating_point() else 77_777)
+
+        return make
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", fill(torch.Tensor.new_empty))
+    monkeypatch.setattr(cluster_scan, "_launch", compiled.launch)
+    monkeypatch.setattr(cluster_scan, "missing", lambda *_: None)
+    return compiled
+
+
+def compared(case: Case, device: str) -> list[str]:
+    problem = make_problem(case, device)
+    with record_backends() as ran:
+        found = differences(
+            run(problem, case.scan, "reference"), run(problem, case.scan, "cluster"), case.dtype
+        )
+    assert ran == ["reference", "cluster"]
+    return found
+
+
+@pytest.mark.parametrize(("cluster", "case"), SMALL, ids=lambda x: str(x))
+def test_it_equals_the_reference(walking: Emulated, cluster: int, case: Case) -> None:
+    walking.cluster = cluster
+    for walking.seed in range(2):
+        assert compared(case, "cpu") == []
