@@ -10,8 +10,6 @@ from typing import Any
 import pytest
 import torch
 
-import plait
-from plait.ops import cuda_program
 from plait.ops.full_scan import cluster_scan
 from plait.ops.full_scan.cluster_shape import BACKWARD, BACKWARD_TEXT, FORWARD, FORWARD_TEXT, Shape
 from plait.ops.parity import Case, differences, make_problem, run
@@ -36,6 +34,7 @@ SMALL = [
     (3, case("gru", steps=9, carried=True, reset=True, nudge=True)),
     (2, case("lstm", steps=3, rows=0, reset=True)),
     (2, case("tanh", steps=9, size=130)),
+    (2, case("tanh", steps=9, size=256)),
     (2, case("tanh", steps=5, far=True)),
     (2, case("relu", steps=21, rows=2, reset=True)),
     (1, case("lstm", steps=9, carried=True, dtype=torch.bfloat16)),
@@ -59,7 +58,9 @@ class Emulated:
     seed: int = 0
     made: dict[str, ctypes.CDLL] = field(default_factory=dict)
 
-    def launch(self, way: str, scan: FullScan, like: torch.Tensor, tensors: dict[str, Any], initial: int) -> None:
+    def launch(
+        self, way: str, scan: FullScan, like: torch.Tensor, tensors: dict[str, Any], initial: int
+    ) -> None:
         steps, rows, _ = like.shape
         names = {str(shape): name for (there, name), shape in self.shapes.items() if there == way}
         case = Case(scan, size=like.shape[2], dtype=like.dtype)
@@ -114,3 +115,43 @@ def test_it_equals_the_reference(walking: Emulated, cluster: int, case: Case) ->
     walking.cluster = cluster
     for walking.seed in range(2):
         assert compared(case, "cpu") == []
+
+
+# what is changed in the kernels' source, and that it shows: signs, orders, masks, and barriers left out
+MUTATIONS = {
+    "largest energy": ("larger = e[u] > larger", "larger = e[u] < larger"),
+    "mass without fading": ("r.mass *= fade, ", ""),
+    "an empty slot is read": ("return p < a.initial && born[p] < 0;", "return false;"),
+    "the past survives a reset": ("if (clears) c = 0.0f, first = here + 1;", "if (clears) c = 0.0f;"),
+    "the state survives a reset": ("clears ? 0.0f : s;", "s;"),
+    "keys of another block": ("k, (a.initial + t) % K::C);", "k, t % K::C);"),
+    "no wait for h_t": ("      take_in(t + 1);\n      cluster_sync();\n", "      take_in(t + 1);\n"),
+    "no wait for the parts": ("      tell(r, energy);\n      cluster_sync();\n", "      tell(r, energy);\n"),
+    "one buffer for h_t": ("sm[K::STATE + t % 2 * K::HP + thread], share", "sm[K::STATE + thread], share"),
+    "mean of the weights' gradients": ("(d[u] - s.mean)", "d[u]"),
+    "slope": ("mad(-tilt, four.k[u][n], 0.25f * score)", "mad(tilt, four.k[u][n], 0.25f * score)"),
+    "gathered from steps before a reset": ("there[u] && base + K::C * u >= first", "there[u]"),
+    "a step is forgotten": ("t = begin + warp; t < a.steps", "t = begin + warp + 1; t < a.steps"),
+    "final slots": ("if (u < HELD && a.d_slots", "if (false && a.d_slots"),
+    "no wait for dq": ("    tell(t, base);\n    cluster_sync();\n", "    tell(t, base);\n"),
+    "no wait for ds": ("    push();\n    cluster_sync();\n", "    push();\n"),
+    "copies of a warp": ("if (turn) fetch", "if (false) fetch"),
+    "a reset stops nothing": ("cut ? 0.0f : over_blocks", "over_blocks"),
+}  # fmt: skip
+BACK = [*MUTATIONS].index("mean of the weights' gradients")
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_change_of_the_source_shows(
+    name: str, walking: Emulated, emulated: Callable[..., ctypes.CDLL], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, case = SMALL[0]
+    way = "forward" if [*MUTATIONS].index(name) < BACK else "backward"
+    shape = shape_of(way, case, cluster)
+    (found,) = (name for (there, name), other in walking.shapes.items() if there == way and other == shape)
+    changed = emulated("full_scan", way, TEXTS[way], {found: shape}, MUTATIONS[name])
+    walking.cluster, walking.seed = cluster, 0
+    assert compared(case, "cpu") == []
+    monkeypatch.setitem(walking.made, way, changed)
+    assert any(compared(case, "cpu") for walking.seed in range(3))

@@ -74,16 +74,14 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
 
 
 def forward_tensors(inputs: Inputs, out: Scanned, need_trace: bool, save: bool) -> dict[str, Tensor | None]:
-    """What the kernel is handed, by the names of its struct; states end up in the final slots or beside them."""
+    """What the kernel is handed, by the names of its struct; states end up in the final slots."""
     (steps, rows, size), initial, row = out.output.shape, inputs.born.shape[1], padded(inputs.hidden.shape[1])
     direct = out.slots.dtype == torch.float32 and row == size
     states = out.slots if direct else out.relevance.new_zeros(rows, initial + steps, row)
-    keys = out.relevance.new_empty(states.shape)
+    keys = out.relevance.new_empty(states.shape) if row == size else torch.zeros_like(states)
     if initial:
         states[:, :initial, :size] = inputs.slots
-        keys[:, :initial] = inputs.slots.float() @ _rows(inputs.key, row=size).mul(_SCALE).t() if direct else (
-            states[:, :initial] @ pad(_rows(inputs.key), (0, 0, 0, row - size)).mul_(_SCALE).t()
-        )
+        keys[:, :initial, :size] = inputs.slots.float() @ (_SCALE * inputs.key.float().t())
     normalisers = out.normalisers if save else out.relevance.new_empty(steps, rows) if need_trace else None
     return {
         "weights": torch.cat([_rows(inputs.recurrent), _rows(inputs.query), _rows(inputs.key)]),
@@ -154,17 +152,22 @@ def backward_tensors(
 
 
 def arguments(
-    struct: type[ctypes.Structure], tensors: dict[str, Tensor | None], steps: int, rows: int, initial: int, mix: float
+    struct: type[ctypes.Structure],
+    tensors: dict[str, Tensor | None],
+    steps: int,
+    rows: int,
+    initial: int,
+    mix: float,
 ) -> ctypes.Structure:
     """The struct a kernel is handed; what is absent or has no element has no address."""
     found = {name: x.data_ptr() for name, x in tensors.items() if x is not None and x.numel()}
     return struct(**found, steps=steps, rows=rows, initial=initial, mix=mix)
 
 
-def _rows(matrix: Tensor, row: int | None = None) -> Tensor:
+def _rows(matrix: Tensor) -> Tensor:
     """float32, contiguous, its rows filled up with zeros to whole loads."""
     size = matrix.shape[-1]
-    return pad(matrix.float(), (0, (padded(size) if row is None else row) - size)).contiguous()
+    return pad(matrix.float(), (0, padded(size) - size)).contiguous()
 
 
 def _wide(bias: Tensor | None) -> Tensor | None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-
 import torch
 
 from plait.ops.cuda_program import parameter_struct
@@ -18,30 +17,32 @@ _MOST_SHARED = 232_448
 _HELD = 4
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
-_READ = {
-    "weights": "const float*", "twice_energy": "const float*", "born": "const long long*", "reset": "const bool*",
-}  # fmt: skip
+
+def _all(kind: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), kind)
+
+
+_READ = _all("const float*", "weights twice_energy") | {"born": "const long long*", "reset": "const bool*"}
 _SIZES = {"steps": "int", "rows": "int", "initial": "int", "mix": "float"}
 FORWARD, FORWARD_TEXT = parameter_struct(
     "ForwardArguments",
     _READ
-    | {"candidate_bias": "const float*", "modrelu_bias": "const float*"}
-    | dict.fromkeys(("projected", "hidden", "cell_state", "nudge"), "void*")
-    | dict.fromkeys(("output", "hidden_out", "cell_state_out", "asked", "cells", "gates"), "void*")
-    | dict.fromkeys(("keys", "states", "energies", "contexts", "normalisers"), "float*")
+    | _all("const float*", "candidate_bias modrelu_bias")
+    | _all("void*", "projected hidden cell_state nudge")
+    | _all("void*", "output hidden_out cell_state_out asked cells gates")
+    | _all("float*", "keys states energies contexts normalisers")
     | _SIZES,
 )
 BACKWARD, BACKWARD_TEXT = parameter_struct(
     "BackwardArguments",
     _READ
-    | dict.fromkeys(("transposed_key", "keys", "states", "queries", "contexts", "normalisers", "d_slots"), "const float*")
-    | dict.fromkeys(("output", "asked", "cells", "gates", "d_output", "d_hidden", "d_cell_state"), "const void*")
+    | _all("const float*", "transposed_key keys states queries contexts normalisers d_slots")
+    | _all("const void*", "output asked cells gates d_output d_hidden d_cell_state")
     | {"first": "const long long*"}
-    | dict.fromkeys(("d_projected", "d_queries", "d_keys", "d_states", "d_energy"), "float*")
-    | dict.fromkeys(("d_initial_states", "d_initial_keys", "d_hidden_out", "d_cell_state_out"), "float*")
-    | dict.fromkeys(("given", "means"), "float*")
+    | _all("float*", "d_projected d_queries d_keys d_states d_energy d_hidden_out d_cell_state_out")
+    | _all("float*", "d_initial_states d_initial_keys given means")
     | _SIZES,
-)  # fmt: skip
+)
 
 
 def padded(number: int) -> int:
@@ -102,4 +103,5 @@ class Shape:
             "SHARED_BYTES": self.shared_bytes,
         }  # fmt: skip
         constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
-        return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {_LAYERS[self.dtype]};\n}};\n"
+        layer = f"using Layer = {_LAYERS[self.dtype]};"
+        return f"struct {name} {{\n  static constexpr int {constants};\n  {layer}\n}};\n"

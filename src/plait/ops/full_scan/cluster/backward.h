@@ -78,7 +78,7 @@ struct PastBackward {
       const int64_t at = (int64_t)t * a.rows + row;
       const int first = first_of(t);
       if (first > base + K::C * (HELD - 1)) continue;
-      float q[K::N], given[K::N], e[4], d[4];
+      float q[K::N], given[K::N], half[HELD][K::N], e[4], d[4];
       fetch<K>(q, a.queries + at * K::HP, lane);
 #pragma unroll
       for (int n = 0; n < K::N; n += 4) {
@@ -92,7 +92,7 @@ struct PastBackward {
       for (int u = 0; u < HELD; u++) {
         e[u] = 0.0f, d[u] = dot<K>(h[u], given);
 #pragma unroll
-        for (int n = 0; n < K::N; n++) e[u] = mad(v[n], half_tanh(q[n] + k[u][n]), e[u]);
+        for (int n = 0; n < K::N; n++) half[u][n] = half_tanh(q[n] + k[u][n]), e[u] = mad(v[n], half[u][n], e[u]);
       }
       sum_all(e, d, lane);
 #pragma unroll
@@ -101,9 +101,8 @@ struct PastBackward {
         const float share = reads ? exponential(e[u] - normaliser) : 0.0f, score = reads ? share * (d[u] - mean) : 0.0f;
 #pragma unroll
         for (int n = 0; n < K::N; n++) {
-          const float half = half_tanh(q[n] + k[u][n]);
           to_state[u][n] = mad(share, given[n], to_state[u][n]);
-          to_slope[u][n] = mad(score, 0.25f - half * half, to_slope[u][n]);
+          to_slope[u][n] = mad(score, mad(-half[u][n], half[u][n], 0.25f), to_slope[u][n]);
         }
       }
     }
@@ -144,42 +143,45 @@ struct PastBackward {
     float q[K::N], given[K::N], v[K::N], dq[K::N], normaliser, mean;
   };
 
-  MEMBER void read_old(Step& s, int t, int base) {  // positions before those of this block of steps
+  MEMBER void ask(Four<K>& four, int t, int base, int i) {
     const int low = own_before<K>(first_of(t), rank), high = own_before<K>(base, rank);
-    for (int i = low + 4 * warp; i < high; i += 4 * K::W) {
-      float k[4][K::N], h[4][K::N], e[4], d[4];
-      bool there[4];
+    four.template ask<S>(i, low, high, t % 2, rank, sm + K::NEAR_KEYS, sm + K::NEAR_STATES, keys, states, lane,
+                         [&](int p) { return empty(p); });
+  }
+
+  MEMBER void add(Step& s, Four<K>& four) {
+    float e[4], d[4];
 #pragma unroll
-      for (int u = 0; u < 4; u++) {
-        const int n = t % 2 ? low + high - 1 - (i + u) : i + u, p = rank + K::C * n;
-        there[u] = i + u < high && !empty(p);
-        clear<K>(k[u]), clear<K>(h[u]);
-        if (there[u]) {
-          const bool near = n < S::NEAR;
-          fetch<K>(k[u], near ? sm + K::NEAR_KEYS + n * K::HP : keys + (int64_t)p * K::HP, lane);
-          fetch<K>(h[u], near ? sm + K::NEAR_STATES + n * K::HP : states + (int64_t)p * K::HP, lane);
-        }
+    for (int u = 0; u < 4; u++) {
+      e[u] = 0.0f, d[u] = dot<K>(four.h[u], s.given);
+#pragma unroll
+      for (int n = 0; n < K::N; n++) {
+        four.k[u][n] = half_tanh(s.q[n] + four.k[u][n]);
+        e[u] = mad(s.v[n], four.k[u][n], e[u]);
       }
+    }
+    sum_all(e, d, lane);
 #pragma unroll
-      for (int u = 0; u < 4; u++) {
-        e[u] = 0.0f, d[u] = dot<K>(h[u], s.given);
+    for (int u = 0; u < 4; u++) {
+      const float score = four.there[u] ? exponential(e[u] - s.normaliser) * (d[u] - s.mean) : 0.0f;
 #pragma unroll
-        for (int n = 0; n < K::N; n++) {
-          k[u][n] = half_tanh(s.q[n] + k[u][n]);
-          e[u] = mad(s.v[n], k[u][n], e[u]);
-        }
+      for (int n = 0; n < K::N; n++) {
+        const float tilt = score * four.k[u][n];
+        dv[n] += tilt;
+        s.dq[n] += mad(-tilt, four.k[u][n], 0.25f * score);
       }
-      sum_all(e, d, lane);
-#pragma unroll
-      for (int u = 0; u < 4; u++) {
-        const float score = there[u] ? exponential(e[u] - s.normaliser) * (d[u] - s.mean) : 0.0f;
-#pragma unroll
-        for (int n = 0; n < K::N; n++) {
-          const float tilt = score * k[u][n];
-          dv[n] += tilt;
-          s.dq[n] += mad(-tilt, k[u][n], 0.25f * score);
-        }
-      }
+    }
+  }
+
+  MEMBER void read_old(Step& s, int t, int base) {  // positions before those of this block of steps
+    const int low = own_before<K>(first_of(t), rank), high = own_before<K>(base, rank), stride = 4 * K::W;
+    Four<K> one, two;
+    ask(one, t, base, low + 4 * warp);
+    for (int i = low + 4 * warp; i < high; i += 2 * stride) {
+      ask(two, t, base, i + stride);
+      add(s, one);
+      ask(one, t, base, i + 2 * stride);
+      if (i + stride < high) add(s, two);
     }
   }
 
@@ -312,7 +314,7 @@ struct PastBackward {
       sm[K::D_QUERY + thread] = four * over_blocks(K::QUERY_PART, thread), sm[K::D_KEY + thread] = four * sm[K::SLOPE + thread];
     }
     block_sync<K>();
-    own_products<K>(sm + K::OUTPUTS, a.transposed_key, 1, sm + K::D_KEY, rank, warp, lane);
+    own_products<K, 1>(sm + K::OUTPUTS, a.transposed_key, sm + K::D_KEY, rank, warp, lane);
     block_sync<K>();
     if (feature < K::H) cell(t);
     block_sync<K>();

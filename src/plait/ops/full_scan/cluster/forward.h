@@ -1,7 +1,6 @@
 // The forward walk. A step is two exchanges: h_t and q_t of every block's features to all, then the parts of the
 // context, each with its largest energy and its mass, which every block joins in the same order.
-// The first positions of a block lie in its shared memory, the others in global memory, read in turns from either end,
-// so that what the cache holds of one step is what the next one asks for first.
+// The first positions of a block lie in its shared memory, the others in global memory.
 
 #pragma once
 
@@ -107,7 +106,7 @@ struct PastForward {
 
   // k_t of the own features to the block that owns the position; what they add to its energy
   MEMBER float own_energy(int t) {
-    own_products<K>(sm + K::KEYS, a.weights + (int64_t)(K::G + 1) * K::H * K::HP, 1, sm + K::STATE + t % 2 * K::HP, rank, warp, lane);
+    own_products<K, 1>(sm + K::KEYS, a.weights + (int64_t)(K::G + 1) * K::H * K::HP, sm + K::STATE + t % 2 * K::HP, rank, warp, lane);
     block_sync<K>();
     float energy = 0.0f;
     if (feature < K::H) {
@@ -118,74 +117,79 @@ struct PastForward {
     return whole_sum(energy);
   }
 
-  MEMBER void read(int t, float& most, float& mass, float (&context)[K::N]) {
-    const int here = a.initial + t, low = own_before<K>(first, rank), high = own_before<K>(here, rank);
-    float q[K::N], v[K::N];
-    fetch<K>(q, sm + K::QUERY, lane), fetch<K>(v, a.twice_energy, lane);
-    most = -infinity(), mass = 0.0f, clear<K>(context);
-    for (int i = low + 4 * warp; i < high; i += 4 * K::W) {
-      float k[4][K::N], h[4][K::N], e[4];
-      bool there[4];
-      int p[4];
+  MEMBER void ask(Four<K>& four, int t, int i) {
+    const int low = own_before<K>(first, rank), high = own_before<K>(a.initial + t, rank);
+    four.template ask<S>(i, low, high, t % 2, rank, sm + K::NEAR_KEYS, sm + K::NEAR_STATES, keys, states, lane,
+                         [&](int p) { return p < a.initial && born[p] < 0; });
+  }
+
+  struct Read {  // a warp's part of the softmax
+    float q[K::N], v[K::N], context[K::N], most, mass;
+  };
+
+  MEMBER void add(Read& r, const Four<K>& four, int t, int i, int both) {  // both: of the two ends, counted inwards
+    float e[4];
 #pragma unroll
-      for (int u = 0; u < 4; u++) {
-        const int n = t % 2 ? low + high - 1 - (i + u) : i + u;
-        p[u] = rank + K::C * n;
-        there[u] = i + u < high && (p[u] >= a.initial || born[p[u]] >= 0);
-        clear<K>(k[u]), clear<K>(h[u]);
-        if (there[u]) {
-          const bool near = n < S::NEAR;
-          fetch<K>(k[u], near ? sm + K::NEAR_KEYS + n * K::HP : keys + (int64_t)p[u] * K::HP, lane);
-          fetch<K>(h[u], near ? sm + K::NEAR_STATES + n * K::HP : states + (int64_t)p[u] * K::HP, lane);
-        }
-      }
+    for (int u = 0; u < 4; u++) {
+      e[u] = 0.0f;
 #pragma unroll
-      for (int u = 0; u < 4; u++) {
-        e[u] = 0.0f;
+      for (int n = 0; n < K::N; n++) e[u] = mad(r.v[n], half_tanh(r.q[n] + four.k[u][n]), e[u]);
+    }
+    sum_all(e, lane);
+    float larger = r.most;
 #pragma unroll
-        for (int n = 0; n < K::N; n++) e[u] = mad(v[n], half_tanh(q[n] + k[u][n]), e[u]);
-      }
-      sum_all(e, lane);
-      float larger = most;
+    for (int u = 0; u < 4; u++) {
+      if (a.energies && four.there[u] && lane == 0)
+        a.energies[((int64_t)t * a.rows + row) * width + rank + K::C * (t % 2 ? both - (i + u) : i + u)] = e[u];
+      if (!four.there[u]) e[u] = -infinity();
+      larger = e[u] > larger || e[u] != e[u] ? e[u] : larger;
+    }
+    if (larger == -infinity()) return;
+    const float fade = exponential(r.most - larger);
+    r.mass *= fade, r.most = larger;
 #pragma unroll
-      for (int u = 0; u < 4; u++) {
-        if (a.energies && there[u] && lane == u) a.energies[((int64_t)t * a.rows + row) * width + p[u]] = e[u];
-        if (!there[u]) e[u] = -infinity();
-        larger = e[u] > larger || e[u] != e[u] ? e[u] : larger;
-      }
-      if (larger == -infinity()) continue;
-      const float fade = exponential(most - larger);
-      mass *= fade;
+    for (int n = 0; n < K::N; n++) r.context[n] *= fade;
 #pragma unroll
-      for (int n = 0; n < K::N; n++) context[n] *= fade;
+    for (int u = 0; u < 4; u++) {
+      const float share = exponential(e[u] - larger);
+      r.mass += share;
 #pragma unroll
-      for (int u = 0; u < 4; u++) {
-        const float share = exponential(e[u] - larger);
-        mass += share;
-#pragma unroll
-        for (int n = 0; n < K::N; n++) context[n] = mad(share, h[u][n], context[n]);
-      }
-      most = larger;
+      for (int n = 0; n < K::N; n++) r.context[n] = mad(share, four.h[u][n], r.context[n]);
     }
   }
 
-  MEMBER void tell(float most, float mass, const float (&context)[K::N], float energy) {  // this block's part, to all
-    keep<K>(sm + K::WARP_PART + warp * K::HP, context, lane);
+  MEMBER void read(Read& r, Four<K>& one, int t) {  // `one` was asked for when the step began
+    const int low = own_before<K>(first, rank), high = own_before<K>(a.initial + t, rank), stride = 4 * K::W;
+    fetch<K>(r.q, sm + K::QUERY, lane), fetch<K>(r.v, a.twice_energy, lane), clear<K>(r.context);
+    r.most = -infinity(), r.mass = 0.0f;
+    Four<K> two;
+    for (int i = low + 4 * warp; i < high; i += 2 * stride) {
+      ask(two, t, i + stride);
+      add(r, one, t, i, low + high - 1);
+      ask(one, t, i + 2 * stride);
+      if (i + stride < high) add(r, two, t, i + stride, low + high - 1);
+    }
+  }
+
+  MEMBER void tell(const Read& r, float energy) {  // this block's part, to all
+    keep<K>(sm + K::WARP_PART + warp * K::HP, r.context, lane);
     float* numbers = sm + K::WARP_NUMBERS;
-    if (lane == 0) numbers[4 * warp] = most, numbers[4 * warp + 1] = mass, numbers[4 * warp + 2] = energy;
+    if (lane == 0) numbers[4 * warp] = r.most, numbers[4 * warp + 1] = r.mass, numbers[4 * warp + 2] = energy;
     block_sync<K>();
-    if (thread >= K::HP && thread != K::THREADS - 1) return;
+    for (int j = thread; j <= K::HP; j += K::THREADS) tell_one(j, numbers);
+  }
+  MEMBER void tell_one(int j, const float* numbers) {  // a feature, or after the last one the masses
     float larger = -infinity();
     for (int w = 0; w < K::W; w++) larger = numbers[4 * w] > larger || numbers[4 * w] != numbers[4 * w] ? numbers[4 * w] : larger;
     float sum = 0.0f, own = 0.0f;
-    const bool counts = thread == K::THREADS - 1;  // sums up the masses, the others a feature each
+    const bool counts = j == K::HP;
     for (int w = 0; w < K::W; w++) {
       const float share = larger == -infinity() ? 0.0f : exponential(numbers[4 * w] - larger);
-      sum = mad(share, counts ? numbers[4 * w + 1] : sm[K::WARP_PART + w * K::HP + thread], sum);
+      sum = mad(share, counts ? numbers[4 * w + 1] : sm[K::WARP_PART + w * K::HP + j], sum);
       own += numbers[4 * w + 2];
     }
     float* part = sm + K::PART + rank * K::STRIDE;
-    if (!counts) return put_all<K>(part + thread, sum);
+    if (!counts) return put_all<K>(part + j, sum);
     put_all<K>(part + K::HP, larger), put_all<K>(part + K::HP + 1, sum), put_all<K>(part + K::HP + 2, own);
   }
 
@@ -232,15 +236,17 @@ struct PastForward {
   MEMBER void walk() {
     prepare();
     for (int t = 0; t < a.steps; t++) {
-      own_products<K>(sm + K::OUTPUTS, a.weights, K::G + 1, sm + K::ASKED, rank, warp, lane);
+      Four<K> four;
+      ask(four, t, own_before<K>(first, rank) + 4 * warp);
+      own_products<K, K::G + 1>(sm + K::OUTPUTS, a.weights, sm + K::ASKED, rank, warp, lane);
       block_sync<K>();
       write(t);
       take_in(t + 1);
       cluster_sync();
       const float energy = own_energy(t);
-      float most, mass, context[K::N];
-      read(t, most, mass, context);
-      tell(most, mass, context, energy);
+      Read r;
+      read(r, four, t);
+      tell(r, energy);
       cluster_sync();
       join(t);
       block_sync<K>();

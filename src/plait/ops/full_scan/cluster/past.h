@@ -91,31 +91,57 @@ DEVICE float infinity() { return of_bits(0x7f800000u); }
 constexpr float LN2 = 0.69314718055994531f;
 DEVICE float exponential(float x) { return ex2(LOG2E * x); }
 
-// Outputs of the products of `count` blocks of H rows with a vector, those of this block's own features, side by side
-// in `out`: what = 0 .. count - 1, then feature. A warp takes four at a time.
-template <class K>
-DEVICE void own_products(float* out, const float* weights, int count, const float* vector, int rank, int warp, int lane) {
+// Outputs of the products of COUNT blocks of H rows with a vector, those of this block's own features, side by side
+// in `out`: what = 0 .. COUNT - 1, then feature. A warp takes four at a time.
+template <class K, int COUNT>
+DEVICE void own_products(float* out, const float* weights, const float* vector, int rank, int warp, int lane) {
   float x[K::N];
   fetch<K>(x, vector, lane);
-  for (int first = warp; first < count * K::F; first += 4 * K::W) {
+#pragma unroll 2
+  for (int first = warp; first < COUNT * K::F; first += 4 * K::W) {
     float sums[4];
 #pragma unroll
     for (int u = 0; u < 4; u++) {
       const int o = first + u * K::W, f = rank * K::F + o % K::F;
       float row[K::N];
       clear<K>(row);
-      if (o < count * K::F && f < K::H) fetch<K>(row, weights + ((int64_t)(o / K::F) * K::H + f) * K::HP, lane);
+      if (o < COUNT * K::F && f < K::H) fetch<K>(row, weights + ((int64_t)(o / K::F) * K::H + f) * K::HP, lane);
       sums[u] = dot<K>(row, x);
     }
     const float sum = four_sums(sums, lane);
     const int o = first + lane / 8 * K::W;
-    if (lane % 8 == 0 && o < count * K::F) out[o] = sum;
+    if (lane % 8 == 0 && o < COUNT * K::F) out[o] = sum;
   }
 }
 
 // Which of its own positions a block may read: those from `first` on, counted i = 0, 1 .. as position rank + C i.
 template <class K>
 DEVICE int own_before(int position, int rank) { return position > rank ? (position - rank + K::C - 1) / K::C : 0; }
+
+// Four of a block's positions, keys and states: asked for while the four before them are computed with. Positions are
+// counted from either end in turns, so that what the cache holds of one step is what the next one asks for first.
+template <class K>
+struct Four {
+  float k[4][K::N], h[4][K::N];
+  bool there[4];
+
+  // i .. i + 3 of those from `low` to `high`; `is_empty(p)` says whether an initial slot holds nothing
+  template <class S, class Empty>
+  MEMBER void ask(int i, int low, int high, bool reversed, int rank, const float* near_keys, const float* near_states,
+                  const float* keys, const float* states, int lane, Empty is_empty) {
+#pragma unroll
+    for (int u = 0; u < 4; u++) {
+      const int n = reversed ? low + high - 1 - (i + u) : i + u, p = rank + K::C * n;
+      there[u] = i + u < high && !is_empty(p);
+      clear<K>(k[u]), clear<K>(h[u]);
+      if (there[u]) {
+        const bool near = n < S::NEAR;
+        fetch<K>(k[u], near ? near_keys + n * K::HP : keys + (int64_t)p * K::HP, lane);
+        fetch<K>(h[u], near ? near_states + n * K::HP : states + (int64_t)p * K::HP, lane);
+      }
+    }
+  }
+};
 
 // v to the same place in every block of the cluster
 template <class K>
