@@ -21,7 +21,16 @@ import torch
 from plait.errors import BackendError
 from plait.ops.kernel_cache import kept, key_of
 
-__all__ = ["Kernel", "Program", "architecture", "compiled", "missing", "parameter_struct", "program"]
+__all__ = [
+    "Kernel",
+    "Program",
+    "architecture",
+    "compiled",
+    "compiler_version",
+    "missing",
+    "parameter_struct",
+    "program",
+]
 
 _OPTIONS = ("--std=c++17", "--relocatable-device-code=false")
 _C_TYPES = {
@@ -51,6 +60,11 @@ def missing(device: int | None = None) -> str | None:
     except BackendError as error:
         return str(error)
     return None
+
+
+def compiler_version() -> str:
+    """NVRTC's, as 13.0; `BackendError` if there is none."""
+    return ".".join(map(str, _version(_compiler())))
 
 
 def architecture(device: int | None = None) -> str:
@@ -210,8 +224,7 @@ def program(
 def compiled(name: str, source: str, headers: Iterable[tuple[str, str]], flags: tuple[str, ...]) -> Path:
     """The file of machine code, from the cache if it is there."""
     compiler, headers = _compiler(), tuple(headers)
-    version = ".".join(map(str, _version(compiler)))
-    parts = (source, *(part for header in headers for part in header), *flags, version)
+    parts = (source, *(part for header in headers for part in header), *flags, compiler_version())
 
     def build(made: Path) -> None:
         made.write_bytes(_compile(compiler, name, source, headers, flags))

@@ -73,6 +73,8 @@ struct Message { int to; uint32_t at, barrier, value; int from; };
 inline std::vector<Block> blocks;
 inline std::vector<Fibre> fibres;
 inline std::vector<Message> messages;
+struct Put { int to; uint32_t at; float value; };
+inline std::vector<Put> puts;
 inline Barrier cluster_barrier;
 inline Fibre* now;
 inline void* home;
@@ -105,7 +107,7 @@ inline void entry() { body(), now->done = true, pause(); }
 
 inline void prepare(int size, int threads, size_t bytes) {
   blocks.assign(size, Block());
-  messages.clear(), cluster_barrier = Barrier();
+  messages.clear(), puts.clear(), cluster_barrier = Barrier();
   for (Block& b : blocks) {
     b.memory.resize((bytes + 127) / 4 * 4);
     for (size_t i = 0; i < b.memory.size(); i += 4) { const uint32_t nan = 0x7fc00001u; memcpy(&b.memory[i], &nan, 4); }
@@ -168,7 +170,14 @@ DEVICE void sync(Barrier& b, int threads) {
 }
 DEVICE void barrier_sync(int id, int threads) { sync(block().barriers[id], threads); }
 DEVICE void barrier_arrive(int id, int threads) { arrive(block().barriers[id], threads); }
-DEVICE void cluster_sync() { sync(cluster_barrier, threads_of_block * (int)blocks.size()); }
+DEVICE void cluster_sync() {
+  const int all = threads_of_block * (int)blocks.size();
+  if (cluster_barrier.count == all - 1) {  // the last to arrive: what was put is there now
+    for (const Put& p : puts) memcpy(blocks[p.to].memory.data() + p.at, &p.value, 4);
+    puts.clear();
+  }
+  sync(cluster_barrier, all);
+}
 
 template <class Read>
 DEVICE uint32_t exchange(uint32_t v, Read read) {
@@ -203,6 +212,7 @@ template <int N>
 DEVICE void fewer_registers() {}
 DEVICE float ex2(float x) { return exp2f(x); }
 DEVICE float rcp(float x) { return 1.0f / x; }
+DEVICE float lg2(float x) { return log2f(x); }
 DEVICE float mad(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE float divide(float a, float b) { return a / b; }
 
@@ -256,5 +266,14 @@ DEVICE void copies_wait() {
   now->copies.resize(kept);
 }
 DEVICE uint32_t cycles() { return 0; }
+
+// seldom at once, so that whoever does not wait for the barrier sees what was there before
+DEVICE void put(uint32_t address, float v, int rank) {
+  if (address % 4 || address + 4 > block().memory.size()) fail("a store beyond shared memory");
+  if (chance() % 4) puts.push_back({rank, address, v});
+  else memcpy(blocks[rank].memory.data() + address, &v, 4);
+}
+DEVICE float4 load4_fresh(const float* p) { return {p[0], p[1], p[2], p[3]}; }
+DEVICE float load_fresh(const float* p) { return *p; }
 
 }  // namespace plait

@@ -7,17 +7,6 @@
 
 namespace plait {
 
-template <int NONLINEARITY>
-DEVICE float activated(float z, float bias) {
-  if constexpr (NONLINEARITY == TANH) return tanh_exact(z);
-  if constexpr (NONLINEARITY == RELU) return z < 0.0f ? 0.0f : z;  // a NaN stays one
-  if constexpr (NONLINEARITY == MODRELU) {
-    const float size = (z < 0.0f ? -z : z) + bias;
-    return (z > 0.0f ? 1.0f : z < 0.0f ? -1.0f : z) * (size < 0.0f ? 0.0f : size);
-  }
-  return z;
-}
-
 struct CellStep {
   float h, c, act;
 };

@@ -46,6 +46,7 @@ DEVICE uint32_t bits_of(float v) { return __float_as_uint(v); }
 DEVICE float of_bits(uint32_t v) { return __uint_as_float(v); }
 DEVICE float ex2(float x) { float y; asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
+DEVICE float lg2(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float mad(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 
@@ -118,6 +119,22 @@ template <int YOUNGER>  // all but so many of the youngest groups
 DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGER) : "memory"); }
 
 DEVICE uint32_t cycles() { uint32_t c; asm volatile("mov.u32 %0, %%clock;" : "=r"(c)); return c; }
+
+// v to `address` in the shared memory of block `rank`, there after the next cluster_sync
+DEVICE void put(uint32_t address, float v, int rank) {
+  asm volatile("st.shared::cluster.f32 [%0], %1;" ::"r"(mapped(address, rank)), "f"(v) : "memory");
+}
+// global memory that another block has written since this one last read it: not from the first-level cache
+DEVICE float4 load4_fresh(const float* p) {
+  float4 v;
+  asm volatile("ld.global.cg.v4.f32 {%0, %1, %2, %3}, [%4];" : "=f"(v.x), "=f"(v.y), "=f"(v.z), "=f"(v.w) : "l"(p) : "memory");
+  return v;
+}
+DEVICE float load_fresh(const float* p) {
+  float v;
+  asm volatile("ld.global.cg.f32 %0, [%1];" : "=f"(v) : "l"(p) : "memory");
+  return v;
+}
 
 }  // namespace plait
 #endif

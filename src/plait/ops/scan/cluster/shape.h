@@ -30,6 +30,16 @@ DEVICE float tanh_exact(float x) {
   return square < 0.01f ? tanh_small(x, square) : y;
 }
 DEVICE float sigmoid(float x) { return rcp(1.0f + ex2(-LOG2E * x)); }
+template <int NONLINEARITY>
+DEVICE float activated(float z, float bias) {
+  if constexpr (NONLINEARITY == TANH) return tanh_exact(z);
+  if constexpr (NONLINEARITY == RELU) return z < 0.0f ? 0.0f : z;  // a NaN stays one
+  if constexpr (NONLINEARITY == MODRELU) {
+    const float size = (z < 0.0f ? -z : z) + bias;
+    return (z > 0.0f ? 1.0f : z < 0.0f ? -1.0f : z) * (size < 0.0f ? 0.0f : size);
+  }
+  return z;
+}
 // r in tanh(q + k) = 1 - 2 r, of q and k scaled by SCALE; out of range it is 0 or 1, never a NaN
 DEVICE float half_gap(float q, float k) { return rcp(1.0f + ex2(q + k)); }
 

@@ -1,0 +1,263 @@
+// The forward walk. A step is two exchanges: h_t and q_t of every block's features to all, then the parts of the
+// context, each with its largest energy and its mass, which every block joins in the same order.
+// The first positions of a block lie in its shared memory, the others in global memory.
+
+#pragma once
+
+#include "past.h"
+
+namespace plait {
+
+template <class S>
+struct PastForwardLayout : PastShape<S> {
+  using P = PastShape<S>;
+  static constexpr int ASKED = 0, STATE = ASKED + P::HP, QUERY = STATE + 2 * P::HP, KEY = QUERY + P::HP;
+  static constexpr int PART = KEY + P::HP, STRIDE = P::HP + 4;  // context, largest energy, mass, own energy
+  static constexpr int OUTPUTS = PART + P::C * STRIDE, KEYS = OUTPUTS + round_up((P::G + 1) * P::F, 4);
+  static constexpr int WARP_PART = KEYS + round_up(P::F, 4), WARP_NUMBERS = WARP_PART + P::W * P::HP;
+  static constexpr int NEAR_KEYS = WARP_NUMBERS + 4 * P::W, NEAR_STATES = NEAR_KEYS + S::NEAR * P::HP;
+  static constexpr int END = NEAR_STATES + S::NEAR * P::HP;
+  static_assert(END * 4 == S::SHARED_BYTES, "Python counts shared memory otherwise");
+};
+
+template <class S>
+struct PastForward {
+  using K = PastForwardLayout<S>;
+  using Layer = typename K::Layer;
+
+  const ForwardArguments& a;
+  float* const sm;
+  const int thread, warp, lane, rank, row, width, feature;  // of a thread that computes a cell; else H
+  float *const keys, *const states;                         // of this row
+  const long long* const born;
+  float c = 0.0f, in[K::G];
+  int first = 0;
+
+  MEMBER PastForward(const ForwardArguments& a, float* sm)
+      : a(a), sm(sm), thread(thread_index()), warp(thread / 32), lane(thread % 32), rank(block_rank()),
+        row(cluster_index()), width(a.initial + a.steps),
+        feature(thread < K::F && rank * K::F + thread < K::H ? rank * K::F + thread : K::H),
+        keys(a.keys + (int64_t)row * width * K::HP), states(a.states + (int64_t)row * width * K::HP),
+        born(a.born + (int64_t)row * a.initial) {}
+
+  MEMBER static Layer* layer(void* p) { return reinterpret_cast<Layer*>(p); }
+  MEMBER bool reset_at(int t) { return a.reset && t < a.steps && a.reset[(int64_t)t * a.rows + row]; }
+
+  MEMBER void prepare() {
+    for (int i = thread; i < K::NEAR_KEYS; i += K::THREADS) sm[i] = 0.0f;
+    block_sync<K>();
+    const bool begins = reset_at(0);
+    if (begins) first = a.initial;
+    if (thread < K::H && !begins) sm[K::ASKED + thread] = widened(layer(a.hidden)[row * K::H + thread]);
+    if (S::CELL == LSTM && feature < K::H && !begins) c = widened(layer(a.cell_state)[row * K::H + feature]);
+    const int near = own_before<K>(a.initial, rank);
+    for (int i = thread; i < (near < S::NEAR ? near : S::NEAR) * K::HP; i += K::THREADS) {
+      const int64_t at = (int64_t)(rank + K::C * (i / K::HP)) * K::HP + i % K::HP;
+      sm[K::NEAR_KEYS + i] = keys[at], sm[K::NEAR_STATES + i] = states[at];
+    }
+    take_in(0);
+    cluster_sync();
+  }
+
+  MEMBER void take_in(int t) {  // the input of step t
+    if (feature == K::H || t >= a.steps) return;
+#pragma unroll
+    for (int g = 0; g < K::G; g++)
+      in[g] = widened(layer(a.projected)[((int64_t)t * a.rows + row) * K::G * K::H + g * K::H + feature]);
+  }
+
+  MEMBER void save(void* where, int64_t at, float v) { if (where) layer(where)[at] = narrowed<Layer>(v); }
+
+  MEMBER float cell(int64_t at) {  // h_t of a thread's feature, before the nudge
+    const float* pre = sm + K::OUTPUTS + thread;
+    const float s = sm[K::ASKED + feature], bias = a.modrelu_bias ? a.modrelu_bias[feature] : 0.0f;
+    const int64_t gate = (at - feature) * 4 + feature;
+    if constexpr (S::CELL == ELMAN) {
+      const float h = activated<S::NONLINEARITY>(in[0] + pre[0], bias);
+      save(a.gates, at, h);
+      return h;
+    } else if constexpr (S::CELL == LSTM) {
+      const float i = sigmoid(in[0] + pre[0]), f = sigmoid(in[1] + pre[K::F]);
+      const float g = tanh_exact(in[2] + pre[2 * K::F]), o = sigmoid(in[3] + pre[3 * K::F]);
+      save(a.cells, at, c);
+      save(a.gates, gate, i), save(a.gates, gate + K::H, f), save(a.gates, gate + 2 * K::H, g), save(a.gates, gate + 3 * K::H, o);
+      c = rounded<Layer>(mad(f, c, i * g));
+      return o * tanh_exact(c);
+    } else {
+      const float inner = pre[2 * K::F] + (a.candidate_bias ? a.candidate_bias[feature] : 0.0f);
+      const float r = sigmoid(in[0] + pre[0]), z = sigmoid(in[1] + pre[K::F]);
+      const float n = activated<S::NONLINEARITY>(in[2] + r * inner, bias);
+      save(a.gates, gate, r), save(a.gates, gate + K::H, z), save(a.gates, gate + 2 * K::H, n), save(a.gates, gate + 3 * K::H, inner);
+      return mad(z, s, (1.0f - z) * n);
+    }
+  }
+
+  MEMBER void write(int t) {  // h_t and q_t of the own features, to all
+    if (feature == K::H) return;
+    const int64_t at = ((int64_t)t * a.rows + row) * K::H + feature;
+    save(a.asked, at, sm[K::ASKED + feature]);
+    float h = cell(at);
+    if (a.nudge) h += widened(layer(a.nudge)[at]);
+    h = rounded<Layer>(h);
+    layer(a.output)[at] = narrowed<Layer>(h);
+    put_all<K>(sm + K::STATE + t % 2 * K::HP + feature, h);
+    put_all<K>(sm + K::QUERY + feature, SCALE * sm[K::OUTPUTS + K::G * K::F + thread]);
+  }
+
+  // k_t of the own features to the block that owns the position; what they add to its energy
+  MEMBER float own_energy(int t) {
+    own_products<K, 1>(sm + K::KEYS, a.weights + (int64_t)(K::G + 1) * K::H * K::HP, sm + K::STATE + t % 2 * K::HP, rank, warp, lane);
+    block_sync<K>();
+    float energy = 0.0f;
+    if (feature < K::H) {
+      const float k = SCALE * sm[K::KEYS + thread];
+      energy = a.twice_energy[feature] * half_tanh(sm[K::QUERY + feature] + k);
+      put(shared_address(sm + K::KEY + feature), k, (a.initial + t) % K::C);
+    }
+    return whole_sum(energy);
+  }
+
+  MEMBER void ask(Four<K>& four, int t, int i) {
+    const int low = own_before<K>(first, rank), high = own_before<K>(a.initial + t, rank);
+    four.template ask<S>(i, low, high, t % 2, rank, sm + K::NEAR_KEYS, sm + K::NEAR_STATES, keys, states, lane,
+                         [&](int p) { return p < a.initial && born[p] < 0; });
+  }
+
+  struct Read {  // a warp's part of the softmax
+    float q[K::N], v[K::N], context[K::N], most, mass;
+  };
+
+  MEMBER void add(Read& r, const Four<K>& four, int t, int i, int both) {  // both: of the two ends, counted inwards
+    float e[4];
+#pragma unroll
+    for (int u = 0; u < 4; u++) {
+      e[u] = 0.0f;
+#pragma unroll
+      for (int n = 0; n < K::N; n++) e[u] = mad(r.v[n], half_tanh(r.q[n] + four.k[u][n]), e[u]);
+    }
+    sum_all(e, lane);
+    float larger = r.most;
+#pragma unroll
+    for (int u = 0; u < 4; u++) {
+      if (a.energies && four.there[u] && lane == 0)
+        a.energies[((int64_t)t * a.rows + row) * width + rank + K::C * (t % 2 ? both - (i + u) : i + u)] = e[u];
+      if (!four.there[u]) e[u] = -infinity();
+      larger = e[u] > larger || e[u] != e[u] ? e[u] : larger;
+    }
+    if (larger == -infinity()) return;
+    const float fade = exponential(r.most - larger);
+    r.mass *= fade, r.most = larger;
+#pragma unroll
+    for (int n = 0; n < K::N; n++) r.context[n] *= fade;
+#pragma unroll
+    for (int u = 0; u < 4; u++) {
+      const float share = exponential(e[u] - larger);
+      r.mass += share;
+#pragma unroll
+      for (int n = 0; n < K::N; n++) r.context[n] = mad(share, four.h[u][n], r.context[n]);
+    }
+  }
+
+  MEMBER void read(Read& r, Four<K>& one, int t) {  // `one` was asked for when the step began
+    const int low = own_before<K>(first, rank), high = own_before<K>(a.initial + t, rank), stride = 4 * K::W;
+    fetch<K>(r.q, sm + K::QUERY, lane), fetch<K>(r.v, a.twice_energy, lane), clear<K>(r.context);
+    r.most = -infinity(), r.mass = 0.0f;
+    Four<K> two;
+    for (int i = low + 4 * warp; i < high; i += 2 * stride) {
+      ask(two, t, i + stride);
+      add(r, one, t, i, low + high - 1);
+      ask(one, t, i + 2 * stride);
+      if (i + stride < high) add(r, two, t, i + stride, low + high - 1);
+    }
+  }
+
+  MEMBER void tell(const Read& r, float energy) {  // this block's part, to all
+    keep<K>(sm + K::WARP_PART + warp * K::HP, r.context, lane);
+    float* numbers = sm + K::WARP_NUMBERS;
+    if (lane == 0) numbers[4 * warp] = r.most, numbers[4 * warp + 1] = r.mass, numbers[4 * warp + 2] = energy;
+    block_sync<K>();
+    for (int j = thread; j <= K::HP; j += K::THREADS) tell_one(j, numbers);
+  }
+  MEMBER void tell_one(int j, const float* numbers) {  // a feature, or after the last one the masses
+    float larger = -infinity();
+    for (int w = 0; w < K::W; w++) larger = numbers[4 * w] > larger || numbers[4 * w] != numbers[4 * w] ? numbers[4 * w] : larger;
+    float sum = 0.0f, own = 0.0f;
+    const bool counts = j == K::HP;
+    for (int w = 0; w < K::W; w++) {
+      const float share = larger == -infinity() ? 0.0f : exponential(numbers[4 * w] - larger);
+      sum = mad(share, counts ? numbers[4 * w + 1] : sm[K::WARP_PART + w * K::HP + j], sum);
+      own += numbers[4 * w + 2];
+    }
+    float* part = sm + K::PART + rank * K::STRIDE;
+    if (!counts) return put_all<K>(part + j, sum);
+    put_all<K>(part + K::HP, larger), put_all<K>(part + K::HP + 1, sum), put_all<K>(part + K::HP + 2, own);
+  }
+
+  MEMBER void join(int t) {  // s_t from all parts, the same in every block
+    const bool clears = reset_at(t + 1);
+    const int64_t at = (int64_t)t * a.rows + row;
+    const int here = a.initial + t;
+    if (thread < K::HP) {
+      float own = 0.0f, larger, mass = 0.0f, sum = 0.0f;
+      for (int r = 0; r < K::C; r++) own += sm[K::PART + r * K::STRIDE + K::HP + 2];
+      larger = own;
+      for (int r = 0; r < K::C; r++) {
+        const float most = sm[K::PART + r * K::STRIDE + K::HP];
+        larger = most > larger || most != most ? most : larger;
+      }
+      const float h = sm[K::STATE + t % 2 * K::HP + thread], share = exponential(own - larger);
+      mass = share, sum = share * h;
+      for (int r = 0; r < K::C; r++) {
+        const float* part = sm + K::PART + r * K::STRIDE;
+        const float weight = exponential(part[K::HP] - larger);
+        mass = mad(weight, part[K::HP + 1], mass), sum = mad(weight, part[thread], sum);
+      }
+      const float context = divide(sum, mass), s = rounded<Layer>(a.mix * (h + rounded<Layer>(context)));
+      const bool mine = thread / K::F == rank && thread < K::H;
+      if (mine && a.contexts) a.contexts[at * K::H + thread] = context;
+      if (mine && t == a.steps - 1) layer(a.hidden_out)[row * K::H + thread] = narrowed<Layer>(s);
+      if (thread == 0 && rank == 0) {
+        if (a.normalisers) a.normalisers[at] = larger + lg2(mass) * LN2;
+        if (a.energies) a.energies[at * width + here] = own;
+      }
+      sm[K::ASKED + thread] = clears ? 0.0f : s;
+      if (here % K::C == rank) {
+        const int n = here / K::C;
+        const float k = sm[K::KEY + thread];
+        if (n < S::NEAR) sm[K::NEAR_KEYS + n * K::HP + thread] = k, sm[K::NEAR_STATES + n * K::HP + thread] = h;
+        else keys[(int64_t)here * K::HP + thread] = k;
+        states[(int64_t)here * K::HP + thread] = h;
+      }
+    }
+    if (S::CELL == LSTM && feature < K::H && t == a.steps - 1) layer(a.cell_state_out)[row * K::H + feature] = narrowed<Layer>(c);
+    if (clears) c = 0.0f, first = here + 1;
+  }
+
+  MEMBER void walk() {
+    prepare();
+    for (int t = 0; t < a.steps; t++) {
+      Four<K> four;
+      ask(four, t, own_before<K>(first, rank) + 4 * warp);
+      own_products<K, K::G + 1>(sm + K::OUTPUTS, a.weights, sm + K::ASKED, rank, warp, lane);
+      block_sync<K>();
+      write(t);
+      take_in(t + 1);
+      cluster_sync();
+      const float energy = own_energy(t);
+      Read r;
+      read(r, four, t);
+      tell(r, energy);
+      cluster_sync();
+      join(t);
+      block_sync<K>();
+    }
+    cluster_sync();  // nobody leaves while its memory may be written
+  }
+};
+
+template <class S>
+DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
+  PastForward<S>(a, reinterpret_cast<float*>(memory)).walk();
+}
+
+}  // namespace plait
