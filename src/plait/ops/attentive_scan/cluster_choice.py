@@ -20,9 +20,21 @@ __all__ = ["LARGEST_WIDTH", "Split", "choose", "clusters_that_fit", "splits"]
 
 LARGEST_WIDTH = 32  # a lane of a warp is a slot
 LARGEST_SHARED = 232_448  # bytes a block may have
-_REGISTERS_FOR_WEIGHTS = 128  # of a thread; what is more lies in shared memory
 _CLUSTERS = (8, 4, 2, 1)
-_ROWS = (1, 2, 3, 4, 5, 6, 8)
+# Microseconds a step takes on an H200, 20 slots, by the features of a block and the rows of a cluster. Eight
+# rows, and those of 64 features and more beyond two, are extrapolated.
+_WITH_GATES = {
+    16: {1: 1.19, 2: 1.48, 4: 1.98, 8: 3.3},
+    32: {1: 1.36, 2: 1.65, 4: 2.89, 8: 5.5},
+    64: {1: 1.81, 2: 3.44, 4: 6.8, 8: 13.6},
+    128: {1: 3.6, 2: 7.2, 4: 14.4, 8: 28.8},
+}
+_ELMAN = {
+    16: {1: 1.34, 2: 1.5, 4: 1.8, 8: 2.6},
+    32: {1: 1.43, 2: 1.6, 4: 2.24, 8: 3.7},
+    64: {1: 1.53, 2: 2.10, 4: 3.3, 8: 5.7},
+    128: {1: 2.44, 2: 4.4, 4: 8.4, 8: 16.4},
+}
 _PROBE = 'extern "C" __global__ void probe() {}'
 
 
@@ -52,8 +64,9 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
         if over or features % 16:
             continue
         quads = -(-(gates + 2) * features // 4 // 8)
-        shared = max(0, quads - _REGISTERS_FOR_WEIGHTS // (hidden // 8))
-        for rows in _ROWS:
+        for rows in (1, 2, 4, 8):
+            # of a thread's registers so many are for weights; what is more lies in shared memory
+            shared = max(0, quads - (128 if rows == 1 else 96) // (hidden // 8))
             split = Split(cluster, rows, 8, shared)
             shape = Shape(Scan(cell, width), hidden, torch.float32, *split)
             if shared < quads and shape.shared_bytes <= LARGEST_SHARED:
@@ -62,10 +75,12 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
 
 def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) -> Split:
     """The quickest split for a batch of `rows`."""
+    measured = _ELMAN if cell == "elman" else _WITH_GATES
 
     def time(split: Split) -> float:
         waves = -(-rows // (split.rows * clusters_that_fit(split.cluster, device)))
-        return waves * _step_time(split)
+        nearest = min(measured, key=lambda features: abs(features - hidden // split.cluster))
+        return waves * measured[nearest][split.rows]
 
     return min(splits(cell, hidden, width), key=time)
 
@@ -75,10 +90,3 @@ def clusters_that_fit(cluster: int, device: int | None) -> int:
     """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do."""
     program = cuda_program.program("probe", _PROBE, device=device)
     return max(1, program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1))
-
-
-@lru_cache
-def _step_time(split: Split) -> float:
-    """Microseconds, about."""
-    fixed = {8: 1.2, 4: 1.3, 2: 1.4, 1: 1.5}[split.cluster]
-    return fixed + split.rows * 2.4 / split.cluster**0.8
