@@ -41,17 +41,18 @@ class BackShape:
 
     @property
     def threads(self) -> int:
-        """Of a block: a warp for every four features."""
-        return self.hidden // self.cluster // 4 * 32
+        """Of a block: a warp for every four features, and four that go ahead."""
+        return self.hidden // self.cluster // 4 * 32 + 128
 
     @property
     def shared_bytes(self) -> int:
         """What `cluster/backward_layout.h` lays out; the compiler refuses a shape where the two differ."""
-        scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32
+        scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32 - 4
         held = scan.gates + 2 + (scan.cell == "gru")
         inputs, factors = (3, 3) if scan.cell == "elman" else (7, 8 if scan.cell == "lstm" else 7)
-        of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + scan.gates + 3
-        of_row = warps * (4 * of_warp + 2 * hidden + slots) + 2 * hidden + (self.cluster + 12) * slots
+        stashed = scan.gates + 3 + (scan.cell == "lstm")
+        of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + 2 * stashed
+        of_row = warps * (4 * of_warp + 2 * hidden + slots) + 2 * hidden + (self.cluster + 12) * slots + 4
         return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
 
     def text(self, name: str) -> str:

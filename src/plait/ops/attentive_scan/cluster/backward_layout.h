@@ -2,8 +2,9 @@
 //
 // Block `rank` owns F features, and of these warp w the four from 4 w on, with all their rows of M = [V; W_a; U_a]
 // (G blocks of V, then W_a, then U_a: `kinds`). A lane stands for a slot (two, with more than 32) in what sums over
-// features, and for columns of M in the product. So every sum over a slot's features or over the rows of M begins in
-// registers, and only two sums a step leave the warp: the slots' scores and the product.
+// features, and for columns of M in the products. So every sum over a slot's features or over the rows of M begins in
+// registers, and only two sums a step leave the warp: the slots' scores and the products. Four warps more (AHEAD) fetch
+// what the others will need.
 //
 // What is kept for a feature is kept for all four of a warp, one chunk of 16 bytes, the chunks of a kind side by
 // side over slots: lanes read them without conflicts.
@@ -17,7 +18,7 @@ namespace plait {
 template <class S>
 struct BackLayout {
   static constexpr int CELL = S::CELL, H = S::HIDDEN, C = S::CLUSTER, R = S::ROWS, SLOTS = S::SLOTS, G = gates_of(CELL);
-  static constexpr int F = H / C, WARPS = F / 4, THREADS = WARPS * 32;
+  static constexpr int F = H / C, WARPS = F / 4, AHEAD = 4, THREADS = (WARPS + AHEAD) * 32;
   static constexpr int KINDS = G + 2, WIDTH = KINDS * H;   // of M, and of a row of `products`
   static constexpr int COLUMNS = H / 32;                   // of M, a lane
   static constexpr bool IN_FOURS = COLUMNS % 4 == 0;       // a lane's columns are neighbours by the four
@@ -25,7 +26,11 @@ struct BackLayout {
   static constexpr bool DIRECT = CELL == GRU;              // s_{t-1} also passes beside the products
   static constexpr int REGISTER_KINDS = KINDS - S::SHARED_KINDS;  // the rest of M lies in shared memory
   static constexpr int SCORE_ROUNDS = ceil_div(R * C, WARPS), PRODUCT_ROUNDS = ceil_div(R * COLUMNS, WARPS);  // of sending
-  static constexpr int SLOT_ROUNDS = ceil_div(R, WARPS);  // of asking for a row's slots
+  // Registers are dealt by the four warps: the warps ahead give away what they do not need. A quarter of a
+  // multiprocessor has 512 for each lane.
+  static constexpr bool DEAL = WARPS % 4 == 0 && WARPS + AHEAD > 8;
+  static constexpr int EACH_WARP = 512 / (WARPS / 4 + 1) / 8 * 8, OF_AHEAD = 72;
+  static constexpr int REGISTERS = (EACH_WARP * (WARPS / 4 + 1) - OF_AHEAD) / (WARPS < 4 ? 1 : WARPS / 4) / 8 * 8;
   static_assert(H % 32 == 0 && F % 4 == 0 && F * C == H && SLOTS <= 64 && R <= 8);
   static_assert(S::SHARED_KINDS == 0 || IN_FOURS);
 
@@ -35,8 +40,8 @@ struct BackLayout {
   static constexpr int GATES = CELL == ELMAN ? 1 : 5, INPUTS = GATES + 2;
   // chunks of what the cell multiplies dL/dh by; then what is added to dL/dh, and h_t's share of dL/ds_t
   static constexpr int FACTORS = CELL == LSTM ? 8 : CELL == GRU ? 7 : 3;
-  // chunks that a step leaves to the one before: dL/d(V s), dL/dq, what reaches s directly, dL/ds_t
-  static constexpr int STASHED = G + 3;
+  // chunks that a step leaves to the one before: dL/d(V s), dL/dq, what reaches s directly, dL/ds_t, dL/dc
+  static constexpr int STASHED = G + 3 + (CELL == LSTM);
 
   // Of a warp, from its own place on. A row's slots lie together; what comes from far away lies in rings.
   static constexpr int RECORDS = 0;                                    // R, HELD, SLOTS
@@ -44,8 +49,8 @@ struct BackLayout {
   static constexpr int STAGED = GATHERS + R * GATHERED * SLOTS * 4;    // 2, R, HELD
   static constexpr int INPUT = STAGED + 2 * R * HELD * 4;              // 3, R, INPUTS
   static constexpr int FACTOR = INPUT + 3 * R * INPUTS * 4;            // R, FACTORS
-  static constexpr int STASH = FACTOR + R * FACTORS * 4;               // R, STASHED
-  static constexpr int WEIGHTS = STASH + R * STASHED * 4;              // SHARED_KINDS, 4, COLUMNS, a lane
+  static constexpr int STASH = FACTOR + R * FACTORS * 4;               // 2, R, STASHED
+  static constexpr int WEIGHTS = STASH + 2 * R * STASHED * 4;          // SHARED_KINDS, 4, COLUMNS, a lane
   static constexpr int OF_WARP = WEIGHTS + S::SHARED_KINDS * 4 * COLUMNS * 32;
   // Of the block
   static constexpr int PRODUCT = 32 + WARPS * OF_WARP;                 // WARPS, R, 2, H; first 128 bytes of barriers
@@ -54,7 +59,8 @@ struct BackLayout {
   static constexpr int SCORES_IN = SCORE + WARPS * R * SLOTS;          // C, R, SLOTS
   static constexpr int SHARE = SCORES_IN + C * R * SLOTS;              // 4, R, SLOTS
   static constexpr int IDS = SHARE + 4 * R * SLOTS;                    // 8, R, SLOTS
-  static constexpr int FLOATS = IDS + 8 * R * SLOTS;
+  static constexpr int SLOT = IDS + 8 * R * SLOTS;                     // 4, R
+  static constexpr int FLOATS = SLOT + 4 * R;
   static_assert(FLOATS * 4 == S::SHARED_BYTES, "Python's count differs");
 };
 
