@@ -76,7 +76,7 @@ class RelevancyMemory(WindowMemory):
     capacity: int = 10
     relevance: str = "earned"
     noise: float | None = None
-    grad_limit: float | None = None  # type: ignore[assignment]  # a property of those that have none
+    grad_limit: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -43,14 +43,14 @@ class GradLimit:
 
     def below(self, state: Tensor) -> Tensor:
         """`state`, whose gradient is kept below the limit."""
-        limited: Tensor = _Below.apply(state, self)  # type: ignore[no-untyped-call]
+        limited: Tensor = _Below.apply(state, self)
         return limited
 
     def arriving(self, output: Tensor, state: Any) -> tuple[Tensor, Any]:
         """The results of a walk: the gradients that arrive at them set the limit before any of it flows."""
         memory = state.memory
         given = (output, state.hidden, state.cell_state, memory.slots)
-        found = iter(_Arriving.apply(self, *(x for x in given if x is not None)))  # type: ignore[no-untyped-call]
+        found = iter(_Arriving.apply(self, *(x for x in given if x is not None)))
         output, hidden = next(found), next(found)
         cell_state = None if state.cell_state is None else next(found)
         return output, state._replace(
@@ -66,7 +66,7 @@ class _Arriving(torch.autograd.Function):
         return tuple(tensor.view_as(tensor) for tensor in tensors)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
         ctx.limit.limit = limit_of(gradients, ctx.limit.factor)
         return (None, *gradients)
@@ -79,7 +79,7 @@ class _Below(torch.autograd.Function):
         return state.view_as(state)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
         most = ctx.limit.limit.to(gradient.dtype)
         return gradient.clamp(-most, most), None

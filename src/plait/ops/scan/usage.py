@@ -33,7 +33,7 @@ def with_usage(energies: Tensor, memory: MemoryState, worth: Tensor, window: int
     wide = accumulation_dtype(memory.slots.dtype)
     rated = memory.slots.detach().to(wide) @ worth.to(wide)
     weights = attend(energies.detach(), memory.slots.detach(), memory.born >= 0).weights
-    found: Tensor = _Usage.apply(energies, rated, weights, window)  # type: ignore[no-untyped-call]
+    found: Tensor = _Usage.apply(energies, rated, weights, window)
     return found
 
 
@@ -45,7 +45,7 @@ class _Usage(torch.autograd.Function):
         return energies.view_as(energies)
 
     @staticmethod
-    @once_differentiable  # type: ignore[untyped-decorator]
+    @once_differentiable
     def backward(ctx: Any, d_energies: Tensor) -> tuple[Tensor | None, ...]:
         rated, weights = ctx.saved_tensors
         read = weights > 0

@@ -34,9 +34,10 @@ def collect_gradients(
         **_biases(walked.projected, recurred, inputs, made, scan),
     }
     if "memory" in scan.traits:
-        found |= _attention(walked, inputs, made, asked)
+        attention = _attention(walked, inputs, made, asked)
         if isinstance(scan, Scan) and inputs.worth is not None:
-            found["worth"] += usage_gradient(walked.energies, inputs, made, scan.window)
+            attention["worth"] += usage_gradient(walked.energies, inputs, made, scan.window)
+        found |= attention
     # each its own storage, whatever a backend returns twice
     converted: dict[str, Any] = {
         name: None if x is None else x.to(dtype).contiguous() for name, x in found.items()
