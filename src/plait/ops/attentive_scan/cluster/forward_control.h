@@ -54,29 +54,13 @@ struct Control {
       birth[i] = in ? (int)a.born[at] : -1;
       credit[i] = birth[i] >= 0 ? a.relevance[at] : 0.0f;
       held[i] = birth[i] >= 0 ? lane : -1;
-      place[i] = lane, newest[i] = 0, weight[i] = 0.0f, score[i] = 0.0f, noise[i] = noise_then[i] = 0.0f, cut[i] = false;
+      place[i] = lane, newest[i] = 0, weight[i] = 0.0f, score[i] = credit[i], noise[i] = noise_then[i] = 0.0f, cut[i] = false;
       steps[i] = (int)a.age[b], turn[i] = steps[i] % WINDOW;
       const uint32_t occupied = vote(birth[i] >= 0);
       if (lane == 0) *ints(K::OCCUPIED + row_of(i)) = (int)occupied;
-      if constexpr (K::LEARNED) score[i] = credit[i] = initial_scores(b, occupied);
       look_ahead(i, 0);
       seek(i);
     }
-  }
-  // gT h of the slots that came in: weights may have changed since, so they are taken anew
-  MEMBER float initial_scores(int b, uint32_t occupied) {
-    using Layer = typename K::Layer;
-    float mine = 0.0f;
-    for (int j = 0; j < SLOTS; j++) {
-      if (!(occupied >> j & 1)) continue;
-      const Layer* h = static_cast<const Layer*>(a.slots) + ((int64_t)b * SLOTS + j) * K::H;
-      float part = 0.0f;
-      for (int f = lane; f < K::H; f += 32) part = mad(widened(static_cast<const Layer*>(a.worth)[f]), widened(h[f]), part);
-#pragma unroll
-      for (int m = 16; m; m >>= 1) part += shuffle_xor(part, m);
-      if (lane == j) mine = part;
-    }
-    return mine;
   }
   // what step t reads from far away
   MEMBER void look_ahead(int i, int t) {
