@@ -12,7 +12,7 @@ __all__ = ["LEAD_INS", "keeping"]
 
 LEAD_INS = (60, 0, 20, 200, 5)  # the one that separates them first
 _SLOTS = {"window": 10, "capacity": 15}
-_LEARNED = {**_SLOTS, "relevance": "learned", "grad_limit": 10.0}
+_LEARNED = {**_SLOTS, "relevance": "learned", "grad_limit": 1.0}
 _OPEN = {"forget_bias": 1.0}
 _MIX = {"mix": 0.75}
 
