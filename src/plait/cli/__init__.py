@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -192,10 +193,7 @@ def _print(result: CommandResult | None, as_json: bool) -> None:
         data = result.data if result.stream is None else {**result.data, "text": "".join(result.stream)}
         print(json.dumps(data, indent=2, sort_keys=False, allow_nan=False, default=str))
     for part in () if as_json else result.parts:
-        if isinstance(part, Table) and sys.stdout.isatty() and _installed("rich"):
-            _print_table(part)
-        else:
-            print(part.text() if isinstance(part, Table) else part)
+        _print_part(part)
     if result.stream is not None and not as_json:
         for piece in result.stream:
             print(piece, end="", flush=True)
@@ -204,19 +202,20 @@ def _print(result: CommandResult | None, as_json: bool) -> None:
         raise PlaitError(result.error)
 
 
-def _print_table(table: Table) -> None:
-    from rich.console import Console
-    from rich.table import Table as RichTable
+def _print_part(part: str | Table) -> None:
+    """Drawn on a terminal, and as it is elsewhere: what reads a pipe wants whole lines."""
+    if not sys.stdout.isatty():
+        print(part.text() if isinstance(part, Table) else part)
+        return
+    from plait.cli.drawing import draw_table, wrapped
 
-    drawn = RichTable(title=table.title or None, title_justify="left")
-    for column in table.columns:
-        drawn.add_column(column, overflow="fold")
-    for row in table.cells():
-        drawn.add_row(*row)
-    console = Console()
-    console.print(drawn)
-    for note in table.notes:
-        console.print(note, style="dim", markup=False)
+    width = shutil.get_terminal_size().columns
+    if isinstance(part, str):
+        print(wrapped(part, width))
+    elif _installed("rich"):
+        draw_table(part, width)
+    else:
+        print(part.text())
 
 
 def _help(group: str = "") -> str:

@@ -13,7 +13,7 @@ from plait.experiments.description import Experiment, PlannedRun
 from plait.runs.archive import SUFFIX, opened
 from plait.runs.folder import read_json
 from plait.runs.kinds import kind_of
-from plait.runs.reading import RunFolder, is_run, read_folder
+from plait.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
 from plait.strict import checked
 
 __all__ = ["Cell", "Group", "gather", "score_of"]
@@ -92,8 +92,8 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
     """
     groups: dict[Path, Group] = {}
     for folder in map(Path, folders):
-        if not folder.is_dir() and not _is_archive(folder):
-            raise ConfigError(f"no folder {folder}; train something first, or name another folder of runs")
+        if not _is_archive(folder):
+            folder_of_runs(folder)
         found = {parent.resolve(): _group(parent, runs) for parent, runs in _parents(folder)}
         found = {parent: group for parent, group in found.items() if group.cells}  # not a plan of ours
         if not any(group.runs for group in found.values()):

@@ -11,6 +11,7 @@ import numpy as np
 from plait.figures import Curve, draw_curves, draw_heatmap, inline_svg
 from plait.report.attention import Sample
 from plait.report.demo import Plan, Result
+from plait.result import percent
 from plait.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
 
 __all__ = ["Picture", "accuracy_figure", "pictures"]
@@ -62,11 +63,11 @@ def accuracy_figure(
 
 
 def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
-    ends = " and ".join(f"{run.name} at {run.accuracy:.1%}" for run in runs)
+    ends = " and ".join(f"{run.name} at {percent(run.accuracy)}" for run in runs)
     caption = (
         f"Share of the {SYMBOLS} symbols named rightly, on {plan.recipe.evaluate_on} sequences neither model "
         f"was trained on. After {plan.recipe.updates:,} updates: {ends}. Guessing among {ALPHABET} symbols "
-        f"gives {100 / ALPHABET:g}%."
+        f"gives {percent(1 / ALPHABET)}."
     )
     return Picture("Accuracy", inline_svg(accuracy_figure(plan, runs), "accuracy", caption), caption)
 
@@ -123,8 +124,9 @@ def _attention(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
     caption = (
         f"What {run.name} reads on one held-out sequence: row t shows the weights of step t over the states "
         "in its memory, blank where a state is not there any more. The diagonal band is the window; the "
-        f"columns on the left are states that screening kept. In the last {SYMBOLS} steps {early:.0%} of the "
-        f"weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} symbols."
+        f"columns on the left are states that screening kept. In the last {SYMBOLS} steps {percent(early)} "
+        f"of the weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} "
+        "symbols."
     )
     return Picture("What RelRNN reads", inline_svg(figure, "attention", caption), caption)
 
