@@ -173,8 +173,19 @@ def _split(args: list[str]) -> tuple[str, list[str]]:
 def _call(name: str, args: list[str]) -> CommandResult | None:
     module, _, attribute = COMMANDS[name][0].partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    if {"-h", "--help"} & set(args):
+        from plait.cli.help import help_text
+
+        print(help_text(function, name, args))
+        return None
     door = "tyro" if _installed("tyro") else "argparse"
-    call = importlib.import_module(f"plait.cli.with_{door}").read_arguments(function, name, args)
+    try:
+        call = importlib.import_module(f"plait.cli.with_{door}").read_arguments(function, name, args)
+    except PlaitError:
+        from plait.cli.help import check_spelling
+
+        check_spelling(function, name, args)
+        raise
     return None if call is None else call()
 
 
