@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plait.figures import Curve, draw_curves, inline_svg
+from plait.figures import Curve, draw_curves, inline_svg, model_places
 from plait.report.origin import origin
 from plait.report.page import render, write_page
 from plait.report.pictures import CURVES, Picture
@@ -71,12 +71,17 @@ def headline(question: Question, contenders: Sequence[Contender]) -> str:
 
 def _learning(question: Question, contenders: Sequence[Contender], by_seconds: bool) -> Picture:
     curves = []
-    for place, contender in enumerate(contenders):
+    places = model_places([contender.name for contender in contenders])
+    for contender in contenders:
         made = contender.updates_after(question.seconds)
         points = np.unique(np.linspace(min(1, made), made, _POINTS).astype(int)).tolist()
         scale = min(contender.seconds, question.seconds) / max(made, 1) if by_seconds else 1
         scores = [100 * (contender.score_after(point) or 0.0) for point in points]
-        curves.append(Curve([point * scale for point in points], scores, contender.name, "solid", place))
+        curves.append(
+            Curve(
+                [point * scale for point in points], scores, contender.name, "solid", places[contender.name]
+            )
+        )
     unit = "seconds of training" if by_seconds else "updates"
     figure = draw_curves(
         curves,
@@ -97,8 +102,9 @@ def _learning(question: Question, contenders: Sequence[Contender], by_seconds: b
 
 def _reaches(contenders: Sequence[Contender], when: str) -> list[tuple[int, str, Reach]]:
     """Place, name and reach of every model that has one at this time."""
-    found = enumerate((c.name, c.reach_after if when == "after" else c.reach_before) for c in contenders)
-    return [(place, name, reach) for place, (name, reach) in found if reach is not None and any(reach.norms)]
+    found = {c.name: c.reach_after if when == "after" else c.reach_before for c in contenders}
+    places = model_places(list(found))
+    return [(places[name], name, one) for name, one in found.items() if one is not None and any(one.norms)]
 
 
 def _gradients(question: Question, reaches: list[tuple[int, str, Reach]], when: str) -> Picture:
