@@ -25,7 +25,7 @@ __all__ = ["COMMANDS", "main"]
 
 # name on the command line -> (function, one line of help). A name of two words is a subcommand.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("plait.commands.demo:demo", "RelRNN beside an LSTM on copy, with a page: about a minute"),
+    "demo": ("plait.commands.demo:demo", "RelRNN beside an LSTM on copy, with a page: about two minutes"),
     "report": (
         "plait.commands.report:report",
         "runs as one page: tables beside published values, curves",
@@ -230,18 +230,20 @@ def _print_part(part: str | Table) -> None:
 
 
 def _help(group: str = "") -> str:
+    from plait.cli.drawing import listed, wrapped
+
     names = [name for name in COMMANDS if not group or name.startswith(group + " ")]
-    width = max((len(name) for name in names), default=0)
+    width = shutil.get_terminal_size().columns
     lines = [
         "plait: what recurrence, attention, sparse memory, depth and width buy, and what they cost.",
         "",
         f"usage: plait {group + ' ' if group else ''}COMMAND [OPTIONS]",
         "",
-        *(f"  {name.ljust(width)}  {COMMANDS[name][1]}" for name in names),
+        *listed({name: COMMANDS[name][1] for name in names}, width),
         "",
         "  every command takes --help, --json and --debug; plait --version prints the version.",
     ]
-    return "\n".join(lines)
+    return wrapped("\n".join(lines), width)
 
 
 def entry(*first: str) -> None:

@@ -6,11 +6,11 @@ Ids and names stay in one piece: only long texts are wrapped, and only at spaces
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 
 from plait.result import Table
 
-__all__ = ["blocks", "column_widths", "draw_table", "wrapped"]
+__all__ = ["blocks", "column_widths", "draw_table", "listed", "wrapped"]
 
 SENTENCE = 30  # characters; a cell that has more is a text and may be wrapped, one that has fewer is a name
 NARROWEST = 20  # what a column of texts is given at least
@@ -76,13 +76,18 @@ def blocks(table: Table, width: int) -> Iterator[str]:
     relrnn
       score  1
     """
-    margin = max((len(column) for column in table.columns[1:]), default=0) + 4
     for first, *rest in table.cells():
         yield first
-        for column, cell in zip(table.columns[1:], rest, strict=True):
-            if cell:
-                text = wrapped(cell, max(width - margin, NARROWEST)).replace("\n", "\n" + " " * margin)
-                yield f"  {column.ljust(margin - 4)}  {text}"
+        yield from listed(dict(zip(table.columns[1:], rest, strict=True)), width)
+
+
+def listed(texts: Mapping[str, str], width: int) -> Iterator[str]:
+    """Names and what stands for each, in two columns; a name without a text is left out."""
+    margin = max(map(len, texts), default=0) + 4
+    for name, text in texts.items():
+        if text:
+            lines = wrapped(text, max(width - margin, NARROWEST)).replace("\n", "\n" + " " * margin)
+            yield f"  {name.ljust(margin - 4)}  {lines}"
 
 
 def wrapped(text: str, width: int) -> str:

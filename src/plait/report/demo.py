@@ -34,8 +34,7 @@ class Plan:
     """What is trained.
 
     A memory of 10 + 15 states has room to spare for ten symbols: with 10 + 10 the states that screening keeps
-    must be exactly those that hold a symbol. A mix between published code's 0.5 and the theory's 1 lets more
-    of the gradient through the recurrence. The gradient's norm is about 0.1 on the way and falls to 0.003
+    must be exactly those that hold a symbol. The gradient's norm is about 0.1 on the way and falls to 0.003
     once the task is learned; clipping far below 1 keeps one odd batch from undoing what Adam has found.
     """
 
@@ -43,7 +42,6 @@ class Plan:
     hidden: int = 128
     window: int = 10
     capacity: int = 15
-    mix: float = 0.75
     recipe: Recipe = field(
         default_factory=lambda: Recipe(
             updates=2000, batch_size=16, lr=2e-3, clip=0.1, evaluate_every=50, gradients_every=2000
@@ -87,7 +85,7 @@ class Plan:
     def _memory(self, model: str) -> dict[str, Any]:
         if model != "relrnn":
             return {}
-        return {"window": self.window, "capacity": self.capacity, "mix": self.mix}
+        return {"window": self.window, "capacity": self.capacity}
 
 
 @dataclass(frozen=True)
