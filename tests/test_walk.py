@@ -36,7 +36,8 @@ NEXT = {
     "plait tasks": 0,
     "plait train copy --dealy 5": 2,
     "plait runs nowhere": 2,
-    "plait explore runs --no-browser": 130,
+    "plait tasks show copy": 0,
+    "plait explore runs --no-browser": 0,
 }
 
 

@@ -220,7 +220,7 @@ def _print_part(part: str | Table) -> None:
         return
     from plait.cli.drawing import draw_table, wrapped
 
-    width = shutil.get_terminal_size().columns
+    width = shutil.get_terminal_size().columns - 1  # a line that fills the last column looks broken off
     if isinstance(part, str):
         print(wrapped(part, width))
     elif _installed("rich"):
@@ -233,7 +233,7 @@ def _help(group: str = "") -> str:
     from plait.cli.drawing import listed, wrapped
 
     names = [name for name in COMMANDS if not group or name.startswith(group + " ")]
-    width = shutil.get_terminal_size().columns
+    width = shutil.get_terminal_size().columns - 1
     lines = [
         "plait: what recurrence, attention, sparse memory, depth and width buy, and what they cost.",
         "",

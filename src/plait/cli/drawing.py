@@ -1,4 +1,4 @@
-"""Results on a terminal: a table as wide as it fits, or one block a row where it does not.
+"""Results on a terminal: a table in a box, without one where that is too wide, else a row as a block.
 
 Ids and names stay in one piece: only long texts are wrapped, and only at spaces.
 """
@@ -14,7 +14,7 @@ __all__ = ["blocks", "column_widths", "draw_table", "listed", "wrapped"]
 
 SENTENCE = 30  # characters; a cell that has more is a text and may be wrapped, one that has fewer is a name
 NARROWEST = 20  # what a column of texts is given at least
-BETWEEN, OUTSIDE = 3, 4  # characters a box needs for each border between columns, and for its two sides
+BOXED, BARE = (3, 4), (2, 0)  # characters between two columns, and outside of all of them
 
 
 def draw_table(table: Table, width: int) -> None:
@@ -24,13 +24,15 @@ def draw_table(table: Table, width: int) -> None:
     from rich.text import Text
 
     console = Console(width=width)
-    widths = column_widths(table, width)
+    boxed = column_widths(table, width, BOXED)
+    widths = boxed or column_widths(table, width, BARE)
     if widths is None:
         for line in [*([table.title] if table.title else []), *blocks(table, width)]:
             console.print(Text(line), soft_wrap=True)
     else:
         # Text, not str: a str is read for rich's own markup, and [envpool] would vanish.
-        drawn = RichTable(title=Text(table.title) if table.title else None, title_justify="left")
+        look = {} if boxed else {"box": None, "padding": (0, BARE[0], 0, 0), "pad_edge": False}
+        drawn = RichTable(title=Text(table.title) if table.title else None, title_justify="left", **look)
         for column, wide in zip(table.columns, widths, strict=True):
             drawn.add_column(Text(column), width=wide)
         for row in table.cells():
@@ -40,13 +42,14 @@ def draw_table(table: Table, width: int) -> None:
         console.print(Text(wrapped(note, width)), style="dim", soft_wrap=True)
 
 
-def column_widths(table: Table, width: int) -> list[int] | None:
+def column_widths(table: Table, width: int, borders: tuple[int, int] = BOXED) -> list[int] | None:
     """How wide each column is drawn; None where the table does not fit however its texts are wrapped.
 
     >>> column_widths(Table(["id", "what"], [["copy-relrnn-a020a59bbe", "one word " * 9]]), 60)
     [22, 31]
     >>> column_widths(Table(["id", "what"], [["copy-relrnn-a020a59bbe", "one word " * 9]]), 40)
     """
+    between, outside = borders
     cells = table.cells()
     columns = [[row[place] for row in cells] for place in range(len(table.columns))]
     least, most = [], []
@@ -55,7 +58,7 @@ def column_widths(table: Table, width: int) -> list[int] | None:
         words = max((len(word) for text in [heading, *column] for word in text.split()), default=0)
         least.append(max(words, longest if longest <= SENTENCE else NARROWEST))
         most.append(max(least[-1], longest, len(heading)))
-    room = width - OUTSIDE - BETWEEN * (len(columns) - 1) - sum(least)
+    room = width - outside - between * (len(columns) - 1) - sum(least)
     if room < 0:
         return None
     wishes = [high - low for low, high in zip(least, most, strict=True)]
@@ -77,7 +80,7 @@ def blocks(table: Table, width: int) -> Iterator[str]:
       score  1
     """
     for first, *rest in table.cells():
-        yield first
+        yield first if any(map(str.isalpha, first)) else f"{table.columns[0]} {first}".strip()
         yield from listed(dict(zip(table.columns[1:], rest, strict=True)), width)
 
 

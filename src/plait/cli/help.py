@@ -73,7 +73,7 @@ class _Formatter(argparse.RawDescriptionHelpFormatter):
     """Paragraphs as they are wrapped here, options in a column, no word broken."""
 
     def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=26, width=min(shutil.get_terminal_size().columns, 110))
+        super().__init__(prog, max_help_position=26, width=min(shutil.get_terminal_size().columns - 1, 110))
 
     def _split_lines(self, text: str, width: int) -> list[str]:
         kept = re.sub(r"\(default: (?=\S{1,20}\))", "(default:\N{NO-BREAK SPACE}", " ".join(text.split()))
