@@ -121,12 +121,11 @@ def test_the_walk_has_lines_to_walk():
 @pytest.mark.timeout(7200)
 def test_the_readme_in_a_terminal(tmp_path_factory):
     folder = tmp_path_factory.mktemp("w")
-    (folder / "Makefile").symlink_to(ROOT / "Makefile")
     wanted = {**dict.fromkeys(console_lines(ROOT / "README.md"), 0), **NEXT}
     troubles = []
     for columns in (80, 120):
         for line, code in wanted.items():
-            seen = typed(line, columns, folder)
+            seen = typed(line, columns, ROOT if line.startswith("make ") else folder)
             wide = max(map(len, seen.screen), default=0)
             print(
                 f"{columns} columns, exit {seen.code}, {seen.seconds:.1f} s, {wide} wide: {line}", flush=True
