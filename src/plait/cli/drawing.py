@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 from plait.result import Table
 
@@ -31,7 +32,9 @@ def draw_table(table: Table, width: int) -> None:
             console.print(Text(line), soft_wrap=True)
     else:
         # Text, not str: a str is read for rich's own markup, and [envpool] would vanish.
-        look = {} if boxed else {"box": None, "padding": (0, BARE[0], 0, 0), "pad_edge": False}
+        look: dict[str, Any] = (
+            {} if boxed else {"box": None, "padding": (0, BARE[0], 0, 0), "pad_edge": False}
+        )
         drawn = RichTable(title=Text(table.title) if table.title else None, title_justify="left", **look)
         for column, wide in zip(table.columns, widths, strict=True):
             drawn.add_column(Text(column), width=wide)
