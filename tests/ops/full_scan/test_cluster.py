@@ -121,7 +121,7 @@ def test_it_equals_the_reference(walking: Emulated, cluster: int, case: Case) ->
 
 # what is changed in the kernels' source, and that it shows: signs, orders, masks, and barriers left out
 MUTATIONS = {
-    "largest energy": ("larger = e[u] > larger", "larger = e[u] < larger"),
+    "largest energy": ("return x > y || x != x ? x : y;", "return x < y || x != x ? x : y;"),
     "mass without fading": ("r.mass *= fade, ", ""),
     "an empty slot is read": ("return p < a.initial && born[p] < 0;", "return false;"),
     "the past survives a reset": ("if (clears) c = 0.0f, first = here + 1;", "if (clears) c = 0.0f;"),

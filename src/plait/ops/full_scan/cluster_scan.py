@@ -202,4 +202,6 @@ def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, 
 def _kernel(shape: Shape, device: int) -> cuda_program.Kernel:
     name, struct = f"full_{shape.way}", FORWARD_TEXT if shape.way == "forward" else BACKWARD_TEXT
     text = source(shape.way, struct, {name: shape})
-    return cuda_program.program(name, text, headers("full_scan"), device=device).kernel(name)
+    options = (f"--maxrregcount={65_536 // (shape.sharing * shape.threads)}",) if shape.sharing > 1 else ()
+    made = cuda_program.program(name, text, headers("full_scan"), options=options, device=device)
+    return made.kernel(name)

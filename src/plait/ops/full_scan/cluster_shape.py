@@ -11,8 +11,8 @@ from plait.ops.scan.kinds import FullScan
 
 __all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
 
-# dynamic shared memory a block of a Hopper GPU can have
-_MOST_SHARED = 232_448
+# dynamic shared memory of a block of a Hopper GPU, by how many blocks share a multiprocessor
+_MOST_SHARED = {1: 232_448, 2: 115_712}
 # positions a block gathers gradients for at a time, as in `past_backward.h`
 _HELD = 4
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
@@ -58,8 +58,8 @@ def padded(number: int) -> int:
 class Shape:
     """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
 
-    `near` positions of a block lie in its shared memory; None: as many as it has room for. `rows` a cluster
-    is always one.
+    `near` positions of a block lie in its shared memory; None: as many as it has room for. `sharing` blocks run
+    on one multiprocessor at a time. `rows` a cluster is always one.
     """
 
     way: str
@@ -69,6 +69,7 @@ class Shape:
     cluster: int
     warps: int = 16
     near: int | None = None
+    sharing: int = 1
     rows: int = 1
 
     @property
@@ -79,15 +80,15 @@ class Shape:
     def floats(self) -> int:
         """Of shared memory beside the near positions, as the two headers lay them out."""
         row, features = padded(self.hidden), -(-self.hidden // self.cluster)
-        outputs = padded((self.scan.gates + 1) * features) + padded(features) + self.warps * row
+        outputs = padded((self.scan.gates + 1) * features)
         if self.way == "forward":
-            return 5 * row + self.cluster * (row + 4) + outputs + 4 * self.warps
-        return (5 + 2 * self.cluster + 10 * _HELD) * row + outputs + padded(features)
+            return 5 * row + (self.cluster + self.warps) * (row + 4) + outputs
+        return (5 + 2 * self.cluster + 10 * _HELD + self.warps) * row + outputs + 2 * padded(features)
 
     @property
     def positions(self) -> int:
         """How many of a block's positions lie in its shared memory."""
-        room = (_MOST_SHARED // 4 - self.floats) // (2 * padded(self.hidden))
+        room = (_MOST_SHARED[self.sharing] // 4 - self.floats) // (2 * padded(self.hidden))
         return room if self.near is None else self.near
 
     @property

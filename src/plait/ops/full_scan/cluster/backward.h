@@ -227,22 +227,25 @@ struct PastBackward {
 
   MEMBER float over_warps(int j) {
     float sum = 0.0f;
+#pragma unroll
     for (int w = 0; w < K::W; w++) sum += sm[K::WARP_PART + w * K::HP + j];
     return sum;
   }
   MEMBER float over_blocks(int part, int j) {
     float sum = 0.0f;
+#pragma unroll
     for (int r = 0; r < K::C; r++) sum += sm[part + r * K::HP + j];
     return sum;
   }
 
   MEMBER void tell(int t, int base) {  // this block's part of dq_t; what h_t has gathered, from the block that holds it
-    if (thread >= K::HP) return;
-    put_all<K>(sm + K::QUERY_PART + rank * K::HP + thread, over_warps(thread));
     const int here = a.initial + t;
-    if (here % K::C != rank) return;
-    const float* held = sm + K::GATHERED + (here - own_from(base)) / K::C * K::HP + thread;
-    put_all<K>(sm + K::STATE + thread, held[0]), put_all<K>(sm + K::SLOPE + thread, held[HELD * K::HP]);
+    deal<K, K::HP>(thread, [&](int j, int part, int parts) {
+      put_part<K>(sm + K::QUERY_PART + rank * K::HP + j, over_warps(j), part, parts);
+      if (here % K::C != rank) return;
+      const float* held = sm + K::GATHERED + (here - own_from(base)) / K::C * K::HP + j;
+      put_part<K>(sm + K::STATE + j, held[0], part, parts), put_part<K>(sm + K::SLOPE + j, held[HELD * K::HP], part, parts);
+    });
   }
 
   // dz_t of the own features, as V s_{t-1} gets it, beside dq_t of the same, and dL/dc_{t-1}
@@ -297,10 +300,11 @@ struct PastBackward {
     }
     keep<K>(sm + K::WARP_PART + warp * K::HP, sum, lane);
     block_sync<K>();
-    if (thread >= K::HP) return;
-    float total = over_warps(thread);
-    if (thread / K::F == rank && thread < K::H) total += sm[K::BESIDE + thread % K::F];
-    put_all<K>(sm + K::GIVEN_PART + rank * K::HP + thread, total);
+    deal<K, K::HP>(thread, [&](int j, int part, int parts) {
+      float total = over_warps(j);
+      if (j / K::F == rank && j < K::H) total += sm[K::BESIDE + j % K::F];
+      put_part<K>(sm + K::GIVEN_PART + rank * K::HP + j, total, part, parts);
+    });
   }
 
   MEMBER void step(int t, int base) {
@@ -314,7 +318,7 @@ struct PastBackward {
       sm[K::D_QUERY + thread] = four * over_blocks(K::QUERY_PART, thread), sm[K::D_KEY + thread] = four * sm[K::SLOPE + thread];
     }
     block_sync<K>();
-    own_products<K, 1>(sm + K::OUTPUTS, a.transposed_key, sm + K::D_KEY, rank, warp, lane);
+    own_products<K, 1>(a.transposed_key, sm + K::D_KEY, rank, warp, lane, [&](int o, float sum) { sm[K::OUTPUTS + o] = sum; });
     block_sync<K>();
     if (feature < K::H) cell(t);
     block_sync<K>();

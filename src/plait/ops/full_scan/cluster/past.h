@@ -91,10 +91,10 @@ DEVICE float infinity() { return of_bits(0x7f800000u); }
 constexpr float LN2 = 0.69314718055994531f;
 DEVICE float exponential(float x) { return ex2(LOG2E * x); }
 
-// Outputs of the products of COUNT blocks of H rows with a vector, those of this block's own features, side by side
-// in `out`: what = 0 .. COUNT - 1, then feature. A warp takes four at a time.
-template <class K, int COUNT>
-DEVICE void own_products(float* out, const float* weights, const float* vector, int rank, int warp, int lane) {
+// Outputs of the products of COUNT blocks of H rows with a vector, those of this block's own features: a lane is given
+// output o = block * F + feature and its sum by `take`. A warp computes four at a time.
+template <class K, int COUNT, class Take>
+DEVICE void own_products(const float* weights, const float* vector, int rank, int warp, int lane, Take take) {
   float x[K::N];
   fetch<K>(x, vector, lane);
 #pragma unroll 2
@@ -110,7 +110,7 @@ DEVICE void own_products(float* out, const float* weights, const float* vector, 
     }
     const float sum = four_sums(sums, lane);
     const int o = first + lane / 8 * K::W;
-    if (lane % 8 == 0 && o < COUNT * K::F) out[o] = sum;
+    if (lane % 8 == 0 && o < COUNT * K::F) take(o, sum);
   }
 }
 
@@ -143,11 +143,17 @@ struct Four {
   }
 };
 
-// v to the same place in every block of the cluster
+// Work on `items` numbers and the sending of each to every block, dealt to all threads: work(item, part, PARTS) sends to
+// the blocks part, part + PARTS ...
+template <class K, int ITEMS, class Work>
+DEVICE void deal(int thread, Work work) {
+  constexpr int PARTS = K::THREADS < ITEMS ? 1 : K::THREADS / ITEMS < K::C ? K::THREADS / ITEMS : K::C;
+  for (int i = thread; i < PARTS * ITEMS; i += K::THREADS) work(i % ITEMS, i / ITEMS, PARTS);
+}
+// v to the same place in the blocks of a part
 template <class K>
-DEVICE void put_all(float* place, float v) {
-#pragma unroll
-  for (int r = 0; r < K::C; r++) put(shared_address(place), v, r);
+DEVICE void put_part(float* place, float v, int part, int parts) {
+  for (int r = part; r < K::C; r += parts) put(shared_address(place), v, r);
 }
 
 }  // namespace plait
