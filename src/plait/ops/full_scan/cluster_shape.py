@@ -22,21 +22,21 @@ def _all(kind: str, names: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), kind)
 
 
-_READ = _all("const float*", "weights twice_energy") | {"born": "const long long*", "reset": "const bool*"}
+_READ = _all("const float*", "weights twice_energy barred") | {"reset": "const bool*"}
 _SIZES = {"steps": "int", "rows": "int", "initial": "int", "mix": "float"}
 FORWARD, FORWARD_TEXT = parameter_struct(
     "ForwardArguments",
     _READ
     | _all("const float*", "candidate_bias modrelu_bias")
     | _all("void*", "projected hidden cell_state nudge")
-    | _all("void*", "output hidden_out cell_state_out asked cells gates")
-    | _all("float*", "keys states energies contexts normalisers")
+    | _all("void*", "output hidden_out cell_state_out slots asked cells gates")
+    | _all("float*", "past energies contexts normalisers")
     | _SIZES,
 )
 BACKWARD, BACKWARD_TEXT = parameter_struct(
     "BackwardArguments",
     _READ
-    | _all("const float*", "transposed_key keys states queries contexts normalisers d_slots")
+    | _all("const float*", "transposed_key past queries contexts normalisers d_slots")
     | _all("const void*", "output asked cells gates d_output d_hidden d_cell_state")
     | {"first": "const long long*"}
     | _all("float*", "d_projected d_queries d_keys d_states d_energy d_hidden_out d_cell_state_out")
@@ -58,8 +58,8 @@ def padded(number: int) -> int:
 class Shape:
     """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
 
-    `near` positions of a block lie in its shared memory; None: as many as it has room for. `sharing` blocks run
-    on one multiprocessor at a time. `rows` a cluster is always one.
+    `near` positions of a block lie in its shared memory; None: as many as it has room for. `sharing` blocks
+    run on one multiprocessor at a time. `rows` a cluster is always one.
     """
 
     way: str

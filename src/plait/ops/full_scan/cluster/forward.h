@@ -16,8 +16,7 @@ struct PastForwardLayout : PastShape<S> {
   static constexpr int MASS = P::HP, OWN = P::HP + 1, MOST = P::HP + 2;
   static_assert(P::F * P::C <= P::THREADS, "a thread for each feature and block");
   static constexpr int OUTPUTS = PART + P::C * STRIDE, WARP_PART = OUTPUTS + round_up((P::G + 1) * P::F, 4);
-  static constexpr int NEAR_KEYS = WARP_PART + P::W * STRIDE, NEAR_STATES = NEAR_KEYS + S::NEAR * P::HP;
-  static constexpr int END = NEAR_STATES + S::NEAR * P::HP;
+  static constexpr int NEAR = WARP_PART + P::W * STRIDE, END = NEAR + S::NEAR * 2 * P::HP;
   static_assert(END * 4 == S::SHARED_BYTES, "Python counts shared memory otherwise");
 };
 
@@ -30,8 +29,8 @@ struct PastForward {
   float* const sm;
   const int thread, warp, lane, rank, row, width;
   const int target, feature;  // a thread computes the cell of a feature for one block, or has none: H
-  float *const keys, *const states;                         // of this row
-  const long long* const born;
+  float* const past;  // of this row: a record for each position, its key and its state
+  const float* const barred;
   float c = 0.0f, in[K::G];
   int first = 0;
 
@@ -39,25 +38,21 @@ struct PastForward {
       : a(a), sm(sm), thread(thread_index()), warp(thread / 32), lane(thread % 32), rank(block_rank()),
         row(cluster_index()), width(a.initial + a.steps),
         target(thread / K::F), feature(target < K::C && own_feature() < K::H ? own_feature() : K::H),
-        keys(a.keys + (int64_t)row * width * K::HP), states(a.states + (int64_t)row * width * K::HP),
-        born(a.born + (int64_t)row * a.initial) {}
+        past(a.past + (int64_t)row * width * 2 * K::HP), barred(a.barred + (int64_t)row * a.initial) {}
 
   MEMBER int own_feature() const { return rank * K::F + thread % K::F; }
   MEMBER static Layer* layer(void* p) { return reinterpret_cast<Layer*>(p); }
   MEMBER bool reset_at(int t) { return a.reset && t < a.steps && a.reset[(int64_t)t * a.rows + row]; }
 
   MEMBER void prepare() {
-    for (int i = thread; i < K::NEAR_KEYS; i += K::THREADS) sm[i] = 0.0f;
+    for (int i = thread; i < K::NEAR; i += K::THREADS) sm[i] = 0.0f;
     block_sync<K>();
     const bool begins = reset_at(0);
     if (begins) first = a.initial;
     if (thread < K::H && !begins) sm[K::ASKED + thread] = widened(layer(a.hidden)[row * K::H + thread]);
     if (S::CELL == LSTM && feature < K::H && !begins) c = widened(layer(a.cell_state)[row * K::H + feature]);
-    const int near = own_before<K>(a.initial, rank);
-    for (int i = thread; i < (near < S::NEAR ? near : S::NEAR) * K::HP; i += K::THREADS) {
-      const int64_t at = (int64_t)(rank + K::C * (i / K::HP)) * K::HP + i % K::HP;
-      sm[K::NEAR_KEYS + i] = keys[at], sm[K::NEAR_STATES + i] = states[at];
-    }
+    for (int i = thread; i < least(own_before<K>(a.initial, rank), S::NEAR) * 2 * K::HP; i += K::THREADS)
+      sm[K::NEAR + i] = past[(rank + K::C * (i / (2 * K::HP))) * 2 * K::HP + i % (2 * K::HP)];
     take_in(0);
     cluster_sync();
   }
@@ -121,33 +116,23 @@ struct PastForward {
     return whole_sum(energy);
   }
 
-  MEMBER void ask(Four<K>& four, int t, int i) {
-    const int low = own_before<K>(first, rank), high = own_before<K>(a.initial + t, rank);
-    four.template ask<S>(i, low, high, t % 2, rank, sm + K::NEAR_KEYS, sm + K::NEAR_STATES, keys, states, lane,
-                         [&](int p) { return p < a.initial && born[p] < 0; });
-  }
-
   struct Read {  // a warp's part of the softmax
-    float q[K::N], v[K::N], context[K::N], most, mass;
+    float q[K::N], v[K::N], context[K::N], most, mass, half;
   };
 
-  MEMBER void add(Read& r, const Four<K>& four, int t, int i, int both) {  // both: of the two ends, counted inwards
-    float e[4];
+  MEMBER void add(Read& r, const Four<K>& four, int t, int i, int there) {
+    float e[4], larger = r.most;
 #pragma unroll
     for (int u = 0; u < 4; u++) {
-      e[u] = 0.0f;
+      e[u] = r.half;  // v (1/2 - x) summed over a lane's features
 #pragma unroll
-      for (int n = 0; n < K::N; n++) e[u] = mad(r.v[n], half_tanh(r.q[n] + four.k[u][n]), e[u]);
+      for (int n = 0; n < K::N; n++) e[u] = mad(-r.v[n], rcp(1.0f + ex2(r.q[n] + four.k[u][n])), e[u]);
     }
     sum_all(e, lane);
-    float larger = r.most;
+    const bool plain = there == 4 && !a.energies && rank + K::C * (t % 2 ? i - 3 : i) >= a.initial;
+    if (!plain) unusual(e, t, i, there);
 #pragma unroll
-    for (int u = 0; u < 4; u++) {
-      if (a.energies && four.there[u] && lane == 0)
-        a.energies[((int64_t)t * a.rows + row) * width + rank + K::C * (t % 2 ? both - (i + u) : i + u)] = e[u];
-      if (!four.there[u]) e[u] = -infinity();
-      larger = larger_of(e[u], larger);
-    }
+    for (int u = 0; u < 4; u++) larger = larger_of(e[u], larger);
     if (larger == -infinity()) return;
     const float fade = exponential(r.most - larger);
     r.mass *= fade, r.most = larger;
@@ -162,17 +147,23 @@ struct PastForward {
     }
   }
 
-  MEMBER void read(Read& r, Four<K>& one, int t) {  // `one` was asked for when the step began
-    const int low = own_before<K>(first, rank), high = own_before<K>(a.initial + t, rank), stride = 4 * K::W;
-    fetch<K>(r.q, sm + K::QUERY, lane), fetch<K>(r.v, a.twice_energy, lane), clear<K>(r.context);
-    r.most = -infinity(), r.mass = 0.0f;
-    Four<K> two;
-    for (int i = low + 4 * warp; i < high; i += 2 * stride) {
-      ask(two, t, i + stride);
-      add(r, one, t, i, low + high - 1);
-      ask(one, t, i + 2 * stride);
-      if (i + stride < high) add(r, two, t, i + stride, low + high - 1);
+  MEMBER void unusual(float (&e)[4], int t, int i, int there) {  // initial slots, fewer than four, a trace
+#pragma unroll
+    for (int u = 0; u < 4; u++) {
+      const int p = rank + K::C * (t % 2 ? i - u : i + u);
+      if (p < a.initial && u < there) e[u] += barred[p];  // minus infinity where a slot is empty
+      if (u >= there) e[u] = -infinity();
+      if (a.energies && u < there && lane == 0) a.energies[((int64_t)t * a.rows + row) * width + p] = e[u];
     }
+  }
+
+  MEMBER void read(Read& r, int t) {
+    fetch<K>(r.q, sm + K::QUERY, lane), fetch<K>(r.v, a.twice_energy, lane), clear<K>(r.context);
+    r.most = -infinity(), r.mass = r.half = 0.0f;
+#pragma unroll
+    for (int n = 0; n < K::N; n++) r.half = mad(0.5f, r.v[n], r.half);
+    visit_all<S, K>(sm + K::NEAR, past, own_before<K>(first, rank), own_before<K>(a.initial + t, rank), t % 2, rank, warp, lane,
+                    [&](const Four<K>& four, int i, int there) { add(r, four, t, i, there); });
   }
 
   MEMBER void tell(const Read& r, float energy) {  // this block's part, to all
@@ -226,10 +217,9 @@ struct PastForward {
       sm[K::ASKED + thread] = clears ? 0.0f : s;
       if (here % K::C == rank) {
         const int n = here / K::C;
-        const float k = sm[K::KEY + thread];
-        if (n < S::NEAR) sm[K::NEAR_KEYS + n * K::HP + thread] = k, sm[K::NEAR_STATES + n * K::HP + thread] = h;
-        else keys[(int64_t)here * K::HP + thread] = k;
-        states[(int64_t)here * K::HP + thread] = h;
+        float* record = n < S::NEAR ? sm + K::NEAR + n * 2 * K::HP : past + here * 2 * K::HP;
+        record[thread] = sm[K::KEY + thread], record[K::HP + thread] = h;
+        if (thread < K::H) layer(a.slots)[((int64_t)row * width + here) * K::H + thread] = narrowed<Layer>(h);
       }
     }
     if (S::CELL == LSTM && feature < K::H && t == a.steps - 1) save(a.cell_state_out, row * K::H + feature, c);
@@ -239,8 +229,6 @@ struct PastForward {
   MEMBER void walk() {
     prepare();
     for (int t = 0; t < a.steps; t++) {
-      Four<K> four;
-      ask(four, t, own_before<K>(first, rank) + 4 * warp);
       own_products<K, K::G + 1>(a.weights, sm + K::ASKED, rank, warp, lane, [&](int o, float sum) { sm[K::OUTPUTS + o] = sum; });
       block_sync<K>();
       write(t);
@@ -248,7 +236,7 @@ struct PastForward {
       cluster_sync();
       const float energy = own_energy(t);
       Read r;
-      read(r, four, t);
+      read(r, t);
       tell(r, energy);
       cluster_sync();
       join(t);
