@@ -6,22 +6,36 @@ weights and cost less than a second wave of clusters.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
 
 import torch
 
+from plait.ops import cuda_program
 from plait.ops.attentive_scan.cluster_shape import Shape
 from plait.ops.scan.kinds import Scan
 
-__all__ = ["LARGEST_WIDTH", "Split", "choose", "splits"]
+__all__ = ["LARGEST_WIDTH", "Split", "choose", "clusters_that_fit", "splits"]
 
 LARGEST_WIDTH = 32  # a lane of a warp is a slot
 LARGEST_SHARED = 232_448  # bytes a block may have
-_REGISTERS_FOR_WEIGHTS = 128  # of a thread; what is more lies in shared memory
 _CLUSTERS = (8, 4, 2, 1)
-_ROWS = (1, 2, 3, 4, 5, 6, 8)
+# Microseconds a step takes on an H200, 20 slots, by the features of a block and the rows of a cluster. Eight
+# rows, and those of 64 features and more beyond two, are extrapolated.
+_WITH_GATES = {
+    16: {1: 1.19, 2: 1.48, 4: 1.98, 8: 3.3},
+    32: {1: 1.36, 2: 1.65, 4: 2.89, 8: 5.5},
+    64: {1: 1.81, 2: 3.44, 4: 6.8, 8: 13.6},
+    128: {1: 3.6, 2: 7.2, 4: 14.4, 8: 28.8},
+}
+_ELMAN = {
+    16: {1: 1.34, 2: 1.5, 4: 1.8, 8: 2.6},
+    32: {1: 1.43, 2: 1.6, 4: 2.24, 8: 3.7},
+    64: {1: 1.53, 2: 2.10, 4: 3.3, 8: 5.7},
+    128: {1: 2.44, 2: 4.4, 4: 8.4, 8: 16.4},
+}
+_PROBE = 'extern "C" __global__ void probe() {}'
 
 
 class Split(NamedTuple):
@@ -33,9 +47,14 @@ class Split(NamedTuple):
     shared_quads: int
 
 
-def splits(cell: str, hidden: int, width: int) -> list[Split]:
-    """Every way to walk such a scan that fits a multiprocessor."""
-    return [*_splits(cell, hidden, width)] if hidden % 32 == 0 and 0 < width <= LARGEST_WIDTH else []
+@lru_cache
+def splits(cell: str, hidden: int, width: int) -> tuple[Split, ...]:
+    """Every way to walk such a scan that fits a multiprocessor.
+
+    >>> [split.rows for split in splits("lstm", 256, 20)]
+    [1, 2, 3]
+    """
+    return tuple(_splits(cell, hidden, width)) if hidden % 32 == 0 and 0 < width <= LARGEST_WIDTH else ()
 
 
 def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
@@ -45,26 +64,29 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
         if over or features % 16:
             continue
         quads = -(-(gates + 2) * features // 4 // 8)
-        shared = max(0, quads - _REGISTERS_FOR_WEIGHTS // (hidden // 8))
-        for rows in _ROWS:
+        for rows in (1, 2, 4, 8):
+            # of a thread's registers so many are for weights; what is more lies in shared memory
+            shared = max(0, quads - (128 if rows == 1 else 96) // (hidden // 8))
             split = Split(cluster, rows, 8, shared)
             shape = Shape(Scan(cell, width), hidden, torch.float32, *split)
             if shared < quads and shape.shared_bytes <= LARGEST_SHARED:
                 yield split
 
 
-def choose(cell: str, hidden: int, width: int, rows: int, fitting: Callable[[Split], int]) -> Split:
-    """The quickest split for a batch of `rows`; `fitting` says how many clusters of one run at a time."""
+def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) -> Split:
+    """The quickest split for a batch of `rows`."""
+    measured = _ELMAN if cell == "elman" else _WITH_GATES
 
-    def seconds(split: Split) -> float:
-        waves = -(-rows // split.rows) / max(1, fitting(split))
-        return -(-waves // 1) * _step_time(split)
+    def time(split: Split) -> float:
+        waves = -(-rows // (split.rows * clusters_that_fit(split.cluster, device)))
+        nearest = min(measured, key=lambda features: abs(features - hidden // split.cluster))
+        return waves * measured[nearest][split.rows]
 
-    return min(splits(cell, hidden, width), key=seconds)
+    return min(splits(cell, hidden, width), key=time)
 
 
 @lru_cache
-def _step_time(split: Split) -> float:
-    """Microseconds, about."""
-    fixed = {8: 1.2, 4: 1.3, 2: 1.4, 1: 1.5}[split.cluster]
-    return fixed + split.rows * 2.4 / split.cluster**0.8
+def clusters_that_fit(cluster: int, device: int | None) -> int:
+    """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do."""
+    program = cuda_program.program("probe", _PROBE, device=device)
+    return max(1, program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1))

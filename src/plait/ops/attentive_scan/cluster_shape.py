@@ -19,7 +19,9 @@ __all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "LAYERS", "Sh
 LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 FORWARD, FORWARD_TEXT = argument_struct("ForwardArguments", Inputs, Scanned)
-BACKWARD, BACKWARD_TEXT = argument_struct("BackwardArguments", Inputs, Scanned, Arriving, ReverseWalk)
+BACKWARD, BACKWARD_TEXT = argument_struct(
+    "BackwardArguments", Inputs, Scanned, Arriving, ReverseWalk, own=("profile",)
+)
 
 
 @dataclass(frozen=True)
@@ -55,7 +57,7 @@ class Shape:
         features, quarter = hidden // self.cluster, -(-slots // 4)
         key_warps, energies = _up(min(features // 4, self.warps), 4), _up(slots + 1, 4)
         record = (5 if self.scan.cell == "elman" else 7) * features
-        floats = 32 + rows * (4 * quarter + 1) * record + 2 * rows * hidden + rows * features
+        floats = 32 + rows * (4 * quarter + 1) * record + 2 * rows * hidden + (rows + 1) * features
         floats += (2 * self.cluster + 1) * rows * energies + rows * key_warps + rows * 4 * _up(quarter, 4)
         floats += _up(rows * (features // 8), 4) + 8 + 8 + 16 + 8 + _up(rows * 4 * quarter, 4)
         return 4 * (floats + self.shared_quads * (hidden // 8) * self.warps * 32)

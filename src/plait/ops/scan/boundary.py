@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
 
 from plait.errors import ConfigError, ShapeError, known
-from plait.ops.attention import scores
-from plait.ops.scan.buffers import shape_of, sizes_of, type_of
+from plait.ops.attention import accumulation_dtype, scores
+from plait.ops.scan.buffers import shape_of, sizes_of
 from plait.ops.scan.contract import Inputs, specs
 from plait.ops.scan.kinds import CellScan
 from plait.ops.state_check import check_state
@@ -33,6 +34,8 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     _check(inputs, scan)
     check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
     read: dict[str, Any] = {}
+    dtype = inputs.projected.dtype
+    wide = accumulation_dtype(dtype)
     for name, tensor in inputs._asdict().items():
         spec = _SPECS[name]
         if tensor is None or spec.only not in ("", scan.cell, scan.nonlinearity):
@@ -41,7 +44,8 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
             read[name] = tensor
         else:
             kept = tensor if spec.kind == "layer" else tensor.detach()
-            read[name] = kept.to(type_of(spec, inputs.projected.dtype))
+            wanted = dtype if spec.kind == "layer" else wide
+            read[name] = kept if kept.dtype == wanted else kept.to(wanted)
     if fill and has_memory:
         empty = inputs.born < 0
         read["slots"] = read["slots"].masked_fill(empty.unsqueeze(2), 0)
@@ -49,6 +53,16 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
         relevance = read["relevance"] if read["worth"] is None else scores(read["slots"], read["worth"])
         read["relevance"] = relevance.masked_fill(empty, 0)
     return Inputs(**read)
+
+
+def _shapes(scan: CellScan, steps: int, rows: int, size: int, slots: int) -> list[tuple[int, ...]]:
+    """What every input has to look like."""
+    sizes = sizes_of(scan, steps, rows, size, slots)
+    return [shape_of(spec, sizes) for spec in _SPECS.values()]
+
+
+# a training loop asks the same at every step
+_shapes_once = lru_cache(_shapes)
 
 
 def _check(inputs: Inputs, scan: CellScan) -> None:
@@ -67,11 +81,11 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
     if scan.cell == "lstm" and inputs.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     steps, rows, _ = projected.shape
-    sizes = sizes_of(scan, steps, rows, size, inputs.born.shape[-1] if scan.width is None else scan.width)
-    for name, tensor in inputs._asdict().items():
-        spec = _SPECS[name]
-        expected = shape_of(spec, sizes)
-        if tensor is not None and tuple(tensor.shape) != expected:
-            raise ShapeError(f"{spec.door}{name}: expected {expected}, got {tuple(tensor.shape)}")
+    slots = inputs.born.shape[-1] if scan.width is None else scan.width
+    shapes = _shapes if torch.compiler.is_compiling() else _shapes_once
+    expected = shapes(scan, steps, rows, size, slots)
+    for (name, tensor), shape in zip(inputs._asdict().items(), expected, strict=True):
+        if tensor is not None and tensor.shape != shape:
+            raise ShapeError(f"{_SPECS[name].door}{name}: expected {shape}, got {tuple(tensor.shape)}")
     if inputs.reset is not None and inputs.reset.dtype != torch.bool:
         raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")

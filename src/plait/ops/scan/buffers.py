@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, TypeVar, cast
 
 import torch
@@ -104,13 +105,35 @@ def _room(
     wanted: Mapping[str, bool],
     backend: str = "",
 ) -> dict[str, Any]:
+    """Uninitialised tensors like `like`, those of `_plan`."""
+    plan = _plan_once if all(type(size) is int for size in sizes.values()) else _plan
+    return {
+        name: None if shape is None else like.new_empty(shape, dtype=dtype)
+        for name, shape, dtype in plan(
+            record, scan, tuple(sizes.items()), tuple(wanted.items()), backend, like.dtype
+        )
+    }
+
+
+def _plan(
+    record: Any,
+    scan: CellScan,
+    sizes: tuple[tuple[str, int], ...],
+    wanted: tuple[tuple[str, bool], ...],
+    backend: str,
+    dtype: torch.dtype,
+) -> list[tuple[str, tuple[int, ...] | None, torch.dtype]]:
     """What is not wanted, or not of this cell or backend, has no steps; without steps no element, or None."""
-    made: dict[str, Any] = {}
+    made, lengths, asked = [], dict(sizes), dict(wanted)
     for name, spec in specs(record, scan.traits).items():
-        shape = shape_of(spec, sizes)
+        shape = shape_of(spec, lengths)
         foreign = spec.only not in ("", scan.cell) or (spec.by and backend not in spec.by)
-        if foreign or not wanted[spec.when]:
+        if foreign or not asked[spec.when]:
             shape = (0, *shape[1:]) if spec.shape[0] in "TS" else (0,)
         absent = spec.optional and shape == (0,)
-        made[name] = None if absent else like.new_empty(shape, dtype=type_of(spec, like.dtype))
+        made.append((name, None if absent else shape, type_of(spec, dtype)))
     return made
+
+
+# a training loop asks for the same sizes at every step; a compiler's sizes have no hash
+_plan_once = lru_cache(_plan)

@@ -7,7 +7,7 @@ them is written for each shape and compiled by `cuda_program`.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
@@ -37,17 +37,19 @@ class KernelShape(Protocol):
         """The struct of constants in C++."""
 
 
-def argument_struct(name: str, *records: Any) -> tuple[type[ctypes.Structure], str]:
-    """A walk's arguments: the addresses of its tensors under the names of the contract, then its sizes."""
+def argument_struct(name: str, *records: Any, own: Iterable[str] = ()) -> tuple[type[ctypes.Structure], str]:
+    """A walk's arguments: the addresses of its tensors under the names of the contract, of those it has
+    beside them, then its sizes."""
     tensors = named(*(specs(record).values() for record in records))
-    return parameter_struct(name, {x: _POINTERS[spec.kind] for x, spec in tensors.items()} | _SIZES)
+    pointers = {x: _POINTERS[spec.kind] for x, spec in tensors.items()} | dict.fromkeys(own, "float*")
+    return parameter_struct(name, pointers | _SIZES)
 
 
-def arguments(struct: type[ctypes.Structure], tensors: Mapping[str, Any], mix: float) -> ctypes.Structure:
-    """The struct a kernel is handed; what is absent or has no element has no address."""
-    steps, rows, _ = tensors["output"].shape
-    addresses = (None if x is None or not x.numel() else x.data_ptr() for x in tensors.values())
-    return struct(*addresses, steps, rows, mix)
+def arguments(
+    struct: type[ctypes.Structure], records: Iterable[Iterable[Any]], steps: int, rows: int, mix: float
+) -> ctypes.Structure:
+    """The struct a kernel is handed, of the records it was made from; what is absent has no address."""
+    return struct(*[None if x is None else x.data_ptr() for r in records for x in r], steps, rows, mix)
 
 
 @cache

@@ -59,7 +59,15 @@ struct Block {
   MBarrier mbarriers[16];  // in the first 128 bytes of shared memory
   std::vector<Warp> warps;
 };
-struct Fibre { void* stack_pointer; std::vector<char> stack; int block, thread; bool done = false; };
+struct Copy { long group; unsigned char* to; const void* from; int bytes; bool there; };
+struct Fibre {
+  void* stack_pointer;
+  std::vector<char> stack;
+  int block, thread;
+  bool done = false;
+  std::vector<Copy> copies;
+  long group = 0;
+};
 struct Message { int to; uint32_t at, barrier, value; int from; };
 
 inline std::vector<Block> blocks;
@@ -108,6 +116,7 @@ inline void prepare(int size, int threads, size_t bytes) {
   fibres.resize((size_t)size * threads);
   for (size_t i = 0; i < fibres.size(); i++) {
     Fibre& f = fibres[i];
+    f.copies.clear(), f.group = 0;
     f.done = false, f.block = i / threads, f.thread = i % threads;
     if (f.stack.empty()) f.stack.resize(64 * 1024);
     void** top = (void**)((uintptr_t)(f.stack.data() + f.stack.size()) & ~(uintptr_t)15) - 8;
@@ -196,6 +205,7 @@ DEVICE uint32_t warp_min(uint32_t v) {
 DEVICE uint32_t warp_max(uint32_t v) { return ~warp_min(~v); }
 DEVICE int first_bit(uint32_t v) { return __builtin_ffs(v) - 1; }
 DEVICE void warp_sync() { exchange(0, [](const uint32_t*) { return 0u; }); }
+DEVICE void keep(int&) {}
 template <int N>
 DEVICE void more_registers() {}
 template <int N>
@@ -225,11 +235,37 @@ DEVICE void send(uint32_t address, float v, uint32_t b, int rank) {
   if (address % 4 || address + 4 > block().memory.size()) fail("a message beyond shared memory");
   messages.push_back({rank, address, b, bits_of(v), now->block});
 }
+DEVICE void send2(uint32_t address, float2 v, uint32_t b, int rank) {
+  if (address % 8) fail("8 bytes at an odd address");
+  send(address, v.x, b, rank), send(address + 4, v.y, b, rank);
+}
 DEVICE void send4(uint32_t address, float4 v, uint32_t b, int rank) {
   if (address % 16) fail("16 bytes at an odd address");
   const float word[4] = {v.x, v.y, v.z, v.w};
   for (int i = 0; i < 4; i++) send(address + 4 * i, word[i], b, rank);
 }
+
+// Copies arrive as late as they may, when their group is waited for; until then there is NaN.
+template <int BYTES>
+DEVICE void copy_async(void* to, const void* from, bool there) {
+  const size_t at = (unsigned char*)to - block().memory.data();
+  if (at % BYTES || (uintptr_t)from % BYTES || at + BYTES > block().memory.size()) fail("a copy at an odd address");
+  const uint32_t nan = 0x7fc00001u;
+  for (int i = 0; i < BYTES; i += 4) memcpy((unsigned char*)to + i, &nan, 4);
+  now->copies.push_back({now->group, (unsigned char*)to, from, BYTES, there});
+}
+DEVICE void copies_group() { now->group++; }
+template <int YOUNGER>
+DEVICE void copies_wait() {
+  size_t kept = 0;
+  for (const Copy& c : now->copies) {
+    if (c.group >= now->group - YOUNGER) { now->copies[kept++] = c; continue; }
+    if (c.there) memcpy(c.to, c.from, c.bytes);
+    else memset(c.to, 0, c.bytes);
+  }
+  now->copies.resize(kept);
+}
+DEVICE uint32_t cycles() { return 0; }
 
 // seldom at once, so that whoever does not wait for the barrier sees what was there before
 DEVICE void put(uint32_t address, float v, int rank) {

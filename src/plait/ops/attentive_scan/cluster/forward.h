@@ -37,7 +37,7 @@ DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
       control.prepare();
       if (lane == 0)
         for (int r = warp - K::NW; r < K::R; r += K::NCW)
-          reinterpret_cast<int*>(sm)[K::WHERE + 8 + r] = K::START * K::RECORD;  // "newest" before step 0: s_0
+          reinterpret_cast<int*>(sm)[K::WHERE + 8 + r] = K::record(r, K::START);  // "newest" before step 0: s_0
       barrier_arrive(PREPARED, K::MEET);
       control.walk();
     }

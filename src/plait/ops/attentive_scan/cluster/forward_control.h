@@ -26,11 +26,10 @@ struct Control {
         mbarriers(shared_address(sm_)), in(lane_ < SLOTS) {}
 
   MEMBER int row_of(int i) const { return i * K::NCW + warp; }
-  MEMBER int batch_row(int i) const {  // a row that is not there follows the last one
+  MEMBER int batch_row(int i) const {  // a row that is not there does what the last one does
     const int b = first_row + row_of(i);
     return b < a.rows ? b : a.rows - 1;
   }
-  MEMBER bool exists(int i) const { return first_row + row_of(i) < a.rows; }
   MEMBER int* ints(int at) const { return reinterpret_cast<int*>(sm) + at; }
 
   // |e| <= sum |v|: while that is moderate, exp needs no maximum taken off first
@@ -132,7 +131,7 @@ struct Control {
     return share;
   }
   MEMBER void record(int i, int t, float share, int held_then, int place_then, int birth_then, float credit_then) {
-    if (!in || !exists(i)) return;
+    if (!in) return;
     const int64_t at = ((int64_t)t * a.rows + batch_row(i)) * SLOTS;
     if constexpr (K::WEIGHTS) a.weights[at + place_then] = share;
     if constexpr (K::SAVE) a.ids[at + lane] = held_then * (1 << PLACE_BITS) + place_then;
@@ -166,7 +165,7 @@ struct Control {
     if (lane == newest[i]) credit[i] = 0.0f, score[i] = 0.0f, birth[i] = steps[i], held[i] = SLOTS + t;
     noise_then[i] = noise[i];
     steps[i]++, turn[i] = turn[i] + 1 == WINDOW ? 0 : turn[i] + 1;
-    if (lane == 0) *ints(K::WHERE + (t & 1) * 8 + row_of(i)) = newest[i] * K::RECORD;
+    if (lane == 0) *ints(K::WHERE + (t & 1) * 8 + row_of(i)) = K::record(row_of(i), newest[i]);
   }
   MEMBER void send_energies(int i, int t) {
     const int r = row_of(i);
@@ -198,7 +197,7 @@ struct Control {
   MEMBER void finish(int i) {
     const int r = row_of(i), b = batch_row(i);
     if (in) *ints(K::PLACES + r * K::PADDED + lane) = place[i];
-    if (!exists(i) || rank) return;
+    if (rank) return;
     if (in) {
       a.relevance_out[(int64_t)b * SLOTS + place[i]] = credit[i];
       a.born_out[(int64_t)b * SLOTS + place[i]] = birth[i];

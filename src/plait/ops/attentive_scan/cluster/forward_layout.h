@@ -11,7 +11,7 @@
 // belongs to control warp r mod 4.
 //
 //   step t   control                                   compute
-//            wait E(t-1): exp(e) -> alpha              load P of the slots
+//            wait E(t-1): exp(e) -> alpha
 //            -------------- ALPHA: control arrives, compute waits ---------------
 //            weights, credit; where h_t goes           z_t, gates, c_t, h_t -> all blocks (H);  q_t, s_{t-1}
 //            -------------- PLACED: control arrives, compute waits --------------
@@ -19,7 +19,6 @@
 //                                                      wait H(t):  k_t, energy of the new slot
 //            -------------- ENERGIES: compute arrives, control waits ------------
 //            energies -> all blocks (E)                the other products -> P_t into its slot
-//                                                      -- COMPUTED: compute waits --
 
 #pragma once
 
@@ -27,7 +26,7 @@
 
 namespace plait {
 
-enum ForwardBarrier : int { ALPHA = 1, PLACED, ENERGIES, COMPUTED, PREPARED };
+enum ForwardBarrier : int { ALPHA = 1, PLACED, ENERGIES, PREPARED, COMPUTED };
 
 template <class S>
 struct ForwardLayout : S {
@@ -57,11 +56,19 @@ struct ForwardLayout : S {
   NUMBER in_shared(int i) { return i - (QW - SQ); }  // the last SQ quads lie in shared memory
   NUMBER block_of(int quad) { return quad < KQ ? G + 1 : quad / KQ - 1; }  // of M: V's gates, W_a, U_a
 
+  static constexpr int NI = QW - FIRST, NV = NI * R;  // quads and numbers of a warp beside the first keys
+  static constexpr int KN = R <= 1 ? 1 : R <= 2 ? 2 : R <= 4 ? 4 : 8;  // rows of keys summed together
+  NUMBER key_row(int ks) { return ks / (8 / KN); }
+  static constexpr int PRODUCT_GROUPS = NV / 8 + (NV % 8 >= 4) + (NV % 4 >= 2) + NV % 2;
+  static constexpr int PH = (G + 2) * H;
+
   // ---- sums over slots, each by one warp
   static constexpr int G_TASKS = R * F / 8;                     // 8 features' gates
   static constexpr int Q_TASKS = SEPARATE ? R * F / 16 : 0;     // 16 features' query and state
   static constexpr int TASKS = ceil_div(G_TASKS + Q_TASKS, NW), GI = ceil_div(G_TASKS, NW);
   static constexpr int QFIRST = G_TASKS / NW, QI = SEPARATE ? TASKS - QFIRST : 0;
+
+  static constexpr int E_TASKS = R * QUARTER, ROUNDS = ceil_div(E_TASKS, NW);  // 4 slots' energies
 
   // ---- a slot's record: four numbers a feature for the gates' sum, then query and state, then the key
   static constexpr int PAIRS = 4 * F, KEYS = SEPARATE ? 6 * F : 4 * F, RECORD = KEYS + F;
@@ -75,9 +82,11 @@ struct ForwardLayout : S {
   static constexpr int AQ = round_up(QUARTER, 4), EROW = round_up(SLOTS + 1, 4), PK_ROW = round_up(KW, 4);
   static constexpr int SCORES = F / 8;  // parts of gT h_t
   static constexpr int RECORDS = 32;
+  NUMBER record(int r, int slot) { return RECORDS + (r * (PADDED + 1) + slot) * RECORD; }
   static constexpr int H_IN = RECORDS + R * (PADDED + 1) * RECORD;  // two buffers of R x H
   static constexpr int Q_AT = H_IN + 2 * R * H;
-  static constexpr int E_IN = Q_AT + R * F;                         // two buffers of C x R x EROW
+  static constexpr int V_AT = Q_AT + R * F;                         // -2 v_a
+  static constexpr int E_IN = V_AT + F;                             // two buffers of C x R x EROW
   static constexpr int E_OLD = E_IN + 2 * C * R * EROW;
   static constexpr int E_NEW = E_OLD + R * EROW;
   static constexpr int ALPHAS = E_NEW + R * PK_ROW;
@@ -127,7 +136,6 @@ DEVICE float reduce8(float (&v)[N], int ks) {
 }
 
 NUMBER log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
-NUMBER power_over(int n) { return n <= 1 ? 1 : n <= 2 ? 2 : n <= 4 ? 4 : 8; }
 NUMBER power_under(int n) { return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
 
 // a float as an unsigned number of the same order, and back; all numbers are above 0

@@ -50,6 +50,9 @@ DEVICE float lg2(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) 
 DEVICE float mad(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
 
+// keeps a number in its register, where the compiler would compute it anew
+DEVICE void keep(int& x) { asm volatile("" : "+r"(x)); }
+
 // ---- registers, dealt anew among warpgroups
 template <int N>
 DEVICE void more_registers() { asm volatile("setmaxnreg.inc.sync.aligned.u32 %0;" ::"n"(N)); }
@@ -84,16 +87,38 @@ DEVICE uint32_t mapped(uint32_t address, int rank) {
   asm("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(address), "r"(rank));
   return there;
 }
-// v to `address` in the shared memory of block `rank`, 4 bytes counted by its mbarrier `b`; the next sends 16
+// v to `address` in the shared memory of block `rank`, 4 bytes counted by its mbarrier `b`; the next send 8 and 16
 DEVICE void send(uint32_t address, float v, uint32_t b, int rank) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.b32 [%0], %1, [%2];" ::"r"(
                    mapped(address, rank)), "r"(__float_as_uint(v)), "r"(mapped(b, rank)) : "memory");
+}
+DEVICE void send2(uint32_t address, float2 v, uint32_t b, int rank) {
+  asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v2.b32 [%0], {%1, %2}, [%3];" ::"r"(
+                   mapped(address, rank)), "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)), "r"(mapped(b, rank)) : "memory");
 }
 DEVICE void send4(uint32_t address, float4 v, uint32_t b, int rank) {
   asm volatile("st.async.weak.shared::cluster.mbarrier::complete_tx::bytes.v4.b32 [%0], {%1, %2, %3, %4}, [%5];" ::"r"(
                    mapped(address, rank)), "r"(__float_as_uint(v.x)), "r"(__float_as_uint(v.y)),
                "r"(__float_as_uint(v.z)), "r"(__float_as_uint(v.w)), "r"(mapped(b, rank)) : "memory");
 }
+
+// ---- copies from global to shared memory that go on beside the code: 4, 8 or 16 bytes at addresses that are multiples
+// of it, zeros where nothing is there; seen by this thread once the group they were put in has been waited for
+template <int BYTES>
+DEVICE void copy_async(void* to, const void* from, bool there) {
+  static_assert(BYTES == 4 || BYTES == 8 || BYTES == 16);
+  if constexpr (BYTES == 16)
+    asm volatile("cp.async.cg.shared.global [%0], [%1], 16, %2;" ::"r"(shared_address(to)), "l"(from),
+                 "r"(there ? 16 : 0) : "memory");
+  else
+    asm volatile("cp.async.ca.shared.global [%0], [%1], %2, %3;" ::"r"(shared_address(to)), "l"(from), "n"(BYTES),
+                 "r"(there ? BYTES : 0) : "memory");
+}
+DEVICE void copies_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+template <int YOUNGER>  // all but so many of the youngest groups
+DEVICE void copies_wait() { asm volatile("cp.async.wait_group %0;" ::"n"(YOUNGER) : "memory"); }
+
+DEVICE uint32_t cycles() { uint32_t c; asm volatile("mov.u32 %0, %%clock;" : "=r"(c)); return c; }
 
 // v to `address` in the shared memory of block `rank`, there after the next cluster_sync
 DEVICE void put(uint32_t address, float v, int rank) {
@@ -117,6 +142,7 @@ DEVICE float load_fresh(const float* p) {
 namespace plait {
 
 DEVICE float4 load4(const float* p) { return *reinterpret_cast<const float4*>(p); }
+DEVICE void store4(float* p, float4 v) { *reinterpret_cast<float4*>(p) = v; }
 DEVICE float2 load2(const float* p) { return *reinterpret_cast<const float2*>(p); }
 
 // A number in the layer's own type. Arithmetic is float32; bfloat16 is rounded to nearest, ties to even.
