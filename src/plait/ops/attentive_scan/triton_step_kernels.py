@@ -197,7 +197,7 @@ def attend_step(
 @triton.jit(do_not_specialize=["t", "B", "mix"])
 def unattend_step(
     d_hidden, d_direct, energy, worth, slots, initial_keys, reset, output, weights, queries, keys, ids,
-    d_states, d_keys, d_rates, d_queries, d_energy, d_h,
+    d_states, d_keys, d_rates, d_energies, d_queries, d_energy, d_h,
     t, B, mix,
     H: tl.constexpr, WIDTH: tl.constexpr, HAS_WORTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
@@ -227,6 +227,7 @@ def unattend_step(
     rated = 0.0
     if HAS_WORTH:
         rate = d_rates + b + held * B
+        tl.store(d_energies + row * WIDTH + x, d_score, mask=in_x)
         gathered = tl.load(rate, mask=in_x & (held >= 0), other=0.0) + d_score
         tl.store(rate, gathered, mask=in_x & (held >= 0))
         rated = tl.sum(tl.where(own, gathered, 0.0), axis=0)
@@ -258,10 +259,10 @@ def unattend_step(
 @triton.jit(do_not_specialize=["t", "B"])
 def uncell_step(
     d_h, back_key, d_queries, output, gates, asked, cells, reset, d_cell,
-    d_projected, d_states, both, d_direct,
+    d_projected, d_states, both, d_direct, limit,
     t, B,
     H: tl.constexpr, WIDTH: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr,
-    HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_NUDGE: tl.constexpr, HAS_LIMIT: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Back through the cell of step t. `both` gets (dL/d(V s), dq), for one product with (V, W_a)."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
@@ -270,6 +271,9 @@ def uncell_step(
     inside = j < H
     row = b + t * B
     dh = _vector(d_h + b * H, j, inside) + _vector(back_key + b * H, j, inside)
+    if HAS_LIMIT:
+        most = tl.load(limit)
+        dh = tl.where(dh > most, most, tl.where(dh < -most, -most, dh))  # a NaN stays one
     tl.store(d_states + (row + WIDTH * B) * H + j, dh, mask=inside)
     tl.store(both + b * (G + 1) * H + G * H + j, _vector(d_queries + row * H, j, inside), mask=inside)
     dz = d_projected + row * G * H + j
