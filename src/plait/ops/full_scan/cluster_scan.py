@@ -56,8 +56,6 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
         _launch("forward", scan, out.output, tensors, inputs.born.shape[1])
         if need_trace:
             out.weights.sub_(tensors["normalisers"].unsqueeze(2)).exp_()
-        if tensors["states"] is not out.slots:
-            out.slots.copy_(tensors["states"][..., : out.slots.shape[2]])
     if inputs.reset is not None:
         out.slots.masked_fill_(cleared.unsqueeze(2), 0)
     return out
@@ -74,19 +72,21 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
 
 
 def forward_tensors(inputs: Inputs, out: Scanned, need_trace: bool, save: bool) -> dict[str, Tensor | None]:
-    """What the kernel is handed, by the names of its struct; states end up in the final slots."""
+    """What the kernel is handed, by the names of its struct."""
     (steps, rows, size), initial, row = out.output.shape, inputs.born.shape[1], padded(inputs.hidden.shape[1])
-    direct = out.slots.dtype == torch.float32 and row == size
-    states = out.slots if direct else out.relevance.new_zeros(rows, initial + steps, row)
-    keys = out.relevance.new_empty(states.shape) if row == size else torch.zeros_like(states)
+    # a record for each position: its key, its state
+    past = out.relevance.new_empty(rows, initial + steps, 2, row)
+    if row > size:
+        past[..., size:] = 0
     if initial:
-        states[:, :initial, :size] = inputs.slots
-        keys[:, :initial, :size] = inputs.slots.float() @ (_SCALE * inputs.key.float().t())
+        out.slots[:, :initial] = inputs.slots
+        past[:, :initial, 1, :size] = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
+        past[:, :initial, 0, :size] = past[:, :initial, 1, :size] @ (_SCALE * inputs.key.float().t())
     normalisers = out.normalisers if save else out.relevance.new_empty(steps, rows) if need_trace else None
     return {
         "weights": torch.cat([_rows(inputs.recurrent), _rows(inputs.query), _rows(inputs.key)]),
         "twice_energy": pad(2 * inputs.energy.float(), (0, row - size)),
-        "born": inputs.born.contiguous(),
+        "barred": _barred(inputs.born),
         "reset": None if inputs.reset is None else inputs.reset.contiguous(),
         "candidate_bias": _wide(inputs.candidate_bias),
         "modrelu_bias": _wide(inputs.modrelu_bias),
@@ -100,8 +100,8 @@ def forward_tensors(inputs: Inputs, out: Scanned, need_trace: bool, save: bool) 
         "asked": out.asked,
         "cells": out.cells,
         "gates": out.gates,
-        "keys": keys,
-        "states": states,
+        "slots": out.slots,
+        "past": past,
         "energies": out.weights.fill_(-torch.inf) if need_trace else None,
         "contexts": out.contexts,
         "normalisers": normalisers,
@@ -114,7 +114,8 @@ def backward_tensors(
     """The same of the walk back."""
     (steps, rows, size), row = made.output.shape, padded(made.output.shape[2])
     readable = Readable(inputs.born, inputs.reset, steps)
-    states = torch.cat([inputs.slots, made.output.transpose(0, 1)], dim=1).float().contiguous()
+    slots = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
+    states = torch.cat([slots, made.output.transpose(0, 1)], dim=1).float()
     d_slots = None if arriving.slots is None else arriving.slots.float().contiguous()
     if d_slots is not None and inputs.reset is not None:
         gone = readable.excluded(steps - 1, 0, states.shape[1]).t().unsqueeze(2)
@@ -123,11 +124,10 @@ def backward_tensors(
     return {
         "weights": torch.cat([_rows(inputs.recurrent), _rows(inputs.query)]),
         "twice_energy": pad(2 * inputs.energy.float(), (0, row - size)),
-        "born": inputs.born.contiguous(),
+        "barred": _barred(inputs.born),
         "reset": None if inputs.reset is None else inputs.reset.contiguous(),
         "transposed_key": _rows(inputs.key.t()),
-        "keys": _rows(states @ (_SCALE * inputs.key.float().t())),
-        "states": _rows(states),
+        "past": torch.stack([_rows(states @ (_SCALE * inputs.key.float().t())), _rows(states)], dim=2),
         "queries": _rows(made.asked.float() @ (_SCALE * inputs.query.float().t())),
         "contexts": _rows(made.contexts),
         "normalisers": made.normalisers,
@@ -170,6 +170,11 @@ def _rows(matrix: Tensor) -> Tensor:
     return pad(matrix.float(), (0, padded(size) - size)).contiguous()
 
 
+def _barred(born: Tensor) -> Tensor:
+    """What is added to the energies of the initial slots: minus infinity where one is empty."""
+    return torch.zeros(born.shape, device=born.device).masked_fill_(born < 0, -torch.inf)
+
+
 def _wide(bias: Tensor | None) -> Tensor | None:
     return None if bias is None else bias.float().contiguous()
 
@@ -202,4 +207,6 @@ def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, 
 def _kernel(shape: Shape, device: int) -> cuda_program.Kernel:
     name, struct = f"full_{shape.way}", FORWARD_TEXT if shape.way == "forward" else BACKWARD_TEXT
     text = source(shape.way, struct, {name: shape})
-    return cuda_program.program(name, text, headers("full_scan"), device=device).kernel(name)
+    options = (f"--maxrregcount={65_536 // (shape.sharing * shape.threads)}",) if shape.sharing > 1 else ()
+    made = cuda_program.program(name, text, headers("full_scan"), options=options, device=device)
+    return made.kernel(name)

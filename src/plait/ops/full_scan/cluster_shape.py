@@ -11,8 +11,8 @@ from plait.ops.scan.kinds import FullScan
 
 __all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
 
-# dynamic shared memory a block of a Hopper GPU can have
-_MOST_SHARED = 232_448
+# dynamic shared memory of a block of a Hopper GPU, by how many blocks share a multiprocessor
+_MOST_SHARED = {1: 232_448, 2: 115_712}
 # positions a block gathers gradients for at a time, as in `past_backward.h`
 _HELD = 4
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
@@ -22,21 +22,21 @@ def _all(kind: str, names: str) -> dict[str, str]:
     return dict.fromkeys(names.split(), kind)
 
 
-_READ = _all("const float*", "weights twice_energy") | {"born": "const long long*", "reset": "const bool*"}
+_READ = _all("const float*", "weights twice_energy barred") | {"reset": "const bool*"}
 _SIZES = {"steps": "int", "rows": "int", "initial": "int", "mix": "float"}
 FORWARD, FORWARD_TEXT = parameter_struct(
     "ForwardArguments",
     _READ
     | _all("const float*", "candidate_bias modrelu_bias")
     | _all("void*", "projected hidden cell_state nudge")
-    | _all("void*", "output hidden_out cell_state_out asked cells gates")
-    | _all("float*", "keys states energies contexts normalisers")
+    | _all("void*", "output hidden_out cell_state_out slots asked cells gates")
+    | _all("float*", "past energies contexts normalisers")
     | _SIZES,
 )
 BACKWARD, BACKWARD_TEXT = parameter_struct(
     "BackwardArguments",
     _READ
-    | _all("const float*", "transposed_key keys states queries contexts normalisers d_slots")
+    | _all("const float*", "transposed_key past queries contexts normalisers d_slots")
     | _all("const void*", "output asked cells gates d_output d_hidden d_cell_state")
     | {"first": "const long long*"}
     | _all("float*", "d_projected d_queries d_keys d_states d_energy d_hidden_out d_cell_state_out")
@@ -58,8 +58,8 @@ def padded(number: int) -> int:
 class Shape:
     """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
 
-    `near` positions of a block lie in its shared memory; None: as many as it has room for. `rows` a cluster
-    is always one.
+    `near` positions of a block lie in its shared memory; None: as many as it has room for. `sharing` blocks
+    run on one multiprocessor at a time. `rows` a cluster is always one.
     """
 
     way: str
@@ -69,6 +69,7 @@ class Shape:
     cluster: int
     warps: int = 16
     near: int | None = None
+    sharing: int = 1
     rows: int = 1
 
     @property
@@ -79,15 +80,15 @@ class Shape:
     def floats(self) -> int:
         """Of shared memory beside the near positions, as the two headers lay them out."""
         row, features = padded(self.hidden), -(-self.hidden // self.cluster)
-        outputs = padded((self.scan.gates + 1) * features) + padded(features) + self.warps * row
+        outputs = padded((self.scan.gates + 1) * features)
         if self.way == "forward":
-            return 5 * row + self.cluster * (row + 4) + outputs + 4 * self.warps
-        return (5 + 2 * self.cluster + 10 * _HELD) * row + outputs + padded(features)
+            return 5 * row + (self.cluster + self.warps) * (row + 4) + outputs
+        return (5 + 2 * self.cluster + 10 * _HELD + self.warps) * row + outputs + 2 * padded(features)
 
     @property
     def positions(self) -> int:
         """How many of a block's positions lie in its shared memory."""
-        room = (_MOST_SHARED // 4 - self.floats) // (2 * padded(self.hidden))
+        room = (_MOST_SHARED[self.sharing] // 4 - self.floats) // (2 * padded(self.hidden))
         return room if self.near is None else self.near
 
     @property

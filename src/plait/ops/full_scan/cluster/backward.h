@@ -20,8 +20,8 @@ struct PastBackwardLayout : PastShape<S> {
   static constexpr int OUTPUTS = D_KEY + P::HP, D_GATES = OUTPUTS + round_up(P::F, 4);
   static constexpr int BESIDE = D_GATES + round_up((P::G + 1) * P::F, 4), WARP_PART = BESIDE + round_up(P::F, 4);
   static constexpr int GATHERED = WARP_PART + P::W * P::HP;  // of each held position: its state's, its key's slope
-  static constexpr int COPIES = GATHERED + 2 * HELD * P::HP, NEAR_KEYS = COPIES + 4 * 2 * HELD * P::HP;
-  static constexpr int NEAR_STATES = NEAR_KEYS + S::NEAR * P::HP, END = NEAR_STATES + S::NEAR * P::HP;
+  static constexpr int COPIES = GATHERED + 2 * HELD * P::HP, NEAR = COPIES + 4 * 2 * HELD * P::HP;
+  static constexpr int END = NEAR + S::NEAR * 2 * P::HP;
   static_assert(END * 4 == S::SHARED_BYTES, "Python counts shared memory otherwise");
 };
 
@@ -33,28 +33,22 @@ struct PastBackward {
   const BackwardArguments& a;
   float* const sm;
   const int thread, warp, lane, rank, row, width, feature;
-  const float *const keys, *const states;
-  const long long* const born;
+  const float *const past, *const barred;
   float dc = 0.0f, dv[K::N];
 
   MEMBER PastBackward(const BackwardArguments& a, float* sm)
       : a(a), sm(sm), thread(thread_index()), warp(thread / 32), lane(thread % 32), rank(block_rank()),
         row(cluster_index()), width(a.initial + a.steps),
         feature(thread < K::F && rank * K::F + thread < K::H ? rank * K::F + thread : K::H),
-        keys(a.keys + (int64_t)row * width * K::HP), states(a.states + (int64_t)row * width * K::HP),
-        born(a.born + (int64_t)row * a.initial) {}
+        past(a.past + (int64_t)row * width * 2 * K::HP), barred(a.barred + (int64_t)row * a.initial) {}
 
   MEMBER static const Layer* layer(const void* p) { return reinterpret_cast<const Layer*>(p); }
   MEMBER int first_of(int t) { return a.first ? (int)a.first[(int64_t)t * a.rows + row] : 0; }
-  MEMBER bool empty(int p) { return p < a.initial && born[p] < 0; }
 
   MEMBER void prepare() {
-    for (int i = thread; i < K::NEAR_KEYS; i += K::THREADS) sm[i] = 0.0f;
-    const int own = own_before<K>(width, rank);
-    for (int i = thread; i < (own < S::NEAR ? own : S::NEAR) * K::HP; i += K::THREADS) {
-      const int64_t at = (int64_t)(rank + K::C * (i / K::HP)) * K::HP + i % K::HP;
-      sm[K::NEAR_KEYS + i] = keys[at], sm[K::NEAR_STATES + i] = states[at];
-    }
+    for (int i = thread; i < K::NEAR; i += K::THREADS) sm[i] = 0.0f;
+    for (int i = thread; i < least(own_before<K>(width, rank), S::NEAR) * 2 * K::HP; i += K::THREADS)
+      sm[K::NEAR + i] = past[(rank + K::C * (i / (2 * K::HP))) * 2 * K::HP + i % (2 * K::HP)];
     block_sync<K>();
     if (thread < K::H && a.d_hidden) sm[K::GIVEN + thread] = a.mix * widened(layer(a.d_hidden)[row * K::H + thread]);
     if (S::CELL == LSTM && feature < K::H && a.d_cell_state) dc = widened(layer(a.d_cell_state)[row * K::H + feature]);
@@ -64,15 +58,15 @@ struct PastBackward {
 
   // What the steps from `begin` on give to HELD positions of this block, base + C n, into GATHERED.
   MEMBER void gather(int base, int end, int begin) {
-    float k[HELD][K::N], h[HELD][K::N], to_state[HELD][K::N], to_slope[HELD][K::N], v[K::N];
-    bool there[HELD];
+    Four<K> four;
+    float to_state[HELD][K::N], to_slope[HELD][K::N], v[K::N], bar[HELD];
     fetch<K>(v, a.twice_energy, lane);
+    four.fetch_all(past, least(base, width - 1) * 2 * K::HP, K::C * 2 * K::HP, base < end ? (end - 1 - base) / K::C : 0, lane);
 #pragma unroll
     for (int u = 0; u < HELD; u++) {
       const int p = base + K::C * u;
-      there[u] = p < end && !empty(p);
-      clear<K>(k[u]), clear<K>(h[u]), clear<K>(to_state[u]), clear<K>(to_slope[u]);
-      if (there[u]) fetch<K>(k[u], keys + (int64_t)p * K::HP, lane), fetch<K>(h[u], states + (int64_t)p * K::HP, lane);
+      bar[u] = p >= end ? -infinity() : p < a.initial ? barred[p] : 0.0f;
+      clear<K>(to_state[u]), clear<K>(to_slope[u]);
     }
     for (int t = begin + warp; t < a.steps; t += K::W) {
       const int64_t at = (int64_t)t * a.rows + row;
@@ -90,15 +84,14 @@ struct PastBackward {
       const float normaliser = a.normalisers[at], mean = load_fresh(a.means + at);
 #pragma unroll
       for (int u = 0; u < HELD; u++) {
-        e[u] = 0.0f, d[u] = dot<K>(h[u], given);
+        e[u] = 0.0f, d[u] = dot<K>(four.h[u], given);
 #pragma unroll
-        for (int n = 0; n < K::N; n++) half[u][n] = half_tanh(q[n] + k[u][n]), e[u] = mad(v[n], half[u][n], e[u]);
+        for (int n = 0; n < K::N; n++) half[u][n] = half_tanh(q[n] + four.k[u][n]), e[u] = mad(v[n], half[u][n], e[u]);
       }
       sum_all(e, d, lane);
 #pragma unroll
       for (int u = 0; u < HELD; u++) {
-        const bool reads = there[u] && base + K::C * u >= first;
-        const float share = reads ? exponential(e[u] - normaliser) : 0.0f, score = reads ? share * (d[u] - mean) : 0.0f;
+        const float share = base + K::C * u >= first ? exponential(e[u] + bar[u] - normaliser) : 0.0f, score = share * (d[u] - mean);
 #pragma unroll
         for (int n = 0; n < K::N; n++) {
           to_state[u][n] = mad(share, given[n], to_state[u][n]);
@@ -143,13 +136,7 @@ struct PastBackward {
     float q[K::N], given[K::N], v[K::N], dq[K::N], normaliser, mean;
   };
 
-  MEMBER void ask(Four<K>& four, int t, int base, int i) {
-    const int low = own_before<K>(first_of(t), rank), high = own_before<K>(base, rank);
-    four.template ask<S>(i, low, high, t % 2, rank, sm + K::NEAR_KEYS, sm + K::NEAR_STATES, keys, states, lane,
-                         [&](int p) { return empty(p); });
-  }
-
-  MEMBER void add(Step& s, Four<K>& four) {
+  MEMBER void add(Step& s, Four<K>& four, int t, int i, int there) {
     float e[4], d[4];
 #pragma unroll
     for (int u = 0; u < 4; u++) {
@@ -161,9 +148,16 @@ struct PastBackward {
       }
     }
     sum_all(e, d, lane);
+    if (there < 4 || rank + K::C * (t % 2 ? i - 3 : i) < a.initial) {
+#pragma unroll
+      for (int u = 0; u < 4; u++) {
+        const int p = rank + K::C * (t % 2 ? i - u : i + u);
+        if (u >= there || p < a.initial) e[u] += u >= there ? -infinity() : barred[p];
+      }
+    }
 #pragma unroll
     for (int u = 0; u < 4; u++) {
-      const float score = four.there[u] ? exponential(e[u] - s.normaliser) * (d[u] - s.mean) : 0.0f;
+      const float score = exponential(e[u] - s.normaliser) * (d[u] - s.mean);
 #pragma unroll
       for (int n = 0; n < K::N; n++) {
         const float tilt = score * four.k[u][n];
@@ -174,22 +168,15 @@ struct PastBackward {
   }
 
   MEMBER void read_old(Step& s, int t, int base) {  // positions before those of this block of steps
-    const int low = own_before<K>(first_of(t), rank), high = own_before<K>(base, rank), stride = 4 * K::W;
-    Four<K> one, two;
-    ask(one, t, base, low + 4 * warp);
-    for (int i = low + 4 * warp; i < high; i += 2 * stride) {
-      ask(two, t, base, i + stride);
-      add(s, one);
-      ask(one, t, base, i + 2 * stride);
-      if (i + stride < high) add(s, two);
-    }
+    visit_all<S, K>(sm + K::NEAR, past, own_before<K>(first_of(t), rank), own_before<K>(base, rank), t % 2, rank, warp, lane,
+                    [&](Four<K>& four, int i, int there) { add(s, four, t, i, there); });
   }
 
   MEMBER void read_held(Step& s, int t, int base) {  // the positions of this block of steps, a warp each
     const int p = own_from(base) + K::C * warp;
     if (warp >= HELD || p > a.initial + t || p < first_of(t)) return;
     float k[K::N], h[K::N], x[K::N], e = 0.0f;
-    fetch<K>(k, keys + (int64_t)p * K::HP, lane), fetch<K>(h, states + (int64_t)p * K::HP, lane);
+    fetch<K>(k, past + p * 2 * K::HP, lane), fetch<K>(h, past + p * 2 * K::HP + K::HP, lane);
 #pragma unroll
     for (int n = 0; n < K::N; n++) k[n] = half_tanh(s.q[n] + k[n]), e = mad(s.v[n], k[n], e);
     const float share = exponential(whole_sum(e) - s.normaliser), score = share * (whole_sum(dot<K>(h, s.given)) - s.mean);
@@ -227,22 +214,25 @@ struct PastBackward {
 
   MEMBER float over_warps(int j) {
     float sum = 0.0f;
+#pragma unroll
     for (int w = 0; w < K::W; w++) sum += sm[K::WARP_PART + w * K::HP + j];
     return sum;
   }
   MEMBER float over_blocks(int part, int j) {
     float sum = 0.0f;
+#pragma unroll
     for (int r = 0; r < K::C; r++) sum += sm[part + r * K::HP + j];
     return sum;
   }
 
   MEMBER void tell(int t, int base) {  // this block's part of dq_t; what h_t has gathered, from the block that holds it
-    if (thread >= K::HP) return;
-    put_all<K>(sm + K::QUERY_PART + rank * K::HP + thread, over_warps(thread));
     const int here = a.initial + t;
-    if (here % K::C != rank) return;
-    const float* held = sm + K::GATHERED + (here - own_from(base)) / K::C * K::HP + thread;
-    put_all<K>(sm + K::STATE + thread, held[0]), put_all<K>(sm + K::SLOPE + thread, held[HELD * K::HP]);
+    deal<K, K::HP>(thread, [&](int j, int part, int parts) {
+      put_part<K>(sm + K::QUERY_PART + rank * K::HP + j, over_warps(j), part, parts);
+      if (here % K::C != rank) return;
+      const float* held = sm + K::GATHERED + (here - own_from(base)) / K::C * K::HP + j;
+      put_part<K>(sm + K::STATE + j, held[0], part, parts), put_part<K>(sm + K::SLOPE + j, held[HELD * K::HP], part, parts);
+    });
   }
 
   // dz_t of the own features, as V s_{t-1} gets it, beside dq_t of the same, and dL/dc_{t-1}
@@ -297,10 +287,11 @@ struct PastBackward {
     }
     keep<K>(sm + K::WARP_PART + warp * K::HP, sum, lane);
     block_sync<K>();
-    if (thread >= K::HP) return;
-    float total = over_warps(thread);
-    if (thread / K::F == rank && thread < K::H) total += sm[K::BESIDE + thread % K::F];
-    put_all<K>(sm + K::GIVEN_PART + rank * K::HP + thread, total);
+    deal<K, K::HP>(thread, [&](int j, int part, int parts) {
+      float total = over_warps(j);
+      if (j / K::F == rank && j < K::H) total += sm[K::BESIDE + j % K::F];
+      put_part<K>(sm + K::GIVEN_PART + rank * K::HP + j, total, part, parts);
+    });
   }
 
   MEMBER void step(int t, int base) {
@@ -314,7 +305,7 @@ struct PastBackward {
       sm[K::D_QUERY + thread] = four * over_blocks(K::QUERY_PART, thread), sm[K::D_KEY + thread] = four * sm[K::SLOPE + thread];
     }
     block_sync<K>();
-    own_products<K, 1>(sm + K::OUTPUTS, a.transposed_key, sm + K::D_KEY, rank, warp, lane);
+    own_products<K, 1>(a.transposed_key, sm + K::D_KEY, rank, warp, lane, [&](int o, float sum) { sm[K::OUTPUTS + o] = sum; });
     block_sync<K>();
     if (feature < K::H) cell(t);
     block_sync<K>();

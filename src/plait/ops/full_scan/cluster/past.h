@@ -17,20 +17,22 @@ struct PastShape {
 
 enum { WHOLE_BLOCK = 1 };
 
+DEVICE int least(int a, int b) { return a < b ? a : b; }
 template <class K>
 DEVICE void block_sync() { barrier_sync(WHOLE_BLOCK, K::THREADS); }
 
-// A lane's features of a vector of HP numbers.
+// A lane's features of a vector of HP numbers; `own` is where its first four are.
 template <class K>
-DEVICE void fetch(float (&x)[K::N], const float* vector, int lane) {
+DEVICE void fetch_own(float (&x)[K::N], const float* own, int lane) {
 #pragma unroll
   for (int n = 0; n < K::N; n += 4) {
-    const int at = n * 32 + 4 * lane;
-    const bool there = K::HP % 128 == 0 || at < K::HP;
-    const float4 v = there ? load4(vector + at) : float4{0.0f, 0.0f, 0.0f, 0.0f};
+    const bool there = K::HP % 128 == 0 || n * 32 + 4 * lane < K::HP;
+    const float4 v = there ? load4(own + n * 32) : float4{0.0f, 0.0f, 0.0f, 0.0f};
     x[n] = v.x, x[n + 1] = v.y, x[n + 2] = v.z, x[n + 3] = v.w;
   }
 }
+template <class K>
+DEVICE void fetch(float (&x)[K::N], const float* vector, int lane) { fetch_own<K>(x, vector + 4 * lane, lane); }
 template <class K>
 DEVICE void keep(float* vector, const float (&x)[K::N], int lane) {
 #pragma unroll
@@ -91,26 +93,27 @@ DEVICE float infinity() { return of_bits(0x7f800000u); }
 constexpr float LN2 = 0.69314718055994531f;
 DEVICE float exponential(float x) { return ex2(LOG2E * x); }
 
-// Outputs of the products of COUNT blocks of H rows with a vector, those of this block's own features, side by side
-// in `out`: what = 0 .. COUNT - 1, then feature. A warp takes four at a time.
-template <class K, int COUNT>
-DEVICE void own_products(float* out, const float* weights, const float* vector, int rank, int warp, int lane) {
+// Outputs of the products of COUNT blocks of H rows with a vector, those of this block's own features: a lane is given
+// output o = block * F + feature and its sum by `take`. A warp computes four at a time; where there are fewer it does the
+// last one again, which costs less than asking.
+template <class K, int COUNT, class Take>
+DEVICE void own_products(const float* weights, const float* vector, int rank, int warp, int lane, Take take) {
   float x[K::N];
   fetch<K>(x, vector, lane);
+  const float* own = weights + 4 * lane;
 #pragma unroll 2
   for (int first = warp; first < COUNT * K::F; first += 4 * K::W) {
     float sums[4];
 #pragma unroll
     for (int u = 0; u < 4; u++) {
-      const int o = first + u * K::W, f = rank * K::F + o % K::F;
+      const int o = least(first + u * K::W, COUNT * K::F - 1), f = least(rank * K::F + o % K::F, K::H - 1);
       float row[K::N];
-      clear<K>(row);
-      if (o < COUNT * K::F && f < K::H) fetch<K>(row, weights + ((int64_t)(o / K::F) * K::H + f) * K::HP, lane);
+      fetch_own<K>(row, own + (o / K::F * K::H + f) * K::HP, lane);
       sums[u] = dot<K>(row, x);
     }
     const float sum = four_sums(sums, lane);
     const int o = first + lane / 8 * K::W;
-    if (lane % 8 == 0 && o < COUNT * K::F) out[o] = sum;
+    if (lane % 8 == 0 && o < COUNT * K::F) take(o, sum);
   }
 }
 
@@ -118,36 +121,53 @@ DEVICE void own_products(float* out, const float* weights, const float* vector, 
 template <class K>
 DEVICE int own_before(int position, int rank) { return position > rank ? (position - rank + K::C - 1) / K::C : 0; }
 
-// Four of a block's positions, keys and states: asked for while the four before them are computed with. Positions are
-// counted from either end in turns, so that what the cache holds of one step is what the next one asks for first.
+// Four of a block's positions: records of a key and a state, `step` numbers apart, the last of them at `last`.
 template <class K>
 struct Four {
   float k[4][K::N], h[4][K::N];
-  bool there[4];
 
-  // i .. i + 3 of those from `low` to `high`; `is_empty(p)` says whether an initial slot holds nothing
-  template <class S, class Empty>
-  MEMBER void ask(int i, int low, int high, bool reversed, int rank, const float* near_keys, const float* near_states,
-                  const float* keys, const float* states, int lane, Empty is_empty) {
+  MEMBER void fetch_all(const float* records, int at, int step, int last, int lane) {
+    const float* own = records + 4 * lane;
 #pragma unroll
     for (int u = 0; u < 4; u++) {
-      const int n = reversed ? low + high - 1 - (i + u) : i + u, p = rank + K::C * n;
-      there[u] = i + u < high && !is_empty(p);
-      clear<K>(k[u]), clear<K>(h[u]);
-      if (there[u]) {
-        const bool near = n < S::NEAR;
-        fetch<K>(k[u], near ? near_keys + n * K::HP : keys + (int64_t)p * K::HP, lane);
-        fetch<K>(h[u], near ? near_states + n * K::HP : states + (int64_t)p * K::HP, lane);
-      }
+      const float* record = own + (at + least(u, last) * step);
+      fetch_own<K>(k[u], record, lane), fetch_own<K>(h[u], record + K::HP, lane);
     }
   }
 };
 
-// v to the same place in every block of the cluster
+// Goes through a block's positions from `low` to `high`, first those near, in shared memory, then those far, in global
+// memory: visit(four, i, there), i the first of them and `there` how many there are. In every other step they are taken from the other
+// end, so that what the cache holds of one step is what the next one asks for first.
+template <class S, class K, class Visit>
+DEVICE void visit_all(const float* near, const float* far, int low, int high, bool reversed, int rank, int warp, int lane, Visit visit) {
+  const int middle = least(S::NEAR > low ? S::NEAR : low, high > low ? high : low);
+  Four<K> four;
+#pragma unroll 1
+  for (int part = 0; part < 2; part++) {
+    const int begin = part ? middle : low, end = part ? high : middle, apart = (part ? K::C : 1) * 2 * K::HP;
+    const float* records = part ? far + rank * 2 * K::HP : near;
+    const int step = reversed ? -apart : apart, origin = reversed ? end - 1 : begin;
+#pragma unroll 1
+    for (int i = 4 * warp; i < end - begin; i += 4 * K::W) {
+      const int there = least(end - begin - i, 4);
+      four.fetch_all(records, (reversed ? origin - i : origin + i) * apart, step, there - 1, lane);
+      visit(four, reversed ? origin - i : origin + i, there);
+    }
+  }
+}
+
+// Work on `items` numbers and the sending of each to every block, dealt to all threads: work(item, part, PARTS) sends to
+// the blocks part, part + PARTS ...
+template <class K, int ITEMS, class Work>
+DEVICE void deal(int thread, Work work) {
+  constexpr int PARTS = K::THREADS < ITEMS ? 1 : K::THREADS / ITEMS < K::C ? K::THREADS / ITEMS : K::C;
+  for (int i = thread; i < PARTS * ITEMS; i += K::THREADS) work(i % ITEMS, i / ITEMS, PARTS);
+}
+// v to the same place in the blocks of a part
 template <class K>
-DEVICE void put_all(float* place, float v) {
-#pragma unroll
-  for (int r = 0; r < K::C; r++) put(shared_address(place), v, r);
+DEVICE void put_part(float* place, float v, int part, int parts) {
+  for (int r = part; r < K::C; r += parts) put(shared_address(place), v, r);
 }
 
 }  // namespace plait
