@@ -22,8 +22,8 @@ def _came_to_its_end(failure: bytes | None, *_: object) -> None:
 
 @pytest.fixture(scope="session")
 def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ctypes.CDLL]:
-    """Compiles a room's walk for some shapes; each is a function `run_NAME(arguments, seed)` of the library, which
-    raises where a walk never ends or leaves its memory.
+    """Compiles a room's walk for some shapes; each is a function `run_NAME(arguments, seed)` of the library,
+    which raises where a walk never ends or leaves its memory.
 
     `replaced` is a piece of the headers, and what shall stand there instead.
     """

@@ -57,6 +57,8 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk every row back."""
+    if inputs.grad_limit is not None:
+        return _backward_by_triton(arriving, inputs, made, scan, nudged)
     _, rows, size = made.output.shape
     device = made.output.device.index
     flags = inputs.reset is not None, inputs.worth is not None
@@ -67,6 +69,18 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
             launch("backward", shape, given, device)
 
     return walk_back(arriving, inputs, made, scan, nudged, shape, run)
+
+
+def _backward_by_triton(
+    arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool
+) -> Inputs:
+    """The walk back where dL/ds_t has a limit: the cluster's never forms it."""
+    from plait.ops.attentive_scan import triton_scan
+
+    size = made.output.shape[2]
+    keys = made.products[scan.width :, :, -size:].contiguous()
+    ids = made.ids if size <= triton_scan.LARGEST_PERSISTENT else triton_scan.by_place(made.ids)
+    return triton_scan.backward(arriving, inputs, made._replace(keys=keys, ids=ids), scan, nudged)
 
 
 @lru_cache

@@ -22,7 +22,7 @@ from plait.ops.scan.kinds import Scan
 from plait.ops.scan.triton_launch import arguments, contiguous, missing_for_triton, tiling
 from plait.ops.scan.weight_gradients import collect_gradients
 
-__all__ = ["backward", "forward", "missing"]
+__all__ = ["backward", "by_place", "forward", "missing"]
 
 # The largest hidden size whose weights one program can walk with; beyond it a step is several launches.
 LARGEST_PERSISTENT = 128
@@ -83,11 +83,11 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         backward_kernel[(rows,)](**{**given, "HAS_NUDGE": made.gates.shape[2] > 0})
     walked = walked._replace(energy=walked.energy.sum(dim=0))
     if inputs.worth is not None:
-        made = made._replace(ids=_by_place(made.ids))
+        made = made._replace(ids=by_place(made.ids))
     return collect_gradients(walked, inputs, made, scan, nudged)
 
 
-def _by_place(packed: Tensor) -> Tensor:
+def by_place(packed: Tensor) -> Tensor:
     """`Scanned.ids`, from what the kernel keeps of every physical slot: what it holds and its place."""
     held = packed >> PLACE_BITS.value
     return torch.empty_like(held).scatter_(2, (packed - (held << PLACE_BITS.value)).long(), held)
