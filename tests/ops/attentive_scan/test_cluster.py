@@ -37,7 +37,9 @@ def case(
 # what is computed, and (blocks of a cluster, rows it walks, warps, weights in shared memory)
 SMALL = [
     case("lstm", LARGER, (2, 2, 4, 0), steps=14, rows=3),
-    case("lstm", RELEVANCY, (2, 1, 4, 0), steps=9, rows=2, carried=True, reset=True, nudge=True, strided=True),
+    case(
+        "lstm", RELEVANCY, (2, 1, 4, 0), steps=9, rows=2, carried=True, reset=True, nudge=True, strided=True
+    ),
     case("lstm", RELEVANCY, (4, 4, 8, 0), steps=6, rows=5, size=64, carried=True, reset=True),
     case("lstm", UNIFORM, (2, 2, 4, 3), steps=8, rows=2, size=64, nudge=True, carried=True),
     case("lstm", RELEVANCY, (2, 1, 4, 0), steps=9, rows=2, learned=True, noise=True, carried=True),
@@ -45,7 +47,9 @@ SMALL = [
     case("gru", RELEVANCY, (2, 2, 4, 0), steps=9, rows=2, carried=True, reset=True, nudge=True),
     case("gru", LARGER, (4, 3, 8, 0), steps=14, rows=3, size=64, learned=True, noise=True, reset=True),
     case("gru", WINDOW, (1, 2, 4, 0), steps=5, rows=2, dtype=torch.bfloat16),
-    case("tanh", RELEVANCY, (2, 2, 4, 0), steps=9, rows=2, carried=True, reset=True, nudge=True, strided=True),
+    case(
+        "tanh", RELEVANCY, (2, 2, 4, 0), steps=9, rows=2, carried=True, reset=True, nudge=True, strided=True
+    ),
     case("tanh", RELEVANCY, (2, 6, 4, 0), steps=8, rows=5, ties=True),
     case("tanh", RELEVANCY, (1, 1, 4, 0), steps=5, rows=1, far=True),
     case("tanh", LARGER, (2, 1, 8, 0), steps=16, rows=2, size=96, learned=True, noise=True, reset=True),
@@ -68,7 +72,9 @@ def walks(emulated) -> ctypes.CDLL:
     return emulated("attentive_scan", "forward", FORWARD_TEXT, shapes)
 
 
-def differences(case: Case, split: Split, library: ctypes.CDLL, name: str, seed: int, monkeypatch) -> list[str]:
+def differences(
+    case: Case, split: Split, library: ctypes.CDLL, name: str, seed: int, monkeypatch
+) -> list[str]:
     """What a walk forward makes of a problem and the definition does not: choices first, then numbers."""
     inputs = conform(make_problem(case).inputs(), case.scan, fill=False)
     expected = reference.attentive_scan(conform(inputs, case.scan), case.scan, need_trace=True)

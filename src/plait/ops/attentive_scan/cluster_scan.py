@@ -59,7 +59,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     """Walk every row back."""
     _, rows, size = made.output.shape
     device = made.output.device.index
-    flags = inputs.reset is not None, inputs.worth is not None
+    flags = inputs.reset is not None, inputs.worth is not None, inputs.grad_limit is not None
     shape = back_shape_for(scan, size, made.output.dtype, rows, flags, device)
 
     def run(shape: BackShape, given: ctypes.Structure, clusters: int) -> None:
@@ -80,13 +80,13 @@ def shape_for(
 
 @lru_cache
 def back_shape_for(
-    scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, bool], device: int | None
+    scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, ...], device: int | None
 ) -> BackShape:
-    """What the walk back of a batch is compiled for; `flags`: a reset, a learned relevance."""
+    """What the walk back of a batch is compiled for; `flags`: a reset, a learned relevance, a limit."""
     at_a_time = {cluster: clusters_that_fit(cluster, device) for cluster in (8, 4, 2)}
     found = back_shape(scan, size, dtype, rows, at_a_time)
     assert found is not None, "`missing` lets no other scan pass"
-    return replace(found, reset=flags[0], learned=flags[1])
+    return replace(found, reset=flags[0], learned=flags[1], limited=flags[2])
 
 
 def launch(way: str, shape: Shape | BackShape, given: ctypes.Structure, device: int | None) -> None:
