@@ -90,10 +90,11 @@ def differences(
     state, trace = expected.state, expected.trace
     discrete = {"trace_born": trace.born, "born": state.memory.born, "age": state.memory.age}
     wrong = [name for name, x in discrete.items() if not torch.equal(x, getattr(made, name))]
+    cells = {} if state.cell_state is None else {"cell_state": state.cell_state}
     numbers = {
-        "output": expected.output, "hidden": state.hidden, "slots": state.memory.slots, "weights": trace.weights,
-        "trace_relevance": trace.relevance, "relevance": state.memory.relevance,
-        **({} if state.cell_state is None else {"cell_state": state.cell_state}), **_saved(inputs, made, case),
+        "output": expected.output, "hidden": state.hidden, "slots": state.memory.slots, **cells,
+        "weights": trace.weights, "trace_relevance": trace.relevance, "relevance": state.memory.relevance,
+        **_saved(inputs, made, case),
     }  # fmt: skip
     for name, x in {} if wrong else numbers.items():
         got = made.products[case.scan.width :] if name == "products" else getattr(made, name)
