@@ -7,17 +7,18 @@ warps fall behind; shared memory and every result begin as NaN.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 
 from plait.ops import parity
 from plait.ops.attentive_scan import cluster_scan, reference
+from plait.ops.attentive_scan.cluster_back import BackShape, back_shape
 from plait.ops.attentive_scan.cluster_choice import Split, splits
-from plait.ops.attentive_scan.cluster_shape import FORWARD_TEXT, Shape
+from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD_TEXT, Shape
 from plait.ops.parity import TOLERANCE, Case, make_problem
-from plait.ops.scan import Scan
+from plait.ops.scan import Scan, backends, record_backends
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.contract import Inputs
 
@@ -62,9 +63,6 @@ SMALL = [
 
 def shape_of(case: Case, split: Split, trace: bool = True) -> Shape:
     return Shape(case.scan, case.size, case.dtype, *split, True, trace, case.reset, case.nudge, case.learned)
-
-
-Run = Callable[[Case, Split, ctypes.CDLL, str, int], list[str]]
 
 
 @pytest.fixture(scope="module")
@@ -127,6 +125,52 @@ def test_forward_on_the_emulator(index, walks, monkeypatch):
     case, split = SMALL[index]
     for seed in (1, 2):
         assert differences(case, split, walks, f"walk_{index}", seed, monkeypatch) == []
+
+
+# forward and back together, as a layer calls them; where gradients have a limit Triton walks back
+WHOLE = [
+    case("lstm", RELEVANCY, (2, 1, 4, 0), steps=7, rows=2, carried=True, reset=True, nudge=True),
+    case("gru", RELEVANCY, (2, 2, 4, 0), steps=7, rows=3, learned=True, noise=True),
+    case("tanh", RELEVANCY, (2, 1, 4, 0), steps=5, rows=1, limited=True),
+    case("lstm", RELEVANCY, (2, 1, 4, 0), steps=2, rows=0),
+]
+
+
+@pytest.fixture(scope="module")
+def both(emulated) -> dict[str, ctypes.CDLL]:
+    forward = {f"walk_{i}": shape_of(*item) for i, item in enumerate(WHOLE)}
+    backward = {f"walk_{i}": back_shape_of(case) for i, (case, _) in enumerate(WHOLE)}
+    return {
+        "forward": emulated("attentive_scan", "forward", FORWARD_TEXT, forward),
+        "backward": emulated("attentive_scan", "backward", BACKWARD_TEXT, backward),
+    }
+
+
+def back_shape_of(case: Case) -> BackShape:
+    shape = back_shape(case.scan, case.size, case.dtype, max(case.rows, 1), {2: 66})
+    return replace(shape, reset=case.reset, learned=case.learned)
+
+
+@pytest.mark.parametrize("index", range(len(WHOLE)), ids=lambda i: str(WHOLE[i][0]))
+def test_forward_and_back_on_the_emulator(index, both, monkeypatch):
+    case, split = WHOLE[index]
+    if case.limited:
+        pytest.importorskip("triton", reason="triton is not installed: pip install 'plait[kernels]'")
+
+    def launch(way, _, given, __):
+        getattr(both[way], f"run_walk_{index}")(ctypes.byref(given), 3)
+
+    monkeypatch.setattr(cluster_scan, "missing", lambda *_: None)
+    monkeypatch.setattr(cluster_scan, "shape_for", lambda *_: shape_of(case, split))
+    monkeypatch.setattr(cluster_scan, "back_shape_for", lambda *_: back_shape_of(case))
+    monkeypatch.setattr(cluster_scan, "launch", launch)
+    backends._resolved.cache_clear()
+    problem = make_problem(case)
+    with record_backends() as ran:
+        got = parity.run(problem, case.scan, "cluster")
+    backends._resolved.cache_clear()
+    assert ran == ["cluster"]
+    assert parity.differences(parity.run(problem, case.scan, "reference"), got, case.dtype) == []
 
 
 def test_a_reset_forgets_what_is_no_number(emulated, monkeypatch):
