@@ -15,7 +15,7 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 from plait.errors import PlaitError
 from plait.marks import documented, repeated
 
-__all__ = ["read_arguments"]
+__all__ = ["parser_of", "read_arguments"]
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,19 +29,7 @@ def read_arguments(function: Callable[..., Any], name: str, args: list[str]) -> 
     Raises:
         PlaitError: what is wrong with the arguments, in one line.
     """
-    text = inspect.getdoc(function) or ""
-    parser = _Parser(prog=f"plait {name}", description=text.partition("\nArgs:")[0], allow_abbrev=False)
-    words, hints = _described(text), get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters
-    groups: dict[str, type] = {}
-    for parameter in parameters.values():
-        kind = _bare(hints[parameter.name])[0]
-        if dataclasses.is_dataclass(kind):
-            groups[parameter.name] = kind  # type: ignore[assignment]
-            _add_fields(parser, kind)  # type: ignore[arg-type]
-            continue
-        place = "" if parameter.kind is parameter.POSITIONAL_ONLY else "--"
-        _add(parser, place, parameter.name, hints[parameter.name], parameter.default, words)
+    parser, groups = parser_of(function, name)
     try:
         read = vars(parser.parse_args(args))
     except SystemExit:
@@ -49,8 +37,26 @@ def read_arguments(function: Callable[..., Any], name: str, args: list[str]) -> 
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in read.items()}
     for group, kind in groups.items():
         values[group] = kind(**{field.name: values.pop(field.name) for field in dataclasses.fields(kind)})
-    positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
+    parameters = inspect.signature(function).parameters.values()
+    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
     return functools.partial(function, *(values.pop(name) for name in positional), **values)
+
+
+def parser_of(function: Callable[..., Any], name: str) -> tuple[argparse.ArgumentParser, dict[str, type]]:
+    """The options of a command, and its parameters that are dataclasses, whose fields are options too."""
+    text = inspect.getdoc(function) or ""
+    parser = _Parser(prog=f"plait {name}", description=text.partition("\nArgs:")[0], allow_abbrev=False)
+    words, hints = _described(text), get_type_hints(function, include_extras=True)
+    groups: dict[str, type] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        kind = _bare(hints[parameter.name])[0]
+        if dataclasses.is_dataclass(kind):
+            groups[parameter.name] = kind  # type: ignore[assignment]
+            _add_fields(parser, kind)  # type: ignore[arg-type]
+            continue
+        place = "" if parameter.kind is parameter.POSITIONAL_ONLY else "--"
+        _add(parser, place, parameter.name, hints[parameter.name], parameter.default, words)
+    return parser, groups
 
 
 def _add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
