@@ -66,8 +66,11 @@ class Option:
     takes: str
     needed: bool
     words: tuple[str, ...]
+    usual: str  # what it is when it is not given; empty for nothing
 
     def good(self, draw: random.Random) -> str:
+        if self.kind == "str" and self.usual and draw.random() < 0.5:
+            return self.usual
         if self.words and (self.kind not in ("whole number", "number") or draw.random() < 0.5):
             return draw.choice(self.words)
         if self.kind == "whole number":
@@ -122,9 +125,9 @@ def _option(action: argparse.Action, names: dict[str, tuple[str, ...]]) -> Optio
     several = action.nargs in ("*", "+")
     takes = "nothing" if action.nargs == 0 else "several" if several else "one"
     needed = action.required and action.nargs not in ("?", "*")
-    return Option(
-        tuple(action.option_strings), kind, takes, needed, tuple(w for w in words if w not in forbidden)
-    )
+    usual = action.default if isinstance(action.default, str) and action.default != argparse.SUPPRESS else ""
+    words = tuple(word for word in words if word not in forbidden)
+    return Option(tuple(action.option_strings), kind, takes, needed, words, usual)
 
 
 def line(described: list[Command], seed: int, index: int) -> tuple[Command, list[str]]:
@@ -158,7 +161,8 @@ def _flagged(command: Command, draw: random.Random, spite: float) -> Iterator[st
     flags = [option for option in command.options if option.flags and "--help" not in option.flags]
     chosen = [o for o in flags if (o.needed and draw.random() < 0.97) or set(o.flags) & set(small)]
     others = [option for option in flags if option not in chosen]
-    chosen += draw.sample(others, min(len(others), draw.choice((0, 0, 1, 1, 2, 3, 6))))
+    more = draw.choice((0, 0, 1, 1, 2, 3, 6) if spite else (0, 0, 0, 0, 1, 1, 2))
+    chosen += draw.sample(others, min(len(others), more))
     draw.shuffle(chosen)
     for option in chosen:
         usual = next((small[flag] for flag in option.flags if flag in small), None)
