@@ -17,7 +17,7 @@ from plait.experiments.depthwidth.tuned import choices, order_of, tuned_page
 
 def test_the_grid() -> None:
     runs = TUNED.runs()
-    assert len(runs) == 4 * 4 * 4 * 2
+    assert len(runs) == 4 * 4 * 5 * 2
     assert {run.architecture for run in runs} == {"softmax"}
     peaks = {run.training.peak for run in runs}
     assert min(peaks) <= FIGURE_1.grids[0].training.peak < max(peaks)
