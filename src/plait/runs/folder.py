@@ -14,7 +14,6 @@ summary.json            how the last session ended; not there while one is at wo
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -26,6 +25,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+from plait.input import plain_bytes
 from plait.output import write_whole, writing
 
 if TYPE_CHECKING:
@@ -220,11 +220,7 @@ def read_json(path: Path) -> Any:
 
 def read_plain(path: Path) -> str:
     """The text of a plain file; reading from a pipe would wait for ever."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a plain file")
-    if path.stat().st_size > MOST_TEXT:
-        raise OSError(errno.EFBIG, f"it has more than {MOST_TEXT:,} bytes")
-    return path.read_text(encoding="utf-8")
+    return plain_bytes(path, MOST_TEXT).decode()
 
 
 def _nesting(value: Any) -> int:

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from plait.errors import CheckpointError, ConfigError, DivergedError
+from plait.estimates import FLOAT, check_fits
 from plait.result import percent
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks.minigrid import Moment, Observation, open_worlds
@@ -38,6 +39,7 @@ __all__ = [
 
 FittedPolicy = Fitted
 _LEAST_SPREAD = 0.1  # of advantages; returns lie between 0 and 1
+_PLANES = 7 * 7 * 21  # numbers of an observation as an update reads it
 _FLAGS = ("reward", "terminated", "truncated", "begins")
 
 
@@ -154,6 +156,8 @@ class PolicyLearner(Learner):
     def __init__(
         self, policy: Policy, settings: Settings, device: torch.device, task: dict[str, Any] | None = None
     ) -> None:
+        seen = FLOAT * (_PLANES + policy.encoder.features) * settings.envs * settings.rollout
+        check_fits(seen, "take fewer worlds (--envs) or a shorter rollout")
         self.network = self.policy = policy.to(device)
         self.settings, self.device, self.schedule = settings, device, settings.plan()
         self.units = settings.envs * settings.rollout
