@@ -18,6 +18,8 @@ from torch.utils import _pytree as pytree
 from plait.errors import CheckpointError
 from plait.runs.folder import write_whole
 from plait.runs.optimizer_state import restore_optimizer
+from plait.runs.seal import SUMS, folder_sums
+from plait.runs.seal import digest as sha256
 
 __all__ = [
     "Checkpoint", "leaves", "load_state", "load_weights", "read_checkpoint", "restore", "save_checkpoint",
@@ -93,10 +95,10 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is cut short or not a safetensors file ({error})") from error
     try:
-        header = json.loads(metadata["plait"])
+        header = json.loads(metadata["plait"], parse_constant=_refuse_constant)
         digest = header.pop("sha256")
-        found, owner, counters = header["format"], header["run"], header["counters"]
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        found, owner, counters = header["format"], header["run"], dict(header["counters"])
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is a safetensors file, but not a plait checkpoint") from error
     if found != FORMAT:
         raise CheckpointError(f"{path}: expected format {FORMAT!r}, got {found!r}")
@@ -104,6 +106,9 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
         raise CheckpointError(f"{path} belongs to run {owner}, not to {run}; nothing was changed")
     if digest != _digest(tensors, header):
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
+    sums = folder_sums(path.parent)  # a checkpoint of the same run, but not the one it ended with
+    if path.name in sums and sha256(path) != sums[path.name]:
+        raise CheckpointError(f"{path} does not match {SUMS}: the run did not end with it")
     return Checkpoint(tensors, counters, path)
 
 
@@ -151,6 +156,10 @@ def with_leaves(like: Any, saved: dict[str, Tensor], device: torch.device) -> An
     ordered = iter([saved[number].to(device) for number in sorted(saved, key=int)])
     filled = [next(ordered) if isinstance(leaf, Tensor) else leaf for leaf in flat]
     return pytree.tree_unflatten(filled, structure)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def _digest(tensors: dict[str, Tensor], body: dict[str, Any]) -> str:
