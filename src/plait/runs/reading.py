@@ -333,6 +333,8 @@ def _describes(description: dict[str, Any]) -> bool:
     seed = description["recipe"].get("seed")
     if not isinstance(description.get("format", ""), str) or not isinstance(seed, int | None):
         return False
+    if not all(isinstance(description[part].get("name"), str | None) for part in ("task", "model")):
+        return False
     try:
         return bool(run_id(description))
     except BROKEN:

@@ -328,6 +328,8 @@ class Session:
         """The norms of dL/dh_t with the weights as they are."""
         if self.schedule.gradients_every and self.group.first:
             norms = self.learner.gradients(self.counters.update)
+            if not all(math.isfinite(norm) for layer in norms for norm in layer):
+                raise DivergedError(f"after update {self.counters.update}: a gradient dL/dh_t is not finite")
             self._write("gradients", {"update": self.counters.update, "norms": norms})
 
     def _counted(self, updates: int) -> int:
