@@ -1,7 +1,7 @@
 """Long use, compressed: `python -m tests.faults.soak -o results/bench/soak.json` (about ten minutes).
 
-A stream of a million steps, 200 trainings in one process, a listing and a report of 1,000 runs, an explorer of
-those with 50 readers at a time. What is looked at is memory: it must be flat.
+A stream of a million steps, 200 trainings in one process, a listing and a report of 1,000 runs, an explorer
+of those with 50 readers at a time. What is looked at is memory: it must be flat.
 """
 
 from __future__ import annotations
@@ -107,14 +107,21 @@ def make_runs(out: Path, count: int) -> None:
                     run.metrics.write({"update": update, "seconds": 0.1 * update, "held_out": results})
             score = seed / count
             summary = {
-                "run": run.id, "status": "complete", "reason": "50 updates made", "updates": 50, "score": score,
-                "best_score": score, "held_out": results, "seconds": 5.0, "parameters": 100, "device": "cpu",
+                "run": run.id, "status": "complete", "reason": "50 updates made", "updates": 50,
+                "score": score, "best_score": score, "held_out": results, "seconds": 5.0, "parameters": 100,
+                "device": "cpu",
             }  # fmt: skip
             write_summary(folder, {**summary, **MARK})
 
 
+def _made(out: Path, count: int) -> Path:
+    if not out.exists():
+        make_runs(out, count)
+    return out
+
+
 def reports(out: Path, count: int) -> dict[str, Any]:
-    make_runs(out, count)
+    _made(out, count)
     found: dict[str, Any] = {"runs": count}
     found["listing seconds"] = [timed(lambda: command("runs", out)) for _ in range(3)]
     memory, seconds = [round(resident(), 1)], []
@@ -184,21 +191,25 @@ def _asked(address: str, name: str) -> tuple[int, float]:
 def main() -> None:
     words = argparse.ArgumentParser(prog="python -m tests.faults.soak", description=__doc__)
     words.add_argument("-o", "--out", type=Path)
+    words.add_argument("--parts", nargs="+", default=["stream", "trainings", "report", "explorer"])
     words.add_argument("--share", type=float, default=1.0, help="of the usual amounts, for a trial")
     given = words.parse_args()
     torch.set_num_threads(1)
     share = given.share
-    found: dict[str, Any] = circumstances(torch.device("cpu"), 1)
+    before = json.loads(given.out.read_text()) if given.out is not None and given.out.exists() else {}
+    found: dict[str, Any] = {**before, **circumstances(torch.device("cpu"), 1)}
     with tempfile.TemporaryDirectory(prefix="plait-soak-") as room:
         runs = Path(room, "many")
         parts: dict[str, Callable[[], dict[str, Any]]] = {
             "stream": lambda: stream(int(1_000_000 * share)),
             "trainings": lambda: trainings(Path(room, "trained"), int(200 * share)),
             "report": lambda: reports(runs, int(1000 * share)),
-            "explorer": lambda: explorer(runs, 50, 6),
+            "explorer": lambda: explorer(_made(runs, int(1000 * share)), 50, 6),
         }
         for name, work in parts.items():
-            found[name] = work()
+            if name not in given.parts:
+                continue
+            found[name] = {**work(), "commit": found["commit"], "load": round(os.getloadavg()[0], 1)}
             print(name, json.dumps(found[name], ensure_ascii=False), flush=True)
             if given.out is not None:
                 write_json(given.out, found)
