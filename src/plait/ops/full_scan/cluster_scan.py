@@ -52,10 +52,11 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
     readable = Readable(inputs.born, inputs.reset, len(out.output))
     cleared = finish(out, inputs, readable)
     if len(out.hidden):
-        tensors = forward_tensors(inputs, out, need_trace, save)
+        normalisers = out.normalisers if save else out.relevance.new_empty(out.output.shape[:2])
+        tensors = forward_tensors(inputs, out, normalisers, need_trace)
         _launch("forward", scan, out.output, tensors, inputs.born.shape[1])
         if need_trace:
-            out.weights.sub_(tensors["normalisers"].unsqueeze(2)).exp_()
+            out.weights.sub_(normalisers.unsqueeze(2)).exp_()
     if inputs.reset is not None:
         out.slots.masked_fill_(cleared.unsqueeze(2), 0)
     return out
@@ -71,7 +72,9 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
     return collect_gradients(walked, inputs, made, scan, nudged)
 
 
-def forward_tensors(inputs: Inputs, out: Scanned, need_trace: bool, save: bool) -> dict[str, Tensor | None]:
+def forward_tensors(
+    inputs: Inputs, out: Scanned, normalisers: Tensor, need_trace: bool
+) -> dict[str, Tensor | None]:
     """What the kernel is handed, by the names of its struct."""
     (steps, rows, size), initial, row = out.output.shape, inputs.born.shape[1], padded(inputs.hidden.shape[1])
     # a record for each position: its key, its state
@@ -82,7 +85,6 @@ def forward_tensors(inputs: Inputs, out: Scanned, need_trace: bool, save: bool) 
         out.slots[:, :initial] = inputs.slots
         past[:, :initial, 1, :size] = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
         past[:, :initial, 0, :size] = past[:, :initial, 1, :size] @ (_SCALE * inputs.key.float().t())
-    normalisers = out.normalisers if save else out.relevance.new_empty(steps, rows) if need_trace else None
     return {
         "weights": torch.cat([_rows(inputs.recurrent), _rows(inputs.query), _rows(inputs.key)]),
         "twice_energy": pad(2 * inputs.energy.float(), (0, row - size)),
