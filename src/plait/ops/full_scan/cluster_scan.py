@@ -27,6 +27,9 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["backward", "forward", "missing"]
 
 LARGEST_SIZE = 256
+# blocks a row, warps a block, blocks a multiprocessor: the first with which all rows run at once, or the last
+_SPLITS = ((8, 16, 1), (4, 16, 1), (2, 16, 1), (1, 16, 1))
+_WIDE_SPLITS = ((8, 8, 1), (4, 8, 1), (2, 8, 1), (1, 8, 1))  # more registers a thread
 # tanh(q + k) is computed from 2 to the power of scaled queries and keys
 _SCALE = 2.8853900817779268
 
@@ -193,16 +196,16 @@ def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], ini
 
 @lru_cache(maxsize=256)
 def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> Shape:
-    """The most blocks a row with which all rows still run at a time."""
+    """The most blocks a row with which all rows still run at a time; one where there is none."""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-    warps = 16 if size <= 128 else 8
-    for cluster in (8, 4, 2):
-        shape = Shape(way, scan, size, dtype, cluster, warps)
-        if rows * cluster <= multiprocessors and rows <= _kernel(shape, device).clusters_that_fit(
+    shape = Shape(way, scan, size, dtype, 1)
+    for cluster, warps, sharing in _SPLITS if size <= 128 else _WIDE_SPLITS:
+        shape = Shape(way, scan, size, dtype, cluster, warps, sharing=sharing)
+        if rows * cluster <= multiprocessors * sharing and rows <= _kernel(shape, device).clusters_that_fit(
             shape.threads, cluster, shape.shared_bytes
         ):
-            return shape
-    return Shape(way, scan, size, dtype, 1, warps)
+            break
+    return shape
 
 
 @lru_cache(maxsize=64)
