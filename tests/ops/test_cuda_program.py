@@ -262,6 +262,22 @@ def test_a_launch_passes_the_struct_by_value(driver: Driver) -> None:
     assert driver.allowed == []
 
 
+@pytest.mark.parametrize("capturing", [False, True])
+def test_a_program_is_loaded_while_a_graph_is_captured_too(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, capturing: bool
+) -> None:
+    """A question to a stream that is being captured would end the capture."""
+    asked: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(query=lambda: asked.append(1)))
+    driver.cuLibraryLoadData = lambda code, *_: (Status.SUCCESS, code)  # type: ignore[attr-defined]
+    driver.cuLibraryGetKernel = lambda library, name: (Status.SUCCESS, name)  # type: ignore[attr-defined]
+    driver.cuKernelGetFunction = lambda kernel: (Status.SUCCESS, kernel)  # type: ignore[attr-defined]
+    loaded = cuda_program.Program("toy", b"code", 0)
+    assert asked == [1] * (not capturing)
+    assert loaded.kernel("walk") is loaded.kernel("walk")
+
+
 def test_launches_kept_are_bounded(driver: Driver) -> None:
     kernel = cuda_program.Kernel("walk", "function", 0)
     for grid in range(1, 600):

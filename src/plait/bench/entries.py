@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -84,10 +84,10 @@ def measured(entries: list[Entry], steps: int, rows: int, turns: dict[str, Any])
     ]
     sound = {entry.key: entry.contestant for entry in there if not entry.wrong}
     device = there[0].contestant.device
-    timed = {("both", key): c.training_step() for key, c in sound.items()}
-    times = take_turns(
-        timed | {("forward", key): c.forward_pass() for key, c in sound.items()}, device, **turns
-    )
+    steps_of: dict[Any, Callable[[], object]] = {}
+    steps_of |= {("both", key): c.training_step() for key, c in sound.items()}
+    steps_of |= {("forward", key): c.forward_pass() for key, c in sound.items()}
+    times = take_turns(steps_of, device, **turns)
     peaks = {key: peak_megabytes(c.training_step, device) for key, c in sound.items()}
     return [_row(entry, times, peaks.get(entry.key)) for entry in there]
 

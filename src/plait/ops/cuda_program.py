@@ -96,7 +96,10 @@ class Program:
         self._name, self._device, self._driver = name, device, _driver()
         self._kernels: dict[str, Kernel] = {}
         with torch.cuda.device(device):
-            torch.cuda.current_stream().query()  # makes torch's context the present one
+            if (
+                not torch.cuda.is_current_stream_capturing()
+            ):  # there the context is present, and asking is an error
+                torch.cuda.current_stream().query()  # makes torch's context the present one
             none: tuple[Any, ...] = (None, None, 0)
             # kept as long as the process: unloading would pull code from under a captured graph
             self._library = _done(self._driver.cuLibraryLoadData(code, *none, *none), f"loading {name}")

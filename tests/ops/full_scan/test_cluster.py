@@ -199,3 +199,28 @@ def test_what_it_does_not_run() -> None:
     assert cluster_scan.missing("cpu", *asked[1:], 128) == "it needs a CUDA device, got cpu tensors"
     assert cluster_scan.missing(*asked, 257) == "it walks with up to 256 features, got 257"
     assert "torch.float64" in (cluster_scan.missing("cuda", torch.float64, "lstm", None, 8) or "")
+
+
+def test_how_rows_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The most blocks a row with which all rows run at a time, as an H200 has room for them."""
+    fitting = {8: 15, 4: 30, 2: 66, 1: 132}
+
+    class Kernel:
+        def clusters_that_fit(self, block: int, cluster: int, shared_bytes: int) -> int:
+            assert shared_bytes <= 232_448
+            return fitting[cluster]
+
+    class Device:
+        multi_processor_count = 132
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Device)
+    monkeypatch.setattr(cluster_scan, "_kernel", lambda *_: Kernel())
+    cluster_scan._chosen.cache_clear()
+    asked = ("forward", FullScan("lstm"))
+    found = {
+        rows: cluster_scan._chosen(*asked, 128, torch.float32, rows, 0).cluster
+        for rows in (1, 15, 16, 30, 31, 66, 67, 132, 1000)
+    }
+    assert found == {1: 8, 15: 8, 16: 4, 30: 4, 31: 2, 66: 2, 67: 1, 132: 1, 1000: 1}
+    assert cluster_scan._chosen(*asked, 256, torch.float32, 10, 0).threads == 256
+    cluster_scan._chosen.cache_clear()

@@ -27,6 +27,9 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["backward", "forward", "missing"]
 
 LARGEST_SIZE = 256
+# blocks a row, warps a block, blocks a multiprocessor: the first with which all rows run at once, or the last
+_SPLITS = ((8, 16, 1), (4, 16, 1), (2, 16, 1), (1, 16, 1))
+_WIDE_SPLITS = ((8, 8, 1), (4, 8, 1), (2, 8, 1), (1, 8, 1))  # more registers a thread
 # tanh(q + k) is computed from 2 to the power of scaled queries and keys
 _SCALE = 2.8853900817779268
 
@@ -52,10 +55,11 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
     readable = Readable(inputs.born, inputs.reset, len(out.output))
     cleared = finish(out, inputs, readable)
     if len(out.hidden):
-        tensors = forward_tensors(inputs, out, need_trace, save)
+        normalisers = out.normalisers if save else out.relevance.new_empty(out.output.shape[:2])
+        tensors = forward_tensors(inputs, out, normalisers, need_trace)
         _launch("forward", scan, out.output, tensors, inputs.born.shape[1])
         if need_trace:
-            out.weights.sub_(tensors["normalisers"].unsqueeze(2)).exp_()
+            out.weights.sub_(normalisers.unsqueeze(2)).exp_()
     if inputs.reset is not None:
         out.slots.masked_fill_(cleared.unsqueeze(2), 0)
     return out
@@ -71,7 +75,9 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
     return collect_gradients(walked, inputs, made, scan, nudged)
 
 
-def forward_tensors(inputs: Inputs, out: Scanned, need_trace: bool, save: bool) -> dict[str, Tensor | None]:
+def forward_tensors(
+    inputs: Inputs, out: Scanned, normalisers: Tensor, need_trace: bool
+) -> dict[str, Tensor | None]:
     """What the kernel is handed, by the names of its struct."""
     (steps, rows, size), initial, row = out.output.shape, inputs.born.shape[1], padded(inputs.hidden.shape[1])
     # a record for each position: its key, its state
@@ -82,7 +88,6 @@ def forward_tensors(inputs: Inputs, out: Scanned, need_trace: bool, save: bool) 
         out.slots[:, :initial] = inputs.slots
         past[:, :initial, 1, :size] = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
         past[:, :initial, 0, :size] = past[:, :initial, 1, :size] @ (_SCALE * inputs.key.float().t())
-    normalisers = out.normalisers if save else out.relevance.new_empty(steps, rows) if need_trace else None
     return {
         "weights": torch.cat([_rows(inputs.recurrent), _rows(inputs.query), _rows(inputs.key)]),
         "twice_energy": pad(2 * inputs.energy.float(), (0, row - size)),
@@ -191,16 +196,16 @@ def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], ini
 
 @lru_cache(maxsize=256)
 def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> Shape:
-    """The most blocks a row with which all rows still run at a time."""
+    """The most blocks a row with which all rows still run at a time; one where there is none."""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-    warps = 16 if size <= 128 else 8
-    for cluster in (8, 4, 2):
-        shape = Shape(way, scan, size, dtype, cluster, warps)
-        if rows * cluster <= multiprocessors and rows <= _kernel(shape, device).clusters_that_fit(
+    shape = Shape(way, scan, size, dtype, 1)
+    for cluster, warps, sharing in _SPLITS if size <= 128 else _WIDE_SPLITS:
+        shape = Shape(way, scan, size, dtype, cluster, warps, sharing=sharing)
+        if rows * cluster <= multiprocessors * sharing and rows <= _kernel(shape, device).clusters_that_fit(
             shape.threads, cluster, shape.shared_bytes
         ):
-            return shape
-    return Shape(way, scan, size, dtype, 1, warps)
+            break
+    return shape
 
 
 @lru_cache(maxsize=64)
