@@ -13,7 +13,6 @@ import torch
 from torch import Tensor
 
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
-from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate_walk, contiguous
 from plait.ops.scan.cluster_source import arguments
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
@@ -43,7 +42,6 @@ class BackShape:
     shared_kinds: int = 0
     reset: bool = False
     learned: bool = False
-    limited: bool = False
     profile: bool = False
 
     @property
@@ -69,7 +67,7 @@ class BackShape:
             "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
             "HIDDEN": self.hidden, "SLOTS": scan.width, "CLUSTER": self.cluster, "ROWS": self.rows,
             "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes,
-            "RESET": self.reset, "LEARNED": self.learned, "LIMITED": self.limited, "PROFILE": self.profile,
+            "RESET": self.reset, "LEARNED": self.learned, "PROFILE": self.profile,
         }  # fmt: skip
         constants = ", ".join(
             f"{key} = {int(value) if isinstance(value, bool) else value}" for key, value in numbers.items()
@@ -130,8 +128,8 @@ def walk_back(
     clusters = -(-rows // shape.rows)
     walked = allocate_walk(inputs, made, scan, nudged)
     walked = walked._replace(energy=made.queries.new_empty(clusters, hidden))
-    slots, limit = made.queries.new_empty(inputs.slots.shape), limit_of(arriving, inputs.grad_limit)
-    records = (contiguous(inputs), made, _aligned(arriving), walked, (limit, slots, profile))
+    slots = made.queries.new_empty(inputs.slots.shape)
+    records = (contiguous(inputs), made, _aligned(arriving), walked, (slots, profile))
     launch(shape, arguments(BACKWARD, records, steps, rows, scan.mix), clusters)
     walked = walked._replace(energy=walked.energy.sum(dim=0))
     if inputs.worth is not None:

@@ -62,7 +62,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         return _backward_by_triton(arriving, inputs, made, scan, nudged)
     _, rows, size = made.output.shape
     device = made.output.device.index
-    flags = inputs.reset is not None, inputs.worth is not None, inputs.grad_limit is not None
+    flags = inputs.reset is not None, inputs.worth is not None
     shape = back_shape_for(scan, size, made.output.dtype, rows, flags, device)
 
     def run(shape: BackShape, given: ctypes.Structure, clusters: int) -> None:
@@ -75,11 +75,14 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
 def _backward_by_triton(
     arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool
 ) -> Inputs:
-    """The walk back where dL/ds_t has a limit: the cluster's never forms it."""
+    """The walk back where dL/ds_t has a limit: the cluster's reads with it before it is formed."""
     from plait.ops.attentive_scan import triton_scan
 
     size = made.output.shape[2]
     keys = made.products[scan.width :, :, -size:].contiguous()
+    # a slot that nobody read may hold anything, and Triton multiplies it by zero
+    unread = made.ids[0] >> PLACE_BITS != torch.arange(scan.width, device=made.ids.device)
+    inputs = inputs._replace(slots=inputs.slots.masked_fill(unread.unsqueeze(2), 0))
     ids = made.ids if size <= triton_scan.LARGEST_PERSISTENT else by_place(made.ids, PLACE_BITS)
     return triton_scan.backward(arriving, inputs, made._replace(keys=keys, ids=ids), scan, nudged)
 
@@ -95,13 +98,13 @@ def shape_for(
 
 @lru_cache
 def back_shape_for(
-    scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, ...], device: int | None
+    scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, bool], device: int | None
 ) -> BackShape:
-    """What the walk back of a batch is compiled for; `flags`: a reset, a learned relevance, a limit."""
+    """What the walk back of a batch is compiled for; `flags`: a reset, a learned relevance."""
     at_a_time = {cluster: clusters_that_fit(cluster, device) for cluster in (8, 4, 2)}
     found = back_shape(scan, size, dtype, rows, at_a_time)
     assert found is not None, "`missing` lets no other scan pass"
-    return replace(found, reset=flags[0], learned=flags[1], limited=flags[2])
+    return replace(found, reset=flags[0], learned=flags[1])
 
 
 def launch(way: str, shape: Shape | BackShape, given: ctypes.Structure, device: int | None) -> None:

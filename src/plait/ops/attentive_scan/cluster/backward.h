@@ -33,7 +33,7 @@ struct Back : BackPlaces<S> {
   const uint32_t scores_came, states_came;
   float w[L::REGISTER_KINDS * 4][COLUMNS];  // rows of M, the columns of this lane
   float4 bend[R][EACH], d_energy, v;  // bend: half of tanh(q + k), then dL/d(q + k)
-  float share[R][EACH], d_score[R][EACH], limit;
+  float share[R][EACH], d_score[R][EACH];
   int slot[R];                              // where h_t lies
   bool is_reset[R];
   float *left, *leave;                      // what the step after this left, and what this one leaves
@@ -318,7 +318,6 @@ struct Back : BackPlaces<S> {
   MEMBER float4 record_of(int r, int i, int k) {
     return k < KINDS ? load4(at[i] + record(r, k)) : widened4(reinterpret_cast<const Layer*>(at[i] + record(r, k)));
   }
-  MEMBER float limited(float x) { return x > limit ? limit : x < -limit ? -limit : x; }  // a NaN stays one
   // when the products are there: through the cell to dL/d[V s; W_a s] of the step before and what reaches s directly
   MEMBER void recede_row(int t, int r, const Ready& ready, float4 (&g)[G + 1], float4& direct) {
     float4 ds = nothing(), dh = nothing(), d_cell = ready.d_cell, dz[G], recurred;
@@ -331,7 +330,6 @@ struct Back : BackPlaces<S> {
     if (L::DIRECT || t == a.steps - 1) ds = ds + load4(left + stash(r, G + 1));
     dh = mad(ready.factors[L::FACTORS - 1], ds, dh + ready.factors[L::FACTORS - 2]);
     direct = nothing();
-    if constexpr (S::LIMITED) dh = {limited(dh.x), limited(dh.y), limited(dh.z), limited(dh.w)};
     recede<S>(ready.factors, dh, d_cell, dz, recurred, direct);
 #pragma unroll
     for (int k = 0; k < G; k++) g[k] = k == G - 1 ? recurred : dz[k];
@@ -418,7 +416,7 @@ struct Back : BackPlaces<S> {
   MEMBER void begin() {
     const int last = a.steps - 1;
     load_weights();
-    from_here = row(last, 0) * H + own, limit = S::LIMITED ? *a.limit : 0.0f;
+    from_here = row(last, 0) * H + own;
     v = 4.0f * widened4(layer(a.energy) + own), d_energy = nothing();
 #pragma unroll
     for (int r = 0; r < R; r++) {
