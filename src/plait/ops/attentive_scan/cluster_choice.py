@@ -21,8 +21,8 @@ __all__ = ["LARGEST_WIDTH", "Split", "choose", "clusters_that_fit", "splits"]
 LARGEST_WIDTH = 32  # a lane of a warp is a slot
 LARGEST_SHARED = 232_448  # bytes a block may have
 _CLUSTERS = (8, 4, 2, 1)
-# Microseconds a step takes on an H200, 20 slots, by the features of a block and the rows of a cluster; what is
-# not here is not chosen. An Elman cell's with 16 features and several rows are estimates.
+# Microseconds a step takes on an H200, 20 slots, by features of a block and rows of a cluster; what is not
+# here is not chosen. An Elman cell's with 16 features and several rows are estimates.
 _WITH_GATES = {
     16: {1: 1.18, 2: 1.48, 4: 1.98},
     32: {1: 1.38, 2: 1.65, 4: 2.94},
