@@ -17,6 +17,7 @@ REFUSED = {
     "rank --depth 2 --width 1000000": "width: expected at most 10,000, got 1000000",
     "rank --depth 2 --width 4 --tokens 1000000000": "take a smaller width, fewer heads or fewer tokens",
     "rank --depth 2 --width 4 --templates 1000000000": "GB are free here",
+    "plan judge --depth 1000000000 --width 3": "depth: expected at most 10,000, got 1000000000",
     "plan 1e400": "budget: expected 1e+05 to 1e+15",
     f"train copy {TRAIN} --hidden 2147483648": "hidden_size: expected at most 2,147,483,647, got 2147483648",
     f"train copy {TRAIN} --hidden 500000": "GB are free here; take a smaller hidden size",
