@@ -24,8 +24,9 @@ def available_bytes(device: str | None = None) -> int:
         torch = require("torch", "torch")
         if torch.cuda.is_available():  # where it is not, the device's own error says so
             place = torch.device(device)
-            unused = torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)  # torch keeps it
-            return int(torch.cuda.mem_get_info(place)[0] + unused)
+            # what torch holds and does not use, it uses again
+            kept = torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+            return int(torch.cuda.mem_get_info(place)[0] + kept)
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():

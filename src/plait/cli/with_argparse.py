@@ -18,6 +18,9 @@ from plait.marks import documented, repeated
 __all__ = ["parser_of", "read_arguments"]
 
 
+_CALLED = {int: "N", float: "X", Path: "PATH"}  # what stands for a value in help, by its type
+
+
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         raise PlaitError(f"{message} ({self.prog} --help)")
@@ -60,13 +63,15 @@ def parser_of(function: Callable[..., Any], name: str) -> tuple[argparse.Argumen
 
 
 def _add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
+    """The fields of a dataclass, under what its docstring says first."""
     words, hints = documented(kind), get_type_hints(kind, include_extras=True)
+    group = parser.add_argument_group(re.split("[;.]", kind.__doc__ or "")[0])
     for field in dataclasses.fields(kind):
-        _add(parser, "--", field.name, hints[field.name], field.default, words)
+        _add(group, "--", field.name, hints[field.name], field.default, words)
 
 
 def _add(
-    parser: argparse.ArgumentParser, dashes: str, name: str, hint: Any, default: Any, words: dict[str, str]
+    parser: argparse._ActionsContainer, dashes: str, name: str, hint: Any, default: Any, words: dict[str, str]
 ) -> None:
     """One parameter as an argument; without a default it must be given."""
     kind, marks = _bare(hint)
@@ -74,7 +79,7 @@ def _add(
     required = default in (inspect.Parameter.empty, dataclasses.MISSING)
     shown = next((mark.help for mark in marks if getattr(mark, "help", None)), words.get(name, ""))
     usual = next((m.help_behavior_hint for m in marks if getattr(m, "help_behavior_hint", None)), None)
-    if usual is None and not required and kind is not bool:
+    if usual is None and not required and kind is not bool and default not in (None, "", ()):
         usual = f"(default: {' '.join(map(str, default)) if isinstance(default, tuple) else default})"
     given: dict[str, Any] = {"help": f"{shown} {usual or ''}".strip().replace("%", "%%")}
     if not required:
@@ -83,10 +88,10 @@ def _add(
     if kind is bool:
         parser.add_argument(*flags, dest=name, action="store_true", help=given["help"])
         return
-    given["metavar"] = next(
-        (m.metavar for m in marks if getattr(m, "metavar", None)), name.upper().replace("_", "-")
-    )
-    given["type"], choices = _reader(get_args(kind)[0] if several else kind), get_origin(kind) is Literal
+    one = get_args(kind)[0] if several else kind
+    called = _CALLED.get(one, name.upper().replace("_", "-"))
+    given["metavar"] = next((m.metavar for m in marks if getattr(m, "metavar", None)), called)
+    given["type"], choices = _reader(one), get_origin(kind) is Literal
     if choices:
         given |= {"choices": get_args(kind), "metavar": "{" + ",".join(map(str, get_args(kind))) + "}"}
     if several:

@@ -23,6 +23,7 @@ __all__ = ["ACTIONS", "Moment", "Observation", "Snapshot", "Worlds", "episode_se
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 Snapshot = dict[str, Tensor]
 _WORLD = 50_000  # bytes of one of Farama's worlds, at least
+NO_ACTION = 255  # fills the rows of worlds that took fewer
 
 
 class Observation(NamedTuple):
@@ -85,6 +86,11 @@ class Worlds(ABC):
     @abstractmethod
     def restore(self, snapshot: Snapshot) -> None:
         """Bring fresh worlds to where `snapshot` was taken."""
+
+    def can_restore(self, snapshot: Snapshot) -> bool:
+        """Whether its numbers are in range: actions that there are, episodes counted from 0."""
+        actions, episode = snapshot["actions"], snapshot.get("episode", torch.zeros(1))
+        return bool(((actions < len(ACTIONS)) | (actions == NO_ACTION)).all()) and bool((episode >= 0).all())
 
     def _checked(self, actions: Tensor) -> Tensor:
         if actions.shape != (self.envs,) or actions.dtype != torch.int64:
