@@ -192,7 +192,7 @@ def test_a_run_that_dies_while_it_is_extended_goes_on(ended, monkeypatch, capsys
         with monkeypatch.context() as patch:
             patch.setattr(module, "write_json", dying)
             with pytest.raises(Death):
-                main(["train", "--resume", str(ended), "--updates", "14", "--quiet"])
+                main(["train", "--resume", str(ended), "--updates", "14", "--quiet", "--debug"])
         assert read_run(ended).status == "interrupted"
     assert main(["train", "--resume", str(ended), "--updates", "14", "--quiet"]) == 0
     assert listed(ended).status == "complete"

@@ -15,7 +15,6 @@ SHA256SUMS              digests of all these, for as long as there is a summary:
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
@@ -27,6 +26,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+from plait.input import plain_bytes
 from plait.output import write_whole, writing
 from plait.runs.seal import MARK, digest_of, prefix_sum, seal, self_checked, unseal, with_own_digest
 
@@ -257,12 +257,7 @@ def read_json(path: Path) -> Any:
 
 def read_plain(path: Path, length: int | None = None) -> str:
     """The text of a plain file, or of its first bytes; reading from a pipe would wait for ever."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a plain file")
-    if path.stat().st_size > MOST_TEXT:
-        raise OSError(errno.EFBIG, f"it has more than {MOST_TEXT:,} bytes")
-    with path.open("rb") as file:
-        return file.read(-1 if length is None else length).decode("utf-8")
+    return plain_bytes(path, MOST_TEXT)[:length].decode()
 
 
 def _nesting(value: Any) -> int:

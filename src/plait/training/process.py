@@ -26,10 +26,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from plait._version import __version__
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, known, whole
 from plait.provenance import commit, processor
 
-__all__ = ["Group", "Stop", "device_named", "environment", "join", "peak_memory"]
+__all__ = ["Group", "Stop", "check_threads", "device_named", "environment", "join", "peak_memory"]
+
+MOST_THREADS = 1024
+
+
+def check_threads(threads: int) -> None:
+    """How many threads torch may be given; a number beyond all machines ends the process that tries it."""
+    whole(1, MOST_THREADS, threads=threads)
 
 
 def device_named(name: str) -> torch.device:

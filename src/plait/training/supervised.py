@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from plait.cells import orthogonal_parameters
 from plait.errors import CheckpointError, ConfigError, DivergedError, whole
+from plait.estimates import check_update
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks import Batch, Task, counted
 from plait.training.callbacks import Results, Watcher
@@ -46,6 +47,7 @@ class SupervisedLearner(Learner):
     def __init__(
         self, network: nn.Module, task: Task, recipe: Recipe, device: torch.device, group: Group
     ) -> None:
+        check_update(network, task, recipe, device, group.size)
         self.network, self.task, self.recipe = network.to(device), task, recipe
         self.device, self.group, self.schedule = device, group, recipe.plan()
         self.parameters = [p for p in network.parameters() if p.requires_grad]

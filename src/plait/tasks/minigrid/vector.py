@@ -15,13 +15,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from plait.errors import ShapeError, whole
+from plait.errors import ShapeError, seeded, whole
+from plait.estimates import check_fits
 
 __all__ = ["ACTIONS", "Moment", "Observation", "Snapshot", "Worlds", "episode_seed"]
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 Snapshot = dict[str, Tensor]
 NO_ACTION = 255  # fills the rows of worlds that took fewer
+_WORLD = 50_000  # bytes of one of Farama's worlds, at least
 
 
 class Observation(NamedTuple):
@@ -65,7 +67,8 @@ class Worlds(ABC):
 
     def __init__(self, name: str, envs: int, seed: int, held_out: bool) -> None:
         whole(1, envs=envs)
-        whole(0, seed=seed)
+        check_fits(_WORLD * envs, "take fewer worlds")
+        seeded(seed=seed)
         self.name, self.envs, self.seed, self.held_out = name, envs, seed, held_out
 
     @abstractmethod

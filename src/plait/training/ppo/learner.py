@@ -14,6 +14,8 @@ import torch
 from torch import Tensor
 
 from plait.errors import CheckpointError, ConfigError, DivergedError
+from plait.estimates import FLOAT, check_fits
+from plait.result import percent
 from plait.runs.checkpoint import Checkpoint, check_alike, leaves, with_leaves
 from plait.tasks.minigrid import Moment, Observation, open_worlds
 from plait.tasks.minigrid.words import WORDS
@@ -38,6 +40,7 @@ __all__ = [
 
 FittedPolicy = Fitted
 _LEAST_SPREAD = 0.1  # of advantages; returns lie between 0 and 1
+_PLANES = 7 * 7 * 21  # numbers of an observation as an update reads it
 _FLAGS = ("reward", "terminated", "truncated", "begins")
 
 
@@ -59,20 +62,20 @@ class PolicyWords(Words):
         """Return and success of the episodes that ended lately.
 
         >>> PolicyWords().step(Step({"return": 0.5, "success": 0.75}))
-        'return 0.500  success 75%'
+        'return 0.500  success 75.0%'
         """
         if step.figures["return"] is None:
             return "no episode ended yet"
-        return f"return {step.figures['return']:.3f}  success {step.figures['success']:.0%}"
+        return f"return {step.figures['return']:.3f}  success {percent(step.figures['success'])}"
 
     def results(self, results: Results) -> str:
         """The same of held-out episodes, world by world.
 
         >>> PolicyWords().results({"DoorKey-5x5": {"score": 0.9, "success": 1.0, "length": 20.0}})
-        'DoorKey-5x5 return 0.900  success 100%  20 steps'
+        'DoorKey-5x5 return 0.900  success 100.0%  20 steps'
         """
         return "; ".join(
-            f"{name} return {one['score']:.3f}  success {one['success']:.0%}  {one['length']:.0f} steps"
+            f"{name} return {one['score']:.3f}  success {percent(one['success'])}  {one['length']:.0f} steps"
             for name, one in results.items()
         )
 
@@ -154,6 +157,8 @@ class PolicyLearner(Learner):
     def __init__(
         self, policy: Policy, settings: Settings, device: torch.device, task: dict[str, Any] | None = None
     ) -> None:
+        seen = FLOAT * (_PLANES + policy.encoder.features) * settings.envs * settings.rollout
+        check_fits(seen, "take fewer worlds (--envs) or a shorter rollout")
         self.network = self.policy = policy.to(device)
         self.settings, self.device, self.schedule = settings, device, settings.plan()
         self.units = settings.envs * settings.rollout
