@@ -62,13 +62,28 @@ def pack(
         gzip.GzipFile("", "wb", fileobj=content, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
-        sums = "".join(f"{_digest(path)}  {name}\n" for name, path in files.items()).encode()
-        for name, data in ((SUMS, sums), *((name, path.read_bytes()) for name, path in files.items())):
+        contents = {name: path.read_bytes() for name, path in files.items()}
+        for folder in folders if light else ():
+            contents = _sealed(folder.name, contents)
+        sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items())
+        for name, data in ((SUMS, sums.encode()), *contents.items()):
             member = tarfile.TarInfo(name)
             member.size = len(data)
             tar.addfile(member, io.BytesIO(data))
     write_whole(archive, content.getvalue())
     return [folder.name for folder in folders]
+
+
+def _sealed(run: str, contents: dict[str, bytes]) -> dict[str, bytes]:
+    """The files of an archive with sums for a run that has none: without its checkpoint nothing else vouches
+    for the curves of one that has not ended."""
+    inside = {name: data for name, data in contents.items() if name.startswith(f"{run}/")}
+    if f"{run}/{SUMS}" in inside:
+        return contents
+    lines = (
+        f"{hashlib.sha256(data).hexdigest()}  {name.partition('/')[2]}\n" for name, data in inside.items()
+    )
+    return {**contents, f"{run}/{SUMS}": "".join(lines).encode()}
 
 
 def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str]]:
