@@ -24,10 +24,9 @@ def available_bytes(device: str | None = None) -> int:
         torch = require("torch", "torch")
         if torch.cuda.is_available():  # where it is not, the device's own error says so
             place = torch.device(device)
-            kept = torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(
-                place
-            )  # torch's, to be used again
-            return int(torch.cuda.mem_get_info(place)[0]) + kept
+            # what torch holds and does not use, it uses again
+            kept = torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
+            return int(torch.cuda.mem_get_info(place)[0] + kept)
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
@@ -112,4 +111,4 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
     )
     slots = sum(layer.hidden_size * layer.initial_width for layer in layers)
     number = FLOAT if recipe.precision == "fp32" else FLOAT // 2
-    return 3 * weights + number * rows * (steps * (task.input_size + states) + logits + slots)
+    return int(3 * weights + number * rows * (steps * (task.input_size + states) + logits + slots))

@@ -116,8 +116,9 @@ def main(argv: list[str] | None = None) -> int:
         return 0
     except SystemExit:
         raise
-    except BaseException as error:  # a library's panic is no Exception
-        if debug:
+    except BaseException as error:
+        # the panic of a library written in Rust is no Exception, but it is an error like any other
+        if debug or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
         print(f"plait: error: {_single_line(_told(error))}", file=sys.stderr)
         return 2

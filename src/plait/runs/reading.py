@@ -200,6 +200,15 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
     )
 
 
+def folder_of_runs(folder: Path) -> Path:
+    """The folder, if it is there; else an error that says what to type."""
+    if not folder.is_dir():
+        raise ConfigError(
+            f"no folder {folder}; train something first (plait train copy), or name another folder of runs"
+        )
+    return folder
+
+
 def _summary(folder: Path, troubles: list[str], sums: dict[str, str], running: bool) -> dict[str, Any]:
     summary = _json(folder / "summary.json", troubles, sums)
     if not all(summary.get(key) is None or _is_number(summary[key]) for key in NUMBERS):
@@ -229,15 +238,6 @@ def _environment(folder: Path, troubles: list[str], sums: dict[str, str]) -> dic
     except CheckpointError as error:
         troubles.append(f"{path.name} {str(error).removeprefix(str(path)).strip(': ')}")
         return {}
-
-
-def folder_of_runs(folder: Path) -> Path:
-    """The folder, if it is there; else an error that says what to type."""
-    if not folder.is_dir():
-        raise ConfigError(
-            f"no folder {folder}; train something first (plait train copy), or name another folder of runs"
-        )
-    return folder
 
 
 def all_runs(out: Path) -> list[RunFolder]:

@@ -22,8 +22,8 @@ __all__ = ["ACTIONS", "Moment", "Observation", "Snapshot", "Worlds", "episode_se
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 Snapshot = dict[str, Tensor]
-NO_ACTION = 255  # fills the rows of worlds that took fewer
 _WORLD = 50_000  # bytes of one of Farama's worlds, at least
+NO_ACTION = 255  # fills the rows of worlds that took fewer
 
 
 class Observation(NamedTuple):
