@@ -99,7 +99,7 @@ def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str
         with archive.open("rb") as file, contextlib.ExitStack() as stack:
             out.mkdir(parents=True, exist_ok=True)
             room = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=out, prefix=".unpacking-")))
-            _verify(archive, room, _all_of(archive, file, room))
+            _take_out(archive, file, room)
             names = sorted(path.name for path in room.iterdir() if path.is_dir())
             for name in names:
                 read_run(room / name)
@@ -151,13 +151,15 @@ class _Measured(gzip.GzipFile):
         return found
 
 
-def _all_of(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
+def _take_out(archive: Path, file: io.BufferedReader, room: Path) -> None:
+    """Every file into `room`, held against the sums; what tarfile raises over odd headers, or text that is
+    none, is the archive's fault."""
     try:
-        return _extract(archive, file, room)
-    except (ValueError, OverflowError, RecursionError, MemoryError) as error:  # of tarfile, over odd headers
+        _verify(archive, room, _extract(archive, file, room))
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:
         if isinstance(error, PlaitError):
             raise
-        raise CheckpointError(f"{archive} holds a header that is not one ({error!s:.80})") from error
+        raise CheckpointError(f"{archive} holds a header or sums that are none ({error!s:.80})") from error
 
 
 def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
