@@ -74,7 +74,8 @@ class Cell(nn.Module):
                 f"an orthogonal recurrent matrix needs weights in float32 or float64, got {weight.dtype}; "
                 "leave them in float32 and use torch.autocast"
             )
-        return weight.to(self.weight_ih.dtype)
+        dtype = self.weight_ih.dtype
+        return weight if weight.dtype is dtype else weight.to(dtype)
 
     def project(self, x: Tensor) -> Tensor:
         """U x + b for every step at once: (..., input_size) → (..., G·H)."""

@@ -40,28 +40,29 @@ struct Packed {
   }
 };
 
-template <class T, int ROWS>
+// out[r, :] = x[r, :] times a panel VECTORS wide; with ADDS, this is added to it
+template <class T, int ROWS, int VECTORS = TILE_VECTORS, bool ADDS = false>
 void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, int64_t out_stride) {
-  Vec<T> sum[ROWS][TILE_VECTORS];
+  Vec<T> sum[ROWS][VECTORS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
-    for (int c = 0; c < TILE_VECTORS; ++c) sum[r][c] = Vec<T>(T(0));
-  for (int64_t k = 0; k < depth; ++k, panel += PANEL<T>) {
-    Vec<T> w[TILE_VECTORS];
+    for (int c = 0; c < VECTORS; ++c) sum[r][c] = ADDS ? load(out + r * out_stride + c * LANES<T>) : Vec<T>(T(0));
+  for (int64_t k = 0; k < depth; ++k, panel += VECTORS * LANES<T>) {
+    Vec<T> w[VECTORS];
 #pragma GCC unroll 4
-    for (int c = 0; c < TILE_VECTORS; ++c) w[c] = Vec<T>::loadu(panel + c * LANES<T>);
+    for (int c = 0; c < VECTORS; ++c) w[c] = Vec<T>::loadu(panel + c * LANES<T>);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
       const Vec<T> factor(x[r * x_stride + k]);
 #pragma GCC unroll 4
-      for (int c = 0; c < TILE_VECTORS; ++c) sum[r][c] = at::vec::fmadd(factor, w[c], sum[r][c]);
+      for (int c = 0; c < VECTORS; ++c) sum[r][c] = at::vec::fmadd(factor, w[c], sum[r][c]);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
-    for (int c = 0; c < TILE_VECTORS; ++c) sum[r][c].store(out + r * out_stride + c * LANES<T>);
+    for (int c = 0; c < VECTORS; ++c) sum[r][c].store(out + r * out_stride + c * LANES<T>);
 }
 
 // out[r, :] = x[r, :] times the packed matrix, for `rows` rows
