@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from functools import cache
-
 import torch
 from torch import Tensor, nn
 
@@ -73,12 +71,10 @@ class Layer(nn.Module):
 
 def autocast_dtype(device_type: str) -> torch.dtype | None:
     """The type autocast asks for on this kind of device, None where it is off or unknown."""
-    if _knows_autocast(device_type) and torch.is_autocast_enabled(device_type):
+    is_known = device_type in ("cpu", "cuda") or torch.amp.is_autocast_available(device_type)
+    if is_known and torch.is_autocast_enabled(device_type):
         return torch.get_autocast_dtype(device_type)
     return None
-
-
-_knows_autocast = cache(torch.amp.is_autocast_available)
 
 
 def cast_state(state: LayerState, dtype: torch.dtype) -> LayerState:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import cache
 from typing import cast
 
 import torch
@@ -280,7 +279,8 @@ class SelfAttentive(Layer):
         if not isinstance(memory, WindowMemory):
             return FullScan(kind, float(self.mix), nonlinearity)
         every = memory.every if isinstance(memory, UniformMemory) else None
-        return _made(kind, memory.window, memory.initial_width - memory.window, every, self.mix, nonlinearity)
+        capacity = memory.initial_width - memory.window
+        return Scan(kind, memory.window, capacity, every, float(self.mix), nonlinearity)
 
     def _biases(self) -> tuple[Tensor | None, Tensor | None]:
         """A GRU candidate's recurrent bias, and modrelu's. Asked for where they are: a module takes longer to
@@ -296,10 +296,6 @@ class SelfAttentive(Layer):
 
     def extra_repr(self) -> str:
         return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"
-
-
-# a value; to make one takes 3 µs
-_made = cache(Scan)
 
 
 def _kind(cell: Cell) -> str | None:

@@ -20,18 +20,23 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     """Walk back through time, then one product per weight. States and keys lie in whole vectors."""
     _, rows, size = made.output.shape
     wide, lane = made.weights.dtype, lane_of(size, made.weights.dtype)
+    slots = inputs.slots
+    if not _reads_initial(made.ids):
+        inputs = inputs._replace(slots=slots[:0])
     given = Inputs._make(ready(tensor, wide) for tensor in inputs)
     kept = Scanned._make(ready(tensor, wide) for tensor in made)
     arrived = Arriving._make(ready(gradient, wide) for gradient in arriving)
     states, initial_keys = _padded(kept.output, lane), _padded(given.slots @ given.key.t(), lane)
     kept = kept._replace(output=states, keys=_padded(kept.keys, lane))
     d_output = arrived.output
-    walked = allocate_walk(inputs, made, scan, nudged)._replace(
+    walked = allocate_walk(inputs, made, scan, nudged)
+    walked = walked._replace(
         keys=torch.zeros_like(kept.keys),
         states=torch.zeros_like(states) if d_output is None else _padded(d_output, lane, copy=True),
         initial_keys=torch.zeros_like(initial_keys),
         initial_states=torch.zeros_like(initial_keys),
         energy=states.new_zeros(blocks_of(rows), lane),
+        initial_scores=walked.initial_scores[: len(inputs.slots)],
     )
     if inputs.worth is not None:
         walked.scores.zero_(), walked.initial_scores.zero_()
@@ -44,7 +49,14 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         initial_states=walked.initial_states[..., :size],
         energy=walked.energy.sum(dim=0)[:size],
     )
-    return collect_gradients(walked, inputs, made, scan, nudged)
+    found = collect_gradients(walked, inputs, made, scan, nudged)
+    return found if len(found.slots) == rows else found._replace(slots=torch.zeros_like(slots))
+
+
+def _reads_initial(ids: Tensor) -> bool:
+    """Whether anything was read of the memory as it came in: most sequences begin with nothing in it."""
+    first = ids[0]
+    return bool(((first >= 0) & (first < first.shape[1])).any())
 
 
 def _padded(x: Tensor, lane: int, copy: bool = False) -> Tensor:

@@ -15,7 +15,7 @@ from torch import Tensor
 from plait.errors import BackendError
 from plait.ops.attention import accumulation_dtype
 from plait.ops.scan.buffers import allocate
-from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named, specs
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, specs
 from plait.ops.scan.cpu_library import library
 from plait.ops.scan.kinds import CellScan, Scan
 
@@ -76,7 +76,7 @@ def walk_forward(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -
     given = Inputs._make(ready(tensor, wide) for tensor in inputs)
     out = allocate(given, scan, need_trace, save)
     sizes = _sizes_of(scan, given, out, dtype)
-    _call("forward", scan, sizes, [*named(given, out).values()], wide)
+    _call("forward", scan, sizes, [*given, *out], wide)
     if dtype == wide:
         return out
     kinds = specs(Scanned)
@@ -97,7 +97,7 @@ def walk_back(
     occupied_before: Tensor | None = None,
 ) -> None:
     """Walk back through time into `walked`; all is wide and contiguous, `dtype` the layer's type."""
-    pointers = [*named(inputs, made, arriving, walked).values(), initial_keys, occupied_before]
+    pointers = [*inputs, *made, *arriving, *walked, initial_keys, occupied_before]
     _call("backward", scan, _sizes_of(scan, inputs, walked, dtype), pointers, walked.projected.dtype)
 
 
@@ -115,8 +115,8 @@ def lane_of(size: int, wide: torch.dtype) -> int:
 
 def ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
     """Contiguous, and in the wide type if it is floating."""
-    if tensor is None:
-        return None
+    if tensor is None or (tensor.dtype is wide and tensor.is_contiguous()):
+        return tensor
     return (tensor.to(wide) if tensor.is_floating_point() else tensor).contiguous()
 
 
