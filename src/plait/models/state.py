@@ -142,11 +142,10 @@ class State:
 
     def unbatched(self) -> State:
         """Without the batch axis of size 1."""
-        row = self.rows(torch.tensor([0], device=self.hidden.device))
         return State(
-            row.hidden.squeeze(1),
-            None if row.cell_state is None else row.cell_state.squeeze(1),
-            tuple(follow(m, MemoryState(*(part.squeeze(0) for part in m))) for m in row.memory),
+            self.hidden.squeeze(1),
+            None if self.cell_state is None else self.cell_state.squeeze(1),
+            tuple(follow(m, MemoryState(*(part.squeeze(0) for part in m))) for m in self.memory),
         )
 
     def batched(self) -> State:

@@ -30,11 +30,14 @@ struct Packed {
   }
   // An n x n block at (k0, column0): entry (k, column) is source[k * row_stride + column * column_stride].
   void fill(const T* source, int64_t k0, int64_t column0, int64_t n, int64_t row_stride, int64_t column_stride) {
-    at::parallel_for(0, n, 1 + 65536 / n, [&](int64_t first, int64_t last) {
-      for (int64_t column = first; column < last; ++column) {
+    // a vector of columns at a time: of a matrix that is turned, each of their lines is read once
+    at::parallel_for(0, (n + LANES<T> - 1) / LANES<T>, 1 + 4096 / n, [&](int64_t first, int64_t last) {
+      for (int64_t column = first * LANES<T>; column < std::min(n, last * LANES<T>); column += LANES<T>) {
         T* to = at(k0, column0 + column);
         const T* from = source + column * column_stride;
-        for (int64_t k = 0; k < n; ++k) to[k * PANEL<T>] = from[k * row_stride];
+        const int64_t count = std::min(LANES<T>, n - column);
+        for (int64_t k = 0; k < n; ++k, to += PANEL<T>, from += row_stride)
+          for (int64_t c = 0; c < count; ++c) to[c] = from[c * column_stride];
       }
     });
   }

@@ -45,11 +45,12 @@ T dot(const T* a, const T* b, int64_t lane) {
   return total(sum);
 }
 
-template <class T, class F>
-bool every(const Vec<T>& x, const F& holds) {
+// whether no lane is beyond `limit`, or a NaN
+template <class T>
+bool within(const Vec<T>& x, T limit) {
   T lanes[LANES<T>];
   x.store(lanes);
-  return std::all_of(lanes, lanes + LANES<T>, holds);
+  return std::all_of(lanes, lanes + LANES<T>, [&](T value) { return value <= limit; });
 }
 
 template <class T>
@@ -68,6 +69,10 @@ Vec<T> reciprocal(const Vec<T>& x) {
 }
 
 #ifdef CPU_CAPABILITY_AVX512
+inline bool within(const Vec<float>& x, float limit) {
+  return _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LE_OQ) == 0xffff;
+}
+
 // Half the time of a division: 14 bits and one Newton step, exact to 1 or 2 units in the last place. For positive x; the
 // minimum keeps infinity out of the step (and lets a NaN through).
 inline Vec<float> reciprocal(const Vec<float>& positive) {
@@ -116,7 +121,7 @@ bool grow(const T* x, T* grown, int64_t lane) {
     largest = at::vec::maximum(largest, value.abs());  // a NaN stays
     exponential(value + value).store(grown + i);
   });
-  return every(largest, [&](T value) { return value <= limit; });
+  return within(largest, limit);
 }
 
 // 1 / (1 + e^{2(q + k)}), from which tanh = 1 - 2r and tanh' = 4r(1 - r)
