@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.cpu_walk import blocks_of, lane_of, missing, ready, walk_back
@@ -21,7 +22,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     _, rows, size = made.output.shape
     wide, lane = made.weights.dtype, lane_of(size, made.weights.dtype)
     slots = inputs.slots
-    if not _reads_initial(made.ids):
+    if inputs.worth is None and not _reads_initial(made.ids):
         inputs = inputs._replace(slots=slots[:0])
     given = Inputs._make(ready(tensor, wide) for tensor in inputs)
     kept = Scanned._make(ready(tensor, wide) for tensor in made)
@@ -29,19 +30,18 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     states, initial_keys = _padded(kept.output, lane), _padded(given.slots @ given.key.t(), lane)
     kept = kept._replace(output=states, keys=_padded(kept.keys, lane))
     d_output = arrived.output
-    walked = allocate_walk(inputs, made, scan, nudged)
-    walked = walked._replace(
+    walked = allocate_walk(inputs, made, scan, nudged)._replace(
         keys=torch.zeros_like(kept.keys),
         states=torch.zeros_like(states) if d_output is None else _padded(d_output, lane, copy=True),
         initial_keys=torch.zeros_like(initial_keys),
         initial_states=torch.zeros_like(initial_keys),
         energy=states.new_zeros(blocks_of(rows), lane),
-        initial_scores=walked.initial_scores[: len(inputs.slots)],
     )
     if inputs.worth is not None:
         walked.scores.zero_(), walked.initial_scores.zero_()
     given = given._replace(slots=_padded(given.slots, lane))
-    walk_back(arrived, given, kept, walked, scan, made.output.dtype, initial_keys)
+    limit = limit_of(arrived, given.grad_limit)
+    walk_back(arrived, given, kept, walked, scan, made.output.dtype, initial_keys, limit=limit)
     walked = walked._replace(
         keys=walked.keys[..., :size],
         states=walked.states[..., :size],

@@ -16,13 +16,13 @@ from __future__ import annotations
 
 import struct
 from functools import lru_cache
-from typing import NamedTuple
+from typing import NamedTuple, cast
 
 import torch
 from torch import Tensor, nn
 
 from plait.ops.scan.backends import resolve_for
-from plait.ops.scan.contract import Inputs, Scanned, ScanWeights
+from plait.ops.scan.contract import ABSENT, Inputs, Scanned, ScanWeights
 from plait.ops.scan.cpu_library import library
 from plait.ops.scan.cpu_walk import Sizes, lane_of
 from plait.ops.scan.kinds import Scan
@@ -36,7 +36,6 @@ __all__ = ["step"]
 _PLAIN = {Tensor, nn.Parameter}
 _TYPES = {torch.float32: "torch.float32", torch.float64: "torch.float64"}
 _ROWS_A_TASK = 64  # as many as a panel of a product is wide: more would read the weights no less often
-_UNUSED = (0,) * (len(Scanned._fields) - 7)  # what is kept for a backward pass, and traces
 _POINTERS = struct.Struct(f"{len(Inputs._fields) + len(Scanned._fields) + 5}Q")
 
 
@@ -124,11 +123,10 @@ def _run(
     cell_state = None if state.cell_state is None else torch.empty_like(hidden)
     after = MemoryState(*map(torch.empty_like, memory))
     output, keys = x.new_empty((1, *hidden.shape)), x.new_empty(plan.num_keys)
-    given = (*weights, state.hidden, state.cell_state, *memory, reset, None, noise)
-    made = (output, hidden, cell_state, *after)
-    addresses = [0 if x is None else x.data_ptr() for x in (*given, *made)]
-    of_step = [0 if x is None else x.data_ptr() for x in (x, *projection, known, keys)]
-    pointers = _POINTERS.pack(0, *addresses, *_UNUSED, *of_step)
+    given = Inputs(ABSENT, *weights, state.hidden, state.cell_state, *memory, reset=reset, noise=noise)
+    made = Scanned(output, hidden, cast(Tensor, cell_state), *after)
+    tensors = (*given, *made, x, *projection, known, keys)
+    pointers = _POINTERS.pack(*[0 if x is None else x.data_ptr() for x in tensors])
     if not library().plait_attentive_scan_step(plan.sizes, pointers, plan.tasks, x.dtype is torch.float64):
         raise MemoryError("the step ran out of memory; use a smaller batch")
     recorded("cpu")

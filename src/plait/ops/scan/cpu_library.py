@@ -37,6 +37,7 @@ _VECTOR_FLAGS = {
 
 
 _LONGEST_BUILD = 600  # seconds
+_MORE_FLAGS = "PLAIT_CXXFLAGS"  # for sanitizers; another library than that without them
 _UNFINISHED = ".plait_build_"
 _C_TYPES = {"int64": "int64_t", "int32": "int32_t", "bool": "bool"}
 
@@ -64,7 +65,8 @@ def tensor_structs() -> str:
     forward, backward = named(inputs, made), named(inputs, made, arriving, walked)
     return _struct("ForwardTensors", forward, {*named(inputs)}) + _struct(
         "BackwardTensors", backward, {*named(inputs, made, arriving)},
-        ("const void* initial_keys", "const int64_t* occupied_before"),  # of this backend alone
+        # of this backend alone
+        ("const void* initial_keys", "const int64_t* occupied_before", "const void* limit"),
     )  # fmt: skip
 
 
@@ -115,6 +117,7 @@ def _flags() -> tuple[str, ...]:
         *("-fno-math-errno", "-fno-trapping-math", "-w"),
         *(_VECTOR_FLAGS[capability] if known else ()),
         f"-DCPU_CAPABILITY={capability if known else 'DEFAULT'}",
+        *os.environ.get(_MORE_FLAGS, "").split(),
     )
 
 
