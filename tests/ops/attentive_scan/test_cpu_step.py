@@ -157,6 +157,9 @@ def test_what_is_out_of_the_ordinary_goes_the_other_way(taken: list[int]) -> Non
         with torch.autocast("cpu", torch.bfloat16):
             model(x, state)
         plait.MemLSTM(3, 8)(x)
+        plait.RelLSTM(3, 8, device="meta")(x.to("meta"))
+        with pytest.raises(ShapeError):
+            model.layers[0](x[0])
         plait.RelLSTM(3, 8, backend="torch")(x)
         model.bfloat16()(x.bfloat16(), state.to(torch.bfloat16))
     assert taken == []

@@ -82,8 +82,9 @@ def step(
 
     `projection` are U and b; the rest is as `attentive_scan` takes it. No gradient flows, and none is wanted.
     """
-    if torch._C._functorch.peek_interpreter_stack() is not None:
-        return None  # a transform of torch.func is at work: its tensors stand for others
+    # a transform of torch.func has tensors that stand for others
+    if not x.is_cpu or x.dim() != 3 or torch._C._functorch.peek_interpreter_stack() is not None:
+        return None
     dtype, memory = x.dtype, state.memory
     name, size = _TYPES.get(dtype), weights.energy.shape[0]
     if name is None or resolve_for(backend, "cpu", name, size, scan) != "cpu":
