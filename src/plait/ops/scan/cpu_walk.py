@@ -125,7 +125,8 @@ def _sizes_of(scan: CellScan, inputs: Inputs, walk: Scanned | ReverseWalk, dtype
     """What a walk of these tensors is handed."""
     width = 0 if inputs.slots is None else inputs.slots.shape[1]
     steps = len(walk.output if isinstance(walk, Scanned) else walk.projected)
-    return Sizes.of(scan, steps, *walk.hidden.shape, width, dtype)
+    rows, size = walk.hidden.shape
+    return Sizes.of(scan, steps, rows, size, width, dtype)
 
 
 def _call(way: str, scan: CellScan, sizes: Sizes, tensors: list[Tensor | None], wide: torch.dtype) -> None:
