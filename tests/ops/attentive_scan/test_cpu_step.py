@@ -365,3 +365,15 @@ def test_noise_is_drawn_once_whichever_way_a_step_goes() -> None:
             continued(model, begin, xs)
             streams.append(torch.get_rng_state())
     assert torch.equal(*streams)
+
+
+def test_a_key_out_of_range_is_not_kept_where_the_query_is_in_range() -> None:
+    """e^{2k} overflows at k = 45; q + k is about 3, where tanh is not 1 yet."""
+    layer = plait.SelfAttentive(plait.ElmanCell(1, 1, nonlinearity="identity"), plait.WindowMemory(4))
+    weights = {"cell.weight_ih": 1, "cell.weight_hh": 0, "cell.bias": 0}
+    weights |= {"scorer.query": -43, "scorer.key": 45, "scorer.energy": 5}
+    layer.load_state_dict({name: torch.full_like(layer.state_dict()[name], w) for name, w in weights.items()})
+    model = plait.Recurrent([layer])
+    with torch.no_grad():
+        _, state = model(torch.full((1, 1, 1), 0.9))
+        check_like_reference(model, state, torch.ones(3, 1, 1, 1))
