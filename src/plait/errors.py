@@ -15,7 +15,7 @@ from typing import Any
 __all__ = [
     "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
     "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
-    "at_least", "known", "require", "whole",
+    "UnloadedWarning", "at_least", "known", "require", "whole",
 ]  # fmt: skip
 
 
@@ -65,6 +65,10 @@ class DivergedError(PlaitError, ArithmeticError):
 
 class EmptyMemoryWarning(UserWarning):
     """A model with a memory was given h_0 or (h_0, c_0) alone, and begins with nothing remembered."""
+
+
+class UnloadedWarning(UserWarning):
+    """Weights of a `torch.nn` layer were given to one of ours by their names, and none was taken."""
 
 
 def known(name: str, options: Iterable[str], what: str) -> str:
