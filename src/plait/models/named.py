@@ -196,7 +196,6 @@ def _show_options(cls: type[NamedModel]) -> None:
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
     __init__.__signature__ = base.replace(parameters=shown)  # type: ignore[attr-defined]
     cls.__init__ = __init__  # type: ignore[method-assign]
-    cls.__signature__ = base.replace(parameters=shown[1:])  # type: ignore[attr-defined]
     cls.__doc__ = with_arguments(cls.__doc__ or "", [p.name for p in shown[1:]])
 
 

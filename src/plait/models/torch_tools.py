@@ -46,6 +46,12 @@ class TorchTools(nn.Module):
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
 
+    def reset_parameters(self) -> None:
+        """Draw all weights anew, as they were drawn when the model was made."""
+        for module in self.modules():
+            if module is not self and callable(draw := getattr(module, "reset_parameters", None)):
+                draw()
+
 
 def refuse_old_exports(module: nn.Module) -> None:
     """Say what cannot follow a layer through its scan: `torch.jit.trace`, and exporters to ONNX.
@@ -57,7 +63,7 @@ def refuse_old_exports(module: nn.Module) -> None:
     name = type(module).__name__
     if torch.onnx.is_in_onnx_export():
         raise BackendError(f"ONNX has no operator for the scan of {name}; use torch.export.save (.pt2)")
-    if torch.jit.is_tracing():
+    if torch._C._is_tracing():
         raise BackendError(f"torch.jit.trace cannot record {name}; {_INSTEAD}")
 
 
