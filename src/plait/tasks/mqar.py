@@ -96,7 +96,7 @@ class MultiQueryRecallTask(Task):
 
     def show(self, seed: int = 0, width: int = 100) -> str:
         """One sequence: what is paired, and when which key is asked."""
-        inputs, targets, _ = self.batch(1, torch.Generator().manual_seed(seed))
+        inputs, targets, *_ = self.batch(1, torch.Generator().manual_seed(seed))
         shown, tokens = 2 * self.pairs, inputs[:, 0].tolist()
         pairs = [f"{key} is {value}" for key, value in zip(tokens[:shown:2], tokens[1:shown:2], strict=True)]
         asked = [

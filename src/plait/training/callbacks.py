@@ -100,6 +100,13 @@ class Words:
 
     unit = "update"
 
+    def __init__(self, score: str = "accuracy") -> None:
+        self.score = score
+
+    def scored(self, value: float) -> str:
+        """A score as people write it: accuracy in percent, anything else as a number."""
+        return f"{value:.1%}" if self.score == "accuracy" else f"{value:.3f}"
+
     def began(self, done: int, total: int) -> str:
         return f"{total} updates" + (f", resuming after {done}" if done else "")
 
@@ -110,19 +117,20 @@ class Words:
         return f"update {summary['updates']}"
 
     def step(self, step: Step) -> str:
-        return f"loss {step.loss:.5f}  accuracy {step.score:.1%} (training)"
+        return f"loss {step.loss:.5f}  {self.score} {self.scored(step.score)} (training)"
 
     def results(self, results: Results) -> str:
-        """The first set's loss and accuracy, and the accuracy of the others."""
+        """The first set's loss and score, and the scores of the others."""
         (_, main), *others = results.items()
-        rest = "".join(f"  {name} {result['score']:.1%}" for name, result in others)
+        rest = "".join(f"  {name} {self.scored(result['score'])}" for name, result in others)
         bits = f"  {main['bits_per_character']:.4f} bits/char" if "bits_per_character" in main else ""
+        bits += f"  rmse {main['rmse']:.4g}" if "rmse" in main else ""
         loss = f"{main['loss']:.5f}" if "loss" in main else "not finite"
-        return f"loss {loss}{bits}  accuracy {main['score']:.1%}{rest}"
+        return f"loss {loss}{bits}  {self.score} {self.scored(main['score'])}{rest}"
 
     def bar(self, step: Step, last: Results) -> str:
-        held_out = f" (held out {next(iter(last.values()))['score']:.1%})" if last else ""
-        return f"loss {step.loss:.4f}  accuracy {step.score:.1%}{held_out}"
+        held_out = f" (held out {self.scored(next(iter(last.values()))['score'])})" if last else ""
+        return f"loss {step.loss:.4f}  {self.score} {self.scored(step.score)}{held_out}"
 
 
 class Clock:
