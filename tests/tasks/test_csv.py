@@ -3,8 +3,13 @@
 import csv
 import gzip
 import json
+import os
 import random
+import re
+import subprocess
+import sys
 import time
+from pathlib import Path
 
 import pytest
 import torch
@@ -165,6 +170,38 @@ def test_mistakes_are_one_line(table, text, options, message):
     assert "\n" not in str(caught.value)
 
 
+def test_what_a_run_read_is_drawn_and_a_backward_direction_is_not(table, tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    rows = [f"s{who},{step},{who * step}\n" for who in range(12) for step in range(3 + who % 3)]
+    path = table("who,x,y\n" + "".join(rows))
+    words = [
+        "train",
+        "csv",
+        path,
+        "--target",
+        "y",
+        "--sequence",
+        "who",
+        "--hidden",
+        "4",
+        "--epochs",
+        "1",
+        "--quiet",
+    ]
+    assert main([*words, "--json"]) == 0
+    run = json.loads(capsys.readouterr().out)["folder"]
+    assert main(["runs", "attention", run, "-o", "read.png"]) == 0
+    assert Path("read.png").stat().st_size
+    assert main(["gradients", "probe", run]) == 0
+    capsys.readouterr()
+    assert main([*words, "--bidirectional", "--json"]) == 0
+    both = json.loads(capsys.readouterr().out)["folder"]
+    assert json.loads((Path(both) / "config.json").read_text())["model"]["bidirectional"] is True
+    capsys.readouterr()
+    assert main(["runs", "attention", both, "-o", "both.png"]) == 2
+    assert "drawn of one direction; it reads both ways" in capsys.readouterr().err
+
+
 def test_a_file_that_changed_is_refused_and_one_that_is_gone_is_not_needed_to_load(table):
     path = table(TABLE)
     task = CsvTask(file=path, target="outcome", sequence="who")
@@ -212,6 +249,26 @@ def test_a_person_with_a_csv_file_gets_a_model_a_score_and_a_page(tmp_path, caps
     capsys.readouterr()
     assert main(["train", "--resume", found["folder"], "--updates", "64"]) == 0
     assert "64 updates" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+def test_the_page_of_ones_own_data_takes_under_five_minutes(tmp_path):
+    """The block that makes the table and the two commands below it, as the page has them."""
+    page = (Path(__file__).parents[2] / "docs/howto/own-data.md").read_text()
+    made, commands = re.search(
+        r"```python\n(import csv.*?)```\n```console\n(.*?)```", page, re.DOTALL
+    ).groups()
+    began = time.monotonic()
+    subprocess.run([sys.executable, "-c", made], cwd=tmp_path, check=True)
+    for command in commands.splitlines():
+        words = [sys.executable, "-m", *command.split()]
+        subprocess.run(
+            words, cwd=tmp_path, check=True, env={**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+        )
+    assert time.monotonic() - began < 300
+    (run,) = (tmp_path / "runs").iterdir()
+    assert json.loads((run / "summary.json").read_text())["held_out"]["held out"]["score"] > 0.9
+    assert "held-out accuracy" in (tmp_path / "page.html").read_text()
 
 
 def test_the_command_says_mistakes_before_a_folder_is_made(tmp_path, capsys, monkeypatch):

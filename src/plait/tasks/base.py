@@ -49,6 +49,15 @@ class Batch(NamedTuple):
         lengths = None if self.lengths is None else self.lengths[begin:end]
         return Batch(self.inputs[:, begin:end], self.targets[:, begin:end], reset, lengths)
 
+    def alone(self, place: int) -> Batch:
+        """One of the sequences, without what it was padded with."""
+        row = self.rows(place, place + 1)
+        if row.lengths is None:
+            return row
+        end = int(row.lengths)
+        reset = None if row.reset is None else row.reset[:end]
+        return Batch(row.inputs[:end], row.targets[:end], reset)
+
 
 class Scale(NamedTuple):
     """What numbers of the training data are usually like, feature by feature: mean and standard deviation."""

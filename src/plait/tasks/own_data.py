@@ -69,10 +69,10 @@ def data_task(
     """A task from data of one's own.
 
     Args:
-        data: (X, y), (X, y, lengths), a `torch.utils.data.Dataset` of (x, y), or a `DataLoader` of such
-            batches. X is (N, T, F) or (T, N, F), or a list of (T_i, F); integers without F are symbols. y is
-            for each sequence a class (an integer, or a name) or numbers; or the same for each step. All is
-            read once, in order, and kept in memory.
+        data: (X, y), (X, y, lengths), a `torch.utils.data.Dataset` or list of (x, y), or a `DataLoader` of
+            such batches. X is (N, T, F) or (T, N, F), or a list of (T_i, F); integers without F are symbols.
+            y is for each sequence a class (an integer, or a name) or numbers; or the same for each step.
+            Steps without a target have -100, or nan. All is read once, in order, and kept in memory.
         held_out: the share of the sequences to hold out, or data of the same kind.
         batch_first: whether X, and y of every step, are (N, T, …).
         asks: "last" or "every", where the shape of y leaves it open whether its second axis is time.
@@ -119,9 +119,9 @@ Row = tuple[Tensor, Any]
 
 def _read(data: Any, batch_first: bool, asks: str | None, where: str) -> tuple[list[Row], bool]:
     """Sequences (T_i, F) with their targets, and whether these are of every step."""
-    from torch.utils.data import DataLoader, Dataset
+    from torch.utils.data import DataLoader
 
-    if isinstance(data, tuple | list) and len(data) in (2, 3) and not isinstance(data, Dataset):
+    if isinstance(data, tuple) and len(data) in (2, 3):
         rows, every = _of_arrays(*data, batch_first=batch_first, asks=asks, where=where)
     elif isinstance(data, DataLoader):
         rows, found = [], set()

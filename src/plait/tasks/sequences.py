@@ -49,8 +49,8 @@ class Sequences(NamedTuple):
 
     def to(self, device: torch.device | str) -> Sequences:
         """On a device."""
-        parts = (self.inputs, self.targets, self.begins, self.lengths)
-        return Sequences(*(part.to(device) for part in parts), self.every)
+        inputs, targets, begins, lengths = (part.to(device) for part in self[:4])
+        return Sequences(inputs, targets, begins, lengths, self.every)
 
 
 def _blank(values: Tensor, own: Tensor, empty: float) -> Tensor:
