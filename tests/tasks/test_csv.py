@@ -105,16 +105,16 @@ def test_whole_numbers_are_classes_if_they_are_few(table):
 
 
 def test_missing_values_are_refused_or_filled(table):
-    text = "who,x,y\na,,up\na,2,up\na,,up\nb,4,down\nb,NA,down\nc,6,up\n"
+    text = "who,x,y\na,,up\na,2,up\na,,up\nb,4,down\nb,NA,down\nc,6,up\nd,,up\n"
     given = {"file": table(text), "target": "y", "sequence": "who"}
     with pytest.raises(
-        DataError, match=r"column 'x' misses 3 of 6 values, the first in line 2; say --missing mean"
+        DataError, match=r"column 'x' misses 4 of 7 values, the first in line 2; say --missing mean"
     ):
         CsvTask(**given)
     mean = sorted(everything(CsvTask(**given, missing="mean")))
-    assert mean == [([[4.0], [2.0], [4.0]], 1), ([[4.0], [4.0]], 0), ([[6.0]], 1)]
+    assert mean == [([[4.0]], 1), ([[4.0], [2.0], [4.0]], 1), ([[4.0], [4.0]], 0), ([[6.0]], 1)]
     previous = sorted(everything(CsvTask(**given, missing="previous")))
-    assert previous == [([[4.0], [2.0], [2.0]], 1), ([[4.0], [4.0]], 0), ([[6.0]], 1)]
+    assert previous == [([[4.0]], 1), ([[4.0], [2.0], [2.0]], 1), ([[4.0], [4.0]], 0), ([[6.0]], 1)]
 
 
 def test_whole_sequences_are_held_out_the_same_ones_whatever_their_order(table):
