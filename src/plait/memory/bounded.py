@@ -18,7 +18,7 @@ from plait.ops.slots import (
 )
 
 RELEVANCES = ("earned", "learned")
-_NOISE = 0.1  # of 0.1, 0.3 and 1 the one that learned fastest on copy with a lead-in
+_NOISE = 0.3  # of 0.1, 0.3 and 1 the one that learned fastest on copy with a lead-in
 
 __all__ = ["RELEVANCES", "RelevancyMemory", "UniformMemory", "WindowMemory"]
 
@@ -61,23 +61,29 @@ class RelevancyMemory(WindowMemory):
         relevance: "earned", as published: the attention a state received at its `window` steps in the
             window; what is kept earns no more. It favours what came first, and nothing trains it. Or
             "learned": gᵀh, a score of the state itself that is also a term of the energy with which it is
-            read, so that reading trains it.
+            read, so that reading trains it; and so does how much the loss feels of reading what is kept
+            (`plait.ops.scan.usage`).
         noise: while training, so much Gumbel noise is added to a learned score where states compete: what is
             kept is then a draw by softmax(score / noise), and what scores low is tried now and again. g
-            begins at zero, so without noise nothing would ever replace what came first. None: 0.1.
+            begins at zero, so without noise nothing would ever replace what came first. None: 0.3.
+        grad_limit: no element of dL/ds_t gets larger than so many times the largest that arrives, so that
+            gradients cannot explode through the attention (`plait.ops.grad_limit`). None: no limit.
 
     >>> RelevancyMemory(10, 15, relevance="learned").exploration
-    0.1
+    0.3
     """
 
     capacity: int = 10
     relevance: str = "earned"
     noise: float | None = None
+    grad_limit: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         whole(0, capacity=self.capacity)
         known(self.relevance, RELEVANCES, "relevance")
+        if self.grad_limit is not None:
+            at_least(0, grad_limit=self.grad_limit)
         if self.noise is None:
             return
         at_least(0, noise=self.noise)

@@ -34,6 +34,11 @@ class Memory:
         return 0.0
 
     @property
+    def grad_limit(self) -> float | None:
+        """No element of dL/ds_t gets larger than so many times the largest that arrives; None: no limit."""
+        return None
+
+    @property
     def initial_width(self) -> int:
         """Number of slots before the first step: all of them for a bounded memory, 0 for one that grows."""
         return 0

@@ -48,6 +48,7 @@ class RelevancyOptions(TypedDict, total=False):
     capacity: int
     relevance: str
     noise: float | None
+    grad_limit: float | None
 
 
 class UniformOptions(TypedDict, total=False):
@@ -105,7 +106,9 @@ WORDS = {
     "capacity": "ρ, states kept beyond the window.",
     "relevance": 'what decides which are kept: "earned", the attention received (as published), or '
     '"learned", a score that reading trains.',
-    "noise": "with a learned relevance, Gumbel noise on it while training; None for 0.1.",
+    "noise": "with a learned relevance, Gumbel noise on it while training; None for 0.3.",
+    "grad_limit": "no element of dL/ds_t gets larger than so many times the largest that arrives; None for "
+    "no limit.",
     "every": "keep every n-th state.",
     "top_k": "states that are read, those of highest energy.",
 }

@@ -15,12 +15,13 @@ from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformM
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
 from plait.models.torch_tools import is_transformed
-from plait.ops.attention import accumulation_dtype, scores
+from plait.ops.attention import Read, accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.full_scan import full_scan
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.plain_scan import plain_scan
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, PlainWeights, Scan, ScanWeights
+from plait.ops.scan.usage import with_usage
 from plait.ops.slots import MemoryState, rated
 from plait.ops.state_check import remember
 from plait.ops.walk import LayerResult, LayerState, walk
@@ -164,7 +165,7 @@ class SelfAttentive(Layer):
             weights = self._scan_weights()
             if isinstance(scan, FullScan):
                 return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
-            options = reset, nudge, need_trace, backend, self._noise(x)
+            options = reset, nudge, need_trace, backend, self._noise(x), self._grad_limit(x)
             return attentive_scan(projected, weights, state, scan, *options)
         if self.backend not in ("auto", "reference"):
             raise BackendError(
@@ -182,11 +183,12 @@ class SelfAttentive(Layer):
             state,
             step=self.cell.stepper(),
             write=write,
-            read=lambda query, memory: self.memory.read(query, memory, cast(AdditiveScorer, self.scorer)),
+            read=self._read,
             mix=self._mixed,
             reset=reset,
             nudge=nudge,
             noise=self._noise(x),
+            grad_limit=self._grad_limit(x),
             truncate=self.truncate,
             need_trace=need_trace,
         )
@@ -199,6 +201,24 @@ class SelfAttentive(Layer):
             return None
         drawn = torch.empty(x.shape[:2], dtype=accumulation_dtype(x.dtype), device=x.device).exponential_()
         return -noise * drawn.clamp_min_(1e-30).log_()
+
+    def _grad_limit(self, x: Tensor) -> Tensor | None:
+        limit = self.memory.grad_limit
+        if limit is None:
+            return None
+        # filled on the device: nothing waits, and a recorded graph may hold it
+        return torch.full((), limit, dtype=accumulation_dtype(x.dtype), device=x.device)
+
+    def _read(self, query: Tensor, memory: MemoryState) -> tuple[Read | None, MemoryState]:
+        scorer = cast(AdditiveScorer, self.scorer)
+        if not self.memory.learns:
+            return self.memory.read(query, memory, scorer)
+        worth, window = cast(Tensor, scorer.worth), cast(int, self._window)
+
+        def energies(asked: Tensor, slots: Tensor) -> Tensor:
+            return with_usage(scorer(asked, slots), memory, worth, window)
+
+        return self.memory.read(query, memory, energies)
 
     @property
     def _window(self) -> int | None:

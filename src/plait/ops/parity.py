@@ -41,7 +41,8 @@ class Case:
     """A scan and the sizes and circumstances it is run in.
 
     `carried`: the state has a past; `ties`: all energies are equal; `strided`: no tensor is contiguous;
-    `far`: queries and keys so large that e^{2k} overflows; `learned`: relevance is; `noise`: and noisy.
+    `far`: queries and keys so large that e^{2k} overflows; `learned`: relevance is; `noise`: and noisy;
+    `limited`: no element of dL/ds_t may exceed half of what arrives.
     """
 
     scan: AnyScan
@@ -57,13 +58,14 @@ class Case:
     far: bool = False
     learned: bool = False
     noise: bool = False
+    limited: bool = False
 
     def __str__(self) -> str:
         scan, memory = self.scan, _memory_name(self.scan)
         cell = scan.nonlinearity if scan.cell == "elman" else scan.cell
         if scan.cell == "gru" and scan.nonlinearity != "tanh":
             cell = f"gru-{scan.nonlinearity}"
-        names = ("carried", "reset", "nudge", "ties", "strided", "far", "learned", "noise")
+        names = ("carried", "reset", "nudge", "ties", "strided", "far", "learned", "noise", "limited")
         flags = [n for n in names if getattr(self, n)]
         sizes = f"T{self.steps}B{self.rows}H{self.size}" + (
             f"w{scan.window}" if isinstance(scan, Scan) else ""
@@ -80,10 +82,13 @@ class Problem(NamedTuple):
     reset: Tensor | None
     nudge: Tensor | None
     noise: Tensor | None
+    grad_limit: Tensor | None
 
     def inputs(self) -> Inputs:
         """The same as the one value that backends are handed."""
-        return Inputs.of(self.projected, self.weights, self.state, self.reset, self.nudge, self.noise)
+        return Inputs.of(
+            self.projected, self.weights, self.state, self.reset, self.nudge, self.noise, self.grad_limit
+        )
 
     def leaves(self) -> dict[str, Tensor]:
         """What a gradient is compared for, by name."""
@@ -211,6 +216,7 @@ def _walked(
     reset: Tensor | None,
     nudge: Tensor | None,
     noise: Tensor | None,
+    grad_limit: Tensor | None,
     need_trace: bool,
     backend: str,
 ) -> LayerResult:
@@ -220,7 +226,9 @@ def _walked(
     assert isinstance(weights, ScanWeights)
     if isinstance(scan, FullScan):
         return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
-    return attentive_scan(projected, weights, state, scan, reset, nudge, need_trace, backend, noise)
+    return attentive_scan(
+        projected, weights, state, scan, reset, nudge, need_trace, backend, noise, grad_limit
+    )
 
 
 def _memory_name(scan: AnyScan) -> str:
@@ -264,6 +272,7 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
         torch.rand(case.steps, rows, generator=generator) < 0.15 if case.reset else None,
         leaf(case.steps, rows, size, scale=0.1) if case.nudge else None,
         leaf(case.steps, rows, scale=0.3).detach() if case.noise else None,
+        torch.tensor(0.5, dtype=accumulation_dtype(case.dtype)) if case.limited else None,
     )
 
 
@@ -300,7 +309,7 @@ def _carried(
     reset[torch.arange(case.rows) % steps, torch.arange(case.rows)] = True
     projected = leaf(steps, case.rows, scan.gates * case.size)
     with torch.no_grad():
-        end = _walked(projected, weights, state, scan, reset, None, None, False, "reference").state
+        end = _walked(projected, weights, state, scan, reset, None, None, None, False, "reference").state
     relevance = end.memory.relevance.clone()
     if isinstance(scan, FullScan):
         relevance += 0.25  # a full memory gives no credit, but keeps what came with its slots
@@ -320,7 +329,7 @@ def _moved(problem: Problem, device: torch.device | str) -> Problem:
     def there(x: Tensor | None) -> Tensor | None:
         return None if x is None else x.detach().to(device).requires_grad_(x.requires_grad)
 
-    projected, weights, (hidden, cell_state, memory), reset, nudge, noise = problem
+    projected, weights, (hidden, cell_state, memory), reset, nudge, noise, grad_limit = problem
     return Problem(
         there(projected),  # type: ignore[arg-type]
         type(weights)(*map(there, weights)),  # type: ignore[arg-type]
@@ -328,4 +337,5 @@ def _moved(problem: Problem, device: torch.device | str) -> Problem:
         there(reset),
         there(nudge),
         there(noise),
+        there(grad_limit),
     )

@@ -47,7 +47,10 @@ class ModelOptions:
     relevance: str | None = None
     """relrnn, rellstm, relgru: what decides which states are kept: earned (as published), or learned."""
     noise: float | None = None
-    """With a learned relevance: noise on it while training, 0.1 unless said."""
+    """With a learned relevance: noise on it while training, 0.3 unless said."""
+    grad_limit: float | None = None
+    """With relevancy screening: the largest element of the gradient through time, as a multiple of the
+    largest that arrives; no limit unless said."""
     every: int | None = None
     """unirnn, unilstm, sab: keep every N-th state."""
     top_k: int | None = None

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import dataclasses
 import json
 from pathlib import Path
@@ -17,7 +18,7 @@ from plait.experiments.depthwidth.tuned import choices, order_of, tuned_page
 
 def test_the_grid() -> None:
     runs = TUNED.runs()
-    assert len(runs) == 4 * 4 * 4 * 2
+    assert len(runs) == 4 * 4 * 5 * 2
     assert {run.architecture for run in runs} == {"softmax"}
     peaks = {run.training.peak for run in runs}
     assert min(peaks) <= FIGURE_1.grids[0].training.peak < max(peaks)
@@ -93,3 +94,13 @@ def test_the_page_says_whether_the_order_stands() -> None:
     assert "| 6,000 | 1, 2 | 1, 2 | stands |" in moving
     assert "| 1 and 2 | nowhere |" in tuned_page(TUNED_SMOKE, made_up(-0.03))
     assert "| 1 and 2 | nowhere |" not in moving
+
+
+def test_an_edge_is_that_of_what_was_tried() -> None:
+    """A long training at two rates says nothing about a third that only short ones had."""
+    records = [r for r in made_up(0.0) if r["run"]["training"]["updates"] == 20]
+    further = copy.deepcopy(records[0])
+    further["run"]["training"] |= {"updates": 10, "peak": 0.256}
+    long = [choice for choice in choices([*records, further]) if choice.updates == 20]
+    assert {choice.peak for choice in long} == {0.064}
+    assert all(choice.edge for choice in long)

@@ -58,6 +58,9 @@ CASES = [
         for flag in ("carried", "reset", "nudge", "strided")
     ),
     Case(scan_of("lstm", "relevancy"), learned=True, noise=True, carried=True, dtype=torch.bfloat16),
+    *(Case(scan_of(cell, "relevancy"), steps=14, rows=3, limited=True) for cell in ("tanh", "lstm", "gru")),
+    Case(scan_of("lstm", "relevancy"), steps=20, learned=True, limited=True, reset=True, nudge=True),
+    Case(scan_of("gru", "window"), steps=9, limited=True, carried=True),
     Case(scan_of("tanh", "relevancy"), steps=40, rows=9, size=33, learned=True, noise=True, reset=True),
     Case(scan_of("tanh", "relevancy", window=10, capacity=2), steps=4),
     Case(scan_of("lstm", "uniform"), steps=63, rows=1, reset=True),
@@ -167,6 +170,12 @@ MUTATIONS = {
         "d_state.addcmul_(slots.d_score.unsqueeze(1), worth)",
         "pass",
     ),
+    "a use that is not told": (
+        "torch_scan",
+        "d_energies_of_slots[t] = d_energies",
+        "d_energies_of_slots[t] = 0",
+    ),
+    "a limit that is not held": ("torch_scan", "d_hidden.clamp(-limit, limit)", "d_hidden"),
     "a learned score that is earned too": (
         "torch_scan",
         "if worth is None:\n            table.standing_ring",
@@ -202,7 +211,7 @@ def test_parity_can_fail(mutant: str) -> None:
         problem = make_problem(case)
         expected = run(problem, scan, "reference")
         found += differences(expected, run(problem, scan, mutant), case.dtype)
-    case = Case(scan, steps=24, rows=4, carried=True, reset=True, learned=True, noise=True)
+    case = Case(scan, steps=24, rows=4, carried=True, reset=True, learned=True, noise=True, limited=True)
     problem = make_problem(case)
     found += differences(run(problem, scan, "reference"), run(problem, scan, mutant), case.dtype)
     assert found

@@ -40,7 +40,7 @@ SMALL = [
     case("gru", WINDOW, steps=5, dtype=torch.bfloat16),
     case("lstm", RELEVANCY, steps=3, rows=0),
     case("tanh", RELEVANCY, steps=9, rows=2, learned=True, noise=True, reset=True),
-    case("lstm", RELEVANCY, steps=8, learned=True, carried=True),
+    case("lstm", RELEVANCY, steps=8, learned=True, carried=True, limited=True),
     case("gru", RELEVANCY, steps=8, learned=True, noise=True, carried=True, nudge=True),
 ]
 ways = pytest.mark.parametrize("way", ["persistent", "stepwise"])

@@ -134,14 +134,14 @@ def _finite(value: float) -> float | None:
 
 
 def _staged(runs: list[TrainingRun], size: int, records: Path) -> Iterator[list[TrainingRun]]:
-    """Groups of short trainings first; of longer ones of the same shapes, those at the best rate so far."""
+    """Groups of short trainings first; of longer ones of the same shapes, nearest the best rate first."""
     for updates in sorted({run.training.updates for run in runs}):
         stage = [run for run in runs if run.training.updates == updates]
         best = _best_peaks(Journal.read(records), updates)
         if best:
             stage.sort(
                 key=lambda run: (
-                    best.get(_shape(run), run.training.peak) != run.training.peak,
+                    abs(math.log(run.training.peak / best.get(_shape(run), run.training.peak))),
                     run.training.peak,
                 )
             )

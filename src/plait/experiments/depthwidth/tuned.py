@@ -40,7 +40,7 @@ TUNED = Figure1(
     grids=_grids(
         # around the sizes at which the guideline balances these depths, 0.4 to 3.3 million
         Grid("softmax", depths=(1, 2, 3, 6), budgets=(100_000, 320_000, 1_000_000, 3_200_000)),
-        peaks=(0.032, 0.064, 0.128, 0.256),  # of 0.016, 0.032 and 0.064 the last was best for every shape
+        peaks=(0.032, 0.064, 0.128, 0.256, 0.512),  # of 0.016, 0.032, 0.064 the last was best everywhere
         lengths=(1500, 4500),
     ),
     seeds=(0,),
@@ -66,7 +66,8 @@ TUNED_SMOKE = Figure1(
 class Choice:
     """One shape after a number of updates: its best peak, the losses there, and whether the sweep's edge won.
 
-    `losses` are the final validation losses by peak, in nats; a peak that diverged is missing.
+    `losses` are the final validation losses by peak, in nats; a peak that diverged is missing. The edges are
+    those of what was tried for this shape and this number of updates, with what diverged.
     """
 
     cell: Cell
@@ -79,20 +80,23 @@ class Choice:
 def choices(records: Sequence[dict[str, Any]]) -> list[Choice]:
     """For every shape and number of updates the peak that ends lowest on the validation text."""
     found: dict[tuple[int, int, int, int], dict[float, list[dict[str, Any]]]] = defaultdict(dict)
-    peaks = sorted({record["run"]["training"]["peak"] for record in records})
+    tried: dict[tuple[int, int, int, int], set[float]] = defaultdict(set)
     for record in records:
         run = record["run"]
-        if record["diverged"] or run["architecture"] != "softmax":
+        if run["architecture"] != "softmax":
             continue
         key = (run["training"]["updates"], run["depth"], run["width"], record["parameters"])
-        found[key].setdefault(run["training"]["peak"], []).append(record)
+        tried[key].add(run["training"]["peak"])
+        if not record["diverged"]:
+            found[key].setdefault(run["training"]["peak"], []).append(record)
     chosen = []
-    for (updates, depth, width, parameters), by_peak in sorted(found.items()):
+    for key, by_peak in sorted(found.items()):
+        updates, depth, width, parameters = key
         losses = {peak: _mean(r["validation"][-1][1] for r in mine) for peak, mine in sorted(by_peak.items())}
         best = min(losses, key=lambda peak: losses[peak])
         tests = [r["test_loss"] for r in by_peak[best]]
         cell = Cell("softmax", depth, width, parameters, _mean(tests), max(tests) - min(tests), len(tests))
-        chosen.append(Choice(cell, updates, best, losses, edge=best in (peaks[0], peaks[-1])))
+        chosen.append(Choice(cell, updates, best, losses, edge=best in (min(tried[key]), max(tried[key]))))
     return chosen
 
 
@@ -123,12 +127,15 @@ def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
         parts.append(_losses([c for c in chosen if c.updates == updates], updates))
     parts.append(_orders(chosen, grid, lengths))
     parts.append(_crossings([c for c in chosen if c.updates == lengths[-1]], grid))
-    edges = [c for c in chosen if c.edge]
-    parts.append(
-        f"\nAt the edge of the sweep: {len(edges)} of {len(chosen)} shapes; a wider one might do better.\n"
-    )
+    for updates in lengths:
+        mine = [c for c in chosen if c.updates == updates]
+        edges = sum(c.edge for c in mine)
+        doubt = "; a wider sweep might do better" if edges else ""
+        parts.append(
+            f"\nBest at an edge of what was tried, {updates:,} updates: {edges} of {len(mine)} shapes{doubt}."
+        )
     diverged = [r for r in records if r["diverged"]]
-    parts.append(f"Diverged: {len(diverged)} of {len(records)} networks.\n")
+    parts.append(f"\nDiverged: {len(diverged)} of {len(records)} networks.\n")
     return "\n".join(parts)
 
 

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.cpu_walk import blocks_of, lane_of, missing, ready, walk_back
@@ -36,7 +37,8 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     if inputs.worth is not None:
         walked.scores.zero_(), walked.initial_scores.zero_()
     given = given._replace(slots=_padded(given.slots, lane))
-    walk_back(arrived, given, kept, walked, scan, made.output.dtype, initial_keys)
+    limit = limit_of(arrived, given.grad_limit)
+    walk_back(arrived, given, kept, walked, scan, made.output.dtype, initial_keys, limit=limit)
     walked = walked._replace(
         keys=walked.keys[..., :size],
         states=walked.states[..., :size],

@@ -11,6 +11,7 @@ from plait.ops.attention import Read, additive_energies, attend, scores
 from plait.ops.scan.cell_step import step_of
 from plait.ops.scan.contract import Inputs
 from plait.ops.scan.kinds import Scan
+from plait.ops.scan.usage import with_usage
 from plait.ops.slots import MemoryState, credit, relevancy_write, uniform_write
 from plait.ops.walk import LayerResult, walk
 
@@ -22,6 +23,8 @@ def attentive_scan(inputs: Inputs, scan: Scan, need_trace: bool = False) -> Laye
 
     def read(s: Tensor, memory: MemoryState) -> tuple[Read, MemoryState]:
         energies = additive_energies(s, memory.slots, inputs.query, inputs.key, inputs.energy, inputs.worth)
+        if inputs.worth is not None:
+            energies = with_usage(energies, memory, inputs.worth, scan.window)
         seen = attend(energies, memory.slots, memory.born >= 0)
         return seen, memory if learned else credit(memory, seen.weights, scan.window)
 
@@ -45,5 +48,6 @@ def attentive_scan(inputs: Inputs, scan: Scan, need_trace: bool = False) -> Laye
         reset=inputs.reset,
         nudge=inputs.nudge,
         noise=inputs.noise,
+        grad_limit=inputs.grad_limit,
         need_trace=need_trace,
     )

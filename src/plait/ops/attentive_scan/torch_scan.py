@@ -9,6 +9,7 @@ from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan.torch_slots import SlotsInReverse, SlotTable
+from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
@@ -97,6 +98,8 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     d_queries, d_energy = torch.empty_like(made.queries), torch.zeros_like(four_energies)
     d_pairs = made.weights.new_empty(steps, rows, 2 * size)
     d_scores_of_states = made.weights.new_empty(steps if worth is not None else 0, rows)
+    d_energies_of_slots = made.weights.new_empty(steps if worth is not None else 0, rows, scan.width)
+    limit = limit_of(arriving, inputs.grad_limit)
     activated = made.activated.to(wide).unbind()
     asked, queries, all_weights = (
         made.asked.to(wide).unbind(),
@@ -121,6 +124,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         slots.d_states.addcmul_(weights.unsqueeze(2), d_context.unsqueeze(1))
         if worth is not None:
             slots.d_scores.add_(d_energies.view(-1))
+            d_energies_of_slots[t] = d_energies
         # what h_t's own slot has gathered is complete
         d_state, d_key = slots.step_back(t, d_pairs[t]).split(size, dim=1)
         d_state.add_(d_output[t]).add_(d_context).addmm_(d_key, key)
@@ -131,6 +135,8 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         d_projected[t] = cell.projected
         d_hidden = torch.cat([cell.recurred, d_query], dim=1) @ from_hidden
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
+        if limit is not None:
+            d_hidden = d_hidden.clamp(-limit, limit)
         d_cell_state = cell.cell_state
         if inputs.reset is not None:
             d_hidden, d_cell_state = zeroed(inputs.reset[t], d_hidden, d_cell_state)
@@ -146,6 +152,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         cell_state=d_cell_state,
         scores=d_scores_of_states,
         initial_scores=slots.d_scores.view(rows, scan.width),
+        energies=d_energies_of_slots,
     )
     return collect_gradients(walked, inputs, made, scan, nudged)
 

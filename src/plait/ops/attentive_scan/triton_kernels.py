@@ -219,12 +219,12 @@ def backward_kernel(
     output, weights, asked, cells, gates, queries, keys, ids,
     d_output, d_hidden, d_cell_state, d_slots,
     d_projected, d_queries, d_keys, d_states, d_initial_keys, d_initial_states, d_energy,
-    d_hidden_out, d_cell_state_out, d_scores, d_initial_scores,
+    d_hidden_out, d_cell_state_out, d_scores, d_initial_scores, d_energies, limit,
     T, B, mix, nil,
     H: tl.constexpr, WIDTH: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr,
     HAS_RESET: tl.constexpr, HAS_NUDGE: tl.constexpr, HAS_D_OUTPUT: tl.constexpr,
     HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL_STATE: tl.constexpr, HAS_D_SLOTS: tl.constexpr,
-    HAS_WORTH: tl.constexpr, SAVE_STATES: tl.constexpr,
+    HAS_WORTH: tl.constexpr, HAS_LIMIT: tl.constexpr, SAVE_STATES: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, XR: tl.constexpr,
 ):  # fmt: skip
     """Walk row `program_id(0)` back. The slots are refilled with what they held one step earlier."""
@@ -318,6 +318,7 @@ def backward_kernel(
         own_slot += _product(key, H, _spread(dk, R, L), nil, R, W, L, JJ, H)
         dh = d_context + tl.sum(own_slot, axis=1)
         if HAS_WORTH:
+            tl.store(d_energies + row * WIDTH + place, d_score, mask=in_x)
             d_worth += d_score
             rated = _total(tl.where(own, d_worth, 0.0))
             dh += rated * g
@@ -331,6 +332,9 @@ def backward_kernel(
             dh, dc, g0, g1, g2, g3, before, d_before, recurrent, d_projected, row, nil,
             CELL, NONLINEARITY, kind, R, W, L, JJ, H,
         )  # fmt: skip
+        if HAS_LIMIT:
+            most = tl.load(limit)
+            ds = tl.where(ds > most, most, tl.where(ds < -most, -most, ds))  # a NaN stays one
 
         # undo the write; nothing later has read what the slot held before
         mine = own[:, None, :, None]

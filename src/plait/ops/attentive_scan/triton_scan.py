@@ -10,10 +10,12 @@ from functools import lru_cache
 
 import torch
 import triton
+from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan import triton_steps
-from plait.ops.attentive_scan.triton_kernels import backward_kernel, forward_kernel
+from plait.ops.attentive_scan.triton_kernels import PLACE_BITS, backward_kernel, forward_kernel
+from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate, allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned, named
 from plait.ops.scan.kinds import Scan
@@ -67,6 +69,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     if rows:
         tensors = named(contiguous(inputs), made, contiguous(arriving), walked)
         tensors["initial_keys"] = (inputs.slots.to(wide) @ inputs.key.to(wide).t()).contiguous()
+        tensors["limit"] = limit_of(arriving, inputs.grad_limit)
         given = arguments(
             backward_kernel,
             tensors,
@@ -79,7 +82,15 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         )
         backward_kernel[(rows,)](**{**given, "HAS_NUDGE": made.gates.shape[2] > 0})
     walked = walked._replace(energy=walked.energy.sum(dim=0))
+    if inputs.worth is not None:
+        made = made._replace(ids=_by_place(made.ids))
     return collect_gradients(walked, inputs, made, scan, nudged)
+
+
+def _by_place(packed: Tensor) -> Tensor:
+    """`Scanned.ids`, from what the kernel keeps of every physical slot: what it holds and its place."""
+    held = packed >> PLACE_BITS.value
+    return torch.empty_like(held).scatter_(2, (packed - (held << PLACE_BITS.value)).long(), held)
 
 
 @lru_cache

@@ -197,7 +197,7 @@ def attend_step(
 @triton.jit(do_not_specialize=["t", "B", "mix"])
 def unattend_step(
     d_hidden, d_direct, energy, worth, slots, initial_keys, reset, output, weights, queries, keys, ids,
-    d_states, d_keys, d_rates, d_queries, d_energy, d_h,
+    d_states, d_keys, d_rates, d_energies, d_queries, d_energy, d_h,
     t, B, mix,
     H: tl.constexpr, WIDTH: tl.constexpr, HAS_WORTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
@@ -227,6 +227,7 @@ def unattend_step(
     rated = 0.0
     if HAS_WORTH:
         rate = d_rates + b + held * B
+        tl.store(d_energies + row * WIDTH + x, d_score, mask=in_x)
         gathered = tl.load(rate, mask=in_x & (held >= 0), other=0.0) + d_score
         tl.store(rate, gathered, mask=in_x & (held >= 0))
         rated = tl.sum(tl.where(own, gathered, 0.0), axis=0)

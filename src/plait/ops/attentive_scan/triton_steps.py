@@ -10,6 +10,7 @@ from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan.triton_step_kernels import attend_step, cell_step, unattend_step, uncell_step
+from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
 from plait.ops.scan.cuda_graph import Tensors, replayed
@@ -132,12 +133,15 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
     both = zeros(rows, (gates + 1) * size)
     d_projected, d_queries = zeros(steps, rows, gates * size), zeros(steps, rows, size)
     d_energy, d_rates = zeros(rows, size), zeros(0 if inputs.worth is None else width + steps, rows)
+    limit = limit_of(arriving, inputs.grad_limit)
+    d_energies = zeros(0 if inputs.worth is None else steps, rows, width)
     blocks = _blocks(size, width)
     tensors = named(contiguous(inputs), made) | {
         "initial_keys": (inputs.slots.to(wide) @ key.t()).contiguous(), "reset": reset, "ids": ids,
         "d_hidden": d_hidden, "d_direct": d_direct, "d_states": d_states, "d_keys": d_keys,
         "d_queries": d_queries, "d_energy": d_energy, "d_h": d_h, "back_key": back_key, "d_cell": d_cell,
         "d_projected": d_projected, "both": both, "d_rates": d_rates,
+        "d_energies": d_energies,
     }  # fmt: skip
     unattend = arguments(unattend_step, tensors, B=rows, mix=scan.mix, H=size, WIDTH=width, **blocks)
     uncell = arguments(
@@ -151,6 +155,9 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
         torch.mm(d_keys[width + t], key, out=back_key)
         uncell_step[grid](t=t, **uncell)
         torch.mm(both, both_weights, out=d_hidden)
+        if limit is not None:
+            d_hidden.add_(d_direct).clamp_(-limit, limit)
+            d_direct.zero_()
     cut = reset[0].unsqueeze(1)
     return ReverseWalk(
         projected=d_projected,
@@ -164,6 +171,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
         cell_state=d_cell.masked_fill(cut, 0) if scan.cell == "lstm" else None,
         scores=d_rates[width:],
         initial_scores=d_rates[:width].t(),
+        energies=d_energies,
     )
 
 

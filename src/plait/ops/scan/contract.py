@@ -76,7 +76,8 @@ class Inputs(NamedTuple):
     z = U x_t + b of all steps; the weights as in `ScanWeights`; s_0, c_0 and the memory as in `LayerState`
     and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous.
 
-    Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step.
+    Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step. With
+    `grad_limit` (a number) no element of dL/ds_t is larger than so many times the largest that arrives.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", has_gradient=True)]
@@ -96,6 +97,7 @@ class Inputs(NamedTuple):
     reset: Annotated[Tensor | None, Spec("T B", "bool", saved="every")] = None
     nudge: Annotated[Tensor | None, Spec("T B H", has_gradient=True)] = None
     noise: Annotated[Tensor | None, Spec("T B", "wide", of="bounded", later=True)] = None
+    grad_limit: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
 
     @classmethod
     def of(
@@ -106,6 +108,7 @@ class Inputs(NamedTuple):
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
         noise: Tensor | None = None,
+        grad_limit: Tensor | None = None,
     ) -> Inputs:
         """What a caller says in groups."""
         return cls(
@@ -117,6 +120,7 @@ class Inputs(NamedTuple):
             reset=reset,
             nudge=nudge,
             noise=noise,
+            grad_limit=grad_limit,
         )
 
     @property
@@ -178,7 +182,7 @@ class ReverseWalk(NamedTuple):
 
     dL/dz_t; dL/dq_t; dL/dk of h_t; the total dL/dh_t, for `nudge`; the same two for the initial slots;
     dL/dv_a, of each row where a backend sums it later; dL/ds_0 and dL/dc_0; and, where relevance is learned,
-    dL/d(gᵀh_t) and the same for the initial slots.
+    dL/d(gᵀh_t), the same for the initial slots, and dL/de of every slot at every step.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", "wide")]
@@ -192,6 +196,7 @@ class ReverseWalk(NamedTuple):
     energy: Annotated[Tensor, Spec("B H", "wide", of="memory")] = ABSENT
     scores: Annotated[Tensor, Spec("T B", "wide", of="bounded", when="learned")] = ABSENT
     initial_scores: Annotated[Tensor, Spec("B K", "wide", of="bounded", when="learned")] = ABSENT
+    energies: Annotated[Tensor, Spec("T B W", "wide", of="bounded", when="learned")] = ABSENT
 
 
 class ScanWeights(NamedTuple):
@@ -240,8 +245,8 @@ def named(inputs: Any, made: Any = None, arriving: Any = None, walked: Any = Non
 
     A gradient has `d_` before its name, and what comes out `_out` after it where that name also goes in.
 
-    >>> list(named(Inputs._fields, Scanned._fields))[16:19]
-    ['noise', 'output', 'hidden_out']
+    >>> list(named(Inputs._fields, Scanned._fields))[17:20]
+    ['grad_limit', 'output', 'hidden_out']
     """
     found: dict[str, Any] = {}
     for record, given, mark in (

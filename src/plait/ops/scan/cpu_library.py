@@ -64,7 +64,8 @@ def tensor_structs() -> str:
     forward, backward = named(inputs, made), named(inputs, made, arriving, walked)
     return _struct("ForwardTensors", forward, {*named(inputs)}) + _struct(
         "BackwardTensors", backward, {*named(inputs, made, arriving)},
-        ("const void* initial_keys", "const int64_t* occupied_before"),  # of this backend alone
+        # of this backend alone
+        ("const void* initial_keys", "const int64_t* occupied_before", "const void* limit"),
     )  # fmt: skip
 
 

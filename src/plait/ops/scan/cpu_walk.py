@@ -83,9 +83,10 @@ def walk_back(
     dtype: torch.dtype,
     initial_keys: Tensor | None = None,
     occupied_before: Tensor | None = None,
+    limit: Tensor | None = None,
 ) -> None:
     """Walk back through time into `walked`; all is wide and contiguous, `dtype` the layer's type."""
-    pointers = [*named(inputs, made, arriving, walked).values(), initial_keys, occupied_before]
+    pointers = [*named(inputs, made, arriving, walked).values(), initial_keys, occupied_before, limit]
     _call("backward", scan, _sizes_of(scan, inputs, walked, dtype), pointers, walked.projected.dtype)
 
 

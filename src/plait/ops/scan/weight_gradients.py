@@ -8,7 +8,8 @@ import torch
 from torch import Tensor
 
 from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned
-from plait.ops.scan.kinds import CellScan
+from plait.ops.scan.kinds import CellScan, Scan
+from plait.ops.scan.usage import usage_gradient
 
 __all__ = ["asked_without_memory", "collect_gradients"]
 
@@ -19,7 +20,8 @@ def collect_gradients(
     """Turn what a reverse walk leaves into every gradient, in the layer's type, contiguous.
 
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
-    slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise.
+    slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise,
+    and what `usage` adds.
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
     asked, recurred = made.asked.to(wide), _recurred(walked.projected, made, scan)
@@ -32,7 +34,10 @@ def collect_gradients(
         **_biases(walked.projected, recurred, inputs, made, scan),
     }
     if "memory" in scan.traits:
-        found |= _attention(walked, inputs, made, asked)
+        attention = _attention(walked, inputs, made, asked)
+        if isinstance(scan, Scan) and inputs.worth is not None:
+            attention["worth"] += usage_gradient(walked.energies, inputs, made, scan.window)
+        found |= attention
     # each its own storage, whatever a backend returns twice
     converted: dict[str, Any] = {
         name: None if x is None else x.to(dtype).contiguous() for name, x in found.items()

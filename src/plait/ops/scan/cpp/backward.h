@@ -86,6 +86,10 @@ class SlotWalkBack : public WalkBack<T> {
       mean += this->weigh(slot, weights[j]);
     }
     this->spread(r, reads.data(), read, mean);
+    if (T* to = at(a.d_energies, t, r, n.width)) {  // by slot; what was not read has none
+      read = 0;
+      for (int64_t j = 0; j < n.width; ++j) to[j] = ids[j] < 0 || weights[j] == 0 ? T(0) : reads[read++].d_energy;
+    }
   }
 };
 

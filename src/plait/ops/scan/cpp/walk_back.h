@@ -184,6 +184,10 @@ class WalkBack {
     T* d_s = d_hidden.data() + r * to_hidden.columns;
     if (n.cell == GRU)
       for (int64_t i = 0; i < lane; ++i) d_s[i] += d_direct[r * lane + i];
+    if (a.limit) {
+      const T most = *static_cast<const T*>(a.limit);  // a NaN stays one
+      for (int64_t i = 0; i < lane; ++i) d_s[i] = d_s[i] > most ? most : d_s[i] < -most ? -most : d_s[i];
+    }
     if (a.reset && a.reset[t * n.rows + begin + r]) {
       std::fill_n(d_s, lane, T(0));
       std::fill_n(d_cell_state.data() + r * lane, lane, T(0));

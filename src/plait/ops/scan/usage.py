@@ -1,0 +1,108 @@
+"""What else trains g, by whose score gᵀh a memory keeps states: how much reading them mattered.
+
+As a term of the energies g learns what is good to read on average, and a state that cannot be addressed yet
+is not: its score is pushed below that of states that are merely harmless, it is no longer kept, and nothing
+can teach the network to address it. So the scores of the states that are kept are also drawn, by cross
+entropy, towards the share each of them has in what the loss feels of reading: u_j = |dL/de_j|, whatever its
+sign,
+
+    dg += 0.3 · Σ_t Σ_j (p_j Σ_i u_i − u_j) h_j,    p = softmax over what is kept of gᵀh.
+
+It reaches g alone. What was never read (α = 0) and what the window holds anyway has no part in it.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from plait.ops.attention import accumulation_dtype, attend
+from plait.ops.scan.contract import Inputs, Scanned
+from plait.ops.slots import MemoryState
+
+__all__ = ["USAGE", "usage_gradient", "with_usage"]
+
+USAGE = 0.3  # beside the gradient through the energies; of 0, 0.3 and 1 the best (results/memory)
+
+
+def with_usage(energies: Tensor, memory: MemoryState, worth: Tensor, window: int) -> Tensor:
+    """`energies` (B, κ) as they are; going back through them adds to the gradient of `worth`."""
+    wide = accumulation_dtype(memory.slots.dtype)
+    rated = memory.slots.detach().to(wide) @ worth.to(wide)
+    weights = attend(energies.detach(), memory.slots.detach(), memory.born >= 0).weights
+    found: Tensor = _Usage.apply(energies, rated, weights, window)
+    return found
+
+
+class _Usage(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, energies: Tensor, rated: Tensor, weights: Tensor, window: int) -> Tensor:
+        ctx.save_for_backward(rated, weights)
+        ctx.window = window
+        return energies.view_as(energies)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_energies: Tensor) -> tuple[Tensor | None, ...]:
+        rated, weights = ctx.saved_tensors
+        read = weights > 0
+        read[:, : ctx.window] = False
+        return d_energies, _pull(d_energies, rated, read), None, None
+
+
+def _pull(d_energies: Tensor, rated: Tensor, read: Tensor) -> Tensor:
+    """λ (p_j Σ u − u_j), zero where nothing was read.
+
+    >>> used = torch.tensor([[2.0, 1.0, -3.0]])  # the window's, and of two that score alike
+    >>> _pull(used, torch.zeros(1, 3), torch.tensor([[False, True, True]]))
+    tensor([[ 0.0000,  0.3000, -0.3000]])
+    """
+    used = d_energies.abs().masked_fill(~read, 0)
+    likely = torch.softmax(rated.masked_fill(~read, -torch.inf), dim=-1).masked_fill(~read, 0)
+    return USAGE * (likely * used.sum(dim=-1, keepdim=True) - used)
+
+
+def usage_gradient(d_energies: Tensor, inputs: Inputs, made: Scanned, window: int) -> Tensor:
+    """The same for all steps at once: (H,), from dL/de (T, B, κ) by slot.
+
+    Sums are taken in one order, so that the result has the same bits every time: what a slot gathers while it
+    holds one state is the difference of two sums from the end, and a state comes and goes once at most.
+    """
+    rows = d_energies.shape[1]
+    held, wide = made.ids[..., window:].long(), d_energies.dtype
+    states = torch.cat([inputs.slots.transpose(0, 1), made.output]).to(wide)  # by id: (κ + T, B, H)
+    assert inputs.worth is not None
+    row = torch.arange(rows, device=held.device).unsqueeze(1)
+    rated = (states @ inputs.worth.to(wide)).flatten()[held.clamp_min(0) * rows + row]
+    read = (held >= 0) & (made.weights[..., window:] > 0)
+    pulls = _pull(d_energies[..., window:], rated, read).double()
+    after = torch.cat([pulls.flip(0).cumsum(0).flip(0), torch.zeros_like(pulls[:1])])
+    from_here = after[:-1] - after.gather(0, _end(inputs.reset, pulls).unsqueeze(2).expand_as(pulls))
+    before = torch.cat([torch.full_like(held[:1], -1), held[:-1]])
+    if inputs.reset is not None:
+        before = before.masked_fill(inputs.reset.unsqueeze(2), -1)
+    changed = held != before
+    nothing = len(states)
+
+    def of_states(ids: Tensor) -> Tensor:
+        """`from_here` where a slot changed, under the id that it has there; every id comes once at most."""
+        found = from_here.new_zeros((nothing + 1) * rows)
+        index = torch.where(changed & (ids >= 0), ids, nothing) * rows + row
+        return found.scatter_(0, index.flatten(), from_here.flatten())[: nothing * rows]
+
+    gathered = (of_states(held) - of_states(before)).to(wide)
+    return states.flatten(0, 1).t() @ gathered
+
+
+def _end(reset: Tensor | None, like: Tensor) -> Tensor:
+    """For every step the first later one at which its row is reset, T where there is none: (T, B)."""
+    steps, rows, _ = like.shape
+    if reset is None:
+        return torch.full((steps, rows), steps, device=like.device)
+    number = torch.arange(steps, device=like.device).unsqueeze(1)
+    number = torch.where(reset, number, steps)
+    following = torch.cat([number[1:], torch.full_like(number[:1], steps)])
+    return following.flip(0).cummin(0).values.flip(0)
