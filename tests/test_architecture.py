@@ -104,6 +104,13 @@ def test_only_the_command_line_prints():
         assert not [c for c in calls if isinstance(c, ast.Name) and c.id == "print"], path
 
 
+def test_a_share_is_written_in_one_place():
+    """`plait.result.percent`: the same number of digits in every table, sentence and caption."""
+    loose = re.compile(r":\.\d%")
+    found = [str(path) for path in FILES if path.name != "result.py" and loose.search(path.read_text())]
+    assert not found
+
+
 def test_no_local_path_in_any_text():
     pattern = re.compile(r"/work/|\.\./shared|/root/")
     for path in [*FILES, *ROOT.glob("*.md"), *(ROOT / "docs").rglob("*.md")]:

@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ __all__ = ["COMMANDS", "main"]
 
 # name on the command line -> (function, one line of help). A name of two words is a subcommand.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("plait.commands.demo:demo", "RelRNN beside an LSTM on copy, with a page: about a minute"),
+    "demo": ("plait.commands.demo:demo", "RelRNN beside an LSTM on copy, with a page: about two minutes"),
     "report": (
         "plait.commands.report:report",
         "runs as one page: tables beside published values, curves",
@@ -176,8 +177,19 @@ def _split(args: list[str]) -> tuple[str, list[str]]:
 def _call(name: str, args: list[str]) -> CommandResult | None:
     module, _, attribute = COMMANDS[name][0].partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    if {"-h", "--help"} & set(args):
+        from plait.cli.help import help_text
+
+        print(help_text(function, name, args))
+        return None
     door = "tyro" if _installed("tyro") else "argparse"
-    call = importlib.import_module(f"plait.cli.with_{door}").read_arguments(function, name, args)
+    try:
+        call = importlib.import_module(f"plait.cli.with_{door}").read_arguments(function, name, args)
+    except PlaitError:
+        from plait.cli.help import check_spelling
+
+        check_spelling(function, name, args)
+        raise
     return None if call is None else call()
 
 
@@ -196,10 +208,7 @@ def _print(result: CommandResult | None, as_json: bool) -> None:
         data = result.data if result.stream is None else {**result.data, "text": "".join(result.stream)}
         print(json.dumps(data, indent=2, sort_keys=False, allow_nan=False, default=str))
     for part in () if as_json else result.parts:
-        if isinstance(part, Table) and sys.stdout.isatty() and _installed("rich"):
-            _print_table(part)
-        else:
-            print(part.text() if isinstance(part, Table) else part)
+        _print_part(part)
     if result.stream is not None and not as_json:
         for piece in result.stream:
             print(piece, end="", flush=True)
@@ -208,34 +217,37 @@ def _print(result: CommandResult | None, as_json: bool) -> None:
         raise PlaitError(result.error)
 
 
-def _print_table(table: Table) -> None:
-    from rich.console import Console
-    from rich.table import Table as RichTable
+def _print_part(part: str | Table) -> None:
+    """Drawn on a terminal, and as it is elsewhere: what reads a pipe wants whole lines."""
+    if not sys.stdout.isatty():
+        print(part.text() if isinstance(part, Table) else part)
+        return
+    from plait.cli.drawing import draw_table, wrapped
 
-    drawn = RichTable(title=table.title or None, title_justify="left")
-    for column in table.columns:
-        drawn.add_column(column, overflow="fold")
-    for row in table.cells():
-        drawn.add_row(*row)
-    console = Console()
-    console.print(drawn)
-    for note in table.notes:
-        console.print(note, style="dim", markup=False)
+    width = shutil.get_terminal_size().columns - 1  # a line that fills the last column looks broken off
+    if isinstance(part, str):
+        print(wrapped(part, width))
+    elif _installed("rich"):
+        draw_table(part, width)
+    else:
+        print(part.text())
 
 
 def _help(group: str = "") -> str:
+    from plait.cli.drawing import listed, wrapped
+
     names = [name for name in COMMANDS if not group or name.startswith(group + " ")]
-    width = max((len(name) for name in names), default=0)
+    width = shutil.get_terminal_size().columns - 1
     lines = [
         "plait: what recurrence, attention, sparse memory, depth and width buy, and what they cost.",
         "",
         f"usage: plait {group + ' ' if group else ''}COMMAND [OPTIONS]",
         "",
-        *(f"  {name.ljust(width)}  {COMMANDS[name][1]}" for name in names),
+        *listed({name: COMMANDS[name][1] for name in names}, width),
         "",
         "  every command takes --help, --json and --debug; plait --version prints the version.",
     ]
-    return "\n".join(lines)
+    return wrapped("\n".join(lines), width)
 
 
 def entry(*first: str) -> None:

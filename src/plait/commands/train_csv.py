@@ -8,9 +8,9 @@ from typing import Annotated, Any
 
 from plait.commands.train import described_run, trained
 from plait.errors import ConfigError
-from plait.marks import flat, given, option
+from plait.marks import flat, given, option, usual
 from plait.result import CommandResult
-from plait.training.options import ModelOptions, RecipeOptions
+from plait.training.options import ModelOptions, RecipeOptions, defaults_for
 
 __all__ = ["train_csv"]
 
@@ -21,6 +21,15 @@ _HIDDEN, _EPOCHS, _BATCH = (
 )  # where nothing is said: minutes for thousands of sequences on two cores
 
 
+def _defaults(words: list[str]) -> dict[str, Any] | None:
+    """What is taken for the model of a line, and for any table."""
+    found = defaults_for(["csv", *words])
+    own = {"hidden": _HIDDEN, "epochs": _EPOCHS, "batch_size": f"{_BATCH}, or all there are", "evaluate_on": "all",
+           "updates": "as many as the epochs have", "evaluate_every": "an epoch"}  # fmt: skip
+    return None if found is None else {**found, **own, "missing": "refuse"}
+
+
+@usual(_defaults)
 def train_csv(
     file: Annotated[Path, option(metavar="FILE")],
     /,
@@ -79,6 +88,7 @@ def train_csv(
         tensorboard: also write TensorBoard events into the run's folder.
     """
     from plait.tasks import CsvTask
+    from plait.training.callbacks import announce
 
     if isinstance(held_out, bool) or not 0 < held_out < 1:
         raise ConfigError(f"held_out: expected a share between 0 and 1, got {held_out}")
@@ -95,7 +105,9 @@ def train_csv(
     if "batch_size" not in recipe:
         of_recipe = dataclasses.replace(of_recipe, batch_size=min(_BATCH, len(task.split().train.lengths)))
     wanted = None if "updates" in recipe and epochs is None else epochs or _EPOCHS
-    description = described_run({"name": task.name, **task.options()}, model, of_recipe, wanted)
+    values = {"name": task.name, **task.options()}
+    description = described_run(values, model, of_recipe, wanted, device, quiet)
+    announce(task.facts(), quiet)
     means: dict[str, Any] = {"device": device, "threads": threads, "checkpoint_every": checkpoint_every,
              "max_minutes": max_minutes, "tensorboard": tensorboard}  # fmt: skip
     if backend != "auto":
@@ -106,5 +118,5 @@ def train_csv(
     return dataclasses.replace(
         result,
         data={**result.data, "read": task.facts()},
-        parts=(task.facts(), *result.parts, f"see it as a page: plait report {out}"),
+        parts=(*result.parts, f"see it as a page: plait report {out}"),
     )

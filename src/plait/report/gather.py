@@ -9,11 +9,11 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError, DataError, PlaitError
-from plait.experiments.description import Experiment, PlannedRun
+from plait.experiments.description import MEANS_NOTHING, Experiment, PlannedRun
 from plait.runs.archive import SUFFIX, opened
 from plait.runs.folder import read_json
 from plait.runs.kinds import kind_of
-from plait.runs.reading import RunFolder, is_run, read_folder
+from plait.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
 from plait.strict import checked
 
 __all__ = ["Cell", "Group", "gather", "score_of"]
@@ -54,6 +54,7 @@ class Group:
     metric: str = "accuracy"
     target: float = TARGETS["accuracy"]
     notes: Sequence[str] = ()
+    smoke: bool = False
 
     @property
     def score(self) -> str:
@@ -92,8 +93,8 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
     """
     groups: dict[Path, Group] = {}
     for folder in map(Path, folders):
-        if not folder.is_dir() and not _is_archive(folder):
-            raise ConfigError(f"no folder {folder}; train something first, or name another folder of runs")
+        if not _is_archive(folder):
+            folder_of_runs(folder)
         found = {parent.resolve(): _group(parent, runs) for parent, runs in _parents(folder)}
         found = {parent: group for parent, group in found.items() if group.cells}  # not a plan of ours
         if not any(group.runs for group in found.values()):
@@ -176,19 +177,24 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
             if all(getattr(one, part) == getattr(planned, part) for part in PARTS):
                 homes[one.cell].append(_scored_on(run, one.scored_on))
     cells = [
-        Cell(
-            planned.row, planned.column, _by_seed(homes[planned.cell]), planned.published,
-            planned.published_note, len(experiment.seeds),
-        )
-        for planned in experiment.runs
-    ]  # fmt: skip
-    notes = list(experiment.notes)
+        Cell(planned.row, planned.column, _by_seed(homes[planned.cell]), *beside, len(experiment.seeds))
+        for planned, beside in ((one, _beside(one, experiment.smoke)) for one in experiment.runs)
+    ]
+    notes = [*([f"These are {MEANS_NOTHING}."] if experiment.smoke else []), *experiment.notes]
     if strays:
         notes.append(f"{len(strays)} runs here are not of the plan; they stand at the end of the tables.")
+    title = f"{experiment.title} (smoke)" if experiment.smoke else experiment.title
+    name = f"{experiment.name}-smoke" if experiment.smoke else experiment.name
     return Group(
-        folder, experiment.name, experiment.title, [*cells, *_labelled(strays)], experiment.kind,
-        experiment.source, experiment.claim, experiment.metric, experiment.updates_to, notes,
+        folder, name, title, [*cells, *_labelled(strays)], experiment.kind,
+        experiment.source, "" if experiment.smoke else experiment.claim, experiment.metric,
+        experiment.updates_to, notes, experiment.smoke,
     )  # fmt: skip
+
+
+def _beside(planned: PlannedRun, smoke: bool) -> tuple[float | None, str]:
+    """What was published for a run, and what was said instead; nothing stands beside a smoke run."""
+    return (None, "") if smoke else (planned.published, planned.published_note)
 
 
 def _loose(folder: Path, runs: Sequence[RunFolder], notes: Sequence[str] = ()) -> Group:

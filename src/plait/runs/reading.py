@@ -20,7 +20,17 @@ import numpy as np
 from plait.errors import CheckpointError, ConfigError, PlaitError
 from plait.runs.folder import is_locked, read_json, read_plain, run_id
 
-__all__ = ["Mark", "RunFolder", "RunRecord", "all_runs", "find_run", "is_run", "read_folder", "read_run"]
+__all__ = [
+    "Mark",
+    "RunFolder",
+    "RunRecord",
+    "all_runs",
+    "find_run",
+    "folder_of_runs",
+    "is_run",
+    "read_folder",
+    "read_run",
+]
 
 NUMBERS = ("updates", "seconds", "score", "best_score", "parameters", "peak_memory_bytes")  # of a summary
 BROKEN = (KeyError, TypeError, ValueError, StopIteration, AttributeError, OverflowError, RecursionError)
@@ -184,12 +194,19 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
     )
 
 
+def folder_of_runs(folder: Path) -> Path:
+    """The folder, if it is there; else an error that says what to type."""
+    if not folder.is_dir():
+        raise ConfigError(
+            f"no folder {folder}; train something first (plait train copy), or name another folder of runs"
+        )
+    return folder
+
+
 def all_runs(out: Path) -> list[RunFolder]:
     """Every run in a folder of runs, by name; one that cannot be read is listed as damaged."""
-    if not out.is_dir():
-        raise ConfigError(f"no folder {out}; train something first, or name another with --out")
     records = []
-    for folder in sorted(path for path in out.iterdir() if path.is_dir()):
+    for folder in sorted(path for path in folder_of_runs(out).iterdir() if path.is_dir()):
         if os.path.lexists(folder / "config.json"):  # a link to nothing too: something was a run here
             troubles: list[str] = []
             found = _read(folder, troubles, [])

@@ -14,6 +14,7 @@ import torch
 from torch import Tensor
 
 from plait.errors import CheckpointError, ConfigError, DivergedError
+from plait.result import percent
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks.minigrid import Moment, Observation, open_worlds
 from plait.training.callbacks import Results, Words
@@ -58,20 +59,20 @@ class PolicyWords(Words):
         """Return and success of the episodes that ended lately.
 
         >>> PolicyWords().step(Step({"return": 0.5, "success": 0.75}))
-        'return 0.500  success 75%'
+        'return 0.500  success 75.0%'
         """
         if step.figures["return"] is None:
             return "no episode ended yet"
-        return f"return {step.figures['return']:.3f}  success {step.figures['success']:.0%}"
+        return f"return {step.figures['return']:.3f}  success {percent(step.figures['success'])}"
 
     def results(self, results: Results) -> str:
         """The same of held-out episodes, world by world.
 
         >>> PolicyWords().results({"DoorKey-5x5": {"score": 0.9, "success": 1.0, "length": 20.0}})
-        'DoorKey-5x5 return 0.900  success 100%  20 steps'
+        'DoorKey-5x5 return 0.900  success 100.0%  20 steps'
         """
         return "; ".join(
-            f"{name} return {one['score']:.3f}  success {one['success']:.0%}  {one['length']:.0f} steps"
+            f"{name} return {one['score']:.3f}  success {percent(one['success'])}  {one['length']:.0f} steps"
             for name, one in results.items()
         )
 
