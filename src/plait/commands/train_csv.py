@@ -24,8 +24,10 @@ _HIDDEN, _EPOCHS, _BATCH = (
 def _defaults(words: list[str]) -> dict[str, Any] | None:
     """What is taken for the model of a line, and for any table."""
     found = defaults_for(["csv", *words])
-    own = {"hidden": _HIDDEN, "epochs": _EPOCHS, "batch_size": f"{_BATCH}, or all there are", "evaluate_on": "all",
-           "updates": "as many as the epochs have", "evaluate_every": "an epoch"}  # fmt: skip
+    own = {
+        "hidden": _HIDDEN, "epochs": _EPOCHS, "batch_size": f"{_BATCH}, or all there are",
+        "updates": "as many as the epochs have", "evaluate_every": "an epoch", "evaluate_on": "all",
+    }  # fmt: skip
     return None if found is None else {**found, **own, "missing": "refuse"}
 
 
