@@ -11,9 +11,9 @@ from plait.bench import parity
 from plait.bench.contestants import LAYERS, PEERS, PRECISIONS, Contestant, backends_here
 from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.peak import peak_megabytes
-from plait.bench.sizes import default_shapes, parse_names, parse_shapes
+from plait.bench.sizes import MOST_ROUNDS, default_shapes, parse_names, parse_shapes
 from plait.bench.timing import Times, limit_threads, take_turns
-from plait.errors import at_least, known
+from plait.errors import known, whole
 from plait.ops.scan import BACKENDS
 from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
@@ -90,7 +90,8 @@ def bench_layers(
         out: write the JSON here.
     """
     check_folder(out)
-    at_least(1, hidden=hidden, input_size=input_size, repeats=repeats)
+    whole(1, hidden=hidden, input_size=input_size)
+    whole(1, MOST_ROUNDS, repeats=repeats)
     place = device_named(device)
     names = parse_names(layers, LAYERS, "layer")
     wanted = parse_names(backends, BACKENDS[1:], "backend") if backends else []

@@ -100,6 +100,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 # What a group means when no subcommand follows it.
 SHORTHAND: dict[str, str] = {"plan": "plan shape"}
+# As torch, CUDA and C++ say it where an estimate was too low.
+_NO_MEMORY = ("can't allocate memory", "CUDA out of memory", "std::bad_alloc")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -116,8 +118,11 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # `plait runs | head` is not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:
-        if debug:
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # the panic of a library written in Rust is no Exception, but it is an error like any other
+        if debug or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
         print(f"plait: error: {_single_line(_told(error))}", file=sys.stderr)
         return 2
@@ -138,10 +143,14 @@ def _run(args: list[str], as_json: bool) -> None:
     _print(_call(name, rest), as_json)
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """An error of the user's in its own words; any other is ours, and says how to report it."""
     if isinstance(error, PlaitError):
         return str(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        return "out of memory: take a smaller size, batch, length or width, or a machine with more of it"
     return (
         f"{type(error).__name__}: {error} (a fault of plait's, not yours: please report it, with what the "
         "same command prints with --debug)"

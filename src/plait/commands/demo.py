@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plait.errors import require, whole
+from plait.errors import require, seeded
 from plait.result import CommandResult
 
 __all__ = ["demo"]
@@ -22,7 +22,7 @@ def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bo
         fresh: train again, even if the runs are complete.
         quiet: no progress.
     """
-    whole(0, seed=seed)
+    seeded(seed=seed)
     require("matplotlib", "report")  # better missed now than after the training
     from plait.report.demo import Plan, run_demo
     from plait.report.demo_page import headline, results_table, write_demo_page

@@ -6,7 +6,7 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError
 from plait.marks import flat, given, option, usual
 from plait.result import CommandResult, Table, percent, scored
 from plait.training.options import (
@@ -226,9 +226,11 @@ def trained(
     threads, watchers = means.pop("threads"), []
     folder, kind = resumed or out / run_id(description), kind_of(description)
     if threads is not None:
-        whole(1, threads=threads)
         import torch
 
+        from plait.training.process import check_threads
+
+        check_threads(threads)
         torch.set_num_threads(threads)
     tensorboard = means.pop("tensorboard")
     if tensorboard:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from plait.errors import ConfigError, known, whole
+from plait.errors import ConfigError, known, seeded
 
 __all__ = ["MEANS_NOTHING", "Experiment", "Kind", "PlannedRun"]
 
@@ -85,7 +85,7 @@ class Experiment:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds: expected one or more different ones, got {self.seeds}")
         for seed in self.seeds:
-            whole(0, seeds=seed)
+            seeded(seeds=seed)
         taken: dict[tuple[str, str], PlannedRun] = {}
         for run in self.runs:
             if run.cell in taken:

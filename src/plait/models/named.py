@@ -11,8 +11,10 @@ from torch import nn
 
 from plait.cells import Cell, ElmanCell, GatedCell, GRUCell, LSTMCell, keep_orthogonal
 from plait.errors import ConfigError, at_least, known
+from plait.estimates import check_weights
 from plait.memory import Memory, NoMemory
 from plait.models.keywords import with_arguments
+from plait.models.layer import LAYER
 from plait.models.recurrent import Recurrent
 from plait.models.self_attentive import Mix, SelfAttentive
 
@@ -74,6 +76,9 @@ class NamedModel(Recurrent):
                 f"proj_size: expected 0, got {proj_size}; project the output with torch.nn.Linear"
             )
         at_least(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        directions = 2 if bidirectional else 1
+        weights = LAYER + (1 + directions) * self.cell_type.gates * hidden_size**2
+        check_weights(num_layers * directions * weights, device)
         memory_options = {field.name for field in dataclasses.fields(self.memory_type)}
         cell_options = self._cell_options()
         given = {k: v for k, v in options.items() if k in cell_options}
@@ -84,7 +89,6 @@ class NamedModel(Recurrent):
             "bias": bias, "initialiser": initialiser or self.default_initialiser, "device": device,
             "dtype": dtype, **given,
         }  # fmt: skip
-        directions = 2 if bidirectional else 1
         wide = [input_size, *[hidden_size * directions] * (num_layers - 1)]
         super().__init__(
             (

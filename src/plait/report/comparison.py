@@ -13,7 +13,8 @@ from typing import Any
 
 import torch
 
-from plait.errors import ConfigError, PlaitError, known, whole
+from plait.errors import ConfigError, PlaitError, known, seeded, whole
+from plait.estimates import check_update
 from plait.experiments import Experiment, PlannedRun
 from plait.experiments.launch import Means, carry_out
 from plait.report.costs import Cost, Reach, costs, reach
@@ -62,7 +63,7 @@ class Question:
             known(model, MODELS, "model to compare")
         whole(22, length=self.length)
         whole(1, hidden=self.hidden, batch_size=self.batch_size)
-        whole(0, seed=self.seed)
+        seeded(seed=self.seed)
         if not 0 < self.seconds < 10**6 or not self.lr > 0:
             raise ConfigError(f"seconds, lr: expected numbers above 0, got {self.seconds}, {self.lr}")
         return self
@@ -137,6 +138,8 @@ def run_comparison(
     question.check()
     place, task = device_named(device), question.build_task()
     networks = {name: build(question.description(name))[0].to(place) for name in question.models}
+    for network in networks.values():
+        check_update(network, task, question.recipe(), place)
     announce(
         f"{len(networks)} models at {question.length} steps: costs, then {question.seconds:g} s of training "
         f"each, about {question.minutes:.1f} minutes in all (--seconds changes that); Ctrl-C saves and stops",

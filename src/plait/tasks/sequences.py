@@ -174,6 +174,11 @@ class SequenceTask(Task):
         split = self.split()
         return split.input_scale if inputs else None, split.target_scale if outputs else None
 
+    @property
+    def longest(self) -> int:
+        """Steps of the longest training sequence."""
+        return int(self.split().train.lengths.max())
+
     def prepare(self, device: torch.device | str = "cpu") -> None:
         for part in ("train", "held_out"):
             self.split().on(part, device)

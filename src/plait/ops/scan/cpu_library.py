@@ -37,6 +37,7 @@ _VECTOR_FLAGS = {
 
 
 _LONGEST_BUILD = 600  # seconds
+_MORE_FLAGS = "PLAIT_CXXFLAGS"  # for sanitizers; another library than that without them
 _UNFINISHED = ".plait_build_"
 _C_TYPES = {"int64": "int64_t", "int32": "int32_t", "bool": "bool"}
 
@@ -116,6 +117,7 @@ def _flags() -> tuple[str, ...]:
         *("-fno-math-errno", "-fno-trapping-math", "-w"),
         *(_VECTOR_FLAGS[capability] if known else ()),
         f"-DCPU_CAPABILITY={capability if known else 'DEFAULT'}",
+        *os.environ.get(_MORE_FLAGS, "").split(),
     )
 
 
