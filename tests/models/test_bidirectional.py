@@ -7,8 +7,13 @@ from torch.nn.utils.rnn import pack_sequence, pad_packed_sequence
 
 import plait
 from plait.errors import ConfigError, ShapeError
+from plait.gradients import probe
+from plait.gradients.paths import path_breakdown
+from plait.gradients.paths.stack import stack_of
 from plait.models import MODELS
 from plait.models.options import check_model
+from plait.training import fit
+from plait.training.ppo.policy import describe_policy
 
 NAMESAKES = [(plait.RNN, nn.RNN), (plait.LSTM, nn.LSTM), (plait.GRU, nn.GRU)]
 BOTH_WAYS = sorted(set(MODELS) - {"transformer"})
@@ -135,6 +140,19 @@ def test_what_it_is_not_for():
         plait.Transformer(3, 4, bidirectional=True)
     with pytest.raises(ConfigError, match="a forward and a backward one for each level, got 1"):
         plait.Recurrent([plait.SelfAttentive(plait.GRUCell(3, 4))], bidirectional=True)
+
+
+def test_what_asks_for_one_direction_says_so(stream_task):
+    model, x = plait.RelRNN(3, 4, bidirectional=True), torch.randn(5, 1, 3)
+    for ask in (
+        lambda: probe(model, x, lambda output: output[0].sum()),
+        lambda: path_breakdown(model, x, t=1, T=4),
+        lambda: stack_of(model),
+        lambda: describe_policy("DoorKey-5x5", "rellstm", bidirectional=True),
+        lambda: fit(plait.RelLSTM(2, 4, bidirectional=True), stream_task(), device="cpu"),
+    ):
+        with pytest.raises(ConfigError, match=r"bidirectional"):
+            ask()
 
 
 def test_it_compiles_and_is_exported():

@@ -34,7 +34,7 @@ class MultiQueryRecallTask(Task):
     ∝ (g + 1)^(a − 1), a = 0.01. All other steps (?) show any symbol, and only queries have a target.
     Published: V = 8,192 and (L, P) = (64, 4), (128, 8), (256, 16).
 
-    >>> inputs, targets, _ = MultiQueryRecallTask(64, 4).batch(32, torch.Generator().manual_seed(0))
+    >>> inputs, targets, *_ = MultiQueryRecallTask(64, 4).batch(32, torch.Generator().manual_seed(0))
     >>> inputs.shape, (targets >= 4096).sum(0).unique().tolist()
     (torch.Size([64, 32]), [4])
     """

@@ -261,7 +261,7 @@ def checked(values: Any) -> dict[str, Any]:
     >>> checked({"task": {"name": "cpy"}, "model": {"name": "lstm", "hidden_size": 0}, "recipe": {"lr": -1}})
     Traceback (most recent call last):
         ...
-    plait.errors.ConfigError: unknown task 'cpy': did you mean 'copy'? (one of: copy, denoise, mqar, pmnist, ptb, recall, smnist, text, transfer); hidden_size: expected at least 1, got 0; lr: expected at least 0, got -1.0
+    plait.errors.ConfigError: unknown task 'cpy': did you mean 'copy'? (one of: copy, csv, data, denoise, mqar, pmnist, ptb, recall, smnist, text, transfer); hidden_size: expected at least 1, got 0; lr: expected at least 0, got -1.0
     """  # noqa: E501  (the message is one line)
     if not isinstance(values, dict) or values.get("format", FORMAT) != FORMAT:
         found = values.get("format") if isinstance(values, dict) else None
