@@ -173,14 +173,11 @@ def described_run(
     # What is wrong is said all at once, so what was given is checked as a whole before it is completed.
     checked({"task": task, "model": {"hidden_size": 1, **model}, "recipe": recipe})
     on_cpu = device_named(device or "auto").type == "cpu"
-    said = {**model, **recipe, **({"epochs": epochs} if epochs else {})}
-    if (
-        task["name"] == "text"
-        and on_cpu
-        and not said.keys() & {"hidden_size", "batch_size", "epochs", "updates"}
-    ):
-        _tell_sizes(model["name"], quiet)
-    return completed(described(task_named(**task), model, recipe, epochs, on_cpu))
+    found = completed(described(task_named(**task), model, recipe, epochs, on_cpu))
+    said = {*model, *recipe, *(["epochs"] if epochs else [])}
+    if task["name"] == "text" and on_cpu and not said & {"hidden_size", "batch_size", "epochs", "updates"}:
+        _tell_sizes(model["name"], quiet)  # once it is sure that there is a run
+    return found
 
 
 def _tell_sizes(model: str, quiet: bool) -> None:
