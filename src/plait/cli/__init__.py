@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a local page: memory, gradients, depth and width, runs",
     ),
     "train": ("plait.commands.train:train", "train a model on a task, or continue a run"),
+    "train csv": (
+        "plait.commands.train_csv:train_csv",
+        "train a model on a table of sequences of yours",
+    ),
     "train minigrid": (
         "plait.commands.train:train_minigrid",
         "train a policy with a memory in a grid world (PPO)",

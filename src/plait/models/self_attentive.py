@@ -14,6 +14,7 @@ from plait.errors import BackendError, ConfigError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
+from plait.models.torch_tools import is_transformed
 from plait.ops.attention import Read, accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.attentive_scan.cpu_step import step
@@ -176,15 +177,17 @@ class SelfAttentive(Layer):
             self.check_state(state, x.shape[1])
             return self._native(x, state)
         projected = self.cell.project(x)
-        scan = self._scan()
+        scan, backend = self._scan(), self.backend
+        if backend == "auto" and is_transformed():
+            backend = "reference"
         if scan is not None:
             if isinstance(scan, PlainScan):
                 plain = PlainWeights(self.cell.recurrent, *self._biases())
-                return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, self.backend)
+                return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, backend)
             weights = self._scan_weights()
             if isinstance(scan, FullScan):
-                return full_scan(projected, weights, state, scan, reset, nudge, need_trace, self.backend)
-            options = reset, nudge, need_trace, self.backend, noise
+                return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
+            options = reset, nudge, need_trace, backend, noise
             limits = self._number(self.memory.grad_limit, x), self._number(self.memory.use or None, x)
             return attentive_scan(projected, weights, state, scan, *options, *limits)
         if self.backend not in ("auto", "reference"):
@@ -250,6 +253,7 @@ class SelfAttentive(Layer):
         return (
             isinstance(self.memory, NoMemory)
             and not torch.compiler.is_compiling()
+            and not is_transformed()
             and self.backend == "auto"
             and self.truncate is None
             and (_kind(self.cell), self._nonlinearity()) in NATIVE

@@ -44,6 +44,8 @@ class ModelOptions:
     """Layers one above the other."""
     dropout: float = 0.0
     """Between layers."""
+    bidirectional: bool = False
+    """Two directions, each with its own memory; not on text, whose state goes on."""
     window: int | None = None
     """Latest states that can be read."""
     capacity: int | None = None
