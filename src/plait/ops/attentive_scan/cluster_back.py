@@ -132,7 +132,7 @@ def walk_back(
     records = (contiguous(inputs), made, _aligned(arriving), walked, (slots, profile))
     launch(shape, arguments(BACKWARD, records, steps, rows, scan.mix), clusters)
     walked = walked._replace(energy=walked.energy.sum(dim=0))
-    if inputs.worth is not None:
+    if inputs.usage is not None:
         made = made._replace(ids=by_place(made.ids, PLACE_BITS))
     return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged)
 
