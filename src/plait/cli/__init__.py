@@ -124,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
         # the panic of a library written in Rust is no Exception, but it is an error like any other
         if debug or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
-        print(f"plait: error: {_single_line(_told(error))}", file=sys.stderr)
+        _print_error(f"plait: error: {_single_line(_told(error))}")
         return 2
     return 0
 
@@ -224,6 +224,15 @@ def _print(result: CommandResult | None, as_json: bool) -> None:
         print()
     if result.error:
         raise PlaitError(result.error)
+
+
+def _print_error(line: str) -> None:
+    """One line; on a terminal that is narrower than it, broken at spaces and not inside a name."""
+    if sys.stderr.isatty():
+        from plait.cli.drawing import wrapped
+
+        line = wrapped(line, shutil.get_terminal_size().columns - 1)
+    print(line, file=sys.stderr)
 
 
 def _print_part(part: str | Table) -> None:

@@ -28,7 +28,7 @@ _TORCH_NAMESAKE: dict[type[Cell], type[nn.RNNBase]] = {
 
 
 # options that came later: a description holds them only where they are set, so that ids of runs stay
-_LATER = ("relevance", "noise", "grad_limit")
+_LATER = ("relevance", "noise", "usage", "grad_limit")
 
 
 def _memory_options(memory: Memory) -> dict[str, Any]:

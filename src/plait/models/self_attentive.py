@@ -165,8 +165,9 @@ class SelfAttentive(Layer):
             weights = self._scan_weights()
             if isinstance(scan, FullScan):
                 return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
-            options = reset, nudge, need_trace, backend, self._noise(x), self._grad_limit(x)
-            return attentive_scan(projected, weights, state, scan, *options)
+            options = reset, nudge, need_trace, backend, self._noise(x)
+            limits = self._number(self.memory.grad_limit, x), self._number(self.memory.use or None, x)
+            return attentive_scan(projected, weights, state, scan, *options, *limits)
         if self.backend not in ("auto", "reference"):
             raise BackendError(
                 f"backend {self.backend!r} has no scan for {type(self.cell).__name__} × "
@@ -188,7 +189,7 @@ class SelfAttentive(Layer):
             reset=reset,
             nudge=nudge,
             noise=self._noise(x),
-            grad_limit=self._grad_limit(x),
+            grad_limit=self._number(self.memory.grad_limit, x),
             truncate=self.truncate,
             need_trace=need_trace,
         )
@@ -202,21 +203,21 @@ class SelfAttentive(Layer):
         drawn = torch.empty(x.shape[:2], dtype=accumulation_dtype(x.dtype), device=x.device).exponential_()
         return -noise * drawn.clamp_min_(1e-30).log_()
 
-    def _grad_limit(self, x: Tensor) -> Tensor | None:
-        limit = self.memory.grad_limit
-        if limit is None:
+    @staticmethod
+    def _number(value: float | None, x: Tensor) -> Tensor | None:
+        """Filled on the device: nothing waits, and a recorded graph may hold it."""
+        if value is None:
             return None
-        # filled on the device: nothing waits, and a recorded graph may hold it
-        return torch.full((), limit, dtype=accumulation_dtype(x.dtype), device=x.device)
+        return torch.full((), value, dtype=accumulation_dtype(x.dtype), device=x.device)
 
     def _read(self, query: Tensor, memory: MemoryState) -> tuple[Read | None, MemoryState]:
         scorer = cast(AdditiveScorer, self.scorer)
-        if not self.memory.learns:
+        if not self.memory.use:
             return self.memory.read(query, memory, scorer)
-        worth, window = cast(Tensor, scorer.worth), cast(int, self._window)
+        worth, window, use = cast(Tensor, scorer.worth), cast(int, self._window), self.memory.use
 
         def energies(asked: Tensor, slots: Tensor) -> Tensor:
-            return with_usage(scorer(asked, slots), memory, worth, window)
+            return with_usage(scorer(asked, slots), memory, worth, window, use)
 
         return self.memory.read(query, memory, energies)
 

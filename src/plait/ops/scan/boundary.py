@@ -64,6 +64,8 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
         )
     if inputs.noise is not None and inputs.worth is None:
         raise ConfigError("noise: expected None where relevance is earned, got a tensor")
+    if inputs.usage is not None and inputs.worth is None:
+        raise ConfigError("usage: expected None where relevance is earned, got a tensor")
     if scan.cell == "lstm" and inputs.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     steps, rows, _ = projected.shape
