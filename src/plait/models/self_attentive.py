@@ -17,6 +17,7 @@ from plait.models.scorer import AdditiveScorer
 from plait.models.torch_tools import is_transformed
 from plait.ops.attention import Read, accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
+from plait.ops.attentive_scan.cpu_step import step
 from plait.ops.full_scan import full_scan
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.plain_scan import plain_scan
@@ -143,12 +144,33 @@ class SelfAttentive(Layer):
         if state is None:
             state = self.initial_state(x.shape[1], x.dtype, x.device)
             remember(state.memory, window)
-        result = self._dispatched(x, cast_state(state, x.dtype), reset, nudge, need_trace)
+        noise = self._noise(x)
+        if len(x) == 1 and nudge is None and not need_trace and not torch.compiler.is_compiling():
+            stepped = self._stepped(x, state, reset, noise)
+            if stepped is not None:
+                return stepped
+        result = self._dispatched(x, cast_state(state, x.dtype), reset, nudge, need_trace, noise)
         remember(result.state.memory, window)
         return result
 
+    def _stepped(
+        self, x: Tensor, state: LayerState, reset: Tensor | None, noise: Tensor | None
+    ) -> LayerResult | None:
+        """One step in one call into C++, where it is for such a step."""
+        scan = self._scan()
+        if not isinstance(scan, Scan):
+            return None
+        projection = self.cell.weight_ih, self.cell.bias
+        return step(x, projection, self._scan_weights(), state, scan, reset, noise, self.backend)
+
     def _dispatched(
-        self, x: Tensor, state: LayerState, reset: Tensor | None, nudge: Tensor | None, need_trace: bool
+        self,
+        x: Tensor,
+        state: LayerState,
+        reset: Tensor | None,
+        nudge: Tensor | None,
+        need_trace: bool,
+        noise: Tensor | None,
     ) -> LayerResult:
         """By torch's own layer, by a scan, or step by step; a scan checks its state itself."""
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
@@ -165,7 +187,7 @@ class SelfAttentive(Layer):
             weights = self._scan_weights()
             if isinstance(scan, FullScan):
                 return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
-            options = reset, nudge, need_trace, backend, self._noise(x)
+            options = reset, nudge, need_trace, backend, noise
             limits = self._number(self.memory.grad_limit, x), self._number(self.memory.use or None, x)
             return attentive_scan(projected, weights, state, scan, *options, *limits)
         if self.backend not in ("auto", "reference"):
@@ -188,7 +210,7 @@ class SelfAttentive(Layer):
             mix=self._mixed,
             reset=reset,
             nudge=nudge,
-            noise=self._noise(x),
+            noise=noise,
             grad_limit=self._number(self.memory.grad_limit, x),
             truncate=self.truncate,
             need_trace=need_trace,
@@ -259,7 +281,8 @@ class SelfAttentive(Layer):
 
     def _nonlinearity(self) -> str:
         """φ of an Elman cell, or of the candidate of a GRU."""
-        return getattr(self.cell, "nonlinearity", "tanh")
+        cell = self.cell
+        return "tanh" if isinstance(cell, LSTMCell) else getattr(cell, "nonlinearity", "tanh")
 
     def _mixed(self, h: Tensor, context: Tensor) -> Tensor:
         return self.mix(h, context) if callable(self.mix) else self.mix * (h + context)
@@ -280,18 +303,16 @@ class SelfAttentive(Layer):
             return None
         if not isinstance(memory, WindowMemory):
             return FullScan(kind, float(self.mix), nonlinearity)
-        return Scan(
-            cell=kind,
-            window=memory.window,
-            capacity=memory.initial_width - memory.window,
-            every=memory.every if isinstance(memory, UniformMemory) else None,
-            mix=float(self.mix),
-            nonlinearity=nonlinearity,
-        )
+        every = memory.every if isinstance(memory, UniformMemory) else None
+        capacity = memory.initial_width - memory.window
+        return Scan(kind, memory.window, capacity, every, float(self.mix), nonlinearity)
 
     def _biases(self) -> tuple[Tensor | None, Tensor | None]:
-        """A GRU candidate's recurrent bias, and modrelu's."""
-        return getattr(self.cell, "candidate_bias", None), getattr(self.cell, "modrelu_bias", None)
+        """A GRU candidate's recurrent bias, and modrelu's. Asked for where they are: a module takes longer to
+        say that it has no such attribute than a scan takes for a step."""
+        cell = self.cell
+        candidate = cell.candidate_bias if isinstance(cell, GRUCell) else None
+        return candidate, cell.modrelu_bias if isinstance(cell, GRUCell | ElmanCell) else None
 
     def _scan_weights(self) -> ScanWeights:
         scorer = cast(AdditiveScorer, self.scorer)

@@ -33,6 +33,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     _check(inputs, scan)
     check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
     read: dict[str, Any] = {}
+    dtype = inputs.projected.dtype
     for name, tensor in inputs._asdict().items():
         spec = _SPECS[name]
         if tensor is None or spec.only not in ("", scan.cell, scan.nonlinearity):
@@ -40,8 +41,8 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
         elif spec.of not in scan.traits or spec.kind in ("int64", "bool"):
             read[name] = tensor
         else:
-            kept = tensor if spec.kind == "layer" else tensor.detach()
-            read[name] = kept.to(type_of(spec, inputs.projected.dtype))
+            kept, wanted = tensor if spec.kind == "layer" else tensor.detach(), type_of(spec, dtype)
+            read[name] = kept if kept.dtype is wanted else kept.to(wanted)
     if fill and has_memory:
         empty = inputs.born < 0
         read["slots"] = read["slots"].masked_fill(empty.unsqueeze(2), 0)

@@ -77,7 +77,8 @@ def usage_gradient(d_energies: Tensor, inputs: Inputs, made: Scanned, window: in
     rows = d_energies.shape[1]
     held, wide = made.ids[..., window:].long(), d_energies.dtype
     states = torch.cat([inputs.slots.transpose(0, 1), made.output]).to(wide)  # by id: (κ + T, B, H)
-    assert inputs.worth is not None and inputs.usage is not None
+    assert inputs.worth is not None
+    assert inputs.usage is not None
     row = torch.arange(rows, device=held.device).unsqueeze(1)
     rated = (states @ inputs.worth.to(wide)).flatten()[held.clamp_min(0) * rows + row]
     read = (held >= 0) & (made.weights[..., window:] > 0)
