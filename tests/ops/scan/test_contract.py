@@ -49,7 +49,7 @@ SCHEMAS = {
     "Tensor? cell_bias, Tensor hidden, Tensor? cell_state, Tensor slots, Tensor relevance, Tensor born, "
     "Tensor age, Tensor? reset, Tensor? nudge, str cell, SymInt window, SymInt capacity, SymInt every, "
     "float mix, str nonlinearity, bool need_trace, bool save, str backend, Tensor? worth=None, "
-    "Tensor? noise=None) -> ",
+    "Tensor? noise=None, Tensor? grad_limit=None, Tensor? usage=None) -> ",
     "full_scan": "(Tensor projected, Tensor recurrent, Tensor query, Tensor key, Tensor energy, "
     "Tensor? cell_bias, Tensor hidden, Tensor? cell_state, Tensor slots, Tensor relevance, Tensor born, "
     "Tensor age, Tensor? reset, Tensor? nudge, str cell, float mix, str nonlinearity, bool need_trace, "
@@ -101,8 +101,9 @@ def test_what_a_tensor_must_be_is_checked_by_its_spec() -> None:
     scan = Scan("gru", window=3, capacity=2)
     inputs = make_problem(Case(scan, reset=True, nudge=True, learned=True, noise=True)).inputs()
     inputs = inputs._replace(
-        cell_state=torch.zeros_like(inputs.hidden), modrelu_bias=torch.zeros_like(inputs.energy)
-    )
+        cell_state=torch.zeros_like(inputs.hidden), modrelu_bias=torch.zeros_like(inputs.energy),
+        grad_limit=torch.tensor(1.0),
+    )  # fmt: skip
     for name, spec in specs(Inputs).items():
         if name in ("projected", "recurrent"):  # the others' sizes come from these
             continue
