@@ -135,8 +135,8 @@ class State:
             )
         cells = [layer.cell_state for layer in layers if layer.cell_state is not None]
         return State(
-            torch.stack([layer.hidden for layer in layers]),
-            torch.stack(cells) if cells else None,
+            _stacked([layer.hidden for layer in layers]),
+            _stacked(cells) if cells else None,
             tuple(layer.memory for layer in layers),
         )
 
@@ -227,3 +227,8 @@ def join_traces(
             fields.append(whole if unsorted is None else whole[:, unsorted])
         joined.append(Trace(*fields))
     return tuple(joined)
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """(L, B, H); of one layer it is a view, which takes no kernel forward or back."""
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)

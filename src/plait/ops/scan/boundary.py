@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -52,6 +53,16 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     return Inputs(**read)
 
 
+def _shapes(scan: CellScan, steps: int, rows: int, size: int, slots: int) -> list[tuple[int, ...]]:
+    """What every input has to look like."""
+    sizes = sizes_of(scan, steps, rows, size, slots)
+    return [shape_of(spec, sizes) for spec in _SPECS.values()]
+
+
+# a training loop asks the same at every step
+_shapes_once = lru_cache(_shapes)
+
+
 def _check(inputs: Inputs, scan: CellScan) -> None:
     size, projected = inputs.recurrent.shape[1], inputs.projected
     if projected.dim() != 3 or projected.shape[0] == 0 or not projected.is_floating_point():
@@ -70,11 +81,11 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
     if scan.cell == "lstm" and inputs.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     steps, rows, _ = projected.shape
-    sizes = sizes_of(scan, steps, rows, size, inputs.born.shape[-1] if scan.width is None else scan.width)
-    for name, tensor in inputs._asdict().items():
-        spec = _SPECS[name]
-        expected = shape_of(spec, sizes)
-        if tensor is not None and tuple(tensor.shape) != expected:
-            raise ShapeError(f"{spec.door}{name}: expected {expected}, got {tuple(tensor.shape)}")
+    slots = inputs.born.shape[-1] if scan.width is None else scan.width
+    shapes = _shapes if torch.compiler.is_compiling() else _shapes_once
+    expected = shapes(scan, steps, rows, size, slots)
+    for (name, tensor), shape in zip(inputs._asdict().items(), expected, strict=True):
+        if tensor is not None and tensor.shape != shape:
+            raise ShapeError(f"{_SPECS[name].door}{name}: expected {shape}, got {tuple(tensor.shape)}")
     if inputs.reset is not None and inputs.reset.dtype != torch.bool:
         raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")

@@ -10,7 +10,8 @@ gradients under the names of the inputs. Everything that handles these tensors a
 is to add a line here, and its arithmetic. (A weight is also a line of `ScanWeights`.)
 
 Sizes: T steps, B rows, H hidden size, GH its gates' blocks, F features of saved gates, K slots that come in,
-W slots that go out (κ, and κ₀ + T of a full memory). "wide" is `accumulation_dtype` of the layer's type.
+W slots that go out (κ, and κ₀ + T of a full memory), S states there are (κ initial slots, then T), PH the
+rows of [V; W_a; U_a]. "wide" is `accumulation_dtype` of the layer's type.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Spec:
         has_gradient: an input that the scan is differentiated with respect to.
         when: what asks for an output: "save", "trace", "read" (a trace, or a bounded memory's backward), or
             "" for always. What is not asked for has no steps.
+        by: the backends that make it, where not all do; for the others it is never asked for.
         only: the cell or the nonlinearity that has it.
         door: how a caller calls an input: before its name in an error.
         later: came when programs had been exported that know the operator without it.
@@ -56,6 +58,7 @@ class Spec:
     saved: str = ""
     has_gradient: bool = False
     when: str = ""
+    by: tuple[str, ...] = ()
     only: str = ""
     door: str = ""
     later: bool = False
@@ -144,6 +147,8 @@ class Scanned(NamedTuple):
       only if there is one (without it φ(·) is the output);
     - of a bounded memory `queries` = W_a s_{t−1}, `keys` = U_a h_t, and `ids`: which state each slot held
       when it was read: j < κ is the initial slot j, κ + t is h_t, −1 nothing;
+    - `products` = [V; W_a; U_a] h of every state by its id, from a backend that takes one product a state;
+      its keys are the last block;
     - of a full one `contexts`, c_t before it is rounded, and `normalisers`, log Σ exp of a step's energies.
     """
 
@@ -161,10 +166,16 @@ class Scanned(NamedTuple):
     cells: Annotated[Tensor, Spec("T B H", saved="every", when="save", only="lstm")] = ABSENT
     gates: Annotated[Tensor, Spec("T B F", saved="every", when="save")] = ABSENT
     queries: Annotated[Tensor, Spec("T B H", "wide", of="bounded", saved="bounded", when="save")] = ABSENT
-    keys: Annotated[Tensor, Spec("T B H", "wide", of="bounded", saved="bounded", when="save")] = ABSENT
+    keys: Annotated[
+        Tensor,
+        Spec("T B H", "wide", of="bounded", saved="bounded", when="save", by=("cpu", "torch", "triton")),
+    ] = ABSENT
     ids: Annotated[Tensor, Spec("T B W", "int32", of="bounded", saved="bounded", when="save")] = ABSENT
     contexts: Annotated[Tensor, Spec("T B H", "wide", of="full", saved="full", when="save")] = ABSENT
     normalisers: Annotated[Tensor, Spec("T B", "wide", of="full", saved="full", when="save")] = ABSENT
+    products: Annotated[
+        Tensor, Spec("S B PH", "wide", of="bounded", saved="bounded", when="save", by=("cluster",))
+    ] = ABSENT
 
     @property
     def activated(self) -> Tensor:
