@@ -492,7 +492,7 @@ struct Back : BackPlaces<S> {
   // that everybody meets: no exchange lies between this product and the last, which everybody must have read. An initial
   // slot that nobody read comes out as zeros, whatever it held.
   MEMBER void end() {
-    warp_sync();
+    barrier_sync(2, WARPS * 32);  // a slower warp may still be adding up the last step's products
 #pragma unroll
     for (int r = 0; r < R; r++) {
       float product[COLUMNS], none[COLUMNS];
