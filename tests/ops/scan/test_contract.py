@@ -54,7 +54,7 @@ SCHEMAS = {
     "Tensor? cell_bias, Tensor hidden, Tensor? cell_state, Tensor slots, Tensor relevance, Tensor born, "
     "Tensor age, Tensor? reset, Tensor? nudge, str cell, SymInt window, SymInt capacity, SymInt every, "
     "float mix, str nonlinearity, bool need_trace, bool save, str backend, Tensor? worth=None, "
-    "Tensor? noise=None) -> ",
+    "Tensor? noise=None, Tensor? grad_limit=None) -> ",
     "full_scan": "(Tensor projected, Tensor recurrent, Tensor query, Tensor key, Tensor energy, "
     "Tensor? cell_bias, Tensor hidden, Tensor? cell_state, Tensor slots, Tensor relevance, Tensor born, "
     "Tensor age, Tensor? reset, Tensor? nudge, str cell, float mix, str nonlinearity, bool need_trace, "
@@ -104,7 +104,8 @@ def test_compiled_code_knows_every_tensor_by_one_name() -> None:
 def test_what_a_tensor_must_be_is_checked_by_its_spec() -> None:
     """Every input of a wrong shape is refused by its own name, whatever is added to the list."""
     scan = Scan("gru", window=3, capacity=2)
-    inputs = make_problem(Case(scan, reset=True, nudge=True, learned=True, noise=True)).inputs()
+    case = Case(scan, reset=True, nudge=True, learned=True, noise=True, limited=True)
+    inputs = make_problem(case).inputs()
     inputs = inputs._replace(
         cell_state=torch.zeros_like(inputs.hidden), modrelu_bias=torch.zeros_like(inputs.energy)
     )

@@ -83,7 +83,7 @@ def back_shape(
     takes less time than several waves of clusters."""
     found: list[tuple[float, int, BackShape]] = []
     for cluster, at_a_time in clusters_at_a_time.items():
-        for count in range(1, 9):
+        for count in range(1, 6):  # as many as were seen on a GPU
             shape = _fitted(BackShape(scan, hidden, dtype, cluster, count))
             if shape is not None:
                 waves = -(-rows // (count * at_a_time))
@@ -133,7 +133,7 @@ def walk_back(
     records = (contiguous(inputs), made, _aligned(arriving), walked, (slots, profile))
     launch(shape, arguments(BACKWARD, records, steps, rows, scan.mix), clusters)
     walked = walked._replace(energy=walked.energy.sum(dim=0))
-    if inputs.worth is not None:
+    if inputs.usage is not None:
         made = made._replace(ids=by_place(made.ids, PLACE_BITS))
     return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged)
 

@@ -21,19 +21,19 @@ __all__ = ["LARGEST_WIDTH", "Split", "choose", "clusters_that_fit", "splits"]
 LARGEST_WIDTH = 32  # a lane of a warp is a slot
 LARGEST_SHARED = 232_448  # bytes a block may have
 _CLUSTERS = (8, 4, 2, 1)
-# Microseconds a step takes on an H200, 20 slots, by the features of a block and the rows of a cluster. Eight
-# rows, and those of 64 features and more beyond two, are extrapolated.
+# Microseconds a step takes on an H200, 20 slots, by features of a block and rows of a cluster; what is not
+# here is not chosen. An Elman cell's with 16 features and several rows are estimates.
 _WITH_GATES = {
-    16: {1: 1.19, 2: 1.48, 4: 1.98, 8: 3.3},
-    32: {1: 1.36, 2: 1.65, 4: 2.89, 8: 5.5},
-    64: {1: 1.81, 2: 3.44, 4: 6.8, 8: 13.6},
-    128: {1: 3.6, 2: 7.2, 4: 14.4, 8: 28.8},
+    16: {1: 1.18, 2: 1.48, 4: 1.98},
+    32: {1: 1.38, 2: 1.65, 4: 2.94},
+    64: {1: 1.87, 2: 3.64},
+    128: {1: 3.6},
 }
 _ELMAN = {
-    16: {1: 1.34, 2: 1.5, 4: 1.8, 8: 2.6},
-    32: {1: 1.43, 2: 1.6, 4: 2.24, 8: 3.7},
-    64: {1: 1.53, 2: 2.10, 4: 3.3, 8: 5.7},
-    128: {1: 2.44, 2: 4.4, 4: 8.4, 8: 16.4},
+    16: {1: 1.21, 2: 1.4, 4: 1.7},
+    32: {1: 1.32, 2: 1.5, 4: 2.24},
+    64: {1: 1.49, 2: 2.02},
+    128: {1: 2.41},
 }
 _PROBE = 'extern "C" __global__ void probe() {}'
 
@@ -51,8 +51,8 @@ class Split(NamedTuple):
 def splits(cell: str, hidden: int, width: int) -> tuple[Split, ...]:
     """Every way to walk such a scan that fits a multiprocessor.
 
-    >>> [split.rows for split in splits("lstm", 256, 20)]
-    [1, 2, 3]
+    >>> [(split.cluster, split.rows) for split in splits("lstm", 256, 20)]
+    [(8, 1), (8, 2), (8, 4)]
     """
     return tuple(_splits(cell, hidden, width)) if hidden % 32 == 0 and 0 < width <= LARGEST_WIDTH else ()
 
@@ -80,7 +80,7 @@ def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) ->
     def time(split: Split) -> float:
         waves = -(-rows // (split.rows * clusters_that_fit(split.cluster, device)))
         nearest = min(measured, key=lambda features: abs(features - hidden // split.cluster))
-        return waves * measured[nearest][split.rows]
+        return waves * measured[nearest].get(split.rows, float("inf"))
 
     return min(splits(cell, hidden, width), key=time)
 

@@ -82,7 +82,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         )
         backward_kernel[(rows,)](**{**given, "HAS_NUDGE": made.gates.shape[2] > 0})
     walked = walked._replace(energy=walked.energy.sum(dim=0))
-    if inputs.worth is not None:
+    if inputs.usage is not None:
         made = made._replace(ids=by_place(made.ids, PLACE_BITS.value))
     return collect_gradients(walked, inputs, made, scan, nudged)
 

@@ -13,7 +13,9 @@ from torch import Tensor
 from plait.errors import BackendError, known
 from plait.ops.scan.kinds import CellScan
 
-__all__ = ["BACKENDS", "MODULES", "PREFERRED", "choose_backend", "missing", "module_of", "resolve"]
+__all__ = [
+    "BACKENDS", "MODULES", "PREFERRED", "choose_backend", "missing", "module_of", "resolve", "resolve_for",
+]  # fmt: skip
 
 # a fused backend's name and the file of a scan's room that is it, imported on first use
 MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan", "cluster": "cluster_scan"}
@@ -34,8 +36,11 @@ def choose_backend(tensor: Tensor, scan: CellScan) -> str:
 
 def resolve(backend: str, tensor: Tensor, scan: CellScan) -> str:
     """The name of the backend that runs a scan; `BackendError` if the one asked for cannot."""
-    size = tensor.shape[-1] // scan.gates
-    device, dtype = tensor.device.type, str(tensor.dtype)
+    return resolve_for(backend, tensor.device.type, str(tensor.dtype), tensor.shape[-1] // scan.gates, scan)
+
+
+def resolve_for(backend: str, device: str, dtype: str, size: int, scan: CellScan) -> str:
+    """The same by what it depends on, for hidden states of `size` features."""
     name: str = _resolve(backend, device, dtype, scan.cell, scan.width, size, scan.name)
     return name
 

@@ -8,8 +8,8 @@ from typing import Any
 import torch
 
 from plait.errors import ConfigError, ShapeError, known
-from plait.ops.attention import accumulation_dtype, scores
-from plait.ops.scan.buffers import shape_of, sizes_of
+from plait.ops.attention import scores
+from plait.ops.scan.buffers import shape_of, sizes_of, type_of
 from plait.ops.scan.contract import Inputs, specs
 from plait.ops.scan.kinds import CellScan
 from plait.ops.state_check import check_state
@@ -35,7 +35,6 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
     read: dict[str, Any] = {}
     dtype = inputs.projected.dtype
-    wide = accumulation_dtype(dtype)
     for name, tensor in inputs._asdict().items():
         spec = _SPECS[name]
         if tensor is None or spec.only not in ("", scan.cell, scan.nonlinearity):
@@ -43,9 +42,8 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
         elif spec.of not in scan.traits or spec.kind in ("int64", "bool"):
             read[name] = tensor
         else:
-            kept = tensor if spec.kind == "layer" else tensor.detach()
-            wanted = dtype if spec.kind == "layer" else wide
-            read[name] = kept if kept.dtype == wanted else kept.to(wanted)
+            kept, wanted = tensor if spec.kind == "layer" else tensor.detach(), type_of(spec, dtype)
+            read[name] = kept if kept.dtype is wanted else kept.to(wanted)
     if fill and has_memory:
         empty = inputs.born < 0
         read["slots"] = read["slots"].masked_fill(empty.unsqueeze(2), 0)
@@ -78,6 +76,8 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
         )
     if inputs.noise is not None and inputs.worth is None:
         raise ConfigError("noise: expected None where relevance is earned, got a tensor")
+    if inputs.usage is not None and inputs.worth is None:
+        raise ConfigError("usage: expected None where relevance is earned, got a tensor")
     if scan.cell == "lstm" and inputs.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     steps, rows, _ = projected.shape

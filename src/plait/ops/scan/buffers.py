@@ -41,7 +41,7 @@ def sizes_of(
 
 def shape_of(spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of one tensor."""
-    return tuple(sizes[letter] for letter in spec.shape.split())
+    return tuple([sizes[letter] for letter in spec.shape.split()])
 
 
 def type_of(spec: Spec, dtype: torch.dtype) -> torch.dtype:

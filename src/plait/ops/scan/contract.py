@@ -79,8 +79,9 @@ class Inputs(NamedTuple):
     z = U x_t + b of all steps; the weights as in `ScanWeights`; s_0, c_0 and the memory as in `LayerState`
     and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous.
 
-    Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step. With
-    `grad_limit` (a number) no element of dL/ds_t is larger than so many times the largest that arrives.
+    Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step; with
+    `usage` (a number) g learns from what is read, too (`usage.py`). With `grad_limit` (a number) no element
+    of dL/ds_t is larger than so many times the largest that arrives.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", has_gradient=True)]
@@ -101,6 +102,7 @@ class Inputs(NamedTuple):
     nudge: Annotated[Tensor | None, Spec("T B H", has_gradient=True)] = None
     noise: Annotated[Tensor | None, Spec("T B", "wide", of="bounded", later=True)] = None
     grad_limit: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
+    usage: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
 
     @classmethod
     def of(
@@ -112,6 +114,7 @@ class Inputs(NamedTuple):
         nudge: Tensor | None = None,
         noise: Tensor | None = None,
         grad_limit: Tensor | None = None,
+        usage: Tensor | None = None,
     ) -> Inputs:
         """What a caller says in groups."""
         return cls(
@@ -124,6 +127,7 @@ class Inputs(NamedTuple):
             nudge=nudge,
             noise=noise,
             grad_limit=grad_limit,
+            usage=usage,
         )
 
     @property
@@ -256,8 +260,8 @@ def named(inputs: Any, made: Any = None, arriving: Any = None, walked: Any = Non
 
     A gradient has `d_` before its name, and what comes out `_out` after it where that name also goes in.
 
-    >>> list(named(Inputs._fields, Scanned._fields))[17:20]
-    ['grad_limit', 'output', 'hidden_out']
+    >>> list(named(Inputs._fields, Scanned._fields))[18:21]
+    ['usage', 'output', 'hidden_out']
     """
     found: dict[str, Any] = {}
     for record, given, mark in (

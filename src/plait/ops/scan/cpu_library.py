@@ -113,9 +113,8 @@ def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.plait_lanes.restype = ctypes.c_int64
     loaded.plait_lanes.argtypes = [ctypes.c_bool]
     scans = ("attentive_scan", "full_scan", "plain_scan")
-    for function in (
-        getattr(loaded, f"plait_{scan}_{way}") for scan in scans for way in ("forward", "backward")
-    ):
+    walks = (f"{scan}_{way}" for scan in scans for way in ("forward", "backward"))
+    for function in (getattr(loaded, f"plait_{walk}") for walk in (*walks, "attentive_scan_step")):
         function.restype = ctypes.c_bool
         function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool]
     return loaded

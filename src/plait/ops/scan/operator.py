@@ -93,6 +93,7 @@ class FusedScan:
         backend: str = "auto",
         noise: Tensor | None = None,
         grad_limit: Tensor | None = None,
+        usage: Tensor | None = None,
     ) -> LayerResult:
         """Walk through time, by the backend that was asked for.
 
@@ -106,11 +107,12 @@ class FusedScan:
             need_trace: also return what was read at every step; it carries no gradient.
             noise: (T, B), added to the learned relevance by which a state is kept; it carries no gradient.
             grad_limit: a number; see `plait.ops.grad_limit`.
+            usage: a number, with a learned relevance; see `plait.ops.scan.usage`.
             backend: one of `BACKENDS`; "auto" chooses among what runs here, a backend named explicitly never
                 falls back, it raises `BackendError`. Second and forward-mode derivatives need "reference".
         """
         chosen = resolve(backend, projected, scan)
-        given = Inputs.of(projected, weights, state, reset, nudge, noise, grad_limit)
+        given = Inputs.of(projected, weights, state, reset, nudge, noise, grad_limit, usage)
         inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
         if chosen == "reference":
             recorded(chosen)
