@@ -54,7 +54,7 @@ SCHEMAS = {
     "Tensor? cell_bias, Tensor hidden, Tensor? cell_state, Tensor slots, Tensor relevance, Tensor born, "
     "Tensor age, Tensor? reset, Tensor? nudge, str cell, SymInt window, SymInt capacity, SymInt every, "
     "float mix, str nonlinearity, bool need_trace, bool save, str backend, Tensor? worth=None, "
-    "Tensor? noise=None, Tensor? grad_limit=None) -> ",
+    "Tensor? noise=None, Tensor? grad_limit=None, Tensor? usage=None) -> ",
     "full_scan": "(Tensor projected, Tensor recurrent, Tensor query, Tensor key, Tensor energy, "
     "Tensor? cell_bias, Tensor hidden, Tensor? cell_state, Tensor slots, Tensor relevance, Tensor born, "
     "Tensor age, Tensor? reset, Tensor? nudge, str cell, float mix, str nonlinearity, bool need_trace, "
