@@ -25,14 +25,8 @@ def test_every_model_can_be_described_and_built_again(name):
         {"task": {"name": "denoise"}, "model": {"name": name, "hidden_size": 4, "num_layers": 2}}
     )
     written = describe(network, task, Recipe())
-    later = {
-        "forget_bias",
-        "chrono",
-        "relevance",
-        "noise",
-        "grad_limit",
-        "bidirectional",
-    }  # left out where not given
+    # left out where not given
+    later = {"forget_bias", "chrono", "relevance", "noise", "usage", "grad_limit", "bidirectional"}
     assert written["model"].keys() == {"name", *model_defaults(name)} - later, "nothing is left to a default"
     again, task_again = build(checked(written))
     assert describe(again, task_again, Recipe()) == written
