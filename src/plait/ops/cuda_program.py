@@ -96,10 +96,9 @@ class Program:
         self._name, self._device, self._driver = name, device, _driver()
         self._kernels: dict[str, Kernel] = {}
         with torch.cuda.device(device):
-            if (
-                not torch.cuda.is_current_stream_capturing()
-            ):  # there the context is present, and asking is an error
-                torch.cuda.current_stream().query()  # makes torch's context the present one
+            # makes torch's context the present one, which it is where a graph is captured, and asking an error
+            if not torch.cuda.is_current_stream_capturing():
+                torch.cuda.current_stream().query()
             none: tuple[Any, ...] = (None, None, 0)
             # kept as long as the process: unloading would pull code from under a captured graph
             self._library = _done(self._driver.cuLibraryLoadData(code, *none, *none), f"loading {name}")
