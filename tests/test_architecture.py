@@ -13,7 +13,10 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "plait"
 FILES = sorted(SOURCE.rglob("*.py"))
 # A room may import itself and the rooms below it; the rooms beside the tower import only `errors`.
-BASE = {"errors", "jsonable", "result", "lazy", "marks", "output", "provenance", "strict", "_version"}
+BASE = {
+    "errors", "estimates", "input", "jsonable", "result", "lazy", "marks", "output", "provenance", "strict",
+    "_version",
+}  # fmt: skip
 TOWER = [
     "ops",
     "cells",
@@ -102,6 +105,13 @@ def test_only_the_command_line_prints():
             continue
         calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
         assert not [c for c in calls if isinstance(c, ast.Name) and c.id == "print"], path
+
+
+def test_a_share_is_written_in_one_place():
+    """`plait.result.percent`: the same number of digits in every table, sentence and caption."""
+    loose = re.compile(r":\.\d%")
+    found = [str(path) for path in FILES if path.name != "result.py" and loose.search(path.read_text())]
+    assert not found
 
 
 def test_no_local_path_in_any_text():

@@ -4,8 +4,10 @@ import subprocess
 import sys
 
 import pytest
+import torch
 
 import plait
+from plait.ops.scan.backends import _resolve
 
 SURFACE = (
     "ElmanCell", "ExpRNN", "FullMemory", "GORU", "GRU", "GRUCell", "LSTM", "LSTMCell", "MemLSTM", "MemRNN",
@@ -27,7 +29,7 @@ OPTIONAL = (
 def loaded_after(code: str) -> set[str]:
     script = f"import sys\n{code}\nprint(*sys.modules, file=sys.stderr)"  # what the code prints is not asked
     out = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, check=True)
-    return {name.split(".")[0] for name in out.stderr.split()}
+    return {part for name in out.stderr.split() for part in (name, name.split(".")[0])}
 
 
 def test_import_loads_nothing_optional():
@@ -39,6 +41,15 @@ def test_the_layers_need_torch_and_numpy_alone():
     # torch itself may import triton where it is installed
     assert "torch" in loaded
     assert not loaded & ({*OPTIONAL} - {"triton"})
+    # torch.compile's own machinery takes longer to import than torch does
+    assert not loaded & {"torch._dynamo", "torch._inductor", "sympy"}
+
+
+def test_the_mark_that_spares_importing_the_compiler_is_the_one_the_compiler_sets():
+    @torch.compiler.assume_constant_result
+    def marked(): ...
+
+    assert vars(_resolve) == vars(marked) != {}
 
 
 def test_the_public_surface_is_this():
@@ -56,3 +67,9 @@ def test_the_public_surface_is_this():
 def test_help_loads_nothing_but_itself():
     loaded = loaded_after("from plait.cli import main; main(['--help'])")
     assert not loaded & {*OPTIONAL, "torch", "numpy"}
+
+
+def test_listing_runs_loads_no_torch(small_fit, tmp_path):
+    small_fit(tmp_path / "run", updates=1)
+    listed = f"from plait.cli import main; assert main(['runs', {str(tmp_path)!r}]) == 0"
+    assert not loaded_after(listed) & ({*OPTIONAL, "torch"} - {"tyro"})

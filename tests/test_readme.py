@@ -1,7 +1,11 @@
 """What README and docs show is true: Python blocks run, commands exist and take the options shown."""
 
+import contextlib
+import functools
+import io
 import re
 import shlex
+import tomllib
 from pathlib import Path
 
 import pytest
@@ -38,15 +42,23 @@ def test_python_blocks_run(page, tmp_path, monkeypatch):
         exec(compile(code, f"{page.name}, Python block {number}", "exec"), names)
 
 
+@functools.cache
+def options_of(name: str) -> set[str]:
+    """What a command's help names; once for each command, since pages show it many times."""
+    said = io.StringIO()
+    with contextlib.redirect_stdout(said):
+        assert main([*name.split(), "--help"]) == 0
+    return set(re.findall(r"--?[a-z][a-z-]*", said.getvalue())) | {"--json", "--debug", "--help"}
+
+
 @pytest.mark.parametrize(("page", "command"), COMMANDS_SHOWN)
-def test_commands_exist_and_take_what_is_shown(page, command, capsys):
+def test_commands_exist_and_take_what_is_shown(page, command):
     words = shlex.split(command)[1:]
     if words[0] in ("--help", "--version"):
         assert main(words) == 0
         return
     name, rest = _split(words)  # an unknown command is an error here
-    assert main([*name.split(), "--help"]) == 0
-    shown = set(re.findall(r"--?[a-z][a-z-]*", capsys.readouterr().out)) | {"--json", "--debug", "--help"}
+    shown = options_of(name)
     for word in rest:
         if re.match(r"--?[a-z]", word):
             assert word in shown, f"{page}: plait {name} has no option {word}"
@@ -62,6 +74,31 @@ def test_links_and_pictures_lead_somewhere(page):
     targets = re.findall(r"\]\(([^)#\s]+)[^)]*\)", FENCE.sub("", page.read_text()))
     for target in targets:
         assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
+
+
+def test_the_readme_is_short_and_shows_what_is_finished():
+    """A screen and a half, one table, no cell of a run that was still learning or diverged."""
+    text = (ROOT / "README.md").read_text()
+    assert len(text.splitlines()) <= 90
+    rows = [line for line in text.splitlines() if line.startswith("|")]
+    assert len([row for row in rows if set(row) <= set("|-")]) == 1
+    assert not [row for row in rows if "…" in row or "†" in row]
+    ours, theirs = re.search(r"DoorKey-16x16 \| RelLSTM ([0-9.]+) \| MemLSTM ([0-9.]+)", text).groups()
+    table = (ROOT / "results" / "rl" / "README.md").read_text()
+    assert re.search(rf"DoorKey-16x16 \| {theirs} [^|]*\| {ours} ", table)
+
+
+@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "start.md"], ids=lambda p: p.name)
+def test_four_readers_find_their_way(page):
+    for reader in ("I train models", "I train agents", "I size Transformers", "I do theory"):
+        assert f"**{reader}" in page.read_text()
+
+
+def test_the_start_lists_every_extra():
+    extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
+    text = (ROOT / "docs" / "start.md").read_text()
+    assert not [name for name in extras if f"`{name}`" not in text]
+    assert "pip install 'plait[report,explore] @ git+URL'" in text
 
 
 def test_every_page_is_in_the_index():

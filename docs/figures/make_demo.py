@@ -5,6 +5,7 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+from plait.experiments.plan import jobs_of
 from plait.figures import save
 from plait.report.demo import MODELS, Plan, results
 from plait.report.pictures import accuracy_figure
@@ -14,7 +15,8 @@ HERE = Path(__file__).parent
 
 def main(out: Path) -> None:
     plan = Plan()
-    found = results({name: plan.folder(name, out) for name in MODELS})
+    jobs = jobs_of(plan.experiment(), out)
+    found = results({name: out / job.id for name, job in zip(MODELS, jobs, strict=True)})
     title = f"Copy over {plan.delay} steps, seed {plan.recipe.seed}"
     save(accuracy_figure(plan, list(found.values()), title, size=(7.0, 3.4)), HERE / "demo_accuracy.png")
 

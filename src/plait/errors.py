@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import difflib
 import importlib
+import math
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -15,8 +16,11 @@ from typing import Any
 __all__ = [
     "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
     "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
-    "at_least", "known", "require", "whole",
+    "at_least", "known", "require", "seeded", "whole",
 ]  # fmt: skip
+
+LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
+LARGEST_SEED = 2**63 - 1
 
 
 class PlaitError(Exception):
@@ -84,7 +88,7 @@ def known(name: str, options: Iterable[str], what: str) -> str:
 
 
 def at_least(minimum: float, **values: Any) -> None:
-    """Check that every named value is a number of at least `minimum`.
+    """Check that every named value is a finite number of at least `minimum`.
 
     >>> at_least(1, window=0)
     Traceback (most recent call last):
@@ -96,20 +100,38 @@ def at_least(minimum: float, **values: Any) -> None:
             raise ConfigError(f"{name}: expected a number, got {value!r}")
         if not value >= minimum:
             raise ConfigError(f"{name}: expected at least {minimum}, got {value}")
+        if value == math.inf:
+            raise ConfigError(f"{name}: expected a finite number, got {value}")
 
 
-def whole(minimum: int, **values: Any) -> None:
-    """Check that every named value is a whole number of at least `minimum`.
+def whole(minimum: int, most: int = LARGEST, /, **values: Any) -> None:
+    """Check that every named value is a whole number of at least `minimum` and at most `most`.
 
     >>> whole(1, delay=2.5)
     Traceback (most recent call last):
         ...
     plait.errors.ConfigError: delay: expected a whole number, got 2.5
+    >>> whole(1, 1000, repeats=2**63)
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: repeats: expected at most 1,000, got 9223372036854775808
     """
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise ConfigError(f"{name}: expected a whole number, got {value!r}")
         at_least(minimum, **{name: value})
+        if value > most:
+            shown = (
+                value
+                if value < 10**20
+                else f"a number of {int(value.bit_length() * math.log10(2)) + 1} digits"
+            )
+            raise ConfigError(f"{name}: expected at most {most:,}, got {shown}")
+
+
+def seeded(**values: Any) -> None:
+    """Check that every named value can be a seed: a whole number from 0 that a random generator takes."""
+    whole(0, LARGEST_SEED, **values)
 
 
 def require(module: str, extra: str) -> ModuleType:

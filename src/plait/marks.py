@@ -10,10 +10,11 @@ import ast
 import dataclasses
 import inspect
 import textwrap
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
-__all__ = ["documented", "flat", "given", "option", "repeated"]
+__all__ = ["documented", "flat", "given", "option", "repeated", "usual"]
 
 if TYPE_CHECKING:
     option: Any
@@ -34,6 +35,20 @@ else:
             help: str | None = None
             help_behavior_hint: str | None = None
             aliases: tuple[str, ...] | list[str] | None = None
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def usual(defaults: Callable[[list[str]], dict[str, Any] | None]) -> Callable[[F], F]:
+    """Of a command: its defaults depend on what the line says. `defaults` gives them by the names of options;
+    it leaves out those that are not taken then, and gives None where the line does not say enough."""
+
+    def mark(function: F) -> F:
+        vars(function)["usual"] = defaults
+        return function
+
+    return mark
 
 
 flat = option(name="")  # of a dataclass: its fields are options of the command itself

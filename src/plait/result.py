@@ -6,7 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["CommandResult", "Table"]
+__all__ = ["CommandResult", "Table", "percent", "scored", "show"]
 
 
 @dataclass(frozen=True)
@@ -60,6 +60,24 @@ class CommandResult:
     parts: tuple[str | Table, ...] = ()
     error: str = ""
     stream: Iterable[str] | None = None
+
+
+def percent(share: float | None) -> str:
+    """A share as every table and sentence writes it.
+
+    >>> percent(0.153), percent(1), percent(None)
+    ('15.3%', '100.0%', '–')
+    """
+    return "–" if share is None else f"{share:.1%}"
+
+
+def scored(value: float | None, what: str) -> str:
+    """A score by what it is: an accuracy is a share, a return is a number.
+
+    >>> scored(0.5, "accuracy"), scored(0.5, "return")
+    ('50.0%', '0.500')
+    """
+    return percent(value) if what == "accuracy" or value is None else f"{value:.3f}"
 
 
 def show(value: Any) -> str:

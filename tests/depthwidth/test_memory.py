@@ -3,7 +3,7 @@
 import pytest
 
 from plait.depthwidth import sep_rank_exact
-from plait.depthwidth.memory import available_bytes, check_fits, elimination_bytes
+from plait.depthwidth.memory import elimination_bytes
 from plait.errors import ConfigError
 
 
@@ -22,9 +22,3 @@ def test_graded_blocks_are_checked_too():
 def test_estimate_matches_the_stored_triangle():
     one = elimination_bytes(10_000, 10_000, 4, 13, 8388593)
     assert 8 * 10_000**2 / 2 < one < 1.4 * 8 * 10_000**2 / 2
-    assert available_bytes(None) > 2**28
-
-
-def test_limit_is_named():
-    with pytest.raises(ConfigError, match=r"1,000,000\.0 GB"):
-        check_fits(10**15, "take less", None)

@@ -49,6 +49,21 @@ def test_another_experiment_is_refused_and_nothing_changes(tmp_path):
         pass
 
 
+def test_smoke_runs_and_full_ones_do_not_share_a_folder(tmp_path):
+    with claimed(tmp_path, dataclasses.replace(experiment(planned()), smoke=True)):
+        pass
+    with (
+        pytest.raises(OutputError, match="holds 'tiny' at smoke size; choose another --out"),
+        claimed(tmp_path, experiment(planned())),
+    ):
+        pass
+    older = json.loads((tmp_path / DESCRIPTION).read_text())
+    del older["smoke"]  # before it was written down
+    (tmp_path / DESCRIPTION).write_text(json.dumps(older))
+    with claimed(tmp_path, experiment(planned())):
+        pass
+
+
 def test_two_runners_in_one_folder(tmp_path):
     with (
         claimed(tmp_path, experiment(planned())),

@@ -2,15 +2,19 @@
 
 from __future__ import annotations
 
+import inspect
 import json
+import sys
 
 import pytest
 import torch
 
 from plait.cli import main
+from plait.commands.compare import compare
 from plait.errors import PlaitError
-from plait.report.comparison import Contender, Question
-from plait.report.costs import costs, reach, state_bytes
+from plait.report.compare_page import headline
+from plait.report.comparison import MODELS, Contender, Question, run_comparison
+from plait.report.costs import Cost, costs, reach, state_bytes
 from plait.tasks import CopyTask
 from plait.training import build
 
@@ -93,6 +97,37 @@ def test_the_command_answers_in_a_page_and_in_json_and_trains_once(tmp_path, cap
         assert one["score_at_equal_seconds"] == two["score_at_equal_seconds"]
         assert one["reach_after"] == two["reach_after"]
     assert json.loads((tmp_path / "compare.json").read_text())["models"] == second["models"]
+
+
+def test_the_headline_is_true_of_the_numbers():
+    def contender(name, score, seconds):
+        return Contender(name, Cost(1, seconds, 0.0, 1.0, 1, 0.0, 0.1), None, None, 60.0, [score] * 40)
+
+    strong = [
+        contender("RNN", 0.13, 0.001),
+        contender("RelRNN", 0.875, 0.004),
+        contender("LSTM", 0.25, 0.002),
+    ]
+    assert headline(Question(length=100), strong) == (
+        "RelRNN names 87.5% of the symbols after 60 s of training each on copy over 100 steps; LSTM 25.0%, "
+        "RNN 13.0% (guessing: 12.5%). RNN has the cheapest step, 1 ms"
+    )
+    assert headline(Question(length=100), strong[:1]).startswith(
+        "No model is above a guess after 60 s of training each on copy over 100 steps: RNN names most, 13.0%"
+    )
+
+
+def test_it_compares_every_model_that_is_here_and_says_how_long_it_takes(capsys, tmp_path, monkeypatch):
+    usual = inspect.signature(compare).parameters["models"].default
+    assert tuple(usual.split(",")) == tuple(MODELS) == Question().models
+    assert {"relrnn", "rellstm", "transformer"} <= set(MODELS)
+    assert Question().minutes == pytest.approx(len(MODELS) * 65 / 60)
+    monkeypatch.setattr("plait.report.comparison.costs", lambda *_: sys.exit("far enough"))
+    with pytest.raises(SystemExit):
+        run_comparison(Question(length=30, hidden=4), tmp_path, "cpu")
+    assert "7 models at 30 steps: costs, then 60 s of training each, about 7.6 minutes in all" in (
+        capsys.readouterr().err
+    )
 
 
 @pytest.mark.parametrize(

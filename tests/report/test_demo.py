@@ -19,6 +19,7 @@ from plait.errors import BusyError, OutputError, PlaitError
 from plait.experiments.plan import jobs_of
 from plait.report.demo import Plan, run_demo
 from plait.report.demo_page import headline, results_table
+from plait.report.pictures import gradient_seen
 from plait.runs.folder import locked
 
 LONG = 100_000  # updates nobody waits for
@@ -64,6 +65,17 @@ def test_complete_runs_are_used_again_and_fresh_trains_again(trained, small_plan
         assert run.accuracy == found[name].accuracy
 
 
+def test_what_is_said_of_gradients_is_what_is_seen():
+    """A trained LSTM's gradient is flat and it has learned little: no sentence may say that it vanished."""
+    assert gradient_seen("LSTM", 3e-15, 1.3, 0.154) == (
+        "LSTM: untrained, the first step feels 3.0e-15 times what the last feels, which is nothing to learn "
+        "from; trained, 1.3 times. Its gradient reaches the first step by then, and it still recalls only "
+        "15.4%: a gradient that arrives is needed, and is not enough."
+    )
+    assert "not enough" not in gradient_seen("LSTM", 3e-15, 1e-9, 0.154)
+    assert "nothing to learn from" not in gradient_seen("RelRNN", 5.4, 27.0, 1.0)
+
+
 def test_table_and_headline_say_what_the_runs_say(trained, small_plan):
     found, _ = trained
     table = results_table(small_plan, found)
@@ -71,7 +83,7 @@ def test_table_and_headline_say_what_the_runs_say(trained, small_plan):
     assert [row[2] for row in table.rows] == [6, 6]
     assert "In the paper an LSTM learns this delay too, with more updates." in table.notes
     assert all(float(row[4]) > 50 for row in table.rows), "a process with torch in it"
-    assert "was meant to reach 99% here and did not" in headline(small_plan, found)
+    assert "was meant to reach 99.0% here and did not" in headline(small_plan, found)
     good = dataclasses.replace(found["relrnn"], summary={**found["relrnn"].summary, "score": 0.995})
     said = headline(small_plan, {**found, "relrnn": good})
     assert "RelRNN recalls 99.5%" in said

@@ -166,3 +166,18 @@ def test_a_folder_of_both_calls_each_by_its_name(bench):
         "copy, delay 100: held-out accuracy",
         "minigrid, env DoorKey-5x5: held-out return",
     ]
+
+
+def test_a_thousand_runs_take_no_longer_than_ten_times_a_hundred(bench, monkeypatch):
+    """What is done for every pair of runs shows at a thousand of them; counted, not timed."""
+    from plait.report import gather as module
+
+    calls = []
+    monkeypatch.setattr(
+        module, "_name", lambda run, part, plain=module._name: calls.append(1) or plain(run, part)
+    )
+    for seed in range(40):
+        bench.run(seed=seed)
+    (group,) = gather([bench.root / "runs"])
+    assert len(group.runs) == 40
+    assert len(calls) <= 6 * 40

@@ -226,3 +226,14 @@ def test_sums_without_measure_are_refused(tmp_path, monkeypatch):
     path = tmp_path / "a.tar.gz"
     written(path, {"SHA256SUMS": b"x" * 200})
     refused(path, tmp_path / "out", "SHA256SUMS of more than 100 bytes")
+
+
+@pytest.mark.parametrize("key", ["size", "GNU.sparse.size", "GNU.sparse.map"])
+def test_a_header_that_is_no_number(tmp_path, key):
+    member = tarfile.TarInfo("one/config.json")
+    member.pax_headers = {key: "x" * 100}
+    with gzip.open(tmp_path / "a.tar.gz", "wb") as file:
+        file.write(member.tobuf(tarfile.PAX_FORMAT) + bytes(1024))
+    with pytest.raises(CheckpointError):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

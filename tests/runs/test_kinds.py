@@ -78,3 +78,29 @@ def test_a_policy_is_loaded_as_any_other_run(tmp_path):
     description = describe_policy("Empty-5x5", "lstm", settings, hidden_size=4)
     train_run(description, folder=tmp_path / "run")
     assert isinstance(load(tmp_path / "run"), Policy)
+
+
+@pytest.mark.parametrize(
+    ("part", "values"),
+    [
+        ("task", {"name": "text", "text": 5}), ("task", {"name": "text", "text": [5], "symbols": "ab"}),
+        ("task", {"name": "minigrid"}), ("task", {"name": []}), ("model", {"name": {}}),
+        ("task", {"name": "minigrid", "env": 5, "test_env": 5, "backend": "minigrid"}),
+        ("model", {"name": "rnn", "hidden_size": 4, "mix": "x"}),
+        ("task", {"name": "smnist", "images": 5}), ("recipe", {"lr": {}}), ("recipe", {"updates": "many"}),
+    ],
+)  # fmt: skip
+def test_what_is_wrong_with_a_description_out_of_a_file_is_told(part, values, tmp_path, capsys):
+    """Data, not a fault of ours, whatever stands in it."""
+    (tmp_path / "run").mkdir()
+    described = {
+        "task": {"name": "copy"},
+        "model": {"name": "rnn", "hidden_size": 4},
+        "recipe": {},
+        part: values,
+    }
+    (tmp_path / "run/config.json").write_text(json.dumps(described))
+    assert main(["train", "--resume", str(tmp_path / "run")]) == 2
+    said = capsys.readouterr().err
+    assert said.count("\n") == 1
+    assert "fault of plait" not in said

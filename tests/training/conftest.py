@@ -35,15 +35,17 @@ def dying():
 
 @pytest.fixture
 def edited():
-    """Changes the tensors of a folder's checkpoint, with the digest of what it then holds."""
+    """Changes tensors (None: leaves one out) and counters of a checkpoint, with the digest of what it then
+    holds."""
 
-    def edit(folder, change):
+    def edit(folder, change=lambda name, value: value, **counters):
         path = folder / "checkpoint.safetensors"
         found = read_checkpoint(path)
         with safe_open(path, "pt") as file:
             run = json.loads(file.metadata()["plait"])["run"]
-        tensors = {name: change(name, value).contiguous() for name, value in found.tensors.items()}
-        write_checkpoint(path, tensors, run, found.counters)
+        changed = {name: change(name, value) for name, value in found.tensors.items()}
+        tensors = {name: value.contiguous() for name, value in changed.items() if value is not None}
+        write_checkpoint(path, tensors, run, {**found.counters, **counters})
 
     return edit
 

@@ -38,6 +38,28 @@ def test_lines_come_at_least_so_often():
     assert stream.getvalue().count("loss 0.25000  accuracy 50.0% (training)") == 2
 
 
+def test_the_time_it_will_take_is_told_once_and_early_if_it_is_long(monkeypatch):
+    """At 8 s an update, 100 updates: told after the first, in seconds an update."""
+    now = [0.0]
+    monkeypatch.setattr("plait.training.callbacks.time.monotonic", lambda: now[0])
+    stream = io.StringIO()
+    lines = Lines(stream, seconds=30)
+    lines.began("text-rellstm-1", 0, 100)
+    for update in (1, 2, 3):
+        now[0] += 8
+        lines.updated(update, STEP)
+    said = stream.getvalue().splitlines()
+    assert said == [
+        "text-rellstm-1: 100 updates",
+        "about 0:13:12 to go, at 8.0 s each; Ctrl-C saves and stops",
+    ]
+    quick = Lines(stream, seconds=30)
+    quick.began("copy-lstm-1", 0, 10)
+    now[0] += 4
+    quick.updated(5, STEP)
+    assert stream.getvalue().splitlines()[2:] == ["copy-lstm-1: 10 updates"]
+
+
 def test_bar():
     from rich.console import Console
 

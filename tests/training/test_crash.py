@@ -197,7 +197,9 @@ def test_kill_9_at_several_moments(tmp_path, capsys):
     assert outcome(folder) == outcome(whole)
 
 
-@pytest.mark.parametrize(("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130)])
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGTERM, 143), (signal.SIGINT, 130), (signal.SIGHUP, 129)]
+)
 def test_exit_codes_of_signals(tmp_path, number, code):
     process = start([*COMMAND, "--updates", "100000", "--out", str(tmp_path)])
     wait_for_lines(process, tmp_path, 3)

@@ -46,6 +46,32 @@ def test_a_carried_state_that_was_edited(text_run, edited, refused, what):
     assert "carried state" in said
 
 
+@pytest.mark.parametrize(
+    "counters",
+    [
+        {"update": None}, {"update": -1}, {"update": 10**30}, {"regular": 5}, {"journals": []},
+        {"journals": {"metrics.jsonl": -1}}, {"journals": {"sha256": 3}}, {"seconds": "x"}, {"held_out": 3},
+        {"held_out": {"a": {}}}, {"best_score": []}, {"rate": -1.0}, {"strange": 1}, {"loss": True},
+    ],
+    ids=str,
+)  # fmt: skip
+def test_counters_that_are_none(text_run, edited, refused, counters):
+    edited(text_run, **counters)
+    said = refused(text_run)
+    assert "fault of plait" not in said
+
+
+def test_a_carried_state_without_numbers(text_run, tmp_path, refused):
+    from plait.runs.checkpoint import read_checkpoint, write_checkpoint
+    from plait.training import read_run
+
+    path = text_run / "checkpoint.safetensors"
+    found = read_checkpoint(path)
+    tensors = {name.replace("carry.0.0.5", "carry.0.0.x"): value for name, value in found.tensors.items()}
+    write_checkpoint(path, tensors, read_run(text_run).id, found.counters)
+    assert "expected tensors by number" in refused(text_run)
+
+
 def test_an_optimiser_of_another_shape(text_run, edited, refused):
     edited(text_run, lambda n, v: v[..., :1] if n.endswith("weight_hh.exp_avg") else v)
     assert "exp_avg: expected torch.float32" in refused(text_run)

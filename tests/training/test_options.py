@@ -2,9 +2,10 @@
 
 import pytest
 
+from plait.cli import main
 from plait.errors import ConfigError
-from plait.tasks import CopyTask, PennTreebank, PermutedMNIST
-from plait.training.options import PUBLISHED, described, published_for
+from plait.tasks import CopyTask, PennTreebank, PermutedMNIST, TextTask
+from plait.training.options import PUBLISHED, defaults_for, described, published_for, settings_for
 
 # lr, (lr of orthogonal parameters), optimizer, non-linearity, ν, ρ; a dash where the table is blank
 TABLES = """
@@ -84,3 +85,24 @@ def test_epochs_and_updates_are_two_words_for_one_thing():
         described(CopyTask(), {"name": "rnn"}, {}, 1)
     with pytest.raises(ConfigError, match="epochs: expected at least 1, got 0"):
         described(PermutedMNIST(), {"name": "rnn"}, {}, 0)
+
+
+def test_a_text_of_ones_own_has_sizes_that_suit_the_device(tmp_path, capsys, monkeypatch):
+    """Published ones on a GPU, small ones on a CPU, told so; what was said stands."""
+    (tmp_path / "book.txt").write_text("a quick brown fox jumps over a lazy dog\n" * 200)
+    text = TextTask(text=(str(tmp_path / "book.txt"),), span=5)
+    small, paper = (described(text, {"name": "rellstm"}, {}, None, on_cpu) for on_cpu in (True, False))
+    assert (small["model"]["hidden_size"], small["recipe"]["batch_size"]) == (128, 32)
+    assert (paper["model"]["hidden_size"], paper["recipe"]["batch_size"]) == (1024, 128)
+    assert settings_for("ptb", "rellstm", on_cpu=True) == published_for("ptb", "rellstm")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
+    assert defaults_for(["text"])["hidden"] == 1024
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
+    assert defaults_for(["text"])["hidden"] == defaults_for(["text", "--device", "cpu"])["hidden"] == 128
+    line = ["train", "text", "--text", text.text[0], "--span", "5", "--max-minutes", "1e-9"]
+    assert main([*line, "--out", str(tmp_path / "runs")]) == 0
+    assert capsys.readouterr().err.startswith(
+        "on a CPU, so hidden 128, batches of 32, 5 epochs; sizes as published, for a GPU: --hidden 1024"
+    )
+    assert main([*line, "--hidden", "4", "--out", str(tmp_path / "said")]) == 0
+    assert "on a CPU" not in capsys.readouterr().err

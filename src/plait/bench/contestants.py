@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.errors import BackendError
+from plait.estimates import FLOAT, check_fits, check_weights
 from plait.models import MODELS
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, Scan, record_backends
 
@@ -74,6 +75,7 @@ class Contestant:
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.layer in PEERS:
+                check_weights(self.hidden * (self.input_size + self.hidden))
                 made = PEERS[self.layer](self.input_size, self.hidden)
             else:
                 bounded = {"window": WINDOW, "capacity": CAPACITY, "relevance": self.relevance}
@@ -84,6 +86,8 @@ class Contestant:
 
     def tensors(self, seed: int = 1) -> tuple[Tensor, Tensor]:
         """An input (T, B, F) and a gradient (T, B, H) that arrives at the output."""
+        step = self.input_size + self.hidden * (2 if self.layer in PEERS else 1)
+        check_fits(FLOAT * self.steps * self.rows * step, "take fewer steps or rows", str(self.device))
         generator = torch.Generator().manual_seed(seed)
         shapes = (self.steps, self.rows, self.input_size), (self.steps, self.rows, self.hidden)
         x, arriving = (torch.randn(shape, generator=generator) for shape in shapes)

@@ -10,10 +10,10 @@ from plait.bench import parity
 from plait.bench.contestants import LAYERS, PEERS, PRECISIONS, Contestant
 from plait.bench.entries import BASELINE, entries_of, measured
 from plait.bench.machine import check_folder, circumstances, describe
-from plait.bench.sizes import default_shapes, parse_names, parse_numbers, parse_shapes
+from plait.bench.sizes import MOST_ROUNDS, default_shapes, parse_names, parse_numbers, parse_shapes
 from plait.bench.stepping import STREAMS, measured_streams
 from plait.bench.timing import limit_threads
-from plait.errors import at_least, known
+from plait.errors import known, whole
 from plait.ops.scan import BACKENDS
 from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
@@ -68,7 +68,8 @@ def bench_layers(
         out: write the JSON here.
     """
     check_folder(out)
-    at_least(1, input_size=input_size, repeats=repeats)
+    whole(1, input_size=input_size)
+    whole(1, MOST_ROUNDS, repeats=repeats)
     place, widths = device_named(device), parse_numbers(hidden, "hidden") if hidden else []
     names = parse_names(layers, LAYERS, "layer")
     wanted = parse_names(backends, BACKENDS[1:], "backend") if backends else []

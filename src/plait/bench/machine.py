@@ -13,6 +13,7 @@ import torch
 
 from plait._version import __version__
 from plait.errors import OutputError
+from plait.output import destination
 from plait.provenance import commit as source_commit
 from plait.provenance import cores, processor, version_of
 
@@ -21,7 +22,7 @@ __all__ = ["check_folder", "circumstances", "describe"]
 
 def check_folder(out: Path | None) -> None:
     """Fail before the work if its result could not be written."""
-    if out is not None and not out.parent.is_dir():
+    if out is not None and not destination(out).parent.is_dir():
         raise OutputError(f"out: the folder {out.parent} does not exist; make it first")
 
 

@@ -11,7 +11,7 @@ from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.peak import peak_megabytes
 from plait.bench.sizes import parse_numbers
 from plait.bench.timing import limit_threads
-from plait.errors import at_least, known
+from plait.errors import known, whole
 from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
 from plait.training.process import device_named
@@ -44,7 +44,7 @@ def bench_memory(
         out: write the JSON here.
     """
     check_folder(out)
-    at_least(1, hidden=hidden, rows=rows)
+    whole(1, hidden=hidden, rows=rows)
     known(layer, LAYERS, "layer")
     place = device_named(device)
     ours = Contestant(layer, "auto", place, hidden, rows=rows)

@@ -10,10 +10,12 @@ from collections.abc import Callable
 
 import numpy as np
 
+from plait.bench.sizes import MOST_ROUNDS
 from plait.depthwidth.arrays import usable_cores
 from plait.depthwidth.echelon import rank_mod_p
 from plait.depthwidth.field import PRIMES, FloatArray, centre
-from plait.errors import PlaitError, at_least
+from plait.errors import PlaitError, whole
+from plait.estimates import check_fits
 from plait.result import CommandResult, Table
 
 __all__ = ["rank"]
@@ -29,8 +31,9 @@ def rank(size: int = 4096, repeats: int = 3) -> CommandResult:
         size: rows and columns.
         repeats: runs of each.
     """
-    at_least(64, size=size)
-    at_least(1, repeats=repeats)
+    whole(64, size=size)
+    whole(1, MOST_ROUNDS, repeats=repeats)
+    check_fits(3 * 8 * size**2, "take a smaller size")
     prime = PRIMES[0]
     rng = np.random.default_rng(0)
     _check(rng, prime)

@@ -10,7 +10,7 @@ import torch
 from plait.bench import recurrent_ppo
 from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.ppo_contenders import Ours, Peer, PPOContender, Record, take_turns_playing
-from plait.bench.sizes import parse_names
+from plait.bench.sizes import MOST_ROUNDS, parse_names
 from plait.bench.timing import limit_threads
 from plait.errors import ConfigError, require, whole
 from plait.models import MODELS
@@ -67,7 +67,8 @@ def bench_rl(
         out: write the JSON here.
     """
     check_folder(out)
-    whole(1, hidden=hidden, rounds=rounds, threads=threads)
+    whole(1, hidden=hidden)
+    whole(1, MOST_ROUNDS, rounds=rounds)
     settings = Settings(envs=envs, rollout=rollout, epochs=epochs, minibatches=minibatches).check()
     if envs % minibatches:
         raise ConfigError(f"minibatches: expected a divisor of envs = {envs}, got {minibatches}")

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, known, whole
 
-__all__ = ["default_shapes", "parse_names", "parse_numbers", "parse_shapes"]
+__all__ = ["MOST_ROUNDS", "MOST_STEPS", "default_shapes", "parse_names", "parse_numbers", "parse_shapes"]
+
+MOST_ROUNDS = 1_000
+MOST_STEPS = 100_000_000  # of a stream: an hour at 36 µs each
 
 Shape = tuple[int, int]
 
@@ -27,6 +30,7 @@ def parse_numbers(text: str, what: str) -> list[int]:
     numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
     if min(numbers) < 1:
         raise ConfigError(f"{what}: expected numbers of at least 1 between commas, got {text!r}")
+    whole(1, **{what: max(numbers)})
     return numbers
 
 
@@ -41,6 +45,7 @@ def parse_shapes(text: str) -> list[Shape]:
         steps, _, rows = part.strip().partition("x")
         if not (steps.isdecimal() and rows.isdecimal() and int(steps) and int(rows)):
             raise ConfigError(f"shapes: expected steps x rows as in 120x10,120x100, got {text!r}")
+        whole(1, steps=int(steps), rows=int(rows))
         shapes.append((int(steps), int(rows)))
     return shapes
 

@@ -14,9 +14,9 @@ from torch import nn
 from plait.bench.contestants import Contestant
 from plait.bench.machine import check_folder, circumstances, describe
 from plait.bench.peak import megabytes_in_use
-from plait.bench.sizes import parse_names
+from plait.bench.sizes import MOST_STEPS, parse_names
 from plait.bench.timing import limit_threads, take_turns
-from plait.errors import at_least
+from plait.errors import whole
 from plait.models import State
 from plait.result import CommandResult, Table
 from plait.runs.folder import write_json
@@ -68,8 +68,8 @@ def bench_streaming(
         out: write the JSON here.
     """
     check_folder(out)
-    at_least(_FIRST, steps=steps)
-    at_least(1, hidden=hidden, rows=rows)
+    whole(_FIRST, MOST_STEPS, steps=steps)
+    whole(1, hidden=hidden, rows=rows)
     place = device_named(device)
     names = parse_names(layers, ("relrnn", "rellstm", "relgru"), "layer")
     with limit_threads(threads) as used:

@@ -19,7 +19,7 @@ from plait.bench.timing import Times, limit_threads
 from plait.errors import whole
 from plait.models import RelLSTM, RelRNN
 from plait.ops.scan import record_backends
-from plait.result import CommandResult, Table
+from plait.result import CommandResult, Table, percent
 from plait.runs.folder import write_json
 from plait.tasks import PennTreebank, PermutedMNIST, Task
 from plait.training.description import network_for
@@ -139,7 +139,7 @@ def _run(race: _Race, device: torch.device, precision: str, updates: int | None)
             "updates": made,
             "of": per_epoch,
             "s per epoch": seconds[layer] * per_epoch / made,
-            "how": "measured" if made == per_epoch else f"extrapolated from {made / per_epoch:.1%}",
+            "how": "measured" if made == per_epoch else f"extrapolated from {percent(made / per_epoch)}",
             "ms per update": Times(tuple(times[layer])).median * 1e3,
             "ratio": Times(tuple(times[layer])).ratio_to(baseline),
         }

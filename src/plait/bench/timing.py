@@ -16,6 +16,7 @@ from dataclasses import dataclass
 import torch
 
 from plait.errors import at_least
+from plait.training.process import check_threads
 
 __all__ = ["Times", "limit_threads", "seconds_per_call", "take_turns"]
 
@@ -123,7 +124,7 @@ def limit_threads(number: int | None) -> Iterator[int]:
     """Compute with `number` threads (None: as many as torch chose); gives how many these are."""
     before = torch.get_num_threads()
     if number is not None:
-        at_least(1, threads=number)
+        check_threads(number)
         torch.set_num_threads(number)
     try:
         yield torch.get_num_threads()

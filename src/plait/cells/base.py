@@ -13,6 +13,7 @@ from torch.nn.utils.parametrize import is_parametrized
 
 from plait.cells.initialisers import initialise_
 from plait.errors import ConfigError, at_least
+from plait.estimates import check_weights
 
 __all__ = ["Cell", "Step"]
 
@@ -42,6 +43,7 @@ class Cell(nn.Module):
     ) -> None:
         super().__init__()
         at_least(1, input_size=input_size, hidden_size=hidden_size)
+        check_weights(self.gates * hidden_size * (input_size + hidden_size), device)
         self.input_size, self.hidden_size = input_size, hidden_size
         self.initialiser = initialiser or self.default_initialiser
         rows = self.gates * hidden_size

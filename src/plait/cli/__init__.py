@@ -12,6 +12,7 @@ import importlib
 import importlib.util
 import json
 import os
+import shutil
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -24,7 +25,7 @@ __all__ = ["COMMANDS", "main"]
 
 # name on the command line -> (function, one line of help). A name of two words is a subcommand.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("plait.commands.demo:demo", "RelRNN beside an LSTM on copy, with a page: about a minute"),
+    "demo": ("plait.commands.demo:demo", "RelRNN beside an LSTM on copy, with a page: about two minutes"),
     "report": (
         "plait.commands.report:report",
         "runs as one page: tables beside published values, curves",
@@ -95,6 +96,8 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 # What a group means when no subcommand follows it.
 SHORTHAND: dict[str, str] = {"plan": "plan shape"}
+# As torch, CUDA and C++ say it where an estimate was too low.
+_NO_MEMORY = ("can't allocate memory", "CUDA out of memory", "std::bad_alloc")
 
 
 def main(argv: list[str] | None = None) -> int:
@@ -111,8 +114,11 @@ def main(argv: list[str] | None = None) -> int:
     except BrokenPipeError:  # `plait runs | head` is not an error
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return 0
-    except Exception as error:
-        if debug:
+    except SystemExit:
+        raise
+    except BaseException as error:
+        # the panic of a library written in Rust is no Exception, but it is an error like any other
+        if debug or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
         print(f"plait: error: {_single_line(_told(error))}", file=sys.stderr)
         return 2
@@ -133,10 +139,14 @@ def _run(args: list[str], as_json: bool) -> None:
     _print(_call(name, rest), as_json)
 
 
-def _told(error: Exception) -> str:
+def _told(error: BaseException) -> str:
     """An error of the user's in its own words; any other is ours, and says how to report it."""
     if isinstance(error, PlaitError):
         return str(error)
+    if isinstance(error, OSError) and error.filename is not None and error.strerror:
+        return f"{os.fsdecode(error.filename)}: {error.strerror}"
+    if isinstance(error, MemoryError) or any(words in str(error) for words in _NO_MEMORY):
+        return "out of memory: take a smaller size, batch, length or width, or a machine with more of it"
     return (
         f"{type(error).__name__}: {error} (a fault of plait's, not yours: please report it, with what the "
         "same command prints with --debug)"
@@ -172,8 +182,19 @@ def _split(args: list[str]) -> tuple[str, list[str]]:
 def _call(name: str, args: list[str]) -> CommandResult | None:
     module, _, attribute = COMMANDS[name][0].partition(":")
     function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    if {"-h", "--help"} & set(args):
+        from plait.cli.help import help_text
+
+        print(help_text(function, name, args))
+        return None
     door = "tyro" if _installed("tyro") else "argparse"
-    call = importlib.import_module(f"plait.cli.with_{door}").read_arguments(function, name, args)
+    try:
+        call = importlib.import_module(f"plait.cli.with_{door}").read_arguments(function, name, args)
+    except PlaitError:
+        from plait.cli.help import check_spelling
+
+        check_spelling(function, name, args)
+        raise
     return None if call is None else call()
 
 
@@ -192,10 +213,7 @@ def _print(result: CommandResult | None, as_json: bool) -> None:
         data = result.data if result.stream is None else {**result.data, "text": "".join(result.stream)}
         print(json.dumps(data, indent=2, sort_keys=False, allow_nan=False, default=str))
     for part in () if as_json else result.parts:
-        if isinstance(part, Table) and sys.stdout.isatty() and _installed("rich"):
-            _print_table(part)
-        else:
-            print(part.text() if isinstance(part, Table) else part)
+        _print_part(part)
     if result.stream is not None and not as_json:
         for piece in result.stream:
             print(piece, end="", flush=True)
@@ -204,34 +222,37 @@ def _print(result: CommandResult | None, as_json: bool) -> None:
         raise PlaitError(result.error)
 
 
-def _print_table(table: Table) -> None:
-    from rich.console import Console
-    from rich.table import Table as RichTable
+def _print_part(part: str | Table) -> None:
+    """Drawn on a terminal, and as it is elsewhere: what reads a pipe wants whole lines."""
+    if not sys.stdout.isatty():
+        print(part.text() if isinstance(part, Table) else part)
+        return
+    from plait.cli.drawing import draw_table, wrapped
 
-    drawn = RichTable(title=table.title or None, title_justify="left")
-    for column in table.columns:
-        drawn.add_column(column, overflow="fold")
-    for row in table.cells():
-        drawn.add_row(*row)
-    console = Console()
-    console.print(drawn)
-    for note in table.notes:
-        console.print(note, style="dim", markup=False)
+    width = shutil.get_terminal_size().columns - 1  # a line that fills the last column looks broken off
+    if isinstance(part, str):
+        print(wrapped(part, width))
+    elif _installed("rich"):
+        draw_table(part, width)
+    else:
+        print(part.text())
 
 
 def _help(group: str = "") -> str:
+    from plait.cli.drawing import listed, wrapped
+
     names = [name for name in COMMANDS if not group or name.startswith(group + " ")]
-    width = max((len(name) for name in names), default=0)
+    width = shutil.get_terminal_size().columns - 1
     lines = [
         "plait: what recurrence, attention, sparse memory, depth and width buy, and what they cost.",
         "",
         f"usage: plait {group + ' ' if group else ''}COMMAND [OPTIONS]",
         "",
-        *(f"  {name.ljust(width)}  {COMMANDS[name][1]}" for name in names),
+        *listed({name: COMMANDS[name][1] for name in names}, width),
         "",
         "  every command takes --help, --json and --debug; plait --version prints the version.",
     ]
-    return "\n".join(lines)
+    return wrapped("\n".join(lines), width)
 
 
 def entry(*first: str) -> None:

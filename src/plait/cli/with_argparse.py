@@ -15,7 +15,10 @@ from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origi
 from plait.errors import PlaitError
 from plait.marks import documented, repeated
 
-__all__ = ["read_arguments"]
+__all__ = ["parser_of", "read_arguments"]
+
+
+_CALLED = {int: "N", float: "X", Path: "PATH"}  # what stands for a value in help, by its type
 
 
 class _Parser(argparse.ArgumentParser):
@@ -29,19 +32,7 @@ def read_arguments(function: Callable[..., Any], name: str, args: list[str]) -> 
     Raises:
         PlaitError: what is wrong with the arguments, in one line.
     """
-    text = inspect.getdoc(function) or ""
-    parser = _Parser(prog=f"plait {name}", description=text.partition("\nArgs:")[0], allow_abbrev=False)
-    words, hints = _described(text), get_type_hints(function, include_extras=True)
-    parameters = inspect.signature(function).parameters
-    groups: dict[str, type] = {}
-    for parameter in parameters.values():
-        kind = _bare(hints[parameter.name])[0]
-        if dataclasses.is_dataclass(kind):
-            groups[parameter.name] = kind  # type: ignore[assignment]
-            _add_fields(parser, kind)  # type: ignore[arg-type]
-            continue
-        place = "" if parameter.kind is parameter.POSITIONAL_ONLY else "--"
-        _add(parser, place, parameter.name, hints[parameter.name], parameter.default, words)
+    parser, groups = parser_of(function, name)
     try:
         read = vars(parser.parse_args(args))
     except SystemExit:
@@ -49,18 +40,38 @@ def read_arguments(function: Callable[..., Any], name: str, args: list[str]) -> 
     values = {name: tuple(value) if isinstance(value, list) else value for name, value in read.items()}
     for group, kind in groups.items():
         values[group] = kind(**{field.name: values.pop(field.name) for field in dataclasses.fields(kind)})
-    positional = [p.name for p in parameters.values() if p.kind is p.POSITIONAL_ONLY]
+    parameters = inspect.signature(function).parameters.values()
+    positional = [p.name for p in parameters if p.kind is p.POSITIONAL_ONLY]
     return functools.partial(function, *(values.pop(name) for name in positional), **values)
 
 
+def parser_of(function: Callable[..., Any], name: str) -> tuple[argparse.ArgumentParser, dict[str, type]]:
+    """The options of a command, and its parameters that are dataclasses, whose fields are options too."""
+    text = inspect.getdoc(function) or ""
+    parser = _Parser(prog=f"plait {name}", description=text.partition("\nArgs:")[0], allow_abbrev=False)
+    words, hints = _described(text), get_type_hints(function, include_extras=True)
+    groups: dict[str, type] = {}
+    for parameter in inspect.signature(function).parameters.values():
+        kind = _bare(hints[parameter.name])[0]
+        if dataclasses.is_dataclass(kind):
+            groups[parameter.name] = kind  # type: ignore[assignment]
+            _add_fields(parser, kind)  # type: ignore[arg-type]
+            continue
+        place = "" if parameter.kind is parameter.POSITIONAL_ONLY else "--"
+        _add(parser, place, parameter.name, hints[parameter.name], parameter.default, words)
+    return parser, groups
+
+
 def _add_fields(parser: argparse.ArgumentParser, kind: type) -> None:
+    """The fields of a dataclass, under what its docstring says first."""
     words, hints = documented(kind), get_type_hints(kind, include_extras=True)
+    group = parser.add_argument_group(re.split("[;.]", kind.__doc__ or "")[0])
     for field in dataclasses.fields(kind):
-        _add(parser, "--", field.name, hints[field.name], field.default, words)
+        _add(group, "--", field.name, hints[field.name], field.default, words)
 
 
 def _add(
-    parser: argparse.ArgumentParser, dashes: str, name: str, hint: Any, default: Any, words: dict[str, str]
+    parser: argparse._ActionsContainer, dashes: str, name: str, hint: Any, default: Any, words: dict[str, str]
 ) -> None:
     """One parameter as an argument; without a default it must be given."""
     kind, marks = _bare(hint)
@@ -68,7 +79,7 @@ def _add(
     required = default in (inspect.Parameter.empty, dataclasses.MISSING)
     shown = next((mark.help for mark in marks if getattr(mark, "help", None)), words.get(name, ""))
     usual = next((m.help_behavior_hint for m in marks if getattr(m, "help_behavior_hint", None)), None)
-    if usual is None and not required and kind is not bool:
+    if usual is None and not required and kind is not bool and default not in (None, "", ()):
         usual = f"(default: {' '.join(map(str, default)) if isinstance(default, tuple) else default})"
     given: dict[str, Any] = {"help": f"{shown} {usual or ''}".strip().replace("%", "%%")}
     if not required:
@@ -77,10 +88,10 @@ def _add(
     if kind is bool:
         parser.add_argument(*flags, dest=name, action="store_true", help=given["help"])
         return
-    given["metavar"] = next(
-        (m.metavar for m in marks if getattr(m, "metavar", None)), name.upper().replace("_", "-")
-    )
-    given["type"], choices = _reader(get_args(kind)[0] if several else kind), get_origin(kind) is Literal
+    one = get_args(kind)[0] if several else kind
+    called = _CALLED.get(one, name.upper().replace("_", "-"))
+    given["metavar"] = next((m.metavar for m in marks if getattr(m, "metavar", None)), called)
+    given["type"], choices = _reader(one), get_origin(kind) is Literal
     if choices:
         given |= {"choices": get_args(kind), "metavar": "{" + ",".join(map(str, get_args(kind))) + "}"}
     if several:

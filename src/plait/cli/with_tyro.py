@@ -11,6 +11,7 @@ from typing import Any
 
 import tyro
 
+from plait.cli import with_argparse
 from plait.errors import PlaitError
 
 __all__ = ["read_arguments"]
@@ -32,6 +33,7 @@ def read_arguments(function: Callable[..., Any], name: str, args: list[str]) -> 
     except SystemExit as stop:
         if stop.code in (0, None):
             return None
+        with_argparse.read_arguments(function, name, args)  # what is wrong is said by both in the same words
         raise PlaitError(f"{_unbox(caught.getvalue())} (plait {name} --help)") from None
 
 

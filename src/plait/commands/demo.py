@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plait.errors import require, whole
+from plait.errors import require, seeded
 from plait.result import CommandResult
 
 __all__ = ["demo"]
@@ -13,8 +13,8 @@ __all__ = ["demo"]
 def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bool = False) -> CommandResult:
     """Train RelRNN and an LSTM on copy with delay 100, side by side, and write a page about it.
 
-    Takes about a minute on two cores. Ctrl-C saves and stops; the next call goes on. Runs that are complete
-    are used again.
+    Takes about two minutes on two cores. Ctrl-C saves and stops; the next call goes on. Runs that are
+    complete are used again.
 
     Args:
         out: the folder for the two runs and for index.html.
@@ -22,7 +22,7 @@ def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bo
         fresh: train again, even if the runs are complete.
         quiet: no progress.
     """
-    whole(0, seed=seed)
+    seeded(seed=seed)
     require("matplotlib", "report")  # better missed now than after the training
     from plait.report.demo import Plan, run_demo
     from plait.report.demo_page import headline, results_table, write_demo_page

@@ -8,6 +8,7 @@ from typing import Annotated
 from plait.errors import ConfigError, require
 from plait.marks import option
 from plait.result import CommandResult
+from plait.runs.reading import folder_of_runs
 
 __all__ = ["explore"]
 
@@ -32,8 +33,8 @@ def explore(
     """
     for module in ("starlette", "uvicorn"):
         require(module, "explore")
-    if runs is not None and not runs.is_dir():
-        raise ConfigError(f"no folder {runs}; train something first, or name another folder of runs")
+    if runs is not None:
+        folder_of_runs(runs)
     if port is not None and not 1 <= port <= 65535:
         raise ConfigError(f"port: expected 1 to 65535, got {port}")
     from plait.report.explore.app import application

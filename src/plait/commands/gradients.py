@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, at_least, seeded, whole
 from plait.figures import checked, save
 from plait.gradients.pictures import audit_picture, law_picture
 from plait.gradients.uniform.report import joint_statement, law_sentences, law_table, measure_law
@@ -16,6 +16,8 @@ from plait.marks import option, repeated
 from plait.result import CommandResult, Table
 
 __all__ = ["law", "probe_run", "support"]
+
+LONGEST = 1_000_000_000  # steps of a law: a minute or two
 
 
 def law(
@@ -40,6 +42,8 @@ def law(
         raise ConfigError("eigenvalue: expected at least one, as in --eigenvalue 0.25 --eigenvalue -0.5")
     if not math.isfinite(length) or length != int(length):
         raise ConfigError(f"length: expected a whole number, got {length}")
+    whole(1, LONGEST, length=int(length), start=start)
+    at_least(0, mix=mix)
     if plot is not None:
         checked(plot)
     laws = measure_law([_complex(text) for text in eigenvalue], int(length), start, mix)
@@ -118,8 +122,9 @@ def probe_run(
     """
     if plot is not None:
         checked(plot)
-    at_least(1, sequences=sequences)
-    at_least(2, length=length)
+    whole(1, sequences=sequences)
+    whole(2, length=length)
+    seeded(seed=seed)
     from plait.commands.subjects import find_subject
     from plait.gradients.probing import probe
 

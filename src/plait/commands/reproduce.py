@@ -10,6 +10,7 @@ from typing import Annotated, Any
 from plait.errors import MissingExtraError, require
 from plait.experiments import experiment_named, experiments
 from plait.experiments.depthwidth import DEPTHWIDTH
+from plait.experiments.description import MEANS_NOTHING
 from plait.experiments.selection import Selection
 from plait.marks import option
 from plait.result import CommandResult, Table
@@ -76,9 +77,15 @@ def reproduce(
         return _listed()
     if name in DEPTHWIDTH:
         from plait.experiments.depthwidth.reproduce import reproduce_depthwidth
+        from plait.training.callbacks import announce
 
-        return reproduce_depthwidth(
-            name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
+        if smoke:
+            announce(MEANS_NOTHING.upper())
+        return _marked(
+            smoke,
+            reproduce_depthwidth(
+                name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
+            ),
         )
     from plait.experiments.launch import Means, carry_out, told
 
@@ -96,13 +103,23 @@ def reproduce(
         "page": None,
     }
     if not any(Path(job.folder, "config.json").exists() for job in jobs):
-        return CommandResult(data, (*lines, "no run has begun: nothing to show"), outcome.problem)
+        nothing = (*lines, "no run has begun: nothing to show")
+        return _marked(smoke, CommandResult(data, nothing, outcome.problem))
     try:
         table, page = _reported(folder)
     except MissingExtraError as error:  # a machine that only computes; the folder can be shown elsewhere
-        return CommandResult(data, (*lines, f"no page: {error}"), outcome.problem)
+        return _marked(smoke, CommandResult(data, (*lines, f"no page: {error}"), outcome.problem))
     parts = (table, *lines, f"the page, to open in a browser: {page}")
-    return CommandResult({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
+    found = CommandResult({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
+    return _marked(smoke, found)
+
+
+def _marked(smoke: bool, found: CommandResult) -> CommandResult:
+    """A result that cannot be taken for one: a smoke run's says so, to people and to programs."""
+    if not smoke:
+        return found
+    parts = (*found.parts, f"these were {MEANS_NOTHING}")
+    return dataclasses.replace(found, data={**found.data, "smoke": MEANS_NOTHING}, parts=parts)
 
 
 def _packed(folder: Path, whole: Path | None, light: Path | None) -> Iterator[str]:

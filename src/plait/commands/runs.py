@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 from plait.errors import CheckpointError, ConfigError
 from plait.marks import option
-from plait.result import CommandResult, Table
+from plait.result import CommandResult, Table, scored
 
 if TYPE_CHECKING:
     from plait.runs.reading import RunFolder
@@ -27,7 +27,7 @@ def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> 
     from plait.runs.reading import all_runs
 
     records = all_runs(out)
-    rows = [[r.id, r.task, r.model, r.updates, r.best_score, _standing(r)] for r in records]
+    rows = [[r.id, r.task, r.model, r.updates, _score(r), _standing(r)] for r in records]
     table = Table(["id", "task", "model", "updates", "best score", "status"], rows)
     data = [
         {
@@ -65,7 +65,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
         raise CheckpointError(f"{folder}: config.json does not say for how many updates or steps") from error
     curve = [line for line in Journal.read(folder / "metrics.jsonl") if "held_out" in line]
     rows = [
-        [mark.update, name, result.get("loss"), result["score"]]
+        [mark.update, name, result.get("loss"), scored(result["score"], kind.score)]
         for mark in _thinned(list(record.marks))
         for name, result in mark.results.items()
     ]
@@ -140,6 +140,12 @@ def unpack_runs(
     if kept:
         parts.append(f"kept as they were, being here already: {', '.join(kept)}")
     return CommandResult({"unpacked": came, "kept": kept, "out": str(out)}, tuple(parts))
+
+
+def _score(record: RunFolder) -> str:
+    from plait.runs.kinds import kind_of
+
+    return scored(record.best_score, kind_of(record.description).score)
 
 
 def _standing(record: RunFolder) -> str:

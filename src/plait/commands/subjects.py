@@ -11,8 +11,11 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError, require
+from plait.input import plain_bytes
 
 __all__ = ["Subject", "find_subject", "trained"]
+
+_MOST = 1 << 18  # bytes of a config.json
 
 
 @dataclass(frozen=True)
@@ -79,7 +82,7 @@ def _own(name: str) -> Subject:
 
 def _is_hugging_face(folder: Path) -> bool:
     try:
-        values = json.loads((folder / "config.json").read_text(encoding="utf-8"))
+        values = json.loads(plain_bytes(folder / "config.json", _MOST))
     except (OSError, ValueError):
         return False
     return isinstance(values, dict) and "model_type" in values

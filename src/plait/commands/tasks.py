@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -45,7 +46,7 @@ def show_task(
     of_task: Annotated[TaskOptions, flat] = TaskOptions(),  # noqa: B008
     data: Path | None = None,
     seed: int = 0,
-    width: int = 100,
+    width: int | None = None,
 ) -> CommandResult:
     """Draw one sample of a task, so that a person can see what is asked.
 
@@ -53,14 +54,14 @@ def show_task(
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         seed: which sample.
-        width: characters a line.
+        width: steps a line; left out, as many as the terminal has room for.
     """
     from plait.tasks import task_named
 
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
     chosen = task_named(task, **given(of_task))
-    picture = chosen.show(seed, max(10, width))
+    picture = chosen.show(seed, max(10, _room() if width is None else width))
     chance = chosen.chance_loss
     facts = [
         f"{_inputs(chosen)}, {chosen.num_classes} classes",
@@ -79,9 +80,18 @@ def show_task(
     return CommandResult(values, (heading, "", picture))
 
 
+def _room() -> int:
+    """Steps that fit on a line beside its name, in tens."""
+    return (shutil.get_terminal_size((110, 24)).columns - 9) // 10 * 10
+
+
 def _options(task: Task) -> str:
     """Those that say something: an empty one does not."""
-    shown = {key: value for key, value in task.options().items() if value not in (None, "", [])}
+    shown = {
+        key: value
+        for key, value in task.options().items()
+        if value not in (None, "", []) and value is not False
+    }
     return ", ".join(f"{k}={v!r}" if k == "symbols" else f"{k}={v}" for k, v in shown.items())
 
 

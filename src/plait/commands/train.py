@@ -6,15 +6,18 @@ import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
-from plait.errors import ConfigError, whole
-from plait.marks import flat, given, option
-from plait.result import CommandResult, Table
+from plait.errors import ConfigError
+from plait.marks import flat, given, option, usual
+from plait.result import CommandResult, Table, percent, scored
 from plait.training.options import (
+    SMALL_TEXT,
     ModelOptions,
     RecipeOptions,
     SettingsOptions,
     TaskOptions,
+    defaults_for,
     described,
+    published_for,
 )  # fmt: skip
 from plait.training.recipe import Settings
 
@@ -24,6 +27,7 @@ if TYPE_CHECKING:
 __all__ = ["train", "train_minigrid"]
 
 
+@usual(defaults_for)
 def train(
     task: Annotated[str | None, option(metavar="TASK")] = None,
     /,
@@ -47,6 +51,8 @@ def train(
 
     Ctrl-C and SIGTERM save and stop; a run that was stopped or killed is continued with --resume and ends
     with the same weights as one that was not. Under torchrun the batch is shared among the processes.
+
+    What a task and a model take, with their defaults: plait train copy --model rellstm --help.
 
     Args:
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
@@ -74,7 +80,8 @@ def train(
     if backend != "auto":
         means["backend"] = backend
     if task is not None:
-        return _trained(_described(task, of_task, of_model, of_recipe, epochs), out, quiet, **means)
+        description = _described(task, of_task, of_model, of_recipe, epochs, device, quiet)
+        return _trained(description, out, quiet, **means)
     model = {k: v for k, v in given(of_model).items() if v != getattr(ModelOptions, k)}
     said = {**given(of_task), **model, **given(of_recipe), **({"epochs": epochs} if epochs else {})}
     return _resumed(str(resume), out, quiet, said, **means)
@@ -147,15 +154,35 @@ def train_minigrid(
 
 
 def _described(
-    task: str, of_task: TaskOptions, of_model: ModelOptions, of_recipe: Any, epochs: int | None
-) -> dict[str, Any]:
+    task: str, of_task: TaskOptions, of_model: ModelOptions, of_recipe: Any, epochs: int | None,
+    device: str | None, quiet: bool,
+) -> dict[str, Any]:  # fmt: skip
     from plait.tasks import task_named
     from plait.training.description import checked, completed
+    from plait.training.process import device_named
 
     task_values, recipe = {"name": task, **given(of_task)}, given(of_recipe)
     # What is wrong is said all at once, so what was given is checked as a whole before it is completed.
     checked({"task": task_values, "model": {"hidden_size": 1, **of_model.values()}, "recipe": recipe})
-    return completed(described(task_named(**task_values), of_model.values(), recipe, epochs))
+    on_cpu = device_named(device or "auto").type == "cpu"
+    said = {**of_model.values(), **recipe, **({"epochs": epochs} if epochs else {})}
+    if task == "text" and on_cpu and not said.keys() & {"hidden_size", "batch_size", "epochs", "updates"}:
+        _tell_sizes(of_model.model, quiet)
+    return completed(described(task_named(**task_values), of_model.values(), recipe, epochs, on_cpu))
+
+
+def _tell_sizes(model: str, quiet: bool) -> None:
+    """That the sizes are not the published ones, and how to have those."""
+    from plait.training.callbacks import announce
+
+    row, paper = SMALL_TEXT, published_for("text", model)
+    assert paper is not None
+    announce(
+        f"on a CPU, so hidden {row.hidden_size}, batches of {row.batch_size}, {row.epochs} epochs; sizes as "
+        f"published, for a GPU: --hidden {paper.hidden_size} --batch-size {paper.batch_size} "
+        f"--epochs {paper.epochs} --lr {paper.lr}",
+        quiet,
+    )
 
 
 def _resumed(run: str, out: Path, quiet: bool, said: dict[str, Any], **means: Any) -> CommandResult | None:
@@ -187,9 +214,11 @@ def _trained(
     threads, watchers = means.pop("threads"), []
     folder, kind = resumed or out / run_id(description), kind_of(description)
     if threads is not None:
-        whole(1, threads=threads)
         import torch
 
+        from plait.training.process import check_threads
+
+        check_threads(threads)
         torch.set_num_threads(threads)
     tensorboard = means.pop("tensorboard")
     if tensorboard:
@@ -216,7 +245,10 @@ def _result(fitted: Fitted, kind: Any, useless: list[str]) -> CommandResult:
     results = summary["held_out"]
     names = list(dict.fromkeys(name for result in results.values() for name in result if name != "score"))
     if results:
-        rows = [[world, one["score"], *(one.get(name) for name in names)] for world, one in results.items()]
+        rows = [
+            [where, scored(one["score"], kind.score), *(_figure(name, one.get(name)) for name in names)]
+            for where, one in results.items()
+        ]
         shown = [kind.shown.get(name, name).replace("_", " ") for name in ("score", *names)]
         parts.append(Table(["held out", *shown], rows))
     if summary["status"] == "stopped":
@@ -230,3 +262,8 @@ def _result(fitted: Fitted, kind: Any, useless: list[str]) -> CommandResult:
     )
     line = f"{summary['status']}: {count:,} {kind.unit}s, {seconds:.1f} s{speed}, {fitted.folder}"
     return CommandResult({**summary, "folder": str(fitted.folder)}, (*parts, line))
+
+
+def _figure(name: str, value: float | None) -> float | str | None:
+    """A result that stands beside the score; of a policy the share of episodes it solved is one."""
+    return percent(value) if name == "success" else value

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from plait.errors import at_least
+from plait.errors import ConfigError, seeded
 from plait.marks import option
 from plait.result import CommandResult
 
@@ -37,7 +37,9 @@ def watch(
         per_second: steps the film shows a second.
         out: the folder of runs, where an id is looked for.
     """
-    at_least(0.1, per_second=per_second)
+    if not 0.1 <= per_second <= 100:
+        raise ConfigError(f"per_second: expected 0.1 to 100, got {per_second}")
+    seeded(seed=seed)
     from plait.report.film import check_ending, film, lines
     from plait.runs.reading import find_run, read_run
     from plait.tasks.minigrid import check_transfer, world_named

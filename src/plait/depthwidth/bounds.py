@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from plait.depthwidth.multiset import LOG3_2, log3, log3_multiset, power_of_3
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, at_least, whole
 
 __all__ = [
     "Bounds", "MaxForm", "depth_threshold", "max_form_lower", "multiset_lower", "regime",
@@ -23,6 +23,7 @@ __all__ = [
 ]  # fmt: skip
 
 TWO_SQRT_2E = 2 * math.sqrt(2 * math.e)  # the radical covers both factors
+DEEPEST, WIDEST = 10_000, 10**15  # bounds hold for any; beyond these they take long, or leave the floats
 Regime = Literal["efficient", "boundary", "deep"]
 
 
@@ -66,6 +67,8 @@ def check_shape(depth: int, width: int, heads: int) -> None:
     at_least(0, heads=heads)
     if int(depth) != depth:
         raise ConfigError(f"depth: expected a whole number of layers, got {depth}")
+    whole(1, DEEPEST, depth=int(depth))
+    whole(0, WIDEST, width=int(width), heads=int(heads))
 
 
 def sum_index_count(depth: int) -> int:

@@ -12,8 +12,11 @@ from plait.depthwidth.count import Architecture, Count, count_params
 from plait.depthwidth.families import NAMES, SIZES, Values, check_size
 from plait.depthwidth.family_table import FAMILIES
 from plait.errors import ConfigError, DataError
+from plait.input import plain_bytes
 
 __all__ = ["ModelConfig", "parse_config", "read_config"]
+
+_MOST = 1 << 18  # bytes; the largest known have a few thousand
 
 
 @dataclass(frozen=True)
@@ -45,9 +48,9 @@ def read_config(path: str | Path) -> ModelConfig:
         DataError: the file is missing, is not JSON, or describes no Transformer that can be counted.
     """
     try:
-        content = Path(path).read_bytes()
-    except OSError as error:
-        raise DataError(f"{path}: cannot be read ({error.strerror})") from error
+        content = plain_bytes(path, _MOST)
+    except (OSError, ValueError) as error:
+        raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
     return parse_config(content, path)
 
 

@@ -16,6 +16,7 @@ from plait.depthwidth.claim import SCHEMA, digest_of, sides_needed
 from plait.depthwidth.entries import whole_products
 from plait.depthwidth.gram import gram_dimensions, gram_upper
 from plait.errors import ConfigError, DataError
+from plait.input import plain_bytes
 
 __all__ = ["read_form", "read_json"]
 
@@ -39,12 +40,8 @@ def read_json(path: str | Path) -> dict[str, Any]:
         raise ValueError(f"{name} is not a number")
 
     try:
-        size = Path(path).stat().st_size
-        if size > _MOST_BYTES:
-            raise DataError(f"{path}: expected at most {_MOST_BYTES:,} bytes, got {size:,}")
-        held = json.loads(
-            Path(path).read_text(encoding="utf-8"), object_pairs_hook=once, parse_constant=no_constant
-        )
+        content = plain_bytes(path, _MOST_BYTES)
+        held = json.loads(content.decode(), object_pairs_hook=once, parse_constant=no_constant)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     except RecursionError as error:

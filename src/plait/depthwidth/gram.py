@@ -22,6 +22,8 @@ __all__ = ["gram_dimensions", "gram_upper", "log3_gram_upper", "sides_of"]
 
 _EXACT_LETTERS = 3280  # C(8): sums over more degrees are replaced by the closed form
 _MOST_PARTITIONS = 500_000
+_MOST_PRODUCTS = 200_000_000  # a minute or so
+_ROWS = 40
 
 
 def sides_of(tokens: int, cut: int | None = None) -> tuple[int, int]:
@@ -87,16 +89,19 @@ def gram_dimensions(*, width: int, depth: int, left: int, right: int) -> list[tu
 
 
 def _check_partitions(width: int, letters: int, side: int) -> None:
-    """Partitions of C into at most r parts, times C, must be countable by hand."""
+    """Partitions of C into at most r parts, times C, and the products in each must be countable."""
     rows = min(side, width)
     if rows >= width or rows == 1:
         return
-    estimate = math.comb(letters + rows - 1, rows - 1) // math.factorial(rows) * letters
-    if estimate > _MOST_PARTITIONS:
+    # With few rows almost all partitions have that many different ones; with more rows there are more.
+    few = range(2, min(rows, _ROWS) + 1)
+    estimate = letters * max(math.comb(letters + r - 1, r - 1) // math.factorial(r) for r in few)
+    longer = 1 + width // 2000  # a product of many numbers has many digits
+    if estimate > _MOST_PARTITIONS or estimate * rows * width * longer > _MOST_PRODUCTS:
         raise ConfigError(
             f"the exact Gram bound for {side} tokens a side, width {width} and C(L) = {letters} sums over "
-            f"about {estimate:.1e} partitions, at most {_MOST_PARTITIONS} are; with {width} tokens a side "
-            "or more it has a closed form, which is never smaller"
+            f"about {estimate:.1e} partitions of {rows * width:,} products each, too many; with {width} "
+            "tokens a side or more it has a closed form, which is never smaller"
         )
 
 

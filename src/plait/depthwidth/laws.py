@@ -55,7 +55,7 @@ def _levine(params: float) -> tuple[str, Depths | None]:
 
 
 def _kaplan(params: float) -> tuple[str, Depths | None]:
-    return "shape matters little: 6 layers of 4288 within 3 % of the loss of 48 of 1600", None
+    return "shape matters little: 6 layers of 4288 within 3% of the loss of 48 of 1600", None
 
 
 def _mobile(params: float) -> tuple[str, Depths | None]:
@@ -68,7 +68,7 @@ def _mobile(params: float) -> tuple[str, Depths | None]:
 
 def _complete(params: float) -> tuple[str, Depths | None]:
     return (
-        "no shape: with its scaling by depth, 12 to 34 % of compute saved and more shapes stay efficient"
+        "no shape: with its scaling by depth, 12 to 34% of compute saved and more shapes stay efficient"
     ), None
 
 

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from plait.depthwidth.field import FloatArray, centre, check_prime, exact_depth
-from plait.errors import ConfigError, ShapeError, at_least
+from plait.errors import ConfigError, ShapeError, whole
 
 __all__ = [
     "Weights",
@@ -23,6 +23,8 @@ __all__ = [
     "linear_attention_forward",
     "random_residues",
 ]
+
+DEEPEST, WIDEST = 8, 10_000  # beyond what exact arithmetic here can measure
 
 
 @dataclass(frozen=True)
@@ -100,7 +102,8 @@ def check_sizes(depth: int, width: int, heads: int) -> int:
     for name, value in (("depth", depth), ("width", width), ("heads", heads)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise ConfigError(f"{name}: expected a whole number, got {value!r}")
-    at_least(1, depth=depth, width=width, heads=heads)
+    whole(1, DEEPEST, depth=int(depth))
+    whole(1, WIDEST, width=int(width), heads=int(heads))
     if heads > width:
         raise ConfigError(f"heads: at most width = {width} for an exact rank, got {heads}")
     if width % heads:

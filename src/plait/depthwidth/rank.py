@@ -19,15 +19,15 @@ from plait.depthwidth.echelon import Echelon, block_rows
 from plait.depthwidth.evaluate import Evaluator, Side, Word
 from plait.depthwidth.field import PRIMES, FloatArray, check_prime
 from plait.depthwidth.gram import gram_dimensions, gram_upper, sides_of
-from plait.depthwidth.memory import check_fits, elimination_bytes
+from plait.depthwidth.memory import elimination_bytes
 from plait.depthwidth.network import Weights, check_sizes, draw_weights, mod, random_residues
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, whole
+from plait.estimates import SMALL, check_fits
 
 __all__ = ["Component", "Problem", "RankResult", "rank_of_weights", "sep_rank_components", "sep_rank_exact"]
 
 MARGIN = 4  # dependent templates that must be seen before a rank counts as saturated
 _SPARE = 8  # templates beyond the Gram bound
-_SMALL = 1e8  # bytes nobody needs to ask for
 Progress = Callable[[str, int, int], None]  # what is measured, rank so far, rank at most
 
 
@@ -210,7 +210,7 @@ def measure_rank(
     """
     prime = problem.check(p)
     if templates is not None:
-        at_least(1, templates=templates)
+        whole(1, templates=templates)
     if graded and problem.residual:
         raise ConfigError("graded: residual connections mix the degrees; measure without grading")
     bounds = dict(enumerate(problem.component_bounds())) if graded else {None: problem.most()}
@@ -246,7 +246,7 @@ def _check_memory(
         return elimination_bytes(min(rank, columns), columns, problem.width, problem.letters, prime)
 
     bytes_needed = needed(bound, templates or bound + _SPARE)
-    if bytes_needed < _SMALL:
+    if bytes_needed < SMALL:
         return
     advice = "take fewer templates (a lower bound), a smaller width, or a GPU with more memory"
     if not graded and not problem.residual:

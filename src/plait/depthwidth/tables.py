@@ -11,7 +11,7 @@ from plait.depthwidth.count import Architecture
 from plait.depthwidth.guideline import param_count
 from plait.depthwidth.laws import Evidence
 from plait.depthwidth.plan import Comparison, Judgement, Plan, Shape
-from plait.result import Table
+from plait.result import Table, percent
 
 __all__ = ["comparison_table", "count_table", "judgement_tables", "law_table", "plan_tables"]
 
@@ -26,7 +26,7 @@ def plan_tables(result: Plan, asked: str, vocab: int = 50257, context: int = 204
     best, optimum = result.shape, result.optimum
     rows: list[list[Any]] = [
         ["depth", result.depth, f"{optimum.exact_depth:.1f} ± {optimum.depth_error:.1f}"],
-        ["width", result.width, f"{optimum.exact_width:,.0f} ± {optimum.width_error:.1%}"],
+        ["width", result.width, f"{optimum.exact_width:,.0f} ± {percent(optimum.width_error)}"],
         ["heads", result.heads, f"of {result.width // result.heads}"],
         ["layers off balance", f"{best.excess_layers:+.1f}", f"within ± {best.tolerance:.1f} is balanced"],
         ["12·L·d²", f"{result.params:,}", f"{result.params / result.budget - 1:+.1%} of the budget"],

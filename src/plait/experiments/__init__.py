@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Iterable
 
 from plait.errors import ConfigError, known, require
@@ -19,7 +20,8 @@ WORLDS = "minigrid"  # what can be installed
 
 def experiments(smoke: bool = False) -> dict[str, Experiment]:
     """Every experiment by its name, but for those with a runner of their own (`depthwidth-figure1`)."""
-    return by_name(item(SMOKE if smoke else FULL) for item in (*ITEMS, keeping))
+    size = SMOKE if smoke else FULL
+    return by_name(dataclasses.replace(item(size), smoke=smoke) for item in (*ITEMS, keeping))
 
 
 def experiment_named(name: str, smoke: bool = False) -> Experiment:

@@ -9,10 +9,11 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from plait.errors import ConfigError, known, whole
+from plait.errors import ConfigError, known, seeded
 
-__all__ = ["Experiment", "Kind", "PlannedRun"]
+__all__ = ["MEANS_NOTHING", "Experiment", "Kind", "PlannedRun"]
 
+MEANS_NOTHING = "smoke runs: they show that everything works; their numbers are no results"
 Kind = Literal["table", "curves", "gradients", "attention", "transfer"]
 
 
@@ -56,7 +57,8 @@ class Experiment:
     """A table or figure: where it is from, what it claims, and the runs that test it.
 
     `metric` says what a score is; `updates_to` is the score whose first reaching is reported; `needs` is
-    empty, or what must exist before it can be run; `notes` say which choices are ours.
+    empty, or what must exist before it can be run; `notes` say which choices are ours; of `smoke` runs
+    the numbers mean nothing.
 
     >>> planned = PlannedRun("T = 5", "LSTM", {"name": "copy", "delay": 5}, {"name": "lstm"}, {})
     >>> Experiment("one", "", "", "", "table", "accuracy", 0.99, "", (0, 1), (planned,), ()).count
@@ -74,6 +76,7 @@ class Experiment:
     seeds: tuple[int, ...]
     runs: tuple[PlannedRun, ...]
     notes: tuple[str, ...]
+    smoke: bool = False
 
     def __post_init__(self) -> None:
         known(self.kind, get_args(Kind), "kind of experiment")
@@ -82,7 +85,7 @@ class Experiment:
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds: expected one or more different ones, got {self.seeds}")
         for seed in self.seeds:
-            whole(0, seeds=seed)
+            seeded(seeds=seed)
         taken: dict[tuple[str, str], PlannedRun] = {}
         for run in self.runs:
             if run.cell in taken:

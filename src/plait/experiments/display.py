@@ -12,6 +12,8 @@ from typing import Any, TextIO
 from plait.experiments.plan import Job
 from plait.experiments.pool import News
 from plait.experiments.runner import OnProgress, Progress
+from plait.result import scored
+from plait.training.callbacks import clock_time, rate
 
 __all__ = ["Lines", "LiveTable", "display"]
 
@@ -53,7 +55,7 @@ class Lines:
 
     def _say(self, progress: Progress, words: str) -> None:
         job = progress.job
-        score = "" if progress.score is None else f"  {scored(progress)}"
+        score = "" if progress.score is None else f"  {scored(progress.score, progress.job.kind.score)}"
         unit = job.kind.unit
         self.stream.write(
             f"{self.ended:3}/{self.total}  {time.monotonic() - self.began:7.1f} s  {job.row}  {job.column}  "
@@ -94,23 +96,15 @@ class LiveTable:
         drawn = Table(
             caption=", ".join(f"{n} {status}" for status, n in counts.items()) + f" of {self.total}"
         )
-        for column in ("", "model", "seed", "status", "updates", "score", "a second", "left"):
-            drawn.add_column(
-                column, justify="right" if column in ("seed", "updates", "score", "left") else "left"
-            )
+        for column in ("", "model", "seed", "status", "updates", "score", "speed", "left"):
+            right = column in ("seed", "updates", "score", "left")
+            drawn.add_column(column, justify="right" if right else "left", no_wrap=True)
         for one in shown[: max(5, self.console.height - 6)]:
             busy = one.status == "running"
-            speed, rest = (f"{one.speed:.1f}", left(one)) if busy else ("", "")
+            speed, rest = (rate(one.speed), left(one)) if busy else ("", "")
             who = (one.job.row, one.job.column, str(one.job.seed))
-            drawn.add_row(*who, one.status, counted(one), scored(one), speed, rest)
+            drawn.add_row(*who, one.status, counted(one), scored(one.score, one.job.kind.score), speed, rest)
         return drawn
-
-
-def scored(progress: Progress) -> str:
-    """The last score: a share of right answers, or a return where worlds are played."""
-    if progress.score is None:
-        return "–"
-    return f"{progress.score:.1%}" if progress.job.kind.score == "accuracy" else f"{progress.score:.3f}"
 
 
 def counted(progress: Progress) -> str:
@@ -127,4 +121,4 @@ def left(progress: Progress) -> str:
     seconds = int((job.updates - progress.update) / progress.speed)
     if job.seconds is not None:
         seconds = max(0, int(job.seconds - progress.update / progress.speed))
-    return f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return clock_time(seconds)

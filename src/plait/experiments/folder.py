@@ -56,8 +56,11 @@ def _joined(found: Any, wanted: dict[str, Any], out: Path) -> dict[str, Any]:
             f"{out} holds the experiment {name!r}, not {wanted['name']!r}; choose another --out"
         )
     fields = {field.name for field in dataclasses.fields(Experiment)}
-    if set(found) != fields:
+    if set(found) | {"smoke"} != fields:  # which came later
         raise OutputError(f"{out / DESCRIPTION} was not written by this version; choose another --out")
+    if found.get("smoke", wanted["smoke"]) != wanted["smoke"]:
+        size = "smoke" if found["smoke"] else "full"
+        raise OutputError(f"{out} holds {name!r} at {size} size; choose another --out")
     runs = {(run["row"], run["column"]): run for run in found["runs"]}
     runs |= {(run["row"], run["column"]): run for run in wanted["runs"]}
     seeds = sorted({*found["seeds"], *wanted["seeds"]})

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from plait.experiments.description import Experiment
+from plait.experiments.description import MEANS_NOTHING, Experiment
 from plait.experiments.display import display
 from plait.experiments.folder import claimed, take_over
 from plait.experiments.plan import Job, jobs_of
@@ -69,6 +69,8 @@ def carry_out(
             from plait.experiments.mps import multi_process_service
 
             stack.enter_context(multi_process_service())
+        if experiment.smoke:
+            _say(stream, MEANS_NOTHING.upper())
         try:
             with display(jobs, stream) as on_progress:
                 outcome = run_jobs(

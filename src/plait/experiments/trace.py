@@ -8,8 +8,9 @@ from typing import Any
 import torch
 
 from plait.errors import ConfigError
-from plait.runs.folder import write_json
+from plait.runs.folder import json_bytes
 from plait.runs.reading import read_run
+from plait.runs.seal import seal_also
 from plait.training.description import Network, build
 from plait.training.learner import generator_for
 from plait.training.session import load
@@ -43,16 +44,13 @@ def write_trace(folder: Path, seed: int) -> Path:
         _, _, traces = network(batch.inputs, need_trace=True)
     if not traces or any(trace is None or not trace.born.shape[-1] for trace in traces):
         raise ConfigError(f"{record.id}: a trace was asked for, and {record.model} has no memory")
-    path = folder / "trace.json"
-    write_json(
-        path,
-        {
-            "inputs": task.plain_inputs(batch.inputs[:, 0]),
-            "targets": batch.targets[:, 0].tolist(),
-            "layers": [_rows(trace) for trace in traces],
-        },
-    )
-    return path
+    found = {
+        "inputs": task.plain_inputs(batch.inputs[:, 0]),
+        "targets": batch.targets[:, 0].tolist(),
+        "layers": [_rows(trace) for trace in traces],
+    }
+    seal_also(folder, "trace.json", json_bytes(found))
+    return folder / "trace.json"
 
 
 def _rows(trace: Any) -> dict[str, Any]:

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, DivergedError
 from plait.experiments.plan import Job, time_left
-from plait.runs.folder import read_json, write_json
+from plait.runs.folder import read_json, write_summary
 from plait.training.callbacks import Watcher
 
 if TYPE_CHECKING:
@@ -70,7 +70,7 @@ def record_failure(folder: Path, reason: str) -> dict[str, Any]:
 
         record = read_run(folder)
         known = {"run": record.id, "updates": record.updates, "best_score": record.best_score}
-        write_json(folder / "summary.json", {**record.summary, **known, **outcome})
+        write_summary(folder, {**record.summary, **known, **outcome})
     return outcome
 
 

@@ -1,6 +1,7 @@
 """Drawing primitives: plain numbers in, a matplotlib figure or a file out. matplotlib is loaded on call."""
 
 from plait.figures.canvas import checked, save
+from plait.figures.colors import DARK, LIGHT, model_places
 from plait.figures.curves import Curve, draw_curves
 from plait.figures.heatmap import attention_matrix, draw_heatmap
 from plait.figures.inline import inline_svg
@@ -11,7 +12,7 @@ from plait.figures.plane import Guide, Point, draw_plane
 from plait.figures.tiles import Tile, draw_tiles
 
 __all__ = [
-    "Curve", "Guide", "Panel", "Place", "Point", "Tile", "attention_matrix", "checked", "draw_curves",
-    "draw_heatmap", "draw_image_attention", "draw_panels", "draw_plane", "draw_text_attention", "draw_tiles",
-    "inline_svg", "save",
+    "DARK", "LIGHT", "Curve", "Guide", "Panel", "Place", "Point", "Tile", "attention_matrix", "checked",
+    "draw_curves", "draw_heatmap", "draw_image_attention", "draw_panels", "draw_plane", "draw_text_attention",
+    "draw_tiles", "inline_svg", "model_places", "save",
 ]  # fmt: skip

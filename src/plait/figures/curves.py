@@ -11,6 +11,7 @@ from numpy.typing import ArrayLike
 
 from plait.errors import ConfigError, ShapeError, require
 from plait.figures.canvas import blank, log_scale
+from plait.figures.colors import LIGHT
 
 __all__ = ["STYLES", "Curve", "draw_curves", "palette"]
 
@@ -71,7 +72,7 @@ def draw_curves(
         axes.plot(
             x,
             y,
-            linestyle=STYLES[curve.style],
+            linestyle="--" if curve.style == "solid" and curve.color >= len(LIGHT) else STYLES[curve.style],
             marker=marker,
             markersize=3,
             linewidth=1.6 if curve.style == "solid" else 1.2,
@@ -116,11 +117,10 @@ def _power_of_ten(value: float, _: object) -> str:
 
 def palette(continuous: bool = False) -> Any:
     """Colours by place in a cycle of ten, or by share of a continuous range."""
-    colormaps = require("matplotlib", "report").colormaps
     if continuous:
+        colormaps = require("matplotlib", "report").colormaps
         return lambda share: colormaps["viridis"](0.92 * float(share))
-    cycle = colormaps["tab10"].colors
-    return lambda place: cycle[int(place) % len(cycle)]
+    return lambda place: LIGHT[int(place) % len(LIGHT)]
 
 
 def _color_bar(figure: Any, axes: Any, label: str, lowest: float, highest: float) -> None:

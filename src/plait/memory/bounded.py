@@ -66,7 +66,7 @@ class RelevancyMemory(WindowMemory):
         noise: while training, so much Gumbel noise is added to a learned score where states compete: what is
             kept is then a draw by softmax(score / noise), and what scores low is tried now and again. g
             begins at zero, so without noise nothing would ever replace what came first. None: 0.3.
-        grad_limit: no element of dL/dh_t gets larger than so many times the largest that arrives, so that
+        grad_limit: no element of dL/ds_t gets larger than so many times the largest that arrives, so that
             gradients cannot explode through the attention (`plait.ops.grad_limit`). None: no limit.
 
     >>> RelevancyMemory(10, 15, relevance="learned").exploration

@@ -35,7 +35,7 @@ class Memory:
 
     @property
     def grad_limit(self) -> float | None:
-        """No element of dL/dh_t gets larger than so many times the largest that arrives; None: no limit."""
+        """No element of dL/ds_t gets larger than so many times the largest that arrives; None: no limit."""
         return None
 
     @property

@@ -14,7 +14,9 @@ from torch import nn
 
 from plait.cells import Cell, ElmanCell, GatedCell, GRUCell, LSTMCell, keep_orthogonal
 from plait.errors import ConfigError, at_least, known
+from plait.estimates import check_weights
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, TopKMemory, UniformMemory
+from plait.models.layer import LAYER
 from plait.models.recurrent import Recurrent
 from plait.models.self_attentive import Mix, SelfAttentive
 from plait.models.transformer import Transformer
@@ -90,6 +92,7 @@ class NamedModel(Recurrent):
                 "flipped sequence, or project the output with torch.nn.Linear"
             )
         at_least(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        check_weights(num_layers * (LAYER + 2 * self.cell_type.gates * hidden_size**2), device)
         memory_options = {field.name for field in dataclasses.fields(self.memory_type)}
         cell_options = self._cell_options()
         given = {k: v for k, v in options.items() if k in cell_options}

@@ -9,7 +9,9 @@ from plait.errors import ShapeError
 from plait.ops.state_check import check_shapes, check_state
 from plait.ops.walk import LayerResult, LayerState
 
-__all__ = ["Layer", "autocast_dtype", "cast_state"]
+__all__ = ["LAYER", "Layer", "autocast_dtype", "cast_state"]
+
+LAYER = 3_000  # the room that the objects of a layer take beside its weights, in numbers of float32
 
 
 class Layer(nn.Module):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from plait.errors import ConfigError, PlaitError, known, whole
+from plait.errors import LARGEST, ConfigError, PlaitError, known, whole
 from plait.models.builders import MODELS
 
 __all__ = ["check_model", "model_defaults"]
@@ -18,6 +18,7 @@ _SMALLEST = {
     "hidden_size": 1, "num_layers": 1, "window": 1, "capacity": 0, "top_k": 1, "every": 1, "truncate": 1,
     "heads": 1, "chrono": 3,
 }  # fmt: skip
+_MOST = {"num_layers": 10_000}
 
 
 def model_defaults(name: str) -> dict[str, Any]:
@@ -40,7 +41,7 @@ def check_model(model: dict[str, Any]) -> None:
         try:
             known(option, (*model_defaults(name), "name"), f"option of {name}")
             if option in _SMALLEST and value is not None:
-                whole(_SMALLEST[option], **{option: value})
+                whole(_SMALLEST[option], _MOST.get(option, LARGEST), **{option: value})
         except PlaitError as error:
             problems.append(str(error))
     if problems:

@@ -9,8 +9,10 @@ import torch
 from torch import Tensor, nn
 
 from plait.errors import ConfigError, ShapeError, at_least, whole
+from plait.estimates import check_weights
 from plait.models.attention_layer import AttentionLayer
 from plait.models.block import linear_layer
+from plait.models.layer import LAYER
 from plait.models.recurrent import Recurrent
 from plait.models.state import State
 from plait.ops.walk import Trace
@@ -67,6 +69,7 @@ class Transformer(Recurrent):
                 "can be projected with torch.nn.Linear"
             )
         at_least(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        check_weights(input_size * hidden_size + num_layers * (LAYER + 12 * hidden_size**2), device)
         heads = _usual_heads(hidden_size) if heads is None else heads
         whole(1, heads=heads)
         if hidden_size % heads:

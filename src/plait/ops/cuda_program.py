@@ -96,7 +96,7 @@ class Program:
         self._name, self._device, self._driver = name, device, _driver()
         self._kernels: dict[str, Kernel] = {}
         with torch.cuda.device(device):
-            # makes torch's context the present one, which it is where a graph is captured, and asking an error
+            # makes torch's context the present one; where a graph is captured it is, and asking an error
             if not torch.cuda.is_current_stream_capturing():
                 torch.cuda.current_stream().query()
             none: tuple[Any, ...] = (None, None, 0)

@@ -3,8 +3,9 @@
 A screened memory bounds dL/dh_t from below, nothing bounds it from above: the loop query → weights →
 context → state can gain at every step, and one batch in thousands comes back with a gradient 10² to 10¹⁸
 times the usual one. Its direction is that of the step it grew at, so scaling it down later saves nothing.
-Here no element of dL/dh_t is larger than `factor` times the largest element of what arrives from outside:
-growth ends where it begins, and what is usual is not touched.
+Here no element of dL/ds_t, of the state that a step hands to the next, is larger than `factor` times the
+largest element of what arrives from outside: growth ends where it begins. What a state gathers by being read
+later is left as it is: there lies what teaches a network to remember, up to ten times what arrives.
 """
 
 from __future__ import annotations

@@ -42,7 +42,7 @@ class Case:
 
     `carried`: the state has a past; `ties`: all energies are equal; `strided`: no tensor is contiguous;
     `far`: queries and keys so large that e^{2k} overflows; `learned`: relevance is; `noise`: and noisy;
-    `limited`: no element of dL/dh_t may exceed half of what arrives.
+    `limited`: no element of dL/ds_t may exceed half of what arrives.
     """
 
     scan: AnyScan

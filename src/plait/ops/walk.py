@@ -69,7 +69,7 @@ def walk(
         reset: (T, B) bool; a row's state is cleared before a step where it is true.
         nudge: (T, B, H), added to h_t. A zero tensor that asks for gradients receives the total dL/dh_t.
         noise: (T, B), handed to `write` after h_t and the memory, a row a step.
-        grad_limit: a number; no element of dL/dh_t gets larger than so many times the largest that arrives.
+        grad_limit: a number; no element of dL/ds_t gets larger than so many times the largest that arrives.
         truncate: cut the recurrent gradient every `truncate` steps; attention still carries it further.
     """
     hidden, cell_state, memory = state
@@ -77,6 +77,8 @@ def walk(
     outputs: list[Tensor] = []
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
     for t, z in enumerate(projected.unbind(0)):
+        if limit is not None:
+            hidden = limit.below(hidden)
         if reset is not None:
             hidden, cell_state, memory = _clear(reset[t], LayerState(hidden, cell_state, memory))
         if truncate is not None:
@@ -84,8 +86,6 @@ def walk(
         h, cell_state = step(z, hidden, cell_state)
         if nudge is not None:
             h = h + nudge[t]
-        if limit is not None:
-            h = limit.below(h)
         memory = write(h, memory) if noise is None else write(h, memory, noise[t])
         seen, memory = read(hidden, memory)
         hidden = h if seen is None else mix(h, seen.context)

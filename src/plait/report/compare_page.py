@@ -9,19 +9,22 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plait.figures import Curve, draw_curves, inline_svg
+from plait.figures import Curve, draw_curves, inline_svg, model_places
 from plait.report.origin import origin
 from plait.report.page import render, write_page
 from plait.report.pictures import CURVES, Picture
-from plait.result import Table
+from plait.result import Table, percent
+from plait.tasks.ten_symbols import ALPHABET
 
 if TYPE_CHECKING:
     from plait.report.comparison import Contender, Question
     from plait.report.costs import Reach
 
-__all__ = ["as_data", "comparison_table", "write_compare_page"]
+__all__ = ["as_data", "comparison_table", "headline", "write_compare_page"]
 
 _POINTS = 200
+CHANCE = 1 / ALPHABET
+ABOVE_CHANCE = 0.15  # 20 batches of ten sequences of ten symbols leave less than this to luck
 
 
 def write_compare_page(question: Question, contenders: Sequence[Contender], table: Table, path: Path) -> Path:
@@ -35,18 +38,50 @@ def write_compare_page(question: Question, contenders: Sequence[Contender], tabl
         f"--models {','.join(question.models)} --seconds {question.seconds:g} "
         f"--batch-size {question.batch_size} --lr {question.lr:g} --seed {question.seed}"
     )
-    page = render("compare.html", question=question, table=table, pictures=figures, origin=origin(command))
+    said = headline(question, contenders)
+    page = render(
+        "compare.html",
+        question=question,
+        headline=said,
+        table=table,
+        pictures=figures,
+        origin=origin(command),
+    )
     return write_page(path, page)
+
+
+def headline(question: Question, contenders: Sequence[Contender]) -> str:
+    """What came out, in a sentence that is true of these numbers: who learned most, and who is cheapest."""
+
+    def score(one: Contender) -> float:
+        return one.score_after(one.updates_after(question.seconds)) or 0.0
+
+    ranked = sorted(contenders, key=score, reverse=True)
+    cheapest = min(contenders, key=lambda one: one.cost.step_seconds)
+    where = f"after {question.seconds:g} s of training each on {question.task} over {question.length} steps"
+    if score(ranked[0]) < ABOVE_CHANCE:
+        said = f"No model is above a guess {where}: {ranked[0].name} names most, {percent(score(ranked[0]))} "
+        said += f"(guessing: {percent(CHANCE)}); give them more --seconds"
+    else:
+        others = ", ".join(f"{one.name} {percent(score(one))}" for one in ranked[1:])
+        said = f"{ranked[0].name} names {percent(score(ranked[0]))} of the symbols {where}"
+        said += f"; {others} (guessing: {percent(CHANCE)})" if others else f" (guessing: {percent(CHANCE)})"
+    return f"{said}. {cheapest.name} has the cheapest step, {cheapest.cost.step_seconds * 1e3:.3g} ms"
 
 
 def _learning(question: Question, contenders: Sequence[Contender], by_seconds: bool) -> Picture:
     curves = []
-    for place, contender in enumerate(contenders):
+    places = model_places([contender.name for contender in contenders])
+    for contender in contenders:
         made = contender.updates_after(question.seconds)
         points = np.unique(np.linspace(min(1, made), made, _POINTS).astype(int)).tolist()
         scale = min(contender.seconds, question.seconds) / max(made, 1) if by_seconds else 1
         scores = [100 * (contender.score_after(point) or 0.0) for point in points]
-        curves.append(Curve([point * scale for point in points], scores, contender.name, "solid", place))
+        curves.append(
+            Curve(
+                [point * scale for point in points], scores, contender.name, "solid", places[contender.name]
+            )
+        )
     unit = "seconds of training" if by_seconds else "updates"
     figure = draw_curves(
         curves,
@@ -67,8 +102,9 @@ def _learning(question: Question, contenders: Sequence[Contender], by_seconds: b
 
 def _reaches(contenders: Sequence[Contender], when: str) -> list[tuple[int, str, Reach]]:
     """Place, name and reach of every model that has one at this time."""
-    found = enumerate((c.name, c.reach_after if when == "after" else c.reach_before) for c in contenders)
-    return [(place, name, reach) for place, (name, reach) in found if reach is not None and any(reach.norms)]
+    found = {c.name: c.reach_after if when == "after" else c.reach_before for c in contenders}
+    places = model_places(list(found))
+    return [(places[name], name, one) for name, one in found.items() if one is not None and any(one.norms)]
 
 
 def _gradients(question: Question, reaches: list[tuple[int, str, Reach]], when: str) -> Picture:
@@ -116,7 +152,7 @@ def comparison_table(question: Question, contenders: list[Contender]) -> Table:
     ]
     notes = [
         f"{question.task}, {question.length} steps, hidden {question.hidden}, batch {question.batch_size}, "
-        f"Adam {question.lr:g}, seed {question.seed}; chance is 12.5%",
+        f"Adam {question.lr:g}, seed {question.seed}; chance is {percent(CHANCE)}",
         "step: forward + backward of a batch; state: what a stream of one row holds after all steps, and its "
         "growth; streamed: one more step",
         f"reach: steps of {question.length} at which the loss's gradient has at least a millionth of its "
@@ -144,8 +180,8 @@ def _row(question: Question, contender: Contender, updates: int) -> list[Any]:
         contender.reach_before.positions,
         "diverged" if contender.reach_after is None else contender.reach_after.positions,
         made,
-        _percent(contender.score_after(updates)),
-        _percent(contender.score_after(made)),
+        percent(contender.score_after(updates)),
+        percent(contender.score_after(made)),
     ]
 
 
@@ -165,7 +201,3 @@ def as_data(question: Question, contenders: list[Contender]) -> dict[str, Any]:
         for contender in contenders
     ]
     return {"question": dataclasses.asdict(question), "equal_updates": updates, "models": models}
-
-
-def _percent(score: float | None) -> str:
-    return "–" if score is None else f"{score:.1%}"

@@ -7,20 +7,21 @@ update, is a score on sequences never seen; a point of a learning curve is the m
 
 from __future__ import annotations
 
-import sys
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
 
-from plait.errors import ConfigError, PlaitError, known, whole
+from plait.errors import ConfigError, PlaitError, known, seeded, whole
+from plait.estimates import check_update
 from plait.experiments import Experiment, PlannedRun
 from plait.experiments.launch import Means, carry_out
 from plait.report.costs import Cost, Reach, costs, reach
 from plait.runs.folder import Journal
 from plait.tasks import Task, task_named
 from plait.training import Recipe, build, load, read_run
+from plait.training.callbacks import announce
 from plait.training.process import device_named
 
 __all__ = ["MODELS", "TASKS", "Contender", "Question", "run_comparison"]
@@ -30,6 +31,7 @@ MODELS = {
     "rnn": "RNN",
     "lstm": "LSTM",
     "memlstm": "MemLSTM",
+    "relrnn": "RelRNN",
     "rellstm": "RelLSTM",
     "sab": "SAB",
     "transformer": "Transformer",
@@ -37,6 +39,7 @@ MODELS = {
 TASKS = ("copy", "denoise")
 _ENDLESS = 10**7  # updates; the clock ends a run
 _MEAN_OF = 20  # batches
+MEASURING = 5.0  # seconds beside training that a model's costs, its start and its reach take, about
 
 
 @dataclass(frozen=True)
@@ -60,10 +63,15 @@ class Question:
             known(model, MODELS, "model to compare")
         whole(22, length=self.length)
         whole(1, hidden=self.hidden, batch_size=self.batch_size)
-        whole(0, seed=self.seed)
+        seeded(seed=self.seed)
         if not 0 < self.seconds < 10**6 or not self.lr > 0:
             raise ConfigError(f"seconds, lr: expected numbers above 0, got {self.seconds}, {self.lr}")
         return self
+
+    @property
+    def minutes(self) -> float:
+        """About how long it takes to answer."""
+        return len(self.models) * (self.seconds + MEASURING) / 60
 
     def build_task(self) -> Task:
         return task_named(self.task, delay=self.length - 20)
@@ -130,9 +138,13 @@ def run_comparison(
     question.check()
     place, task = device_named(device), question.build_task()
     networks = {name: build(question.description(name))[0].to(place) for name in question.models}
-    if not quiet:
-        sys.stderr.write(f"costs of {len(networks)} models at {question.length} steps\n")
-        sys.stderr.flush()
+    for network in networks.values():
+        check_update(network, task, question.recipe(), place)
+    announce(
+        f"{len(networks)} models at {question.length} steps: costs, then {question.seconds:g} s of training "
+        f"each, about {question.minutes:.1f} minutes in all (--seconds changes that); Ctrl-C saves and stops",
+        quiet,
+    )
     found = costs(networks, task, question.batch_size, place, min(4.0, question.seconds))
     batch = task.batch(question.batch_size, torch.Generator(place).manual_seed(0), place)
     before = {name: reach(network, task, batch) for name, network in networks.items()}

@@ -34,26 +34,31 @@ class Plan:
     """What is trained.
 
     A memory of 10 + 15 states has room to spare for ten symbols: with 10 + 10 the states that screening keeps
-    must be exactly those that hold a symbol. A mix between published code's 0.5 and the theory's 1 lets more
-    of the gradient through the recurrence. The gradient's norm is about 0.1 on the way and falls to 0.003
-    once the task is learned; clipping far below 1 keeps one odd batch from undoing what Adam has found.
+    must be exactly those that hold a symbol. The gradient's norm is about 0.1 on the way and falls to 0.003
+    once the task is learned; clipping far below 1, and relative to what is usual, keeps one odd batch from
+    undoing what Adam has found.
     """
 
     delay: int = 100
     hidden: int = 128
     window: int = 10
     capacity: int = 15
-    mix: float = 0.75
     recipe: Recipe = field(
         default_factory=lambda: Recipe(
-            updates=2000, batch_size=16, lr=2e-3, clip=0.1, evaluate_every=50, gradients_every=2000
+            updates=2000,
+            batch_size=16,
+            lr=2e-3,
+            clip=0.1,
+            relative_clip=3,
+            evaluate_every=50,
+            gradients_every=2000,
         )
     )
 
     def arguments(self, model: str) -> list[str]:
         """`train copy …`: the run of a model as a person would type it after `plait`."""
         usual = Recipe().values()
-        changed = {key: value for key, value in self.recipe.values().items() if value != usual[key]}
+        changed = {key: value for key, value in self.recipe.values().items() if value != usual.get(key)}
         options = {
             "model": model,
             "hidden": self.hidden,
@@ -87,7 +92,7 @@ class Plan:
     def _memory(self, model: str) -> dict[str, Any]:
         if model != "relrnn":
             return {}
-        return {"window": self.window, "capacity": self.capacity, "mix": self.mix}
+        return {"window": self.window, "capacity": self.capacity}
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ from plait.report.demo import Plan, Result
 from plait.report.origin import origin
 from plait.report.page import render, write_page
 from plait.report.pictures import pictures
-from plait.result import Table
+from plait.result import Table, percent
 from plait.tasks import CopyTask
 from plait.tasks.ten_symbols import SYMBOLS
 
@@ -23,11 +23,11 @@ def headline(plan: Plan, found: dict[str, Result]) -> str:
     """What came out, in a sentence that is true of these numbers."""
     relrnn, lstm = found["relrnn"], found["lstm"]
     said = (
-        f"After {plan.recipe.updates:,} updates {relrnn.name} recalls {relrnn.accuracy:.1%} of the symbols "
-        f"over {plan.delay} steps, {lstm.name} {lstm.accuracy:.1%}"
+        f"After {plan.recipe.updates:,} updates {relrnn.name} recalls {percent(relrnn.accuracy)} of the "
+        f"symbols over {plan.delay} steps, {lstm.name} {percent(lstm.accuracy)}"
     )
     if relrnn.accuracy < MEANT:
-        return f"{said}; {relrnn.name} was meant to reach {MEANT:.0%} here and did not"
+        return f"{said}; {relrnn.name} was meant to reach {percent(MEANT)} here and did not"
     return said
 
 
@@ -36,7 +36,7 @@ def results_table(plan: Plan, found: dict[str, Result]) -> Table:
     rows = [
         [
             run.name,
-            f"{run.accuracy:.1%}",
+            percent(run.accuracy),
             run.summary["updates"],
             f"{run.summary['seconds']:.0f}",
             f"{run.summary['peak_memory_bytes'] / 2**20:.0f}",

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError
-from plait.figures import Curve, draw_curves
+from plait.figures import Curve, draw_curves, model_places
 from plait.runs.folder import Journal
 from plait.runs.reading import read_run
 from plait.tasks import LanguageTask, task_named
@@ -29,8 +29,12 @@ def draw_validation(folders: Sequence[Path]) -> Any:
         raise ConfigError(f"expected runs on one task, got {names}; draw them one at a time")
     on_text = isinstance(tasks[0], LanguageTask)
     models = [record.model for record in records]
+    labels = [
+        one.model if models.count(one.model) == 1 else f"{one.model}, seed {one.seed}" for one in records
+    ]
+    places = model_places(labels)
     curves = []
-    for place, (record, task) in enumerate(zip(records, tasks, strict=True)):
+    for record, task, label in zip(records, tasks, labels, strict=True):
         recipe = record.description["recipe"]
         per_epoch = task.batches_per_epoch(recipe["batch_size"])
         if per_epoch is None:
@@ -38,9 +42,8 @@ def draw_validation(folders: Sequence[Path]) -> Any:
         evaluations = [line for line in Journal.read(record.folder / "metrics.jsonl") if "held_out" in line]
         main = [next(iter(line["held_out"].values())) for line in evaluations]
         values = [one["bits_per_character"] if on_text else 100 * one["score"] for one in main]
-        label = record.model if models.count(record.model) == 1 else f"{record.model}, seed {recipe['seed']}"
         curves.append(
-            Curve([line["update"] / per_epoch for line in evaluations], values, label, "solid", place)
+            Curve([line["update"] / per_epoch for line in evaluations], values, label, "solid", places[label])
         )
     return draw_curves(
         curves,

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError, require
+from plait.result import percent
 from plait.runs.folder import write_whole
 from plait.training.ppo.episode import Scene, Slot
 
@@ -81,7 +82,7 @@ def lines(scenes: Sequence[Scene]) -> Iterator[str]:
     """The same for a terminal, scene by scene."""
     for scene in scenes:
         held = "  ".join(f"{slot.step}:{slot.weight:.2f}" for slot in _strongest(scene.slots))
-        did = f"{scene.action} ({scene.probability:.0%})" if scene.action else "the end"
+        did = f"{scene.action} ({percent(scene.probability)})" if scene.action else "the end"
         memory = f"\nmemory (step:weight)  {held}" if held else ""
         head = f"step {scene.step}: {did}, return {scene.gained:.2f}; {scene.mission}"
         yield f"{head}\n{scene.text}{memory}\n\n"
@@ -106,7 +107,7 @@ def _picture(scene: Scene, scenes: Sequence[Scene]) -> Any:
     larger = _WORLD / max(frame.size)
     page.paste(frame.resize([round(side * larger) for side in frame.size]), (_MARGIN, _TOP))
     draw.text((_MARGIN, 8), scene.mission, _INK, big)
-    did = f"{scene.action} ({scene.probability:.0%})" if scene.action else "the end"
+    did = f"{scene.action} ({percent(scene.probability)})" if scene.action else "the end"
     draw.text((_MARGIN, height - 26), f"step {scene.step}   {did}   return {scene.gained:.2f}", _INK, big)
     if has_slots:
         left = _WORLD + 2 * _MARGIN

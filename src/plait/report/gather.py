@@ -3,17 +3,19 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterable, Iterator, Sequence
+import json
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError, DataError, PlaitError
-from plait.experiments.description import Experiment, PlannedRun
+from plait.experiments.description import MEANS_NOTHING, Experiment, PlannedRun
 from plait.runs.archive import SUFFIX, opened
 from plait.runs.folder import read_json
 from plait.runs.kinds import kind_of
-from plait.runs.reading import RunFolder, is_run, read_folder
+from plait.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
 from plait.strict import checked
 
 __all__ = ["Cell", "Group", "gather", "score_of"]
@@ -54,8 +56,9 @@ class Group:
     metric: str = "accuracy"
     target: float = TARGETS["accuracy"]
     notes: Sequence[str] = ()
+    smoke: bool = False
 
-    @property
+    @cached_property
     def score(self) -> str:
         """What the runs are scored by; `metric` may be about gradients or attention instead."""
         return score_of(self.runs) if self.runs else "return" if "reward" in self.metric else "accuracy"
@@ -65,7 +68,7 @@ class Group:
         """Headline of scores on further held-out sets."""
         return "Scored in other worlds" if self.score == "return" else "Scored at other lengths"
 
-    @property
+    @cached_property
     def runs(self) -> list[RunFolder]:
         """Each once; one that is scored in two worlds stands in two cells."""
         return list({run.folder: run for cell in self.cells for run in cell.runs}.values())
@@ -92,8 +95,8 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
     """
     groups: dict[Path, Group] = {}
     for folder in map(Path, folders):
-        if not folder.is_dir() and not _is_archive(folder):
-            raise ConfigError(f"no folder {folder}; train something first, or name another folder of runs")
+        if not _is_archive(folder):
+            folder_of_runs(folder)
         found = {parent.resolve(): _group(parent, runs) for parent, runs in _parents(folder)}
         found = {parent: group for parent, group in found.items() if group.cells}  # not a plan of ours
         if not any(group.runs for group in found.values()):
@@ -130,8 +133,9 @@ def _parents(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
         runs = [path for path in inside if is_run(path)]
         if runs or _experiment_file(here):
             yield here, runs
+        held = set(runs)
         if depth < DEPTH:
-            waiting += [(path, depth + 1) for path in inside if path not in runs]
+            waiting += [(path, depth + 1) for path in inside if path not in held]
 
 
 def _experiment_file(folder: Path) -> bool:
@@ -176,19 +180,24 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
             if all(getattr(one, part) == getattr(planned, part) for part in PARTS):
                 homes[one.cell].append(_scored_on(run, one.scored_on))
     cells = [
-        Cell(
-            planned.row, planned.column, _by_seed(homes[planned.cell]), planned.published,
-            planned.published_note, len(experiment.seeds),
-        )
-        for planned in experiment.runs
-    ]  # fmt: skip
-    notes = list(experiment.notes)
+        Cell(planned.row, planned.column, _by_seed(homes[planned.cell]), *beside, len(experiment.seeds))
+        for planned, beside in ((one, _beside(one, experiment.smoke)) for one in experiment.runs)
+    ]
+    notes = [*([f"These are {MEANS_NOTHING}."] if experiment.smoke else []), *experiment.notes]
     if strays:
         notes.append(f"{len(strays)} runs here are not of the plan; they stand at the end of the tables.")
+    title = f"{experiment.title} (smoke)" if experiment.smoke else experiment.title
+    name = f"{experiment.name}-smoke" if experiment.smoke else experiment.name
     return Group(
-        folder, experiment.name, experiment.title, [*cells, *_labelled(strays)], experiment.kind,
-        experiment.source, experiment.claim, experiment.metric, experiment.updates_to, notes,
+        folder, name, title, [*cells, *_labelled(strays)], experiment.kind,
+        experiment.source, "" if experiment.smoke else experiment.claim, experiment.metric,
+        experiment.updates_to, notes, experiment.smoke,
     )  # fmt: skip
+
+
+def _beside(planned: PlannedRun, smoke: bool) -> tuple[float | None, str]:
+    """What was published for a run, and what was said instead; nothing stands beside a smoke run."""
+    return (None, "") if smoke else (planned.published, planned.published_note)
 
 
 def _loose(folder: Path, runs: Sequence[RunFolder], notes: Sequence[str] = ()) -> Group:
@@ -240,13 +249,17 @@ def _labelled(runs: Sequence[RunFolder]) -> list[Cell]:
     apart. A run without a description is a cell of its own."""
     cells: dict[tuple[str, str], list[RunFolder]] = {}
     described = [run for run in runs if run.description]
-    for run in described:
-        like = [other for other in described if _name(other, "task") == _name(run, "task")]
-        row = ", ".join([_name(run, "task"), *_telling(run, like, "task", always=("delay", "env"))])
-        same = [o for o in like if o.description["task"] == run.description["task"]]
-        same = [o for o in same if _name(o, "model") == _name(run, "model")]
-        options = [*_telling(run, same, "model"), *_telling(run, same, "recipe", never=("seed",))]
-        cells.setdefault((row, ", ".join([_name(run, "model"), *options])), []).append(run)
+    for like in _alike(described, lambda run: _name(run, "task")):
+        tasks = _variants(like, "task")
+        for same in _alike(like, _task_and_model):
+            models, recipes = _variants(same, "model"), _variants(same, "recipe")
+            for run in same:
+                row = [_name(run, "task"), *_telling(run, tasks, "task", always=("delay", "env"))]
+                options = [
+                    *_telling(run, models, "model"),
+                    *_telling(run, recipes, "recipe", never=("seed",)),
+                ]
+                cells.setdefault((", ".join(row), ", ".join([_name(run, "model"), *options])), []).append(run)
     for run in runs:
         if not run.description:
             cells[("?", run.name)] = [run]
@@ -268,17 +281,36 @@ def _name(run: RunFolder, part: str) -> str:
     return str(values.get("name") or str(values.get("class", "?")).rpartition(".")[2])
 
 
+def _task_and_model(run: RunFolder) -> tuple[str, str]:
+    return json.dumps(run.description["task"], sort_keys=True), _name(run, "model")
+
+
+def _alike(runs: Iterable[RunFolder], key: Callable[[RunFolder], Hashable]) -> Iterable[list[RunFolder]]:
+    found: dict[Hashable, list[RunFolder]] = {}
+    for run in runs:
+        found.setdefault(key(run), []).append(run)
+    return found.values()
+
+
+def _variants(runs: Iterable[RunFolder], part: str) -> dict[str, list[Any]]:
+    """What values each option has among some runs; two are enough to tell any run from another."""
+    found: dict[str, list[Any]] = {}
+    for run in runs:
+        for key, value in run.description[part].items():
+            values = found.setdefault(key, [])
+            if len(values) < 2 and value not in values:
+                values.append(value)
+    return found
+
+
 def _telling(
     run: RunFolder,
-    others: Iterable[RunFolder],
+    variants: dict[str, list[Any]],
     part: str,
     always: Sequence[str] = (),
     never: Sequence[str] = (),
 ) -> list[str]:
     """The options in which a run differs from some of the others."""
     mine = run.description[part]
-    differing = {
-        key for other in others for key in mine if other.description[part].get(key, mine[key]) != mine[key]
-    }
-    shown = [key for key in mine if key in always or (key in differing and key not in never)]
+    shown = [key for key in mine if key in always or (key not in never and variants[key] != [mine[key]])]
     return [f"{key.replace('_', ' ')} {mine[key]}" for key in shown if key != "name"]

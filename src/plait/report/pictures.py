@@ -8,15 +8,17 @@ from typing import Any
 
 import numpy as np
 
-from plait.figures import Curve, draw_curves, draw_heatmap, inline_svg
+from plait.figures import Curve, draw_curves, draw_heatmap, inline_svg, model_places
 from plait.report.attention import Sample
 from plait.report.demo import Plan, Result
+from plait.result import percent
 from plait.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
 
 __all__ = ["Picture", "accuracy_figure", "pictures"]
 
 # Small in inches: letters stay readable where the page is as narrow as a phone.
 CURVES, SQUARE = (4.8, 3.1), (4.8, 4.4)
+FAINT = 1e-6  # of a norm: below this there is nothing to learn from
 
 
 @dataclass(frozen=True)
@@ -45,9 +47,10 @@ def accuracy_figure(
 ) -> Any:
     """Held-out accuracy against updates, with the line of a guess."""
     curves = []
-    for place, run in enumerate(runs):
+    places = model_places([run.name for run in runs])
+    for run in runs:
         updates, scores = run.held_out()
-        curves.append(Curve(updates, [100 * score for score in scores], run.name, "solid", place))
+        curves.append(Curve(updates, [100 * score for score in scores], run.name, "solid", places[run.name]))
     guess = 100 / ALPHABET
     curves.append(Curve([0, plan.recipe.updates], [guess, guess], "guessing", "dotted", 7))
     return draw_curves(
@@ -62,17 +65,18 @@ def accuracy_figure(
 
 
 def _accuracy(plan: Plan, runs: Sequence[Result]) -> Picture:
-    ends = " and ".join(f"{run.name} at {run.accuracy:.1%}" for run in runs)
+    ends = " and ".join(f"{run.name} at {percent(run.accuracy)}" for run in runs)
     caption = (
         f"Share of the {SYMBOLS} symbols named rightly, on {plan.recipe.evaluate_on} sequences neither model "
         f"was trained on. After {plan.recipe.updates:,} updates: {ends}. Guessing among {ALPHABET} symbols "
-        f"gives {100 / ALPHABET:g}%."
+        f"gives {percent(1 / ALPHABET)}."
     )
     return Picture("Accuracy", inline_svg(accuracy_figure(plan, runs), "accuracy", caption), caption)
 
 
 def _loss(plan: Plan, runs: Sequence[Result], task: TenSymbolsTask) -> Picture:
-    curves = [Curve(*run.losses(), run.name, "solid", place) for place, run in enumerate(runs)]
+    places = model_places([run.name for run in runs])
+    curves = [Curve(*run.losses(), run.name, "solid", places[run.name]) for run in runs]
     blind = task.chance_loss
     curves.append(Curve([0, plan.recipe.updates], [blind, blind], "without memory", "dotted", 7))
     figure = draw_curves(
@@ -87,25 +91,43 @@ def _loss(plan: Plan, runs: Sequence[Result], task: TenSymbolsTask) -> Picture:
 
 
 def _gradients(plan: Plan, runs: Sequence[Result]) -> Picture:
-    curves, ratios = [], []
-    for place, run in enumerate(runs):
+    curves, seen = [], []
+    places = model_places([run.name for run in runs])
+    for run in runs:
         first, last = (np.asarray(record["norms"][-1]) for record in (run.gradients[0], run.gradients[-1]))
         steps = np.arange(1, len(last) + 1)
-        curves.append(Curve(steps, _positive(last), f"{run.name}, trained", "solid", place))
-        curves.append(Curve(steps, _positive(first), f"{run.name}, untrained", "dotted", place))
-        ratios.append(f"{_times(last[0] / last[-1])} for the trained {run.name}, "
-                      f"{_times(first[0] / first[-1])} for the untrained")  # fmt: skip
+        curves.append(Curve(steps, _positive(last), f"{run.name}, trained", "solid", places[run.name]))
+        curves.append(Curve(steps, _positive(first), f"{run.name}, untrained", "dotted", places[run.name]))
+        seen.append(gradient_seen(run.name, first[0] / first[-1], last[0] / last[-1], run.accuracy))
     figure = draw_curves(
         curves, x_label="step t", y_label="‖∂L/∂hₜ‖", log_y=True, size=CURVES
     )  # fmt: skip
     caption = (
         f"How strongly the loss of the last {SYMBOLS} steps is felt at every earlier one: the norm of the "
-        f"total derivative over a batch of {plan.recipe.batch_size}, on a logarithmic scale. From the last "
-        f"step back to the first it changes by a factor of {'; of '.join(ratios)}. "
-        "A gradient that has vanished cannot teach a model what to remember. Compare shapes, not heights: a "
-        "model that has hardly any loss left has a small gradient everywhere."
+        f"total derivative over a batch of {plan.recipe.batch_size}, on a logarithmic scale. "
+        f"{' '.join(seen)} Compare shapes, not heights: a model that has hardly any loss left has a small "
+        "gradient everywhere."
     )
     return Picture("How far the gradient reaches", inline_svg(figure, "gradients", caption), caption)
+
+
+def gradient_seen(name: str, before: float, after: float, accuracy: float) -> str:
+    """What a model's gradient did between the last step and the first, in words true of these numbers.
+
+    Args:
+        before, after: the norm at the first step over the norm at the last, untrained and trained.
+
+    >>> gradient_seen("RelRNN", 5.4, 27.0, 1.0)
+    'RelRNN: untrained, the first step feels 5.4 times what the last feels; trained, 27 times.'
+    """
+    lost = ", which is nothing to learn from" if before < FAINT else ""
+    said = f"{name}: untrained, the first step feels {_times(before)} times what the last feels{lost}; "
+    if after >= FAINT and accuracy < 0.5:
+        return (
+            f"{said}trained, {_times(after)} times. Its gradient reaches the first step by then, and it "
+            f"still recalls only {percent(accuracy)}: a gradient that arrives is needed, and is not enough."
+        )
+    return f"{said}trained, {_times(after)} times."
 
 
 def _attention(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
@@ -123,8 +145,9 @@ def _attention(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
     caption = (
         f"What {run.name} reads on one held-out sequence: row t shows the weights of step t over the states "
         "in its memory, blank where a state is not there any more. The diagonal band is the window; the "
-        f"columns on the left are states that screening kept. In the last {SYMBOLS} steps {early:.0%} of the "
-        f"weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} symbols."
+        f"columns on the left are states that screening kept. In the last {SYMBOLS} steps {percent(early)} "
+        f"of the weight lies on states of the first {2 * SYMBOLS} steps. It named {right} of {SYMBOLS} "
+        "symbols."
     )
     return Picture("What RelRNN reads", inline_svg(figure, "attention", caption), caption)
 

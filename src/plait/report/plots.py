@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from plait.figures import model_places
 from plait.report.gather import Cell, Group, score_of
 from plait.report.thinning import MOST, kept, significant
 from plait.runs.reading import RunFolder
@@ -93,7 +94,7 @@ def _makers(
 def _lines(
     group: Group, cells: Sequence[Cell], columns: Callable[[RunFolder, int], Any], most: int
 ) -> Iterator[Line]:
-    places = {column: place for place, column in enumerate(group.columns())}
+    places = model_places(group.columns())
     for cell in cells:
         for run in cell.runs:
             values = columns(run, most)

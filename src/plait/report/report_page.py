@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from plait.experiments.description import MEANS_NOTHING
 from plait.report.gather import Group
 from plait.report.maps import AttentionMap, attention_maps
 from plait.report.origin import origin
@@ -60,7 +61,9 @@ def headline(groups: Sequence[Group]) -> str:
         return "No runs"
     states = [run.status for run in runs]
     counted = [f"{states.count(state)} {state}" for state in sorted(set(states), key=states.index)]
-    return f"{len(runs)} run{'s' * (len(runs) > 1)}: {', '.join(counted)}"
+    said = f"{len(runs)} run{'s' * (len(runs) > 1)}: {', '.join(counted)}"
+    smoke = sum(len(group.runs) for group in groups if group.smoke)
+    return said if not smoke else f"{said}; {smoke} of them {MEANS_NOTHING}"
 
 
 def standing(groups: Sequence[Group]) -> str:

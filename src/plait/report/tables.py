@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from plait.report.gather import Cell, Group
 from plait.report.statistics import Spread, first_reached, spread, verdict
-from plait.result import Table
+from plait.result import Table, scored
 from plait.runs.reading import RunFolder
 
 __all__ = [
@@ -161,7 +161,7 @@ def machine(run: RunFolder) -> str:
 
 def share(group: Group, value: float) -> str:
     """A score as people write it: accuracy in percent, anything else as a number."""
-    return f"{value:.1%}" if group.score == "accuracy" else f"{value:.3f}"
+    return scored(value, group.score)
 
 
 def published(group: Group, cell: Cell) -> str | None:

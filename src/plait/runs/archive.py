@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path, PurePosixPath
 
-from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+from plait.errors import BusyError, CheckpointError, ConfigError, OutputError, PlaitError
 from plait.runs.folder import is_locked, write_whole
 from plait.runs.reading import find_run, read_run
 
@@ -84,7 +84,7 @@ def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str
         with archive.open("rb") as file, contextlib.ExitStack() as stack:
             out.mkdir(parents=True, exist_ok=True)
             room = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=out, prefix=".unpacking-")))
-            _verify(archive, room, _extract(archive, file, room))
+            _verify(archive, room, _all_of(archive, file, room))
             names = sorted(path.name for path in room.iterdir() if path.is_dir())
             for name in names:
                 read_run(room / name)
@@ -134,6 +134,15 @@ class _Measured(gzip.GzipFile):
         if self.left < 0:
             raise CheckpointError(f"{self.archive} unpacks to more than it says it holds")
         return found
+
+
+def _all_of(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
+    try:
+        return _extract(archive, file, room)
+    except (ValueError, OverflowError, RecursionError, MemoryError) as error:  # of tarfile, over odd headers
+        if isinstance(error, PlaitError):
+            raise
+        raise CheckpointError(f"{archive} holds a header that is not one ({error!s:.80})") from error
 
 
 def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:

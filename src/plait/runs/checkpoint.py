@@ -18,10 +18,12 @@ from torch.utils import _pytree as pytree
 from plait.errors import CheckpointError
 from plait.runs.folder import write_whole
 from plait.runs.optimizer_state import restore_optimizer
+from plait.runs.seal import SUMS, folder_sums
+from plait.runs.seal import digest as sha256
 
 __all__ = [
-    "Checkpoint", "leaves", "load_state", "load_weights", "read_checkpoint", "restore", "save_checkpoint",
-    "state_tensors", "with_leaves",
+    "Checkpoint", "check_alike", "leaves", "load_state", "load_weights", "read_checkpoint", "restore",
+    "save_checkpoint", "state_tensors", "with_leaves",
 ]  # fmt: skip
 
 FORMAT = "plait checkpoint 1"
@@ -64,8 +66,25 @@ def save_checkpoint(path: Path, learner: Learner, run: str, counters: dict[str, 
 def restore(path: Path, learner: Learner, run: str) -> dict[str, Any]:
     """Put a learner where the checkpoint left it; return the counters."""
     checkpoint = read_checkpoint(path, run)
+    _check_counters(checkpoint)
     learner.restore(checkpoint)
     return checkpoint.counters
+
+
+def _check_counters(checkpoint: Checkpoint) -> None:
+    """Refuse what a session reads before it knows how far the run came."""
+    places = [checkpoint.counters, checkpoint.counters.get("regular", {})]
+    if not all(isinstance(place, dict) for place in places):
+        raise CheckpointError(f"{checkpoint.path}: expected counters by name, got {places[1]!r:.80}")
+    for place in places:
+        journals = place.get("journals", {})
+        lengths = [v for k, v in journals.items() if k != "sha256"] if isinstance(journals, dict) else [None]
+        digests = journals.get("sha256", {}) if isinstance(journals, dict) else {}
+        counts = [place.get("update", 0), *lengths]
+        if not all(type(count) is int and 0 <= count < 2**62 for count in counts) or not (
+            isinstance(digests, dict) and all(isinstance(one, str) for one in digests.values())
+        ):
+            raise CheckpointError(f"{checkpoint.path}: expected counts of at least 0, got {counts!r:.80}")
 
 
 def write_checkpoint(path: Path, tensors: dict[str, Tensor], run: str, counters: dict[str, Any]) -> None:
@@ -93,10 +112,10 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
     except (SafetensorError, OSError) as error:
         raise CheckpointError(f"{path} is cut short or not a safetensors file ({error})") from error
     try:
-        header = json.loads(metadata["plait"])
+        header = json.loads(metadata["plait"], parse_constant=_refuse_constant)
         digest = header.pop("sha256")
-        found, owner, counters = header["format"], header["run"], header["counters"]
-    except (KeyError, ValueError, TypeError, AttributeError) as error:
+        found, owner, counters = header["format"], header["run"], dict(header["counters"])
+    except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is a safetensors file, but not a plait checkpoint") from error
     if found != FORMAT:
         raise CheckpointError(f"{path}: expected format {FORMAT!r}, got {found!r}")
@@ -104,6 +123,9 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
         raise CheckpointError(f"{path} belongs to run {owner}, not to {run}; nothing was changed")
     if digest != _digest(tensors, header):
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
+    sums = folder_sums(path.parent)  # a checkpoint of the same run, but not the one it ended with
+    if path.name in sums and sha256(path) != sums[path.name]:
+        raise CheckpointError(f"{path} does not match {SUMS}: the run did not end with it")
     return Checkpoint(tensors, counters, path)
 
 
@@ -114,6 +136,23 @@ def load_weights(network: nn.Module, checkpoint: Checkpoint) -> None:
     except RuntimeError as error:
         text = " ".join(str(error).split())
         raise CheckpointError(f"{checkpoint.path} does not fit the model: {text}") from error
+
+
+def check_alike(saved: dict[str, Tensor], like: dict[str, Tensor], path: Path) -> None:
+    """Refuse tensors of other names, types or shapes than `like`'s; an axis that is empty there is free."""
+    if saved.keys() != like.keys():
+        odd = sorted(saved.keys() ^ like.keys())
+        raise CheckpointError(f"{path}: expected {', '.join(sorted(like))}; {odd[0]!r:.80} is odd")
+    for name, one in like.items():
+        found = saved[name]
+        fits = found.dim() == one.dim() and all(
+            size in (0, other) for size, other in zip(one.shape, found.shape, strict=True)
+        )
+        if found.dtype != one.dtype or not fits:
+            raise CheckpointError(
+                f"{path}: {name}: expected {one.dtype} {tuple(one.shape)}, got {found.dtype} "
+                f"{tuple(found.shape)}"
+            )
 
 
 def state_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
@@ -147,10 +186,16 @@ def leaves(state: Any) -> dict[str, Tensor]:
 def with_leaves(like: Any, saved: dict[str, Tensor], device: torch.device) -> Any:
     """A state of the form of `like` with the tensors that `leaves` named; only the order of the names counts,
     as a policy's are numbered without what is no tensor."""
+    if not all(number.isdecimal() for number in saved):
+        raise CheckpointError(f"carried state: expected tensors by number, got {', '.join(saved)!r:.80}")
     flat, structure = pytree.tree_flatten(like)
     ordered = iter([saved[number].to(device) for number in sorted(saved, key=int)])
     filled = [next(ordered) if isinstance(leaf, Tensor) else leaf for leaf in flat]
     return pytree.tree_unflatten(filled, structure)
+
+
+def _refuse_constant(name: str) -> None:
+    raise ValueError(f"{name} is no number")
 
 
 def _digest(tensors: dict[str, Tensor], body: dict[str, Any]) -> str:

@@ -8,32 +8,34 @@ metrics.jsonl           loss and score of updates, held-out results with the run
 gradients.jsonl         ‖∂L/∂h_t‖ by layer and step, where recorded
 checkpoint.safetensors  weights, optimiser, counters
 summary.json            how the last session ended; not there while one is at work or after it was killed
+SHA256SUMS              digests of all these, for as long as there is a summary: sha256sum -c SHA256SUMS
 ```
 """
 
 from __future__ import annotations
 
 import contextlib
-import errno
 import fcntl
 import hashlib
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+from plait.input import plain_bytes
 from plait.output import write_whole, writing
+from plait.runs.seal import MARK, digest_of, prefix_sum, seal, self_checked, unseal, with_own_digest
 
 if TYPE_CHECKING:
     from plait.runs.checkpoint import Learner
 
 __all__ = [
-    "Journal", "Run", "extended", "is_locked", "locked", "read_json", "read_plain", "run_id", "write_json",
-    "write_whole",
+    "Journal", "Run", "extended", "is_locked", "json_bytes", "locked", "read_environment",
+    "read_json", "read_plain", "run_id", "write_json", "write_summary", "write_whole",
 ]  # fmt: skip
 
 
@@ -112,7 +114,8 @@ class Run:
                     f"{self.folder} holds the run {found}, not {self.id}; choose another folder"
                 )
             if resume and read_json(config) != self.description:
-                (self.folder / "summary.json").unlink(missing_ok=True)  # first: an extended run has not ended
+                unseal(self.folder)  # first: an extended run has not ended
+                self._remember(self.environment.get("sessions", []))
                 write_json(config, self.description)
             if not resume and self.summary.get("status") != "complete":
                 raise OutputError(
@@ -133,6 +136,12 @@ class Run:
         """How the last session ended, or nothing."""
         path = self.folder / "summary.json"
         return dict(read_json(path)) if path.exists() else {}
+
+    @property
+    def environment(self) -> dict[str, Any]:
+        """The sessions so far, or nothing."""
+        path = self.folder / "environment.json"
+        return read_environment(path) if path.exists() else {}
 
     def curves(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
         """The lines of `metrics.jsonl` and of `gradients.jsonl`."""
@@ -162,22 +171,28 @@ class Run:
             )
 
     def _enter(self, counters: dict[str, Any], session: dict[str, Any]) -> None:
-        """A session begins where these counters were saved: later lines are cut, the last end forgotten."""
+        """A session begins where these counters were saved: the last end is forgotten, later lines cut."""
+        saved = counters.get("journals", {})
         for journal in (self.metrics, self.gradients):
-            journal.cut(counters.get("journals", {}).get(journal.path.name, 0))
-        path = self.folder / "environment.json"
-        sessions = read_json(path)["sessions"] if path.exists() else []
-        entry = {"from_update": counters.get("update", 0), **session}
-        write_json(path, {"sessions": [*sessions, entry]})
-        with writing(self.folder):
-            (self.folder / "summary.json").unlink(missing_ok=True)
+            journal.check(saved.get(journal.path.name, 0), saved.get("sha256", {}).get(journal.path.name))
+        sessions = self.environment.get("sessions", [])
+        unseal(self.folder)
+        for journal in (self.metrics, self.gradients):
+            journal.cut(saved.get(journal.path.name, 0))
+        self._remember([*sessions, {"from_update": counters.get("update", 0), **session}])
+
+    def _remember(self, sessions: list[dict[str, Any]]) -> None:
+        """Write the sessions down, with what may stand in config.json: before it is written, and after."""
+        known = self.environment.get("configs", [])
+        here = digest_of(self.description)
+        environment = {"run": self.id, "configs": [*(one for one in known if one != here), here]}
+        write_json(self.folder / "environment.json", with_own_digest({**environment, "sessions": sessions}))
 
     def changes(self, here: dict[str, Any]) -> list[str]:
         """What is not as it was when the run began, of what can move the last bits of a number."""
-        path = self.folder / "environment.json"
-        first = read_json(path)["sessions"][0] if path.exists() else here
+        first = next(iter(self.environment.get("sessions", [])), here)
         watched = ("torch", "device", "threads", "processes")
-        return [f"{k} was {first[k]} and is {here[k]}" for k in watched if first[k] != here[k]]
+        return [f"{k} was {first[k]} and is {here[k]}" for k in watched if first.get(k, here[k]) != here[k]]
 
     def save(self, learner: Learner, counters: dict[str, Any]) -> None:
         """Write the checkpoint. Every process calls this; the first one writes."""
@@ -186,16 +201,38 @@ class Run:
         journals = self.positions() if learner.group.first else {}
         save_checkpoint(self.checkpoint, learner, self.id, {**counters, "journals": journals})
 
-    def positions(self) -> dict[str, int]:
-        """How long the curves are on the disk; a checkpoint remembers it."""
-        return {journal.path.name: journal.position() for journal in (self.metrics, self.gradients)}
+    def positions(self) -> dict[str, Any]:
+        """How long the curves are on the disk, and their digests; a checkpoint remembers it."""
+        journals = (self.metrics, self.gradients)
+        lengths = {journal.path.name: journal.position() for journal in journals}
+        return {**lengths, "sha256": {journal.path.name: journal.digest() for journal in journals}}
 
     def end(self, summary: dict[str, Any]) -> None:
-        write_json(self.folder / "summary.json", summary)
+        journals = (self.metrics, self.gradients)
+        write_summary(self.folder, summary, {journal.path.name: journal.digest() for journal in journals})
+
+
+def write_summary(folder: Path, summary: dict[str, Any], known: Mapping[str, str] | None = None) -> None:
+    """How a session ended, with the sums of the folder; `known` are those of what was written just now."""
+    seal(folder, json_bytes({**summary, **MARK}), known or {})
+
+
+def read_environment(path: Path) -> dict[str, Any]:
+    """The sessions of a run; the digest in the file is checked."""
+    found = read_json(path)
+    sessions = found.get("sessions") if isinstance(found, dict) else None
+    if not isinstance(sessions, list) or not all(isinstance(session, dict) for session in sessions):
+        raise CheckpointError(f"{path} holds no list of sessions")
+    return self_checked(found, str(path))
 
 
 def write_json(path: Path, value: Any) -> None:
-    write_whole(path, (json.dumps(value, indent=2, allow_nan=False) + "\n").encode())
+    write_whole(path, json_bytes(value))
+
+
+def json_bytes(value: Any) -> bytes:
+    """As our JSON files have it."""
+    return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:
@@ -218,13 +255,9 @@ def read_json(path: Path) -> Any:
     return value
 
 
-def read_plain(path: Path) -> str:
-    """The text of a plain file; reading from a pipe would wait for ever."""
-    if path.exists() and not path.is_file():
-        raise OSError(errno.EINVAL, "not a plain file")
-    if path.stat().st_size > MOST_TEXT:
-        raise OSError(errno.EFBIG, f"it has more than {MOST_TEXT:,} bytes")
-    return path.read_text(encoding="utf-8")
+def read_plain(path: Path, length: int | None = None) -> str:
+    """The text of a plain file, or of its first bytes; reading from a pipe would wait for ever."""
+    return plain_bytes(path, MOST_TEXT)[:length].decode()
 
 
 def _nesting(value: Any) -> int:
@@ -240,6 +273,7 @@ class Journal:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._sum, self._summed = hashlib.sha256(), 0  # of its first bytes, and how many
         self._file: FileIO | None = None
 
     def write(self, record: dict[str, Any]) -> None:
@@ -263,14 +297,32 @@ class Journal:
                 os.fsync(self._file.fileno())
             return self.path.stat().st_size if self.path.exists() else 0
 
-    def cut(self, position: int) -> None:
-        """Forget what was written after `position`."""
-        size = self.path.stat().st_size if self.path.exists() else 0
+    def digest(self) -> str:
+        """SHA-256 of all of it; what was summed before is not read again, so damage to that shows later."""
+        with writing(self.path):
+            if self.path.exists():
+                with self.path.open("rb") as file:
+                    file.seek(self._summed)
+                    while piece := file.read(1 << 20):
+                        self._sum.update(piece)
+                        self._summed += len(piece)
+        return self._sum.hexdigest()
+
+    def check(self, position: int, digest: str | None) -> None:
+        """Refuse a file that is not, up to `position`, what the checkpoint says it was."""
+        size = self.path.stat().st_size if self.path.is_file() else 0
         if size < position:
             raise CheckpointError(
                 f"{self.path} is cut short: expected at least {position} bytes as the checkpoint says, "
                 f"got {size}"
             )
+        self._sum, self._summed = prefix_sum(self.path, position), position
+        if digest is not None and self._sum.hexdigest() != digest:
+            raise CheckpointError(f"{self.path} is damaged: it is not what it was at the last checkpoint")
+
+    def cut(self, position: int) -> None:
+        """Forget what was written after `position`."""
+        size = self.path.stat().st_size if self.path.exists() else 0
         if size > position:
             with writing(self.path):
                 os.truncate(self.path, position)

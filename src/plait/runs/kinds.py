@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-from plait.errors import ConfigError
+from plait.errors import ConfigError, PlaitError
 from plait.runs.folder import extended
 
 __all__ = ["Kind", "kind_of", "register"]
@@ -48,7 +48,15 @@ class Kind:
         module, _, name = getattr(self, function).partition(":")
         if not module:
             raise ConfigError(f"runs of the kind {self.format!r} are not known here; register it first")
-        return getattr(importlib.import_module(module), name)(*arguments)
+        work = getattr(importlib.import_module(module), name)
+        try:
+            return work(*arguments)
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            if function == "learner" or isinstance(error, PlaitError):
+                raise
+            # A description is data, out of a file as a rule: what does not fit it is not a fault of ours.
+            said = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"this does not describe a run of the kind {self.format!r} ({said})") from error
 
     def checked(self, description: dict[str, Any]) -> dict[str, Any]:
         """The description, complete; that it was extended is no business of the kind."""

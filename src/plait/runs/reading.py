@@ -18,13 +18,25 @@ from typing import Any
 import numpy as np
 
 from plait.errors import CheckpointError, ConfigError, PlaitError
-from plait.runs.folder import is_locked, read_json, read_plain, run_id
+from plait.runs.folder import is_locked, read_environment, read_json, read_plain, run_id
+from plait.runs.seal import MARK, SUMS
+from plait.runs.vouching import JOURNALS, checkpoint_header, fits, is_of, read_sums, vouched_lengths
 
-__all__ = ["Mark", "RunFolder", "RunRecord", "all_runs", "find_run", "is_run", "read_folder", "read_run"]
+__all__ = [
+    "Mark",
+    "RunFolder",
+    "RunRecord",
+    "all_runs",
+    "find_run",
+    "folder_of_runs",
+    "is_run",
+    "read_folder",
+    "read_run",
+]
 
 NUMBERS = ("updates", "seconds", "score", "best_score", "parameters", "peak_memory_bytes")  # of a summary
 BROKEN = (KeyError, TypeError, ValueError, StopIteration, AttributeError, OverflowError, RecursionError)
-FILES = ("config.json", "environment.json", "metrics.jsonl", "gradients.jsonl", "summary.json")
+FILES = ("config.json", "environment.json", *JOURNALS, "summary.json")
 
 
 @dataclass(frozen=True)
@@ -119,8 +131,9 @@ RunRecord = RunFolder  # its name in `plait.training`
 
 
 def is_run(folder: Path) -> bool:
-    """Whether some file of a run lies in the folder; one is enough, for a run that was cut short."""
-    return any((folder / name).is_file() or (folder / name).is_symlink() for name in FILES)
+    """Whether some file of a run lies in the folder; one is enough, for a run that was cut short. A link to
+    nothing is one too: something was a run here."""
+    return any(os.path.lexists(folder / name) for name in FILES)
 
 
 def read_folder(folder: Path) -> RunFolder:
@@ -154,23 +167,23 @@ def read_run(folder: Path) -> RunFolder:
 
 def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
     """A folder; `troubles` is told what cannot be read, `ends` of journals that end in half a line."""
-    description = _json(folder / "config.json", troubles, needed=True)
+    running = is_locked(folder)
+    sums = {} if running else read_sums(folder, troubles)
+    description = _json(folder / "config.json", troubles, sums, needed=True)
     if not _describes(description):
         description = {}
         if not troubles:
             troubles.append("config.json does not describe a run")
-    summary = _json(folder / "summary.json", troubles)
-    if not all(summary.get(key) is None or _is_number(summary[key]) for key in NUMBERS):
-        summary = {}
-        troubles.append("summary.json holds text where a number is expected")
-    sessions = _json(folder / "environment.json", troubles).get("sessions", [])
-    if not isinstance(sessions, list) or not all(isinstance(session, dict) for session in sessions):
-        sessions = []
-        troubles.append("environment.json holds no list of sessions")
-    running = is_locked(folder)
-    metrics = _lines(folder / "metrics.jsonl", troubles, [] if running else ends)
-    gradients = _lines(folder / "gradients.jsonl", troubles, [] if running else ends)
-    trace = _json(folder / "trace.json", troubles) or None
+    summary = _summary(folder, troubles, sums, running)
+    environment = _environment(folder, troubles, sums)
+    header = {} if running or summary else checkpoint_header(folder, troubles, environment)
+    if description and not running and not is_of(description, environment, header, troubles):
+        description = {}
+    lengths = vouched_lengths(folder, troubles, header)
+    metrics, gradients = (
+        _lines(folder / name, troubles, [] if running else ends, sums, lengths.get(name)) for name in JOURNALS
+    )
+    trace = _json(folder / "trace.json", troubles, sums) or None
     try:
         marks, clock = _marks([line for line in metrics if "held_out" in line], summary)
         losses = [(_counted(line), float(line["loss"])) for line in metrics if "loss" in line]
@@ -179,18 +192,59 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
         marks, clock, losses = [], "unknown", []
     status = "running" if running else str(summary.get("status", "interrupted"))
     reason = str(summary.get("reason", ""))
+    if not summary and not running:
+        reason = _left_off(folder, sums, bool(metrics))
+    sessions = environment.get("sessions", ())
     return RunFolder(
         folder, status, reason, description, summary, sessions, marks, losses, gradients, trace, clock
     )
 
 
+def folder_of_runs(folder: Path) -> Path:
+    """The folder, if it is there; else an error that says what to type."""
+    if not folder.is_dir():
+        raise ConfigError(
+            f"no folder {folder}; train something first (plait train copy), or name another folder of runs"
+        )
+    return folder
+
+
+def _summary(folder: Path, troubles: list[str], sums: dict[str, str], running: bool) -> dict[str, Any]:
+    summary = _json(folder / "summary.json", troubles, sums)
+    if not all(summary.get(key) is None or _is_number(summary[key]) for key in NUMBERS):
+        troubles.append("summary.json holds text where a number is expected")
+        return {}
+    if not sums and MARK.items() <= summary.items() and not running and not troubles:
+        troubles.append(f"{SUMS} is missing, which summary.json says is there")
+    return summary
+
+
+def _left_off(folder: Path, sums: dict[str, str], curves: bool) -> str:
+    """What there is to say of a run without a summary, beyond that it was interrupted."""
+    if curves and not (folder / "checkpoint.safetensors").exists():
+        return "checkpoint.safetensors is not there: it cannot be resumed"
+    if sums:
+        return "summary.json is not there, and was to be written: resume it to end it again"
+    return ""
+
+
+def _environment(folder: Path, troubles: list[str], sums: dict[str, str]) -> dict[str, Any]:
+    """What a run was trained by; it also says which descriptions the run has had."""
+    path = folder / "environment.json"
+    if not _json(path, troubles, sums):
+        return {}
+    try:
+        return read_environment(path)
+    except CheckpointError as error:
+        troubles.append(f"{path.name} {str(error).removeprefix(str(path)).strip(': ')}")
+        return {}
+
+
 def all_runs(out: Path) -> list[RunFolder]:
     """Every run in a folder of runs, by name; one that cannot be read is listed as damaged."""
-    if not out.is_dir():
-        raise ConfigError(f"no folder {out}; train something first, or name another with --out")
     records = []
-    for folder in sorted(path for path in out.iterdir() if path.is_dir()):
-        if os.path.lexists(folder / "config.json"):  # a link to nothing too: something was a run here
+    for folder in sorted(path for path in folder_of_runs(out).iterdir() if path.is_dir()):
+        if is_run(folder):
             troubles: list[str] = []
             found = _read(folder, troubles, [])
             records.append(_damaged(found, troubles) if troubles else found)
@@ -214,13 +268,16 @@ def find_run(name: str | Path, out: Path | str = "runs") -> Path:
     raise ConfigError(f"no run {str(name)!r}, neither here nor in {out}{hint}")
 
 
-def _json(path: Path, troubles: list[str], needed: bool = False) -> dict[str, Any]:
+def _json(path: Path, troubles: list[str], sums: dict[str, str], needed: bool = False) -> dict[str, Any]:
     if not os.path.lexists(path):
         if needed:
             troubles.append(f"{path.name} is missing")
         return {}
     try:
         value = read_json(path)
+        if not fits(path, sums):
+            troubles.append(f"{path.name} does not match {SUMS}")
+            return {}
     except PlaitError as error:
         unread = isinstance(error.__cause__, OSError)
         troubles.append(f"{path.name} {'cannot be read' if unread else 'is cut short or not JSON'}")
@@ -231,10 +288,15 @@ def _json(path: Path, troubles: list[str], needed: bool = False) -> dict[str, An
     return {}
 
 
-def _lines(path: Path, troubles: list[str], ends: list[str]) -> list[dict[str, Any]]:
-    """A journal's whole lines; `ends` is told of half a line at its end."""
+def _lines(
+    path: Path, troubles: list[str], ends: list[str], sums: dict[str, str], length: int | None
+) -> list[dict[str, Any]]:
+    """A journal's whole lines, of its first `length` bytes; `ends` is told of half a line at its end."""
     try:
-        text = read_plain(path) if os.path.lexists(path) else ""
+        text = read_plain(path, length) if os.path.lexists(path) else ""
+        if text and not fits(path, sums):
+            troubles.append(f"{path.name} does not match {SUMS}")
+            return []
     except (OSError, UnicodeDecodeError):
         troubles.append(f"{path.name} cannot be read")
         return []
@@ -287,6 +349,8 @@ def _describes(description: dict[str, Any]) -> bool:
         return False
     seed = description["recipe"].get("seed")
     if not isinstance(description.get("format", ""), str) or not isinstance(seed, int | None):
+        return False
+    if not all(isinstance(description[part].get("name"), str | None) for part in ("task", "model")):
         return False
     try:
         return bool(run_id(description))

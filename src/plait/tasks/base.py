@@ -19,6 +19,7 @@ IGNORE = -100
 HIDDEN = {"hidden": True}
 # metadata of an option that came later: a description leaves it out at its default, so that ids stay
 LATER = {"later": True}
+SMALLER = "take fewer sequences in a batch, or shorter ones"
 _DRAWN = 256  # held-out sequences of an evaluation where there is no end of them
 
 
@@ -111,12 +112,12 @@ class Task:
             generator_of: a generator for each batch by its number, for a task that draws them.
         """
         wanted = _DRAWN if sequences is None else sequences
-        sizes = [batch_size] * (wanted // batch_size)
+        full, rest = divmod(wanted, batch_size)
+        for index in range(full):
+            yield self.batch(batch_size, generator_of(index), device, index=index)
         # A task whose state goes on needs batches of one size.
-        if wanted % batch_size and not (self.carries_state and sizes):
-            sizes.append(wanted % batch_size)
-        for index, size in enumerate(sizes):
-            yield self.batch(size, generator_of(index), device, index=index)
+        if rest and not (self.carries_state and full):
+            yield self.batch(rest, generator_of(full), device, index=full)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         """Mean cross-entropy of `logits` (T, B, classes) over the steps that have a target."""

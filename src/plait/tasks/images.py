@@ -48,6 +48,8 @@ class ImageTask(Task):
         whole(1, group=self.group)
         if self.subset is not None:
             whole(1, subset=self.subset)
+        if not isinstance(self.images, str):
+            raise ConfigError(f"images: expected a folder, got {self.images!r:.80}")
         if self.images and not self.sha256:
             object.__setattr__(self, "sha256", load_images(self.images).sha256)
         height, width = self.shape

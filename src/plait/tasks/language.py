@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import math
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
@@ -213,7 +214,7 @@ class TextTask(LanguageTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "text", tuple(self.text))  # JSON has lists
+        object.__setattr__(self, "text", _names(self.text))  # JSON has lists
         if self.text and not self.symbols:
             found = _own(self.text, _stamp(self.text), "")
             object.__setattr__(self, "symbols", "".join(END if s == EOS else s for s in found.symbols))
@@ -248,6 +249,13 @@ def _treebank(characters: str) -> CharacterText:
 @lru_cache(maxsize=2)
 def _own(paths: tuple[str, ...], stamp: tuple[tuple[int, int], ...], characters: str) -> CharacterText:
     return read_text(paths, characters)
+
+
+def _names(paths: Any) -> tuple[str, ...]:
+    try:
+        return tuple(os.fspath(path) for path in paths)
+    except TypeError as error:
+        raise ConfigError(f"text: expected one file, or three, got {paths!r:.80}") from error
 
 
 def _stamp(paths: tuple[str, ...]) -> tuple[tuple[int, int], ...]:

@@ -11,7 +11,8 @@ import torch
 from torch import Tensor
 
 from plait.errors import ConfigError, whole
-from plait.tasks.base import IGNORE, Batch, Task
+from plait.estimates import FLOAT, check_fits
+from plait.tasks.base import IGNORE, SMALLER, Batch, Task
 
 __all__ = ["MultiQueryRecallTask"]
 
@@ -78,6 +79,7 @@ class MultiQueryRecallTask(Task):
         device: torch.device | str = "cpu",
         index: int = 0,
     ) -> Batch:
+        check_fits(FLOAT * batch_size * (self.vocab + 4 * self.length), SMALLER, str(device))
         half, shown = self.vocab // 2, 2 * self.pairs
 
         def different(count: int) -> Tensor:

@@ -9,7 +9,8 @@ from typing import ClassVar
 import torch
 
 from plait.errors import ConfigError, whole
-from plait.tasks.base import IGNORE, Batch, Task
+from plait.estimates import FLOAT, check_fits
+from plait.tasks.base import IGNORE, SMALLER, Batch, Task
 from plait.tasks.picture import draw
 from plait.tasks.ten_symbols import ALPHABET
 
@@ -67,6 +68,7 @@ class RecallTask(Task):
         device: torch.device | str = "cpu",
         index: int = 0,
     ) -> Batch:
+        check_fits(FLOAT * self.length * batch_size * (self.input_size + 4), SMALLER, str(device))
         symbols = torch.randint(1, ALPHABET + 1, (1, batch_size), generator=generator, device=device)
         tokens = torch.zeros(self.length, batch_size, dtype=torch.int64, device=device)
         if self.at is None:

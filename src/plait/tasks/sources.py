@@ -21,10 +21,11 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plait.errors import DataError, OutputError
+from plait.input import plain_bytes
 
 __all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "find", "locate", "read_bytes"]
 
-MOST_UNPACKED = 2 * 2**30  # bytes of one file
+MOST_READ = MOST_UNPACKED = 2 * 2**30  # bytes of one file, as it is and out of gzip
 TIMEOUT = 20.0  # seconds without a byte before the next mirror is tried
 _MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -130,7 +131,7 @@ def cache_folder() -> Path:
 def read_bytes(path: Path) -> bytes:
     """A file's content, unpacked if its name ends in `.gz`; refused if it is cut short or empty."""
     try:
-        content = path.read_bytes()
+        content = plain_bytes(path, MOST_READ)
         content = _unpacked(content, str(path)) if path.suffix == ".gz" else content
     except (EOFError, gzip.BadGzipFile, zlib.error) as error:
         raise DataError(f"cannot read {path}: it is cut short or not gzip ({error})") from error

@@ -11,7 +11,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from plait.errors import whole
-from plait.tasks.base import Batch, Task, accuracy
+from plait.estimates import FLOAT, check_fits
+from plait.tasks.base import SMALLER, Batch, Task, accuracy
 from plait.tasks.picture import draw
 
 __all__ = ["ALPHABET", "SYMBOLS", "TenSymbolsTask"]
@@ -64,6 +65,7 @@ class TenSymbolsTask(Task):
         device: torch.device | str = "cpu",
         index: int = 0,
     ) -> Batch:
+        check_fits(FLOAT * self.length * batch_size * (self.input_size + 4), SMALLER, str(device))
         symbols = torch.randint(1, ALPHABET + 1, (SYMBOLS, batch_size), generator=generator, device=device)
         tokens = torch.zeros(self.length, batch_size, dtype=torch.int64, device=device)
         tokens.scatter_(0, self.places(batch_size, generator, device), symbols)

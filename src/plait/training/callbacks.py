@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import os
 import sys
 import time
 from collections.abc import Iterable
@@ -10,13 +11,26 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from plait.errors import require
+from plait.result import percent
 
 if TYPE_CHECKING:
     from plait.training.learner import Step
 
-__all__ = ["Bar", "Everyone", "Lines", "TensorBoard", "Watcher", "Words", "display"]
+__all__ = [
+    "Bar",
+    "Everyone",
+    "Lines",
+    "TensorBoard",
+    "Watcher",
+    "Words",
+    "announce",
+    "clock_time",
+    "display",
+    "rate",
+]
 
 Results = dict[str, dict[str, float]]
+SETTLED = 2.0  # seconds after which the pace of updates is believed
 
 
 class Watcher:
@@ -110,19 +124,19 @@ class Words:
         return f"update {summary['updates']}"
 
     def step(self, step: Step) -> str:
-        return f"loss {step.loss:.5f}  accuracy {step.score:.1%} (training)"
+        return f"loss {step.loss:.5f}  accuracy {percent(step.score)} (training)"
 
     def results(self, results: Results) -> str:
         """The first set's loss and accuracy, and the accuracy of the others."""
         (_, main), *others = results.items()
-        rest = "".join(f"  {name} {result['score']:.1%}" for name, result in others)
+        rest = "".join(f"  {name} {percent(result['score'])}" for name, result in others)
         bits = f"  {main['bits_per_character']:.4f} bits/char" if "bits_per_character" in main else ""
         loss = f"{main['loss']:.5f}" if "loss" in main else "not finite"
-        return f"loss {loss}{bits}  accuracy {main['score']:.1%}{rest}"
+        return f"loss {loss}{bits}  accuracy {percent(main['score'])}{rest}"
 
     def bar(self, step: Step, last: Results) -> str:
-        held_out = f" (held out {next(iter(last.values()))['score']:.1%})" if last else ""
-        return f"loss {step.loss:.4f}  accuracy {step.score:.1%}{held_out}"
+        held_out = f" (held out {percent(next(iter(last.values()))['score'])})" if last else ""
+        return f"loss {step.loss:.4f}  accuracy {percent(step.score)}{held_out}"
 
 
 class Clock:
@@ -134,11 +148,32 @@ class Clock:
     def speed(self, update: int) -> float:
         return (update - self.first) / max(time.monotonic() - self.began, 1e-9)
 
+    def seconds_left(self, update: int) -> float:
+        return (self.updates - update) / max(self.speed(update), 1e-9)
+
     def pace(self, update: int) -> str:
-        speed = self.speed(update)
-        seconds = int((self.updates - update) / max(speed, 1e-9))
-        left = f"{seconds // 3600}:{seconds // 60 % 60:02}:{seconds % 60:02} left"
-        return f"{speed:,.{1 if speed < 1000 else 0}f}/s  {left}"
+        return f"{rate(self.speed(update))}  {clock_time(self.seconds_left(update))} left"
+
+
+def rate(speed: float) -> str:
+    """Updates a second, or seconds an update where that is the larger number.
+
+    >>> rate(1234.5), rate(2.5), rate(0.25)
+    ('1,234/s', '2.5/s', '4.0 s each')
+    """
+    if 0 < speed < 1:
+        return f"{1 / speed:.1f} s each"
+    return f"{speed:,.{1 if speed < 1000 else 0}f}/s"
+
+
+def clock_time(seconds: float) -> str:
+    """Hours, minutes, seconds.
+
+    >>> clock_time(3725.4)
+    '1:02:05'
+    """
+    whole = int(seconds)
+    return f"{whole // 3600}:{whole // 60 % 60:02}:{whole % 60:02}"
 
 
 class Lines(Watcher):
@@ -146,7 +181,7 @@ class Lines(Watcher):
 
     def __init__(self, stream: TextIO, seconds: float = 30, words: Words | None = None) -> None:
         self.stream, self.seconds, self.words = stream, seconds, words or Words()
-        self.clock = Clock(0, 1)
+        self.clock, self.estimated = Clock(0, 1), False
         self.last_line = 0.0
 
     def noted(self, text: str) -> None:
@@ -155,10 +190,11 @@ class Lines(Watcher):
         self.stream.flush()
 
     def began(self, run: str, update: int, updates: int) -> None:
-        self.clock = Clock(update, updates)
+        self.clock, self.estimated = Clock(update, updates), False
         self.noted(f"{run}: {self.words.began(update, updates)}")
 
     def updated(self, update: int, step: Step) -> None:
+        self._estimate(update)
         if time.monotonic() - self.last_line >= self.seconds:
             self.noted(f"{self._where(update)}  {self.words.step(step)}")
 
@@ -170,6 +206,15 @@ class Lines(Watcher):
         self.noted(
             f"{summary['status']}{reason} after {self.words.ended(summary)}, {summary['seconds']:.1f} s"
         )
+
+    def _estimate(self, update: int) -> None:
+        """Once, as soon as the pace is known: how long it will take, if that is long."""
+        if self.estimated or time.monotonic() - self.clock.began < SETTLED:
+            return
+        self.estimated = True
+        if self.clock.seconds_left(update) > self.seconds:
+            left = clock_time(self.clock.seconds_left(update))
+            self.noted(f"about {left} to go, at {rate(self.clock.speed(update))}; Ctrl-C saves and stops")
 
     def _where(self, update: int) -> str:
         return f"{self.words.place(update, self.clock.updates)}  {self.clock.pace(update)}"
@@ -226,3 +271,9 @@ def display(wanted: bool, stream: TextIO | None = None, words: Words | None = No
     if stream.isatty() and importlib.util.find_spec("rich") is not None:
         return [Bar(words=words)]
     return [Lines(stream, words=words)]
+
+
+def announce(text: str, quiet: bool = False) -> None:
+    """Tell a person something before training begins; of several processes the first tells it."""
+    for watcher in display(not quiet and os.environ.get("RANK", "0") == "0"):
+        watcher.noted(text)

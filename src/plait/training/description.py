@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from plait.cells import INITIALISERS
 from plait.errors import ConfigError, PlaitError, known
+from plait.estimates import check_weights
 from plait.models import MODELS, Recurrent
 from plait.models.options import check_model, model_defaults
 from plait.strict import checked as strictly
@@ -52,6 +53,7 @@ class Network(nn.Module):
         super().__init__()
         self.recurrent = recurrent
         self.reads = known(reads, ("all", "last"), "reads")
+        check_weights((vocabulary or 0) * recurrent.input_size + num_classes * recurrent.hidden_size)
         self.embedding = None if vocabulary is None else nn.Embedding(vocabulary, recurrent.input_size)
         self.decoder = nn.Linear(recurrent.hidden_size, num_classes)
         nn.init.xavier_normal_(self.decoder.weight)

@@ -7,12 +7,15 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from plait.errors import at_least, whole
+from plait.errors import ConfigError, at_least, seeded, whole
 from plait.tasks import LanguageTask
 from plait.tasks.text import END
 from plait.training.carried_state import carried_over
 
 __all__ = ["continue_text"]
+
+MOST_CHARACTERS = 10_000_000
+COLDEST = 1e-6  # what is colder draws the likeliest, by numbers that overflow; 0 takes it
 
 
 def continue_text(
@@ -38,9 +41,11 @@ def continue_text(
     Raises:
         DataError: if the prompt has a character that is not in the vocabulary.
     """
-    whole(1, length=length)
+    whole(1, MOST_CHARACTERS, length=length)
     at_least(0, temperature=temperature)
-    whole(0, seed=seed)
+    if 0 < temperature < COLDEST:
+        raise ConfigError(f"temperature: expected 0, or at least {COLDEST}, got {temperature}")
+    seeded(seed=seed)
     return _characters(network, task, task.encode(prompt or END), length, temperature, seed)
 
 

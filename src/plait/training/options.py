@@ -20,9 +20,15 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED", "ModelOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions", "described",
-    "published_for",
+    "PUBLISHED", "SMALL_TEXT", "ModelOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions",
+    "defaults_for", "described", "published_for", "settings_for",
 ]  # fmt: skip
+
+
+_OF_MODEL = ("hidden_size", "nonlinearity", "window", "capacity", "initialiser")  # what a published row has
+_OF_RECIPE = ("lr", "optimizer", "batch_size", "clip", "schedule", "orthogonal_lr")
+_OF_EPOCHS = ("updates", "evaluate_every", "evaluate_on")  # what follows from the size of a data set
+_SHORT = {"name": "model", "hidden_size": "hidden", "num_layers": "layers"}  # on the command line
 
 
 @dataclass(frozen=True)
@@ -33,7 +39,7 @@ class ModelOptions:
     """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
     transformer."""
     hidden: int | None = None
-    """Features of h_t: 128, or 100 on MNIST and 1024 on text as published."""
+    """Features of h_t; 128 where neither the task nor you say otherwise."""
     layers: int = 1
     """Layers one above the other."""
     dropout: float = 0.0
@@ -67,7 +73,7 @@ class ModelOptions:
     """s_t = mix · (h_t + c_t)."""
 
     def values(self) -> dict[str, Any]:
-        names = {"model": "name", "hidden": "hidden_size", "layers": "num_layers"}
+        names = {short: name for name, short in _SHORT.items()}
         return {names.get(key, key): value for key, value in given(self).items()}
 
 
@@ -107,12 +113,15 @@ class TaskOptions:
     """ptb, text: what a span begins with when the memory was emptied: s (s_T), or h (h_T)."""
 
 
-def _optional(kind: type, source: str = "") -> list[tuple[str, Any, Any]]:
+def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[str, Any, Any]]:
     """The fields of a dataclass, each with None for "not given" and its default in its help."""
     words, hints = documented(kind), get_type_hints(kind)
     found = []
     for part in dataclasses.fields(kind):
-        shown = option(help=words.get(part.name, ""), help_behavior_hint=f"(default: {part.default}{source})")
+        usual = "" if part.default is None else str(part.default)
+        usual += ", or by the task" if part.name in by_task else ""
+        hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
+        shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         found.append((part.name, kind_or_none, dataclasses.field(default=None)))
     return found
@@ -125,24 +134,24 @@ else:
     SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
     SettingsOptions.__doc__ = "How a policy is trained; what is left out has the default named."
     RecipeOptions = dataclasses.make_dataclass(
-        "RecipeOptions", _optional(Recipe, ", or published"), frozen=True
+        "RecipeOptions", _optional(Recipe, frozenset({*_OF_RECIPE, *_OF_EPOCHS})), frozen=True
     )
     RecipeOptions.__doc__ = "How it is trained; what is left out is published, or has the default named."
 
 
 def described(
-    task: Task, model: dict[str, Any], recipe: dict[str, Any], epochs: int | None
+    task: Task, model: dict[str, Any], recipe: dict[str, Any], epochs: int | None, on_cpu: bool = False
 ) -> dict[str, Any]:
-    """A run's description from what was said, published settings where nothing was, defaults elsewhere.
+    """A run's description from what was said, the task's settings where nothing was, defaults elsewhere.
 
     On a data set all that is held out is evaluated after every epoch, unless told otherwise.
     """
     from plait.models import MODELS
     from plait.models.options import model_defaults
 
-    row = published_for(task.name, model["name"])
+    row = settings_for(task.name, model["name"], on_cpu)
     names = frozenset(model_defaults(model["name"]) if model["name"] in MODELS else ())
-    model = {"hidden_size": 128, **(row.model(names) if row else {}), **model}
+    model = {"hidden_size": _HIDDEN, **(row.model(names) if row else {}), **model}
     values = {**Recipe().values(), **(row.recipe() if row else {}), **recipe}
     if epochs is not None:
         if "updates" in recipe:
@@ -154,6 +163,49 @@ def described(
         usual = {"updates": wanted * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
         values |= {name: value for name, value in usual.items() if name not in recipe}
     return {"task": {"name": task.name, **task.options()}, "model": model, "recipe": values}
+
+
+def defaults_for(words: list[str]) -> dict[str, Any] | None:
+    """What `plait train` takes for the task and the model of a line, by the names of its options.
+
+    >>> found = defaults_for(["copy", "--model", "rellstm"])
+    >>> found["delay"], found["window"], found["lr"], "test_delays" in found
+    (100, 10, 0.001, False)
+    """
+    if all(word.startswith("-") for word in words):
+        return None
+    from plait.models import MODELS
+    from plait.models.options import model_defaults
+    from plait.tasks import TASKS
+    from plait.training.process import device_named
+
+    task = next((word for word in words if word in TASKS), None)
+    model = _said(words, "model") or ModelOptions.model
+    if task is None or model not in MODELS:
+        return None
+    row = settings_for(task, model, device_named(_said(words, "device") or "auto").type == "cpu")
+    published = row.model(frozenset(model_defaults(model))) if row else {}
+    small = MODELS[model](
+        1, **{**published, "hidden_size": 8}
+    )  # made, so that what it chooses itself is known
+    of_model = {**model_defaults(model), **(small.options() or {}), "hidden_size": _HIDDEN, **published}
+    of_recipe = {field.name: field.default for field in dataclasses.fields(Recipe)}
+    if row:
+        follows = dict(zip(_OF_EPOCHS, ("as many as the epochs have", "an epoch", "all"), strict=True))
+        of_recipe |= row.recipe() | follows | {"epochs": row.epochs}
+    options = dataclasses.fields(TASKS[task])
+    of_task = {field.name: field.default for field in options if not field.metadata.get("hidden")}
+    found = {**of_task, **of_model, **of_recipe, "name": ModelOptions.model}
+    return {_SHORT.get(name, name): value for name, value in found.items()}
+
+
+def _said(words: list[str], option: str) -> str | None:
+    """The value of an option in a line that was not read yet."""
+    for word, following in zip(words, [*words[1:], ""], strict=True):
+        name, equals, value = word.partition("=")
+        if name == f"--{option}":
+            return value if equals else following
+    return None
 
 
 @dataclass(frozen=True)
@@ -177,16 +229,18 @@ class Published:
 
     def model(self, names: frozenset[str]) -> dict[str, Any]:
         """The options of a model, of those it has."""
-        options = ("hidden_size", "nonlinearity", "window", "capacity", "initialiser")
         # An initialiser of rotations is for Elman cells, whose other options show that they are one.
-        wanted = [name for name in options if name != "initialiser" or "nonlinearity" in names]
+        wanted = [name for name in _OF_MODEL if name != "initialiser" or "nonlinearity" in names]
         return {name: getattr(self, name) for name in wanted if name in names}
 
     def recipe(self) -> dict[str, Any]:
         """The parts of a recipe; epochs are for the task to turn into updates."""
-        names = ("lr", "optimizer", "batch_size", "clip", "schedule")
-        values = {name: getattr(self, name) for name in names}
-        return values | ({} if self.orthogonal_lr is None else {"orthogonal_lr": self.orthogonal_lr})
+        values = {name: getattr(self, name) for name in _OF_RECIPE}
+        return values if self.orthogonal_lr is not None else _without(values, "orthogonal_lr")
+
+
+def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
+    return {key: value for key, value in values.items() if key != name}
 
 
 _EVERY = ("lr", "optimizer", "nonlinearity", "window", "capacity")
@@ -221,6 +275,9 @@ PUBLISHED: dict[str, dict[str, Published]] = {
     },
 }
 _OTHERS = {"mnist": _mnist(ours=_EVERY), "treebank": _treebank(ours=_EVERY)}
+_HIDDEN = 128  # features where nothing else is said
+# A text of one's own on a CPU: the published sizes take a day there, these take minutes for a book.
+SMALL_TEXT = Published(2e-3, "adam", "tanh", 10, 10, 128, 32, 5, 1.0, "cayley", "halve", ours=_EVERY)
 _TABLE_OF = {"smnist": "mnist", "pmnist": "mnist", "ptb": "treebank", "text": "treebank"}
 
 
@@ -237,3 +294,8 @@ def published_for(task: str, model: str) -> Published | None:
     """
     table = _TABLE_OF.get(task)
     return None if table is None else PUBLISHED[table].get(model, _OTHERS[table])
+
+
+def settings_for(task: str, model: str, on_cpu: bool) -> Published | None:
+    """The row a run begins with: what is published, or what a CPU can do where nobody would compare."""
+    return SMALL_TEXT if on_cpu and task == "text" else published_for(task, model)

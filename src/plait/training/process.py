@@ -26,10 +26,17 @@ import torch.distributed as dist
 from torch import Tensor
 
 from plait._version import __version__
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, known, whole
 from plait.provenance import commit, processor
 
-__all__ = ["Group", "Stop", "device_named", "environment", "join", "peak_memory"]
+__all__ = ["Group", "Stop", "check_threads", "device_named", "environment", "join", "peak_memory"]
+
+MOST_THREADS = 1024
+
+
+def check_threads(threads: int) -> None:
+    """How many threads torch may be given; a number beyond all machines ends the process that tries it."""
+    whole(1, MOST_THREADS, threads=threads)
 
 
 def device_named(name: str) -> torch.device:
@@ -134,7 +141,8 @@ def join(device: torch.device) -> Iterator[Group]:
 
 
 class Stop(contextlib.AbstractContextManager["Stop"]):
-    """Between `with` and its end the first SIGINT or SIGTERM only sets `asked`; a second one interrupts.
+    """Between `with` and its end the first SIGINT, SIGTERM or SIGHUP only sets `asked`; a second one
+    interrupts. A SIGHUP that is ignored, as under nohup, stays ignored.
 
     Args:
         max_minutes: ask to stop after this many minutes.
@@ -159,8 +167,9 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
 
     def __enter__(self) -> Stop:
         if self._signals:
-            for number in (signal.SIGINT, signal.SIGTERM):
-                self._before[number] = signal.signal(number, self._heard)
+            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
+                if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
+                    self._before[number] = signal.signal(number, self._heard)
         return self
 
     def __exit__(self, *_: object) -> None:
@@ -188,11 +197,11 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
         return "max-minutes" if self._late else "asked to"
 
     def pass_on(self) -> None:
-        """What the signal would have done, once everything is saved: exit codes 130 and 143."""
+        """What the signal would have done, once everything is saved: exit codes 130, 143 and 129."""
         if self.signal is signal.SIGINT:
             raise KeyboardInterrupt
-        if self.signal is signal.SIGTERM:
-            raise SystemExit(128 + signal.SIGTERM)
+        if self.signal is not None:
+            raise SystemExit(128 + self.signal)
 
 
 def environment(device: torch.device, processes: int) -> dict[str, Any]:

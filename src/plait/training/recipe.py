@@ -6,9 +6,10 @@ import dataclasses
 import math
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from plait.errors import ConfigError, PlaitError, at_least, known, whole
+from plait.errors import ConfigError, PlaitError, at_least, known, seeded, whole
 
 if TYPE_CHECKING:
     from plait.tasks import Task
@@ -45,14 +46,14 @@ class Numbers:
         """Everything that is wrong, so that it can be mended at once."""
         raise NotImplementedError
 
-    def _below(self, check: Callable[..., Any], minimum: float, *names: str) -> Iterator[str]:
-        """What is wrong with values that `check` holds against a minimum; one that may be left out may."""
+    def _wrong(self, check: Callable[..., Any], *names: str) -> Iterator[str]:
+        """What `check` finds wrong with values by their names; one that may be left out may."""
         optional = {field.name for field in dataclasses.fields(self) if "None" in str(field.type)}
         for name in names:
             value = getattr(self, name)
             try:
                 if value is not None or name not in optional:
-                    check(minimum, **{name: value})
+                    check(**{name: value})
             except PlaitError as error:
                 yield str(error)
 
@@ -128,9 +129,10 @@ class Recipe(Numbers):
         plait.errors.ConfigError: updates: expected at least 1, got -1; unknown optimizer 'adm': did you mean 'adam'? (one of: adam, rmsprop)
         """  # noqa: E501  (the message is one line)
         from_one = ("updates", "batch_size", "accumulate", "evaluate_every", "record_every", "evaluate_on")
-        yield from self._below(whole, 1, *from_one)
-        yield from self._below(whole, 0, "seed", "gradients_every")
-        yield from self._below(at_least, 0, "lr", "orthogonal_lr", "clip", "relative_clip")
+        yield from self._wrong(partial(whole, 1), *from_one)
+        yield from self._wrong(partial(whole, 0), "gradients_every")
+        yield from self._wrong(seeded, "seed")
+        yield from self._wrong(partial(at_least, 0), "lr", "orthogonal_lr", "clip", "relative_clip")
         choices = (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES))
         for name, options in choices:
             try:
@@ -138,7 +140,7 @@ class Recipe(Numbers):
             except PlaitError as error:
                 yield str(error)
         for name in ("lr", "orthogonal_lr"):
-            if (rate := getattr(self, name)) in (0, math.inf):
+            if (rate := getattr(self, name)) == 0:
                 yield f"{name}: expected a finite number above 0, got {rate}"
         wanted = self.until_accuracy
         if wanted is not None and not (isinstance(wanted, float) and 0 < wanted <= 1):
@@ -218,10 +220,10 @@ class Settings(Numbers):
         plait.errors.ConfigError: envs: expected at least 1, got 0; discount: expected a share from 0 to 1, got 2.0
         """  # noqa: E501  (the message is one line)
         from_one = ("steps", "envs", "rollout", "epochs", "minibatches", "evaluate_every", "evaluate_on")
-        yield from self._below(whole, 1, *from_one)
-        yield from self._below(whole, 0, "seed")
-        yield from self._below(at_least, 0, "lr", "clip", "entropy", "value", "max_norm")
-        if self.lr in (0, math.inf):
+        yield from self._wrong(partial(whole, 1), *from_one)
+        yield from self._wrong(seeded, "seed")
+        yield from self._wrong(partial(at_least, 0), "lr", "clip", "entropy", "value", "max_norm")
+        if self.lr == 0:
             yield f"lr: expected a finite number above 0, got {self.lr}"
         for name in ("discount", "decay"):
             if not 0 <= getattr(self, name) <= 1:

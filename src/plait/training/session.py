@@ -17,11 +17,13 @@ from typing import Any
 import torch
 from torch import nn
 
-from plait.errors import DivergedError, PlaitError, whole
+from plait.errors import CheckpointError, ConfigError, DivergedError, PlaitError, at_least, whole
 from plait.runs.checkpoint import load_weights, read_checkpoint
 from plait.runs.folder import Run
 from plait.runs.kinds import kind_of
 from plait.runs.reading import find_run, read_run
+from plait.runs.seal import MARK
+from plait.strict import checked
 from plait.training.callbacks import Everyone, Results, Watcher, display
 from plait.training.learner import Learner, Step
 from plait.training.process import Group, Stop, device_named, environment, join, peak_memory
@@ -41,6 +43,21 @@ class Counters:
     seconds: float = 0.0
     best_loss: float | None = None
     rate: float = 1.0  # times the learning rate
+
+
+def _counters(saved: dict[str, Any]) -> Counters:
+    """What a checkpoint says of how far its run came."""
+    try:
+        counters = checked(Counters, saved)
+        whole(0, update=counters.update, best_update=counters.best_update or 0)
+        at_least(0, seconds=counters.seconds, rate=counters.rate)
+        for name, results in counters.held_out.items():
+            at_least(
+                -math.inf, **{f"{name} {key}": one for key, one in results.items()}, score=results["score"]
+            )
+    except (ConfigError, AttributeError, TypeError, KeyError) as error:
+        raise CheckpointError(f"the checkpoint's counters are not those of a run: {error}") from error
+    return counters
 
 
 @dataclass(frozen=True)
@@ -224,7 +241,7 @@ class Session:
             here = environment(self.learner.device, self.group.size)
             saved = self.run.begin(self.learner, here)
             saved.pop("journals", None)
-            self.counters = Counters(**saved)
+            self.counters = _counters(saved)
             if self.schedule.halved is not None:
                 self.learner.scale_rate(self.counters.rate)
             for change in self.run.changes(here):
@@ -311,6 +328,8 @@ class Session:
         """The norms of dL/dh_t with the weights as they are."""
         if self.schedule.gradients_every and self.group.first:
             norms = self.learner.gradients(self.counters.update)
+            if not all(math.isfinite(norm) for layer in norms for norm in layer):
+                raise DivergedError(f"after update {self.counters.update}: a gradient dL/dh_t is not finite")
             self._write("gradients", {"update": self.counters.update, "norms": norms})
 
     def _counted(self, updates: int) -> int:
@@ -362,4 +381,5 @@ class Session:
             "parameters": sum(p.numel() for p in self.learner.network.parameters()),
             "peak_memory_bytes": peak_memory(device),
             "device": device.type,
+            **({} if self.run is None else MARK),
         }

@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from plait.cells import orthogonal_parameters
 from plait.errors import CheckpointError, ConfigError, DivergedError, whole
+from plait.estimates import check_update
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks import Batch, Task, counted
 from plait.training.callbacks import Results, Watcher
@@ -46,6 +47,7 @@ class SupervisedLearner(Learner):
     def __init__(
         self, network: nn.Module, task: Task, recipe: Recipe, device: torch.device, group: Group
     ) -> None:
+        check_update(network, task, recipe, device, group.size)
         self.network, self.task, self.recipe = network.to(device), task, recipe
         self.device, self.group, self.schedule = device, group, recipe.plan()
         self.parameters = [p for p in network.parameters() if p.requires_grad]
@@ -141,7 +143,8 @@ class SupervisedLearner(Learner):
             clip_gradients(self.parameters, 0.0 if bound == math.inf else bound, passes.norm)
             self.optimizer.step()
         self.carried_state = passes.carried
-        return Step({"loss": loss, "score": score, "gradient_norm": norm}, stopping > 0)
+        shown = None if overflown else norm  # a number that is not finite cannot stand in a curve
+        return Step({"loss": loss, "score": score, "gradient_norm": shown}, stopping > 0)
 
     def _passes(self, batch: Batch, stop: bool = False) -> Passes:
         """Forward and backward of this process's rows, part by part; gradients summed over the processes."""
@@ -191,11 +194,15 @@ class SupervisedLearner(Learner):
 def _usual_of(checkpoint: Checkpoint) -> Tensor:
     """What the norm of the gradient usually was when a checkpoint was written."""
     state = checkpoint.under("clip.").get("usual")
-    if state is None or state.shape != (3,) or state.dtype != torch.float64 or not bool((state >= 0).all()):
+    if state is None or state.shape != (3,) or state.dtype != torch.float64 or not _is_usual(state):
         raise CheckpointError(
             f"{checkpoint.path}: expected the usual norm of the gradient as three numbers, got none or others"
         )
     return state.cpu()
+
+
+def _is_usual(state: Tensor) -> bool:
+    return bool(((state >= 0) & torch.isfinite(state)).all())
 
 
 def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:

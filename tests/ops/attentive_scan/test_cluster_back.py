@@ -37,7 +37,7 @@ CASES: dict[str, tuple[BackShape, Case]] = {
     ),
     "gru": (
         BackShape(GRU, SIZE, torch.float32, 4, 2),
-        Case(GRU, steps=10, rows=3, size=SIZE, carried=True, reset=True),
+        Case(GRU, steps=10, rows=3, size=SIZE, carried=True, reset=True, limited=True),
     ),
     "elman": (
         BackShape(ELMAN, SIZE, torch.float32, 8, 1),
@@ -142,7 +142,7 @@ def built(emulated: Built) -> Built:
 
 def shape_of(name: str) -> BackShape:
     shape, case = {**CASES, **SLOW}[name]
-    return replace(shape, reset=case.reset, learned=case.learned)
+    return replace(shape, reset=case.reset, learned=case.learned, limited=case.limited)
 
 
 def walked(
@@ -156,6 +156,8 @@ def walked(
         inputs = conform(problem.inputs(), scan)
         made = saved(inputs, scan)
         given = arriving(made, scan)
+        # what nobody wrote may hold anything
+        inputs = inputs._replace(slots=inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), torch.nan))
         if part == "output":
             given = Arriving(output=given.output)
 

@@ -175,7 +175,7 @@ MUTATIONS = {
         "d_energies_of_slots[t] = d_energies",
         "d_energies_of_slots[t] = 0",
     ),
-    "a limit that is not held": ("torch_scan", "d_state.clamp_(-limit, limit)", "pass"),
+    "a limit that is not held": ("torch_scan", "d_hidden.clamp(-limit, limit)", "d_hidden"),
     "a learned score that is earned too": (
         "torch_scan",
         "if worth is None:\n            table.standing_ring",

@@ -96,6 +96,9 @@ def test_memory_scrubs_through_time(open_page, ask, relrnn):
 
 def test_a_click_on_the_map_goes_to_its_step(open_page, relrnn):
     page = open_page(f"#memory?run={relrnn}&step=5")
+    assert page.locator("#memory-map svg [data-bar]").count() == 1, "what a colour means is shown"
+    words = page.eval_on_selector_all("#memory-map svg text", "all => all.map(e => e.textContent)")
+    assert {"weight", "0"} <= set(words)
     box = page.locator("#memory-map svg").bounding_box()
     page.locator("#memory-map svg").click(position={"x": box["width"] / 2, "y": box["height"] / 2})
     settled(page)

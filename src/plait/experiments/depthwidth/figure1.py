@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from plait.errors import ConfigError, at_least, known, whole
+from plait.errors import ConfigError, at_least, known, seeded, whole
 
 __all__ = ["FIGURE_1", "PER_LAYER", "SMOKE", "Figure1", "Grid", "Training", "TrainingRun"]
 
@@ -79,7 +79,7 @@ class TrainingRun:
     def __post_init__(self) -> None:
         known(self.architecture, PER_LAYER, "architecture")
         whole(1, depth=self.depth, width=self.width, heads=self.heads)
-        whole(0, seed=self.seed)
+        seeded(seed=self.seed)
 
     @property
     def weights(self) -> int:

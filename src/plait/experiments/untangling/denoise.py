@@ -18,7 +18,7 @@ def denoise(size: Size) -> Experiment:
         source=f"{SOURCE}, table 7",
         claim="RelRNN and RelLSTM need fewer updates than the baselines on denoise.",
         kind="table",
-        metric="accuracy on the last ten steps; chance is 12.5 %",
+        metric="accuracy on the last ten steps; chance is 12.5%",
         updates_to=0.99,
         needs="",
         seeds=size.seeds,

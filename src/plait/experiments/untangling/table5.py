@@ -33,7 +33,7 @@ def table5(size: Size) -> Experiment:
         claim="With relevancy screening a bounded memory solves copy at every delay up to 2000, in fewer "
         "updates than the baselines.",
         kind="table",
-        metric="accuracy on the last ten steps; chance is 12.5 %",
+        metric="accuracy on the last ten steps; chance is 12.5%",
         updates_to=0.99,
         needs="",
         seeds=size.seeds,

@@ -22,7 +22,7 @@ def transfer(size: Size) -> Experiment:
         claim="A memory that keeps what is relevant still finds it when the delay is many times longer than "
         "in training.",
         kind="transfer",
-        metric="accuracy on the last ten steps at each delay; chance is 12.5 %",
+        metric="accuracy on the last ten steps at each delay; chance is 12.5%",
         updates_to=0.99,
         needs="",
         seeds=size.seeds,

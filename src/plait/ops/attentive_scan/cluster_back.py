@@ -13,21 +13,27 @@ import torch
 from torch import Tensor
 
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
-from plait.ops.scan.buffers import allocate_walk
+from plait.ops.grad_limit import limit_of
+from plait.ops.scan.buffers import allocate_walk, contiguous
 from plait.ops.scan.cluster_source import arguments
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import Scan
+from plait.ops.scan.usage import by_place
 from plait.ops.scan.weight_gradients import collect_gradients
 
-__all__ = ["BackShape", "back_shape", "walk_back"]
+__all__ = ["PLACE_BITS", "BackShape", "back_shape", "walk_back"]
 
 SHARED_LIMIT = 227 * 1024  # bytes a block of a Hopper GPU may have
+# Microseconds of a step with one row, and of each further one by the blocks of a cluster: estimates from the
+# length of the code and the first profile
+_FIRST_ROW, _FURTHER_ROW = 1.0, {8: 0.4, 4: 0.55, 2: 1.1}
+PLACE_BITS = 6  # of an id, as in `scan/cluster/shape.h`
 
 
 @dataclass(frozen=True)
 class BackShape:
-    """The constants of one kernel: `cluster` blocks walk `rows` rows of the batch together; `shared_kinds` blocks
-    of [V; W_a; U_a], the last, lie in shared memory because registers do not hold them."""
+    """The constants of one kernel: `cluster` blocks walk `rows` rows of the batch together; `shared_kinds`
+    blocks of [V; W_a; U_a], the last, lie in shared memory because registers do not hold them."""
 
     scan: Scan
     hidden: int
@@ -37,6 +43,7 @@ class BackShape:
     shared_kinds: int = 0
     reset: bool = False
     learned: bool = False
+    limited: bool = False
     profile: bool = False
 
     @property
@@ -62,41 +69,50 @@ class BackShape:
             "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
             "HIDDEN": self.hidden, "SLOTS": scan.width, "CLUSTER": self.cluster, "ROWS": self.rows,
             "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes,
-            "RESET": self.reset, "LEARNED": self.learned, "PROFILE": self.profile,
+            "RESET": self.reset, "LEARNED": self.learned, "LIMITED": self.limited, "PROFILE": self.profile,
         }  # fmt: skip
         constants = ", ".join(
             f"{key} = {int(value) if isinstance(value, bool) else value}" for key, value in numbers.items()
         )
-        return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {LAYERS[self.dtype]};\n}};\n"
+        layer = LAYERS[self.dtype]
+        return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {layer};\n}};\n"
 
 
 def back_shape(
     scan: Scan, hidden: int, dtype: torch.dtype, rows: int, clusters_at_a_time: dict[int, int]
 ) -> BackShape | None:
-    """The kernel for so many rows, None if none fits. A multiprocessor that walks several rows together takes less
-    time than several waves of clusters."""
+    """The quickest kernel for so many rows, None if none fits. A cluster that walks several rows together
+    takes less time than several waves of clusters."""
     found = []
     for cluster, at_a_time in clusters_at_a_time.items():
         for count in range(1, 9):
             shape = _fitted(BackShape(scan, hidden, dtype, cluster, count))
             if shape is not None:
                 waves = -(-rows // (count * at_a_time))
-                # measured: what a step takes with one row, and what each further one adds
-                found.append((waves * (1.0 + 0.5 * (count - 1) * 4 / cluster), len(found), shape))
+                found.append((waves * (_FIRST_ROW + _FURTHER_ROW[cluster] * (count - 1)), len(found), shape))
     return min(found)[2] if found else None
 
 
 def _fitted(shape: BackShape) -> BackShape | None:
     """The shape with as few of its weights in shared memory as registers demand."""
     hidden, columns, kinds = shape.hidden, shape.hidden // 32, shape.scan.gates + 2
-    if hidden % 32 or hidden % (4 * shape.cluster) or shape.threads > 512 or shape.scan.width > 64:
+    features, uneven = divmod(hidden, shape.cluster)
+    if hidden % 32 or uneven or features < 16 or features % 4 or shape.threads > 512 or shape.scan.width > 64:
         return None
-    budget = min(255, 65536 // shape.threads) - 80 - shape.rows * (columns + 10)
+    budget = _registers(shape.threads // 32) - 80 - shape.rows * (columns + 4)
     in_shared = min(kinds, max(0, -(-(kinds * 4 * columns - budget) // (4 * columns))))
-    if in_shared and (columns % 4 or budget < 0):
+    if in_shared and columns % 4:
         return None
     fitted = replace(shape, shared_kinds=in_shared)
     return fitted if fitted.shared_bytes <= SHARED_LIMIT else None
+
+
+def _registers(warps: int) -> int:
+    """Of a thread that computes: all it can name, or what `cluster/backward_layout.h` deals."""
+    if warps <= 8 or warps % 4:
+        return min(255, 65536 // (32 * warps) // 8 * 8)
+    groups = warps // 4
+    return (512 // groups // 8 * 8 * groups - 72) // (groups - 1) // 8 * 8
 
 
 def walk_back(
@@ -110,19 +126,20 @@ def walk_back(
     profile: Tensor | None = None,
 ) -> Inputs:
     """Every gradient; `launch` runs the kernel of a shape with its arguments, on so many clusters."""
-    clusters = -(-made.output.shape[1] // shape.rows)
+    steps, rows, hidden = made.output.shape
+    clusters = -(-rows // shape.rows)
     walked = allocate_walk(inputs, made, scan, nudged)
-    walked = walked._replace(energy=walked.energy.new_empty(clusters, shape.hidden))
-    steps, rows, _ = made.output.shape
-    records = (_readable(inputs), _readable(made), _readable(arriving), walked, (profile,))
+    walked = walked._replace(energy=made.queries.new_empty(clusters, hidden))
+    slots, limit = made.queries.new_empty(inputs.slots.shape), limit_of(arriving, inputs.grad_limit)
+    records = (contiguous(inputs), made, _aligned(arriving), walked, (limit, slots, profile))
     launch(shape, arguments(BACKWARD, records, steps, rows, scan.mix), clusters)
-    return collect_gradients(walked._replace(energy=walked.energy.sum(dim=0)), inputs, made, scan, nudged)
+    walked = walked._replace(energy=walked.energy.sum(dim=0))
+    if inputs.worth is not None:
+        made = made._replace(ids=by_place(made.ids, PLACE_BITS))
+    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged)
 
 
-def _readable(record: Any) -> Any:
-    """A record of tensors as the kernel reads them: contiguous, 16 bytes at a time."""
-    return record._make(None if x is None else _aligned(x.contiguous()) for x in record)
-
-
-def _aligned(tensor: Tensor) -> Tensor:
-    return tensor.clone() if tensor.data_ptr() % 16 else tensor
+def _aligned(arriving: Arriving) -> Arriving:
+    """What arrives, as the kernel reads it: contiguous, and 16 bytes at a time."""
+    given = (None if x is None else x.contiguous() for x in arriving)
+    return Arriving(*(x.clone() if x is not None and x.data_ptr() % 16 else x for x in given))

@@ -131,12 +131,12 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         if worth is not None:
             d_scores_of_states[t] = slots.d_score
             d_state.addcmul_(slots.d_score.unsqueeze(1), worth)
-        if limit is not None:
-            d_state.clamp_(-limit, limit)
         cell = cell_backward(scan, d_state, activated[t], asked[t], cells[t], d_cell_state)
         d_projected[t] = cell.projected
         d_hidden = torch.cat([cell.recurred, d_query], dim=1) @ from_hidden
         d_hidden = d_hidden if cell.hidden is None else d_hidden + cell.hidden
+        if limit is not None:
+            d_hidden = d_hidden.clamp(-limit, limit)
         d_cell_state = cell.cell_state
         if inputs.reset is not None:
             d_hidden, d_cell_state = zeroed(inputs.reset[t], d_hidden, d_cell_state)

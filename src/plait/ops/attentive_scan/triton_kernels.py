@@ -325,9 +325,6 @@ def backward_kernel(
             tl.store(d_scores + row, rated)
             d_worth = tl.where(own, 0.0, d_worth)
         d_before = _product(query, H, _spread(dq, R, L), nil, R, W, L, JJ, H)
-        if HAS_LIMIT:
-            most = tl.load(limit)
-            dh = tl.where(dh > most, most, tl.where(dh < -most, -most, dh))  # a NaN stays one
         if SAVE_STATES:
             _put(d_states, row * H, dh, nil, W, L, JJ, H)
 
@@ -335,6 +332,9 @@ def backward_kernel(
             dh, dc, g0, g1, g2, g3, before, d_before, recurrent, d_projected, row, nil,
             CELL, NONLINEARITY, kind, R, W, L, JJ, H,
         )  # fmt: skip
+        if HAS_LIMIT:
+            most = tl.load(limit)
+            ds = tl.where(ds > most, most, tl.where(ds < -most, -most, ds))  # a NaN stays one
 
         # undo the write; nothing later has read what the slot held before
         mine = own[:, None, :, None]

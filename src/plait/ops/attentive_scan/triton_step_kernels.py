@@ -259,10 +259,10 @@ def unattend_step(
 @triton.jit(do_not_specialize=["t", "B"])
 def uncell_step(
     d_h, back_key, d_queries, output, gates, asked, cells, reset, d_cell,
-    d_projected, d_states, both, d_direct, limit,
+    d_projected, d_states, both, d_direct,
     t, B,
     H: tl.constexpr, WIDTH: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr,
-    HAS_NUDGE: tl.constexpr, HAS_LIMIT: tl.constexpr, BLOCK: tl.constexpr,
+    HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Back through the cell of step t. `both` gets (dL/d(V s), dq), for one product with (V, W_a)."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
@@ -271,9 +271,6 @@ def uncell_step(
     inside = j < H
     row = b + t * B
     dh = _vector(d_h + b * H, j, inside) + _vector(back_key + b * H, j, inside)
-    if HAS_LIMIT:
-        most = tl.load(limit)
-        dh = tl.where(dh > most, most, tl.where(dh < -most, -most, dh))  # a NaN stays one
     tl.store(d_states + (row + WIDTH * B) * H + j, dh, mask=inside)
     tl.store(both + b * (G + 1) * H + G * H + j, _vector(d_queries + row * H, j, inside), mask=inside)
     dz = d_projected + row * G * H + j

@@ -133,6 +133,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
     both = zeros(rows, (gates + 1) * size)
     d_projected, d_queries = zeros(steps, rows, gates * size), zeros(steps, rows, size)
     d_energy, d_rates = zeros(rows, size), zeros(0 if inputs.worth is None else width + steps, rows)
+    limit = limit_of(arriving, inputs.grad_limit)
     d_energies = zeros(0 if inputs.worth is None else steps, rows, width)
     blocks = _blocks(size, width)
     tensors = named(contiguous(inputs), made) | {
@@ -140,7 +141,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
         "d_hidden": d_hidden, "d_direct": d_direct, "d_states": d_states, "d_keys": d_keys,
         "d_queries": d_queries, "d_energy": d_energy, "d_h": d_h, "back_key": back_key, "d_cell": d_cell,
         "d_projected": d_projected, "both": both, "d_rates": d_rates,
-        "d_energies": d_energies, "limit": limit_of(arriving, inputs.grad_limit),
+        "d_energies": d_energies,
     }  # fmt: skip
     unattend = arguments(unattend_step, tensors, B=rows, mix=scan.mix, H=size, WIDTH=width, **blocks)
     uncell = arguments(
@@ -154,6 +155,9 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
         torch.mm(d_keys[width + t], key, out=back_key)
         uncell_step[grid](t=t, **uncell)
         torch.mm(both, both_weights, out=d_hidden)
+        if limit is not None:
+            d_hidden.add_(d_direct).clamp_(-limit, limit)
+            d_direct.zero_()
     cut = reset[0].unsqueeze(1)
     return ReverseWalk(
         projected=d_projected,

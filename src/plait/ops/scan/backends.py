@@ -70,10 +70,13 @@ def missing(
     return reason
 
 
-# A constant to torch.compile: it depends on nothing a graph changes, and may import, build and warn.
-@torch.compiler.assume_constant_result
 def _resolve(backend: str, device: str, dtype: str, cell: str, width: int | None, size: int, of: str) -> str:
     return _resolved(backend, device, dtype, cell, width, size, of)
+
+
+# A constant to torch.compile: it depends on nothing a graph changes, and may import, build and warn. The mark
+# is what torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler.
+_resolve._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 
 @lru_cache

@@ -80,7 +80,7 @@ class Inputs(NamedTuple):
     and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous.
 
     Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step. With
-    `grad_limit` (a number) no element of dL/dh_t is larger than so many times the largest that arrives.
+    `grad_limit` (a number) no element of dL/ds_t is larger than so many times the largest that arrives.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", has_gradient=True)]

@@ -28,6 +28,7 @@ _VECTOR_FLAGS = {
     "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-DCPU_CAPABILITY_AVX512"),
     "AVX2": ("-mavx2", "-mfma", "-mf16c", "-DCPU_CAPABILITY_AVX2"),
 }
+_MORE_FLAGS = "PLAIT_CXXFLAGS"  # for sanitizers; another library than that without them
 _C_TYPES = {"int64": "int64_t", "int32": "int32_t", "bool": "bool"}
 
 
@@ -82,6 +83,7 @@ def _flags() -> tuple[str, ...]:
         *("-fno-math-errno", "-fno-trapping-math", "-w"),
         *(_VECTOR_FLAGS[capability] if known else ()),
         f"-DCPU_CAPABILITY={capability if known else 'DEFAULT'}",
+        *os.environ.get(_MORE_FLAGS, "").split(),
     )
 
 

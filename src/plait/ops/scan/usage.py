@@ -23,7 +23,7 @@ from plait.ops.attention import accumulation_dtype, attend
 from plait.ops.scan.contract import Inputs, Scanned
 from plait.ops.slots import MemoryState
 
-__all__ = ["USAGE", "usage_gradient", "with_usage"]
+__all__ = ["USAGE", "by_place", "usage_gradient", "with_usage"]
 
 USAGE = 0.3  # beside the gradient through the energies; of 0, 0.3 and 1 the best (results/memory)
 
@@ -63,6 +63,17 @@ def _pull(d_energies: Tensor, rated: Tensor, read: Tensor) -> Tensor:
     used = d_energies.abs().masked_fill(~read, 0)
     likely = torch.softmax(rated.masked_fill(~read, -torch.inf), dim=-1).masked_fill(~read, 0)
     return USAGE * (likely * used.sum(dim=-1, keepdim=True) - used)
+
+
+def by_place(packed: Tensor, bits: int) -> Tensor:
+    """`Scanned.ids`, from what a kernel keeps of every physical slot: what it holds, and its place in so many
+    bits.
+
+    >>> by_place(torch.tensor([[[5 * 64 + 1, -1 * 64 + 0]]]), 6)
+    tensor([[[-1,  5]]])
+    """
+    held = packed >> bits
+    return torch.empty_like(held).scatter_(2, (packed - (held << bits)).long(), held)
 
 
 def usage_gradient(d_energies: Tensor, inputs: Inputs, made: Scanned, window: int) -> Tensor:

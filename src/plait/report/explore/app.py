@@ -47,19 +47,23 @@ View = Callable[[Mapping[str, str]], Any]
 def application(folder: Path) -> Starlette:
     """The explorer of the runs in a folder, which need not be there: two of the tabs need none."""
     library = Library(folder)
+
+    def kept(name: str, view: Callable[[Library, Mapping[str, str]], Any]) -> View:
+        return lambda query: library.once((name, *sorted(query.items())), lambda: view(library, query))
+
     views: dict[str, View] = {
-        "memory/runs": lambda query: memory_runs(library),
+        "memory/runs": kept("memory/runs", lambda library, query: memory_runs(library)),
         "memory": lambda query: memory_view(library, query),
         "law": law_view,
         "reach": reach_view,
         "paths": path_view,
-        "norms/runs": lambda query: norm_runs(library),
+        "norms/runs": kept("norms/runs", lambda library, query: norm_runs(library)),
         "norms": lambda query: norms_view(library, query),
         "plane": lambda query: plane_view(),
         "plan": plan_view,
-        "runs": lambda query: overview(library),
-        "group": lambda query: group_view(library, query),
-        "plot": lambda query: plot_view(library, query),
+        "runs": kept("runs", lambda library, query: overview(library)),
+        "group": kept("group", group_view),
+        "plot": kept("plot", plot_view),
     }
     routes: list[BaseRoute] = [Route("/", _page(folder))]
     routes += [Route(f"/api/{name}", _endpoint(view)) for name, view in views.items()]

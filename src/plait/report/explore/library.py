@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import math
 import os
 import threading
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Hashable, Sequence
 from pathlib import Path
+from typing import Any
 
 from plait.errors import ConfigError, UnknownNameError
 from plait.report.gather import Group, gather
@@ -15,6 +18,7 @@ from plait.runs.reading import RunFolder, is_run
 __all__ = ["Library"]
 
 WATCHED = (".json", ".jsonl", ".safetensors", ".tar.gz")
+MOST_KEPT = 100
 DEPTH = 4  # one below what `gather` looks through: the files of a run
 
 
@@ -23,9 +27,11 @@ class Library:
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._guard = threading.Lock()
+        self._guard, self._making = threading.Lock(), threading.Lock()
         self._seen: object = None
+        self._looked = -math.inf
         self._groups: Sequence[Group] = ()
+        self._made: dict[Hashable, Any] = {}
 
     def groups(self) -> Sequence[Group]:
         """The runs in groups, one an experiment or a folder.
@@ -35,12 +41,26 @@ class Library:
         """
         if not self.folder.is_dir():
             raise ConfigError(f"no folder {self.folder} yet: plait train and plait reproduce make some runs")
+        asked = time.monotonic()
         with self._guard:
-            now = _state(self.folder)
-            if now != self._seen:
-                self._groups = gather([self.folder])
-                self._seen = now
+            if self._looked < asked:  # nobody looked while this one waited
+                began, now = time.monotonic(), _state(self.folder)
+                if now != self._seen:
+                    self._groups = gather([self.folder])
+                    self._seen, self._made = now, {}
+                self._looked = began
             return self._groups
+
+    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
+        """What `make` makes of the groups; made once for as long as nothing in their folders changes."""
+        self.groups()
+        with self._making:
+            made = self._made
+            if what not in made:
+                if len(made) >= MOST_KEPT:
+                    made.clear()
+                made[what] = make()
+            return made[what]
 
     def runs(self) -> dict[str, RunFolder]:
         """Every run by its key, in the order of the groups."""

@@ -12,6 +12,7 @@ from plait.errors import ConfigError, DataError
 from plait.report.explore.library import Library
 from plait.report.explore.memory_timeline import MOST, memory_timeline
 from plait.report.explore.query_parameters import whole_number
+from plait.result import percent
 from plait.runs.reading import RunFolder
 
 if TYPE_CHECKING:
@@ -159,5 +160,5 @@ def _named(run: RunFolder) -> str:
     """How a list calls a run."""
     task, model = run.description["task"], run.description["model"]
     delay = f" {task['delay']}" if "delay" in task else ""
-    score = "" if run.score is None else f", {run.score:.1%}"
+    score = "" if run.score is None else f", {percent(run.score)}"
     return f"{model.get('name', '?')} on {task.get('name', '?')}{delay}{score} ({run.name[-6:]})"

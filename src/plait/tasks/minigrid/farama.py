@@ -10,7 +10,15 @@ from torch import Tensor
 
 from plait.errors import require
 from plait.tasks.minigrid.names import full_id
-from plait.tasks.minigrid.vector import Moment, Observation, Snapshot, Worlds, episode_seed, first_moment
+from plait.tasks.minigrid.vector import (
+    NO_ACTION,
+    Moment,
+    Observation,
+    Snapshot,
+    Worlds,
+    episode_seed,
+    first_moment,
+)
 from plait.tasks.minigrid.words import MISSION_LENGTH, mission_tokens
 
 __all__ = ["FaramaWorlds"]
@@ -62,7 +70,7 @@ class FaramaWorlds(Worlds):
 
     def snapshot(self) -> Snapshot:
         longest = max(map(len, self._actions))
-        taken = torch.full((self.envs, longest), 255, dtype=torch.uint8)
+        taken = torch.full((self.envs, longest), NO_ACTION, dtype=torch.uint8)
         for world, actions in enumerate(self._actions):
             taken[world, : len(actions)] = torch.tensor(actions, dtype=torch.uint8)
         return {"episode": torch.from_numpy(self._episode.copy()), "actions": taken}
@@ -73,7 +81,7 @@ class FaramaWorlds(Worlds):
             self._begin(world)
             self._ended[world] = False
             for action in row:
-                if action == 255:
+                if action == NO_ACTION:
                     break
                 seen, _, terminated, truncated, _ = self._worlds[world].step(action)
                 self._see(world, seen)

@@ -15,12 +15,15 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from plait.errors import ShapeError, whole
+from plait.errors import ShapeError, seeded, whole
+from plait.estimates import check_fits
 
 __all__ = ["ACTIONS", "Moment", "Observation", "Snapshot", "Worlds", "episode_seed"]
 
 ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 Snapshot = dict[str, Tensor]
+_WORLD = 50_000  # bytes of one of Farama's worlds, at least
+NO_ACTION = 255  # fills the rows of worlds that took fewer
 
 
 class Observation(NamedTuple):
@@ -64,7 +67,8 @@ class Worlds(ABC):
 
     def __init__(self, name: str, envs: int, seed: int, held_out: bool) -> None:
         whole(1, envs=envs)
-        whole(0, seed=seed)
+        check_fits(_WORLD * envs, "take fewer worlds")
+        seeded(seed=seed)
         self.name, self.envs, self.seed, self.held_out = name, envs, seed, held_out
 
     @abstractmethod
@@ -82,6 +86,11 @@ class Worlds(ABC):
     @abstractmethod
     def restore(self, snapshot: Snapshot) -> None:
         """Bring fresh worlds to where `snapshot` was taken."""
+
+    def can_restore(self, snapshot: Snapshot) -> bool:
+        """Whether its numbers are in range: actions that there are, episodes counted from 0."""
+        actions, episode = snapshot["actions"], snapshot.get("episode", torch.zeros(1))
+        return bool(((actions < len(ACTIONS)) | (actions == NO_ACTION)).all()) and bool((episode >= 0).all())
 
     def _checked(self, actions: Tensor) -> Tensor:
         if actions.shape != (self.envs,) or actions.dtype != torch.int64:

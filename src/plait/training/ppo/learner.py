@@ -14,8 +14,11 @@ import torch
 from torch import Tensor
 
 from plait.errors import CheckpointError, ConfigError, DivergedError
-from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
+from plait.estimates import FLOAT, check_fits
+from plait.result import percent
+from plait.runs.checkpoint import Checkpoint, check_alike, leaves, with_leaves
 from plait.tasks.minigrid import Moment, Observation, open_worlds
+from plait.tasks.minigrid.words import WORDS
 from plait.training.callbacks import Results, Words
 from plait.training.carried_state import check_carried
 from plait.training.learner import Learner, Step, clip_gradients, generator_for
@@ -37,6 +40,7 @@ __all__ = [
 
 FittedPolicy = Fitted
 _LEAST_SPREAD = 0.1  # of advantages; returns lie between 0 and 1
+_PLANES = 7 * 7 * 21  # numbers of an observation as an update reads it
 _FLAGS = ("reward", "terminated", "truncated", "begins")
 
 
@@ -58,20 +62,20 @@ class PolicyWords(Words):
         """Return and success of the episodes that ended lately.
 
         >>> PolicyWords().step(Step({"return": 0.5, "success": 0.75}))
-        'return 0.500  success 75%'
+        'return 0.500  success 75.0%'
         """
         if step.figures["return"] is None:
             return "no episode ended yet"
-        return f"return {step.figures['return']:.3f}  success {step.figures['success']:.0%}"
+        return f"return {step.figures['return']:.3f}  success {percent(step.figures['success'])}"
 
     def results(self, results: Results) -> str:
         """The same of held-out episodes, world by world.
 
         >>> PolicyWords().results({"DoorKey-5x5": {"score": 0.9, "success": 1.0, "length": 20.0}})
-        'DoorKey-5x5 return 0.900  success 100%  20 steps'
+        'DoorKey-5x5 return 0.900  success 100.0%  20 steps'
         """
         return "; ".join(
-            f"{name} return {one['score']:.3f}  success {one['success']:.0%}  {one['length']:.0f} steps"
+            f"{name} return {one['score']:.3f}  success {percent(one['success'])}  {one['length']:.0f} steps"
             for name, one in results.items()
         )
 
@@ -153,6 +157,8 @@ class PolicyLearner(Learner):
     def __init__(
         self, policy: Policy, settings: Settings, device: torch.device, task: dict[str, Any] | None = None
     ) -> None:
+        seen = FLOAT * (_PLANES + policy.encoder.features) * settings.envs * settings.rollout
+        check_fits(seen, "take fewer worlds (--envs) or a shorter rollout")
         self.network = self.policy = policy.to(device)
         self.settings, self.device, self.schedule = settings, device, settings.plan()
         self.units = settings.envs * settings.rollout
@@ -194,13 +200,15 @@ class PolicyLearner(Learner):
     def restore(self, checkpoint: Checkpoint) -> None:
         super().restore(checkpoint)
         collector = self.collector
+        self._check_saved(checkpoint)
         collector.worlds.restore(checkpoint.under("worlds."))
         saved, so_far = checkpoint.under("moment."), checkpoint.under("so_far.")
         observation = Observation(*(saved[name] for name in Observation._fields))
         collector.moment = Moment(observation, *(saved[name] for name in _FLAGS))
         collector.gained, collector.lasted = so_far["gained"], so_far["lasted"]
         carried = checkpoint.under("carry.")
-        if carried:  # the shape of a state is the policy's own: it is taken from one step
+        remembers = self.policy.recurrent is not None and checkpoint.counters["update"]
+        if carried or remembers:  # the shape of a state is the policy's own: it is taken from one step
             like = self.policy(observation.map(lambda part: part.unsqueeze(0).to(self.device)))[2]
             wanted = len(leaves(like))
             if len(carried) != wanted:
@@ -209,6 +217,23 @@ class PolicyLearner(Learner):
                 )
             collector.state = with_leaves(like, carried, self.device)
             check_carried(self.policy, collector.state, like, len(collector.moment.reward), checkpoint.path)
+
+    def _check_saved(self, checkpoint: Checkpoint) -> None:
+        """Refuse worlds and moments that these worlds could not have had."""
+        path, like, worlds = checkpoint.path, self.tensors(), self.collector.worlds
+        for part in ("worlds.", "moment.", "so_far."):
+            names = {k.removeprefix(part): v for k, v in like.items() if k.startswith(part)}
+            check_alike(checkpoint.under(part), names, path)
+        found = {**checkpoint.under("moment."), **checkpoint.under("so_far.")}
+        fits = (
+            bool((found["direction"] < 4).all())
+            and bool((found["mission"] <= len(WORDS)).all())
+            and bool(torch.isfinite(found["reward"]).all() & torch.isfinite(found["gained"]).all())
+            and bool((found["lasted"] >= 0).all())
+            and worlds.can_restore(checkpoint.under("worlds."))
+        )
+        if not fits:
+            raise CheckpointError(f"{path}: expected a moment of {worlds.name}, got numbers out of range")
 
     def update(self, number: int, rollout: Rollout) -> PolicyStep:
         """Improve the policy by what it played. A number that is not finite ends it: `DivergedError`."""

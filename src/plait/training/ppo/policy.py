@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.errors import CheckpointError, ConfigError, known, whole
+from plait.estimates import check_weights
 from plait.models import MODELS, Layer, Recurrent, State
 from plait.models.options import check_model
 from plait.ops.slots import MemoryState
@@ -92,6 +93,7 @@ class Policy(nn.Module):
         super().__init__()
         features = features if recurrent is None else recurrent.input_size
         hidden = features if recurrent is None else recurrent.hidden_size
+        check_weights(2 * hidden**2 + (128 + 64) * features)
         self.encoder = Encoder(features)
         self.recurrent = recurrent
         self.present = nn.Sequential(nn.Linear(features, hidden), nn.Tanh()) if recurrent is None else None

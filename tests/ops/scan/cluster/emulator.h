@@ -76,7 +76,7 @@ inline std::vector<Message> messages;
 struct Put { int to; uint32_t at; float value; };
 inline std::vector<Put> puts;
 inline Barrier cluster_barrier;
-inline Fibre* now;
+inline Fibre* now = nullptr;  // the one that runs
 inline void* home;
 inline int running_cluster, threads_of_block;
 inline std::mt19937 chance;
@@ -85,7 +85,11 @@ inline int slow_from = -1, slow_to = -1;  // two blocks between which messages t
 
 inline void pause() { plait_switch(&now->stack_pointer, home); }
 inline Block& block() { return blocks[now->block]; }
-inline void fail(const char* what) { fprintf(stderr, "emulator: %s\n", what), abort(); }
+inline const char* failure;  // what went wrong, if anything
+inline void fail(const char* what) {
+  failure = what;
+  if (now) pause();  // for good
+}
 
 inline void advance(MBarrier& m) {
   if (m.live && m.pending == 0 && m.bytes == 0) m.phase ^= 1, m.pending = m.total;
@@ -126,9 +130,9 @@ inline void prepare(int size, int threads, size_t bytes) {
   }
 }
 
-// Run cluster `index` of blocks to its end; the same seed gives the same order.
-inline void run_cluster(int index, int size, int threads, size_t bytes, std::function<void()> kernel, int seed) {
-  running_cluster = index, threads_of_block = threads, body = kernel;
+// Run cluster `index` of blocks to its end, whether it comes there; the same seed gives the same order.
+inline bool run_cluster(int index, int size, int threads, size_t bytes, std::function<void()> kernel, int seed) {
+  failure = nullptr, now = nullptr, running_cluster = index, threads_of_block = threads, body = kernel;
   chance.seed(seed * 7919 + index);
   prepare(size, threads, bytes);
   const int warps = size * threads / 32, each = threads / 32;
@@ -149,13 +153,17 @@ inline void run_cluster(int index, int size, int threads, size_t bytes, std::fun
         if (f.done) continue;
         now = &f;
         plait_switch(&home, f.stack_pointer);
+        now = nullptr;
+        if (failure) return false;
         if (f.done) left--, idle = 0;
       }
     }
     deliver();
-    if (idle > 5000000) fail("stuck");
+    if (idle > 2000000) fail("stuck");
+    if (failure) return false;
   }
   if (!messages.empty()) fail("messages after the end");
+  return !failure;
 }
 
 // ---- machine.h on this machine

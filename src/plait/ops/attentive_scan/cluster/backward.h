@@ -33,7 +33,7 @@ struct Back : BackPlaces<S> {
   const uint32_t scores_came, states_came;
   float w[L::REGISTER_KINDS * 4][COLUMNS];  // rows of M, the columns of this lane
   float4 bend[R][EACH], d_energy, v;  // bend: half of tanh(q + k), then dL/d(q + k)
-  float share[R][EACH], d_score[R][EACH];
+  float share[R][EACH], d_score[R][EACH], limit;
   int slot[R];                              // where h_t lies
   bool is_reset[R];
   float *left, *leave;                      // what the step after this left, and what this one leaves
@@ -165,7 +165,7 @@ struct Back : BackPlaces<S> {
     return here + L::WEIGHTS + ((kind - L::REGISTER_KINDS) * 4 + f) * COLUMNS * 32 + c * 32 + lane * 4;
   }
   // when they are there: through the softmax and tanh to keys, query and v
-  MEMBER void read() {
+  MEMBER void read(int t) {
     float d[R][EACH], mean[R], product[R][COLUMNS];
     float4 keys[R][EACH], newest[R];
 #pragma unroll
@@ -189,7 +189,11 @@ struct Back : BackPlaces<S> {
       for (int i = 0; i < EACH; i++) {
         const float de = share[r][i] * (d[r][i] - mean[r]);
         const float4 half = bend[r][i];
-        if constexpr (S::LEARNED) d_score[r][i] += de;
+        if constexpr (S::LEARNED) {
+          d_score[r][i] += de;
+          if (warp == 0 && rank == 0 && in(i) && there(r))
+            a.d_energies[row(t, r) * SLOTS + place(ids(t)[r * SLOTS + lane + 32 * i])] = de;
+        }
         d_energy = mad(de, half, d_energy);
         bend[r][i] = de * (v * mad(-1.0f * half, half, {0.25f, 0.25f, 0.25f, 0.25f}));
         keys[r][i] = load4(at[i] + gathered(r, 0)) + bend[r][i];
@@ -314,6 +318,7 @@ struct Back : BackPlaces<S> {
   MEMBER float4 record_of(int r, int i, int k) {
     return k < KINDS ? load4(at[i] + record(r, k)) : widened4(reinterpret_cast<const Layer*>(at[i] + record(r, k)));
   }
+  MEMBER float limited(float x) { return x > limit ? limit : x < -limit ? -limit : x; }  // a NaN stays one
   // when the products are there: through the cell to dL/d[V s; W_a s] of the step before and what reaches s directly
   MEMBER void recede_row(int t, int r, const Ready& ready, float4 (&g)[G + 1], float4& direct) {
     float4 ds = nothing(), dh = nothing(), d_cell = ready.d_cell, dz[G], recurred;
@@ -326,6 +331,7 @@ struct Back : BackPlaces<S> {
     if (L::DIRECT || t == a.steps - 1) ds = ds + load4(left + stash(r, G + 1));
     dh = mad(ready.factors[L::FACTORS - 1], ds, dh + ready.factors[L::FACTORS - 2]);
     direct = nothing();
+    if constexpr (S::LIMITED) dh = {limited(dh.x), limited(dh.y), limited(dh.z), limited(dh.w)};
     recede<S>(ready.factors, dh, d_cell, dz, recurred, direct);
 #pragma unroll
     for (int k = 0; k < G; k++) g[k] = k == G - 1 ? recurred : dz[k];
@@ -412,7 +418,7 @@ struct Back : BackPlaces<S> {
   MEMBER void begin() {
     const int last = a.steps - 1;
     load_weights();
-    from_here = row(last, 0) * H + own;
+    from_here = row(last, 0) * H + own, limit = S::LIMITED ? *a.limit : 0.0f;
     v = 4.0f * widened4(layer(a.energy) + own), d_energy = nothing();
 #pragma unroll
     for (int r = 0; r < R; r++) {
@@ -452,7 +458,7 @@ struct Back : BackPlaces<S> {
       mbarrier_wait(scores_came, parity);
       if (thread_index() == 0) mbarrier_expect(scores_came, C * rows * SLOTS * 4);
       watch.stamp(3);
-      read();
+      read(t);
       watch.stamp(4);
       barrier_sync(1, THREADS);
       watch.stamp(5);
@@ -485,7 +491,8 @@ struct Back : BackPlaces<S> {
     end();
   }
   // dL/ds_0 takes one product more; then what the initial slots have gathered, dL/dc_0, and dL/dv of the cluster. Before
-  // that everybody meets: no exchange lies between this product and the last, which everybody must have read.
+  // that everybody meets: no exchange lies between this product and the last, which everybody must have read. An initial
+  // slot that nobody read comes out as zeros, whatever it held.
   MEMBER void end() {
     warp_sync();
 #pragma unroll
@@ -523,6 +530,8 @@ struct Back : BackPlaces<S> {
         const bool stayed = held(ids(0)[r * SLOTS + x]) == x;
         store4(a.d_initial_keys + (b * SLOTS + x) * H + own, stayed ? load4(at[i] + gathered(r, 0)) : nothing());
         store4(a.d_initial_states + (b * SLOTS + x) * H + own, stayed ? load4(at[i] + gathered(r, 1)) : nothing());
+        store4(a.initial_slots + (b * SLOTS + x) * H + own,
+               stayed ? widened4(layer(a.slots) + (b * SLOTS + x) * H + own) : nothing());
         if (S::LEARNED && warp == 0 && rank == 0) a.d_initial_scores[b * SLOTS + x] = stayed ? d_score[r][i] : 0.0f;
       }
     }

@@ -19,6 +19,8 @@ struct Control {
   bool shifted;
   float credit[K::RC], weight[K::RC], score[K::RC], noise[K::RC], noise_then[K::RC];
   int birth[K::RC], held[K::RC], place[K::RC], newest[K::RC], steps[K::RC], turn[K::RC];
+  int from[K::RC], left[K::RC], rival[K::RC];  // lanes of who leaves the ring and of the least kept; the first's birth
+  uint32_t least[K::RC];
   bool cut[K::RC];
 
   MEMBER Control(const ForwardArguments& a_, float* sm_, int warp_, int lane_, int rank_, int first_row_)
@@ -52,28 +54,13 @@ struct Control {
       birth[i] = in ? (int)a.born[at] : -1;
       credit[i] = birth[i] >= 0 ? a.relevance[at] : 0.0f;
       held[i] = birth[i] >= 0 ? lane : -1;
-      place[i] = lane, newest[i] = 0, weight[i] = 0.0f, score[i] = 0.0f, noise[i] = noise_then[i] = 0.0f, cut[i] = false;
+      place[i] = lane, newest[i] = 0, weight[i] = 0.0f, score[i] = credit[i], noise[i] = noise_then[i] = 0.0f, cut[i] = false;
       steps[i] = (int)a.age[b], turn[i] = steps[i] % WINDOW;
       const uint32_t occupied = vote(birth[i] >= 0);
       if (lane == 0) *ints(K::OCCUPIED + row_of(i)) = (int)occupied;
-      if constexpr (K::LEARNED) score[i] = credit[i] = initial_scores(b, occupied);
       look_ahead(i, 0);
+      seek(i);
     }
-  }
-  // gT h of the slots that came in: weights may have changed since, so they are taken anew
-  MEMBER float initial_scores(int b, uint32_t occupied) {
-    using Layer = typename K::Layer;
-    float mine = 0.0f;
-    for (int j = 0; j < SLOTS; j++) {
-      if (!(occupied >> j & 1)) continue;
-      const Layer* h = static_cast<const Layer*>(a.slots) + ((int64_t)b * SLOTS + j) * K::H;
-      float part = 0.0f;
-      for (int f = lane; f < K::H; f += 32) part = mad(widened(static_cast<const Layer*>(a.worth)[f]), widened(h[f]), part);
-#pragma unroll
-      for (int m = 16; m; m >>= 1) part += shuffle_xor(part, m);
-      if (lane == j) mine = part;
-    }
-    return mine;
   }
   // what step t reads from far away
   MEMBER void look_ahead(int i, int t) {
@@ -100,7 +87,7 @@ struct Control {
       if (lane < K::PADDED)
         sm[K::ALPHAS + (r * 4 + lane / K::QUARTER) * K::AQ + lane % K::QUARTER] = reset || t == 0 ? 0.0f : weight[i];
       if (lane == 0) {
-        sm[K::FACTOR + r] = t == 0 ? 1.0f : a.mix;
+        if (t < 2) sm[K::FACTOR + r] = t == 0 ? 1.0f : a.mix;
         if constexpr (K::RESET) *ints(K::CUT + r) = reset;
       }
     }
@@ -140,32 +127,43 @@ struct Control {
       a.trace_relevance[at + place_then] = credit_then;
     }
   }
-  // The write: an admitted state trades places with the one it replaces, whose slot h_t takes.
-  MEMBER void write(int i, int t) {
-    if (K::RESET && cut[i]) credit[i] = 0.0f, score[i] = 0.0f, birth[i] = -1, held[i] = -1, steps[i] = 0, turn[i] = 0;
+  // The write: an admitted state trades places with the one it replaces, whose slot h_t takes. Who leaves the ring, and
+  // whom it would replace, is known before the last weights are: they are sought while others compute.
+  MEMBER void seek(int i) {
+    from[i] = first_bit(vote(in && place[i] == turn[i])), left[i] = shuffle(birth[i], from[i]);
     if constexpr (K::CAPACITY > 0) {
-      const int from = first_bit(vote(in && place[i] == turn[i])), left = shuffle(birth[i], from);
-      int worst, target = turn[i];
-      bool admitted;
+      const bool kept = in && place[i] >= WINDOW;
+      int worst;
       if constexpr (K::EVERY > 0) {
-        worst = WINDOW + (left < 0 ? 0 : left) / K::EVERY % K::CAPACITY;
-        admitted = left >= 0 && left % K::EVERY == 0;
+        worst = WINDOW + (left[i] < 0 ? 0 : left[i]) / K::EVERY % K::CAPACITY;
       } else {
-        const float earned = shuffle(credit[i], from);
-        const bool kept = in && place[i] >= WINDOW;
         const uint32_t worth = kept ? (birth[i] < 0 ? 0u : ordered(credit[i])) : 0xffffffffu;
-        const uint32_t least = warp_min(worth);
-        worst = (int)warp_min(kept && worth == least ? (uint32_t)place[i] : 64u);
-        admitted = left >= 0 && ordered(earned) > least;
+        least[i] = warp_min(worth);
+        worst = (int)warp_min(kept && worth == least[i] ? (uint32_t)place[i] : 64u);
       }
-      target = admitted ? worst : target;
-      place[i] = lane == from ? target : place[i] == target ? turn[i] : place[i];
+      rival[i] = first_bit(vote(kept && place[i] == worst));
     }
-    newest[i] = first_bit(vote(in && place[i] == turn[i]));
+  }
+  MEMBER void write(int i, int t) {
+    if (K::RESET && cut[i]) {
+      credit[i] = 0.0f, score[i] = 0.0f, birth[i] = -1, held[i] = -1, steps[i] = 0, turn[i] = 0;
+      seek(i);
+    }
+    newest[i] = from[i];
+    if constexpr (K::CAPACITY > 0) {
+      bool admitted;
+      if constexpr (K::EVERY > 0) admitted = left[i] >= 0 && left[i] % K::EVERY == 0;
+      else admitted = left[i] >= 0 && ordered(shuffle(credit[i], from[i])) > least[i];
+      if (admitted) {
+        const int kept_place = shuffle(place[i], rival[i]);
+        newest[i] = rival[i];
+        place[i] = lane == from[i] ? kept_place : lane == rival[i] ? turn[i] : place[i];
+      }
+    }
+    if (lane == 0) *ints(K::WHERE + (t & 1) * 8 + row_of(i)) = K::record(row_of(i), newest[i]);
     if (lane == newest[i]) credit[i] = 0.0f, score[i] = 0.0f, birth[i] = steps[i], held[i] = SLOTS + t;
     noise_then[i] = noise[i];
     steps[i]++, turn[i] = turn[i] + 1 == WINDOW ? 0 : turn[i] + 1;
-    if (lane == 0) *ints(K::WHERE + (t & 1) * 8 + row_of(i)) = K::record(row_of(i), newest[i]);
   }
   MEMBER void send_energies(int i, int t) {
     const int r = row_of(i);
@@ -224,7 +222,7 @@ struct Control {
       for (int i = 0; i < K::RC; i++) {
         if (row_of(i) >= R) continue;
         if (t > 0 && rank == (t & (C - 1))) record(i, t - 1, share[i], held_then[i], place_then[i], birth_then[i], credit_then[i]);
-        if (t < a.steps) look_ahead(i, t + 1);
+        if (t < a.steps) look_ahead(i, t + 1), seek(i);
       }
       if (t == a.steps) break;
       barrier_sync(ENERGIES, K::MEET);

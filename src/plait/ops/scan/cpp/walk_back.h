@@ -167,10 +167,6 @@ class WalkBack {
       const T arriving = d_score(t, r);
       for (int64_t i = 0; i < lane; ++i) d_h[i] += arriving * worth[i];
     }
-    if (a.limit) {
-      const T most = *static_cast<const T*>(a.limit);  // a NaN stays one
-      for (int64_t i = 0; i < lane; ++i) d_h[i] = d_h[i] > most ? most : d_h[i] < -most ? -most : d_h[i];
-    }
     if (const T* saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size))
       for (int64_t g = 0; g < (n.cell == ELMAN ? 1 : 4); ++g) copy(gates.data() + g * lane, saved + g * n.size);
     else
@@ -188,6 +184,10 @@ class WalkBack {
     T* d_s = d_hidden.data() + r * to_hidden.columns;
     if (n.cell == GRU)
       for (int64_t i = 0; i < lane; ++i) d_s[i] += d_direct[r * lane + i];
+    if (a.limit) {
+      const T most = *static_cast<const T*>(a.limit);  // a NaN stays one
+      for (int64_t i = 0; i < lane; ++i) d_s[i] = d_s[i] > most ? most : d_s[i] < -most ? -most : d_s[i];
+    }
     if (a.reset && a.reset[t * n.rows + begin + r]) {
       std::fill_n(d_s, lane, T(0));
       std::fill_n(d_cell_state.data() + r * lane, lane, T(0));

@@ -2,7 +2,7 @@
 import { scale, steps } from "./chart.js";
 import { color, el, ramp, svg } from "./dom.js";
 
-const LEFT = 44, RIGHT = 8, FONT = 12;
+const LEFT = 44, RIGHT = 8, FONT = 12, BAR = 52; // BAR: room for the bar of colours beside a map
 export const setOf = (trace, state, step) => trace.window !== null && state > step - trace.window ? "window" : "kept";
 const shade = (trace, state, step) => color(setOf(trace, state, step) === "window" ? "c0" : "c1");
 
@@ -53,9 +53,21 @@ export function drawMoment(trace, here, step, width) {
   return drawn;
 }
 
+// What a colour means: the ramp from 0 to the largest weight, upright.
+function colorBar(drawn, x, top, height, largest) {
+  const stops = Array.from({ length: 9 }, (_, i) => svg("stop", { offset: i / 8, "stop-color": `rgb(${ramp(i / 8)})` }));
+  const fill = svg("linearGradient", { id: "weights", x1: 0, y1: 1, x2: 0, y2: 0 });
+  fill.append(...stops);
+  drawn.append(fill, svg("rect", { x, y: top, width: 9, height, fill: "url(#weights)", "data-bar": true }));
+  const text = (y, words, more) => drawn.append(svg("text", { x: x + 12, y, "font-size": FONT - 1, fill: color("quiet"), ...more }, words));
+  text(top + 9, +largest.toPrecision(2));
+  text(top + height, 0);
+  text(0, "weight", { x: 0, transform: `translate(${x + 22} ${top + height / 2}) rotate(-90)`, "text-anchor": "middle" });
+}
+
 // All steps at once, painted cell by cell and laid into the drawing as one image.
 export function drawMap(trace, timeline, step, width, read, pick) {
-  const side = Math.min(width, 460), size = trace.steps, from = LEFT, to = side - RIGHT, top = 8, low = side - 36;
+  const side = Math.min(width, 460), size = trace.steps, from = LEFT, to = side - BAR, top = 8, low = side - 36;
   const block = Math.ceil(size / 600), blocks = Math.ceil(size / block);
   const canvas = el("canvas", { width: blocks, height: blocks }), brush = canvas.getContext("2d"), image = brush.createImageData(blocks, blocks);
   const largest = Math.max(1e-9, ...timeline.flatMap((here) => here.states.map(([, weight]) => weight)));
@@ -78,6 +90,7 @@ export function drawMap(trace, timeline, step, width, read, pick) {
   }
   drawn.append(svg("text", { x: (from + to) / 2, y: side - 4, "text-anchor": "middle", "font-size": FONT, fill: color("quiet") }, "state that is read"));
   drawn.append(svg("text", { transform: `translate(11 ${side / 2}) rotate(-90)`, "text-anchor": "middle", "font-size": FONT, fill: color("quiet") }, "step that reads"));
+  colorBar(drawn, to + 8, top, low - top, largest);
   drawn.rowOf = (step) => Y.at(step) - Math.max(2, (low - top) / size) / 2;
   const where = (event) => {
     const box = drawn.getBoundingClientRect();

@@ -1,0 +1,228 @@
+"""What a run folder holds against damage: no altered file is believed, in whatever state the run is."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import subprocess
+
+import pytest
+
+from plait.cli import main
+from plait.errors import CheckpointError
+from plait.experiments.worker import record_failure
+from plait.runs.archive import pack, unpack
+from plait.runs.folder import Run, run_id
+from plait.runs.reading import all_runs, read_run
+from plait.runs.seal import SUMS, folder_sums
+from plait.training import load
+
+
+class Death(BaseException):
+    pass
+
+
+@pytest.fixture
+def ended(small_fit, tmp_path):
+    small_fit(tmp_path / "runs" / "run", model="relrnn")
+    return tmp_path / "runs" / "run"
+
+
+@pytest.fixture
+def killed(small_fit, tmp_path, monkeypatch):
+    """Dead after update 11 of 12; its checkpoint is that of update 8."""
+    folder, save = tmp_path / "runs" / "run", Run.save
+
+    def dying(self, learner, counters):
+        if counters["update"] == 12:
+            raise Death
+        save(self, learner, counters)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save", dying)
+        with pytest.raises(Death):
+            small_fit(folder, model="relrnn")
+    return folder
+
+
+def other_digit(path, of=b'"score": 0.'):
+    """The damage that is hardest to see."""
+    content = path.read_bytes()
+    place = content.index(of) + len(of)
+    path.write_bytes(
+        content[:place] + (b"7" if content[place : place + 1] != b"7" else b"3") + content[place + 1 :]
+    )
+
+
+def listed(folder):
+    (record,) = all_runs(folder.parent)
+    return record
+
+
+def test_an_ended_run_can_be_checked_by_anyone(ended):
+    checked = subprocess.run(["sha256sum", "-c", SUMS], cwd=ended, capture_output=True, text=True, check=True)
+    assert {line.split(":")[0] for line in checked.stdout.splitlines()} == {
+        "config.json", "environment.json", "metrics.jsonl", "gradients.jsonl", "checkpoint.safetensors",
+        "summary.json",
+    }  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("name", "of"),
+    [
+        ("metrics.jsonl", b'"score": 0.'), ("summary.json", b'"seconds": '), ("config.json", b'"seed": '),
+        ("environment.json", b'"threads": '), ("gradients.jsonl", b"0."), (SUMS, b""),
+    ],
+)  # fmt: skip
+def test_another_digit_in_an_ended_run(ended, name, of, capsys):
+    other_digit(ended / name, of)
+    record = listed(ended)
+    assert record.status == "damaged"
+    assert SUMS in record.reason
+    for words in (["train", "--resume"], ["runs", "show"], ["gradients", "probe"]):
+        assert main([*words, str(ended)]) == 2
+        assert SUMS in capsys.readouterr().err
+
+
+def test_what_does_not_match_is_not_shown(ended):
+    true = listed(ended)
+    other_digit(ended / "metrics.jsonl")
+    record = listed(ended)
+    assert (list(record.marks), list(record.losses)) == ([], [])
+    assert record.best_score == true.best_score, "the summary is as it was"
+
+
+def test_the_checkpoint_of_an_earlier_moment_is_not_the_one_it_ended_with(killed, small_fit, tmp_path):
+    shutil.copy(killed / "checkpoint.safetensors", tmp_path / "earlier")
+    small_fit(killed, model="relrnn", resume=True)
+    load(killed)
+    shutil.copy(tmp_path / "earlier", killed / "checkpoint.safetensors")
+    with pytest.raises(CheckpointError, match="the run did not end with it"):
+        load(killed)
+
+
+def test_sums_that_are_gone_are_missed(ended):
+    (ended / SUMS).unlink()
+    assert listed(ended).reason == f"{SUMS} is missing, which summary.json says is there"
+
+
+@pytest.mark.parametrize("name", ["metrics.jsonl", "environment.json"])
+def test_a_file_that_is_gone_is_missed(ended, name):
+    (ended / name).unlink()
+    assert f"{name} is missing" in listed(ended).reason
+
+
+def test_a_run_without_its_config_is_listed(ended):
+    (ended / "config.json").unlink()
+    assert "config.json is missing" in listed(ended).reason
+
+
+def test_a_run_whose_summary_was_lost_says_so_and_ends_again(ended, small_fit):
+    """It may also have died between the sums and the summary."""
+    before = json.loads((ended / "summary.json").read_text())
+    (ended / "summary.json").unlink()
+    assert listed(ended).status == "interrupted"
+    assert "resume it to end it again" in listed(ended).reason
+    again = small_fit(ended, model="relrnn", resume=True)
+    assert [again.summary[k] for k in ("status", "score")] == [before[k] for k in ("status", "score")]
+    assert listed(ended).status == "complete"
+
+
+def test_of_a_killed_run_what_it_goes_on_from_is_shown(killed, small_fit):
+    assert read_run(killed).updates == 8
+    assert b'"update": 10' in (killed / "metrics.jsonl").read_bytes()
+    small_fit(killed, model="relrnn", resume=True)
+    assert read_run(killed).updates == 12
+
+
+@pytest.mark.parametrize(
+    ("name", "of", "word"),
+    [
+        ("metrics.jsonl", b'"score": 0.', "metrics.jsonl is not what it was at the last checkpoint"),
+        ("config.json", b'"seed": ', "is of the run"),
+        ("environment.json", b'"threads": ', "environment.json is damaged"),
+        ("checkpoint.safetensors", b'{"', "checkpoint.safetensors is cut short or not a checkpoint"),
+    ],
+)
+def test_another_digit_in_a_killed_run(killed, name, of, word, capsys):
+    other_digit(killed / name, of)
+    assert word in listed(killed).reason
+    before = {path.name: path.read_bytes() for path in killed.iterdir()}
+    assert main(["train", "--resume", str(killed)]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    assert {path.name: path.read_bytes() for path in killed.iterdir()} == before
+
+
+def test_garbage_after_the_last_checkpoint_is_done_again(killed, small_fit, tmp_path, timeless):
+    """A power cut may leave zeroes at the end of a curve."""
+    with (killed / "metrics.jsonl").open("ab") as file:
+        file.write(bytes(100))
+    assert listed(killed).status == "interrupted"
+    assert main(["train", "--resume", str(killed), "--quiet", "--checkpoint-every", "4"]) == 0
+    whole = small_fit(tmp_path / "whole", model="relrnn")
+    again = small_fit(killed, model="relrnn")
+    assert timeless(again.metrics) == timeless(whole.metrics)
+
+
+def test_an_extended_run_that_is_not_extended_as_it_was(killed):
+    description = json.loads((killed / "config.json").read_text())
+    longer = {
+        **description,
+        "recipe": {**description["recipe"], "updates": 20},
+        "extended": {"updates": [12]},
+    }
+    assert run_id(longer) == run_id(description), "its id does not tell"
+    (killed / "config.json").write_text(json.dumps(longer))
+    assert listed(killed).reason == "config.json is not as it was when the run was trained"
+
+
+def test_a_run_that_dies_while_it_is_extended_goes_on(ended, monkeypatch, capsys):
+    """Before its config is written, and after."""
+    from plait.runs import folder as module
+
+    for moment in (1, 2):
+        count = [0]
+
+        def dying(path, value, write=module.write_json, moment=moment, count=count):
+            count[0] += 1
+            if count[0] == moment:
+                raise Death
+            write(path, value)
+
+        with monkeypatch.context() as patch:
+            patch.setattr(module, "write_json", dying)
+            with pytest.raises(Death):
+                main(["train", "--resume", str(ended), "--updates", "14", "--quiet"])
+        assert read_run(ended).status == "interrupted"
+    assert main(["train", "--resume", str(ended), "--updates", "14", "--quiet"]) == 0
+    assert listed(ended).status == "complete"
+
+
+def test_a_failure_is_sealed_too(killed):
+    record_failure(killed, "the worker was ended")
+    assert listed(killed).status == "failed"
+    other_digit(killed / "metrics.jsonl")
+    assert "does not match" in listed(killed).reason
+
+
+def test_a_trace_is_sealed_with_its_run(ended, tmp_path, capsys):
+    assert main(["runs", "attention", str(ended), "-o", str(tmp_path / "a.png")]) == 0
+    assert "trace.json" in folder_sums(ended)
+    other_digit(ended / "trace.json", b"0.")
+    assert "trace.json does not match" in listed(ended).reason
+
+
+@pytest.mark.parametrize("light", [False, True])
+def test_sums_travel(ended, tmp_path, light):
+    pack([ended], tmp_path / "a.tar.gz", light=light)
+    unpack(tmp_path / "a.tar.gz", tmp_path / "there")
+    assert listed(tmp_path / "there" / "run").status == "complete"
+
+
+def test_folders_from_before_there_were_sums_are_read(ended):
+    (ended / SUMS).unlink()
+    for name, left_out in (("summary.json", ("sums",)), ("environment.json", ("sha256", "run", "configs"))):
+        values = json.loads((ended / name).read_text())
+        (ended / name).write_text(json.dumps({k: v for k, v in values.items() if k not in left_out}))
+    assert listed(ended).status == "complete"
+    load(ended)
