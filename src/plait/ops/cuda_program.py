@@ -51,9 +51,9 @@ def missing(device: int | None = None) -> str | None:
     if not torch.cuda.is_available():
         return "it needs a CUDA device"
     capability = torch.cuda.get_device_capability(device)
-    if capability < (9, 0):
+    if capability[0] != 9:  # newer ones have clusters too, on which nothing was tried yet
         found = f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}"
-        return f"it needs a GPU with thread block clusters (compute capability 9.0), {found}"
+        return f"it needs a Hopper GPU (compute capability 9.0), {found}"
     try:
         _compiler()
         _driver()
