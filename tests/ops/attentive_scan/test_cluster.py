@@ -52,7 +52,7 @@ SMALL = [
     case(
         "tanh", RELEVANCY, (2, 2, 4, 0), steps=9, rows=2, carried=True, reset=True, nudge=True, strided=True
     ),
-    case("tanh", RELEVANCY, (2, 6, 4, 0), steps=8, rows=5, ties=True),
+    case("tanh", RELEVANCY, (2, 8, 4, 0), steps=12, rows=5, ties=True, carried=True),
     case("tanh", RELEVANCY, (1, 1, 4, 0), steps=5, rows=1, far=True),
     case("tanh", LARGER, (2, 1, 8, 0), steps=16, rows=2, size=96, learned=True, noise=True, reset=True),
     case("relu", UNIFORM, (4, 1, 8, 0), steps=7, rows=2, size=64, reset=True),

@@ -83,7 +83,7 @@ def back_shape(
 ) -> BackShape | None:
     """The quickest kernel for so many rows, None if none fits. A cluster that walks several rows together
     takes less time than several waves of clusters."""
-    found = []
+    found: list[tuple[float, int, BackShape]] = []
     for cluster, at_a_time in clusters_at_a_time.items():
         for count in range(1, 9):
             shape = _fitted(BackShape(scan, hidden, dtype, cluster, count))

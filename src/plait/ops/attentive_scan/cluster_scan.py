@@ -106,7 +106,7 @@ def back_shape_for(
 
 def launch(way: str, shape: Shape | BackShape, given: ctypes.Structure, device: int | None) -> None:
     """Run a walk over all rows of a batch."""
-    grid = -(-given.rows // shape.rows) * shape.cluster  # type: ignore[attr-defined]
+    grid = -(-given.rows // shape.rows) * shape.cluster
     _kernel(way, shape, device).launch(grid, shape.threads, shape.cluster, shape.shared_bytes, given)
 
 
