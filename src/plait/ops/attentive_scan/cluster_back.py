@@ -23,9 +23,9 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["PLACE_BITS", "BackShape", "back_shape", "walk_back"]
 
 SHARED_LIMIT = 227 * 1024  # bytes a block of a Hopper GPU may have
-# Microseconds of a step with one row, and of each further one by the blocks of a cluster: measured on an H200
-# with 4 blocks (an LSTM: 1.4 with one row, 4.2 with four, 5.5 with five), the others in proportion
-_FIRST_ROW, _FURTHER_ROW = 1.3, {8: 0.6, 4: 1.0, 2: 2.0}
+# Microseconds of a step by the blocks of a cluster: with one row, and what each further one adds (measured
+# for RelLSTM with 128 features, in clusters of 8 with one row and of 4; the rest is a guess)
+_FIRST_ROW, _FURTHER_ROW = {8: 1.1, 4: 1.3, 2: 1.5}, {8: 0.8, 4: 1.0, 2: 1.5}
 PLACE_BITS = 6  # of an id, as in `scan/cluster/shape.h`
 
 
@@ -87,7 +87,8 @@ def back_shape(
             shape = _fitted(BackShape(scan, hidden, dtype, cluster, count))
             if shape is not None:
                 waves = -(-rows // (count * at_a_time))
-                found.append((waves * (_FIRST_ROW + _FURTHER_ROW[cluster] * (count - 1)), len(found), shape))
+                time = _FIRST_ROW[cluster] + _FURTHER_ROW[cluster] * (count - 1)
+                found.append((waves * time, len(found), shape))
     return min(found)[2] if found else None
 
 
