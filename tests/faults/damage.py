@@ -76,9 +76,9 @@ def _of_another_run(draw: random.Random, path: Path, other: Path) -> None:
 
 
 def _of_another_name(draw: random.Random, path: Path, other: Path) -> None:
-    shutil.copy(
-        draw.choice([p for p in sorted(path.parent.iterdir()) if p != path and p.name != "lock"]), path
-    )
+    files = [p for p in sorted(path.parent.iterdir()) if p.is_file() and not p.is_symlink() and p != path]
+    if files:
+        shutil.copy(draw.choice(files), path)
 
 
 def _link(draw: random.Random, path: Path, other: Path) -> None:

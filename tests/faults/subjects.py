@@ -131,6 +131,6 @@ def outcome(folder: Path) -> dict[str, Any]:
         "tensors": {name: value.numpy().tobytes() for name, value in checkpoint.tensors.items()},
         "counters": counters,
         "summary": {key: summary[key] for key in KEPT},
-        "config": (folder / "config.json").read_bytes(),
+        "config": json.loads((folder / "config.json").read_text()),
         **journals,
     }

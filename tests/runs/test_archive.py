@@ -237,3 +237,13 @@ def test_a_header_that_is_no_number(tmp_path, key):
     with pytest.raises(CheckpointError):
         unpack(tmp_path / "a.tar.gz", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_sums_that_are_no_text(tmp_path):
+    with tarfile.open(tmp_path / "a.tar.gz", "w:gz") as tar:
+        member = tarfile.TarInfo("SHA256SUMS")
+        member.size = 3
+        tar.addfile(member, io.BytesIO(b"\xff\xa9\x00"))
+    with pytest.raises(CheckpointError, match="header or sums that are none"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "out")
+    assert not (tmp_path / "out").exists()

@@ -192,7 +192,7 @@ def test_a_run_that_dies_while_it_is_extended_goes_on(ended, monkeypatch, capsys
         with monkeypatch.context() as patch:
             patch.setattr(module, "write_json", dying)
             with pytest.raises(Death):
-                main(["train", "--resume", str(ended), "--updates", "14", "--quiet"])
+                main(["train", "--resume", str(ended), "--updates", "14", "--quiet", "--debug"])
         assert read_run(ended).status == "interrupted"
     assert main(["train", "--resume", str(ended), "--updates", "14", "--quiet"]) == 0
     assert listed(ended).status == "complete"
@@ -226,3 +226,37 @@ def test_folders_from_before_there_were_sums_are_read(ended):
         (ended / name).write_text(json.dumps({k: v for k, v in values.items() if k not in left_out}))
     assert listed(ended).status == "complete"
     load(ended)
+
+
+def test_a_curve_that_is_a_link_is_not_written_through(killed, ended_elsewhere):
+    """Nothing was saved of it yet, so nothing tells that the curve is another's."""
+    before = (ended_elsewhere / "metrics.jsonl").read_bytes()
+    for path in killed.iterdir():
+        path.unlink() if path.name not in ("config.json", "lock") else None
+    (killed / "metrics.jsonl").symlink_to(ended_elsewhere / "metrics.jsonl")
+    assert main(["train", "--resume", str(killed)]) == 2
+    assert (ended_elsewhere / "metrics.jsonl").read_bytes() == before
+
+
+@pytest.fixture
+def ended_elsewhere(small_fit, tmp_path):
+    small_fit(tmp_path / "elsewhere", updates=4)
+    return tmp_path / "elsewhere"
+
+
+def test_without_a_checkpoint_nothing_vouches_for_curves(killed):
+    (killed / "checkpoint.safetensors").unlink()
+    record = listed(killed)
+    assert "nothing vouches for the curves" in record.reason
+    assert not record.losses
+
+
+def test_a_light_archive_vouches_for_the_curves_of_a_killed_run(killed, tmp_path):
+    pack([killed], tmp_path / "a.tar.gz", light=True)
+    unpack(tmp_path / "a.tar.gz", tmp_path / "there")
+    there = tmp_path / "there" / "run"
+    assert listed(there).status == "interrupted"
+    assert listed(there).losses
+    assert "cannot be resumed" in listed(there).reason
+    other_digit(there / "metrics.jsonl", b'"loss": ')
+    assert "does not match" in listed(there).reason

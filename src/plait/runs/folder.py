@@ -106,6 +106,9 @@ class Run:
                 run.gradients.close()
 
     def _claim(self, resume: bool) -> None:
+        for journal in (self.metrics, self.gradients):  # it is cut and written to: not what it leads to
+            if journal.path.is_symlink():
+                raise CheckpointError(f"{journal.path} is a link; a run's curves lie in its own folder")
         config = self.folder / "config.json"
         if config.exists():
             found = run_id(read_json(config))

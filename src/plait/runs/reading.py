@@ -176,7 +176,7 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
             troubles.append("config.json does not describe a run")
     summary = _summary(folder, troubles, sums, running)
     environment = _environment(folder, troubles, sums)
-    header = {} if running or summary else checkpoint_header(folder, troubles, environment)
+    header = {} if running or summary else checkpoint_header(folder, troubles, environment, sums)
     if description and not running and not is_of(description, environment, header, troubles):
         description = {}
     lengths = vouched_lengths(folder, troubles, header)

@@ -16,24 +16,37 @@ __all__ = ["JOURNALS", "checkpoint_header", "fits", "is_of", "read_sums", "vouch
 
 JOURNALS = ("metrics.jsonl", "gradients.jsonl")
 NEEDED = ("config.json", "environment.json", *JOURNALS)
-_NOTHING = hashlib.sha256().hexdigest()
+_VOUCHES_FOR_NOTHING: dict[str, Any] = {
+    "counters": {
+        "journals": {
+            **dict.fromkeys(JOURNALS, 0),
+            "sha256": dict.fromkeys(JOURNALS, hashlib.sha256().hexdigest()),
+        }
+    }
+}
 
 
-def checkpoint_header(folder: Path, troubles: list[str], environment: dict[str, Any]) -> dict[str, Any]:
+def checkpoint_header(
+    folder: Path, troubles: list[str], environment: dict[str, Any], sums: dict[str, str]
+) -> dict[str, Any]:
     """What the checkpoint of a run that was killed says of itself; of one that cannot be read, that it
     vouches for nothing."""
+    journals = [folder / name for name in JOURNALS]
     try:
         header = read_header(folder / "checkpoint.safetensors")
     except CheckpointError:
         troubles.append("checkpoint.safetensors is cut short or not a checkpoint")
-        return {
-            "counters": {
-                "journals": {**dict.fromkeys(JOURNALS, 0), "sha256": dict.fromkeys(JOURNALS, _NOTHING)}
-            }
-        }
+        return _VOUCHES_FOR_NOTHING
     if header and not environment and not troubles:
         troubles.append("environment.json is missing, which is written before a checkpoint")
+    if not header and "configs" in environment and not sums and any(map(_is_filled, journals)):
+        troubles.append("checkpoint.safetensors is missing, without which nothing vouches for the curves")
+        return _VOUCHES_FOR_NOTHING
     return header
+
+
+def _is_filled(path: Path) -> bool:
+    return path.is_file() and path.stat().st_size > 0
 
 
 def is_of(
