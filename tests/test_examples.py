@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -56,3 +57,17 @@ def test_runs_at_smoke_size(script, tmp_path):
     assert done.returncode == 0, done.stderr
     assert SAYS[script.stem] in done.stdout
     assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
+
+
+@pytest.mark.slow
+def test_the_readmes_headline_is_what_the_example_prints(tmp_path):
+    """The separation, not its digits: another torch may round otherwise."""
+    command = [sys.executable, str(ROOT / "examples" / "drop_in.py")]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment)
+    line = re.compile(r"(\w+) +names the first symbol of 200 steps: ([0-9.]+)%")
+    for text in (said.stdout, (ROOT / "README.md").read_text()):
+        found = {name: float(share) for name, share in line.findall(text)}
+        assert list(found) == ["LSTM", "RelLSTM"]
+        assert found["LSTM"] < 20
+        assert found["RelLSTM"] > 99

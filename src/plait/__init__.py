@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from plait._version import __version__
-from plait.lazy import lazily
+from plait.lazy import before, lazily
 
 if TYPE_CHECKING:
     from plait.cells import ElmanCell, GRUCell, LSTMCell
@@ -84,3 +84,6 @@ __all__ = [
 
 
 __getattr__, __dir__ = lazily(__name__, _HOMES, _ROOMS)
+# A saved program (torch.export.load) names our operators and our state: they have to be there by then. torch
+# imports what reads such files when the first one is read, and nobody else pays for it.
+before("torch._export.serde", "plait.models")

@@ -16,7 +16,7 @@ from typing import Any
 __all__ = [
     "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
     "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
-    "at_least", "known", "require", "seeded", "whole",
+    "UnloadedWarning", "at_least", "known", "require", "seeded", "whole",
 ]  # fmt: skip
 
 LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
@@ -69,6 +69,10 @@ class DivergedError(PlaitError, ArithmeticError):
 
 class EmptyMemoryWarning(UserWarning):
     """A model with a memory was given h_0 or (h_0, c_0) alone, and begins with nothing remembered."""
+
+
+class UnloadedWarning(UserWarning):
+    """Weights of a `torch.nn` layer were given to one of ours by their names, and none was taken."""
 
 
 def known(name: str, options: Iterable[str], what: str) -> str:

@@ -102,7 +102,7 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
     10.99...
     """
     weights = sum(p.numel() * p.element_size() for p in network.parameters())
-    steps = int(getattr(task, "length", 0) or getattr(task, "span", 0))
+    steps = int(next((n for name in ("length", "span", "longest") if (n := getattr(task, name, 0))), 0))
     rows = -(-recipe.batch_size // (recipe.accumulate * processes))
     logits = task.num_classes * (steps if task.reads == "all" else 1)
     layers: list[Any] = list(getattr(getattr(network, "recurrent", None), "layers", ()))

@@ -1,4 +1,5 @@
-"""Names of a package that are resolved when first used, so that importing it loads nothing."""
+"""Names of a package that are resolved when first used, so that importing it loads nothing; and modules that
+are imported when, and only when, another one is about to be."""
 
 from __future__ import annotations
 
@@ -7,7 +8,7 @@ import sys
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any
 
-__all__ = ["lazily"]
+__all__ = ["before", "lazily"]
 
 
 def lazily(
@@ -33,3 +34,23 @@ def lazily(
         raise AttributeError(f"module {package!r} has no attribute {name!r}")
 
     return resolve, lambda: sorted({*homes, *known})
+
+
+class _Before:
+    """A finder that finds nothing: being asked for `module` is what it waits for."""
+
+    def __init__(self, module: str, needed: str) -> None:
+        self.module, self.needed = module, needed
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> None:
+        if name == self.module:
+            sys.meta_path.remove(self)
+            importlib.import_module(self.needed)
+
+
+def before(module: str, needed: str) -> None:
+    """Import `needed` before `module` is imported, or now if that was done already."""
+    if module in sys.modules:
+        importlib.import_module(needed)
+    else:
+        sys.meta_path.insert(0, _Before(module, needed))

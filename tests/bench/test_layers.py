@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from plait.bench import layers
 from plait.cli import main
 from plait.ops.attentive_scan import torch_scan
 
@@ -15,8 +16,8 @@ TINY = [
     "--quick", "--hidden", "8", "--input-size", "3", "--shapes", "6x2", "--device", "cpu", "--threads", "1",
 ]  # fmt: skip
 COLUMNS = [
-    "layer", "backend", "T", "B", "hidden", "precision", "ms", "spread ms", "rounds", "peak MB", "parity",
-    "ratio",
+    "layer", "backend", "T", "B", "hidden", "precision", "forward ms", "forward ratio", "ms", "spread ms",
+    "rounds", "peak MB", "parity", "ratio",
 ]  # fmt: skip
 
 
@@ -41,9 +42,71 @@ def test_json_has_rows_machine_and_commit(tmp_path: Path, capsys: pytest.Capture
     assert {("MemRNN", "reference"), ("MemRNN", "torch"), ("MemLSTM", "torch")} < ran
     assert all(list(row) == COLUMNS for row in data["rows"])
     assert all(row["ms"] > 0 and row["peak MB"] > 0 for row in data["rows"])
-    assert data["rows"][0]["ratio"] == 1
+    assert data["rows"][0]["ratio"] == data["rows"][0]["forward ratio"] == 1
+    assert all(0 < row["forward ms"] < row["ms"] for row in data["rows"] if row["backend"] == "reference")
     verdicts = {row["parity"] for row in data["rows"] if row["backend"] == "torch"}
     assert verdicts == {"≤ 2e-05"}
+
+
+def test_learned_beside_earned_a_stream_and_the_summary(capsys: pytest.CaptureFixture[str]) -> None:
+    asked = [
+        "--layers",
+        "rellstm,memrnn",
+        "--backends",
+        "torch,reference",
+        "--relevance",
+        "learned",
+        "--json",
+    ]
+    assert main(["bench", "layers", *TINY, *asked]) == 0
+    data = json.loads(capsys.readouterr().out)
+    names = [(row["layer"], row["backend"]) for row in data["rows"]]
+    assert names == [
+        ("torch.nn.LSTM", "torch.nn"), ("torch.nn.RNN", "torch.nn"),
+        ("RelLSTM", "torch"), ("RelLSTM", "reference"),
+        ("RelLSTM, learned", "torch"), ("RelLSTM, learned", "reference"),
+        ("MemRNN", "torch"), ("MemRNN", "reference"),
+    ]  # fmt: skip
+    assert [row["layer"] for row in data["rows"] if row.get("to earned")] == ["RelLSTM, learned"] * 2
+    stream = {(row["layer"], row["backend"], row["hidden"], row["B"]): row for row in data["stream"]}
+    assert [*stream] == [
+        ("torch.nn.LSTM", "torch.nn", 8, 1), ("RelLSTM", "torch", 8, 1), ("RelLSTM", "reference", 8, 1),
+    ]  # fmt: skip
+    assert all(row["µs"] > 0 for row in stream.values())
+    assert stream["torch.nn.LSTM", "torch.nn", 8, 1]["ratio"] == 1
+    row = next(row for row in data["rows"] if row["layer"] == "MemRNN")
+    assert data["summary"]["MemRNN"] == {"6x2, hidden 8": [row["ratio"], row["forward ratio"]]}
+    assert [*data["summary"]["RelLSTM"]] == ["6x2, hidden 8", "step, hidden 8, 1 rows"]
+
+
+def test_the_summary_is_of_what_auto_runs() -> None:
+    def row(backend: str, ratio: float) -> dict[str, object]:
+        row = {"layer": "RelRNN", "backend": backend, "T": 6, "B": 2, "hidden": 8}
+        return row | {"ratio": ratio, "forward ratio": ratio / 2}
+
+    for rows in ([row("a", 2), row("b", 4)], [row("b", 4), row("a", 2)]):
+        data = {"rows": rows, "stream": [], "auto": {"8": {"RelRNN": "b"}}}
+        assert layers._summary(data) == {"RelRNN": {"6x2, hidden 8": [4, 2]}}
+
+
+def test_a_stream_is_compared_with_the_reference(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A backend that forgets its slots between calls is right in one call, and wrong in a stream."""
+    sound = torch_scan.forward
+
+    def forgetful(*arguments: object) -> object:
+        made = sound(*arguments)  # type: ignore[arg-type]
+        return made._replace(slots=made.slots * 0)
+
+    monkeypatch.setattr(torch_scan, "forward", forgetful)
+    asked = ["--layers", "relrnn", "--backends", "torch", "--only", "stream", "--json"]
+    assert main(["bench", "layers", *TINY, *asked]) == 2
+    shown = capsys.readouterr()
+    assert "parity failed: RelRNN × torch: stream's output: off by" in shown.err
+    data = json.loads(shown.out)
+    assert data["rows"] == []
+    assert data["stream"][-1]["µs"] is None
 
 
 def test_a_perturbed_backend_is_refused(
@@ -56,7 +119,7 @@ def test_a_perturbed_backend_is_refused(
         return made._replace(output=made.output * 1.001)
 
     monkeypatch.setattr(torch_scan, "forward", perturbed)
-    arguments = ["layers", *TINY, "--layers", "relrnn", "--backends", "torch", "--json"]
+    arguments = ["layers", *TINY, "--layers", "relrnn", "--backends", "torch", "--only", "training", "--json"]
     assert main(["bench", *arguments]) == 2
     shown = capsys.readouterr()
     assert "parity failed: RelRNN × torch: layer's output: off by" in shown.err
@@ -75,6 +138,7 @@ def test_a_perturbed_backend_is_refused(
         (["--shapes", "12"], "shapes: expected steps x rows"),
         (["--shapes", "12x0"], "shapes: expected steps x rows"),
         (["--repeats", "0"], "repeats: expected at least 1"),
+        (["--hidden", "8,x"], "hidden: expected numbers of at least 1 between commas"),
         (["--out", "/nowhere/at/all.json"], "out: the folder /nowhere/at does not exist"),
     ],
 )

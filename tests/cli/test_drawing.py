@@ -69,4 +69,9 @@ def test_on_a_terminal_parts_are_drawn_and_in_a_pipe_they_are_lines(capsys, monk
     cli._print(result, as_json=False)
     drawn = capsys.readouterr().out
     assert max(map(len, drawn.splitlines())) <= 60
+    monkeypatch.setattr("sys.stderr.isatty", lambda: True, raising=False)
+    assert cli.main(["runs", "a-folder-with-a-name-that-stays-in-one-piece"]) == 2
+    told = capsys.readouterr().err.splitlines()
+    assert max(map(len, told)) < 60
+    assert any("a-folder-with-a-name-that-stays-in-one-piece" in line for line in told)
     assert drawn.split()[:20] == long.split()[:20]

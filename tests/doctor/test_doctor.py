@@ -159,3 +159,31 @@ def test_every_extra_that_a_remedy_names_is_declared():
     }
     assert {"ray", "kernels", "browser"} <= named_extras
     assert named_extras <= {*installed.declared(), "rl", "envpool"}
+
+
+class _Hopper:
+    """What torch says of a GPU, for a check that only asks."""
+
+    def __init__(self, monkeypatch, capability=(9, 0)):
+        torch = importlib.import_module("torch")
+        for name, value in (
+            ("is_available", True), ("device_count", 1), ("get_device_name", "NVIDIA H200"),
+            ("get_device_capability", capability),
+        ):  # fmt: skip
+            monkeypatch.setattr(torch.cuda, name, lambda *_, value=value: value)
+        monkeypatch.setattr(torch, "ones", lambda *_, **__: torch.zeros(2))
+
+
+def test_which_path_runs_on_a_gpu_and_why(monkeypatch):
+    from plait.ops import cuda_program
+
+    _Hopper(monkeypatch)
+    monkeypatch.setattr(cuda_program, "missing", lambda *_: None)
+    (check,) = examine(["CUDA"])
+    assert check.detail.endswith("a bounded memory runs by cluster, a full memory runs by cluster")
+    monkeypatch.setattr(cuda_program, "missing", lambda *_: "it needs a newer GPU")
+    (check,) = examine(["CUDA"])
+    assert check.detail.endswith("a full memory runs by triton (cluster: it needs a newer GPU)")
+    (check,) = examine(["Cluster kernels"])
+    assert (check.status, check.detail) == ("absent", "it needs a newer GPU")
+    assert "Triton runs" in check.remedy

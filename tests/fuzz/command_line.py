@@ -172,8 +172,13 @@ def fuzz(given: argparse.Namespace, folder: Path) -> int:
         usual, stops = command.written, command.stops
         if given.line:
             words, usual, stops = shlex.split(given.line[index]), ("runs", "demo", "compare"), False
-        ended, problems = fuzzer.try_line(words, usual, stops, argparse=index % SHARE == SHARE - 1)
+        try:
+            ended, problems = fuzzer.try_line(words, usual, stops, argparse=index % SHARE == SHARE - 1)
+        except KeyboardInterrupt:
+            break
         codes[ended.code] += 1
+        if index % 500 == 499:
+            print(f"{index + 1} lines, {len(wrong)} wrong, {time.monotonic() - began:.0f} s", flush=True)
         slow.append((ended.seconds, index))
         if problems:
             wrong.append(index)

@@ -147,7 +147,7 @@ def line(described: list[Command], seed: int, index: int) -> tuple[Command, list
 def _weight(command: Command) -> float:
     """More options are more to be tried; what takes seconds even when it is small is tried less often."""
     slow = command.name.startswith("bench") or command.name in ("demo", "compare", "doctor", "explore")
-    return len(command.options) * (0.2 if slow else 1.0)
+    return len(command.options) * (0.1 if slow else 1.0)
 
 
 def _placed(command: Command, draw: random.Random, spite: float) -> Iterator[str]:
@@ -168,9 +168,10 @@ def _flagged(command: Command, draw: random.Random, spite: float) -> Iterator[st
         usual = next((small[flag] for flag in option.flags if flag in small), None)
         for _ in range(2 if draw.random() < 0.03 else 1):
             flag = draw.choice(option.flags)
-            values = (
-                [draw.choice(usual)] if usual and draw.random() >= spite / 2 else _values(option, draw, spite)
-            )
+            if usual:
+                values = [option.hostile(draw) if draw.random() < spite / 2 else draw.choice(usual)]
+            else:
+                values = _values(option, draw, spite)
             if draw.random() < 0.1 and len(values) == 1 and flag.startswith("--"):
                 yield f"{flag}={values[0]}"
             else:

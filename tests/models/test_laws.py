@@ -167,7 +167,7 @@ def test_a_reset_row_begins_anew_and_others_do_not_notice(cell, memory):
 
 @pytest.mark.parametrize(("cell", "memory"), CELL_TIMES_MEMORY)
 def test_the_reference_passes_gradcheck(cell, memory, monkeypatch):
-    monkeypatch.setattr("plait.ops.scan.usage.USAGE", 0.0)  # what trains a learned score beside the loss
+    monkeypatch.setattr("plait.memory.bounded._USAGE", 0.0)  # what trains a learned score beside the loss
     model = build(cell, memory, features=2, hidden=3, backend="reference")
     if cell == "elman-relu":
         pytest.skip("relu has a kink: finite differences across it are not derivatives")

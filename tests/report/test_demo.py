@@ -11,6 +11,7 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import plait
@@ -67,13 +68,16 @@ def test_complete_runs_are_used_again_and_fresh_trains_again(trained, small_plan
 
 def test_what_is_said_of_gradients_is_what_is_seen():
     """A trained LSTM's gradient is flat and it has learned little: no sentence may say that it vanished."""
-    assert gradient_seen("LSTM", 3e-15, 1.3, 0.154) == (
+    faint, flat = np.array([3e-15, 1e-9, 1.0]), np.array([1.3, 0.5, 1.0])
+    assert gradient_seen("LSTM", faint, flat, 0.154) == (
         "LSTM: untrained, the first step feels 3.0e-15 times what the last feels, which is nothing to learn "
         "from; trained, 1.3 times. Its gradient reaches the first step by then, and it still recalls only "
         "15.4%: a gradient that arrives is needed, and is not enough."
     )
-    assert "not enough" not in gradient_seen("LSTM", 3e-15, 1e-9, 0.154)
-    assert "nothing to learn from" not in gradient_seen("RelRNN", 5.4, 27.0, 1.0)
+    assert "not enough" not in gradient_seen("LSTM", faint, faint, 0.154)
+    said = gradient_seen("RelRNN", flat, np.array([5.9, 2e-9, 1.0]), 1.0)
+    assert "nothing to learn from" not in said
+    assert "trained, 5.9 times, though step 2 feels only 2.0e-09 times: what was not kept is not felt" in said
 
 
 def test_table_and_headline_say_what_the_runs_say(trained, small_plan):

@@ -7,6 +7,7 @@ import json
 import pytest
 
 from plait.errors import ConfigError, DataError
+from plait.experiments.description import MEANS_NOTHING
 from plait.report.gather import gather
 from plait.report.markdown import report_text
 from plait.report.plots import plots
@@ -35,6 +36,19 @@ def test_an_experiments_runs_stand_in_its_cells(bench):
     assert [run.seed for run in relrnn.runs] == [0, 1, 2]
     assert (relrnn.published, relrnn.seeds, len(lstm.runs), len(memrnn.runs)) == (1.0, 3, 1, 0)
     assert memrnn.published_note == "out of memory"
+
+
+def test_smoke_runs_pass_for_results_nowhere(bench, tmp_path):
+    """No published value beside them, no claim, and a name, a title and a headline that say what they are."""
+    folder = bench.experiment("table5", PLAN, smoke=True)
+    bench.run("table5")
+    (group,) = gather([folder])
+    assert (group.name, group.title, group.claim, group.smoke) == ("table5-smoke", "Copy (smoke)", "", True)
+    assert all(cell.published is None and not cell.published_note for cell in group.cells)
+    assert not {"published", "difference"} & set(result_table(group).columns)
+    text = report_text([group], "plait report")
+    assert f"1 of them {MEANS_NOTHING}" in text.splitlines()[0]
+    assert f"These are {MEANS_NOTHING}." in text
 
 
 def test_the_plan_that_says_more_is_meant(bench):

@@ -10,7 +10,7 @@ from plait.tasks import IGNORE, MultiQueryRecallTask, task_named
 @pytest.mark.parametrize(("length", "pairs"), [(64, 4), (128, 8), (256, 16), (16, 4)])
 def test_every_key_is_asked_once_and_answered(length, pairs):
     task = MultiQueryRecallTask(length, pairs)
-    inputs, targets, _ = task.batch(32, torch.Generator().manual_seed(1))
+    inputs, targets, *_ = task.batch(32, torch.Generator().manual_seed(1))
     assert inputs.shape == targets.shape == (length, 32)
     keys, values = inputs[: 2 * pairs : 2], inputs[1 : 2 * pairs : 2]
     assert keys.min() >= 1
@@ -30,7 +30,7 @@ def test_every_key_is_asked_once_and_answered(length, pairs):
 def test_queries_thin_out_by_the_published_law():
     """Of one pair, so that a place is drawn once: within five standard deviations of (g + 1)^-0.99."""
     task = MultiQueryRecallTask(34, 1, vocab=64)
-    _, targets, _ = task.batch(40_000, torch.Generator().manual_seed(2))
+    _, targets, *_ = task.batch(40_000, torch.Generator().manual_seed(2))
     found = (targets != IGNORE).sum(1).double()[2::2]
     law = torch.arange(1, 17).double() ** -0.99
     expected = 40_000 * law / law.sum()
@@ -38,7 +38,7 @@ def test_queries_thin_out_by_the_published_law():
 
 
 def test_what_fills_the_rest_is_any_symbol():
-    inputs, targets, _ = MultiQueryRecallTask(64, 4, vocab=66).batch(500, torch.Generator().manual_seed(3))
+    inputs, targets, *_ = MultiQueryRecallTask(64, 4, vocab=66).batch(500, torch.Generator().manual_seed(3))
     rest = inputs[8:][targets[8:] == IGNORE]
     assert rest.unique().tolist() == list(range(66))
 

@@ -202,8 +202,8 @@ def test_a_bare_model_gets_an_output_layer_and_others_do_not():
     assert network_for(torch.nn.GRU(10, 4), CopyTask(3), seed=1).decoder.out_features == 9
     with pytest.raises(ConfigError, match="input_size 10 as 'copy' has, got 3"):
         network_for(GRU(3, 4), CopyTask(3), seed=1)
-    with pytest.raises(ConfigError, match="batch_first"):
-        network_for(GRU(10, 4, batch_first=True), CopyTask(3), seed=1)
+    turned = network_for(GRU(10, 4, batch_first=True), CopyTask(3), seed=1)
+    assert turned(torch.zeros(7, 2, 10))[0].shape == (7, 2, 9), "a network is time first, whatever is inside"
 
 
 @pytest.mark.parametrize("clip", [1.0, 0.0])

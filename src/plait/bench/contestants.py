@@ -1,4 +1,4 @@
-"""What is timed: a layer, a backend, a size, and one training step of it."""
+"""What is timed: a layer, a backend, a size, and one training step of it, or one step of a stream."""
 
 from __future__ import annotations
 
@@ -14,14 +14,17 @@ from plait.estimates import FLOAT, check_fits, check_weights
 from plait.models import MODELS
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, Scan, record_backends
 
-__all__ = ["LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
+__all__ = ["BOUNDED", "LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
 
 PEERS: dict[str, Callable[[int, int], nn.Module]] = {"torch.nn.LSTM": nn.LSTM, "torch.nn.RNN": nn.RNN}
 LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "modrelurnn", "orthrnn", "goru")
 PRECISIONS = {"fp32": torch.float32, "bf16": torch.bfloat16}
 _CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
+BOUNDED = tuple(_CELLS)
 _FULL = {"memrnn": "elman", "memlstm": "lstm"}
 WINDOW = CAPACITY = 10
+# steps after which a stream's memory has been full for a while
+_SETTLED = 4 * (WINDOW + CAPACITY)
 # plain recurrence torch has no layer for: its title, its model and the model's options
 _PLAIN: dict[str, tuple[str, str, dict[str, Any]]] = {
     "modrelurnn": ("RNN, modrelu", "rnn", {"nonlinearity": "modrelu", "initialiser": "random"}),
@@ -43,7 +46,7 @@ def scan_of(layer: str) -> Scan | FullScan | PlainScan:
 
 @dataclass(frozen=True)
 class Contestant:
-    """One layer in one size: window 10 and capacity 10 where it has them.
+    """One layer in one size: window 10 and capacity 10 where it has them, its `relevance` earned or learned.
 
     >>> contestant = Contestant("relrnn", "torch", torch.device("cpu"), hidden=8)
     >>> contestant.backend_that_ran()
@@ -58,12 +61,14 @@ class Contestant:
     input_size: int = 10
     steps: int = 2
     rows: int = 1
+    relevance: str = "earned"
 
     @property
     def title(self) -> str:
         if self.layer in _PLAIN:
             return _PLAIN[self.layer][0]
-        return self.layer if self.layer in PEERS else MODELS[self.layer].__name__
+        name = self.layer if self.layer in PEERS else MODELS[self.layer].__name__
+        return name if self.relevance == "earned" else f"{name}, {self.relevance}"
 
     def module(self, seed: int = 0) -> nn.Module:
         """The layer, the same weights for the same seed whatever the backend."""
@@ -73,8 +78,9 @@ class Contestant:
                 check_weights(self.hidden * (self.input_size + self.hidden))
                 made = PEERS[self.layer](self.input_size, self.hidden)
             else:
-                bounded = {"window": WINDOW, "capacity": CAPACITY} if self.layer in _CELLS else {}
-                _, model, options = _PLAIN.get(self.layer, ("", self.layer, bounded))
+                bounded = {"window": WINDOW, "capacity": CAPACITY, "relevance": self.relevance}
+                usual = bounded if self.layer in _CELLS else {}
+                _, model, options = _PLAIN.get(self.layer, ("", self.layer, usual))
                 made = MODELS[model](self.input_size, self.hidden, backend=self.backend, **options)
         return made.to(self.device, self.dtype)
 
@@ -96,6 +102,32 @@ class Contestant:
         def step() -> tuple[Tensor, ...]:
             return torch.autograd.grad(module(x)[0], weights, arriving)
 
+        return step
+
+    def forward_pass(self) -> Callable[[], Tensor]:
+        """Forward alone, as it is in training: what backward needs is kept."""
+        module, (x, _) = self.module(), self.tensors()
+
+        def step() -> Tensor:
+            output: Tensor = module(x)[0]
+            return output
+
+        return step
+
+    def stream(self) -> Callable[[], Tensor]:
+        """One step of a stream at each call, without gradients: the state is carried, its memory full."""
+        module, (x, _) = self.module().eval(), replace(self, steps=1).tensors()
+        state: Any = None
+
+        @torch.no_grad()
+        def step() -> Tensor:
+            nonlocal state
+            output: Tensor
+            output, state = module(x, state)
+            return output
+
+        for _ in range(_SETTLED):
+            step()
         return step
 
     def backend_that_ran(self) -> str:

@@ -1,18 +1,18 @@
-"""`plait bench layers`: training steps of the attentive layers against `torch.nn.LSTM` and `torch.nn.RNN`."""
+"""`plait bench layers`: the attentive layers against `torch.nn.LSTM` and `torch.nn.RNN`, and step by step."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
 from plait.bench import parity
-from plait.bench.contestants import LAYERS, PEERS, PRECISIONS, Contestant, backends_here
+from plait.bench.contestants import LAYERS, PEERS, PRECISIONS, Contestant
+from plait.bench.entries import BASELINE, entries_of, measured
 from plait.bench.machine import check_folder, circumstances, describe
-from plait.bench.peak import peak_megabytes
-from plait.bench.sizes import MOST_ROUNDS, default_shapes, parse_names, parse_shapes
-from plait.bench.timing import Times, limit_threads, take_turns
+from plait.bench.sizes import MOST_ROUNDS, default_shapes, parse_names, parse_numbers, parse_shapes
+from plait.bench.stepping import STREAMS, measured_streams
+from plait.bench.timing import limit_threads
 from plait.errors import known, whole
 from plait.ops.scan import BACKENDS
 from plait.result import CommandResult, Table
@@ -21,41 +21,14 @@ from plait.training.process import device_named
 
 __all__ = ["bench_layers"]
 
-_BASELINE = "torch.nn.LSTM"
-# a loop of autograd steps is timed up to this many steps × rows; it would take minutes beyond
-_LARGEST_REFERENCE = 120 * 10
-# attention over everything grows with T²
-_LONGEST_FULL_MEMORY = {"cpu": 200, "cuda": 2048}
-
-
-@dataclass(frozen=True)
-class _Entry:
-    """A contestant, what really runs it, and what parity found (`agreed` None: nothing to compare)."""
-
-    contestant: Contestant
-    backend: str
-    agreed: float | None = None
-    wrong: tuple[str, ...] = ()
-
-    @property
-    def verdict(self) -> str | None:
-        if self.wrong:
-            return f"failed: {self.wrong[0]}"
-        return None if self.agreed is None else f"≤ {self.agreed:.0e}"
-
-    def fits(self, steps: int, rows: int) -> bool:
-        """Whether this layer is worth timing in such a shape."""
-        if self.backend == "reference" and steps * rows > _LARGEST_REFERENCE:
-            return False
-        is_full = self.contestant.layer.startswith("mem")
-        return not is_full or steps <= _LONGEST_FULL_MEMORY[self.contestant.device.type]
-
 
 def bench_layers(
     shapes: str = "",
-    hidden: int = 128,
+    hidden: str = "",
     layers: str = ",".join(LAYERS),
     backends: str = "",
+    relevance: Literal["earned", "learned"] = "earned",
+    only: Literal["all", "training", "stream"] = "all",
     device: Literal["auto", "cpu", "cuda"] = "auto",
     precision: Literal["fp32", "bf16"] = "fp32",
     tf32: bool = False,
@@ -67,17 +40,22 @@ def bench_layers(
     commit: str = "",
     out: Path | None = None,
 ) -> CommandResult:
-    """Time and peak memory of forward + backward, each layer and backend against torch.nn, parity first.
+    """Forward, forward + backward, peak memory and one step at a time of each layer against torch.nn.
 
-    Contestants take turns, so that the ratio to torch.nn.LSTM (last column, the median of the ratios within
-    the rounds) is fair on a machine with other work on it. Spread is the interquartile range. A backend
-    whose numbers differ from the reference is not timed; the command then exits with 2.
+    Contestants take turns, so that a ratio to torch.nn.LSTM (the median of the ratios within the rounds) is
+    fair on a machine with other work on it. Spread is the interquartile range. A backend whose numbers
+    differ from the reference is not timed; the command then exits with 2. The last lines are the ratios
+    alone, as auto runs the layers.
 
     Args:
         shapes: steps x rows, as 120x10,120x100; by default some of each kind.
-        hidden: features of the hidden state; 512 and more have a language model's shape by default.
+        hidden: features of the hidden state, between commas; by default 128, and 256 too on a GPU. 512 and
+            more have a language model's shape by default.
         layers: which, between commas.
-        backends: only these, between commas; by default each that runs here.
+        backends: only these, between commas; by default each that runs here, and auto for a stream.
+        relevance: learned: layers whose memory learns what to keep, too, beside those where it is earned.
+        only: training (forward and backward) or stream (one step a call, the state carried: hidden 64, 128
+            and 512, or those named, with 1 and 64 rows).
         device: where to compute.
         precision: of weights and inputs.
         tf32: let float32 matrix products outside the kernels round to tf32 on a GPU.
@@ -85,99 +63,97 @@ def bench_layers(
         threads: of the CPU; by default as many as torch takes.
         repeats: rounds.
         quick: one small shape, few rounds.
-        full: the largest shape on a CPU too.
+        full: the largest shapes on a CPU too.
         commit: what to record where the source is no git checkout.
         out: write the JSON here.
     """
     check_folder(out)
-    whole(1, hidden=hidden, input_size=input_size)
+    whole(1, input_size=input_size)
     whole(1, MOST_ROUNDS, repeats=repeats)
-    place = device_named(device)
+    place, widths = device_named(device), parse_numbers(hidden, "hidden") if hidden else []
     names = parse_names(layers, LAYERS, "layer")
     wanted = parse_names(backends, BACKENDS[1:], "backend") if backends else []
     dtype = PRECISIONS[known(precision, PRECISIONS, "precision")]
-    sizes = parse_shapes(shapes) if shapes else default_shapes(hidden, full or place.type == "cuda", quick)
-    first = Contestant(_BASELINE, "auto", place, hidden, dtype, input_size)
+    named = parse_shapes(shapes) if shapes else []
+    large = full or place.type == "cuda"
+    usual = [128] if quick or place.type == "cpu" else [128, 256]
+    first = Contestant(BASELINE, "auto", place, 0, dtype, input_size)
     turns = {"rounds": min(repeats, 5), "warm_up": 1, "most_seconds": 1.0} if quick else {"rounds": repeats}
+    failed: list[str] = []
     with limit_threads(threads) as used, parity.matmul_precision("high" if tf32 else "highest"):
         data: dict[str, Any] = circumstances(place, used, commit or None)
-        entries = [*_peers(first), *_entries(first, names, wanted, tf32)]
-        rows = [row for size in sizes for row in _measured(entries, *size, turns)]
-        data |= {"unit": "forward + backward", "input_size": input_size, "rounds": turns["rounds"]}
-        data |= {"auto": _auto(first, names), "rows": rows}
+        data |= {"input_size": input_size, "rounds": turns["rounds"], "rows": [], "stream": []}
+        data["auto"] = {str(width): _auto(first, names, width) for width in widths or usual}
+        for width in () if only == "stream" else widths or usual:
+            entries = [*entries_of(replace(first, hidden=width), names, wanted, relevance, tf32)]
+            for shape in named or default_shapes(width, large, quick):
+                data["rows"] += measured(entries, *shape, turns)
+            failed += [line for entry in entries for line in entry.failures]
+        if only != "training":
+            sizes = [(width, rows) for width in widths for rows in (1, 64)] or STREAMS
+            data["stream"], refused = measured_streams(
+                first, names, wanted, sizes[: 1 if quick else None], turns
+            )
+            failed += refused
+    data["summary"] = _summary(data)
     if out:
         write_json(out, data)
-    failed = [f"{e.contestant.title} × {e.backend}: {line}" for e in entries for line in e.wrong]
-    return CommandResult(data, (_table(data),), "parity failed: " + "; ".join(failed) if failed else "")
+    tables = (_table(data, "rows"), _table(data, "stream"), _ratios(data))
+    error = "parity failed: " + "; ".join(failed) if failed else ""
+    return CommandResult(data, tuple(table for table in tables if table.rows), error)
 
 
-def _peers(first: Contestant) -> Iterator[_Entry]:
-    for name in PEERS:
-        peer = replace(first, layer=name)
-        yield _Entry(peer, peer.backend_that_ran())
-
-
-def _entries(first: Contestant, names: list[str], wanted: list[str], tf32: bool) -> Iterator[_Entry]:
-    """Every layer with every backend that runs here, compared with the reference."""
-    for name in names:
-        for backend in backends_here(replace(first, layer=name), wanted):
-            entry = replace(first, layer=name, backend=backend)
-            ran = entry.backend_that_ran()
-            if ran == "reference":
-                yield _Entry(entry, ran)
-                continue
-            wrong = parity.check(entry, tf32)
-            yield _Entry(entry, ran, parity.tolerance(entry, tf32), tuple(wrong))
-
-
-def _auto(first: Contestant, names: list[str]) -> dict[str, str]:
-    auto = {name: replace(first, layer=name, backend="auto") for name in names}
+def _auto(first: Contestant, names: list[str], hidden: int) -> dict[str, str]:
+    auto = {name: replace(first, layer=name, hidden=hidden) for name in names}
     return {contestant.title: contestant.backend_that_ran() for contestant in auto.values()}
 
 
-def _measured(entries: list[_Entry], steps: int, rows: int, turns: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row for each entry in one shape; those that parity refused have no numbers."""
-    there = [
-        replace(entry, contestant=replace(entry.contestant, steps=steps, rows=rows))
-        for entry in entries
-        if entry.fits(steps, rows)
-    ]
-    sound = {f"{e.contestant.layer} {e.backend}": e.contestant for e in there if not e.wrong}
-    device = there[0].contestant.device
-    times = take_turns({key: c.training_step() for key, c in sound.items()}, device, **turns)
-    peaks = {key: peak_megabytes(c.training_step, device) for key, c in sound.items()}
-    baseline = next(times[key] for key, c in sound.items() if c.layer == _BASELINE)
-    return [
-        _row(entry, times.get(key), peaks.get(key), baseline)
-        for entry in there
-        for key in [f"{entry.contestant.layer} {entry.backend}"]
-    ]
-
-
-def _row(entry: _Entry, times: Times | None, peak: float | None, baseline: Times) -> dict[str, Any]:
-    contestant = entry.contestant
-    return {
-        "layer": contestant.title,
-        "backend": entry.backend,
-        "T": contestant.steps,
-        "B": contestant.rows,
-        "hidden": contestant.hidden,
-        "precision": next(name for name, dtype in PRECISIONS.items() if dtype == contestant.dtype),
-        "ms": None if times is None else times.median * 1e3,
-        "spread ms": None if times is None else times.spread * 1e3,
-        "rounds": 0 if times is None else len(times.rounds),
-        "peak MB": peak,
-        "parity": entry.verdict,
-        "ratio": None if times is None else times.ratio_to(baseline),
+def _table(data: dict[str, Any], part: str) -> Table:
+    titles = {
+        "rows": "forward, and forward + backward (ms, ratio)",
+        "stream": "one step a call, the state carried, no gradients",
     }
+    rows = data[part]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    title = f"{titles[part]}, input {data['input_size']}, {data['rounds']} rounds"
+    return Table(columns, [[row.get(column) for column in columns] for row in rows], title)
 
 
-def _table(data: dict[str, Any]) -> Table:
-    rows = data["rows"]
-    auto = ", ".join(f"{layer}: {backend}" for layer, backend in data["auto"].items())
-    notes = [
-        f"ratio: to {_BASELINE} of the same shape; parity: agreement with the reference; auto runs {auto}",
-        describe(data),
+def _summary(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By layer and size, the ratios to torch's LSTM: forward + backward and forward; or a stream's step."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in data["rows"]:
+        auto = data["auto"][str(row["hidden"])].get(row["layer"].partition(",")[0])
+        size = f"{row['T']}x{row['B']}, hidden {row['hidden']}"
+        # of several backends the one that auto takes; of one that was named, that one
+        if row["ratio"] is not None and (row["backend"] == auto or size not in found.get(row["layer"], {})):
+            found.setdefault(row["layer"], {})[size] = [row["ratio"], row["forward ratio"]]
+    for row in data["stream"]:
+        if row["ratio"] is not None:
+            size = f"step, hidden {row['hidden']}, {row['B']} rows"
+            found.setdefault(row["layer"], {}).setdefault(size, [row["ratio"]])
+    return {layer: sizes for layer, sizes in found.items() if layer not in PEERS}
+
+
+def _ratios(data: dict[str, Any]) -> Table:
+    lines = [
+        [layer, "; ".join(f"{_numbers(ratios)} ({size})" for size, ratios in sizes.items())]
+        for layer, sizes in data["summary"].items()
     ]
-    title = f"forward + backward, input {data['input_size']}, {data['rounds']} rounds"
-    return Table(list(rows[0]), [list(row.values()) for row in rows], title, notes)
+    runs = {
+        f"hidden {width}: {layer} {ran}"
+        for width, layers in data["auto"].items()
+        for layer, ran in layers.items()
+    }
+    notes = [f"auto runs {', '.join(sorted(runs))}; parity: agreement with the reference", describe(data)]
+    return Table(
+        ["layer", f"ratio to {BASELINE}: forward + backward / forward alone; one step"], lines, "", notes
+    )
+
+
+def _numbers(ratios: list[float]) -> str:
+    """
+    >>> _numbers([2.1, 1.234])
+    '2.10 / 1.23'
+    """
+    return " / ".join(f"{ratio:.2f}" for ratio in ratios)

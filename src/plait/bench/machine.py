@@ -45,6 +45,7 @@ def circumstances(device: torch.device, threads: int, commit: str | None = None)
             "python": platform.python_version(),
             "torch": torch.__version__,
             "triton": version_of("triton"),
+            "cuda-bindings": version_of("cuda-bindings"),
             "cuda": torch.version.cuda,
             "cudnn": torch.backends.cudnn.version() if device.type == "cuda" else None,
         },

@@ -18,7 +18,7 @@ from plait.bench.contestants import Contestant, scan_of
 from plait.ops.parity import TOLERANCE, Case, differences, make_problem, run
 from plait.ops.scan import PlainScan
 
-__all__ = ["check", "matmul_precision", "tolerance"]
+__all__ = ["check", "check_stream", "matmul_precision", "tolerance"]
 
 _STEPS, _ROWS = 20, 3
 # more than a kernel reads at a time
@@ -45,6 +45,24 @@ def check(contestant: Contestant, tf32: bool = False) -> list[str]:
         return found + _scan_differences(contestant)
 
 
+def check_stream(contestant: Contestant) -> list[str]:
+    """What differs if the backend takes one step a call, its state carried, and the reference all at once.
+
+    >>> check_stream(Contestant("rellstm", "torch", torch.device("cpu"), hidden=8))
+    []
+    """
+    small = replace(contestant, steps=_STEPS, rows=_ROWS)
+    x, _ = small.tensors()
+    with torch.no_grad():
+        expected = replace(small, backend="reference").module().eval()(x)[0]
+        module, state, outputs = small.module().eval(), None, []
+        for step in x.split(1):
+            output, state = module(step, state)
+            outputs.append(output)
+    worst, allowed = _worst(expected, torch.cat(outputs)), tolerance(contestant)
+    return [] if worst <= allowed else [f"stream's output: off by {worst:.2e}, allowed {allowed:.0e}"]
+
+
 def _layer_differences(contestant: Contestant, allowed: float) -> list[str]:
     """Output, final state, and the gradients of input and weights."""
     small = replace(contestant, steps=_STEPS, rows=_ROWS)
@@ -60,7 +78,7 @@ def _layer_differences(contestant: Contestant, allowed: float) -> list[str]:
 
 
 def _outcome(contestant: Contestant) -> dict[str, Tensor]:
-    module = contestant.module()
+    module = contestant.module().eval()  # without the noise of a learned relevance
     x, arriving = contestant.tensors()
     x.requires_grad_()
     output, state = module(x)
@@ -92,6 +110,7 @@ def _scan_differences(contestant: Contestant) -> list[str]:
         rows=rows,
         size=contestant.hidden,
         dtype=contestant.dtype,
+        learned=contestant.relevance == "learned",
     )
     problem = make_problem(case, contestant.device)
     expected = run(problem, scan, "reference")

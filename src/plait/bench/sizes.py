@@ -51,9 +51,16 @@ def parse_shapes(text: str) -> list[Shape]:
 
 
 def default_shapes(hidden: int, large: bool, quick: bool) -> list[Shape]:
-    """What is timed when no shape is named; a wide layer has the sizes of a language model."""
+    """What is timed when no shape is named; a wide layer has the sizes of a language model.
+
+    >>> default_shapes(128, True, False)
+    [(120, 10), (120, 100), (1020, 10), (1020, 100), (1020, 128)]
+    """
     if quick:
         return [(120, 10)]
     if hidden >= 512:
         return [(150, 128)]
-    return [(120, 10), (120, 100), *([(1020, 128)] if large else [])]
+    short, long = [(120, 10), (120, 100)], [(1020, 10), (1020, 100)]
+    if hidden > 128:
+        return long if large else short
+    return [*short, *long, (1020, 128)] if large else short

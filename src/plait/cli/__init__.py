@@ -39,6 +39,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "a local page: memory, gradients, depth and width, runs",
     ),
     "train": ("plait.commands.train:train", "train a model on a task, or continue a run"),
+    "train csv": (
+        "plait.commands.train_csv:train_csv",
+        "train a model on a table of sequences of yours",
+    ),
     "train minigrid": (
         "plait.commands.train:train_minigrid",
         "train a policy with a memory in a grid world (PPO)",
@@ -120,7 +124,7 @@ def main(argv: list[str] | None = None) -> int:
         # the panic of a library written in Rust is no Exception, but it is an error like any other
         if debug or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
-        print(f"plait: error: {_single_line(_told(error))}", file=sys.stderr)
+        _print_error(f"plait: error: {_single_line(_told(error))}")
         return 2
     return 0
 
@@ -220,6 +224,15 @@ def _print(result: CommandResult | None, as_json: bool) -> None:
         print()
     if result.error:
         raise PlaitError(result.error)
+
+
+def _print_error(line: str) -> None:
+    """One line; on a terminal that is narrower than it, broken at spaces and not inside a name."""
+    if sys.stderr.isatty():
+        from plait.cli.drawing import wrapped
+
+        line = wrapped(line, shutil.get_terminal_size().columns - 1)
+    print(line, file=sys.stderr)
 
 
 def _print_part(part: str | Table) -> None:

@@ -38,6 +38,8 @@ def find_subject(name: str, sequences: int, length: int, seed: int) -> Subject:
         return _own(name)
     network, task, batch = trained(name, sequences, seed)
     inputs = {"inputs": batch.inputs, "reset": batch.reset}
+    if batch.lengths is not None:
+        inputs["lengths"] = batch.lengths
     return Subject(
         network,
         inputs,

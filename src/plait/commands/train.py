@@ -24,7 +24,10 @@ from plait.training.recipe import Settings
 if TYPE_CHECKING:
     from plait.training.session import Fitted
 
-__all__ = ["train", "train_minigrid"]
+__all__ = ["described_run", "train", "train_minigrid", "trained"]
+
+# tasks that this command has no options for
+_FROM_ELSEWHERE = {"data": "these are passed in Python: plait.fit(model, (X, y), held_out=0.2)"}
 
 
 @usual(defaults_for)
@@ -56,7 +59,8 @@ def train(
 
     Args:
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
-            Reinforcement learning has options of its own: plait train minigrid --help.
+            Others have options of their own: plait train csv --help (a table of yours), plait train
+            minigrid --help (reinforcement learning).
         epochs: how often the training data are gone through, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         out: the folder of runs; this run gets its own inside, named by what it is.
@@ -80,8 +84,11 @@ def train(
     if backend != "auto":
         means["backend"] = backend
     if task is not None:
-        description = _described(task, of_task, of_model, of_recipe, epochs, device, quiet)
-        return _trained(description, out, quiet, **means)
+        if task in _FROM_ELSEWHERE:
+            raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
+        values = {"name": task, **given(of_task)}
+        description = described_run(values, of_model.values(), of_recipe, epochs, device, quiet)
+        return trained(description, out, quiet, **means)
     model = {k: v for k, v in given(of_model).items() if v != getattr(ModelOptions, k)}
     said = {**given(of_task), **model, **given(of_recipe), **({"epochs": epochs} if epochs else {})}
     return _resumed(str(resume), out, quiet, said, **means)
@@ -148,27 +155,29 @@ def train_minigrid(
 
     renamed = {"hidden": "hidden_size", "layers": "num_layers"}
     options = {renamed.get(name, name): value for name, value in said.items() if name not in given(settings)}
-    return _trained(
+    return trained(
         describe_policy(settings=Settings(**given(settings)).check(), **options), out, quiet, **means
     )
 
 
-def _described(
-    task: str, of_task: TaskOptions, of_model: ModelOptions, of_recipe: Any, epochs: int | None,
-    device: str | None, quiet: bool,
+def described_run(
+    task: dict[str, Any], model: dict[str, Any], of_recipe: Any, epochs: int | None, device: str | None,
+    quiet: bool,
 ) -> dict[str, Any]:  # fmt: skip
+    """The complete description of what was said."""
     from plait.tasks import task_named
     from plait.training.description import checked, completed
     from plait.training.process import device_named
 
-    task_values, recipe = {"name": task, **given(of_task)}, given(of_recipe)
+    recipe = given(of_recipe)
     # What is wrong is said all at once, so what was given is checked as a whole before it is completed.
-    checked({"task": task_values, "model": {"hidden_size": 1, **of_model.values()}, "recipe": recipe})
+    checked({"task": task, "model": {"hidden_size": 1, **model}, "recipe": recipe})
     on_cpu = device_named(device or "auto").type == "cpu"
-    said = {**of_model.values(), **recipe, **({"epochs": epochs} if epochs else {})}
-    if task == "text" and on_cpu and not said.keys() & {"hidden_size", "batch_size", "epochs", "updates"}:
-        _tell_sizes(of_model.model, quiet)
-    return completed(described(task_named(**task_values), of_model.values(), recipe, epochs, on_cpu))
+    found = completed(described(task_named(**task), model, recipe, epochs, on_cpu))
+    said = {*model, *recipe, *(["epochs"] if epochs else [])}
+    if task["name"] == "text" and on_cpu and not said & {"hidden_size", "batch_size", "epochs", "updates"}:
+        _tell_sizes(model["name"], quiet)  # once it is sure that there is a run
+    return found
 
 
 def _tell_sizes(model: str, quiet: bool) -> None:
@@ -201,10 +210,10 @@ def _resumed(run: str, out: Path, quiet: bool, said: dict[str, Any], **means: An
         description = kind.longer(description, int(said.get("steps", said.get("updates", 0))) * per_update)
     if means["threads"] is None and record.sessions:
         means["threads"] = record.sessions[0]["threads"]
-    return _trained(description, out, quiet, record.folder, **means)
+    return trained(description, out, quiet, record.folder, **means)
 
 
-def _trained(
+def trained(
     description: dict[str, Any], out: Path, quiet: bool, resumed: Path | None = None, **means: Any
 ) -> CommandResult | None:
     """Train, and say what came; what was said of a run that was complete already has no effect."""

@@ -85,9 +85,11 @@ def check_prime(prime: int, products: int = 1, degree: int = 0) -> int:
             f"coefficients vanish; take p = {PRIMES[0]}"
         )
     if exact_depth(prime) < products:
+        enough = exact_depth(PRIMES[0]) >= products
+        instead = f"prime, such as {PRIMES[0]}" if enough else "width, fewer heads or fewer tokens"
         raise ConfigError(
             f"p: {products} products of residues mod {prime} must be added exactly in float64, which "
-            f"holds {exact_depth(prime)}; take a smaller prime, such as {PRIMES[0]}"
+            f"holds {exact_depth(prime)}; take a smaller {instead}"
         )
     return prime
 

@@ -15,7 +15,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from plait.depthwidth.bounds import Regime, regime, transition_depth
+from plait.depthwidth.bounds import Regime, check_shape, regime, transition_depth
 from plait.depthwidth.cost import Price, price
 from plait.depthwidth.count import Architecture, Count, count_params
 from plait.depthwidth.guideline import (
@@ -279,6 +279,7 @@ def judge(
     at_least(1, depth=depth, width=width, grid=1 if grid is None else grid)
     if int(depth) != depth or int(width) != width:
         raise ConfigError(f"depth and width: expected whole numbers, got {depth} and {width}")
+    check_shape(depth, width, 0)
     simple = param_count(depth, width)
     size = float(params if params is not None else simple)
     layer_size = 12 * size / simple

@@ -79,7 +79,7 @@ def _cuda() -> str:
     if torch.cuda.is_available():
         names = [torch.cuda.get_device_name(index) for index in range(torch.cuda.device_count())]
         torch.ones(2, device="cuda").sum().item()
-        return f"{', '.join(names)}, CUDA {torch.version.cuda}"
+        return f"{', '.join(names)}, CUDA {torch.version.cuda}; {_paths()}"
     if torch.version.cuda is None:
         raise _Absent(
             f"torch {torch.__version__} is built without CUDA",
@@ -89,6 +89,39 @@ def _cuda() -> str:
         f"torch is built for CUDA {torch.version.cuda} and finds no GPU",
         "see whether nvidia-smi lists one and CUDA_VISIBLE_DEVICES does not hide it",
     )
+
+
+def _paths() -> str:
+    """Which kernels run a layer of 128 features on this GPU, and why none that stand before them in line."""
+    import torch
+
+    from plait.ops.scan.backends import PREFERRED, missing
+
+    found = []
+    for memory, room, width in (("bounded", "attentive_scan", 20), ("full", "full_scan", None)):
+        refused = []
+        for name in PREFERRED["cuda"]:
+            reason = missing(name, "cuda", torch.float32, "lstm", width, 128, room)
+            if reason is None:
+                break
+            refused.append(f"{name}: {reason}")
+        else:
+            name = "torch"
+        why = f" ({'; '.join(refused)})" if refused else ""
+        found.append(f"a {memory} memory runs by {name}{why}")
+    return ", ".join(found)
+
+
+def _cluster() -> str:
+    """Compiles the kernels if they were not, and compares them with the definition."""
+    torch = importlib.import_module("torch")
+    from plait.ops import cuda_program
+
+    if reason := cuda_program.missing():
+        raise _Absent(reason, CHECKS["Cluster kernels"][1])
+    _same_as_reference("cluster", "cuda", 32)
+    name = torch.cuda.get_device_name()
+    return f"compiled by NVRTC {cuda_program.compiler_version()}, equals the reference on {name}"
 
 
 def _triton() -> str:
@@ -105,7 +138,7 @@ def _triton() -> str:
     )
 
 
-def _same_as_reference(backend: str, device: str) -> None:
+def _same_as_reference(backend: str, device: str, hidden: int = 16) -> None:
     """Of a bounded and of a full memory, whose scans are two."""
     import torch
 
@@ -113,7 +146,7 @@ def _same_as_reference(backend: str, device: str) -> None:
 
     def outputs(build: Callable[..., Recurrent], named: str) -> torch.Tensor:
         generator = torch.Generator().manual_seed(0)
-        model = build(3, 16, backend=named)
+        model = build(3, hidden, backend=named)
         for parameter in model.parameters():
             parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
         x = torch.randn(12, 2, 3, generator=generator)
@@ -176,6 +209,10 @@ CHECKS: dict[str, tuple[Callable[[], str], str]] = {
     "C++ scan": (_compiled, "install g++ or clang++ (apt-get install g++) or set CXX; until then torch runs"),
     "CUDA": (_cuda, "install torch: https://pytorch.org/get-started/locally"),
     "Triton": (_triton, "pip install 'plait[kernels]' (Linux; a CUDA build of torch brings its own)"),
+    "Cluster kernels": (
+        _cluster,
+        "nothing without a Hopper GPU, Triton runs there; with one: pip install cuda-bindings",
+    ),
     "Ray": (_ray, "pip install 'plait[ray]'"),
     "Chromium": (_chromium, "pip install 'plait[browser]' and a Chromium of the system"),
     "MiniGrid": (_minigrid, "pip install 'plait[rl]'"),

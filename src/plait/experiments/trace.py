@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from plait.errors import ConfigError
+from plait.jsonable import jsonable
 from plait.runs.folder import json_bytes
 from plait.runs.reading import read_run
 from plait.runs.seal import seal_also
@@ -38,7 +39,11 @@ def write_trace(folder: Path, seed: int) -> Path:
         lambda index: generator_for(seed, "held-out", index, device),
         device,
     )
-    batch = next(iter(looked_at)).rows(0, 1)
+    batch = next(iter(looked_at)).alone(0)
+    if record.description["model"].get("bidirectional"):
+        raise ConfigError(
+            f"{record.id}: a trace was asked for, which is drawn of one direction; it reads both ways"
+        )
     traces = None
     if isinstance(network, Network) and hasattr(network.recurrent, "layers"):
         _, _, traces = network(batch.inputs, need_trace=True)
@@ -46,7 +51,7 @@ def write_trace(folder: Path, seed: int) -> Path:
         raise ConfigError(f"{record.id}: a trace was asked for, and {record.model} has no memory")
     found = {
         "inputs": task.plain_inputs(batch.inputs[:, 0]),
-        "targets": batch.targets[:, 0].tolist(),
+        "targets": jsonable(batch.targets[:, 0]),
         "layers": [_rows(trace) for trace in traces],
     }
     seal_also(folder, "trace.json", json_bytes(found))

@@ -18,8 +18,8 @@ DARK = (
 )  # fmt: skip
 # From ten on a line is dashed: a relative in the colour of the model it is one of.
 _PLACES = {
-    "relrnn": 0, "lstm": 1, "rellstm": 2, "memrnn": 3, "memlstm": 4, "transformer": 5, "sab": 6, "rnn": 7,
-    "exprnn": 8, "orthrnn": 9, "unirnn": 10, "gru": 11, "relgru": 12, "goru": 13, "unilstm": 14,
+    "relrnn": 0, "lstm": 1, "rellstm": 2, "memrnn": 3, "memlstm": 4, "transformer": 9, "sab": 6, "rnn": 7,
+    "exprnn": 8, "orthrnn": 5, "unirnn": 10, "gru": 11, "relgru": 12, "goru": 13, "unilstm": 14,
 }  # fmt: skip
 
 
@@ -27,7 +27,7 @@ def model_places(names: Sequence[str]) -> dict[str, int]:
     """The place in the palette of everything in one picture: models have theirs, the others what is left.
 
     >>> model_places(["LSTM", "RelRNN", "orth-RNN"])
-    {'LSTM': 1, 'RelRNN': 0, 'orth-RNN': 9}
+    {'LSTM': 1, 'RelRNN': 0, 'orth-RNN': 5}
     >>> model_places(["RelRNN earned", "RelRNN learned"])
     {'RelRNN earned': 0, 'RelRNN learned': 1}
     """

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from torch import nn
 
 from plait.errors import ConfigError
-from plait.models import Layer
+from plait.models import Layer, Recurrent
 
 __all__ = ["Cell", "Place", "find_places", "time_axis_of"]
 
@@ -38,6 +38,11 @@ def find_places(model: nn.Module, layers: Sequence[str] | None) -> list[Place]:
                 f"layers: the model has no module {missing[0]!r}; it has {sorted(modules)[:20]}"
             )
         return _stacked({name: modules[name] for name in layers})
+    if any(isinstance(module, Recurrent) and module.bidirectional for module in modules.values()):
+        raise ConfigError(
+            "model: expected one that reads forwards, got a bidirectional one, half of whose layers count "
+            "positions from the end; name those to watch with layers=[…]"
+        )
     recurrent: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, Layer | nn.RNNBase)}
     cells: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, Cell)}
     blocks: dict[str, nn.Module] = {n: m for n, m in modules.items() if _is_block(n, m, modules)}

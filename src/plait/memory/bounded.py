@@ -18,7 +18,8 @@ from plait.ops.slots import (
 )
 
 RELEVANCES = ("earned", "learned")
-_NOISE = 0.3  # of 0.1, 0.3 and 1 the one that learned fastest on copy with a lead-in
+# the two with which RelLSTM learned copy with a lead-in soonest (results/memory)
+_NOISE, _USAGE = 0.3, 0.3
 
 __all__ = ["RELEVANCES", "RelevancyMemory", "UniformMemory", "WindowMemory"]
 
@@ -61,11 +62,12 @@ class RelevancyMemory(WindowMemory):
         relevance: "earned", as published: the attention a state received at its `window` steps in the
             window; what is kept earns no more. It favours what came first, and nothing trains it. Or
             "learned": gᵀh, a score of the state itself that is also a term of the energy with which it is
-            read, so that reading trains it; and so does how much the loss feels of reading what is kept
-            (`plait.ops.scan.usage`).
+            read, so that reading trains it; and so does `usage`.
         noise: while training, so much Gumbel noise is added to a learned score where states compete: what is
             kept is then a draw by softmax(score / noise), and what scores low is tried now and again. g
             begins at zero, so without noise nothing would ever replace what came first. None: 0.3.
+        usage: how much a learned score is also drawn to what the loss feels of reading each kept state
+            (`plait.ops.scan.usage`); 0: not at all. None: 0.3.
         grad_limit: no element of dL/ds_t gets larger than so many times the largest that arrives, so that
             gradients cannot explode through the attention (`plait.ops.grad_limit`). None: no limit.
 
@@ -76,6 +78,7 @@ class RelevancyMemory(WindowMemory):
     capacity: int = 10
     relevance: str = "earned"
     noise: float | None = None
+    usage: float | None = None
     grad_limit: float | None = None
 
     def __post_init__(self) -> None:
@@ -84,13 +87,14 @@ class RelevancyMemory(WindowMemory):
         known(self.relevance, RELEVANCES, "relevance")
         if self.grad_limit is not None:
             at_least(0, grad_limit=self.grad_limit)
-        if self.noise is None:
-            return
-        at_least(0, noise=self.noise)
-        if self.relevance != "learned":
-            raise ConfigError(
-                f"noise: expected none where relevance is earned, got {self.noise}; use relevance='learned'"
-            )
+        for name, value in (("noise", self.noise), ("usage", self.usage)):
+            if value is None:
+                continue
+            at_least(0, **{name: value})
+            if self.relevance != "learned":
+                raise ConfigError(
+                    f"{name}: expected none where relevance is earned, got {value}; use relevance='learned'"
+                )
 
     @property
     def learns(self) -> bool:
@@ -101,6 +105,12 @@ class RelevancyMemory(WindowMemory):
         if not self.learns:
             return 0.0
         return _NOISE if self.noise is None else self.noise
+
+    @property
+    def use(self) -> float:
+        if not self.learns:
+            return 0.0
+        return _USAGE if self.usage is None else self.usage
 
     @property
     def initial_width(self) -> int:

@@ -34,6 +34,11 @@ class Memory:
         return 0.0
 
     @property
+    def use(self) -> float:
+        """How much those scores learn from what is read, beside the energies; 0: nothing."""
+        return 0.0
+
+    @property
     def grad_limit(self) -> float | None:
         """No element of dL/ds_t gets larger than so many times the largest that arrives; None: no limit."""
         return None

@@ -73,7 +73,8 @@ class Layer(nn.Module):
 
 def autocast_dtype(device_type: str) -> torch.dtype | None:
     """The type autocast asks for on this kind of device, None where it is off or unknown."""
-    if torch.amp.is_autocast_available(device_type) and torch.is_autocast_enabled(device_type):
+    is_known = device_type in ("cpu", "cuda") or torch.amp.is_autocast_available(device_type)
+    if is_known and torch.is_autocast_enabled(device_type):
         return torch.get_autocast_dtype(device_type)
     return None
 

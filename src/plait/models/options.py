@@ -11,9 +11,7 @@ from plait.models.builders import MODELS
 __all__ = ["check_model", "model_defaults"]
 
 # Where and how a model is computed, and what the task decides, are not part of what it is.
-_LEFT_OUT = frozenset(
-    {"input_size", "batch_first", "bidirectional", "proj_size", "device", "dtype", "backend"}
-)
+_LEFT_OUT = frozenset({"input_size", "batch_first", "proj_size", "device", "dtype", "backend"})
 _SMALLEST = {
     "hidden_size": 1, "num_layers": 1, "window": 1, "capacity": 0, "top_k": 1, "every": 1, "truncate": 1,
     "heads": 1, "chrono": 3,
@@ -42,6 +40,8 @@ def check_model(model: dict[str, Any]) -> None:
             known(option, (*model_defaults(name), "name"), f"option of {name}")
             if option in _SMALLEST and value is not None:
                 whole(_SMALLEST[option], _MOST.get(option, LARGEST), **{option: value})
+            if option == "bidirectional" and not isinstance(value, bool):
+                problems.append(f"bidirectional: expected true or false, got {value!r}")
         except PlaitError as error:
             problems.append(str(error))
     if problems:

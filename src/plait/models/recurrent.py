@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import itertools
 import warnings
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Any, cast
 
 import torch
@@ -12,25 +11,34 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import PackedSequence
 
 from plait.errors import ConfigError, EmptyMemoryWarning, ShapeError
+from plait.models.directions import Direction, reversal, reversed_reset, reversed_trace
 from plait.models.layer import Layer, autocast_dtype
 from plait.models.state import State, join_rows, join_traces
+from plait.models.torch_tools import TorchTools, refuse_old_exports
 from plait.ops.slots import MemoryState
-from plait.ops.walk import Trace
+from plait.ops.walk import LayerResult, LayerState, Trace
 
 __all__ = ["Recurrent"]
 
 StateLike = State | Tensor | tuple[Tensor, Tensor] | None
+# one stretch of steps with the same rows: (T, B, F) and the state before it → output, state after it, traces
+Run = Callable[[Tensor, State | None], tuple[Tensor, State, tuple[Trace, ...]]]
 
 
-class Recurrent(nn.Module):
+class Recurrent(TorchTools):
     """Layers one above the other, each reading the h_t of the one below.
 
     Args:
         layers: `Layer`s, most often `SelfAttentive`; the hidden sizes must agree.
         batch_first: input and output are (B, T, feature) instead of (T, B, feature).
         dropout: applied to the output of every layer but the last, while training.
+        bidirectional: layers come in pairs, forward and backward, each with its own memory; the outputs of a
+            pair are concatenated. Such a model reads whole sequences: it cannot be continued.
 
     Attributes:
+        hidden_size: H, of one direction; `output_size` is that of the output.
+        bias: whether the cells have one.
+        proj_size: 0, for code written for `torch.nn.LSTM`.
         warns_of_empty_memory: whether a state without a memory, given to a model that has one, is worth a
             word; true until it was said once.
 
@@ -41,25 +49,38 @@ class Recurrent(nn.Module):
     (torch.Size([2, 7, 8]), torch.Size([1, 2, 8]))
     """
 
-    def __init__(self, layers: Iterable[Layer], batch_first: bool = False, dropout: float = 0.0) -> None:
+    def __init__(
+        self,
+        layers: Iterable[Layer],
+        batch_first: bool = False,
+        dropout: float = 0.0,
+        bidirectional: bool = False,
+    ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        if not self.layers:
-            raise ConfigError("layers: expected at least one, got none")
         if isinstance(dropout, bool) or not 0 <= dropout <= 1:
             raise ConfigError(f"dropout: expected a probability between 0 and 1, got {dropout!r}")
-        for below, above in itertools.pairwise(self._layers()):
-            if above.input_size != below.hidden_size or above.hidden_size != below.hidden_size:
-                raise ConfigError(
-                    f"layers: expected every layer to be {below.hidden_size} wide, got one that maps "
-                    f"{above.input_size} to {above.hidden_size}"
-                )
+        self.bidirectional = bool(bidirectional)
+        _check_sizes(self._layers(), self._directions)
         first = self._layers()[0]
         self.input_size, self.hidden_size = first.input_size, first.hidden_size
-        self.num_layers = len(self.layers)
+        self.num_layers = len(self.layers) // self._directions
         self.batch_first = batch_first
         self.dropout = float(dropout)
-        self.warns_of_empty_memory = any(layer.has_memory for layer in self._layers())
+        cells = [getattr(layer, "cell", None) for layer in self._layers()]
+        self.bias = all(getattr(cell, "bias", None) is not None for cell in cells)
+        self.proj_size = 0
+        # a backward direction's memory begins empty in any case
+        self.warns_of_empty_memory = not bidirectional and any(layer.has_memory for layer in self._layers())
+
+    @property
+    def _directions(self) -> int:
+        return 2 if self.bidirectional else 1
+
+    @property
+    def output_size(self) -> int:
+        """Features of the output: H, or 2H where both directions are read."""
+        return self.hidden_size * self._directions
 
     def forward(
         self,
@@ -76,14 +97,19 @@ class Recurrent(nn.Module):
             input: (T, B, F), (B, T, F) with `batch_first`, (T, F), or a `PackedSequence`.
             state: what the last call returned, or (h_0, c_0) or h_0 as `torch.nn` takes them: a memory then
                 begins empty, and the first time an `EmptyMemoryWarning` says so.
-            reset: bool, shaped like the input without F; clears a row's state before that step.
+            reset: bool, shaped like the input without F; clears a row's state before that step. A backward
+                direction, which comes from the other side, is cleared after it has made that step.
             nudge: one tensor (T, B, H) or None per layer, added to that layer's h_t. A zero tensor that
                 asks for gradients receives the total dL/dh_t. Always time first.
-            need_trace: also return a tuple with one `Trace` per layer, time first.
+            need_trace: also return a tuple with one `Trace` per layer, time first; a backward direction
+                counts its steps (`born`) from where it began, the end of the sequence.
+
+        Layers of a bidirectional model are counted as torch does: 1 forward, 1 backward, 2 forward, …
 
         Returns:
             output (h_t of the last layer, laid out like the input) and state; with `need_trace` the traces.
         """
+        refuse_old_exports(self)
         if isinstance(input, PackedSequence):
             if reset is not None or nudge is not None:
                 raise ShapeError("reset and nudge need a padded input, got a PackedSequence; unpack it first")
@@ -112,12 +138,9 @@ class Recurrent(nn.Module):
         for layer, part in zip(self._layers(), [] if begin is None else begin.layers(), strict=False):
             layer.check_state(part, batch_size)
 
-    def flatten_parameters(self) -> None:
-        """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
-
     def _layers(self) -> list[Layer]:
-        # Asked several times a call: a ModuleList's own iterator takes 3 µs, a fiftieth of a streamed step.
-        return cast("list[Layer]", list(self.layers._modules.values()))
+        # Asked several times a call: a ModuleList's own iterator takes 3 µs, a thirtieth of a streamed step.
+        return [*self._modules["layers"]._modules.values()]  # type: ignore[union-attr]
 
     def _run(
         self,
@@ -127,24 +150,91 @@ class Recurrent(nn.Module):
         nudge: Sequence[Tensor | None] | None,
         need_trace: bool,
     ) -> tuple[Tensor, State, tuple[Trace, ...]]:
-        begin = [None] * self.num_layers if state is None else state.layers()
-        nudges = [None] * self.num_layers if nudge is None else nudge
+        layers = self._layers()
+        nudges = [None] * len(layers) if nudge is None else nudge
+        if self.bidirectional:
+            resets = (None, None) if reset is None else (reset, reversed_reset(reset))
+
+            def walk(place: int, x: Tensor, begin: LayerState | None) -> LayerResult:
+                part = nudges[place]
+                turned = part.flip(0) if part is not None and place % 2 else part
+                result = layers[place](x, begin, reset=resets[place % 2], nudge=turned, need_trace=need_trace)
+                return cast(LayerResult, result)
+
+            return self._both_ways(x, state, Direction(walk, lambda part: part.flip(0), None))
+        begin = [None] * len(layers) if state is None else state.layers()
         ends, traces = [], []
-        for index, layer in enumerate(self._layers()):
+        for index, layer in enumerate(layers):
             walked = layer(x, begin[index], reset=reset, nudge=nudges[index], need_trace=need_trace)
             ends.append(walked.state)
             traces.append(walked.trace)
-            x = walked.output
-            if self.dropout and index + 1 < self.num_layers:
-                x = nn.functional.dropout(x, self.dropout, self.training)
+            x = self._dropped(walked.output, index)
         return x, State.of_layers(ends), tuple(traces)
 
+    def _dropped(self, x: Tensor, level: int) -> Tensor:
+        """What the next level sees of a level's output."""
+        if self.dropout and level + 1 < self.num_layers:
+            return nn.functional.dropout(x, self.dropout, self.training)
+        return x
+
+    def _both_ways(
+        self, x: Tensor, state: State | None, way: Direction
+    ) -> tuple[Tensor, State, tuple[Trace, ...]]:
+        """Level by level, both directions over the whole sequence."""
+        begin = [None] * len(self.layers) if state is None else state.layers()
+        ends, traces = [], []
+        for level in range(self.num_layers):
+            there, back = 2 * level, 2 * level + 1
+            ahead = way.walk(there, x, begin[there])
+            behind = way.walk(back, way.turned(x), begin[back])
+            ends += [ahead.state, behind.state]
+            traces += [ahead.trace, reversed_trace(behind.trace, way.lengths)]
+            x = self._dropped(torch.cat([ahead.output, way.turned(behind.output)], dim=-1), level)
+        return x, State.of_layers(ends), tuple(cast("list[Trace]", traces))
+
     def _forward_packed(self, packed: PackedSequence, state: StateLike, need_trace: bool) -> Any:
-        """Run each stretch of steps that has the same rows; a row's state rests when it has ended."""
+        self._check(packed.data.unsqueeze(1), None, None)
         sizes = packed.batch_sizes.tolist()
         begin = self._begin(state, sizes[0], unbatched=False)
         if begin is not None and packed.sorted_indices is not None:
             begin = begin.rows(packed.sorted_indices)
+        if self.bidirectional:
+            data, end, traces = self._packed_both_ways(packed, begin, need_trace)
+        else:
+            run = lambda x, begin: self._run(x, begin, None, None, need_trace)  # noqa: E731
+            data, end, traces = self._stretches(packed.data, sizes, begin, run)
+        if packed.unsorted_indices is not None:
+            end = end.rows(packed.unsorted_indices)
+        repacked = PackedSequence(data, packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices)
+        if not need_trace:
+            return repacked, end
+        unsorted = packed.unsorted_indices
+        ordered = (
+            trace if unsorted is None else Trace(*(part[:, unsorted] for part in trace)) for trace in traces
+        )
+        return repacked, end, tuple(ordered)
+
+    def _packed_both_ways(
+        self, packed: PackedSequence, begin: State | None, need_trace: bool
+    ) -> tuple[Tensor, State, tuple[Trace, ...]]:
+        layers, sizes = self._layers(), packed.batch_sizes.tolist()
+        turned, lengths = reversal(packed.batch_sizes, packed.data.device)
+
+        def walk(place: int, data: Tensor, begin: LayerState | None) -> LayerResult:
+            def run(x: Tensor, state: State | None) -> tuple[Tensor, State, tuple[Trace, ...]]:
+                walked = layers[place](x, None if state is None else state.layers()[0], need_trace=need_trace)
+                return walked.output, State.of_layers([walked.state]), (walked.trace,)
+
+            start = None if begin is None else State.of_layers([begin])
+            output, end, traces = self._stretches(data, sizes, start, run)
+            return LayerResult(output, end.layers()[0], traces[0])
+
+        return self._both_ways(packed.data, begin, Direction(walk, lambda part: part[turned], lengths))
+
+    def _stretches(
+        self, data: Tensor, sizes: list[int], begin: State | None, run: Run
+    ) -> tuple[Tensor, State, tuple[Trace, ...]]:
+        """Run each stretch of steps that has the same rows; a row's state rests when it has ended."""
         rows = sizes[0]
         outputs, done, traces = [], [], []
         position = step = 0
@@ -154,43 +244,40 @@ class Recurrent(nn.Module):
                 done.append(begin.rows(slice(sizes[step], rows)))
                 begin = begin.rows(slice(0, sizes[step]))
             rows = sizes[step]
-            x = packed.data[position : position + length * rows].view(length, rows, -1)
-            self._check(x, None, None)
-            output, begin, trace = self._run(x, begin, None, None, need_trace)
+            x = data[position : position + length * rows].view(length, rows, -1)
+            output, begin, trace = run(x, begin)
             outputs.append(output.reshape(length * rows, -1))
             traces.append(trace)
             position, step = position + length * rows, step + length
         assert begin is not None
-        end = join_rows([begin, *reversed(done)])
-        if packed.unsorted_indices is not None:
-            end = end.rows(packed.unsorted_indices)
-        repacked = PackedSequence(
-            torch.cat(outputs), packed.batch_sizes, packed.sorted_indices, packed.unsorted_indices
-        )
-        if not need_trace:
-            return repacked, end
-        return repacked, end, join_traces(traces, sizes[0], packed.unsorted_indices)
+        traced = traces[0][0] is not None
+        joined = join_traces(traces, sizes[0], None) if traced else traces[0]
+        return torch.cat(outputs), join_rows([begin, *reversed(done)]), joined
 
     def _begin(self, state: StateLike, batch_size: int, unbatched: bool) -> State | None:
         """The state to begin with, from whatever the caller passed."""
         if state is None:
             return None
+        layers = self._layers()
         if isinstance(state, State):
+            if self.bidirectional:
+                raise ShapeError(
+                    "state: expected none, h_0 or (h_0, c_0), got a State: a bidirectional model reads whole "
+                    "sequences and cannot be continued or streamed; use bidirectional=False for that"
+                )
             self._check_kind(state, 1 if unbatched else 2)
             begin = state.batched() if unbatched else state
             widths = [memory.born.shape[1] for memory in begin.memory]
-            bounded = [layer.initial_width for layer in self._layers()]
-            if len(widths) != self.num_layers or any(
-                b and w != b for w, b in zip(widths, bounded, strict=True)
-            ):
+            bounded = [layer.initial_width for layer in layers]
+            if len(widths) != len(bounded) or any(b and w != b for w, b in zip(widths, bounded, strict=True)):
                 raise ShapeError(
                     f"state: expected a memory of {bounded} slots by layer, got {widths}; "
                     "pass the state this model returned"
                 )
         else:
             begin = self._from_torch_state(state, batch_size, unbatched)
-        shape = (self.num_layers, batch_size, self.hidden_size)
-        has_cell = self._layers()[0].has_cell_state
+        shape = (len(self.layers), batch_size, self.hidden_size)
+        has_cell = layers[0].has_cell_state
         if (begin.cell_state is not None) != has_cell:
             raise ShapeError(
                 "state: expected "
@@ -271,9 +358,23 @@ class Recurrent(nn.Module):
                 raise ShapeError(f"{name}: expected on {x.device} as the input, got {part.device}")
         shape = (*x.shape[:2], self.hidden_size)
         if nudge is not None and (
-            len(nudge) != self.num_layers or any(n is not None and n.shape != shape for n in nudge)
+            len(nudge) != len(self.layers) or any(n is not None and n.shape != shape for n in nudge)
         ):
-            raise ShapeError(f"nudge: expected {self.num_layers} tensors {shape} or None")
+            raise ShapeError(f"nudge: expected {len(self.layers)} tensors {shape} or None")
+
+
+def _check_sizes(layers: list[Layer], directions: int) -> None:
+    if not layers or len(layers) % directions:
+        wanted = "at least one" if directions == 1 else "a forward and a backward one for each level"
+        raise ConfigError(f"layers: expected {wanted}, got {len(layers) or 'none'}")
+    width = layers[0].hidden_size
+    for place, layer in enumerate(layers):
+        wide = layers[0].input_size if place < directions else width * directions
+        if layer.hidden_size != width or layer.input_size != wide:
+            raise ConfigError(
+                f"layers: expected every layer to be {width} wide, got one that maps "
+                f"{layer.input_size} to {layer.hidden_size}"
+            )
 
 
 def _shape(tensor: Tensor) -> tuple[int, ...]:

@@ -14,8 +14,10 @@ from plait.errors import BackendError, ConfigError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
+from plait.models.torch_tools import is_transformed
 from plait.ops.attention import Read, accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
+from plait.ops.attentive_scan.cpu_step import step
 from plait.ops.full_scan import full_scan
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.plain_scan import plain_scan
@@ -142,28 +144,52 @@ class SelfAttentive(Layer):
         if state is None:
             state = self.initial_state(x.shape[1], x.dtype, x.device)
             remember(state.memory, window)
-        result = self._dispatched(x, cast_state(state, x.dtype), reset, nudge, need_trace)
+        noise = self._noise(x)
+        if len(x) == 1 and nudge is None and not need_trace and not torch.compiler.is_compiling():
+            stepped = self._stepped(x, state, reset, noise)
+            if stepped is not None:
+                return stepped
+        result = self._dispatched(x, cast_state(state, x.dtype), reset, nudge, need_trace, noise)
         remember(result.state.memory, window)
         return result
 
+    def _stepped(
+        self, x: Tensor, state: LayerState, reset: Tensor | None, noise: Tensor | None
+    ) -> LayerResult | None:
+        """One step in one call into C++, where it is for such a step."""
+        scan = self._scan()
+        if not isinstance(scan, Scan):
+            return None
+        projection = self.cell.weight_ih, self.cell.bias
+        return step(x, projection, self._scan_weights(), state, scan, reset, noise, self.backend)
+
     def _dispatched(
-        self, x: Tensor, state: LayerState, reset: Tensor | None, nudge: Tensor | None, need_trace: bool
+        self,
+        x: Tensor,
+        state: LayerState,
+        reset: Tensor | None,
+        nudge: Tensor | None,
+        need_trace: bool,
+        noise: Tensor | None,
     ) -> LayerResult:
         """By torch's own layer, by a scan, or step by step; a scan checks its state itself."""
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
             self.check_state(state, x.shape[1])
             return self._native(x, state)
         projected = self.cell.project(x)
-        scan = self._scan()
+        scan, backend = self._scan(), self.backend
+        if backend == "auto" and is_transformed():
+            backend = "reference"
         if scan is not None:
             if isinstance(scan, PlainScan):
                 plain = PlainWeights(self.cell.recurrent, *self._biases())
-                return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, self.backend)
+                return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, backend)
             weights = self._scan_weights()
             if isinstance(scan, FullScan):
-                return full_scan(projected, weights, state, scan, reset, nudge, need_trace, self.backend)
-            options = reset, nudge, need_trace, self.backend, self._noise(x), self._grad_limit(x)
-            return attentive_scan(projected, weights, state, scan, *options)
+                return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
+            options = reset, nudge, need_trace, backend, noise
+            limits = self._number(self.memory.grad_limit, x), self._number(self.memory.use or None, x)
+            return attentive_scan(projected, weights, state, scan, *options, *limits)
         if self.backend not in ("auto", "reference"):
             raise BackendError(
                 f"backend {self.backend!r} has no scan for {type(self.cell).__name__} × "
@@ -184,8 +210,8 @@ class SelfAttentive(Layer):
             mix=self._mixed,
             reset=reset,
             nudge=nudge,
-            noise=self._noise(x),
-            grad_limit=self._grad_limit(x),
+            noise=noise,
+            grad_limit=self._number(self.memory.grad_limit, x),
             truncate=self.truncate,
             need_trace=need_trace,
         )
@@ -199,21 +225,21 @@ class SelfAttentive(Layer):
         drawn = torch.empty(x.shape[:2], dtype=accumulation_dtype(x.dtype), device=x.device).exponential_()
         return -noise * drawn.clamp_min_(1e-30).log_()
 
-    def _grad_limit(self, x: Tensor) -> Tensor | None:
-        limit = self.memory.grad_limit
-        if limit is None:
+    @staticmethod
+    def _number(value: float | None, x: Tensor) -> Tensor | None:
+        """Filled on the device: nothing waits, and a recorded graph may hold it."""
+        if value is None:
             return None
-        # filled on the device: nothing waits, and a recorded graph may hold it
-        return torch.full((), limit, dtype=accumulation_dtype(x.dtype), device=x.device)
+        return torch.full((), value, dtype=accumulation_dtype(x.dtype), device=x.device)
 
     def _read(self, query: Tensor, memory: MemoryState) -> tuple[Read | None, MemoryState]:
         scorer = cast(AdditiveScorer, self.scorer)
-        if not self.memory.learns:
+        if not self.memory.use:
             return self.memory.read(query, memory, scorer)
-        worth, window = cast(Tensor, scorer.worth), cast(int, self._window)
+        worth, window, use = cast(Tensor, scorer.worth), cast(int, self._window), self.memory.use
 
         def energies(asked: Tensor, slots: Tensor) -> Tensor:
-            return with_usage(scorer(asked, slots), memory, worth, window)
+            return with_usage(scorer(asked, slots), memory, worth, window, use)
 
         return self.memory.read(query, memory, energies)
 
@@ -227,6 +253,7 @@ class SelfAttentive(Layer):
         return (
             isinstance(self.memory, NoMemory)
             and not torch.compiler.is_compiling()
+            and not is_transformed()
             and self.backend == "auto"
             and self.truncate is None
             and (_kind(self.cell), self._nonlinearity()) in NATIVE
@@ -254,7 +281,8 @@ class SelfAttentive(Layer):
 
     def _nonlinearity(self) -> str:
         """φ of an Elman cell, or of the candidate of a GRU."""
-        return getattr(self.cell, "nonlinearity", "tanh")
+        cell = self.cell
+        return "tanh" if isinstance(cell, LSTMCell) else getattr(cell, "nonlinearity", "tanh")
 
     def _mixed(self, h: Tensor, context: Tensor) -> Tensor:
         return self.mix(h, context) if callable(self.mix) else self.mix * (h + context)
@@ -275,18 +303,16 @@ class SelfAttentive(Layer):
             return None
         if not isinstance(memory, WindowMemory):
             return FullScan(kind, float(self.mix), nonlinearity)
-        return Scan(
-            cell=kind,
-            window=memory.window,
-            capacity=memory.initial_width - memory.window,
-            every=memory.every if isinstance(memory, UniformMemory) else None,
-            mix=float(self.mix),
-            nonlinearity=nonlinearity,
-        )
+        every = memory.every if isinstance(memory, UniformMemory) else None
+        capacity = memory.initial_width - memory.window
+        return Scan(kind, memory.window, capacity, every, float(self.mix), nonlinearity)
 
     def _biases(self) -> tuple[Tensor | None, Tensor | None]:
-        """A GRU candidate's recurrent bias, and modrelu's."""
-        return getattr(self.cell, "candidate_bias", None), getattr(self.cell, "modrelu_bias", None)
+        """A GRU candidate's recurrent bias, and modrelu's. Asked for where they are: a module takes longer to
+        say that it has no such attribute than a scan takes for a step."""
+        cell = self.cell
+        candidate = cell.candidate_bias if isinstance(cell, GRUCell) else None
+        return candidate, cell.modrelu_bias if isinstance(cell, GRUCell | ElmanCell) else None
 
     def _scan_weights(self) -> ScanWeights:
         scorer = cast(AdditiveScorer, self.scorer)

@@ -119,26 +119,33 @@ class State:
 
     def layers(self) -> list[LayerState]:
         """One `LayerState` for each layer."""
+        if len(self.memory) == 1 and len(self.hidden) == 1:  # most are; half the time of what follows
+            cell_state = None if self.cell_state is None else self.cell_state.squeeze(0)
+            return [LayerState(self.hidden.squeeze(0), cell_state, self.memory[0])]
         cells = [None] * len(self.memory) if self.cell_state is None else self.cell_state.unbind(0)
         return [LayerState(*parts) for parts in zip(self.hidden.unbind(0), cells, self.memory, strict=True)]
 
     @staticmethod
     def of_layers(layers: Sequence[LayerState]) -> State:
         """The inverse of `layers`."""
+        if len(layers) == 1:
+            hidden, cell_state, memory = layers[0]
+            return State(
+                hidden.unsqueeze(0), None if cell_state is None else cell_state.unsqueeze(0), (memory,)
+            )
         cells = [layer.cell_state for layer in layers if layer.cell_state is not None]
         return State(
-            torch.stack([layer.hidden for layer in layers]),
-            torch.stack(cells) if cells else None,
+            _stacked([layer.hidden for layer in layers]),
+            _stacked(cells) if cells else None,
             tuple(layer.memory for layer in layers),
         )
 
     def unbatched(self) -> State:
         """Without the batch axis of size 1."""
-        row = self.rows(torch.tensor([0], device=self.hidden.device))
         return State(
-            row.hidden.squeeze(1),
-            None if row.cell_state is None else row.cell_state.squeeze(1),
-            tuple(follow(m, MemoryState(*(part.squeeze(0) for part in m))) for m in row.memory),
+            self.hidden.squeeze(1),
+            None if self.cell_state is None else self.cell_state.squeeze(1),
+            tuple(follow(m, MemoryState(*(part.squeeze(0) for part in m))) for m in self.memory),
         )
 
     def batched(self) -> State:
@@ -220,3 +227,8 @@ def join_traces(
             fields.append(whole if unsorted is None else whole[:, unsorted])
         joined.append(Trace(*fields))
     return tuple(joined)
+
+
+def _stacked(tensors: list[Tensor]) -> Tensor:
+    """(L, B, H); of one layer it is a view, which takes no kernel forward or back."""
+    return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)

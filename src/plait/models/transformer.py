@@ -36,7 +36,10 @@ class Transformer(Recurrent):
         bias: of the linear maps and norms.
         batch_first: input and output are (B, T, feature).
         dropout: applied to the output of every block but the last, while training.
-        bidirectional, proj_size: refused.
+        bidirectional: False alone; it is causal.
+        proj_size: 0 alone; project the output with `torch.nn.Linear`.
+        device: of the weights.
+        dtype: of the weights.
         heads: a divisor of hidden_size; left out, the largest that leaves each head 32 features or more.
         backend: "auto" (torch's scaled_dot_product_attention), or "reference" (the same written out).
 
@@ -63,10 +66,11 @@ class Transformer(Recurrent):
         heads: int | None = None,
         backend: str = "auto",
     ) -> None:
-        if bidirectional or proj_size:
+        if bidirectional:
+            raise ConfigError("bidirectional: expected False, got True; it is causal")
+        if proj_size:
             raise ConfigError(
-                "Transformer: bidirectional and proj_size are not supported; it is causal, and its output "
-                "can be projected with torch.nn.Linear"
+                f"proj_size: expected 0, got {proj_size}; project the output with torch.nn.Linear"
             )
         at_least(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         check_weights(input_size * hidden_size + num_layers * (LAYER + 12 * hidden_size**2), device)

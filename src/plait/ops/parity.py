@@ -83,12 +83,14 @@ class Problem(NamedTuple):
     nudge: Tensor | None
     noise: Tensor | None
     grad_limit: Tensor | None
+    usage: Tensor | None
 
     def inputs(self) -> Inputs:
         """The same as the one value that backends are handed."""
         return Inputs.of(
-            self.projected, self.weights, self.state, self.reset, self.nudge, self.noise, self.grad_limit
-        )
+            self.projected, self.weights, self.state, self.reset, self.nudge, self.noise, self.grad_limit,
+            self.usage,
+        )  # fmt: skip
 
     def leaves(self) -> dict[str, Tensor]:
         """What a gradient is compared for, by name."""
@@ -217,6 +219,7 @@ def _walked(
     nudge: Tensor | None,
     noise: Tensor | None,
     grad_limit: Tensor | None,
+    usage: Tensor | None,
     need_trace: bool,
     backend: str,
 ) -> LayerResult:
@@ -226,9 +229,8 @@ def _walked(
     assert isinstance(weights, ScanWeights)
     if isinstance(scan, FullScan):
         return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
-    return attentive_scan(
-        projected, weights, state, scan, reset, nudge, need_trace, backend, noise, grad_limit
-    )
+    given = reset, nudge, need_trace, backend, noise, grad_limit, usage
+    return attentive_scan(projected, weights, state, scan, *given)
 
 
 def _memory_name(scan: AnyScan) -> str:
@@ -273,6 +275,7 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
         leaf(case.steps, rows, size, scale=0.1) if case.nudge else None,
         leaf(case.steps, rows, scale=0.3).detach() if case.noise else None,
         torch.tensor(0.5, dtype=accumulation_dtype(case.dtype)) if case.limited else None,
+        torch.tensor(0.3, dtype=accumulation_dtype(case.dtype)) if case.learned else None,
     )
 
 
@@ -309,7 +312,7 @@ def _carried(
     reset[torch.arange(case.rows) % steps, torch.arange(case.rows)] = True
     projected = leaf(steps, case.rows, scan.gates * case.size)
     with torch.no_grad():
-        end = _walked(projected, weights, state, scan, reset, None, None, None, False, "reference").state
+        end = _walked(projected, weights, state, scan, reset, *(None,) * 4, False, "reference").state
     relevance = end.memory.relevance.clone()
     if isinstance(scan, FullScan):
         relevance += 0.25  # a full memory gives no credit, but keeps what came with its slots
@@ -329,7 +332,7 @@ def _moved(problem: Problem, device: torch.device | str) -> Problem:
     def there(x: Tensor | None) -> Tensor | None:
         return None if x is None else x.detach().to(device).requires_grad_(x.requires_grad)
 
-    projected, weights, (hidden, cell_state, memory), reset, nudge, noise, grad_limit = problem
+    projected, weights, (hidden, cell_state, memory), reset, nudge, noise, grad_limit, usage = problem
     return Problem(
         there(projected),  # type: ignore[arg-type]
         type(weights)(*map(there, weights)),  # type: ignore[arg-type]
@@ -338,4 +341,5 @@ def _moved(problem: Problem, device: torch.device | str) -> Problem:
         there(nudge),
         there(noise),
         there(grad_limit),
+        there(usage),
     )

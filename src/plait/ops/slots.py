@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import torch
 from torch import Tensor
+from torch.nn.functional import pad
 
 from plait.ops.attention import accumulation_dtype, scores
 
@@ -130,9 +131,9 @@ def rated(memory: MemoryState, worth: Tensor) -> MemoryState:
 
 def credit(memory: MemoryState, weights: Tensor, window: int) -> MemoryState:
     """Every member of the ring earns its attention weight; what was kept is frozen."""
-    earned = memory.relevance.clone()
-    earned[:, :window] += weights[:, :window].detach()
-    return memory._replace(relevance=earned)
+    relevance = memory.relevance
+    earned = pad(weights[:, :window].detach().to(relevance.dtype), (0, relevance.shape[1] - window))
+    return memory._replace(relevance=relevance + earned)  # not in place: vmap has no rule for that
 
 
 def ages_before(age: Tensor, reset: Tensor | None, steps: int) -> Tensor:

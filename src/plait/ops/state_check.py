@@ -25,13 +25,14 @@ from plait.errors import ShapeError
 from plait.ops.slots import MemoryState
 from plait.ops.walk import LayerState
 
-__all__ = ["check_shapes", "check_state", "follow", "remember"]
+__all__ = ["check_shapes", "check_state", "follow", "is_known", "known_keys", "remember"]
 
 # Far more steps than anyone waits for, and with any length of a call within the 32 bits of the GPU kernels.
 LATEST = 2**30
-# id of a memory's `age` → a weak reference to it, the window, the `born` beside it, and how often each of the
-# two had been written to. By hand: torch's WeakIdKeyDictionary takes 2 µs for what takes 0.5 here.
-_SEEN: dict[int, tuple[Any, int | None, Tensor, tuple[int, int] | None]] = {}
+# id of a memory's `age` → a weak reference to it, the window, the `born` beside it, how often each of the
+# two had been written to, and the keys of its slots, if a step left them (`attentive_scan/cpu_step.py`). By
+# hand: torch's WeakIdKeyDictionary takes 2 µs for what takes 0.5 here.
+_SEEN: dict[int, tuple[Any, int | None, Tensor, tuple[int, int] | None, Tensor | None]] = {}
 
 
 def check_state(state: LayerState, like: Tensor, window: int | None) -> None:
@@ -42,7 +43,7 @@ def check_state(state: LayerState, like: Tensor, window: int | None) -> None:
     hidden, cell_state, memory = state
     device = like.device
     if (
-        _is_known(memory, window)
+        is_known(memory, window)
         and hidden.device == memory.slots.device == memory.relevance.device == device
         and (cell_state is None or cell_state.device == device)
     ):
@@ -88,25 +89,31 @@ def check_shapes(state: LayerState, rows: int, size: int, slot_size: int, width:
             )
 
 
-def remember(memory: MemoryState, window: int | None) -> None:
-    """These values need not be looked at: they were, or were made here."""
+def remember(memory: MemoryState, window: int | None, keys: Tensor | None = None) -> None:
+    """These values need not be looked at: they were, or were made here; `keys` are of the memory's slots."""
     if not torch.compiler.is_compiling():
         age, born = memory.age, memory.born
         place = id(age)
         seen = weakref.ref(age, partial(_forget, place))
-        _SEEN[place] = (seen, window, born, _writes(age, born))
+        _SEEN[place] = (seen, window, born, _writes(age, born), keys)
 
 
 def follow(before: MemoryState, after: MemoryState) -> MemoryState:
-    """`after`, remembered if `before` is: for what keeps every row's steps as they are."""
+    """`after`, remembered if `before` is, with its keys: for what keeps every row's steps as they are."""
     if not torch.compiler.is_compiling():
         found = _SEEN.get(id(before.age))
-        if found is not None and _is_known(before, found[1]):
-            remember(after, found[1])
+        if found is not None and is_known(before, found[1]):
+            remember(after, found[1], found[4])
     return after
 
 
-def _is_known(memory: MemoryState, window: int | None) -> bool:
+def known_keys(memory: MemoryState) -> Tensor | None:
+    """The keys that were remembered with a memory that `is_known`. Whether they are still those of its slots
+    and of the weights is for the reader to find out: they carry a mark of what they were made of."""
+    return _SEEN[id(memory.age)][4]
+
+
+def is_known(memory: MemoryState, window: int | None) -> bool:
     """Whether nothing was written to this memory's steps since they were remembered, for this window."""
     if torch.compiler.is_compiling():
         return False

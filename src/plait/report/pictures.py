@@ -98,7 +98,7 @@ def _gradients(plan: Plan, runs: Sequence[Result]) -> Picture:
         steps = np.arange(1, len(last) + 1)
         curves.append(Curve(steps, _positive(last), f"{run.name}, trained", "solid", places[run.name]))
         curves.append(Curve(steps, _positive(first), f"{run.name}, untrained", "dotted", places[run.name]))
-        seen.append(gradient_seen(run.name, first[0] / first[-1], last[0] / last[-1], run.accuracy))
+        seen.append(gradient_seen(run.name, first / first[-1], last / last[-1], run.accuracy))
     figure = draw_curves(
         curves, x_label="step t", y_label="‖∂L/∂hₜ‖", log_y=True, size=CURVES
     )  # fmt: skip
@@ -111,23 +111,30 @@ def _gradients(plan: Plan, runs: Sequence[Result]) -> Picture:
     return Picture("How far the gradient reaches", inline_svg(figure, "gradients", caption), caption)
 
 
-def gradient_seen(name: str, before: float, after: float, accuracy: float) -> str:
+def gradient_seen(name: str, before: Any, after: Any, accuracy: float) -> str:
     """What a model's gradient did between the last step and the first, in words true of these numbers.
 
     Args:
-        before, after: the norm at the first step over the norm at the last, untrained and trained.
+        before, after: the norm at every step over the norm at the last, untrained and trained.
 
-    >>> gradient_seen("RelRNN", 5.4, 27.0, 1.0)
+    >>> gradient_seen("RelRNN", np.array([5.4, 1.0]), np.array([27.0, 1.0]), 1.0)
     'RelRNN: untrained, the first step feels 5.4 times what the last feels; trained, 27 times.'
     """
-    lost = ", which is nothing to learn from" if before < FAINT else ""
-    said = f"{name}: untrained, the first step feels {_times(before)} times what the last feels{lost}; "
-    if after >= FAINT and accuracy < 0.5:
+    lost = ", which is nothing to learn from" if before[0] < FAINT else ""
+    said = f"{name}: untrained, the first step feels {_times(before[0])} times what the last feels{lost}; "
+    said += f"trained, {_times(after[0])} times"
+    least = int(np.argmin(after))
+    if after[0] >= FAINT > after[least]:
+        said += (
+            f", though step {least + 1} feels only {_times(after[least])} times: what was not kept is not "
+            "felt, and what was kept is reached by attention, not step by step"
+        )
+    if after[0] >= FAINT and accuracy < 0.5:
         return (
-            f"{said}trained, {_times(after)} times. Its gradient reaches the first step by then, and it "
+            f"{said}. Its gradient reaches the first step by then, and it "
             f"still recalls only {percent(accuracy)}: a gradient that arrives is needed, and is not enough."
         )
-    return f"{said}trained, {_times(after)} times."
+    return f"{said}."
 
 
 def _attention(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from plait.errors import ConfigError, PlaitError
@@ -92,6 +92,8 @@ _SUPERVISED = register(
         "plait.training.description:network_of", score="accuracy", shown={"score": "accuracy"},
     )
 )  # fmt: skip
+# the same, where a task asks for numbers
+_OF_NUMBERS = replace(_SUPERVISED, score="R²", shown={"score": "R²", "rmse": "RMSE"})
 register(
     Kind(
         "plait policy 1", "plait.training.ppo.learner:learner_of", "plait.training.ppo.policy:checked_policy",
@@ -109,7 +111,9 @@ def kind_of(description: dict[str, Any]) -> Kind:
     >>> kind_of({"task": {"name": "minigrid"}}).score
     'return'
     """
+    task = description.get("task", {})
     if "format" in description:
-        return _KINDS.get(description["format"], Kind(str(description["format"])))
-    task = description.get("task", {}).get("name")
-    return next((kind for kind in _KINDS.values() if task in kind.tasks), _SUPERVISED)
+        kind = _KINDS.get(description["format"], Kind(str(description["format"])))
+    else:
+        kind = next((kind for kind in _KINDS.values() if task.get("name") in kind.tasks), _SUPERVISED)
+    return _OF_NUMBERS if kind is _SUPERVISED and task.get("answer") == "number" else kind

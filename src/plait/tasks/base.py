@@ -5,13 +5,16 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-__all__ = ["HIDDEN", "IGNORE", "LATER", "Batch", "Task", "accuracy", "counted"]
+from plait.errors import ConfigError
+
+__all__ = ["HIDDEN", "IGNORE", "LATER", "Batch", "Scale", "Task", "accuracy", "counted", "epoch_order"]
 
 # a target that counts neither for the loss nor for the score
 IGNORE = -100
@@ -27,13 +30,15 @@ class Batch(NamedTuple):
     """Sequences that are worked through together, time first.
 
     `inputs` (T, B, F) floating point, or (T, B) int64, the places of symbols in a vocabulary; `targets`
-    (T, B) int64, `IGNORE` on steps that have none, or (1, B) where the last step alone is asked; `reset`
-    (T, B) bool or None: where a row's state is cleared.
+    (T, B) int64, `IGNORE` on steps that have none, or (T, B, K) numbers, nan where there is none; of one step
+    where the last one alone is asked; `reset` (T, B) bool or None: where a row's state is cleared; `lengths`
+    (B,) int64 or None: how many steps of each row are its own, where what follows is padding.
     """
 
     inputs: Tensor
     targets: Tensor
     reset: Tensor | None = None
+    lengths: Tensor | None = None
 
     def rows(self, begin: int, end: int) -> Batch:
         """Some of the sequences.
@@ -42,7 +47,24 @@ class Batch(NamedTuple):
         torch.Size([7, 2])
         """
         reset = None if self.reset is None else self.reset[:, begin:end]
-        return Batch(self.inputs[:, begin:end], self.targets[:, begin:end], reset)
+        lengths = None if self.lengths is None else self.lengths[begin:end]
+        return Batch(self.inputs[:, begin:end], self.targets[:, begin:end], reset, lengths)
+
+    def alone(self, place: int) -> Batch:
+        """One of the sequences, without what it was padded with."""
+        row = self.rows(place, place + 1)
+        if row.lengths is None:
+            return row
+        end = int(row.lengths)
+        reset = None if row.reset is None else row.reset[:end]
+        return Batch(row.inputs[:end], row.targets[:end], reset)
+
+
+class Scale(NamedTuple):
+    """What numbers of the training data are usually like, feature by feature: mean and standard deviation."""
+
+    mean: Tensor
+    deviation: Tensor
 
 
 @dataclass(frozen=True)
@@ -58,8 +80,26 @@ class Task:
 
     name: ClassVar[str]
     carries_state: ClassVar[bool] = False
-    reads: ClassVar[str] = "all"
     input_initialiser: ClassVar[str] = "xavier"  # how the published experiments begin the input weights
+
+    @property
+    def reads(self) -> str:
+        """Which steps are asked: "all", or the "last" alone."""
+        return "all"
+
+    @property
+    def score_name(self) -> str:
+        """What `score` is."""
+        return "accuracy"
+
+    @property
+    def scaled(self) -> tuple[bool, bool]:
+        """Whether a network here brings inputs, and its outputs, to the scale of the training data."""
+        return False, False
+
+    def scales(self) -> tuple[Scale | None, Scale | None]:
+        """Those of inputs and outputs, where they are `scaled`."""
+        return None, None
 
     @property
     def carried(self) -> str:
@@ -72,6 +112,7 @@ class Task:
 
     @property
     def num_classes(self) -> int:
+        """What a network answers at a step: so many logits, or so many numbers."""
         raise NotImplementedError
 
     @property
@@ -140,8 +181,31 @@ class Task:
         return self.loss(logits, targets)
 
     def held_out(self) -> Mapping[str, Task]:
-        """What a network trained on this task is scored on; the first is the one that counts."""
+        """What a network trained on this task is scored on; the first is the one that counts. A task that
+        draws its sequences is scored on others that it draws.
+
+        Raises:
+            ConfigError: if it has epochs, so that its sequences are not drawn anew.
+        """
+        if type(self).batches_per_epoch is not Task.batches_per_epoch:
+            raise self._fixed()
         return {self.name: self}
+
+    def check_held_out(self) -> None:
+        """Refuse a task that would score training data as held out: its batches are the same whatever they
+        are drawn from, and it does not say itself what is held out."""
+        self.held_out()
+        if type(self).held_out is not Task.held_out:
+            return
+        first, second = (self.batch(16, torch.Generator().manual_seed(seed)) for seed in (1, 2))
+        if torch.equal(first.inputs, second.inputs) and torch.equal(first.targets, second.targets):
+            raise self._fixed()
+
+    def _fixed(self) -> ConfigError:
+        return ConfigError(
+            f"{getattr(self, 'name', type(self).__name__)}: its sequences are fixed, so training data would "
+            "be scored as held out; write held_out() to say what is"
+        )
 
     def tested_on(self) -> Mapping[str, Task]:
         """What it is scored on once, at the end."""
@@ -170,9 +234,15 @@ class Task:
         }
 
 
+@lru_cache(maxsize=4)
+def epoch_order(seed: int, count: int, device: str) -> Tensor:
+    """The order in which an epoch goes through `count` sequences."""
+    return torch.randperm(count, generator=torch.Generator(device).manual_seed(seed), device=device)
+
+
 def counted(targets: Tensor) -> Tensor:
-    """How many targets count, as a tensor without axes."""
-    return (targets != IGNORE).sum()
+    """How many targets count, as a tensor without axes: not `IGNORE`, or among numbers not nan."""
+    return (~targets.isnan() if targets.is_floating_point() else targets != IGNORE).sum()
 
 
 def accuracy(logits: Tensor, targets: Tensor) -> Tensor:

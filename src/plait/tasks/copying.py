@@ -35,7 +35,7 @@ class CopyTask(TenSymbolsTask):
     ```
 
     >>> task = CopyTask(delay=100)
-    >>> inputs, targets, _ = task.batch(32, torch.Generator().manual_seed(0))
+    >>> inputs, targets, *_ = task.batch(32, torch.Generator().manual_seed(0))
     >>> inputs.shape, targets.shape, round(task.chance_loss, 5)
     (torch.Size([120, 32, 10]), torch.Size([120, 32]), 0.17329)
     """

@@ -25,7 +25,7 @@ class DenoiseTask(TenSymbolsTask):
     The places are ten distinct ones among the first T + 9 steps. Inputs are one-hot over 11 (marker 10, index
     9 unused), classes 10 (index 9 unused), as in the published experiments.
 
-    >>> inputs, targets, _ = DenoiseTask(delay=50).batch(4, torch.Generator().manual_seed(0))
+    >>> inputs, targets, *_ = DenoiseTask(delay=50).batch(4, torch.Generator().manual_seed(0))
     >>> inputs[:, :, 1:9].sum(dim=(0, 2)).tolist(), targets[-10:].min().item() >= 1
     ([10.0, 10.0, 10.0, 10.0], True)
     """

@@ -5,14 +5,13 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from functools import lru_cache
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from plait.errors import ConfigError, DataError, whole
-from plait.tasks.base import HIDDEN, Batch, Task, accuracy
+from plait.tasks.base import HIDDEN, Batch, Task, accuracy, epoch_order
 from plait.tasks.image_files import ImageSet, load_images, on_device, pixel_order
 
 __all__ = ["ImageTask", "PermutedMNIST", "SequentialMNIST"]
@@ -36,7 +35,6 @@ class ImageTask(Task):
     """
 
     permuted: ClassVar[bool]
-    reads = "last"
     input_initialiser = "kaiming"
     group: int = 1
     subset: int | None = None
@@ -60,6 +58,10 @@ class ImageTask(Task):
             )
         if self.subset is not None and not self.images and self.subset > _MNIST_TRAIN:
             raise ConfigError(f"subset: expected at most {_MNIST_TRAIN} images, got {self.subset}")
+
+    @property
+    def reads(self) -> str:
+        return "last"
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -106,7 +108,7 @@ class ImageTask(Task):
         index: int = 0,
     ) -> Batch:
         pixels, labels = self._tensors(device)
-        order = _order(generator.initial_seed(), len(pixels), str(device))
+        order = epoch_order(generator.initial_seed(), len(pixels), str(device))
         place = index % max(1, len(pixels) // batch_size) * batch_size
         return self._shown(pixels, labels, order[place : place + batch_size])
 
@@ -176,12 +178,6 @@ class ImageTask(Task):
         """Pixels (B, P) as steps (T, B, group) in [0, 1]."""
         chosen = pixels[rows].view(-1, self.length, self.group).transpose(0, 1).float() / 255
         return Batch(chosen, labels[rows].unsqueeze(0))
-
-
-@lru_cache(maxsize=4)
-def _order(seed: int, count: int, device: str) -> Tensor:
-    """The order of an epoch."""
-    return torch.randperm(count, generator=torch.Generator(device).manual_seed(seed), device=device)
 
 
 @dataclass(frozen=True)

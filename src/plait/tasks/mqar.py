@@ -34,7 +34,7 @@ class MultiQueryRecallTask(Task):
     ∝ (g + 1)^(a − 1), a = 0.01. All other steps (?) show any symbol, and only queries have a target.
     Published: V = 8,192 and (L, P) = (64, 4), (128, 8), (256, 16).
 
-    >>> inputs, targets, _ = MultiQueryRecallTask(64, 4).batch(32, torch.Generator().manual_seed(0))
+    >>> inputs, targets, *_ = MultiQueryRecallTask(64, 4).batch(32, torch.Generator().manual_seed(0))
     >>> inputs.shape, (targets >= 4096).sum(0).unique().tolist()
     (torch.Size([64, 32]), [4])
     """
@@ -98,7 +98,7 @@ class MultiQueryRecallTask(Task):
 
     def show(self, seed: int = 0, width: int = 100) -> str:
         """One sequence: what is paired, and when which key is asked."""
-        inputs, targets, _ = self.batch(1, torch.Generator().manual_seed(seed))
+        inputs, targets, *_ = self.batch(1, torch.Generator().manual_seed(seed))
         shown, tokens = 2 * self.pairs, inputs[:, 0].tolist()
         pairs = [f"{key} is {value}" for key, value in zip(tokens[:shown:2], tokens[1:shown:2], strict=True)]
         asked = [

@@ -30,7 +30,7 @@ class RecallTask(Task):
     Without `at` the step is drawn uniformly from 1 … L − 1, anew in every sequence. Inputs are one-hot over
     10 (blank 0, symbols 1..8, marker 9), classes 9 (index 0 unused).
 
-    >>> inputs, targets, _ = RecallTask(length=50, at=7).batch(4, torch.Generator().manual_seed(0))
+    >>> inputs, targets, *_ = RecallTask(length=50, at=7).batch(4, torch.Generator().manual_seed(0))
     >>> inputs.shape, torch.equal(inputs[6].argmax(-1), targets[0])
     (torch.Size([50, 4, 10]), True)
     """

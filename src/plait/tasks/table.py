@@ -8,17 +8,19 @@ from typing import Any
 from plait.errors import known
 from plait.tasks.base import Task
 from plait.tasks.copying import CopyTask, TransferCopyTask
+from plait.tasks.csv_task import CsvTask
 from plait.tasks.denoise import DenoiseTask
 from plait.tasks.images import PermutedMNIST, SequentialMNIST
 from plait.tasks.language import PennTreebank, TextTask
 from plait.tasks.mqar import MultiQueryRecallTask
+from plait.tasks.own_data import DataTask
 from plait.tasks.recall import RecallTask
 
 __all__ = ["TASKS", "task_named"]
 
 _ALL = (
     CopyTask, TransferCopyTask, DenoiseTask, RecallTask, MultiQueryRecallTask, SequentialMNIST, PermutedMNIST,
-    PennTreebank, TextTask,
+    PennTreebank, TextTask, CsvTask, DataTask,
 )  # fmt: skip
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from plait.errors import require
-from plait.result import percent
+from plait.result import scored
 
 if TYPE_CHECKING:
     from plait.training.learner import Step
@@ -114,6 +114,9 @@ class Words:
 
     unit = "update"
 
+    def __init__(self, score: str = "accuracy") -> None:
+        self.score = score
+
     def began(self, done: int, total: int) -> str:
         return f"{total} updates" + (f", resuming after {done}" if done else "")
 
@@ -124,19 +127,20 @@ class Words:
         return f"update {summary['updates']}"
 
     def step(self, step: Step) -> str:
-        return f"loss {step.loss:.5f}  accuracy {percent(step.score)} (training)"
+        return f"loss {step.loss:.5f}  {self.score} {scored(step.score, self.score)} (training)"
 
     def results(self, results: Results) -> str:
-        """The first set's loss and accuracy, and the accuracy of the others."""
+        """The first set's loss and score, and the scores of the others."""
         (_, main), *others = results.items()
-        rest = "".join(f"  {name} {percent(result['score'])}" for name, result in others)
+        rest = "".join(f"  {name} {scored(result['score'], self.score)}" for name, result in others)
         bits = f"  {main['bits_per_character']:.4f} bits/char" if "bits_per_character" in main else ""
+        bits += f"  rmse {main['rmse']:.4g}" if "rmse" in main else ""
         loss = f"{main['loss']:.5f}" if "loss" in main else "not finite"
-        return f"loss {loss}{bits}  accuracy {percent(main['score'])}{rest}"
+        return f"loss {loss}{bits}  {self.score} {scored(main['score'], self.score)}{rest}"
 
     def bar(self, step: Step, last: Results) -> str:
-        held_out = f" (held out {percent(next(iter(last.values()))['score'])})" if last else ""
-        return f"loss {step.loss:.4f}  accuracy {percent(step.score)}{held_out}"
+        held_out = f" (held out {scored(next(iter(last.values()))['score'], self.score)})" if last else ""
+        return f"loss {step.loss:.4f}  {self.score} {scored(step.score, self.score)}{held_out}"
 
 
 class Clock:

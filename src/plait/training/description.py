@@ -7,6 +7,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from plait.cells import INITIALISERS
 from plait.errors import ConfigError, PlaitError, known
@@ -15,10 +16,12 @@ from plait.models import MODELS, Recurrent
 from plait.models.options import check_model, model_defaults
 from plait.strict import checked as strictly
 from plait.tasks import TASKS, Task, task_named
+from plait.tasks.base import Scale
 from plait.training.recipe import Recipe
 
 __all__ = [
-    "FORMAT", "Network", "build", "checked", "completed", "describe", "network_for", "network_of",
+    "FORMAT", "Network", "build", "checked", "completed", "describe", "last_steps", "network_for",
+    "network_of",
 ]  # fmt: skip
 
 FORMAT = "plait run 1"
@@ -26,7 +29,7 @@ _SPREAD = 0.1  # embeddings and what reads them out begin uniform within ± this
 
 
 class Network(nn.Module):
-    """logits_t = W h_t + b, with h_t from `recurrent`.
+    """logits_t = W h_t + b, with h_t from `recurrent`; time first, whatever `recurrent` is.
 
     b begins at zero; W xavier-normal, or with a vocabulary uniform in ±0.1 as the embedding.
 
@@ -34,7 +37,10 @@ class Network(nn.Module):
         recurrent: maps (T, B, input_size) and a state to (T, B, hidden_size) and a state.
         num_classes: of the logits.
         vocabulary: how many symbols there are, for inputs (T, B) that are symbols; None for features.
-        reads: "all" steps, or the "last" alone: then no logits are computed or kept for those before it.
+        reads: "all" steps, or the "last" alone: then no logits are computed or kept for those before it. Of
+            two directions both have read everything then: the forward one at the end, the backward one at
+            the beginning.
+        scaled: whether inputs and outputs are those of data whose scale is taken in, and given back.
 
     >>> from plait.models import RelRNN
     >>> Network(RelRNN(10, 16), 9)(torch.zeros(7, 2, 10))[0].shape
@@ -49,13 +55,14 @@ class Network(nn.Module):
         num_classes: int,
         vocabulary: int | None = None,
         reads: str = "all",
+        scaled: tuple[bool, bool] = (False, False),
     ) -> None:
         super().__init__()
         self.recurrent = recurrent
         self.reads = known(reads, ("all", "last"), "reads")
         check_weights((vocabulary or 0) * recurrent.input_size + num_classes * recurrent.hidden_size)
         self.embedding = None if vocabulary is None else nn.Embedding(vocabulary, recurrent.input_size)
-        self.decoder = nn.Linear(recurrent.hidden_size, num_classes)
+        self.decoder = nn.Linear(_output_size(recurrent), num_classes)
         nn.init.xavier_normal_(self.decoder.weight)
         nn.init.zeros_(self.decoder.bias)
         weight = next(recurrent.parameters())
@@ -64,33 +71,113 @@ class Network(nn.Module):
             nn.init.uniform_(self.decoder.weight, -_SPREAD, _SPREAD)
             self.embedding.to(weight.device, weight.dtype)
         self.decoder.to(weight.device, weight.dtype)
+        self.input_scale = _Scaled(recurrent.input_size, weight) if scaled[0] else None
+        self.output_scale = _Scaled(num_classes, weight) if scaled[1] else None
 
-    def forward(self, inputs: Tensor, state: Any = None, **options: Any) -> Any:
+    def forward(
+        self, inputs: Tensor, state: Any = None, *, lengths: Tensor | None = None, **options: Any
+    ) -> Any:
         """Logits (T or 1, B, classes) and state, and what else the recurrent model returns.
 
-        `options` (`reset`, `nudge`, `need_trace`) are the recurrent model's.
+        Args:
+            lengths: (B,) how many steps of each row are its own, where what follows is padding.
+            options: `reset`, `nudge`, `need_trace`, of the recurrent model.
         """
-        output, *rest = self.recurrent(self.features(inputs), state, **options)
-        return self.decoder(output[-1:] if self.reads == "last" else output), *rest
+        output, *rest = self._read(self.features(inputs), state, lengths, options)
+        logits = self.decoder(self._asked(output, lengths))
+        return logits if self.output_scale is None else self.output_scale.given_back(logits), *rest
 
     def features(self, inputs: Tensor) -> Tensor:
-        """What the recurrent model reads: the inputs, or what they are embedded as."""
-        return inputs if self.embedding is None else self.embedding(inputs)
+        """What the recurrent model reads: the inputs, scaled, or what they are embedded as."""
+        if self.embedding is not None:
+            embedded: Tensor = self.embedding(inputs)
+            return embedded
+        return inputs if self.input_scale is None else self.input_scale.taken_in(inputs)
+
+    def scale_by(self, inputs: Scale | None, outputs: Scale | None) -> None:
+        """Take over the scale of data, where this network has one."""
+        for mine, found in ((self.input_scale, inputs), (self.output_scale, outputs)):
+            if mine is not None and found is not None:
+                mine.mean.copy_(found.mean)
+                mine.deviation.copy_(found.deviation)
+
+    def _read(self, x: Tensor, state: Any, lengths: Tensor | None, options: dict[str, Any]) -> Any:
+        """The recurrent model's output, time first; a backward direction begins where a row ends."""
+        model = self.recurrent
+        if lengths is not None and model.bidirectional:
+            if isinstance(model, nn.RNNBase):
+                packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
+                output, *rest = model(packed, state, **options)
+                return pad_packed_sequence(output, total_length=len(x))[0], *rest
+            steps = torch.arange(len(x), device=x.device).unsqueeze(1)
+            ends, reset = steps == lengths, options.get("reset")
+            options = {**options, "reset": ends if reset is None else ends | reset}
+        if not model.batch_first:
+            return model(x, state, **options)
+        if options.get("reset") is not None:
+            options = {**options, "reset": options["reset"].t()}
+        output, *rest = model(x.transpose(0, 1), state, **options)
+        return output.transpose(0, 1), *rest
+
+    def _asked(self, output: Tensor, lengths: Tensor | None) -> Tensor:
+        if self.reads == "all":
+            return output
+        last = last_steps(output, lengths)
+        if not self.recurrent.bidirectional:
+            return last
+        half = output.shape[-1] // 2
+        return torch.cat([last[..., :half], output[:1, :, half:]], dim=-1)
+
+
+class _Scaled(nn.Module):
+    """Mean and standard deviation as buffers: part of a checkpoint, and of no gradient."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, size: int, like: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size, device=like.device, dtype=like.dtype))
+        self.register_buffer("deviation", torch.ones(size, device=like.device, dtype=like.dtype))
+
+    def taken_in(self, values: Tensor) -> Tensor:
+        return (values - self.mean) / self.deviation
+
+    def given_back(self, values: Tensor) -> Tensor:
+        return values * self.deviation + self.mean
+
+
+def network_on(recurrent: Recurrent | nn.RNNBase, task: Task) -> Network:
+    """A network that answers what a task asks."""
+    return Network(recurrent, task.num_classes, task.vocabulary, task.reads, task.scaled)
+
+
+def last_steps(output: Tensor, lengths: Tensor | None) -> Tensor:
+    """(1, B, …): each row's last own step."""
+    if lengths is None:
+        return output[-1:]
+    return output[lengths - 1, torch.arange(len(lengths), device=output.device)].unsqueeze(0)
+
+
+def _output_size(recurrent: Recurrent | nn.RNNBase) -> int:
+    if isinstance(recurrent, Recurrent):
+        return recurrent.output_size
+    return (recurrent.proj_size or recurrent.hidden_size) * (2 if recurrent.bidirectional else 1)
 
 
 def network_for(model: nn.Module, task: Task, seed: int) -> nn.Module:
     """`model`, with an output layer if it is a bare recurrent model; anything else maps to logits itself."""
     if not isinstance(model, Recurrent | nn.RNNBase):
         return model
-    if model.batch_first:
-        raise ConfigError("model: expected time first, got batch_first=True; tasks give (T, B, F)")
     if model.input_size != task.input_size:
         raise ConfigError(
             f"model: expected input_size {task.input_size} as {task.name!r} has, got {model.input_size}"
         )
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        return Network(model, task.num_classes, task.vocabulary, task.reads)
+        network = network_on(model, task)
+    network.scale_by(*task.scales())
+    return network
 
 
 def describe(network: nn.Module, task: Task, recipe: Recipe) -> dict[str, Any]:
@@ -132,7 +219,7 @@ def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, 
         torch.manual_seed(description.get("recipe", {}).get("seed", Recipe.seed))
         recurrent = MODELS[name](task.input_size, backend=backend, **options)
         _begin_inputs(recurrent, task.input_initialiser)
-        return Network(recurrent, task.num_classes, task.vocabulary, task.reads), task
+        return network_on(recurrent, task), task
 
 
 def network_of(description: dict[str, Any], backend: str = "auto") -> Network:
@@ -174,7 +261,7 @@ def checked(values: Any) -> dict[str, Any]:
     >>> checked({"task": {"name": "cpy"}, "model": {"name": "lstm", "hidden_size": 0}, "recipe": {"lr": -1}})
     Traceback (most recent call last):
         ...
-    plait.errors.ConfigError: unknown task 'cpy': did you mean 'copy'? (one of: copy, denoise, mqar, pmnist, ptb, recall, smnist, text, transfer); hidden_size: expected at least 1, got 0; lr: expected at least 0, got -1.0
+    plait.errors.ConfigError: unknown task 'cpy': did you mean 'copy'? (one of: copy, csv, data, denoise, mqar, pmnist, ptb, recall, smnist, text, transfer); hidden_size: expected at least 1, got 0; lr: expected at least 0, got -1.0
     """  # noqa: E501  (the message is one line)
     if not isinstance(values, dict) or values.get("format", FORMAT) != FORMAT:
         found = values.get("format") if isinstance(values, dict) else None

@@ -40,7 +40,7 @@ def gradient_norms(
     rows_in_all = batch.targets.shape[1]
     # In float64: the square of a gradient that has all but vanished is 0 in float32.
     squares = torch.zeros(
-        recurrent.num_layers, len(batch.inputs), dtype=torch.float64, device=batch.inputs.device
+        len(recurrent.layers), len(batch.inputs), dtype=torch.float64, device=batch.inputs.device
     )
     dtype = next(network.parameters()).dtype
     was_training = network.training
@@ -50,10 +50,10 @@ def gradient_norms(
         shape = (*rows.inputs.shape[:2], recurrent.hidden_size)
         nudges = [
             torch.zeros(shape, dtype=dtype, device=rows.inputs.device, requires_grad=True)
-            for _ in range(recurrent.num_layers)
+            for _ in recurrent.layers
         ]
         inputs = rows.inputs.to(dtype) if rows.inputs.is_floating_point() else rows.inputs
-        logits, *_ = network(inputs, reset=rows.reset, nudge=nudges)
+        logits, *_ = network(inputs, reset=rows.reset, nudge=nudges, lengths=rows.lengths)
         loss = task.probe_loss(logits, rows.targets) * ((end - begin) / rows_in_all)
         for layer, gradient in enumerate(torch.autograd.grad(loss, nudges)):
             squares[layer] += gradient.double().square().sum(dim=(1, 2))

@@ -72,8 +72,8 @@ class Schedule:
 class Learner(abc.ABC):
     """What a session trains. `advance` and `evaluate` are all a learner with one optimiser must have."""
 
-    words: ClassVar[Words] = Words()
-    score: ClassVar[str] = "accuracy"
+    words: Words = Words()
+    score: str = "accuracy"
     """What the score of an evaluation is."""
     tested: ClassVar[str] = "tested"
     """What the curve calls the evaluation at the end: tested, or held_out where it is one more of those."""

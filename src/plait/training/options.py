@@ -44,6 +44,8 @@ class ModelOptions:
     """Layers one above the other."""
     dropout: float = 0.0
     """Between layers."""
+    bidirectional: bool = False
+    """Two directions, each with its own memory; not on text, whose state goes on."""
     window: int | None = None
     """Latest states that can be read."""
     capacity: int | None = None
@@ -52,6 +54,8 @@ class ModelOptions:
     """relrnn, rellstm, relgru: what decides which states are kept: earned (as published), or learned."""
     noise: float | None = None
     """With a learned relevance: noise on it while training, 0.3 unless said."""
+    usage: float | None = None
+    """With a learned relevance: how much it learns from what is read, 0.3 unless said."""
     grad_limit: float | None = None
     """With relevancy screening: the largest element of the gradient through time, as a multiple of the
     largest that arrives; no limit unless said."""

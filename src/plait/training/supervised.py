@@ -14,10 +14,10 @@ from plait.cells import orthogonal_parameters
 from plait.errors import CheckpointError, ConfigError, DivergedError, whole
 from plait.estimates import check_update
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
-from plait.tasks import Batch, Task, counted
-from plait.training.callbacks import Results, Watcher
+from plait.tasks import Batch, DataTask, Task, counted
+from plait.training.callbacks import Results, Watcher, Words
 from plait.training.carried_state import carried_over, check_carried
-from plait.training.description import build, describe, network_for
+from plait.training.description import Network, build, describe, last_steps, network_for
 from plait.training.gradient_record import gradient_norms, require_nudge
 from plait.training.learner import (
     Learner,
@@ -28,6 +28,7 @@ from plait.training.learner import (
     gradient_norm,
     seed_for,
 )
+from plait.training.own_data import own_task, whole_epochs
 from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe, updates_of
 from plait.training.session import Fitted, train
@@ -49,6 +50,7 @@ class SupervisedLearner(Learner):
     ) -> None:
         check_update(network, task, recipe, device, group.size)
         self.network, self.task, self.recipe = network.to(device), task, recipe
+        self.score, self.words = task.score_name, Words(task.score_name)
         self.device, self.group, self.schedule = device, group, recipe.plan()
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         self.optimizer = _OPTIMIZERS[recipe.optimizer](_rates(network, self.parameters, recipe), lr=recipe.lr)
@@ -291,8 +293,12 @@ def forward(network: nn.Module, batch: Batch, state: Any, precision: str) -> tup
     if inputs.is_floating_point():
         inputs = inputs.to(next(network.parameters()).dtype)
     options = {} if batch.reset is None else {"reset": batch.reset}
+    if batch.lengths is not None and isinstance(network, Network):
+        options["lengths"] = batch.lengths
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits, after = network(inputs, state, **options)
+    if batch.lengths is not None and len(batch.targets) == 1 < len(logits):
+        logits = last_steps(logits, batch.lengths)
     return logits.float() if logits.dtype == torch.bfloat16 else logits, after
 
 
@@ -302,6 +308,7 @@ def learner_of(
     """What a session trains, from a complete description."""
     network, task = build(description, backend)
     task.prepare(device)
+    network.scale_by(*task.scales())
     return _learner(network, task, Recipe(**description["recipe"]), device, group)
 
 
@@ -310,14 +317,21 @@ def _learner(
 ) -> SupervisedLearner:
     if recipe.gradients_every:
         require_nudge(network)
+    task.check_held_out()
+    if task.carries_state and getattr(getattr(network, "recurrent", network), "bidirectional", False):
+        raise ConfigError(
+            f"bidirectional: expected False on {task.name}, whose state goes on from batch to batch, got True"
+        )
     return SupervisedLearner(network, task, recipe, device, group)
 
 
 def fit(
     model: nn.Module,
-    task: Task,
+    task: Any,
     recipe: Recipe | None = None,
     *,
+    held_out: Any = None,
+    batch_first: bool | None = None,
     device: str = "auto",
     folder: Path | str | None = None,
     resume: bool = False,
@@ -329,7 +343,7 @@ def fit(
     watchers: Iterable[Watcher] = (),
     **changes: Any,
 ) -> Fitted:
-    """Train `model` on `task`.
+    """Train `model` on `task`, or on data of one's own.
 
     Everything random is a function of the recipe's seed and of the update's number, so a run that was
     stopped or killed and is resumed ends with bit-exactly the same weights as one that was not (same
@@ -337,8 +351,11 @@ def fit(
 
     Args:
         model: a `plait` model or `torch.nn.LSTM`-like layer, which gets an output layer, or any module that
-            maps inputs and state to logits and state. It is trained in place.
+            maps inputs (T, B, F) and state to logits and state. It is trained in place.
+        task: a task; or (X, y), (X, y, lengths), a `Dataset` or a `DataLoader`, see `plait.tasks.data_task`.
         recipe: what decides the numbers; single values can be given as keywords instead.
+        held_out: for data of one's own, and needed there: the share of sequences to hold out, or other data.
+        batch_first: for data of one's own: whether they are (N, T, F); left out, what the model is.
         device: auto, cpu, cuda or cuda:N.
         folder: the run's own folder; without one nothing is written, and signals are left alone.
         resume: resume the run in `folder`.
@@ -348,7 +365,8 @@ def fit(
         stop_when: asked after every update; once true, save and stop.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
         watchers: who else is told what happens.
-        changes: parts of the recipe.
+        changes: parts of the recipe. On data of one's own, what neither these nor a recipe say is as usual
+            there: a batch of at most 32, all that is held out scored after whole epochs.
 
     Raises:
         DivergedError: if a value is not finite; it names the update and the tensor.
@@ -359,9 +377,18 @@ def fit(
     >>> fitted.status, fitted.summary["updates"]
     ('complete', 2)
     """
+    if isinstance(task, Task):
+        if held_out is not None or batch_first is not None:
+            raise ConfigError("held_out, batch_first: for data of one's own; a task says both itself")
+    else:
+        task, usual = own_task(model, task, held_out, batch_first, changes)
+        changes = changes if recipe else {**usual, **changes}
+    said = recipe is not None
     recipe = (recipe or Recipe()).changed(**changes).check()
     if epochs is not None:
         recipe = recipe.changed(updates=updates_of(task, recipe.batch_size, epochs))
+    if isinstance(task, DataTask) and not said and "evaluate_every" not in changes:
+        recipe = recipe.changed(evaluate_every=whole_epochs(task, recipe))
     place = device_named(device)
     task.prepare(place)
     network = network_for(model, task, recipe.seed)

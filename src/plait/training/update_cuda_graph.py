@@ -85,8 +85,7 @@ class UpdateCudaGraph:
 
     def _record(self, batch: Batch) -> None:
         """Recording computes nothing: what comes back has no values before the first replay."""
-        reset = None if batch.reset is None else batch.reset.clone()
-        self._batch = Batch(batch.inputs.clone(), batch.targets.clone(), reset)
+        self._batch = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):

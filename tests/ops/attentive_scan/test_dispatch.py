@@ -52,12 +52,24 @@ def test_a_name_never_falls_back(forget_choices: None, monkeypatch: pytest.Monke
 
 def test_auto_falls_back_with_one_warning(forget_choices: None, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(backends, "missing", lambda *_: "the moon is full")
-    monkeypatch.setattr(backends, "_PREFERRED", {"cpu": "triton"})
+    monkeypatch.setattr(backends, "PREFERRED", {"cpu": ("cluster", "triton")})
     with pytest.warns(UserWarning, match="'triton' cannot run here: the moon is full"):
         plait.RelRNN(3, 8)(torch.randn(4, 2, 3))
     with warnings.catch_warnings(), record_backends() as ran:
         warnings.simplefilter("error")
         plait.RelLSTM(3, 9)(torch.randn(4, 2, 3))
+    assert ran == ["torch"]
+
+
+def test_auto_takes_the_first_that_runs_and_says_nothing(
+    forget_choices: None, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A GPU without clusters has Triton, which is no reason to warn."""
+    monkeypatch.setattr(backends, "missing", lambda name, *_: None if name == "torch" else "it is too old")
+    monkeypatch.setattr(backends, "PREFERRED", {"cpu": ("cluster", "torch")})
+    with warnings.catch_warnings(), record_backends() as ran:
+        warnings.simplefilter("error")
+        plait.RelRNN(3, 8)(torch.randn(4, 2, 3))
     assert ran == ["torch"]
 
 

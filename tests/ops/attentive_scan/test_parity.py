@@ -25,8 +25,8 @@ MEMORY = {
 def backends_here(*names: str) -> list[object]:
     """The fused backends as parameters, each that cannot run here skipped with its reason."""
     marked = []
-    # Triton's interpreter is slow: its kernels have cases of their own, in test_triton.py
-    for name in names or [name for name in MODULES if name != "triton"]:
+    # An interpreter and an emulator are slow: these kernels have cases of their own, in files of their own
+    for name in names or [name for name in MODULES if name not in ("triton", "cluster")]:
         reason = missing(name, "cpu", torch.float32, "elman", 6, 5)
         marks = [pytest.mark.skip(reason=f"{name}: {reason}")] if reason else []
         marked.append(pytest.param(name, marks=marks))

@@ -29,7 +29,7 @@ def backends_here() -> list[object]:
     """The fused backends as parameters, each that cannot run here skipped with its reason."""
     marked = []
     # Triton's interpreter is slow: its kernels have cases of their own, in test_triton.py
-    for name in [name for name in MODULES if name != "triton"]:
+    for name in [name for name in MODULES if name not in ("triton", "cluster")]:
         reason = missing(name, "cpu", torch.float32, "elman", 0, 5, "plain_scan")
         marked.append(
             pytest.param(name, marks=[pytest.mark.skip(reason=f"{name}: {reason}")] if reason else [])

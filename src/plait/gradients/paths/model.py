@@ -112,6 +112,8 @@ def layer_input(model: nn.Module, x: Tensor, layer: int) -> tuple[SelfAttentive,
         layers = model._layers()
         units = [unit for unit in layers if isinstance(unit, SelfAttentive)]
         units = units if len(units) == len(layers) else []
+        if model.bidirectional:
+            raise ConfigError("model: expected one that reads forwards, got a bidirectional one")
         inputs = x.transpose(0, 1) if model.batch_first else x
     if not units:
         raise ConfigError(

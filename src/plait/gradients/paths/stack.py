@@ -29,6 +29,9 @@ Layer = Callable[[Tensor], Tensor]  # (T, N) → (T, N)
 def stack_of(model: Recurrent) -> list[Layer]:
     """The layers of a `plait.Transformer` (or any `Recurrent`), each from all states below to all above."""
 
+    if model.bidirectional:
+        raise ConfigError("model: expected one that reads forwards, got a bidirectional one")
+
     def alone(layer: Callable[..., object]) -> Layer:
         def walk(x: Tensor) -> Tensor:
             output: Tensor = layer(x[:, None]).output[:, 0]  # type: ignore[attr-defined]

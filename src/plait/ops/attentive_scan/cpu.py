@@ -21,6 +21,9 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     """Walk back through time, then one product per weight. States and keys lie in whole vectors."""
     _, rows, size = made.output.shape
     wide, lane = made.weights.dtype, lane_of(size, made.weights.dtype)
+    slots = inputs.slots
+    if inputs.worth is None and not _reads_initial(made.ids):
+        inputs = inputs._replace(slots=slots[:0])
     given = Inputs._make(ready(tensor, wide) for tensor in inputs)
     kept = Scanned._make(ready(tensor, wide) for tensor in made)
     arrived = Arriving._make(ready(gradient, wide) for gradient in arriving)
@@ -46,7 +49,14 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         initial_states=walked.initial_states[..., :size],
         energy=walked.energy.sum(dim=0)[:size],
     )
-    return collect_gradients(walked, inputs, made, scan, nudged)
+    found = collect_gradients(walked, inputs, made, scan, nudged)
+    return found if len(found.slots) == rows else found._replace(slots=torch.zeros_like(slots))
+
+
+def _reads_initial(ids: Tensor) -> bool:
+    """Whether anything was read of the memory as it came in: most sequences begin with nothing in it."""
+    first = ids[0]
+    return bool(((first >= 0) & (first < first.shape[1])).any())
 
 
 def _padded(x: Tensor, lane: int, copy: bool = False) -> Tensor:

@@ -23,8 +23,8 @@ def attentive_scan(inputs: Inputs, scan: Scan, need_trace: bool = False) -> Laye
 
     def read(s: Tensor, memory: MemoryState) -> tuple[Read, MemoryState]:
         energies = additive_energies(s, memory.slots, inputs.query, inputs.key, inputs.energy, inputs.worth)
-        if inputs.worth is not None:
-            energies = with_usage(energies, memory, inputs.worth, scan.window)
+        if inputs.worth is not None and inputs.usage is not None:
+            energies = with_usage(energies, memory, inputs.worth, scan.window, inputs.usage)
         seen = attend(energies, memory.slots, memory.born >= 0)
         return seen, memory if learned else credit(memory, seen.weights, scan.window)
 

@@ -10,7 +10,6 @@ from functools import lru_cache
 
 import torch
 import triton
-from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
 from plait.ops.attentive_scan import triton_steps
@@ -20,6 +19,7 @@ from plait.ops.scan.buffers import allocate, allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned, named
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.triton_launch import arguments, contiguous, missing_for_triton, tiling
+from plait.ops.scan.usage import by_place
 from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["backward", "forward", "missing"]
@@ -82,15 +82,9 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         )
         backward_kernel[(rows,)](**{**given, "HAS_NUDGE": made.gates.shape[2] > 0})
     walked = walked._replace(energy=walked.energy.sum(dim=0))
-    if inputs.worth is not None:
-        made = made._replace(ids=_by_place(made.ids))
+    if inputs.usage is not None:
+        made = made._replace(ids=by_place(made.ids, PLACE_BITS.value))
     return collect_gradients(walked, inputs, made, scan, nudged)
-
-
-def _by_place(packed: Tensor) -> Tensor:
-    """`Scanned.ids`, from what the kernel keeps of every physical slot: what it holds and its place."""
-    held = packed >> PLACE_BITS.value
-    return torch.empty_like(held).scatter_(2, (packed - (held << PLACE_BITS.value)).long(), held)
 
 
 @lru_cache

@@ -13,13 +13,15 @@ from torch import Tensor
 from plait.errors import BackendError, known
 from plait.ops.scan.kinds import CellScan
 
-__all__ = ["BACKENDS", "MODULES", "choose_backend", "missing", "module_of", "resolve"]
+__all__ = [
+    "BACKENDS", "MODULES", "PREFERRED", "choose_backend", "missing", "module_of", "resolve", "resolve_for",
+]  # fmt: skip
 
 # a fused backend's name and the file of a scan's room that is it, imported on first use
-MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan"}
+MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan", "cluster": "cluster_scan"}
 BACKENDS = ("auto", "reference", *MODULES)
-# what "auto" tries on a kind of device before plain torch, which runs anywhere
-_PREFERRED = {"cpu": "cpu", "cuda": "triton"}
+# what "auto" tries on a kind of device, in this order, before plain torch, which runs anywhere
+PREFERRED = {"cpu": ("cpu",), "cuda": ("cluster", "triton")}
 
 
 def choose_backend(tensor: Tensor, scan: CellScan) -> str:
@@ -34,8 +36,11 @@ def choose_backend(tensor: Tensor, scan: CellScan) -> str:
 
 def resolve(backend: str, tensor: Tensor, scan: CellScan) -> str:
     """The name of the backend that runs a scan; `BackendError` if the one asked for cannot."""
-    size = tensor.shape[-1] // scan.gates
-    device, dtype = tensor.device.type, str(tensor.dtype)
+    return resolve_for(backend, tensor.device.type, str(tensor.dtype), tensor.shape[-1] // scan.gates, scan)
+
+
+def resolve_for(backend: str, device: str, dtype: str, size: int, scan: CellScan) -> str:
+    """The same by what it depends on, for hidden states of `size` features."""
     name: str = _resolve(backend, device, dtype, scan.cell, scan.width, size, scan.name)
     return name
 
@@ -60,6 +65,10 @@ def missing(
     """
     try:
         module = module_of(backend, of)
+    except ModuleNotFoundError as error:
+        if error.name == f"plait.ops.{of}.{MODULES[backend]}":
+            return f"{of} has no kernels of this kind"
+        return f"it cannot be imported ({error})"
     except ImportError as error:
         return f"it cannot be imported ({error})"
     reason: str | None = module.missing(device, dtype, cell, width, size)
@@ -80,13 +89,14 @@ def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | Non
     known(backend, BACKENDS, "backend")
     if backend == "reference":
         return backend
-    asked = _PREFERRED.get(device, "torch") if backend == "auto" else backend
-    reason = missing(asked, device, getattr(torch, dtype.removeprefix("torch.")), cell, width, size, of)
-    if reason is None:
-        return asked
+    kind = getattr(torch, dtype.removeprefix("torch."))
+    for asked in PREFERRED.get(device, ("torch",)) if backend == "auto" else (backend,):
+        reason = missing(asked, device, kind, cell, width, size, of)
+        if reason is None:
+            return asked
     if backend != "auto":
         raise BackendError(f"backend {asked!r} cannot run here: {reason}; use backend='auto'")
-    _warn_once(asked, reason, of)
+    _warn_once(asked, str(reason), of)
     return "torch"
 
 

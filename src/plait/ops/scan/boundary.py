@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -33,6 +34,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     _check(inputs, scan)
     check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
     read: dict[str, Any] = {}
+    dtype = inputs.projected.dtype
     for name, tensor in inputs._asdict().items():
         spec = _SPECS[name]
         if tensor is None or spec.only not in ("", scan.cell, scan.nonlinearity):
@@ -40,8 +42,8 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
         elif spec.of not in scan.traits or spec.kind in ("int64", "bool"):
             read[name] = tensor
         else:
-            kept = tensor if spec.kind == "layer" else tensor.detach()
-            read[name] = kept.to(type_of(spec, inputs.projected.dtype))
+            kept, wanted = tensor if spec.kind == "layer" else tensor.detach(), type_of(spec, dtype)
+            read[name] = kept if kept.dtype is wanted else kept.to(wanted)
     if fill and has_memory:
         empty = inputs.born < 0
         read["slots"] = read["slots"].masked_fill(empty.unsqueeze(2), 0)
@@ -49,6 +51,16 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
         relevance = read["relevance"] if read["worth"] is None else scores(read["slots"], read["worth"])
         read["relevance"] = relevance.masked_fill(empty, 0)
     return Inputs(**read)
+
+
+def _shapes(scan: CellScan, steps: int, rows: int, size: int, slots: int) -> list[tuple[int, ...]]:
+    """What every input has to look like."""
+    sizes = sizes_of(scan, steps, rows, size, slots)
+    return [shape_of(spec, sizes) for spec in _SPECS.values()]
+
+
+# a training loop asks the same at every step
+_shapes_once = lru_cache(_shapes)
 
 
 def _check(inputs: Inputs, scan: CellScan) -> None:
@@ -64,14 +76,16 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
         )
     if inputs.noise is not None and inputs.worth is None:
         raise ConfigError("noise: expected None where relevance is earned, got a tensor")
+    if inputs.usage is not None and inputs.worth is None:
+        raise ConfigError("usage: expected None where relevance is earned, got a tensor")
     if scan.cell == "lstm" and inputs.cell_state is None:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
     steps, rows, _ = projected.shape
-    sizes = sizes_of(scan, steps, rows, size, inputs.born.shape[-1] if scan.width is None else scan.width)
-    for name, tensor in inputs._asdict().items():
-        spec = _SPECS[name]
-        expected = shape_of(spec, sizes)
-        if tensor is not None and tuple(tensor.shape) != expected:
-            raise ShapeError(f"{spec.door}{name}: expected {expected}, got {tuple(tensor.shape)}")
+    slots = inputs.born.shape[-1] if scan.width is None else scan.width
+    shapes = _shapes if torch.compiler.is_compiling() else _shapes_once
+    expected = shapes(scan, steps, rows, size, slots)
+    for (name, tensor), shape in zip(inputs._asdict().items(), expected, strict=True):
+        if tensor is not None and tensor.shape != shape:
+            raise ShapeError(f"{_SPECS[name].door}{name}: expected {shape}, got {tuple(tensor.shape)}")
     if inputs.reset is not None and inputs.reset.dtype != torch.bool:
         raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")

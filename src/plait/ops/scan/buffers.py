@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from functools import lru_cache
+from typing import Any, TypeVar, cast
 
 import torch
 from torch import Tensor
@@ -16,11 +17,14 @@ __all__ = [
     "allocate",
     "allocate_gradients",
     "allocate_walk",
+    "contiguous",
     "is_present",
     "shape_of",
     "sizes_of",
     "type_of",
 ]
+
+Record = TypeVar("Record", bound="tuple[Any, ...]")
 
 
 def sizes_of(
@@ -28,12 +32,16 @@ def sizes_of(
 ) -> dict[str, int]:
     """What the letters of a `Spec` stand for; a memory of no fixed width grows by a slot a step."""
     after = slots + steps if scan.width is None else slots
-    return {"T": steps, "B": rows, "H": size, "GH": scan.gates * size, "K": slots, "W": after, "F": features}
+    states, products = slots + steps, (scan.gates + 2) * size
+    return {
+        "T": steps, "B": rows, "H": size, "GH": scan.gates * size, "K": slots, "W": after, "F": features,
+        "S": states, "PH": products,
+    }  # fmt: skip
 
 
 def shape_of(spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
     """The shape of one tensor."""
-    return tuple(sizes[letter] for letter in spec.shape.split())
+    return tuple([sizes[letter] for letter in spec.shape.split()])
 
 
 def type_of(spec: Spec, dtype: torch.dtype) -> torch.dtype:
@@ -43,15 +51,21 @@ def type_of(spec: Spec, dtype: torch.dtype) -> torch.dtype:
     return accumulation_dtype(dtype) if spec.kind == "wide" else getattr(torch, spec.kind)
 
 
-def allocate(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -> Scanned:
-    """Uninitialised tensors for everything in `Scanned`."""
+def contiguous(record: Record) -> Record:
+    """A named tuple of tensors, each as a kernel reads it."""
+    made = (None if x is None else x.contiguous() for x in record)
+    return cast(Record, cast(Any, record)._make(made))
+
+
+def allocate(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str = "torch") -> Scanned:
+    """Uninitialised tensors for everything in `Scanned` that this backend makes."""
     steps, rows, _ = inputs.projected.shape
     size = inputs.hidden.shape[1]
     features = 4 * size if scan.cell != "elman" else 0 if inputs.nudge is None else size
     sizes = sizes_of(scan, steps, rows, size, 0 if inputs.born is None else inputs.born.shape[1], features)
     read = need_trace or (save and "bounded" in scan.traits)
     wanted = {"": True, "save": save, "trace": need_trace, "read": read}
-    return Scanned(**_room(Scanned, inputs.projected, scan, sizes, wanted))
+    return Scanned(**_room(Scanned, inputs.projected, scan, sizes, wanted, backend))
 
 
 def allocate_walk(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> ReverseWalk:
@@ -84,14 +98,42 @@ def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> dict[str, int]
 
 
 def _room(
-    record: Any, like: Tensor, scan: CellScan, sizes: Mapping[str, int], wanted: Mapping[str, bool]
+    record: Any,
+    like: Tensor,
+    scan: CellScan,
+    sizes: Mapping[str, int],
+    wanted: Mapping[str, bool],
+    backend: str = "",
 ) -> dict[str, Any]:
-    """What is not wanted, or not for this cell, has no steps; without steps no element, or is None."""
-    made: dict[str, Any] = {}
+    """Uninitialised tensors like `like`, those of `_plan`."""
+    plan = _plan_once if all(type(size) is int for size in sizes.values()) else _plan
+    return {
+        name: None if shape is None else like.new_empty(shape, dtype=dtype)
+        for name, shape, dtype in plan(
+            record, scan, tuple(sizes.items()), tuple(wanted.items()), backend, like.dtype
+        )
+    }
+
+
+def _plan(
+    record: Any,
+    scan: CellScan,
+    sizes: tuple[tuple[str, int], ...],
+    wanted: tuple[tuple[str, bool], ...],
+    backend: str,
+    dtype: torch.dtype,
+) -> list[tuple[str, tuple[int, ...] | None, torch.dtype]]:
+    """What is not wanted, or not of this cell or backend, has no steps; without steps no element, or None."""
+    made, lengths, asked = [], dict(sizes), dict(wanted)
     for name, spec in specs(record, scan.traits).items():
-        shape = shape_of(spec, sizes)
-        if not wanted[spec.when] or spec.only not in ("", scan.cell):
-            shape = (0, *shape[1:]) if spec.shape.startswith("T") else (0,)
+        shape = shape_of(spec, lengths)
+        foreign = spec.only not in ("", scan.cell) or (spec.by and backend not in spec.by)
+        if foreign or not asked[spec.when]:
+            shape = (0, *shape[1:]) if spec.shape[0] in "TS" else (0,)
         absent = spec.optional and shape == (0,)
-        made[name] = None if absent else like.new_empty(shape, dtype=type_of(spec, like.dtype))
+        made.append((name, None if absent else shape, type_of(spec, dtype)))
     return made
+
+
+# a training loop asks for the same sizes at every step; a compiler's sizes have no hash
+_plan_once = lru_cache(_plan)

@@ -10,7 +10,8 @@ gradients under the names of the inputs. Everything that handles these tensors a
 is to add a line here, and its arithmetic. (A weight is also a line of `ScanWeights`.)
 
 Sizes: T steps, B rows, H hidden size, GH its gates' blocks, F features of saved gates, K slots that come in,
-W slots that go out (κ, and κ₀ + T of a full memory). "wide" is `accumulation_dtype` of the layer's type.
+W slots that go out (κ, and κ₀ + T of a full memory), S states there are (κ initial slots, then T), PH the
+rows of [V; W_a; U_a]. "wide" is `accumulation_dtype` of the layer's type.
 """
 
 from __future__ import annotations
@@ -44,6 +45,7 @@ class Spec:
         has_gradient: an input that the scan is differentiated with respect to.
         when: what asks for an output: "save", "trace", "read" (a trace, or a bounded memory's backward), or
             "" for always. What is not asked for has no steps.
+        by: the backends that make it, where not all do; for the others it is never asked for.
         only: the cell or the nonlinearity that has it.
         door: how a caller calls an input: before its name in an error.
         later: came when programs had been exported that know the operator without it.
@@ -56,6 +58,7 @@ class Spec:
     saved: str = ""
     has_gradient: bool = False
     when: str = ""
+    by: tuple[str, ...] = ()
     only: str = ""
     door: str = ""
     later: bool = False
@@ -76,8 +79,9 @@ class Inputs(NamedTuple):
     z = U x_t + b of all steps; the weights as in `ScanWeights`; s_0, c_0 and the memory as in `LayerState`
     and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous.
 
-    Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step. With
-    `grad_limit` (a number) no element of dL/ds_t is larger than so many times the largest that arrives.
+    Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step; with
+    `usage` (a number) g learns from what is read, too (`usage.py`). With `grad_limit` (a number) no element
+    of dL/ds_t is larger than so many times the largest that arrives.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", has_gradient=True)]
@@ -98,6 +102,7 @@ class Inputs(NamedTuple):
     nudge: Annotated[Tensor | None, Spec("T B H", has_gradient=True)] = None
     noise: Annotated[Tensor | None, Spec("T B", "wide", of="bounded", later=True)] = None
     grad_limit: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
+    usage: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
 
     @classmethod
     def of(
@@ -109,6 +114,7 @@ class Inputs(NamedTuple):
         nudge: Tensor | None = None,
         noise: Tensor | None = None,
         grad_limit: Tensor | None = None,
+        usage: Tensor | None = None,
     ) -> Inputs:
         """What a caller says in groups."""
         return cls(
@@ -121,6 +127,7 @@ class Inputs(NamedTuple):
             nudge=nudge,
             noise=noise,
             grad_limit=grad_limit,
+            usage=usage,
         )
 
     @property
@@ -140,6 +147,8 @@ class Scanned(NamedTuple):
       only if there is one (without it φ(·) is the output);
     - of a bounded memory `queries` = W_a s_{t−1}, `keys` = U_a h_t, and `ids`: which state each slot held
       when it was read: j < κ is the initial slot j, κ + t is h_t, −1 nothing;
+    - `products` = [V; W_a; U_a] h of every state by its id, from a backend that takes one product a state;
+      its keys are the last block;
     - of a full one `contexts`, c_t before it is rounded, and `normalisers`, log Σ exp of a step's energies.
     """
 
@@ -157,10 +166,16 @@ class Scanned(NamedTuple):
     cells: Annotated[Tensor, Spec("T B H", saved="every", when="save", only="lstm")] = ABSENT
     gates: Annotated[Tensor, Spec("T B F", saved="every", when="save")] = ABSENT
     queries: Annotated[Tensor, Spec("T B H", "wide", of="bounded", saved="bounded", when="save")] = ABSENT
-    keys: Annotated[Tensor, Spec("T B H", "wide", of="bounded", saved="bounded", when="save")] = ABSENT
+    keys: Annotated[
+        Tensor,
+        Spec("T B H", "wide", of="bounded", saved="bounded", when="save", by=("cpu", "torch", "triton")),
+    ] = ABSENT
     ids: Annotated[Tensor, Spec("T B W", "int32", of="bounded", saved="bounded", when="save")] = ABSENT
     contexts: Annotated[Tensor, Spec("T B H", "wide", of="full", saved="full", when="save")] = ABSENT
     normalisers: Annotated[Tensor, Spec("T B", "wide", of="full", saved="full", when="save")] = ABSENT
+    products: Annotated[
+        Tensor, Spec("S B PH", "wide", of="bounded", saved="bounded", when="save", by=("cluster",))
+    ] = ABSENT
 
     @property
     def activated(self) -> Tensor:
@@ -245,8 +260,8 @@ def named(inputs: Any, made: Any = None, arriving: Any = None, walked: Any = Non
 
     A gradient has `d_` before its name, and what comes out `_out` after it where that name also goes in.
 
-    >>> list(named(Inputs._fields, Scanned._fields))[17:20]
-    ['grad_limit', 'output', 'hidden_out']
+    >>> list(named(Inputs._fields, Scanned._fields))[18:21]
+    ['usage', 'output', 'hidden_out']
     """
     found: dict[str, Any] = {}
     for record, given, mark in (

@@ -1,22 +1,15 @@
-"""Builds the C++ scans on first use, keeps them in torch's extension cache, and loads them.
+"""Builds the C++ scans on first use, keeps them in the kernel cache, and loads them.
 
 The library's name holds a hash of its source, its flags, the compiler and torch's version, so a change of
-any of them builds anew; and the SHA-256 of its own bytes, so a file that is not whole is never loaded: it
-is built again. It is compiled beside its final name and moved there in one step: processes that build at the
-same time cannot see each other's halves, and what a killed build leaves is removed when no build can need it.
+any of them builds anew.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
-import hashlib
-import logging
 import os
 import shutil
 import subprocess
-import tempfile
-import time
 from collections.abc import Iterable, Mapping
 from functools import cache
 from pathlib import Path
@@ -24,6 +17,7 @@ from pathlib import Path
 import torch
 
 from plait.errors import BackendError
+from plait.ops.kernel_cache import LONGEST_BUILD, kept, key_of
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, Spec, named, specs
 
 __all__ = ["library", "tensor_structs"]
@@ -34,21 +28,15 @@ _VECTOR_FLAGS = {
     "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-DCPU_CAPABILITY_AVX512"),
     "AVX2": ("-mavx2", "-mfma", "-mf16c", "-DCPU_CAPABILITY_AVX2"),
 }
-
-
-_LONGEST_BUILD = 600  # seconds
 _MORE_FLAGS = "PLAIT_CXXFLAGS"  # for sanitizers; another library than that without them
-_UNFINISHED = ".plait_build_"
 _C_TYPES = {"int64": "int64_t", "int32": "int32_t", "bool": "bool"}
 
 
 @cache
 def library() -> ctypes.CDLL:
     """The compiled scans; `BackendError` says why there are none."""
-    compiler, folder = _compiler(), _cache_folder()
-    _remove_leftovers(folder)
-    name = f"plait_scan_{_key(compiler)}"
-    target = _whole(folder.glob(f"{name}.*.so")) or _build(compiler, folder, name)
+    compiler = _compiler()
+    target = kept(f"plait_scan_{_key(compiler)}", ".so", lambda made: _build(compiler, made))
     try:
         return _declared(ctypes.CDLL(str(target)))
     except OSError as error:
@@ -78,28 +66,6 @@ def _struct(name: str, tensors: Mapping[str, Spec], read: set[str], more: Iterab
     return f"struct {name} {{\n" + "".join(f"  {field};\n" for field in (*fields, *more)) + "};\n"
 
 
-def _whole(found: Iterable[Path]) -> Path | None:
-    """The first file whose bytes are those its name promises; the others are removed."""
-    for path in sorted(found):
-        with contextlib.suppress(OSError):
-            if _digest(path) == path.suffixes[-2].removeprefix("."):
-                return path
-            path.unlink()
-    return None
-
-
-def _digest(path: Path) -> str:
-    return hashlib.sha256(path.read_bytes()).hexdigest()
-
-
-def _remove_leftovers(folder: Path) -> None:
-    """Remove the folders of builds that were killed: no build lasts this long."""
-    for left in folder.glob(f"{_UNFINISHED}*"):
-        with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > 2 * _LONGEST_BUILD:
-                shutil.rmtree(left, ignore_errors=True)
-
-
 def _compiler() -> str:
     named = os.environ.get("CXX", "").split()
     for name in named[:1] or ("g++", "c++", "clang++"):
@@ -124,53 +90,31 @@ def _flags() -> tuple[str, ...]:
 def _key(compiler: str) -> str:
     sources = (path.read_text(encoding="utf-8") for path in sorted(_SOURCES.iterdir()) if path.is_file())
     parts = (*sources, tensor_structs(), compiler, *_flags(), torch.__version__)
-    return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16]
+    return key_of(parts)
 
 
-def _cache_folder() -> Path:
-    """Where `torch.utils.cpp_extension` keeps what it builds, without importing it."""
-    root = os.environ.get("TORCH_EXTENSIONS_DIR")
-    folder = Path(root) if root else Path.home() / ".cache" / "torch_extensions"
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise BackendError(
-            f"{folder} cannot be written ({error}); set TORCH_EXTENSIONS_DIR to a folder that can"
-        ) from error
-    return folder
-
-
-def _build(compiler: str, folder: Path, name: str) -> Path:
-    logging.getLogger("plait").info("building %s in %s with %s, once", name, folder, compiler)
+def _build(compiler: str, made: Path) -> None:
     torch_folder = Path(torch.__file__).parent
+    (made.parent / "tensors.h").write_text(tensor_structs(), encoding="utf-8")
+    command = [
+        compiler, *_flags(), str(_SOURCES / "scan.cpp"), "-o", str(made), f"-I{made.parent}",
+        f"-I{torch_folder / 'include'}", f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
+    ]  # fmt: skip
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as aside:
-            made = Path(aside) / f"{name}.so"
-            (Path(aside) / "tensors.h").write_text(tensor_structs(), encoding="utf-8")
-            command = [
-                compiler, *_flags(), str(_SOURCES / "scan.cpp"), "-o", str(made), f"-I{aside}",
-                f"-I{torch_folder / 'include'}", f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
-            ]  # fmt: skip
-            done = subprocess.run(
-                command, capture_output=True, text=True, timeout=_LONGEST_BUILD, check=False
-            )
-            if done.returncode:
-                lines = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr[-300:]]
-                raise BackendError(f"{compiler} could not build the scan: {lines[0].strip()}")
-            target = folder / f"{name}.{_digest(made)}.so"
-            os.replace(made, target)
-            return target
-    except (OSError, subprocess.TimeoutExpired) as error:
-        raise BackendError(f"the scan could not be built in {folder}: {error}") from error
+        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_BUILD, check=False)
+    except subprocess.TimeoutExpired as error:
+        raise BackendError(f"the scan could not be built: {error}") from error
+    if done.returncode:
+        lines = [line for line in done.stderr.splitlines() if "error" in line] or [done.stderr[-300:]]
+        raise BackendError(f"{compiler} could not build the scan: {lines[0].strip()}")
 
 
 def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.plait_lanes.restype = ctypes.c_int64
     loaded.plait_lanes.argtypes = [ctypes.c_bool]
     scans = ("attentive_scan", "full_scan", "plain_scan")
-    for function in (
-        getattr(loaded, f"plait_{scan}_{way}") for scan in scans for way in ("forward", "backward")
-    ):
+    walks = (f"{scan}_{way}" for scan in scans for way in ("forward", "backward"))
+    for function in (getattr(loaded, f"plait_{walk}") for walk in (*walks, "attentive_scan_step")):
         function.restype = ctypes.c_bool
         function.argtypes = [ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64, ctypes.c_bool]
     return loaded

@@ -15,11 +15,11 @@ from torch import Tensor
 from plait.errors import BackendError
 from plait.ops.attention import accumulation_dtype
 from plait.ops.scan.buffers import allocate
-from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named, specs
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, specs
 from plait.ops.scan.cpu_library import library
 from plait.ops.scan.kinds import CellScan, Scan
 
-__all__ = ["blocks_of", "lane_of", "missing", "ready", "walk_back", "walk_forward"]
+__all__ = ["Sizes", "blocks_of", "lane_of", "missing", "ready", "walk_back", "walk_forward"]
 
 _ROUNDING = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _CELLS = {"elman": 0, "lstm": 1, "gru": 2}
@@ -28,7 +28,9 @@ _NONLINEARITIES = {"tanh": 0, "relu": 1, "modrelu": 2, "identity": 3}
 _ROWS_A_BLOCK = 6
 
 
-class _Sizes(ctypes.Structure):
+class Sizes(ctypes.Structure):
+    """`Sizes` of `cpp/arguments.h`."""
+
     _fields_ = (
         ("steps", ctypes.c_int64),
         ("rows", ctypes.c_int64),
@@ -39,8 +41,18 @@ class _Sizes(ctypes.Structure):
         ("cell", ctypes.c_int64),
         ("nonlinearity", ctypes.c_int64),
         ("rounding", ctypes.c_int64),
+        ("inputs", ctypes.c_int64),
         ("mix", ctypes.c_double),
     )
+
+    @classmethod
+    def of(
+        cls, scan: CellScan, steps: int, rows: int, size: int, width: int, dtype: torch.dtype, inputs: int = 0
+    ) -> Sizes:
+        """A scan without a bounded memory has no window, without one no mix; `inputs` are a single step's."""
+        slots = (scan.window, scan.width, scan.every or 0) if isinstance(scan, Scan) else (0, width, 0)
+        kinds = _CELLS[scan.cell], _NONLINEARITIES[scan.nonlinearity], _ROUNDING[dtype]
+        return cls(steps, rows, size, *slots, *kinds, inputs, getattr(scan, "mix", 1.0))
 
 
 @cache
@@ -64,7 +76,7 @@ def walk_forward(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -
     given = Inputs._make(ready(tensor, wide) for tensor in inputs)
     out = allocate(given, scan, need_trace, save)
     sizes = _sizes_of(scan, given, out, dtype)
-    _call("forward", scan, sizes, [*named(given, out).values()], wide)
+    _call("forward", scan, sizes, [*given, *out], wide)
     if dtype == wide:
         return out
     kinds = specs(Scanned)
@@ -86,7 +98,7 @@ def walk_back(
     limit: Tensor | None = None,
 ) -> None:
     """Walk back through time into `walked`; all is wide and contiguous, `dtype` the layer's type."""
-    pointers = [*named(inputs, made, arriving, walked).values(), initial_keys, occupied_before, limit]
+    pointers = [*inputs, *made, *arriving, *walked, initial_keys, occupied_before, limit]
     _call("backward", scan, _sizes_of(scan, inputs, walked, dtype), pointers, walked.projected.dtype)
 
 
@@ -104,24 +116,20 @@ def lane_of(size: int, wide: torch.dtype) -> int:
 
 def ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
     """Contiguous, and in the wide type if it is floating."""
-    if tensor is None:
-        return None
+    if tensor is None or (tensor.dtype is wide and tensor.is_contiguous()):
+        return tensor
     return (tensor.to(wide) if tensor.is_floating_point() else tensor).contiguous()
 
 
-def _sizes_of(scan: CellScan, inputs: Inputs, walk: Scanned | ReverseWalk, dtype: torch.dtype) -> _Sizes:
-    """`Sizes` of `cpp/arguments.h`: a scan without a bounded memory has no window, without one no mix."""
-    (rows, size), slots = walk.hidden.shape, (0, 0, 0)
-    if isinstance(scan, Scan):
-        slots = (scan.window, scan.width, scan.every or 0)
-    elif inputs.slots is not None:
-        slots = (0, inputs.slots.shape[1], 0)
+def _sizes_of(scan: CellScan, inputs: Inputs, walk: Scanned | ReverseWalk, dtype: torch.dtype) -> Sizes:
+    """What a walk of these tensors is handed."""
+    width = 0 if inputs.slots is None else inputs.slots.shape[1]
     steps = len(walk.output if isinstance(walk, Scanned) else walk.projected)
-    kinds = _CELLS[scan.cell], _NONLINEARITIES[scan.nonlinearity], _ROUNDING[dtype]
-    return _Sizes(steps, rows, size, *slots, *kinds, getattr(scan, "mix", 1.0))
+    rows, size = walk.hidden.shape
+    return Sizes.of(scan, steps, rows, size, width, dtype)
 
 
-def _call(way: str, scan: CellScan, sizes: _Sizes, tensors: list[Tensor | None], wide: torch.dtype) -> None:
+def _call(way: str, scan: CellScan, sizes: Sizes, tensors: list[Tensor | None], wide: torch.dtype) -> None:
     """One of the library's walks over all rows, a block of them a task; no element, no address."""
     if not sizes.rows:
         return

@@ -93,6 +93,7 @@ class FusedScan:
         backend: str = "auto",
         noise: Tensor | None = None,
         grad_limit: Tensor | None = None,
+        usage: Tensor | None = None,
     ) -> LayerResult:
         """Walk through time, by the backend that was asked for.
 
@@ -106,11 +107,12 @@ class FusedScan:
             need_trace: also return what was read at every step; it carries no gradient.
             noise: (T, B), added to the learned relevance by which a state is kept; it carries no gradient.
             grad_limit: a number; see `plait.ops.grad_limit`.
+            usage: a number, with a learned relevance; see `plait.ops.scan.usage`.
             backend: one of `BACKENDS`; "auto" chooses among what runs here, a backend named explicitly never
                 falls back, it raises `BackendError`. Second and forward-mode derivatives need "reference".
         """
         chosen = resolve(backend, projected, scan)
-        given = Inputs.of(projected, weights, state, reset, nudge, noise, grad_limit)
+        given = Inputs.of(projected, weights, state, reset, nudge, noise, grad_limit, usage)
         inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
         if chosen == "reference":
             recorded(chosen)
@@ -147,7 +149,8 @@ class FusedScan:
             operator = getattr(torch.ops.plait, self.name).default
             made = operator(*self.joined(tensors, scan, need_trace, save, backend))
         elif save:
-            made = _Eager.apply(self, scan, need_trace, backend, *tensors)
+            seen = _Eager.apply(self, scan, need_trace, backend, *tensors)
+            return Scanned(**dict(zip(self.seen[need_trace], seen, strict=True)))
         else:
             return cast(
                 Scanned, module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save)
@@ -160,6 +163,15 @@ class FusedScan:
         """What a backend makes, in the operator's order."""
         made = module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save)
         return [getattr(made, name) for name in self.scanned]
+
+    @cached_property
+    def seen(self) -> dict[bool, tuple[str, ...]]:
+        """What a caller looks at, without and with a trace; the rest is for the backward pass alone."""
+        asked = {False: ("",), True: ("", "trace", "read")}
+        return {
+            trace: tuple(name for name, spec in self.scanned.items() if spec.when in when)
+            for trace, when in asked.items()
+        }
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
@@ -229,9 +241,9 @@ class _Eager(torch.autograd.Function):
         ctx: Any, fused: FusedScan, scan: Any, need_trace: bool, backend: str, *tensors: Any
     ) -> tuple[Tensor, ...]:
         inputs = fused.unflat_inputs(tensors, scan)
-        made = tuple(fused.forward(inputs, scan, need_trace, True, backend))
-        _remember(ctx, fused, inputs, made, scan, backend)
-        return made
+        made = dict(zip(fused.scanned, fused.forward(inputs, scan, need_trace, True, backend), strict=True))
+        _remember(ctx, fused, inputs, made, fused.seen[need_trace], scan, backend)
+        return tuple(made[name] for name in ctx.names)
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -247,16 +259,23 @@ def _is_wrapped(tensor: Tensor) -> bool:
 
 
 def _remember(
-    ctx: Any, fused: FusedScan, inputs: Inputs, output: tuple[Tensor, ...], scan: Any, backend: str
+    ctx: Any,
+    fused: FusedScan,
+    inputs: Inputs,
+    made: dict[str, Tensor],
+    names: tuple[str, ...],
+    scan: Any,
+    backend: str,
 ) -> None:
-    made = dict(zip(fused.scanned, output, strict=True))
+    """Keep what the backward pass reads; `names` are the results a gradient may arrive at, in their order."""
     saved = (getattr(inputs, name) for name in fused.saved_inputs)
     ctx.save_for_backward(*saved, *(made[name] for name in fused.saved_made))
     ctx.fused, ctx.scan, ctx.backend, ctx.nudged = fused, scan, backend, inputs.nudge is not None
+    ctx.names = names
     ctx.set_materialize_grads(False)
     # the empty cell state of a cell that has none is nothing a gradient could arrive at
     differentiable = {*fused.arriving} - ({"cell_state"} if scan.cell != "lstm" else set())
-    ctx.mark_non_differentiable(*(x for name, x in made.items() if name not in differentiable))
+    ctx.mark_non_differentiable(*(made[name] for name in names if name not in differentiable))
 
 
 def _input_gradients(
@@ -265,7 +284,7 @@ def _input_gradients(
     """One gradient or None for each tensor of the operator, the first of which is argument number `first`."""
     fused: FusedScan = ctx.fused
     scan: CellScan = ctx.scan
-    given = dict(zip(fused.scanned, arriving, strict=True))
+    given = dict(zip(ctx.names, arriving, strict=True))
     wanted = tuple(given[name] for name in fused.arriving)
     if all(gradient is None for gradient in wanted):
         return (None,) * len(fused.arguments)
@@ -322,15 +341,16 @@ def _define_forward(fused: FusedScan) -> None:
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:
-        tensors, scan, (need_trace, save, _) = split(arguments)
-        made = allocate(fused.unflat_inputs(tensors, scan), scan, need_trace, save)
+        tensors, scan, (need_trace, save, backend) = split(arguments)
+        made = allocate(fused.unflat_inputs(tensors, scan), scan, need_trace, save, backend)
         return tuple(getattr(made, name) for name in fused.scanned)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         tensors, scan, (_, save, backend) = split(inputs)
         if not save:
             raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
-        _remember(ctx, fused, fused.unflat_inputs(tensors, scan), output, scan, backend)
+        made = dict(zip(fused.scanned, output, strict=True))
+        _remember(ctx, fused, fused.unflat_inputs(tensors, scan), made, tuple(fused.scanned), scan, backend)
 
     def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
         found = _input_gradients(ctx, arriving, 0, True)

@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
-from typing import Any, TypeVar, cast
+from typing import Any
 
 import torch
 import triton
 from torch import Tensor
 
-__all__ = ["arguments", "contiguous", "interpreting", "missing_for_triton", "tiling"]
+from plait.ops.scan.buffers import contiguous
 
-Record = TypeVar("Record", bound="tuple[Any, ...]")
+__all__ = ["arguments", "contiguous", "interpreting", "missing_for_triton", "tiling"]
 
 
 def missing_for_triton(device: str, dtype: torch.dtype) -> str | None:
@@ -27,12 +27,6 @@ def missing_for_triton(device: str, dtype: torch.dtype) -> str | None:
 def interpreting() -> bool:
     """Whether Triton's interpreter runs the kernels, on the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
-
-
-def contiguous(record: Record) -> Record:
-    """A named tuple of tensors, each as a kernel reads it."""
-    made = (None if x is None else x.contiguous() for x in record)
-    return cast(Record, cast(Any, record)._make(made))
 
 
 def arguments(kernel: Any, tensors: Mapping[str, Tensor | None], **settings: Any) -> dict[str, Any]:

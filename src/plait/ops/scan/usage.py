@@ -6,9 +6,10 @@ can teach the network to address it. So the scores of the states that are kept a
 entropy, towards the share each of them has in what the loss feels of reading: u_j = |dL/de_j|, whatever its
 sign,
 
-    dg += 0.3 · Σ_t Σ_j (p_j Σ_i u_i − u_j) h_j,    p = softmax over what is kept of gᵀh.
+    dg += λ · Σ_t Σ_j (p_j Σ_i u_i − u_j) h_j,    p = softmax over what is kept of gᵀh.
 
-It reaches g alone. What was never read (α = 0) and what the window holds anyway has no part in it.
+λ is `usage`. It reaches g alone. What was never read (α = 0) and what the window holds anyway has no part
+in it.
 """
 
 from __future__ import annotations
@@ -23,25 +24,27 @@ from plait.ops.attention import accumulation_dtype, attend
 from plait.ops.scan.contract import Inputs, Scanned
 from plait.ops.slots import MemoryState
 
-__all__ = ["USAGE", "usage_gradient", "with_usage"]
-
-USAGE = 0.3  # beside the gradient through the energies; of 0, 0.3 and 1 the best (results/memory)
+__all__ = ["by_place", "usage_gradient", "with_usage"]
 
 
-def with_usage(energies: Tensor, memory: MemoryState, worth: Tensor, window: int) -> Tensor:
+def with_usage(
+    energies: Tensor, memory: MemoryState, worth: Tensor, window: int, usage: Tensor | float
+) -> Tensor:
     """`energies` (B, κ) as they are; going back through them adds to the gradient of `worth`."""
     wide = accumulation_dtype(memory.slots.dtype)
     rated = memory.slots.detach().to(wide) @ worth.to(wide)
     weights = attend(energies.detach(), memory.slots.detach(), memory.born >= 0).weights
-    found: Tensor = _Usage.apply(energies, rated, weights, window)
+    found: Tensor = _Usage.apply(energies, rated, weights, window, usage)
     return found
 
 
 class _Usage(torch.autograd.Function):
     @staticmethod
-    def forward(ctx: Any, energies: Tensor, rated: Tensor, weights: Tensor, window: int) -> Tensor:
+    def forward(
+        ctx: Any, energies: Tensor, rated: Tensor, weights: Tensor, window: int, usage: Tensor | float
+    ) -> Tensor:
         ctx.save_for_backward(rated, weights)
-        ctx.window = window
+        ctx.window, ctx.usage = window, usage
         return energies.view_as(energies)
 
     @staticmethod
@@ -50,19 +53,30 @@ class _Usage(torch.autograd.Function):
         rated, weights = ctx.saved_tensors
         read = weights > 0
         read[:, : ctx.window] = False
-        return d_energies, _pull(d_energies, rated, read), None, None
+        return d_energies, ctx.usage * _pull(d_energies, rated, read), None, None, None
 
 
 def _pull(d_energies: Tensor, rated: Tensor, read: Tensor) -> Tensor:
-    """λ (p_j Σ u − u_j), zero where nothing was read.
+    """p_j Σ u − u_j, zero where nothing was read.
 
     >>> used = torch.tensor([[2.0, 1.0, -3.0]])  # the window's, and of two that score alike
     >>> _pull(used, torch.zeros(1, 3), torch.tensor([[False, True, True]]))
-    tensor([[ 0.0000,  0.3000, -0.3000]])
+    tensor([[ 0.,  1., -1.]])
     """
     used = d_energies.abs().masked_fill(~read, 0)
     likely = torch.softmax(rated.masked_fill(~read, -torch.inf), dim=-1).masked_fill(~read, 0)
-    return USAGE * (likely * used.sum(dim=-1, keepdim=True) - used)
+    return likely * used.sum(dim=-1, keepdim=True) - used
+
+
+def by_place(packed: Tensor, bits: int) -> Tensor:
+    """`Scanned.ids`, from what a kernel keeps of every physical slot: what it holds, and its place in so many
+    bits.
+
+    >>> by_place(torch.tensor([[[5 * 64 + 1, -1 * 64 + 0]]]), 6)
+    tensor([[[-1,  5]]])
+    """
+    held = packed >> bits
+    return torch.empty_like(held).scatter_(2, (packed - (held << bits)).long(), held)
 
 
 def usage_gradient(d_energies: Tensor, inputs: Inputs, made: Scanned, window: int) -> Tensor:
@@ -75,6 +89,7 @@ def usage_gradient(d_energies: Tensor, inputs: Inputs, made: Scanned, window: in
     held, wide = made.ids[..., window:].long(), d_energies.dtype
     states = torch.cat([inputs.slots.transpose(0, 1), made.output]).to(wide)  # by id: (κ + T, B, H)
     assert inputs.worth is not None
+    assert inputs.usage is not None
     row = torch.arange(rows, device=held.device).unsqueeze(1)
     rated = (states @ inputs.worth.to(wide)).flatten()[held.clamp_min(0) * rows + row]
     read = (held >= 0) & (made.weights[..., window:] > 0)
@@ -94,7 +109,7 @@ def usage_gradient(d_energies: Tensor, inputs: Inputs, made: Scanned, window: in
         return found.scatter_(0, index.flatten(), from_here.flatten())[: nothing * rows]
 
     gathered = (of_states(held) - of_states(before)).to(wide)
-    return states.flatten(0, 1).t() @ gathered
+    return inputs.usage * (states.flatten(0, 1).t() @ gathered)
 
 
 def _end(reset: Tensor | None, like: Tensor) -> Tensor:

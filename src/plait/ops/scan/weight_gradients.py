@@ -35,7 +35,7 @@ def collect_gradients(
     }
     if "memory" in scan.traits:
         attention = _attention(walked, inputs, made, asked)
-        if isinstance(scan, Scan) and inputs.worth is not None:
+        if isinstance(scan, Scan) and inputs.usage is not None:
             attention["worth"] += usage_gradient(walked.energies, inputs, made, scan.window)
         found |= attention
     # each its own storage, whatever a backend returns twice

@@ -92,6 +92,10 @@ def _require_data(task: dict[str, Any]) -> None:
     """What is not here is not fetched: the page needs no network."""
     from plait.tasks.sources import MNIST, TREEBANK, find
 
+    if task.get("name") in _OWN:
+        raise DataError(
+            "sequences of numbers are not drawn here; plait runs attention RUN draws what was read"
+        )
     needed = {"smnist": MNIST, "pmnist": MNIST, "ptb": TREEBANK}.get(task.get("name", ""), ())
     absent = [] if task.get("images") else [file.name for file in needed if find(file) is None]
     if absent:
@@ -111,7 +115,7 @@ def _sample(task: Task, recipe: dict[str, Any], sample: int) -> Any:
     ):
         rows = batch.targets.shape[1]
         if sample < passed + rows:
-            return batch.rows(sample - passed, sample - passed + 1)
+            return batch.alone(sample - passed)
         passed += rows
     raise ConfigError(f"sample: expected 0 to {passed - 1}, got {sample}")
 
@@ -150,9 +154,12 @@ def _remembers(run: RunFolder) -> bool:
     from plait.tasks import TASKS
 
     task, model = (run.description[part].get("name", "") for part in ("task", "model"))
+    if task in _OWN or run.description["model"].get("bidirectional"):
+        return False
     return task in TASKS and model in MODELS and model not in _FORGETFUL  # a world of RL has no sequences
 
 
+_OWN = ("csv", "data")
 _FORGETFUL = ("rnn", "lstm", "gru", "orthrnn", "exprnn", "goru")
 
 

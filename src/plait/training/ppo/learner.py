@@ -150,8 +150,8 @@ class PolicyLearner(Learner):
         task: what the description says of it: `env`, `test_env`, `backend`.
     """
 
-    words: ClassVar[Words] = PolicyWords()
-    score: ClassVar[str] = "return"
+    words: Words = PolicyWords()
+    score: str = "return"
     tested: ClassVar[str] = "held_out"  # the world it is tested in is one more
 
     def __init__(

@@ -186,6 +186,8 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
         whole(1, hidden_size=model["hidden_size"])
     else:
         check_model(model)
+        if model.get("bidirectional"):
+            raise ConfigError("bidirectional: expected False for a policy, which acts step by step, got True")
     recipe = Settings().changed(**values["recipe"]).check()
     return {"format": FORMAT, "task": task, "model": model, "recipe": recipe.values()}
 

@@ -11,7 +11,7 @@ enum Nonlinearity : int64_t { TANH, RELU, MODRELU, IDENTITY };
 enum Rounding : int64_t { NONE, BFLOAT16, FLOAT16 };
 
 struct Sizes {
-  int64_t steps, rows, size, window, width, every, cell, nonlinearity, rounding;
+  int64_t steps, rows, size, window, width, every, cell, nonlinearity, rounding, inputs;
   double mix;
   int64_t gates() const { return cell == LSTM ? 4 : cell == GRU ? 3 : 1; }
 };
@@ -19,5 +19,11 @@ struct Sizes {
 // Tensors come contiguous; null is absent. `ForwardTensors` and `BackwardTensors` are written from the list in
 // scan/contract.py when the library is built, under the names of its function `named`.
 #include "tensors.h"
+
+// What a single step has beside it: it projects its input itself, and takes and leaves keys (`MarkedKeys`).
+struct StepTensors : ForwardTensors {
+  const void *x, *input_weight, *input_bias, *known_keys;
+  void* keys_out;
+};
 
 }  // namespace plait

@@ -9,7 +9,7 @@ namespace plait {
 // h = phi(z); z and h may be one
 template <class T>
 void activate(int64_t nonlinearity, int64_t lane, const T* z, const T* modrelu_bias, T* h) {
-  if (nonlinearity == TANH) each<T>(lane, [&](int64_t i) { load(z + i).tanh().store(h + i); });
+  if (nonlinearity == TANH) each<T>(lane, [&](int64_t i) { hyperbolic_tangent(load(z + i)).store(h + i); });
   if (nonlinearity == IDENTITY && z != h) std::copy(z, z + lane, h);
   if (nonlinearity == RELU)
     for (int64_t i = 0; i < lane; ++i) h[i] = z[i] < 0 ? T(0) : z[i];
@@ -37,12 +37,12 @@ void cell_forward(const Sizes& n, int64_t lane, T* z, T* candidate, const T* s, 
     activate(n.nonlinearity, lane, z, modrelu_bias, h);
   } else if (n.cell == LSTM) {
     each<T>(lane, [&](int64_t x) {
-      const auto i = sigmoid(load(z + x)), f = sigmoid(load(z + lane + x)), g = load(z + 2 * lane + x).tanh(),
+      const auto i = sigmoid(load(z + x)), f = sigmoid(load(z + lane + x)), g = hyperbolic_tangent(load(z + 2 * lane + x)),
                  o = sigmoid(load(z + 3 * lane + x));
       const auto kept = at::vec::fmadd(i, g, f * load(c + x));
       i.store(z + x), f.store(z + lane + x), g.store(z + 2 * lane + x), o.store(z + 3 * lane + x);
       kept.store(c + x);
-      (o * kept.tanh()).store(h + x);
+      (o * hyperbolic_tangent(kept)).store(h + x);
     });
   } else {
     each<T>(lane, [&](int64_t x) {
@@ -75,7 +75,7 @@ void cell_backward(const Sizes& n, int64_t lane, const T* d_h, const T* gates, c
     each<T>(lane, [&](int64_t x) {
       const auto i = load(gates + x), f = load(gates + lane + x), g = load(gates + 2 * lane + x),
                  o = load(gates + 3 * lane + x), before = load(c + x), arriving = load(d_h + x);
-      const auto squashed = at::vec::fmadd(i, g, f * before).tanh();
+      const auto squashed = hyperbolic_tangent(at::vec::fmadd(i, g, f * before));
       const auto d_kept = at::vec::fmadd(arriving * o, one - squashed * squashed, load(d_c + x));
       const Vec<T> d[4] = {d_kept * g * i * (one - i), d_kept * before * f * (one - f), d_kept * i * (one - g * g),
                            arriving * squashed * o * (one - o)};

@@ -69,7 +69,7 @@ class FullWalkBack : public WalkBack<T> {
                        row.d_keys.data() + i * lane, past.grown.get() + i * lane};
       plain = plain && past.plain[i];
     }
-    const T *query = this->query.data(), *grown = this->grown.data();
+    const T *query = this->query, *grown = this->grown.data();
     for (; j + 4 <= read; j += 4) energies<4>(lane, plain, query, grown, this->energy, &reads[j]);
     for (; j < read; ++j) energies<1>(lane, plain, query, grown, this->energy, &reads[j]);
     const T normaliser = *at(a.normalisers, t, r, 1);

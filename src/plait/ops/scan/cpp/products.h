@@ -30,38 +30,42 @@ struct Packed {
   }
   // An n x n block at (k0, column0): entry (k, column) is source[k * row_stride + column * column_stride].
   void fill(const T* source, int64_t k0, int64_t column0, int64_t n, int64_t row_stride, int64_t column_stride) {
-    at::parallel_for(0, n, 1 + 65536 / n, [&](int64_t first, int64_t last) {
-      for (int64_t column = first; column < last; ++column) {
+    // a vector of columns at a time: of a matrix that is turned, each of their lines is read once
+    at::parallel_for(0, (n + LANES<T> - 1) / LANES<T>, 1 + 4096 / n, [&](int64_t first, int64_t last) {
+      for (int64_t column = first * LANES<T>; column < std::min(n, last * LANES<T>); column += LANES<T>) {
         T* to = at(k0, column0 + column);
         const T* from = source + column * column_stride;
-        for (int64_t k = 0; k < n; ++k) to[k * PANEL<T>] = from[k * row_stride];
+        const int64_t count = std::min(LANES<T>, n - column);
+        for (int64_t k = 0; k < n; ++k, to += PANEL<T>, from += row_stride)
+          for (int64_t c = 0; c < count; ++c) to[c] = from[c * column_stride];
       }
     });
   }
 };
 
-template <class T, int ROWS>
+// out[r, :] = x[r, :] times a panel VECTORS wide; with ADDS, this is added to it
+template <class T, int ROWS, int VECTORS = TILE_VECTORS, bool ADDS = false>
 void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, int64_t out_stride) {
-  Vec<T> sum[ROWS][TILE_VECTORS];
+  Vec<T> sum[ROWS][VECTORS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
-    for (int c = 0; c < TILE_VECTORS; ++c) sum[r][c] = Vec<T>(T(0));
-  for (int64_t k = 0; k < depth; ++k, panel += PANEL<T>) {
-    Vec<T> w[TILE_VECTORS];
+    for (int c = 0; c < VECTORS; ++c) sum[r][c] = ADDS ? load(out + r * out_stride + c * LANES<T>) : Vec<T>(T(0));
+  for (int64_t k = 0; k < depth; ++k, panel += VECTORS * LANES<T>) {
+    Vec<T> w[VECTORS];
 #pragma GCC unroll 4
-    for (int c = 0; c < TILE_VECTORS; ++c) w[c] = Vec<T>::loadu(panel + c * LANES<T>);
+    for (int c = 0; c < VECTORS; ++c) w[c] = Vec<T>::loadu(panel + c * LANES<T>);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
       const Vec<T> factor(x[r * x_stride + k]);
 #pragma GCC unroll 4
-      for (int c = 0; c < TILE_VECTORS; ++c) sum[r][c] = at::vec::fmadd(factor, w[c], sum[r][c]);
+      for (int c = 0; c < VECTORS; ++c) sum[r][c] = at::vec::fmadd(factor, w[c], sum[r][c]);
     }
   }
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
-    for (int c = 0; c < TILE_VECTORS; ++c) sum[r][c].store(out + r * out_stride + c * LANES<T>);
+    for (int c = 0; c < VECTORS; ++c) sum[r][c].store(out + r * out_stride + c * LANES<T>);
 }
 
 // out[r, :] = x[r, :] times the packed matrix, for `rows` rows

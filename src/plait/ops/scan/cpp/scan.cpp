@@ -13,6 +13,7 @@
 #include "past.h"
 #include "past_back.h"
 #include "plain.h"
+#include "step.h"
 
 #include <new>
 
@@ -36,6 +37,7 @@ PLAIT_EXPORT int64_t plait_lanes(bool is_double) {
 
 PLAIT_WALK(attentive_scan_forward, ForwardTensors)
 PLAIT_WALK(attentive_scan_backward, BackwardTensors)
+PLAIT_WALK(attentive_scan_step, StepTensors)
 PLAIT_WALK(full_scan_forward, ForwardTensors)
 PLAIT_WALK(full_scan_backward, BackwardTensors)
 PLAIT_WALK(plain_scan_forward, ForwardTensors)

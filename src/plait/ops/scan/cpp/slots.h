@@ -8,6 +8,27 @@
 
 namespace plait {
 
+// The slot of the ring that the next state takes: within it whatever age is, and as torch's remainder. Where it was not
+// checked, it may be negative.
+inline int64_t ring_place(const Sizes& n, int64_t age) { return (age % n.window + n.window) % n.window; }
+
+// Which slot the state leaving the ring moves to, -1 if it is lost; the rules of plait.ops.slots.
+template <class T>
+int64_t destination(const Sizes& n, const T* relevance, const int64_t* born, int64_t leaving) {
+  if (n.width == n.window || born[leaving] < 0) return -1;
+  if (n.every > 0)
+    return born[leaving] % n.every ? -1 : n.window + born[leaving] / n.every % (n.width - n.window);
+  T least = 0;
+  int64_t place = -1;
+  for (int64_t j = n.window; j < n.width; ++j) {
+    const T standing = born[j] < 0 ? -std::numeric_limits<T>::infinity() : relevance[j];
+    if (place >= 0 && standing >= least) continue;
+    least = standing, place = j;
+    if (standing != standing) break;  // a NaN is the least, as it is to torch
+  }
+  return relevance[leaving] > least ? place : -1;
+}
+
 template <class T>
 struct Slots {
   int64_t width, lane, age = 0;
@@ -32,26 +53,9 @@ struct Slots {
     age = 0;
   }
 
-  // Which slot the state leaving the ring moves to, -1 if it is lost; the rules of plait.ops.slots.
-  int64_t destination(const Sizes& n, int64_t leaving) const {
-    if (width == n.window || born[leaving] < 0) return -1;
-    if (n.every > 0)
-      return born[leaving] % n.every ? -1 : n.window + born[leaving] / n.every % (width - n.window);
-    T least = 0;
-    int64_t place = -1;
-    for (int64_t j = n.window; j < width; ++j) {
-      const T standing = born[j] < 0 ? -std::numeric_limits<T>::infinity() : relevance[j];
-      if (place >= 0 && standing >= least) continue;
-      least = standing, place = j;
-      if (standing != standing) break;  // a NaN is the least, as it is to torch
-    }
-    return relevance[leaving] > least ? place : -1;
-  }
-
   // Make room for the next state in the ring and return the buffer to write it to.
   int64_t admit(const Sizes& n, int32_t new_id) {
-    // Within the ring whatever age is, and as torch's remainder: where it was not checked, it may be negative.
-    const int64_t leaving = (age % n.window + n.window) % n.window, place = destination(n, leaving);
+    const int64_t leaving = ring_place(n, age), place = destination(n, relevance.data(), born.data(), leaving);
     if (place >= 0) {
       std::swap(buffer[place], buffer[leaving]);
       relevance[place] = relevance[leaving], score[place] = score[leaving], born[place] = born[leaving], id[place] = id[leaving];

@@ -112,28 +112,28 @@ class Walk {
 
   // h_t from s_{t-1}, and what of it is saved
   void recur(int64_t t, int64_t r) {
-    T *z = product_s.data() + r * stride, *s = hidden.data() + r * lane, *state = h.data() + r * lane;
+    T *given = product_s.data() + r * stride, *s = hidden.data() + r * lane, *state = h.data() + r * lane;
     T* cell_state = cell_states.data() + r * lane;
     const int64_t gates = n.gates();
     copy(at(a.asked, t, r, n.size), s);
     copy(at(a.cells, t, r, n.size), cell_state);
+    T* saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size);
+    T* z = saved && n.cell != ELMAN && lane == n.size ? saved : given;  // where they are saved, if it is in whole vectors
     const T* projected = at(a.projected, t, r, gates * n.size);
     for (int64_t g = 0; g < gates; ++g)
-      if (n.cell == GRU && g == 2)
-      {
+      if (n.cell == GRU && g == 2) {
         copy(candidate.data(), projected + g * n.size);
         std::fill(candidate.begin() + n.size, candidate.end(), T(0));  // a NaN of the row before may stand there
+        if (z != given) copy(z + g * lane, given + g * lane);
+      } else {
+        for (int64_t i = 0; i < n.size; ++i) z[g * lane + i] = given[g * lane + i] + projected[g * n.size + i];
       }
-      else
-        for (int64_t i = 0; i < n.size; ++i) z[g * lane + i] += projected[g * n.size + i];
     // the query stands behind the gates, where a GRU saves V_n s + b': keep it
-    if (n.cell == GRU) std::copy(z + 3 * lane, z + 4 * lane, z + 4 * lane);
+    if (n.cell == GRU) std::copy(given + 3 * lane, given + 4 * lane, given + 4 * lane);
     cell_forward(n, lane, z, candidate.data(), s, cell_state, candidate_bias, modrelu_bias, state);
-    if (T* saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size)) {
-      if (n.cell == ELMAN) copy(saved, state);
-      else
-        for (int64_t g = 0; g < 4; ++g) copy(saved + g * n.size, z + g * lane);
-    }
+    if (saved && n.cell == ELMAN) copy(saved, state);
+    else if (saved && z == given)
+      for (int64_t g = 0; g < 4; ++g) copy(saved + g * n.size, z + g * lane);
     if (const T* nudge = at(a.nudge, t, r, n.size))
       for (int64_t i = 0; i < n.size; ++i) state[i] += nudge[i];
     keep_rounded(state, n.size, n.rounding);

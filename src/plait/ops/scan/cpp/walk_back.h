@@ -46,10 +46,10 @@ class WalkBack {
   WalkBack(const Sizes& n, const BackwardTensors& a, const BackwardWeights<T>& weights, int64_t block, int64_t begin,
            int64_t end)
       : n(n), energy(weights.energy.data()), worth(weights.worth.empty() ? nullptr : weights.worth.data()),
-        begin(begin), count(end - begin), lane(round_up(n.size, LANES<T>)), d_context(lane), query(lane), grown(lane), a(a), key(weights.key), to_hidden(weights.to_hidden),
+        begin(begin), count(end - begin), lane(round_up(n.size, LANES<T>)), d_context(lane), grown(lane), a(a), key(weights.key), to_hidden(weights.to_hidden),
         d_energy(static_cast<T*>(a.d_energy) + block * lane), d_hidden(count * to_hidden.columns),
         d_cell_state(count * lane), d_back(count * (n.gates() + 1) * lane), d_by_key(count * key.columns),
-        d_direct(count * lane), d_z(4 * lane), gates(4 * lane), asked(lane), cell(lane) {}
+        d_direct(count * lane), d_z(4 * lane), gates(4 * lane), asked(lane), cell(lane), query_room(lane) {}
   virtual ~WalkBack() = default;
 
   void run() {
@@ -76,7 +76,8 @@ class WalkBack {
   const Sizes& n;
   const T *energy, *worth;
   const int64_t begin, count, lane;
-  std::vector<T> d_context, query, grown;
+  std::vector<T> d_context, grown;
+  const T* query;
 
   virtual void start(int64_t r) = 0;
   // what row r read at step t, to `weigh` and `spread`
@@ -120,14 +121,21 @@ class WalkBack {
   const Packed<T>&key, &to_hidden;
   T* d_energy;
   std::vector<T> d_hidden, d_cell_state, d_back, d_by_key, d_direct;
-  std::vector<T> d_z, gates, asked, cell;
+  std::vector<T> d_z, gates, asked, cell, query_room;
+
+  // `count` rows of features in whole vectors: where they are, if they are, or in `room`, whose rest is zero
+  const T* whole(const T* from, int64_t count, std::vector<T>& room) const {
+    if (lane == n.size) return from;
+    for (int64_t i = 0; i < count; ++i) copy(room.data() + i * lane, from + i * n.size);
+    return room.data();
+  }
 
   // through the read of step t
   void attend(int64_t t, int64_t r) {
     const T* d_s = d_hidden.data() + r * to_hidden.columns;
     for (int64_t i = 0; i < lane; ++i) d_context[i] = T(n.mix) * d_s[i];
-    copy(query.data(), at(a.queries, t, r, n.size));
-    reread(t, r, grow(query.data(), grown.data(), lane));
+    query = whole(at(a.queries, t, r, n.size), 1, query_room);
+    reread(t, r, grow(query, grown.data(), lane));
     copy(at(a.d_queries, t, r, n.size), d_back.data() + (r * (n.gates() + 1) + n.gates()) * lane);
   }
 
@@ -144,7 +152,7 @@ class WalkBack {
       for (int j = 0; j < COUNT; ++j) {
         const Read<T>& slot = slots[j];
         const auto fade = plain ? fading(load(grown.data() + i), load(slot.grown + i))
-                                : fading_far(load(query.data() + i), load(slot.key + i));
+                                : fading_far(load(query + i), load(slot.key + i));
         const Vec<T> d_e(slot.d_energy);
         const auto d_score = d_e * v * fade * (one - fade);
         d_q = d_q + d_score;
@@ -167,15 +175,14 @@ class WalkBack {
       const T arriving = d_score(t, r);
       for (int64_t i = 0; i < lane; ++i) d_h[i] += arriving * worth[i];
     }
-    if (const T* saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size))
-      for (int64_t g = 0; g < (n.cell == ELMAN ? 1 : 4); ++g) copy(gates.data() + g * lane, saved + g * n.size);
-    else
-      copy(gates.data(), state(t, r));
-    if (n.cell == GRU) copy(asked.data(), at(a.asked, t, r, n.size));
-    if (n.cell == LSTM) copy(cell.data(), at(a.cells, t, r, n.size));
-    cell_backward(n, lane, d_h, gates.data(), asked.data(), cell.data(), d_cell_state.data() + r * lane, d_z.data(),
-                  d_back.data() + r * (count_gates + 1) * lane, d_direct.data() + r * lane);
+    const T *saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size), *s = nullptr, *c = nullptr;
+    saved = saved ? whole(saved, n.cell == ELMAN ? 1 : 4, gates) : state(t, r);
+    if (n.cell == GRU) s = whole(at(a.asked, t, r, n.size), 1, asked);
+    if (n.cell == LSTM) c = whole(at(a.cells, t, r, n.size), 1, cell);
     T* d_projected = at(a.d_projected, t, r, count_gates * n.size);
+    cell_backward(n, lane, d_h, saved, s, c, d_cell_state.data() + r * lane, lane == n.size ? d_projected : d_z.data(),
+                  d_back.data() + r * (count_gates + 1) * lane, d_direct.data() + r * lane);
+    if (lane == n.size) return;
     for (int64_t g = 0; g < count_gates; ++g) copy(d_projected + g * n.size, d_z.data() + g * lane);
   }
 

@@ -1,0 +1,48 @@
+// The forward walk of one cluster; `ForwardArguments` and the shape are written by Python before this is included.
+
+#pragma once
+
+#include "forward_compute.h"
+#include "forward_control.h"
+
+namespace plait {
+
+template <class S>
+DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
+  using K = ForwardLayout<S>;
+  float* sm = reinterpret_cast<float*>(memory);
+  const int thread = thread_index(), warp = thread / 32, lane = thread % 32, rank = block_rank();
+  const int first_row = cluster_index() * K::R;
+  for (int i = thread + K::RECORDS; i < K::WEIGHTS_AT; i += K::THREADS) sm[i] = 0.0f;
+  if (thread == 0) {
+    const uint32_t mbarriers = shared_address(sm);
+    for (int i = 0; i < 3; i++) mbarrier_init(mbarriers + 8 * i, 1);
+    mbarrier_fence();
+    mbarrier_expect(mbarriers, K::H_BYTES);
+    mbarrier_expect(mbarriers + 8, K::E_BYTES);
+    mbarrier_expect(mbarriers + 16, K::E_BYTES);
+  }
+  cluster_sync();  // memory is cleared and the barriers stand before anyone sends
+  if (warp < K::NW) {
+    if constexpr (K::DEAL) more_registers<K::REGISTERS>();
+    Compute<K> compute(a, sm, warp, lane, rank, first_row);
+    compute.prepare();
+    barrier_sync(PREPARED, K::MEET);
+    compute.take_in();
+    compute.walk();
+  } else {
+    if constexpr (K::DEAL) fewer_registers<K::CONTROL_REGISTERS>();
+    if (warp < K::NW + K::NCW) {
+      Control<K> control(a, sm, warp - K::NW, lane, rank, first_row);
+      control.prepare();
+      if (lane == 0)
+        for (int r = warp - K::NW; r < K::R; r += K::NCW)
+          reinterpret_cast<int*>(sm)[K::WHERE + 8 + r] = K::record(r, K::START);  // "newest" before step 0: s_0
+      barrier_arrive(PREPARED, K::MEET);
+      control.walk();
+    }
+  }
+  cluster_sync();  // nobody leaves while its memory may be written
+}
+
+}  // namespace plait

@@ -1,0 +1,388 @@
+// The compute warps of the forward walk: sums over slots, the cell, energies, and the product with each new state.
+// Where a lane reads and writes does not change from step to step: it is worked out once and kept in registers.
+
+#pragma once
+
+#include "cells.h"
+#include "forward_tasks.h"
+#include "products.h"
+
+namespace plait {
+
+template <class K>
+struct Compute {
+  using Layer = typename K::Layer;
+  static constexpr int C = K::C, R = K::R, NW = K::NW, F = K::F, H = K::H, G = K::G, QUARTER = K::QUARTER, SLOTS = K::SLOTS;
+  static constexpr int GI = K::GI, QI = K::QI > 0 ? K::QI : 1;
+
+  const ForwardArguments& a;
+  float* const sm;
+  const int warp, lane, rank, own, first_row;  // own: first feature of this block
+  const uint32_t mbarriers;
+  Products<K> products;
+  ForwardTasks<K> tasks_at;
+  // of the gates' tasks: cell state, next input and nudge, bias, what is to be saved
+  float c[GI], in[GI], nudge[GI], bias[GI], act[GI], before[GI], made[GI];
+  float asked[QI];  // of the queries' tasks: q_t or s_{t-1}
+
+  MEMBER Compute(const ForwardArguments& a_, float* sm_, int warp_, int lane_, int rank_, int first_row_)
+      : a(a_), sm(sm_), warp(warp_), lane(lane_), rank(rank_), own(rank_ * F), first_row(first_row_),
+        mbarriers(shared_address(sm_)) {}
+
+  MEMBER int& whole(int at) const { return reinterpret_cast<int*>(sm)[at]; }
+  MEMBER int where(int r, int parity) const { return whole(K::WHERE + parity * 8 + r); }  // of the newest record
+  MEMBER bool cut(int r) const { return K::RESET && whole(K::CUT + r); }
+  MEMBER int batch_row(int r) const {  // a row that is not there does what the last one does
+    const int b = first_row + r;
+    return b < a.rows ? b : a.rows - 1;
+  }
+
+  // what step t reads from far away
+  MEMBER void look_ahead(int t) {
+    if (t >= a.steps) return;
+    const Layer* projected = static_cast<const Layer*>(a.projected) + (int64_t)t * a.rows * (G * H);
+    const Layer* nudges = static_cast<const Layer*>(a.nudge) + (K::NUDGE ? (int64_t)t * a.rows * H : 0);
+#pragma unroll
+    for (int i = 0; i < GI; i++) {
+      if (!tasks_at.has_gates(i)) continue;
+      in[i] = G == 4 || lane >> 3 < G ? widened(projected[tasks_at.input[i]]) : 0.0f;
+      if constexpr (K::NUDGE) nudge[i] = widened(nudges[tasks_at.state[i]]);
+    }
+  }
+
+  MEMBER void prepare() {
+    products.load(a, sm, warp, lane, own);
+    tasks_at.prepare(warp, lane, own, first_row, a.rows);
+    const Layer* vector = static_cast<const Layer*>(K::CELL == GRU ? a.candidate_bias : a.modrelu_bias);
+#pragma unroll
+    for (int i = 0; i < GI; i++) {
+      c[i] = 0.0f, in[i] = 0.0f, nudge[i] = 0.0f, bias[i] = 0.0f;
+      if (!tasks_at.has_gates(i)) continue;
+      if (K::CELL == LSTM) c[i] = widened(static_cast<const Layer*>(a.cell_state)[tasks_at.state[i]]);
+      if (vector) bias[i] = widened(vector[tasks_at.state[i] % H]);
+    }
+    for (int f = warp * 32 + lane; f < F; f += NW * 32) sm[K::V_AT + f] = -2.0f * widened(static_cast<const Layer*>(a.energy)[own + f]);
+    look_ahead(0);
+  }
+
+  // P of s_0 and of the slots that came in, one after the other; records of empty slots stay zero.
+  MEMBER void take_in() {
+    uint32_t occupied = 0;
+    for (int r = 0; r < R; r++) occupied |= (uint32_t)whole(K::OCCUPIED + r);
+    float* h = sm + K::H_IN + R * H;  // nobody sends to the second buffer before all have taken their slots in
+    for (int j = -1; j < SLOTS; j++) {
+      if (j >= 0 && !(occupied >> j & 1)) continue;
+      barrier_sync(COMPUTED, NW * 32);
+      for (int n = warp * 32 + lane; n < R * H; n += NW * 32) {
+        const int64_t b = batch_row(n / H);
+        const bool there = j < 0 || whole(K::OCCUPIED + n / H) >> j & 1;
+        const Layer* from = static_cast<const Layer*>(j < 0 ? a.hidden : a.slots) + (j < 0 ? b : b * SLOTS + j) * H;
+        h[n] = there ? widened(from[n % H]) : 0.0f;
+      }
+      barrier_sync(COMPUTED, NW * 32);
+      take_product(h, j);
+    }
+    barrier_sync(COMPUTED, NW * 32);
+  }
+  MEMBER void take_product(const float* h, int j) {
+#pragma unroll
+    for (int i = 0; i < K::QW; i++) {
+      const int q = i * NW + warp;
+      if (q >= K::NQ) continue;
+      const int block = K::block_of(q), f = q % K::KQ * 4 + products.g;
+#pragma unroll 1
+      for (int r = 0; r < R; r++) {
+        float v[K::COLUMNS], sum[1];
+        products.state_part(h + r * H, products.ks, v);
+        sum[0] = products.template part<1>(i, v);
+        const float value = reduce8<1>(sum, products.ks), scaled = block == G + 1 ? SCALE * value : value;
+        if (products.ks) continue;
+        float* record = sm + K::record(r, j < 0 ? K::START : j);
+        record[K::in_record(block, f)] = scaled;
+        if (block == G) put_state(record, f, h[r * H + own + f]);
+        const bool occupied = j >= 0 && whole(K::OCCUPIED + r) >> j & 1;
+        if (K::SAVE && occupied) a.products[((int64_t)j * a.rows + batch_row(r)) * K::PH + block * H + own + f] = value;
+      }
+    }
+  }
+  MEMBER void put_state(float* record, int f, float h) {
+    record[K::state_in_record(f)] = h;
+    if constexpr (K::CELL == GRU) record[4 * f + 3] = h;
+  }
+
+  // ---- sums over slots
+  // alpha of a quarter of the slots
+  MEMBER void shares(int at, float (&al)[K::AQ]) const {
+#pragma unroll
+    for (int j = 0; j < K::AQ; j += 4) {
+      const float4 x = load4(sm + at + j);
+      al[j] = x.x, al[j + 1] = x.y, al[j + 2] = x.z, al[j + 3] = x.w;
+    }
+  }
+  MEMBER float mixed(int r, float context, float sum, float newest) const {
+    const float inverse = sum > 0.0f ? rcp(sum) : 0.0f;
+    return cut(r) ? 0.0f : sm[K::FACTOR + r] * mad(context, inverse, newest);
+  }
+
+  template <int I>
+  MEMBER void gates_task(int t) {
+    const int r = tasks_at.gates_row(I), fl = lane & 7, part = lane >> 3, from = tasks_at.gates_from[I];
+    float al[K::AQ], sum = 0.0f;
+    shares(K::ALPHAS + (r * 4 + part) * K::AQ, al);
+    const float newest = sm[where(r, (t + 1) & 1) + tasks_at.gates_in[I] + part];
+    float4 x = {0.0f, 0.0f, 0.0f, 0.0f};
+#pragma unroll
+    for (int j = 0; j < QUARTER; j++) {
+      const float4 y = load4(sm + from + j * K::RECORD);
+      x.x = mad(al[j], y.x, x.x), x.y = mad(al[j], y.y, x.y), x.z = mad(al[j], y.z, x.z), x.w = mad(al[j], y.w, x.w);
+      sum += al[j];
+    }
+    // over the quarters; lane group g keeps the g-th of the four
+    const bool hi = lane & 16, lo = lane & 8;
+    const float k0 = (hi ? x.z : x.x) + shuffle_xor(hi ? x.x : x.z, 16), k1 = (hi ? x.w : x.y) + shuffle_xor(hi ? x.y : x.w, 16);
+    sum += shuffle_xor(sum, 16);
+    const float context = (lo ? k1 : k0) + shuffle_xor(lo ? k0 : k1, 8);
+    sum += shuffle_xor(sum, 8);
+    const float given = mixed(r, context, sum, newest);
+
+    before[I] = cut(r) ? 0.0f : c[I];
+    CellStep step;
+    if constexpr (K::CELL == LSTM) step = lstm_step<Layer>(given, in[I], before[I], part, fl);
+    else if constexpr (K::CELL == GRU) step = gru_step<Layer>(given, in[I], bias[I], part, fl);
+    else step = elman_step<K::NONLINEARITY>(given, in[I], bias[I], fl);
+    const float h = rounded<Layer>(K::NUDGE ? step.h + nudge[I] : step.h);
+    c[I] = step.c, made[I] = h, act[I] = step.act;
+    send_state(I, t, h);
+    const int f = tasks_at.gates_in[I] / 4;
+    if constexpr (K::CELL == ELMAN) {
+      before[I] = given;  // q and s_{t-1}, to be saved by their lanes
+      if (part == 1) sm[K::Q_AT + r * F + f] = SCALE * given;
+    }
+    if constexpr (K::LEARNED) {
+      float rated = h * widened(static_cast<const Layer*>(a.worth)[own + f]);
+#pragma unroll
+      for (int m = 4; m; m >>= 1) rated += shuffle_xor(rated, m);
+      if (lane == 0) sm[K::SCORE + r * K::SCORES + f / 8] = rated;
+    }
+  }
+  // 8 features of h_t, which every group of 8 lanes holds, to all blocks: lane = block * 2 + half
+  MEMBER void send_state(int i, int t, float h) {
+    const int half = lane & 1;
+    float4 v;
+    v.x = shuffle(h, half * 4), v.y = shuffle(h, half * 4 + 1), v.z = shuffle(h, half * 4 + 2), v.w = shuffle(h, half * 4 + 3);
+    if (lane < 2 * C) send4(shared_address(sm + K::H_IN + (t & 1) * R * H + tasks_at.state_to[i]), v, mbarriers, lane >> 1);
+  }
+  // 16 features: lane = half of the slots (then query or state) * 16 + feature
+  template <int I>
+  MEMBER void query_task(int parity) {
+    const int r = tasks_at.query_row(I + K::QFIRST), part = lane >> 4, from = tasks_at.query_from[I];
+    float x = 0.0f, y = 0.0f, sum = 0.0f;
+#pragma unroll
+    for (int quarter = 0; quarter < 2; quarter++) {
+      float al[K::AQ];
+      shares(K::ALPHAS + (r * 4 + part * 2 + quarter) * K::AQ, al);
+#pragma unroll
+      for (int j = 0; j < QUARTER; j++) {
+        const float2 v = load2(sm + from + (quarter * QUARTER + j) * K::RECORD);
+        x = mad(al[j], v.x, x), y = mad(al[j], v.y, y), sum += al[j];
+      }
+    }
+    const float mine = (part ? y : x) + shuffle_xor(part ? x : y, 16);
+    sum += shuffle_xor(sum, 16);
+    const float value = mixed(r, mine, sum, sm[where(r, parity) + tasks_at.query_in[I] + part]);
+    if (lane < 16) sm[K::Q_AT + r * F + (tasks_at.query_in[I] - K::PAIRS) / 2] = SCALE * value;
+    asked[I] = value;
+  }
+  template <int I>
+  MEMBER void all_tasks(int t) {
+    if constexpr (I < K::TASKS) {
+      if (tasks_at.has_gates(I)) {
+        if constexpr (I < GI) gates_task<I>(t);
+      } else if (tasks_at.has_query(I)) {
+        if constexpr (K::SEPARATE && I >= K::QFIRST) query_task<I - K::QFIRST>((t + 1) & 1);
+      }
+      all_tasks<I + 1>(t);
+    }
+  }
+
+  // ---- what a step leaves behind, off its path
+  MEMBER void save(int t) {
+    const int part = lane >> 3;
+    const int64_t states = (int64_t)t * a.rows * H;
+    Layer *output = static_cast<Layer*>(a.output) + states, *gates = static_cast<Layer*>(a.gates) + states * (K::SEPARATE ? 4 : 1);
+    Layer *s = static_cast<Layer*>(a.asked) + states, *cells = static_cast<Layer*>(a.cells) + states;
+    float* q = a.queries + states;
+#pragma unroll
+    for (int i = 0; i < GI; i++) {
+      if (!tasks_at.has_gates(i)) continue;
+      const int at = tasks_at.state[i];
+      if (part == 3) {
+        output[at] = narrowed<Layer>(made[i]);
+        put_state(sm + where(tasks_at.gates_row(i), t & 1), tasks_at.gates_in[i] / 4, made[i]);
+      }
+      if constexpr (K::SAVE) {
+        if constexpr (K::SEPARATE) gates[tasks_at.gate[i]] = narrowed<Layer>(act[i]);
+        else if (K::NUDGE && part == 0) gates[at] = narrowed<Layer>(act[i]);
+        if (K::CELL == LSTM && part == 2) cells[at] = narrowed<Layer>(before[i]);
+        if (K::CELL == ELMAN && part == 1) q[at] = before[i];
+        if (K::CELL == ELMAN && part == 2) s[at] = narrowed<Layer>(before[i]);
+      }
+    }
+    if constexpr (K::SAVE && K::SEPARATE) {
+#pragma unroll
+      for (int i = 0; i < K::QI; i++) {
+        if (!tasks_at.has_query(i + K::QFIRST)) continue;
+        if (lane < 16) q[tasks_at.query[i]] = asked[i];
+        else s[tasks_at.query[i]] = narrowed<Layer>(asked[i]);
+      }
+    }
+    look_ahead(t + 1);
+  }
+  // A row that was reset forgets its records: what they held must not come back, not even as NaN times zero.
+  MEMBER void forget() {
+    for (int r = 0; r < R; r++)
+      if (cut(r))
+        for (int n = warp * 32 + lane; n < K::PADDED * K::RECORD; n += NW * 32) sm[K::record(r, 0) + n] = 0.0f;
+  }
+
+  // ---- energies: 8 lanes a slot, 4 slots a round
+  MEMBER void old_energies(float vs) {
+    constexpr int E = F / 8;
+#pragma unroll
+    for (int j = 0; j < K::ROUNDS; j++) {
+      if (!tasks_at.has_energies(j)) continue;
+      const float *k = sm + tasks_at.energy_key[j], *q = sm + tasks_at.energy_query[j], *v = sm + K::V_AT + (lane & 7) * E;
+      float e = vs;
+#pragma unroll
+      for (int i = 0; i < E; i += 2) {
+        float2 kk, qq, vv;
+        if constexpr (E % 4 == 0) {
+          const float4 k4 = load4(k + i / 4 * 4), q4 = load4(q + i / 4 * 4), v4 = load4(v + i / 4 * 4);
+          if (i % 4) kk = {k4.z, k4.w}, qq = {q4.z, q4.w}, vv = {v4.z, v4.w};
+          else kk = {k4.x, k4.y}, qq = {q4.x, q4.y}, vv = {v4.x, v4.y};
+        } else {
+          kk = load2(k + i), qq = load2(q + i), vv = load2(v + i);
+        }
+        e = mad(vv.x, half_gap(qq.x, kk.x), e), e = mad(vv.y, half_gap(qq.y, kk.y), e);
+      }
+#pragma unroll
+      for (int m = 4; m; m >>= 1) e += shuffle_xor(e, m);
+      if (tasks_at.energy_to[j] >= 0) sm[tasks_at.energy_to[j]] = e;
+    }
+  }
+
+  MEMBER void walk() {
+    float vs = 0.0f;  // of this lane's features; e = sum v - 2 sum v r
+    for (int i = 0; i < F / 8; i++) vs += -0.5f * sm[K::V_AT + (lane & 7) * (F / 8) + i];
+    for (int t = 0; t < a.steps; t++) {
+      barrier_sync(ALPHA, K::MEET);
+      all_tasks<0>(t);
+      if constexpr (K::RESET) forget();
+      barrier_sync(PLACED, K::MEET);
+      save(t);
+      old_energies(vs);
+      mbarrier_wait(mbarriers, t & 1);
+      if (warp == 0 && lane == 0) mbarrier_expect(mbarriers, K::H_BYTES);
+      const float* h = sm + K::H_IN + (t & 1) * R * H;
+      float* saved = a.products + (K::SAVE ? (int64_t)(SLOTS + t) * a.rows * K::PH : 0);
+      new_keys(t, h, saved);
+      other_products(t, h, saved);
+    }
+    finish();
+  }
+
+  // The key of h_t and its energy, in time for the exchange
+  MEMBER void new_keys(int t, const float* h, float* saved) {
+    const int ks = products.ks, r = K::key_row(ks) < R ? K::key_row(ks) : 0;
+    float k[K::IK], part = 0.0f;
+    if (K::KW == NW || warp < K::KW) {
+#pragma unroll
+      for (int i = 0; i < K::IK; i++) {
+        if ((i + 1) * NW > K::KQ && i * NW + warp >= K::KQ) continue;
+        const int f = (i * NW + warp) * 4 + products.g;
+        const float q = sm[K::Q_AT + r * F + f], v2 = sm[K::V_AT + f];
+        float v[K::KN];
+#pragma unroll
+        for (int n = 0; n < K::KN; n++) {
+          v[n] = 0.0f;
+          if (n >= R) continue;
+          float hv[K::COLUMNS];
+          products.state_part(h + n * H, ks, hv);
+          v[n] = products.template part<R == 1 ? 4 : 1>(i, hv);
+        }
+        k[i] = reduce8<K::KN>(v, ks);
+        part += mad(v2, half_gap(q, SCALE * k[i]), -0.5f * v2);
+      }
+      part += shuffle_xor(part, 8);
+      part += shuffle_xor(part, 16);
+      if (lane < 8 && tasks_at.owns_key) sm[K::E_NEW + r * K::PK_ROW + warp] = part;
+    }
+    barrier_arrive(ENERGIES, K::MEET);
+    if (!tasks_at.owns_key) return;
+    float* to = sm + where(r, t & 1) + K::KEYS + warp * 4 + products.g;
+#pragma unroll
+    for (int i = 0; i < K::IK; i++) {
+      if ((i + 1) * NW > K::KQ && i * NW + warp >= K::KQ) continue;
+      to[i * NW * 4] = SCALE * k[i];
+      if constexpr (K::SAVE) saved[tasks_at.key + i * NW * 4] = k[i];
+    }
+  }
+  // The other products; h is read anew, lest the compiler takes these before the barrier.
+  MEMBER void other_products(int t, const float* h, float* saved) {
+    float v[K::NV];  // by quad, then row
+#pragma unroll
+    for (int r = 0; r < R; r++) {
+      float hv[K::COLUMNS];
+      products.state_part(h + r * H, products.ks, hv);
+#pragma unroll
+      for (int i = 0; i < K::NI; i++) v[i * R + r] = products.template part<1>(i + K::FIRST, hv);
+    }
+    store_products<0, 0>(t, v, saved);
+  }
+  // Values BASE.. : up to 8 summed together, then each lane stores one.
+  template <int BASE, int GROUP>
+  MEMBER void store_products(int t, const float (&v)[K::NV], float* saved) {
+    if constexpr (BASE < K::NV) {
+      constexpr int COUNT = power_under(K::NV - BASE);
+      float part[COUNT];
+#pragma unroll
+      for (int n = 0; n < COUNT; n++) part[n] = v[BASE + n];
+      const float value = reduce8<COUNT>(part, products.ks);
+      const int r = (BASE + (products.ks >> (3 - log2_of(COUNT)))) % R, in_record = tasks_at.product_in[GROUP];
+      if (in_record >= 0) {
+        sm[where(r, t & 1) + in_record] = value;
+        if constexpr (K::SAVE) saved[tasks_at.product[GROUP]] = value;
+      }
+      store_products<BASE + COUNT, GROUP + 1>(t, v, saved);
+    }
+  }
+
+  // The end: s_T, the cell's state, and slots in the order of their places
+  MEMBER void finish() {
+    barrier_sync(ALPHA, K::MEET);
+    barrier_sync(PLACED, K::MEET);
+    const int parity = (a.steps - 1) & 1;
+    for (int n = warp * 32 + lane; n < R * F; n += NW * 32) {
+      const int r = n / F, f = n % F;
+      float context = 0.0f, sum = 0.0f;
+      for (int j = 0; j < SLOTS; j++) {
+        const float al = sm[K::ALPHAS + (r * 4 + j / QUARTER) * K::AQ + j % QUARTER];
+        context = mad(al, sm[K::record(r, j) + K::state_in_record(f)], context), sum += al;
+      }
+      const float s = a.mix * mad(context, rcp(sum), sm[where(r, parity) + K::state_in_record(f)]);
+      static_cast<Layer*>(a.hidden_out)[(int64_t)batch_row(r) * H + own + f] = narrowed<Layer>(s);
+    }
+    if constexpr (K::CELL == LSTM) {
+#pragma unroll
+      for (int i = 0; i < GI; i++)
+        if (tasks_at.has_gates(i) && lane < 8) static_cast<Layer*>(a.cell_state_out)[tasks_at.state[i]] = narrowed<Layer>(c[i]);
+    }
+    for (int n = warp * 32 + lane; n < R * SLOTS * F; n += NW * 32) {
+      const int r = n / F / SLOTS, x = n / F % SLOTS, f = n % F;
+      const int64_t to = ((int64_t)batch_row(r) * SLOTS + whole(K::PLACES + r * K::PADDED + x)) * H + own + f;
+      static_cast<Layer*>(a.slots_out)[to] = narrowed<Layer>(sm[K::record(r, x) + K::state_in_record(f)]);
+    }
+  }
+};
+
+}  // namespace plait

@@ -1,0 +1,148 @@
+// Who holds what while a cluster of C blocks walks R rows of the batch forward.
+//
+// With M = [V; W_a; U_a] and P_j = M h_j, taken once when h_j is made,
+//     z_{t+1} = p_{t+1} + V s_t = p_{t+1} + mix (P_t + sum_j alpha_j P_j),   q_{t+1} likewise,
+// because s_t = mix (h_t + sum_j alpha_j h_j): a step has ONE product, with h_t, and two exchanges between the blocks.
+//
+// Block `rank` owns the features rank*F .. rank*F+F-1, F = H/C: their gates, query, key and cell state, and of every
+// slot that part of P, h and k (a record). Energies are sums over features: each block sends its part to all.
+//
+// Warps 0..NW-1 compute. Control warps hold the slots' bookkeeping, the same in every block of the cluster; row r
+// belongs to control warp r mod 4.
+//
+//   step t   control                                   compute
+//            wait E(t-1): exp(e) -> alpha
+//            -------------- ALPHA: control arrives, compute waits ---------------
+//            weights, credit; where h_t goes           z_t, gates, c_t, h_t -> all blocks (H);  q_t, s_{t-1}
+//            -------------- PLACED: control arrives, compute waits --------------
+//            write weights, ids, trace                 write gates ...; energies of the old slots
+//                                                      wait H(t):  k_t, energy of the new slot
+//            -------------- ENERGIES: compute arrives, control waits ------------
+//            energies -> all blocks (E)                the other products -> P_t into its slot
+
+#pragma once
+
+#include "shape.h"
+
+namespace plait {
+
+enum ForwardBarrier : int { ALPHA = 1, PLACED, ENERGIES, PREPARED, COMPUTED };
+
+template <class S>
+struct ForwardLayout : S {
+  static constexpr int H = S::HIDDEN, C = S::CLUSTER, R = S::ROWS, NW = S::WARPS, SQ = S::SHARED_QUADS;
+  static constexpr int G = gates_of(S::CELL), F = H / C, COLUMNS = H / 8;
+  static constexpr int SLOTS = S::WINDOW + S::CAPACITY, QUARTER = ceil_div(SLOTS, 4), PADDED = 4 * QUARTER;
+  static constexpr bool SEPARATE = S::CELL != ELMAN;  // query and state are sums of their own, beside the gates'
+
+  // ---- warps
+  static constexpr int NCW = R > 4 ? 4 : R;     // control warps at work
+  static constexpr int RC = ceil_div(R, NCW);   // rows of one
+  static constexpr int THREADS = (NW + 4) * 32;  // control warps come by the four: registers are dealt to warpgroups
+  static constexpr int MEET = (NW + NCW) * 32;   // threads at a barrier of both
+  // Registers a thread: a quarter of a multiprocessor has 512 for each lane. Control warps give away what they do not
+  // need; with 8 warps each has all it can name.
+  static constexpr bool DEAL = NW + 4 > 8;
+  static constexpr int GROUPS = NW / 4 + 1, ENTRY = 512 / GROUPS / 8 * 8, CONTROL_REGISTERS = 56;
+  static constexpr int DEALT = (ENTRY * GROUPS - CONTROL_REGISTERS) / (NW / 4) / 8 * 8;
+  static constexpr int REGISTERS = DEALT > 248 ? 248 : DEALT;
+
+  // ---- products. A quad is 4 rows of M, features 4i.. of one block of it, a row for each group of 8 lanes; a lane
+  // holds COLUMNS of its row. Keys come first, then V by gates, then W_a; warp w has the quads i * NW + w.
+  static constexpr int KQ = F / 4, NQ = (G + 2) * KQ, QW = ceil_div(NQ, NW);
+  static constexpr int IK = ceil_div(KQ, NW);   // quads i < IK may be keys
+  static constexpr int FIRST = KQ / NW;         // quads i < FIRST all are
+  static constexpr int KW = KQ < NW ? KQ : NW;  // warps with keys
+  NUMBER in_shared(int i) { return i - (QW - SQ); }  // the last SQ quads lie in shared memory
+  NUMBER block_of(int quad) { return quad < KQ ? G + 1 : quad / KQ - 1; }  // of M: V's gates, W_a, U_a
+
+  static constexpr int NI = QW - FIRST, NV = NI * R;  // quads and numbers of a warp beside the first keys
+  static constexpr int KN = R <= 1 ? 1 : R <= 2 ? 2 : R <= 4 ? 4 : 8;  // rows of keys summed together
+  NUMBER key_row(int ks) { return ks / (8 / KN); }
+  static constexpr int PRODUCT_GROUPS = NV / 8 + (NV % 8 >= 4) + (NV % 4 >= 2) + NV % 2;
+  static constexpr int PH = (G + 2) * H;
+
+  // ---- sums over slots, each by one warp
+  static constexpr int G_TASKS = R * F / 8;                     // 8 features' gates
+  static constexpr int Q_TASKS = SEPARATE ? R * F / 16 : 0;     // 16 features' query and state
+  static constexpr int TASKS = ceil_div(G_TASKS + Q_TASKS, NW), GI = ceil_div(G_TASKS, NW);
+  static constexpr int QFIRST = G_TASKS / NW, QI = SEPARATE ? TASKS - QFIRST : 0;
+
+  static constexpr int E_TASKS = R * QUARTER, ROUNDS = ceil_div(E_TASKS, NW);  // 4 slots' energies
+
+  // ---- a slot's record: four numbers a feature for the gates' sum, then query and state, then the key
+  static constexpr int PAIRS = 4 * F, KEYS = SEPARATE ? 6 * F : 4 * F, RECORD = KEYS + F;
+  static constexpr int START = PADDED;  // the record of s_0, after the slots'
+  NUMBER in_record(int block, int f) {
+    return block == G + 1 ? KEYS + f : block < G ? 4 * f + block : SEPARATE ? PAIRS + 2 * f : 4 * f + 1;
+  }
+  NUMBER state_in_record(int f) { return SEPARATE ? PAIRS + 2 * f + 1 : 4 * f + 2; }
+
+  // ---- shared memory, in floats; the first 32 are the mbarriers: H, E of even steps, E of odd steps
+  static constexpr int AQ = round_up(QUARTER, 4), EROW = round_up(SLOTS + 1, 4), PK_ROW = round_up(KW, 4);
+  static constexpr int SCORES = F / 8;  // parts of gT h_t
+  static constexpr int RECORDS = 32;
+  NUMBER record(int r, int slot) { return RECORDS + (r * (PADDED + 1) + slot) * RECORD; }
+  static constexpr int H_IN = RECORDS + R * (PADDED + 1) * RECORD;  // two buffers of R x H
+  static constexpr int Q_AT = H_IN + 2 * R * H;
+  static constexpr int V_AT = Q_AT + R * F;                         // -2 v_a
+  static constexpr int E_IN = V_AT + F;                             // two buffers of C x R x EROW
+  static constexpr int E_OLD = E_IN + 2 * C * R * EROW;
+  static constexpr int E_NEW = E_OLD + R * EROW;
+  static constexpr int ALPHAS = E_NEW + R * PK_ROW;
+  static constexpr int SCORE = ALPHAS + R * 4 * AQ;
+  static constexpr int FACTOR = SCORE + round_up(R * SCORES, 4);    // what a row's sum is multiplied with
+  static constexpr int CUT = FACTOR + 8;                            // whether a row is reset
+  static constexpr int WHERE = CUT + 8;                             // a row's newest record, of even and odd steps
+  static constexpr int OCCUPIED = WHERE + 16;
+  static constexpr int PLACES = OCCUPIED + 8;
+  static constexpr int WEIGHTS_AT = PLACES + round_up(R * PADDED, 4);
+  static constexpr int FLOATS = WEIGHTS_AT + SQ * COLUMNS * NW * 32, BYTES = FLOATS * 4;
+  static constexpr int H_BYTES = R * H * 4, E_BYTES = C * R * EROW * 4;
+
+  static_assert(BYTES == S::SHARED_BYTES, "the host knows another layout");
+  static_assert(H % 32 == 0 && H % C == 0 && F % 16 == 0, "features do not split");
+  static_assert(SLOTS <= 32, "a lane of a control warp is a slot");
+  static_assert(R <= 8 && NW % 4 == 0 && C <= 16 && SQ < QW);
+};
+
+// Sum N values over the 8 lanes of a group; lane ks is left with value ks >> (3 - log2 N).
+template <int N>
+DEVICE float reduce8(float (&v)[N], int ks) {
+  if constexpr (N == 8) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const float keep = ks & 4 ? v[i + 4] : v[i], give = ks & 4 ? v[i] : v[i + 4];
+      v[i] = keep + shuffle_xor(give, 4);
+    }
+  }
+  if constexpr (N >= 4) {
+    constexpr int bit = N == 8 ? 2 : 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const float keep = ks & bit ? v[i + 2] : v[i], give = ks & bit ? v[i] : v[i + 2];
+      v[i] = keep + shuffle_xor(give, bit);
+    }
+  }
+  if constexpr (N >= 2) {
+    constexpr int bit = N == 8 ? 1 : N == 4 ? 2 : 4;
+    const float keep = ks & bit ? v[1] : v[0], give = ks & bit ? v[0] : v[1];
+    v[0] = keep + shuffle_xor(give, bit);
+  }
+  if constexpr (N == 1) v[0] += shuffle_xor(v[0], 4);
+  if constexpr (N <= 2) v[0] += shuffle_xor(v[0], 2);
+  if constexpr (N <= 4) v[0] += shuffle_xor(v[0], 1);
+  return v[0];
+}
+
+NUMBER log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
+NUMBER power_under(int n) { return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
+
+// a float as an unsigned number of the same order, and back; all numbers are above 0
+DEVICE uint32_t ordered(float x) {
+  const uint32_t b = bits_of(x);
+  return b & 0x80000000u ? ~b : b | 0x80000000u;
+}
+DEVICE float unordered(uint32_t o) { return of_bits(o & 0x80000000u ? o & 0x7fffffffu : ~o); }
+
+}  // namespace plait

@@ -1,0 +1,143 @@
+"""The walk back of the cluster scan: what its kernel is compiled for, what it is given, what is made of it.
+
+The kernel is `cluster/backward.h`; what it computes and why stands there and in docs/notes/kernels.md.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
+from plait.ops.scan.buffers import allocate_walk, contiguous
+from plait.ops.scan.cluster_source import arguments
+from plait.ops.scan.contract import Arriving, Inputs, Scanned
+from plait.ops.scan.kinds import Scan
+from plait.ops.scan.usage import by_place
+from plait.ops.scan.weight_gradients import collect_gradients
+
+__all__ = ["PLACE_BITS", "BackShape", "back_shape", "walk_back"]
+
+SHARED_LIMIT = 227 * 1024  # bytes a block of a Hopper GPU may have
+# Microseconds of a step with one row, and of each further one by the blocks of a cluster: measured on an H200
+# with 4 blocks (an LSTM: 1.4 with one row, 4.2 with four, 5.5 with five), the others in proportion
+_FIRST_ROW, _FURTHER_ROW = 1.3, {8: 0.6, 4: 1.0, 2: 2.0}
+PLACE_BITS = 6  # of an id, as in `scan/cluster/shape.h`
+
+
+@dataclass(frozen=True)
+class BackShape:
+    """The constants of one kernel: `cluster` blocks walk `rows` rows of the batch together; `shared_kinds`
+    blocks of [V; W_a; U_a], the last, lie in shared memory because registers do not hold them."""
+
+    scan: Scan
+    hidden: int
+    dtype: torch.dtype
+    cluster: int
+    rows: int
+    shared_kinds: int = 0
+    reset: bool = False
+    learned: bool = False
+    profile: bool = False
+
+    @property
+    def threads(self) -> int:
+        """Of a block: a warp for every four features, and four that go ahead."""
+        return self.hidden // self.cluster // 4 * 32 + 128
+
+    @property
+    def shared_bytes(self) -> int:
+        """What `cluster/backward_layout.h` lays out; the compiler refuses a shape where the two differ."""
+        scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32 - 4
+        held = scan.gates + 2 + (scan.cell == "gru")
+        inputs, factors = (3, 3) if scan.cell == "elman" else (7, 8 if scan.cell == "lstm" else 7)
+        stashed = scan.gates + 3 + (scan.cell == "lstm")
+        of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + 2 * stashed
+        of_row = warps * (4 * of_warp + 2 * hidden + slots) + 2 * hidden + (self.cluster + 12) * slots + 4
+        return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
+
+    def text(self, name: str) -> str:
+        """The struct of constants in C++."""
+        scan = self.scan
+        numbers = {
+            "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
+            "HIDDEN": self.hidden, "SLOTS": scan.width, "CLUSTER": self.cluster, "ROWS": self.rows,
+            "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes,
+            "RESET": self.reset, "LEARNED": self.learned, "PROFILE": self.profile,
+        }  # fmt: skip
+        constants = ", ".join(
+            f"{key} = {int(value) if isinstance(value, bool) else value}" for key, value in numbers.items()
+        )
+        layer = LAYERS[self.dtype]
+        return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {layer};\n}};\n"
+
+
+def back_shape(
+    scan: Scan, hidden: int, dtype: torch.dtype, rows: int, clusters_at_a_time: dict[int, int]
+) -> BackShape | None:
+    """The quickest kernel for so many rows, None if none fits. A cluster that walks several rows together
+    takes less time than several waves of clusters."""
+    found: list[tuple[float, int, BackShape]] = []
+    for cluster, at_a_time in clusters_at_a_time.items():
+        for count in range(1, 6):  # as many as were seen on a GPU
+            shape = _fitted(BackShape(scan, hidden, dtype, cluster, count))
+            if shape is not None:
+                waves = -(-rows // (count * at_a_time))
+                found.append((waves * (_FIRST_ROW + _FURTHER_ROW[cluster] * (count - 1)), len(found), shape))
+    return min(found)[2] if found else None
+
+
+def _fitted(shape: BackShape) -> BackShape | None:
+    """The shape with as few of its weights in shared memory as registers demand."""
+    hidden, columns, kinds = shape.hidden, shape.hidden // 32, shape.scan.gates + 2
+    features, uneven = divmod(hidden, shape.cluster)
+    if hidden % 32 or uneven or features < 16 or features % 4 or shape.threads > 512 or shape.scan.width > 64:
+        return None
+    budget = _registers(shape.threads // 32) - 80 - shape.rows * (columns + 4)
+    in_shared = min(kinds, max(0, -(-(kinds * 4 * columns - budget) // (4 * columns))))
+    if in_shared and columns % 4:
+        return None
+    fitted = replace(shape, shared_kinds=in_shared)
+    return fitted if fitted.shared_bytes <= SHARED_LIMIT else None
+
+
+def _registers(warps: int) -> int:
+    """Of a thread that computes: all it can name, or what `cluster/backward_layout.h` deals."""
+    if warps <= 8 or warps % 4:
+        return min(255, 65536 // (32 * warps) // 8 * 8)
+    groups = warps // 4
+    return (512 // groups // 8 * 8 * groups - 72) // (groups - 1) // 8 * 8
+
+
+def walk_back(
+    arriving: Arriving,
+    inputs: Inputs,
+    made: Scanned,
+    scan: Scan,
+    nudged: bool,
+    shape: BackShape,
+    launch: Callable[[BackShape, Any, int], None],
+    profile: Tensor | None = None,
+) -> Inputs:
+    """Every gradient; `launch` runs the kernel of a shape with its arguments, on so many clusters."""
+    steps, rows, hidden = made.output.shape
+    clusters = -(-rows // shape.rows)
+    walked = allocate_walk(inputs, made, scan, nudged)
+    walked = walked._replace(energy=made.queries.new_empty(clusters, hidden))
+    slots = made.queries.new_empty(inputs.slots.shape)
+    records = (contiguous(inputs), made, _aligned(arriving), walked, (slots, profile))
+    launch(shape, arguments(BACKWARD, records, steps, rows, scan.mix), clusters)
+    walked = walked._replace(energy=walked.energy.sum(dim=0))
+    if inputs.usage is not None:
+        made = made._replace(ids=by_place(made.ids, PLACE_BITS))
+    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged)
+
+
+def _aligned(arriving: Arriving) -> Arriving:
+    """What arrives, as the kernel reads it: contiguous, and 16 bytes at a time."""
+    given = (None if x is None else x.contiguous() for x in arriving)
+    return Arriving(*(x.clone() if x is not None and x.data_ptr() % 16 else x for x in given))

@@ -1,0 +1,92 @@
+"""How a scan is split over a GPU: blocks of a cluster, rows of the batch that one walks.
+
+More blocks make a step shorter, fewer let more clusters run at a time; rows beside each other share the
+weights and cost less than a second wave of clusters.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import NamedTuple
+
+import torch
+
+from plait.ops import cuda_program
+from plait.ops.attentive_scan.cluster_shape import Shape
+from plait.ops.scan.kinds import Scan
+
+__all__ = ["LARGEST_WIDTH", "Split", "choose", "clusters_that_fit", "splits"]
+
+LARGEST_WIDTH = 32  # a lane of a warp is a slot
+LARGEST_SHARED = 232_448  # bytes a block may have
+_CLUSTERS = (8, 4, 2, 1)
+# Microseconds a step takes on an H200, 20 slots, by features of a block and rows of a cluster; what is not
+# here is not chosen. An Elman cell's with 16 features and several rows are estimates.
+_WITH_GATES = {
+    16: {1: 1.18, 2: 1.48, 4: 1.98},
+    32: {1: 1.38, 2: 1.65, 4: 2.94},
+    64: {1: 1.87, 2: 3.64},
+    128: {1: 3.6},
+}
+_ELMAN = {
+    16: {1: 1.21, 2: 1.4, 4: 1.7},
+    32: {1: 1.32, 2: 1.5, 4: 2.24},
+    64: {1: 1.49, 2: 2.02},
+    128: {1: 2.41},
+}
+_PROBE = 'extern "C" __global__ void probe() {}'
+
+
+class Split(NamedTuple):
+    """Blocks of a cluster, rows it walks, warps of a block that compute, weights in shared memory."""
+
+    cluster: int
+    rows: int
+    warps: int
+    shared_quads: int
+
+
+@lru_cache
+def splits(cell: str, hidden: int, width: int) -> tuple[Split, ...]:
+    """Every way to walk such a scan that fits a multiprocessor.
+
+    >>> [(split.cluster, split.rows) for split in splits("lstm", 256, 20)]
+    [(8, 1), (8, 2), (8, 4)]
+    """
+    return tuple(_splits(cell, hidden, width)) if hidden % 32 == 0 and 0 < width <= LARGEST_WIDTH else ()
+
+
+def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
+    gates = {"elman": 1, "gru": 3, "lstm": 4}[cell]
+    for cluster in _CLUSTERS:
+        features, over = divmod(hidden, cluster)
+        if over or features % 16:
+            continue
+        quads = -(-(gates + 2) * features // 4 // 8)
+        for rows in (1, 2, 4, 8):
+            # of a thread's registers so many are for weights; what is more lies in shared memory
+            shared = max(0, quads - (128 if rows == 1 else 96) // (hidden // 8))
+            split = Split(cluster, rows, 8, shared)
+            shape = Shape(Scan(cell, width), hidden, torch.float32, *split)
+            if shared < quads and shape.shared_bytes <= LARGEST_SHARED:
+                yield split
+
+
+def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) -> Split:
+    """The quickest split for a batch of `rows`."""
+    measured = _ELMAN if cell == "elman" else _WITH_GATES
+
+    def time(split: Split) -> float:
+        waves = -(-rows // (split.rows * clusters_that_fit(split.cluster, device)))
+        nearest = min(measured, key=lambda features: abs(features - hidden // split.cluster))
+        return waves * measured[nearest].get(split.rows, float("inf"))
+
+    return min(splits(cell, hidden, width), key=time)
+
+
+@lru_cache
+def clusters_that_fit(cluster: int, device: int | None) -> int:
+    """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do."""
+    program = cuda_program.program("probe", _PROBE, device=device)
+    return max(1, program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1))

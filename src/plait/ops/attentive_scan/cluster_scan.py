@@ -1,0 +1,120 @@
+"""The attentive scan on a Hopper GPU: a cluster of multiprocessors walks a few rows of the batch together.
+
+The weights stay in registers, split by features over the blocks of the cluster, which exchange states and
+energies through each other's shared memory; `cluster/forward_layout.h` says how. The source is CUDA C++,
+compiled on first use.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from dataclasses import replace
+from functools import lru_cache
+
+import torch
+
+from plait.ops import cuda_program
+from plait.ops.attentive_scan.cluster_back import PLACE_BITS, BackShape, back_shape, walk_back
+from plait.ops.attentive_scan.cluster_choice import LARGEST_WIDTH, choose, clusters_that_fit, splits
+from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD, FORWARD_TEXT, LAYERS, Shape
+from plait.ops.scan.buffers import allocate, contiguous
+from plait.ops.scan.cluster_source import arguments, headers, source
+from plait.ops.scan.contract import Arriving, Inputs, Scanned
+from plait.ops.scan.kinds import Scan
+from plait.ops.scan.usage import by_place
+
+__all__ = ["back_shape_for", "backward", "forward", "launch", "missing", "shape_for"]
+
+_STRUCTS = {"forward": FORWARD_TEXT, "backward": BACKWARD_TEXT}
+
+
+def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
+    """Why such a scan cannot run here, or None if it can."""
+    if device != "cuda":
+        return f"it needs a CUDA device, got {device} tensors"
+    if dtype not in LAYERS:
+        return f"it computes in float32 or bfloat16, got {dtype}"
+    if width > LARGEST_WIDTH:
+        return f"it holds up to {LARGEST_WIDTH} slots, got {width}"
+    back = back_shape(Scan(cell, width), size, dtype, 1, {8: 1, 4: 1, 2: 1})
+    if back is None or not splits(cell, size, width):
+        return f"its blocks share multiples of 32 features, as many as their memory holds, got {size}"
+    return cuda_program.missing()
+
+
+def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
+    """Walk every row; what is given and what comes back stands in `contract`."""
+    given = contiguous(inputs)
+    out = allocate(given, scan, need_trace, save, "cluster")
+    steps, rows, size = out.output.shape
+    if rows:
+        flags = (save, need_trace, given.reset is not None, given.nudge is not None, given.worth is not None)
+        projected = given.projected
+        shape = shape_for(scan, size, projected.dtype, rows, flags, projected.device.index)
+        struct = arguments(FORWARD, (given, out), steps, rows, scan.mix)
+        launch("forward", shape, struct, projected.device.index)
+    return out
+
+
+def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
+    """Walk every row back."""
+    if inputs.grad_limit is not None:
+        return _backward_by_triton(arriving, inputs, made, scan, nudged)
+    _, rows, size = made.output.shape
+    device = made.output.device.index
+    flags = inputs.reset is not None, inputs.worth is not None
+    shape = back_shape_for(scan, size, made.output.dtype, rows, flags, device)
+
+    def run(shape: BackShape, given: ctypes.Structure, clusters: int) -> None:
+        if clusters:
+            launch("backward", shape, given, device)
+
+    return walk_back(arriving, inputs, made, scan, nudged, shape, run)
+
+
+def _backward_by_triton(
+    arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool
+) -> Inputs:
+    """The walk back where dL/ds_t has a limit: the cluster's reads with it before it is formed."""
+    from plait.ops.attentive_scan import triton_scan
+
+    size = made.output.shape[2]
+    keys = made.products[scan.width :, :, -size:].contiguous()
+    # a slot that nobody read may hold anything, and Triton multiplies it by zero
+    unread = made.ids[0] >> PLACE_BITS != torch.arange(scan.width, device=made.ids.device)
+    inputs = inputs._replace(slots=inputs.slots.masked_fill(unread.unsqueeze(2), 0))
+    ids = made.ids if size <= triton_scan.LARGEST_PERSISTENT else by_place(made.ids, PLACE_BITS)
+    return triton_scan.backward(arriving, inputs, made._replace(keys=keys, ids=ids), scan, nudged)
+
+
+@lru_cache
+def shape_for(
+    scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, ...], device: int | None
+) -> Shape:
+    """What the forward walk of a batch is compiled for; `flags` as in `Shape`, from `save` on."""
+    split = choose(scan.cell, size, scan.width, rows, device)
+    return Shape(scan, size, dtype, *split, *flags)
+
+
+@lru_cache
+def back_shape_for(
+    scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, bool], device: int | None
+) -> BackShape:
+    """What the walk back of a batch is compiled for; `flags`: a reset, a learned relevance."""
+    at_a_time = {cluster: clusters_that_fit(cluster, device) for cluster in (8, 4, 2)}
+    found = back_shape(scan, size, dtype, rows, at_a_time)
+    assert found is not None, "`missing` lets no other scan pass"
+    return replace(found, reset=flags[0], learned=flags[1])
+
+
+def launch(way: str, shape: Shape | BackShape, given: ctypes.Structure, device: int | None) -> None:
+    """Run a walk over all rows of a batch."""
+    grid = -(-given.rows // shape.rows) * shape.cluster
+    _kernel(way, shape, device).launch(grid, shape.threads, shape.cluster, shape.shared_bytes, given)
+
+
+@lru_cache
+def _kernel(way: str, shape: Shape | BackShape, device: int | None) -> cuda_program.Kernel:
+    name = f"attentive_{way}"
+    text = source(way, _STRUCTS[way], {name: shape})
+    return cuda_program.program(name, text, headers("attentive_scan"), device=device).kernel(name)

@@ -1,0 +1,304 @@
+"""CUDA C++ compiled on first use by NVRTC, kept in the kernel cache, and launched through the driver.
+
+Both come by `cuda.bindings`, which torch's CUDA builds bring, so that nobody needs nvcc. What is compiled is
+machine code for one kind of GPU; its name holds a hash of the sources, the options, that kind and NVRTC's
+version. A launch takes one struct of arguments by value and prepares nothing that it prepared before, so it
+costs the host a few microseconds, in a CUDA graph and from any thread as well.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import threading
+from collections.abc import Iterable, Mapping
+from functools import cache
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from plait.errors import BackendError
+from plait.ops.kernel_cache import kept, key_of
+
+__all__ = [
+    "Kernel",
+    "Program",
+    "architecture",
+    "compiled",
+    "compiler_version",
+    "missing",
+    "parameter_struct",
+    "program",
+]
+
+_OPTIONS = ("--std=c++17", "--relocatable-device-code=false")
+_C_TYPES = {
+    "int": ctypes.c_int32,
+    "long long": ctypes.c_int64,
+    "float": ctypes.c_float,
+    "double": ctypes.c_double,
+    "bool": ctypes.c_bool,
+}
+_PORTABLE_CLUSTER = 8  # more blocks a cluster have to be allowed
+_PLAIN_SHARED = 48 * 1024  # bytes of shared memory a block has without asking
+_LAUNCHES_KEPT = 256
+_Pointer = ctypes.c_void_p * 1
+
+
+def missing(device: int | None = None) -> str | None:
+    """Why no program with clusters can run on a device (by default the present one), or None if one can."""
+    if not torch.cuda.is_available():
+        return "it needs a CUDA device"
+    capability = torch.cuda.get_device_capability(device)
+    if capability < (9, 0):
+        found = f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}"
+        return f"it needs a GPU with thread block clusters (compute capability 9.0), {found}"
+    try:
+        _compiler()
+        _driver()
+    except BackendError as error:
+        return str(error)
+    return None
+
+
+def compiler_version() -> str:
+    """NVRTC's, as 13.0; `BackendError` if there is none."""
+    return ".".join(map(str, _version(_compiler())))
+
+
+def architecture(device: int | None = None) -> str:
+    """The name of a device's machine code, with what only its own kind has: sm_90a of a Hopper GPU."""
+    major, minor = torch.cuda.get_device_capability(device)
+    return f"sm_{major}{minor}" + "a" * (major >= 9)
+
+
+def parameter_struct(name: str, fields: Mapping[str, str]) -> tuple[type[ctypes.Structure], str]:
+    """A kernel's arguments from one list of names and C types: the struct, and its text for CUDA C++.
+
+    >>> Arguments, text = parameter_struct("Arguments", {"output": "float*", "steps": "int"})
+    >>> text
+    'struct Arguments {\\n  float* output;\\n  int steps;\\n};\\n'
+    >>> Arguments(None, 7).steps
+    7
+    """
+    kinds = [
+        (field, ctypes.c_void_p if kind.endswith("*") else _C_TYPES[kind]) for field, kind in fields.items()
+    ]
+    text = "".join(f"  {kind} {field};\n" for field, kind in fields.items())
+    return type(name, (ctypes.Structure,), {"_fields_": kinds}), f"struct {name} {{\n{text}}};\n"
+
+
+class Program:
+    """Compiled code, loaded on one device; `kernel` finds a function of it, declared `extern "C"`."""
+
+    def __init__(self, name: str, code: bytes, device: int) -> None:
+        self._name, self._device, self._driver = name, device, _driver()
+        self._kernels: dict[str, Kernel] = {}
+        with torch.cuda.device(device):
+            if (
+                not torch.cuda.is_current_stream_capturing()
+            ):  # there the context is present, and asking is an error
+                torch.cuda.current_stream().query()  # makes torch's context the present one
+            none: tuple[Any, ...] = (None, None, 0)
+            # kept as long as the process: unloading would pull code from under a captured graph
+            self._library = _done(self._driver.cuLibraryLoadData(code, *none, *none), f"loading {name}")
+
+    def kernel(self, name: str) -> Kernel:
+        """The function of this name."""
+        if name not in self._kernels:
+            with torch.cuda.device(self._device):
+                found = self._driver.cuLibraryGetKernel(self._library, name.encode())
+                handle = _done(found, f"finding {name} in {self._name}")
+                function = _done(self._driver.cuKernelGetFunction(handle), f"finding {name} in {self._name}")
+            self._kernels.setdefault(name, Kernel(name, function, self._device))
+        return self._kernels[name]
+
+
+class Kernel:
+    """A function on a device; grids, blocks and clusters are counted along x."""
+
+    def __init__(self, name: str, function: Any, device: int) -> None:
+        self.name, self.device = name, device
+        self._function, self._driver = function, _driver()
+        self._launch = self._driver.cuLaunchKernelEx
+        self._configurations: dict[tuple[int, int, int, int, int], Any] = {}
+        self._fitting: dict[tuple[int, int, int], int] = {}
+        self._shared_allowed, self._lock = _PLAIN_SHARED, threading.Lock()
+        with torch.cuda.device(device):
+            self._context = _done(self._driver.cuCtxGetCurrent(), "finding torch's context")
+
+    def launch(
+        self,
+        grid: int,
+        block: int,
+        cluster: int,
+        shared_bytes: int,
+        arguments: ctypes.Structure,
+        stream: int | None = None,
+    ) -> None:
+        """Run `grid` blocks of `block` threads, `cluster` of them a cluster, on torch's stream by default.
+
+        `arguments` are copied before this returns; `shared_bytes` are of dynamic shared memory, a block.
+        """
+        if torch.cuda.current_device() != self.device:
+            with torch.cuda.device(self.device):
+                return self.launch(grid, block, cluster, shared_bytes, arguments, stream)
+        if stream is None:
+            stream = torch._C._cuda_getCurrentRawStream(self.device)
+        at = (grid, block, cluster, shared_bytes, stream)
+        configuration = self._configurations.get(at) or self._configured(at)
+        pointer = _Pointer(ctypes.addressof(arguments))
+        (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
+        if (
+            result == self._driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
+        ):  # a thread that has not met the device yet
+            _done(self._driver.cuCtxSetCurrent(self._context), "taking torch's context")
+            (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
+        if result:
+            _done(
+                (result,), f"launching {self.name} with {grid} blocks of {block} threads, {cluster} a cluster"
+            )
+        return None
+
+    def clusters_that_fit(self, block: int, cluster: int, shared_bytes: int) -> int:
+        """How many clusters the device can run at a time; 0 if not one."""
+        at = (block, cluster, shared_bytes)
+        if at not in self._fitting:
+            with torch.cuda.device(self.device):
+                configuration = self._configured((cluster, *at, 0))
+                found = self._driver.cuOccupancyMaxActiveClusters(self._function, configuration)
+            self._fitting[at] = int(_done(found, f"asking how many clusters of {self.name} fit"))
+        return self._fitting[at]
+
+    def _configured(self, at: tuple[int, int, int, int, int]) -> Any:
+        """The driver's launch configuration; never changed once made, so threads may share it."""
+        grid, block, cluster, shared_bytes, stream = at
+        driver = self._driver
+        with self._lock:
+            self._allow(cluster, shared_bytes)
+            attribute = driver.CUlaunchAttribute()
+            attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
+            attribute.value.clusterDim.x = cluster
+            attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
+            made = driver.CUlaunchConfig()
+            made.gridDimX, made.gridDimY, made.gridDimZ = grid, 1, 1
+            made.blockDimX, made.blockDimY, made.blockDimZ = block, 1, 1
+            made.sharedMemBytes, made.hStream = shared_bytes, stream
+            made.attrs, made.numAttrs = [attribute], 1
+            if len(self._configurations) >= _LAUNCHES_KEPT:
+                self._configurations = {}
+            self._configurations[at] = made
+            return made
+
+    def _allow(self, cluster: int, shared_bytes: int) -> None:
+        """Ask for more shared memory and larger clusters than a kernel has by itself."""
+        kinds, allow = self._driver.CUfunction_attribute, self._driver.cuFuncSetAttribute
+        if shared_bytes > self._shared_allowed:
+            kind = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+            what = f"giving {self.name} {shared_bytes} bytes of shared memory"
+            _done(allow(self._function, kind, shared_bytes), what)
+            self._shared_allowed = shared_bytes
+        if cluster > _PORTABLE_CLUSTER:
+            kind = kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
+            _done(allow(self._function, kind, 1), f"giving {self.name} clusters of {cluster} blocks")
+
+
+@cache
+def program(
+    name: str,
+    source: str,
+    headers: tuple[tuple[str, str], ...] = (),
+    defines: tuple[tuple[str, int | float | str], ...] = (),
+    options: tuple[str, ...] = (),
+    device: int | None = None,
+) -> Program:
+    """`source` compiled for a device (by default the present one) and loaded there, once for all callers.
+
+    `headers` are the name it includes each by and its text; `defines` become -D; `options` are NVRTC's. A
+    failure is a `BackendError` of one line; the compiler's whole log is its note, which `--debug` shows.
+    """
+    index = torch.cuda.current_device() if device is None else device
+    flags = (*_OPTIONS, f"--gpu-architecture={architecture(index)}", *options)
+    flags = (*flags, *(f"-D{key}={value}" for key, value in defines))
+    return Program(name, compiled(name, source, headers, flags).read_bytes(), index)
+
+
+def compiled(name: str, source: str, headers: Iterable[tuple[str, str]], flags: tuple[str, ...]) -> Path:
+    """The file of machine code, from the cache if it is there."""
+    compiler, headers = _compiler(), tuple(headers)
+    parts = (source, *(part for header in headers for part in header), *flags, compiler_version())
+
+    def build(made: Path) -> None:
+        made.write_bytes(_compile(compiler, name, source, headers, flags))
+
+    return kept(f"plait_{name}_{key_of(parts)}", ".cubin", build)
+
+
+def _compile(
+    nvrtc: Any, name: str, source: str, headers: tuple[tuple[str, str], ...], flags: tuple[str, ...]
+) -> bytes:
+    doing = f"compiling {name}"
+    texts, names = [text.encode() for _, text in headers], [header.encode() for header, _ in headers]
+    made = _done(
+        nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), len(texts), texts, names), doing
+    )
+    try:
+        (result,) = nvrtc.nvrtcCompileProgram(made, len(flags), [flag.encode() for flag in flags])
+        if result:
+            log = bytearray(_done(nvrtc.nvrtcGetProgramLogSize(made), doing))
+            _done(nvrtc.nvrtcGetProgramLog(made, log), doing)
+            raise _refused(name, log.decode(errors="replace").strip("\0 \n"), result)
+        code = bytearray(_done(nvrtc.nvrtcGetCUBINSize(made), doing))
+        _done(nvrtc.nvrtcGetCUBIN(made, code), doing)
+        return bytes(code)
+    finally:
+        nvrtc.nvrtcDestroyProgram(made)
+
+
+def _refused(name: str, log: str, result: Any) -> BackendError:
+    lines = [line for line in log.splitlines() if "error" in line] or log.splitlines()[:1] or [result.name]
+    error = BackendError(f"NVRTC could not compile {name}: {lines[0].strip()}")
+    error.add_note(log)
+    return error
+
+
+@cache
+def _compiler() -> Any:
+    """NVRTC, if it answers."""
+    nvrtc = _bindings("nvrtc")
+    try:
+        _version(nvrtc)
+    except RuntimeError as error:  # the library itself is found on the first call
+        raise BackendError(f"NVRTC cannot be loaded ({str(error).splitlines()[0]})") from error
+    return nvrtc
+
+
+def _version(nvrtc: Any) -> tuple[int, int]:
+    result, *version = nvrtc.nvrtcVersion()
+    if result:
+        raise BackendError(f"NVRTC does not say its version ({result.name})")
+    return (version[0], version[1])
+
+
+@cache
+def _driver() -> Any:
+    return _bindings("driver")
+
+
+def _bindings(part: str) -> Any:
+    try:
+        return import_module(f"cuda.bindings.{part}")
+    except ImportError as error:
+        raise BackendError(
+            f"cuda.bindings, which torch's CUDA builds bring, cannot be imported ({error}); "
+            "pip install cuda-bindings"
+        ) from error
+
+
+def _done(answer: tuple[Any, ...], doing: str) -> Any:
+    """What a call gave beside its status; `BackendError` if that is not success."""
+    status, *values = answer
+    if status:
+        raise BackendError(f"{doing} failed: {status.name}")
+    return values[0] if values else None

@@ -1,0 +1,173 @@
+// What both walks of the full memory share. A cluster of C blocks walks one row. Position p, an initial slot or h_t,
+// belongs to block p mod C; each block reads its own positions, and the parts are joined. Of products with a matrix a
+// block computes the outputs of its own H / C features. A lane holds four features, or eight beyond 128 of them.
+
+#pragma once
+
+#include "shape.h"
+
+namespace plait {
+
+template <class S>
+struct PastShape {
+  static constexpr int H = S::HIDDEN, HP = round_up(H, 4), C = S::CLUSTER, W = S::WARPS, THREADS = 32 * W;
+  static constexpr int G = gates_of(S::CELL), F = ceil_div(H, C), N = 4 * ceil_div(HP, 128);
+  using Layer = typename S::Layer;
+};
+
+enum { WHOLE_BLOCK = 1 };
+
+DEVICE int least(int a, int b) { return a < b ? a : b; }
+template <class K>
+DEVICE void block_sync() { barrier_sync(WHOLE_BLOCK, K::THREADS); }
+
+// A lane's features of a vector of HP numbers; `own` is where its first four are.
+template <class K>
+DEVICE void fetch_own(float (&x)[K::N], const float* own, int lane) {
+#pragma unroll
+  for (int n = 0; n < K::N; n += 4) {
+    const bool there = K::HP % 128 == 0 || n * 32 + 4 * lane < K::HP;
+    const float4 v = there ? load4(own + n * 32) : float4{0.0f, 0.0f, 0.0f, 0.0f};
+    x[n] = v.x, x[n + 1] = v.y, x[n + 2] = v.z, x[n + 3] = v.w;
+  }
+}
+template <class K>
+DEVICE void fetch(float (&x)[K::N], const float* vector, int lane) { fetch_own<K>(x, vector + 4 * lane, lane); }
+template <class K>
+DEVICE void keep(float* vector, const float (&x)[K::N], int lane) {
+#pragma unroll
+  for (int n = 0; n < K::N; n += 4) {
+    const int at = n * 32 + 4 * lane;
+    if (K::HP % 128 == 0 || at < K::HP) *reinterpret_cast<float4*>(vector + at) = float4{x[n], x[n + 1], x[n + 2], x[n + 3]};
+  }
+}
+template <class K>
+DEVICE void clear(float (&x)[K::N]) {
+#pragma unroll
+  for (int n = 0; n < K::N; n++) x[n] = 0.0f;
+}
+template <class K>
+DEVICE float dot(const float (&x)[K::N], const float (&y)[K::N]) {
+  float sum = 0.0f;
+#pragma unroll
+  for (int n = 0; n < K::N; n++) sum = mad(x[n], y[n], sum);
+  return sum;
+}
+
+// ---- sums over a warp, several at a time: each halving keeps one of two, so that four cost six shuffles
+DEVICE float halved(float a, float b, bool second, int mask) {
+  return (second ? b : a) + shuffle_xor(second ? a : b, mask);
+}
+DEVICE float whole_sum(float a) {
+#pragma unroll
+  for (int mask = 16; mask; mask /= 2) a += shuffle_xor(a, mask);
+  return a;
+}
+// lane 8 n is left with the sum of the n-th
+DEVICE float quarter_sum(const float (&x)[4], int lane) {
+  const float a = halved(x[0], x[2], lane & 16, 16), b = halved(x[1], x[3], lane & 16, 16);
+  return halved(a, b, lane & 8, 8);
+}
+DEVICE float four_sums(const float (&x)[4], int lane) {
+  float sum = quarter_sum(x, lane);
+  sum += shuffle_xor(sum, 4), sum += shuffle_xor(sum, 2), sum += shuffle_xor(sum, 1);
+  return sum;
+}
+// every lane is left with all four, and with all eight
+DEVICE void sum_all(float (&x)[4], int lane) {
+  const float sum = four_sums(x, lane);
+#pragma unroll
+  for (int u = 0; u < 4; u++) x[u] = shuffle(sum, 8 * u);
+}
+DEVICE void sum_all(float (&x)[4], float (&y)[4], int lane) {
+  const float a = quarter_sum(x, lane), b = quarter_sum(y, lane);
+  float sum = halved(a, b, lane & 4, 4);
+  sum += shuffle_xor(sum, 2), sum += shuffle_xor(sum, 1);
+#pragma unroll
+  for (int u = 0; u < 4; u++) x[u] = shuffle(sum, 8 * u), y[u] = shuffle(sum, 8 * u + 4);
+}
+
+// tanh(a) / 2 of a scaled by SCALE: out of range it is 1/2 or -1/2, never a NaN
+DEVICE float half_tanh(float scaled) { return 0.5f - rcp(1.0f + ex2(scaled)); }
+DEVICE float infinity() { return of_bits(0x7f800000u); }
+constexpr float LN2 = 0.69314718055994531f;
+DEVICE float exponential(float x) { return ex2(LOG2E * x); }
+
+// Outputs of the products of COUNT blocks of H rows with a vector, those of this block's own features: a lane is given
+// output o = block * F + feature and its sum by `take`. A warp computes four at a time; where there are fewer it does the
+// last one again, which costs less than asking.
+template <class K, int COUNT, class Take>
+DEVICE void own_products(const float* weights, const float* vector, int rank, int warp, int lane, Take take) {
+  float x[K::N];
+  fetch<K>(x, vector, lane);
+  const float* own = weights + 4 * lane;
+#pragma unroll 2
+  for (int first = warp; first < COUNT * K::F; first += 4 * K::W) {
+    float sums[4];
+#pragma unroll
+    for (int u = 0; u < 4; u++) {
+      const int o = least(first + u * K::W, COUNT * K::F - 1), f = least(rank * K::F + o % K::F, K::H - 1);
+      float row[K::N];
+      fetch_own<K>(row, own + (o / K::F * K::H + f) * K::HP, lane);
+      sums[u] = dot<K>(row, x);
+    }
+    const float sum = four_sums(sums, lane);
+    const int o = first + lane / 8 * K::W;
+    if (lane % 8 == 0 && o < COUNT * K::F) take(o, sum);
+  }
+}
+
+// Which of its own positions a block may read: those from `first` on, counted i = 0, 1 .. as position rank + C i.
+template <class K>
+DEVICE int own_before(int position, int rank) { return position > rank ? (position - rank + K::C - 1) / K::C : 0; }
+
+// Four of a block's positions: records of a key and a state, `step` numbers apart, the last of them at `last`.
+template <class K>
+struct Four {
+  float k[4][K::N], h[4][K::N];
+
+  MEMBER void fetch_all(const float* records, int at, int step, int last, int lane) {
+    const float* own = records + 4 * lane;
+#pragma unroll
+    for (int u = 0; u < 4; u++) {
+      const float* record = own + (at + least(u, last) * step);
+      fetch_own<K>(k[u], record, lane), fetch_own<K>(h[u], record + K::HP, lane);
+    }
+  }
+};
+
+// Goes through a block's positions from `low` to `high`, first those near, in shared memory, then those far, in global
+// memory: visit(four, i, there), i the first of them and `there` how many there are. In every other step they are taken from the other
+// end, so that what the cache holds of one step is what the next one asks for first.
+template <class S, class K, class Visit>
+DEVICE void visit_all(const float* near, const float* far, int low, int high, bool reversed, int rank, int warp, int lane, Visit visit) {
+  const int middle = least(S::NEAR > low ? S::NEAR : low, high > low ? high : low);
+  Four<K> four;
+#pragma unroll 1
+  for (int part = 0; part < 2; part++) {
+    const int begin = part ? middle : low, end = part ? high : middle, apart = (part ? K::C : 1) * 2 * K::HP;
+    const float* records = part ? far + rank * 2 * K::HP : near;
+    const int step = reversed ? -apart : apart, origin = reversed ? end - 1 : begin;
+#pragma unroll 1
+    for (int i = 4 * warp; i < end - begin; i += 4 * K::W) {
+      const int there = least(end - begin - i, 4);
+      four.fetch_all(records, (reversed ? origin - i : origin + i) * apart, step, there - 1, lane);
+      visit(four, reversed ? origin - i : origin + i, there);
+    }
+  }
+}
+
+// Work on `items` numbers and the sending of each to every block, dealt to all threads: work(item, part, PARTS) sends to
+// the blocks part, part + PARTS ...
+template <class K, int ITEMS, class Work>
+DEVICE void deal(int thread, Work work) {
+  constexpr int PARTS = K::THREADS < ITEMS ? 1 : K::THREADS / ITEMS < K::C ? K::THREADS / ITEMS : K::C;
+  for (int i = thread; i < PARTS * ITEMS; i += K::THREADS) work(i % ITEMS, i / ITEMS, PARTS);
+}
+// v to the same place in the blocks of a part
+template <class K>
+DEVICE void put_part(float* place, float v, int part, int parts) {
+  for (int r = part; r < K::C; r += parts) put(shared_address(place), v, r);
+}
+
+}  // namespace plait

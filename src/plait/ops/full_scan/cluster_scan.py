@@ -1,0 +1,217 @@
+"""The full-memory scan on a Hopper GPU: a cluster of blocks a row, its past split over them.
+
+As in `triton_scan`, keys and queries of the backward pass and the weight gradients are single large products
+outside the walk, and nothing of size T × T exists but a trace, if one is asked for.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.nn.functional import pad
+
+from plait.ops import cuda_program
+from plait.ops.full_scan.cluster_shape import BACKWARD, BACKWARD_TEXT, FORWARD, FORWARD_TEXT, Shape, padded
+from plait.ops.full_scan.ending import finish
+from plait.ops.full_scan.torch_past import Readable
+from plait.ops.scan.buffers import allocate, allocate_walk
+from plait.ops.scan.cluster_source import headers, source
+from plait.ops.scan.contract import Arriving, Inputs, Scanned
+from plait.ops.scan.kinds import FullScan
+from plait.ops.scan.weight_gradients import collect_gradients
+
+__all__ = ["backward", "forward", "missing"]
+
+LARGEST_SIZE = 256
+# blocks a row, warps a block, blocks a multiprocessor: the first with which all rows run at once, or the last
+_SPLITS = ((8, 16, 1), (4, 16, 1), (2, 16, 1), (1, 16, 1))
+_WIDE_SPLITS = ((8, 8, 1), (4, 8, 1), (2, 8, 1), (1, 8, 1))  # more registers a thread
+# tanh(q + k) is computed from 2 to the power of scaled queries and keys
+_SCALE = 2.8853900817779268
+
+
+def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
+    """Why such a scan cannot run here, or None if it can.
+
+    >>> missing("cpu", torch.float32, "lstm", None, 128)
+    'it needs a CUDA device, got cpu tensors'
+    """
+    if device != "cuda":
+        return f"it needs a CUDA device, got {device} tensors"
+    if dtype not in (torch.float32, torch.bfloat16):
+        return f"it computes in float32 or bfloat16, got {dtype}"
+    if size > LARGEST_SIZE:
+        return f"it walks with up to {LARGEST_SIZE} features, got {size}"
+    return cuda_program.missing()
+
+
+def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
+    """Walk every row; what is given and what comes back stands in `contract`."""
+    out = allocate(inputs, scan, need_trace, save, "cluster")
+    readable = Readable(inputs.born, inputs.reset, len(out.output))
+    cleared = finish(out, inputs, readable)
+    if len(out.hidden):
+        normalisers = out.normalisers if save else out.relevance.new_empty(out.output.shape[:2])
+        tensors = forward_tensors(inputs, out, normalisers, need_trace)
+        _launch("forward", scan, out.output, tensors, inputs.born.shape[1])
+        if need_trace:
+            out.weights.sub_(normalisers.unsqueeze(2)).exp_()
+    if inputs.reset is not None:
+        out.slots.masked_fill_(cleared.unsqueeze(2), 0)
+    return out
+
+
+def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
+    """Walk every row back; the derivation stands in docs/notes/kernels.md."""
+    walked = allocate_walk(inputs, made, scan, nudged)
+    if len(walked.hidden):
+        tensors = backward_tensors(arriving, inputs, made, walked._asdict())
+        _launch("backward", scan, made.output, tensors, inputs.slots.shape[1])
+    walked = walked._replace(energy=walked.energy.sum(dim=0))
+    return collect_gradients(walked, inputs, made, scan, nudged)
+
+
+def forward_tensors(
+    inputs: Inputs, out: Scanned, normalisers: Tensor, need_trace: bool
+) -> dict[str, Tensor | None]:
+    """What the kernel is handed, by the names of its struct."""
+    (steps, rows, size), initial, row = out.output.shape, inputs.born.shape[1], padded(inputs.hidden.shape[1])
+    # a record for each position: its key, its state
+    past = out.relevance.new_empty(rows, initial + steps, 2, row)
+    if row > size:
+        past[..., size:] = 0
+    if initial:
+        out.slots[:, :initial] = inputs.slots
+        past[:, :initial, 1, :size] = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
+        past[:, :initial, 0, :size] = past[:, :initial, 1, :size] @ (_SCALE * inputs.key.float().t())
+    return {
+        "weights": torch.cat([_rows(inputs.recurrent), _rows(inputs.query), _rows(inputs.key)]),
+        "twice_energy": pad(2 * inputs.energy.float(), (0, row - size)),
+        "barred": _barred(inputs.born),
+        "reset": None if inputs.reset is None else inputs.reset.contiguous(),
+        "candidate_bias": _wide(inputs.candidate_bias),
+        "modrelu_bias": _wide(inputs.modrelu_bias),
+        "projected": inputs.projected.contiguous(),
+        "hidden": inputs.hidden.contiguous(),
+        "cell_state": None if inputs.cell_state is None else inputs.cell_state.contiguous(),
+        "nudge": None if inputs.nudge is None else inputs.nudge.contiguous(),
+        "output": out.output,
+        "hidden_out": out.hidden,
+        "cell_state_out": out.cell_state,
+        "asked": out.asked,
+        "cells": out.cells,
+        "gates": out.gates,
+        "slots": out.slots,
+        "past": past,
+        "energies": out.weights.fill_(-torch.inf) if need_trace else None,
+        "contexts": out.contexts,
+        "normalisers": normalisers,
+    }
+
+
+def backward_tensors(
+    arriving: Arriving, inputs: Inputs, made: Scanned, walked: dict[str, Tensor | None]
+) -> dict[str, Tensor | None]:
+    """The same of the walk back."""
+    (steps, rows, size), row = made.output.shape, padded(made.output.shape[2])
+    readable = Readable(inputs.born, inputs.reset, steps)
+    slots = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
+    states = torch.cat([slots, made.output.transpose(0, 1)], dim=1).float()
+    d_slots = None if arriving.slots is None else arriving.slots.float().contiguous()
+    if d_slots is not None and inputs.reset is not None:
+        gone = readable.excluded(steps - 1, 0, states.shape[1]).t().unsqueeze(2)
+        d_slots = d_slots.masked_fill(gone, 0)
+    first = readable.first
+    return {
+        "weights": torch.cat([_rows(inputs.recurrent), _rows(inputs.query)]),
+        "twice_energy": pad(2 * inputs.energy.float(), (0, row - size)),
+        "barred": _barred(inputs.born),
+        "reset": None if inputs.reset is None else inputs.reset.contiguous(),
+        "transposed_key": _rows(inputs.key.t()),
+        "past": torch.stack([_rows(states @ (_SCALE * inputs.key.float().t())), _rows(states)], dim=2),
+        "queries": _rows(made.asked.float() @ (_SCALE * inputs.query.float().t())),
+        "contexts": _rows(made.contexts),
+        "normalisers": made.normalisers,
+        "d_slots": d_slots,
+        **{name: getattr(made, name) for name in ("output", "asked", "cells", "gates")},
+        "d_output": None if arriving.output is None else arriving.output.contiguous(),
+        "d_hidden": None if arriving.hidden is None else arriving.hidden.contiguous(),
+        "d_cell_state": None if arriving.cell_state is None else arriving.cell_state.contiguous(),
+        "first": None if first is None else first.contiguous(),
+        "d_projected": walked["projected"],
+        "d_queries": walked["queries"],
+        "d_keys": walked["keys"],
+        "d_states": walked["states"],
+        "d_energy": walked["energy"],
+        "d_initial_states": walked["initial_states"],
+        "d_initial_keys": walked["initial_keys"],
+        "d_hidden_out": walked["hidden"],
+        "d_cell_state_out": walked["cell_state"],
+        "given": made.contexts.new_empty(steps, rows, row),
+        "means": made.contexts.new_empty(steps, rows),
+    }
+
+
+def arguments(
+    struct: type[ctypes.Structure],
+    tensors: dict[str, Tensor | None],
+    steps: int,
+    rows: int,
+    initial: int,
+    mix: float,
+) -> ctypes.Structure:
+    """The struct a kernel is handed; what is absent or has no element has no address."""
+    found = {name: x.data_ptr() for name, x in tensors.items() if x is not None and x.numel()}
+    return struct(**found, steps=steps, rows=rows, initial=initial, mix=mix)
+
+
+def _rows(matrix: Tensor) -> Tensor:
+    """float32, contiguous, its rows filled up with zeros to whole loads."""
+    size = matrix.shape[-1]
+    return pad(matrix.float(), (0, padded(size) - size)).contiguous()
+
+
+def _barred(born: Tensor) -> Tensor:
+    """What is added to the energies of the initial slots: minus infinity where one is empty."""
+    return torch.zeros(born.shape, device=born.device).masked_fill_(born < 0, -torch.inf)
+
+
+def _wide(bias: Tensor | None) -> Tensor | None:
+    return None if bias is None else bias.float().contiguous()
+
+
+def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], initial: int) -> None:
+    steps, rows, size = like.shape
+    device = like.device.index
+    shape = _chosen(way, scan, size, like.dtype, rows, device)
+    struct = FORWARD if way == "forward" else BACKWARD
+    given = arguments(struct, tensors, steps, rows, initial, scan.mix)
+    kernel = _kernel(shape, device)
+    kernel.launch(rows * shape.cluster, shape.threads, shape.cluster, shape.shared_bytes, given)
+
+
+@lru_cache(maxsize=256)
+def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> Shape:
+    """The most blocks a row with which all rows still run at a time; one where there is none."""
+    multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
+    shape = Shape(way, scan, size, dtype, 1)
+    for cluster, warps, sharing in _SPLITS if size <= 128 else _WIDE_SPLITS:
+        shape = Shape(way, scan, size, dtype, cluster, warps, sharing=sharing)
+        if rows * cluster <= multiprocessors * sharing and rows <= _kernel(shape, device).clusters_that_fit(
+            shape.threads, cluster, shape.shared_bytes
+        ):
+            break
+    return shape
+
+
+@lru_cache(maxsize=64)
+def _kernel(shape: Shape, device: int) -> cuda_program.Kernel:
+    name, struct = f"full_{shape.way}", FORWARD_TEXT if shape.way == "forward" else BACKWARD_TEXT
+    text = source(shape.way, struct, {name: shape})
+    options = (f"--maxrregcount={65_536 // (shape.sharing * shape.threads)}",) if shape.sharing > 1 else ()
+    made = cuda_program.program(name, text, headers("full_scan"), options=options, device=device)
+    return made.kernel(name)

@@ -1,0 +1,108 @@
+"""What a cluster kernel of the full memory is compiled for, and its arguments."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+
+from plait.ops.cuda_program import parameter_struct
+from plait.ops.scan.kinds import FullScan
+
+__all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
+
+# dynamic shared memory of a block of a Hopper GPU, by how many blocks share a multiprocessor
+_MOST_SHARED = {1: 232_448, 2: 115_712}
+# positions a block gathers gradients for at a time, as in `past_backward.h`
+_HELD = 4
+_LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
+
+
+def _all(kind: str, names: str) -> dict[str, str]:
+    return dict.fromkeys(names.split(), kind)
+
+
+_READ = _all("const float*", "weights twice_energy barred") | {"reset": "const bool*"}
+_SIZES = {"steps": "int", "rows": "int", "initial": "int", "mix": "float"}
+FORWARD, FORWARD_TEXT = parameter_struct(
+    "ForwardArguments",
+    _READ
+    | _all("const float*", "candidate_bias modrelu_bias")
+    | _all("void*", "projected hidden cell_state nudge")
+    | _all("void*", "output hidden_out cell_state_out slots asked cells gates")
+    | _all("float*", "past energies contexts normalisers")
+    | _SIZES,
+)
+BACKWARD, BACKWARD_TEXT = parameter_struct(
+    "BackwardArguments",
+    _READ
+    | _all("const float*", "transposed_key past queries contexts normalisers d_slots")
+    | _all("const void*", "output asked cells gates d_output d_hidden d_cell_state")
+    | {"first": "const long long*"}
+    | _all("float*", "d_projected d_queries d_keys d_states d_energy d_hidden_out d_cell_state_out")
+    | _all("float*", "d_initial_states d_initial_keys given means")
+    | _SIZES,
+)
+
+
+def padded(number: int) -> int:
+    """A row of numbers in whole loads of four.
+
+    >>> padded(5), padded(128)
+    (8, 128)
+    """
+    return -(-number // 4) * 4
+
+
+@dataclass(frozen=True)
+class Shape:
+    """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
+
+    `near` positions of a block lie in its shared memory; None: as many as it has room for. `sharing` blocks
+    run on one multiprocessor at a time. `rows` a cluster is always one.
+    """
+
+    way: str
+    scan: FullScan
+    hidden: int
+    dtype: torch.dtype
+    cluster: int
+    warps: int = 16
+    near: int | None = None
+    sharing: int = 1
+    rows: int = 1
+
+    @property
+    def threads(self) -> int:
+        return 32 * self.warps
+
+    @property
+    def floats(self) -> int:
+        """Of shared memory beside the near positions, as the two headers lay them out."""
+        row, features = padded(self.hidden), -(-self.hidden // self.cluster)
+        outputs = padded((self.scan.gates + 1) * features)
+        if self.way == "forward":
+            return 5 * row + (self.cluster + self.warps) * (row + 4) + outputs
+        return (5 + 2 * self.cluster + 10 * _HELD + self.warps) * row + outputs + 2 * padded(features)
+
+    @property
+    def positions(self) -> int:
+        """How many of a block's positions lie in its shared memory."""
+        room = (_MOST_SHARED[self.sharing] // 4 - self.floats) // (2 * padded(self.hidden))
+        return room if self.near is None else self.near
+
+    @property
+    def shared_bytes(self) -> int:
+        return 4 * (self.floats + 2 * self.positions * padded(self.hidden))
+
+    def text(self, name: str) -> str:
+        """The struct of constants in C++."""
+        numbers = {
+            "CELL": f"plait::{self.scan.cell.upper()}",
+            "NONLINEARITY": f"plait::{self.scan.nonlinearity.upper()}",
+            "HIDDEN": self.hidden, "CLUSTER": self.cluster, "WARPS": self.warps, "NEAR": self.positions,
+            "SHARED_BYTES": self.shared_bytes,
+        }  # fmt: skip
+        constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
+        layer = f"using Layer = {_LAYERS[self.dtype]};"
+        return f"struct {name} {{\n  static constexpr int {constants};\n  {layer}\n}};\n"

@@ -1,0 +1,181 @@
+"""A table of sequences in a CSV file: a row is a step; columns say of which sequence, what is seen, what is
+asked. Read with Python's own csv and numpy."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import itertools
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from plait.errors import ConfigError, DataError, known
+from plait.tasks.sources import read_bytes
+
+__all__ = ["MISSING", "Table", "as_numbers", "filled", "grouped", "read_table"]
+
+MISSING = ("refuse", "mean", "previous")
+_EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+csv.field_size_limit(1 << 20)
+
+
+@dataclass(frozen=True, eq=False)
+class Table:
+    """The columns of a file by name, as the words that stand in them; `lines` are the rows' places in it."""
+
+    file: str
+    columns: dict[str, list[str]]
+    lines: list[int]
+    sha256: str
+
+    def column(self, name: str, option: str) -> list[str]:
+        """A column; `option` is what names it in an error."""
+        if name not in self.columns:
+            known(name, self.columns, f"column for {option} in {self.file}")
+        return self.columns[name]
+
+
+def read_table(path: str, header: bool = True) -> Table:
+    """Read a file, plain or .gz; commas, semicolons, tabs or bars between columns. Without a header columns
+    are called 1, 2, 3, …
+    """
+    content = read_bytes(Path(path))
+    try:
+        text = content.decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DataError(f"{path} is not text in UTF-8: {error}") from error
+    try:
+        reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
+        rows = [(reader.line_num, row) for row in reader if any(word.strip() for word in row)]
+    except csv.Error as error:
+        raise DataError(f"{path} is not a CSV file: {error}") from error
+    if len(rows) <= header:
+        raise DataError(f"{path}: expected rows of data, got none")
+    first = [word.strip() for word in rows[0][1]]
+    names = first if header else [str(number) for number in range(1, len(first) + 1)]
+    _check_names(path, names, header)
+    body = rows[1:] if header else rows
+    for line, row in body:
+        if len(row) != len(names):
+            raise DataError(f"{path}, line {line}: expected {len(names)} columns, got {len(row)}")
+    columns = {name: [row[place].strip() for _, row in body] for place, name in enumerate(names)}
+    return Table(path, columns, [line for line, _ in body], hashlib.sha256(content).hexdigest()[:16])
+
+
+def _delimiter(text: str) -> str:
+    """The one of , ; tab | that the first line has most of."""
+    line = text.lstrip("\r\n").partition("\n")[0]
+    return max(",;\t|", key=line.count)
+
+
+def _check_names(path: str, names: list[str], header: bool) -> None:
+    twice = sorted({name for name in names if names.count(name) > 1})
+    if header and all(_number(name) is not None for name in names):
+        raise DataError(f"{path}: expected names of columns in the first line, got numbers; say --no-header")
+    if twice or not all(names):
+        what = f"{twice[0]!r} twice" if twice else "an empty one"
+        raise DataError(f"{path}: expected a name of its own for every column, got {what}")
+
+
+def _number(word: str) -> float | None:
+    """The number a word is: nan where it is missing, None where it is something else."""
+    if word.lower() in _EMPTY:
+        return math.nan
+    try:
+        value = float(word)
+    except ValueError:
+        return None
+    return value if math.isfinite(value) else None
+
+
+def as_numbers(words: Iterable[str]) -> NDArray[np.float64] | None:
+    """A column as numbers, nan where one is missing; None if it holds anything else.
+
+    >>> as_numbers(["1", "", "2.5"])
+    array([1. , nan, 2.5])
+    >>> as_numbers(["1", "one"]) is None
+    True
+    """
+    found = []
+    for word in words:
+        value = _number(word)
+        if value is None:
+            return None
+        found.append(value)
+    return np.array(found)
+
+
+def is_missing(word: str) -> bool:
+    return word.lower() in _EMPTY
+
+
+def filled(
+    table: Table, name: str, values: NDArray[np.float64], groups: list[NDArray[np.int64]], missing: str
+) -> NDArray[np.float64]:
+    """A feature without gaps: refused, filled by the column's mean, or by what was there before in the
+    sequence (the mean where nothing was)."""
+    gaps = np.isnan(values)
+    if not gaps.any():
+        return values
+    if gaps.all():
+        raise DataError(f"{table.file}: column {name!r} holds no value; leave it out of --features")
+    if missing == "refuse":
+        line = table.lines[int(np.flatnonzero(gaps)[0])]
+        raise DataError(
+            f"{table.file}: column {name!r} misses {int(gaps.sum())} of {len(values)} values, the first in "
+            f"line {line}; say --missing mean or --missing previous, or leave it out of --features"
+        )
+    mean = float(np.nanmean(values))
+    found = values.copy()
+    if missing == "previous":
+        for rows in groups:
+            for before, row in itertools.pairwise(rows):
+                if math.isnan(found[row]):
+                    found[row] = found[before]
+    return np.where(np.isnan(found), mean, found)
+
+
+def grouped(
+    table: Table, sequence: str, order: str, length: int | None
+) -> tuple[list[str], list[NDArray[np.int64]]]:
+    """The rows of every sequence in their order, and whose they are. `length` cuts them into pieces; without
+    a column for the sequence the whole file is one, which has to be cut."""
+    places: dict[str, list[int]] = {}
+    if sequence:
+        for place, name in enumerate(table.column(sequence, "--sequence")):
+            if is_missing(name):
+                raise DataError(f"{table.file}, line {table.lines[place]}: {sequence!r} is missing")
+            places.setdefault(name, []).append(place)
+    elif length is None:
+        raise ConfigError(
+            "expected --sequence COLUMN, which says to which sequence a row belongs, or --length N, which "
+            "cuts one long series into pieces of N steps"
+        )
+    else:
+        places[""] = list(range(len(table.lines)))
+    ranks = _ranks(table, order) if order else None
+    names, groups = [], []
+    for name, rows in places.items():
+        if ranks is not None:
+            rows = sorted(rows, key=lambda place: ranks[place])
+        step = length or len(rows)
+        for begin in range(0, len(rows), step):
+            names.append(name)
+            groups.append(np.array(rows[begin : begin + step], dtype=np.int64))
+    return names, groups
+
+
+def _ranks(table: Table, order: str) -> list[float] | list[str]:
+    """What rows are ordered by: numbers, or text (dates written as 2026-01-31)."""
+    words = table.column(order, "--order")
+    gap = next((place for place, word in enumerate(words) if is_missing(word)), None)
+    if gap is not None:
+        raise DataError(f"{table.file}, line {table.lines[gap]}: {order!r} is missing")
+    numbers = as_numbers(words)
+    return words if numbers is None else numbers.tolist()

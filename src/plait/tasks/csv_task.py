@@ -1,0 +1,225 @@
+"""Sequences out of a CSV file."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from plait.errors import ConfigError, DataError, known, whole
+from plait.tasks.base import HIDDEN, IGNORE
+from plait.tasks.csv_file import MISSING, Table, as_numbers, filled, grouped, is_missing, read_table
+from plait.tasks.sequences import Sequences, SequenceTask, Split, share_of
+
+__all__ = ["CsvTask"]
+
+FEW = 20  # so many different whole numbers are read as classes
+
+
+@dataclass(frozen=True)
+class CsvTask(SequenceTask):
+    """Answer the target column of a CSV file, sequence by sequence.
+
+    A row is a step. Where every sequence has one value of the target, it is asked at the last step, else at
+    every row that has one. Words are classes, and so are whole numbers of which there are at most 20; other
+    numbers are numbers.
+
+    Args:
+        file: the file.
+        target: the column that is asked.
+        sequence: the column that says to which sequence a row belongs; the whole file is one without it.
+        order: the column rows of a sequence are ordered by; as they stand in the file without it.
+        features: the columns that are seen; left out, all others that hold numbers.
+        missing: what to do where a feature has no value: refuse, mean, previous.
+        length: cut sequences into pieces of so many steps.
+        share: of the sequences, how many are held out; of one long series, its end.
+        header: whether the first line names the columns.
+    """
+
+    name = "csv"
+    file: str = ""
+    target: str = ""
+    sequence: str = ""
+    order: str = ""
+    features: tuple[str, ...] = ()
+    missing: str = "refuse"
+    length: int | None = None
+    share: float = 0.2
+    header: bool = True
+    answer: str = ""
+    asks: str = ""
+    left_out: tuple[str, ...] = field(default=(), metadata=HIDDEN, compare=False)
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "features", tuple(self.features))
+        known(self.missing, MISSING, "missing")
+        if self.length is not None:
+            whole(1, length=self.length)
+        if isinstance(self.share, bool) or not 0 < self.share < 1:
+            raise ConfigError(f"held_out: expected a share between 0 and 1, got {self.share}")
+        if self.file and not self.sha256:
+            self._fill_in()
+        if self.answer and self.asks:
+            super().__post_init__()
+
+    def _fill_in(self) -> None:
+        """What the file says: which columns are seen, what is asked and when, which classes there are."""
+        if not self.target:
+            raise ConfigError("target: expected the column that is asked, got none; say --target COLUMN")
+        table = _table(self.file, self.header, _stamp(self.file))
+        words = table.column(self.target, "--target")
+        own = [name for name in (self.target, self.sequence, self.order) if name]
+        others = [name for name in table.columns if name not in own]
+        numeric = [name for name in others if as_numbers(table.columns[name]) is not None]
+        answer = self.answer or ("class" if _are_classes(words) else "number")
+        classes = (
+            sorted({word for word in words if not is_missing(word)}, key=_sorting)
+            if answer == "class"
+            else []
+        )
+        found: dict[str, Any] = {
+            "features": self.features or tuple(numeric),
+            "left_out": () if self.features else tuple(name for name in others if name not in numeric),
+            "answer": answer,
+            "classes": tuple(classes),
+            "asks": self.asks or self._when(table, words),
+            "sha256": table.sha256,
+        }
+        for name, value in found.items():
+            object.__setattr__(self, name, value)
+        self.split()  # what is wrong with it is said now
+
+    def _when(self, table: Table, words: list[str]) -> str:
+        _, groups = grouped(table, self.sequence, self.order, self.length)
+        several = any(len({words[row] for row in rows if not is_missing(words[row])}) > 1 for rows in groups)
+        return "every" if several else "last"
+
+    @property
+    def input_size(self) -> int:
+        return max(1, len(self.features))
+
+    @property
+    def num_classes(self) -> int:
+        if not self.sha256:
+            raise ConfigError("csv: expected a file: plait train csv FILE --target COLUMN")
+        return len(self.classes) if self.answer == "class" else 1
+
+    def split(self) -> Split:
+        if not self.sha256:
+            raise ConfigError("csv: expected a file: plait train csv FILE --target COLUMN")
+        table = _table(self.file, self.header, _stamp(self.file))
+        if table.sha256 != self.sha256:
+            raise DataError(
+                f"{self.file}: expected the file that hashes to {self.sha256}, got {table.sha256}; it was "
+                "changed since"
+            )
+        return _split(table, self.target, self.sequence, self.order, self.features, self.missing, self.length,
+                      self.share, self.answer, self.asks, self.classes)  # fmt: skip
+
+    def facts(self) -> str:
+        """What was read, in one line."""
+        split = self.split()
+        train, away = len(split.train.lengths), len(split.held_out.lengths)
+        asked = f"{len(self.classes)} classes" if self.answer == "class" else "a number"
+        when = "at the last step" if self.asks == "last" else "at every step"
+        gone = f"; left out, as they hold words: {', '.join(self.left_out)}" if self.left_out else ""
+        return (
+            f"{self.file}: {train:,} sequences to train on, {away:,} held out; {self.target} ({asked}, "
+            f"{when}) from {', '.join(self.features)}{gone}"
+        )
+
+
+def _are_classes(words: list[str]) -> bool:
+    numbers = as_numbers(words)
+    if numbers is None:
+        return True
+    there = numbers[~np.isnan(numbers)]
+    return bool(np.all(there == np.round(there))) and len(np.unique(there)) <= FEW
+
+
+def _sorting(word: str) -> tuple[float, str]:
+    numbers = as_numbers([word])
+    return (math.inf if numbers is None else float(numbers[0]), word)
+
+
+def _stamp(file: str) -> tuple[int, int]:
+    """Size and time of the file: one that changed is read again."""
+    path = Path(file)
+    stat = path.stat() if path.exists() else None
+    return (0, 0) if stat is None else (stat.st_size, stat.st_mtime_ns)
+
+
+@lru_cache(maxsize=2)
+def _table(file: str, header: bool, stamp: tuple[int, int]) -> Table:
+    return read_table(file, header)
+
+
+@lru_cache(maxsize=4)
+def _split(
+    table: Table, target: str, sequence: str, order: str, features: tuple[str, ...], missing: str,
+    length: int | None, share: float, answer: str, asks: str, classes: tuple[str, ...],
+) -> Split:  # fmt: skip
+    names, groups = grouped(table, sequence, order, length)
+    values = _answers(table, target, answer, classes)
+    there = ~np.isnan(values) if answer == "number" else values != IGNORE
+    kept = [place for place, rows in enumerate(groups) if there[rows].any()]
+    names, groups = [names[place] for place in kept], [groups[place] for place in kept]
+    whose = list(dict.fromkeys(names)) if sequence else [str(place) for place in range(len(groups))]
+    if len(whose) < 2:
+        raise DataError(
+            f"{table.file}: expected at least two sequences with a target, one to train on and one to hold "
+            f"out, got {len(whose)}"
+        )
+    if sequence:
+        away = dict(zip(whose, share_of(whose, share), strict=True))
+        sides = [away[name] for name in names]
+    else:  # one series: its end is held out
+        first = len(groups) - min(len(groups) - 1, max(1, round(share * len(groups))))
+        sides = [place >= first for place in range(len(groups))]
+    if not features:
+        raise DataError(f"{table.file}: expected a column with numbers beside the target, got none")
+    columns = []
+    for name in features:
+        numbers = as_numbers(table.column(name, "--features"))
+        if numbers is None:
+            raise DataError(f"{table.file}: column {name!r} holds words; leave it out of --features")
+        columns.append(filled(table, name, numbers, groups, missing))
+    seen = np.stack(columns, axis=1).astype(np.float32)
+    parts = (
+        [rows for rows, side in zip(groups, sides, strict=True) if side is wanted] for wanted in (False, True)
+    )
+    return Split(*(_joined(part, seen, values, there, asks == "every") for part in parts))
+
+
+def _answers(table: Table, target: str, answer: str, classes: tuple[str, ...]) -> NDArray[Any]:
+    """The target of every row: a number, nan for none; or the place of a class, `IGNORE` for none."""
+    words = table.column(target, "--target")
+    if answer == "number":
+        numbers = as_numbers(words)
+        if numbers is None:
+            raise DataError(f"{table.file}: column {target!r} holds words; they are classes: --answer class")
+        return numbers
+    place = {name: number for number, name in enumerate(classes)}
+    return np.array([IGNORE if is_missing(word) else place[word] for word in words], dtype=np.int64)
+
+
+def _joined(
+    groups: list[NDArray[np.int64]],
+    seen: NDArray[Any],
+    values: NDArray[Any],
+    there: NDArray[Any],
+    every: bool,
+) -> Sequences:
+    lengths = torch.tensor([len(rows) for rows in groups])
+    rows = np.concatenate(groups)
+    chosen = values[rows] if every else np.array([values[part][there[part]][-1] for part in groups])
+    targets = torch.from_numpy(np.ascontiguousarray(chosen))
+    if targets.is_floating_point():
+        targets = targets.float().unsqueeze(1)
+    return Sequences(torch.from_numpy(seen[rows]), targets, lengths.cumsum(0) - lengths, lengths, every)

@@ -1,0 +1,60 @@
+"""The cluster kernels on a CPU: their own source, compiled by g++ against `scan/cluster/emulator.h`."""
+
+from __future__ import annotations
+
+import ctypes
+import shutil
+import subprocess
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from plait.ops.scan import cluster_source
+
+EMULATOR = Path(__file__).parent / "scan" / "cluster" / "emulator.h"
+
+
+def _came_to_its_end(failure: bytes | None, *_: object) -> None:
+    if failure:
+        raise AssertionError(f"the emulator gave up: {failure.decode()}")
+
+
+@pytest.fixture(scope="session")
+def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ctypes.CDLL]:
+    """Compiles a room's walk for some shapes; each is a function `run_NAME(arguments, seed)` of the library,
+    which raises where a walk never ends or leaves its memory.
+
+    `replaced` is a piece of the headers, and what shall stand there instead.
+    """
+    if shutil.which("g++") is None:
+        pytest.skip("no g++ here")
+
+    def library(
+        room: str, way: str, struct: str, shapes: dict[str, object], replaced: tuple[str, str] | None = None
+    ) -> ctypes.CDLL:
+        folder = tmp_path_factory.mktemp(f"{room}_{way}")
+        files = dict(cluster_source.headers(room))
+        if replaced is not None:
+            found = sum(text.count(replaced[0]) for text in files.values())
+            assert found == 1, f"{replaced[0]!r} must stand once, it stands {found} times"
+            files = {name: text.replace(*replaced) for name, text in files.items()}
+        files["scan.cpp"] = cluster_source.source(way, struct, shapes) + "".join(
+            f'extern "C" const char* run_{name}(const plait::{way.title()}Arguments* a, int seed) {{\n'
+            f"  for (int i = 0; i < plait::ceil_div(a->rows, {shape.rows}); i++)\n"
+            f"    if (!plait::run_cluster(i, {shape.cluster}, {shape.threads}, {shape.shared_bytes}, "
+            f"[&] {{ {name}(*a); }}, seed)) return plait::failure;\n"
+            "  return nullptr;\n}\n"
+            for name, shape in shapes.items()
+        )
+        for name, text in files.items():
+            (folder / name).write_text(text, encoding="utf-8")
+        flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", f'-DPLAIT_EMULATE="{EMULATOR}"']
+        subprocess.run(["g++", *flags, "scan.cpp", "-o", "scan.so"], cwd=folder, check=True)
+        found = ctypes.CDLL(str(folder / "scan.so"))
+        for name in shapes:
+            function = getattr(found, f"run_{name}")
+            function.restype, function.errcheck = ctypes.c_char_p, _came_to_its_end
+        return found
+
+    return library

@@ -1,0 +1,226 @@
+"""The cluster kernels of the full memory: their logic in the emulator, on a CPU; on a GPU on real shapes."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from typing import Any
+
+import pytest
+import torch
+
+import plait
+from plait.ops import cuda_program
+from plait.ops.full_scan import cluster_scan
+from plait.ops.full_scan.cluster_shape import BACKWARD, BACKWARD_TEXT, FORWARD, FORWARD_TEXT, Shape
+from plait.ops.parity import Case, differences, make_problem, run
+from plait.ops.scan import FullScan, record_backends
+
+ELMAN = ("tanh", "relu", "modrelu", "identity")
+TEXTS = {"forward": FORWARD_TEXT, "backward": BACKWARD_TEXT}
+
+
+def case(cell: str, steps: int = 6, rows: int = 1, mix: float = 0.5, **flags: object) -> Case:
+    scan = FullScan("elman", mix, cell) if cell in ELMAN else FullScan(cell, mix)
+    return Case(scan, steps=steps, rows=rows, **flags)  # type: ignore[arg-type]
+
+
+# blocks of a cluster, and the case: three positions a block lie near, and 4 C steps are walked back at a time
+SMALL = [
+    (3, case("tanh", steps=15, rows=2, carried=True, reset=True, nudge=True, strided=True)),
+    (1, case("tanh", steps=40, size=17)),
+    (2, case("modrelu", steps=5, carried=True, nudge=True)),
+    (2, case("lstm", steps=11, carried=True, reset=True)),
+    (4, case("lstm", steps=1, nudge=True)),
+    (3, case("gru", steps=9, carried=True, reset=True, nudge=True)),
+    (2, case("lstm", steps=3, rows=0, reset=True)),
+    (2, case("tanh", steps=15, size=130)),
+    (2, case("tanh", steps=9, size=256)),
+    (2, case("tanh", steps=5, far=True)),
+    (2, case("relu", steps=21, rows=2, reset=True)),
+    (1, case("lstm", steps=9, carried=True, dtype=torch.bfloat16)),
+    (2, case("tanh", steps=9, ties=True, mix=0.8)),
+]
+
+
+def shape_of(way: str, case: Case, cluster: int) -> Shape:
+    """As many warps as a small hidden size needs, and few positions near."""
+    assert isinstance(case.scan, FullScan)
+    return Shape(way, case.scan, case.size, case.dtype, cluster, warps=8 if case.size > 128 else 4, near=3)
+
+
+@dataclass
+class Emulated:
+    """`cluster_scan` whose kernels run in the emulator, with the shape that is set."""
+
+    compile: Callable[..., ctypes.CDLL]
+    shapes: dict[tuple[str, str], Shape]
+    cluster: int = 1
+    seed: int = 0
+    made: dict[str, ctypes.CDLL] = field(default_factory=dict)
+
+    def launch(
+        self, way: str, scan: FullScan, like: torch.Tensor, tensors: dict[str, Any], initial: int
+    ) -> None:
+        steps, rows, _ = like.shape
+        names = {str(shape): name for (there, name), shape in self.shapes.items() if there == way}
+        case = Case(scan, size=like.shape[2], dtype=like.dtype)
+        name = names[str(shape_of(way, case, self.cluster))]
+        if way not in self.made:
+            wanted = {name: shape for (there, name), shape in self.shapes.items() if there == way}
+            self.made[way] = self.compile("full_scan", way, TEXTS[way], wanted)
+        struct = FORWARD if way == "forward" else BACKWARD
+        given = cluster_scan.arguments(struct, tensors, steps, rows, initial, scan.mix)
+        getattr(self.made[way], f"run_{name}")(ctypes.byref(given), self.seed)
+
+
+@pytest.fixture(scope="module")
+def compiled(emulated: Callable[..., ctypes.CDLL]) -> Emulated:
+    shapes = {
+        (way, f"walk_{index}"): shape
+        for way in TEXTS
+        for index, shape in enumerate(dict.fromkeys(shape_of(way, case, cluster) for cluster, case in SMALL))
+    }
+    return Emulated(emulated, shapes)
+
+
+@pytest.fixture
+def walking(compiled: Emulated, monkeypatch: pytest.MonkeyPatch) -> Emulated:
+    """Memory nobody wrote to is NaN (or a large integer), so a forgotten lane shows."""
+
+    def fill(function):  # type: ignore[no-untyped-def]
+        def make(*args, **kwargs):  # type: ignore[no-untyped-def]
+            made = function(*args, **kwargs)
+            return made.fill_(float("nan") if made.is_floating_point() else 77_777)
+
+        return make
+
+    monkeypatch.setattr(torch.Tensor, "new_empty", fill(torch.Tensor.new_empty))
+    monkeypatch.setattr(cluster_scan, "_launch", compiled.launch)
+    monkeypatch.setattr(cluster_scan, "missing", lambda *_: None)
+    return compiled
+
+
+def compared(case: Case, device: str) -> list[str]:
+    problem = make_problem(case, device)
+    with record_backends() as ran:
+        found = differences(
+            run(problem, case.scan, "reference"), run(problem, case.scan, "cluster"), case.dtype
+        )
+    assert ran == ["reference", "cluster"]
+    return found
+
+
+@pytest.mark.parametrize(("cluster", "case"), SMALL, ids=lambda x: str(x))
+def test_it_equals_the_reference(walking: Emulated, cluster: int, case: Case) -> None:
+    walking.cluster = cluster
+    for walking.seed in range(2):
+        assert compared(case, "cpu") == []
+
+
+# what is changed in the kernels' source, and that it shows: signs, orders, masks, and barriers left out
+MUTATIONS = {
+    "largest energy": ("return x > y || x != x ? x : y;", "return x < y || x != x ? x : y;"),
+    "mass without fading": ("r.mass *= fade, ", ""),
+    "an empty slot is read": ("if (p < a.initial && u < there) e[u] += barred[p];  // minus", "// minus"),
+    "the past survives a reset": ("if (clears) c = 0.0f, first = here + 1;", "if (clears) c = 0.0f;"),
+    "the state survives a reset": ("clears ? 0.0f : s;", "s;"),
+    "keys of another block": ("k, (a.initial + t) % K::C);", "k, t % K::C);"),
+    "no wait for h_t": ("      take_in(t + 1);\n      cluster_sync();\n", "      take_in(t + 1);\n"),
+    "no wait for the parts": ("      tell(r, energy);\n      cluster_sync();\n", "      tell(r, energy);\n"),
+    "one buffer for h_t": ("sm[K::STATE + t % 2 * K::HP + thread], share", "sm[K::STATE + thread], share"),
+    "mean of the weights' gradients": ("(d[u] - s.mean)", "d[u]"),
+    "slope": ("mad(-tilt, four.k[u][n], 0.25f * score)", "mad(tilt, four.k[u][n], 0.25f * score)"),
+    "gathered from steps before a reset": ("base + K::C * u >= first ?", "true ?"),
+    "a step is forgotten": ("t = begin + warp; t < a.steps", "t = begin + warp + 1; t < a.steps"),
+    "final slots": ("if (u < HELD && a.d_slots", "if (false && a.d_slots"),
+    "no wait for dq": ("    tell(t, base);\n    cluster_sync();\n", "    tell(t, base);\n"),
+    "no wait for ds": ("    push();\n    cluster_sync();\n", "    push();\n"),
+    "copies of a warp": ("if (turn) fetch", "if (false) fetch"),
+    "a reset stops nothing": ("cut ? 0.0f : over_blocks", "over_blocks"),
+}  # fmt: skip
+BACK = [*MUTATIONS].index("mean of the weights' gradients")
+# which of SMALL shows it, where not the first does: more positions than a block reads at a time, eight warps
+SHOWN_BY = {"mass without fading": 1, "copies of a warp": 7}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_change_of_the_source_shows(
+    name: str, walking: Emulated, emulated: Callable[..., ctypes.CDLL], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster, case = SMALL[SHOWN_BY.get(name, 0)]
+    way = "forward" if [*MUTATIONS].index(name) < BACK else "backward"
+    shape = shape_of(way, case, cluster)
+    (found,) = (name for (there, name), other in walking.shapes.items() if there == way and other == shape)
+    changed = emulated("full_scan", way, TEXTS[way], {found: shape}, MUTATIONS[name])
+    walking.cluster, walking.seed = cluster, 0
+    assert compared(case, "cpu") == []
+    monkeypatch.setitem(walking.made, way, changed)
+    assert any(compared(case, "cpu") for walking.seed in range(3))
+
+
+# on a GPU: every split of the rows over clusters, and positions beyond what shared memory holds
+LARGE = [
+    case("tanh", steps=40, rows=3, size=128, carried=True, reset=True, nudge=True, strided=True),
+    case("tanh", steps=150, rows=10, size=128),
+    case("tanh", steps=70, rows=20, size=128, reset=True),
+    case("tanh", steps=300, rows=60, size=32),
+    case("tanh", steps=260, rows=140, size=128),
+    case("lstm", steps=40, rows=3, size=128, carried=True, reset=True),
+    case("lstm", steps=40, rows=30, size=64, dtype=torch.bfloat16),
+    case("gru", steps=33, rows=2, size=60, carried=True),
+    case("modrelu", steps=20, rows=2, size=256),
+    case("tanh", steps=5, far=True),
+]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", LARGE, ids=str)
+def test_on_a_gpu(case: Case) -> None:
+    if reason := cuda_program.missing():
+        pytest.skip(reason)
+    assert compared(case, "cuda") == []
+
+
+@pytest.mark.gpu
+def test_the_same_bits_twice() -> None:
+    if reason := cuda_program.missing():
+        pytest.skip(reason)
+    model = plait.MemLSTM(10, 128, backend="cluster").cuda()
+    x = torch.randn(400, 128, 10, device="cuda")
+    found = [torch.autograd.grad(model(x)[0].square().sum(), [*model.parameters()]) for _ in range(2)]
+    assert all(torch.equal(one, two) for one, two in zip(*found, strict=True))
+
+
+def test_what_it_does_not_run() -> None:
+    asked = ("cuda", torch.float32, "lstm", None)
+    assert cluster_scan.missing("cpu", *asked[1:], 128) == "it needs a CUDA device, got cpu tensors"
+    assert cluster_scan.missing(*asked, 257) == "it walks with up to 256 features, got 257"
+    assert "torch.float64" in (cluster_scan.missing("cuda", torch.float64, "lstm", None, 8) or "")
+
+
+def test_how_rows_are_split(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The most blocks a row with which all rows run at a time, as an H200 has room for them."""
+    fitting = {8: 15, 4: 30, 2: 66, 1: 132}
+
+    class Kernel:
+        def clusters_that_fit(self, block: int, cluster: int, shared_bytes: int) -> int:
+            assert shared_bytes <= 232_448
+            return fitting[cluster]
+
+    class Device:
+        multi_processor_count = 132
+
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda _: Device)
+    monkeypatch.setattr(cluster_scan, "_kernel", lambda *_: Kernel())
+    cluster_scan._chosen.cache_clear()
+    asked = ("forward", FullScan("lstm"))
+    found = {
+        rows: cluster_scan._chosen(*asked, 128, torch.float32, rows, 0).cluster
+        for rows in (1, 15, 16, 30, 31, 66, 67, 132, 1000)
+    }
+    assert found == {1: 8, 15: 8, 16: 4, 30: 4, 31: 2, 66: 2, 67: 1, 132: 1, 1000: 1}
+    assert cluster_scan._chosen(*asked, 256, torch.float32, 10, 0).threads == 256
+    cluster_scan._chosen.cache_clear()

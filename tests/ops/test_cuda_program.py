@@ -1,0 +1,411 @@
+"""Compiling, keeping and launching CUDA C++: against a driver that only takes notes, and on a GPU."""
+
+from __future__ import annotations
+
+import ctypes
+import os
+import threading
+import time
+from collections.abc import Iterator
+from enum import IntEnum
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, ClassVar
+
+import pytest
+import torch
+
+from plait.errors import BackendError
+from plait.ops import cuda_program, kernel_cache
+
+
+class Status(IntEnum):
+    SUCCESS = 0
+    CUDA_ERROR_INVALID_CONTEXT = 201
+    CUDA_ERROR_INVALID_VALUE = 1
+    NVRTC_ERROR_COMPILATION = 6
+
+
+class Compiler:
+    """NVRTC's calls as `cuda.bindings` has them; a source that says `broken` is refused."""
+
+    def __init__(self) -> None:
+        self.version, self.made, self.destroyed = (13, 0), [], 0
+
+    def nvrtcVersion(self) -> tuple[Any, ...]:
+        return (Status.SUCCESS, *self.version)
+
+    def nvrtcCreateProgram(self, source: bytes, name: bytes, count: int, texts: Any, names: Any) -> Any:
+        assert len(texts) == len(names) == count
+        return (Status.SUCCESS, SimpleNamespace(source=source, names=names, log=b"", code=b""))
+
+    def nvrtcCompileProgram(self, made: Any, count: int, flags: list[bytes]) -> tuple[Any]:
+        assert len(flags) == count
+        if b"broken" in made.source:
+            made.log = b"toy.cu(3): warning: odd\ntoy.cu(7): error: no such luck\n1 error detected\0"
+            return (Status.NVRTC_ERROR_COMPILATION,)
+        self.made.append((made.source, tuple(flags)))
+        made.code = b"\x7fELF" + made.source + b" ".join(flags)
+        return (Status.SUCCESS,)
+
+    def nvrtcGetProgramLogSize(self, made: Any) -> tuple[Any, int]:
+        return (Status.SUCCESS, len(made.log))
+
+    def nvrtcGetProgramLog(self, made: Any, log: bytearray) -> tuple[Any]:
+        log[:] = made.log
+        return (Status.SUCCESS,)
+
+    def nvrtcGetCUBINSize(self, made: Any) -> tuple[Any, int]:
+        return (Status.SUCCESS, len(made.code))
+
+    def nvrtcGetCUBIN(self, made: Any, code: bytearray) -> tuple[Any]:
+        code[:] = made.code
+        return (Status.SUCCESS,)
+
+    def nvrtcDestroyProgram(self, made: Any) -> tuple[Any]:
+        self.destroyed += 1
+        return (Status.SUCCESS,)
+
+
+class Driver:
+    """The driver's calls that a launch makes; it reads the arguments as a kernel would, by value."""
+
+    CUresult = Status
+    CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=4)
+    CUfunction_attribute = SimpleNamespace(
+        CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES="shared",
+        CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED="cluster",
+    )
+    struct: ClassVar[type[ctypes.Structure]]
+
+    def __init__(self) -> None:
+        self.launched: list[Any] = []
+        self.allowed: list[Any] = []
+        self.configurations = 0
+        self.with_context = {threading.get_ident()}
+        self.refuses: Status | None = None
+
+    def CUlaunchAttribute(self) -> Any:
+        return SimpleNamespace(value=SimpleNamespace(clusterDim=SimpleNamespace()))
+
+    def CUlaunchConfig(self) -> Any:
+        self.configurations += 1
+        return SimpleNamespace()
+
+    def cuCtxGetCurrent(self) -> tuple[Any, str]:
+        return (Status.SUCCESS, "context")
+
+    def cuCtxSetCurrent(self, context: str) -> tuple[Any]:
+        assert context == "context"
+        self.with_context.add(threading.get_ident())
+        return (Status.SUCCESS,)
+
+    def cuFuncSetAttribute(self, function: Any, kind: str, value: int) -> tuple[Any]:
+        self.allowed.append((kind, value))
+        return (Status.SUCCESS,)
+
+    def cuOccupancyMaxActiveClusters(self, function: Any, made: Any) -> tuple[Any, int]:
+        return (Status.SUCCESS, 132 // made.attrs[0].value.clusterDim.x)
+
+    def cuLaunchKernelEx(self, made: Any, function: Any, pointers: int, extra: int) -> tuple[Any]:
+        if self.refuses:
+            return (self.refuses,)
+        if threading.get_ident() not in self.with_context:
+            return (Status.CUDA_ERROR_INVALID_CONTEXT,)
+        address = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p))[0]
+        assert address is not None
+        values = self.struct.from_buffer_copy(ctypes.string_at(address, ctypes.sizeof(self.struct)))
+        cluster = made.attrs[0].value.clusterDim.x
+        self.launched.append(
+            (made.gridDimX, made.blockDimX, cluster, made.sharedMemBytes, made.hStream, values)
+        )
+        return (Status.SUCCESS,)
+
+
+STRUCT, TEXT = cuda_program.parameter_struct(
+    "Arguments", {"output": "float*", "steps": "int", "mix": "float"}
+)
+FLAGS = ("--gpu-architecture=sm_90a", "-DROWS=2")
+
+
+@pytest.fixture
+def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
+    fake = Compiler()
+    monkeypatch.setenv("TORCH_EXTENSIONS_DIR", str(tmp_path))
+    monkeypatch.setattr(cuda_program, "_compiler", lambda: fake)
+    return fake
+
+
+@pytest.fixture
+def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
+    """Torch's own calls of a launch are those of a machine with two devices."""
+    fake = Driver()
+    fake.struct = STRUCT  # type: ignore[misc]
+    now = [0]
+
+    class Guard:
+        def __init__(self, device: int) -> None:
+            self.device = device
+
+        def __enter__(self) -> None:
+            self.before, now[0] = now[0], self.device
+
+        def __exit__(self, *_: object) -> None:
+            now[0] = self.before
+
+    monkeypatch.setattr(cuda_program, "_driver", lambda: fake)
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: now[0])
+    monkeypatch.setattr(torch.cuda, "device", Guard)
+    monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 100 + device, raising=False)
+    yield fake
+    assert now == [0]
+
+
+def test_a_program_is_compiled_once(compiler: Compiler, tmp_path: Path) -> None:
+    first = cuda_program.compiled("toy", "source", [("a.h", TEXT)], FLAGS)
+    assert cuda_program.compiled("toy", "source", [("a.h", TEXT)], FLAGS) == first
+    assert compiler.made == [(b"source", tuple(flag.encode() for flag in FLAGS))]
+    assert compiler.destroyed == 1
+    assert [path.name for path in tmp_path.iterdir()] == [first.name]
+
+
+CHANGES: dict[str, tuple[Any, ...]] = {
+    "source": ("other", [("a.h", TEXT)], FLAGS),
+    "header": ("source", [("a.h", "")], FLAGS),
+    "header's name": ("source", [("b.h", TEXT)], FLAGS),
+    "flags": ("source", [("a.h", TEXT)], FLAGS[:1]),
+    "architecture": ("source", [("a.h", TEXT)], ("--gpu-architecture=sm_100a", FLAGS[1])),
+    "version": ("source", [("a.h", TEXT)], FLAGS),
+}
+
+
+@pytest.mark.parametrize("change", CHANGES)
+def test_what_compiles_anew(compiler: Compiler, change: str) -> None:
+    first = cuda_program.compiled("toy", "source", [("a.h", TEXT)], FLAGS)
+    compiler.version = (13, 1) if change == "version" else compiler.version
+    second = cuda_program.compiled("toy", *CHANGES[change])
+    assert first.name.split(".")[0] != second.name.split(".")[0]
+    assert len(compiler.made) == 2
+
+
+@pytest.mark.parametrize("damage", [b"", b"\x7fELF", b"\x7fELFsource?"])
+def test_code_that_is_not_whole_is_compiled_again(compiler: Compiler, damage: bytes) -> None:
+    path = cuda_program.compiled("toy", "source", [], FLAGS)
+    whole = path.read_bytes()
+    path.write_bytes(damage)
+    assert cuda_program.compiled("toy", "source", [], FLAGS).read_bytes() == whole
+    assert len(compiler.made) == 2
+
+
+def test_what_a_killed_build_left_is_removed(compiler: Compiler, tmp_path: Path) -> None:
+    for name, age in (("killed", 24 * 3600), ("running", 60)):
+        folder = tmp_path / f".plait_build_{name}"
+        folder.mkdir()
+        os.utime(folder, (time.time() - age,) * 2)
+    cuda_program.compiled("toy", "source", [], FLAGS)
+    assert [path.name for path in tmp_path.glob(".plait_build_*")] == [".plait_build_running"]
+
+
+def test_a_refused_source_is_one_line_and_its_log_a_note(compiler: Compiler, tmp_path: Path) -> None:
+    with pytest.raises(BackendError) as caught:
+        cuda_program.compiled("toy", "broken", [], FLAGS)
+    assert str(caught.value) == "NVRTC could not compile toy: toy.cu(7): error: no such luck"
+    assert caught.value.__notes__ == [
+        "toy.cu(3): warning: odd\ntoy.cu(7): error: no such luck\n1 error detected"
+    ]
+    assert compiler.destroyed == 1
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_cache_that_cannot_be_written(
+    compiler: Compiler, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(kernel_cache.os, "replace", lambda *_: (_ for _ in ()).throw(OSError("disk full")))
+    with pytest.raises(BackendError, match=r"plait_toy_\w+\.cubin could not be built in .*disk full"):
+        cuda_program.compiled("toy", "source", [], FLAGS)
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_two_processes_that_compile_at_once_leave_one_file(compiler: Compiler, tmp_path: Path) -> None:
+    started = threading.Barrier(2)
+    create = compiler.nvrtcCreateProgram
+
+    def together(*arguments: Any) -> Any:
+        started.wait(10)  # both have found the cache empty
+        return create(*arguments)
+
+    compiler.nvrtcCreateProgram = together  # type: ignore[method-assign]
+    threads = [
+        threading.Thread(target=cuda_program.compiled, args=("toy", "source", [], FLAGS)) for _ in range(2)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len(compiler.made) == 2
+    assert len(list(tmp_path.iterdir())) == 1
+
+
+def test_a_launch_passes_the_struct_by_value(driver: Driver) -> None:
+    kernel = cuda_program.Kernel("walk", "function", 0)
+    arguments = STRUCT(0x1234, 7, 0.5)
+    kernel.launch(20, 256, 4, 1024, arguments)
+    arguments.steps = 8
+    kernel.launch(20, 256, 4, 1024, arguments)
+    kernel.launch(20, 256, 4, 1024, arguments, stream=55)
+    *sizes, first = driver.launched[0]
+    assert sizes == [20, 256, 4, 1024, 100]
+    assert (first.output, first.steps, first.mix) == (0x1234, 7, 0.5)
+    assert [values.steps for *_, values in driver.launched] == [7, 8, 8]
+    assert [stream for *_, stream, _ in driver.launched] == [100, 100, 55]
+    assert driver.configurations == 2  # one a stream: nothing that was prepared is prepared again
+    assert driver.allowed == []
+
+
+@pytest.mark.parametrize("capturing", [False, True])
+def test_a_program_is_loaded_while_a_graph_is_captured_too(
+    driver: Driver, monkeypatch: pytest.MonkeyPatch, capturing: bool
+) -> None:
+    """A question to a stream that is being captured would end the capture."""
+    asked: list[int] = []
+    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(query=lambda: asked.append(1)))
+    driver.cuLibraryLoadData = lambda code, *_: (Status.SUCCESS, code)  # type: ignore[attr-defined]
+    driver.cuLibraryGetKernel = lambda library, name: (Status.SUCCESS, name)  # type: ignore[attr-defined]
+    driver.cuKernelGetFunction = lambda kernel: (Status.SUCCESS, kernel)  # type: ignore[attr-defined]
+    loaded = cuda_program.Program("toy", b"code", 0)
+    assert asked == [1] * (not capturing)
+    assert loaded.kernel("walk") is loaded.kernel("walk")
+
+
+def test_launches_kept_are_bounded(driver: Driver) -> None:
+    kernel = cuda_program.Kernel("walk", "function", 0)
+    for grid in range(1, 600):
+        kernel.launch(grid, 256, 1, 0, STRUCT())
+    assert len(kernel._configurations) <= 256
+
+
+def test_more_than_a_kernel_has_by_itself_is_asked_for_once(driver: Driver) -> None:
+    kernel = cuda_program.Kernel("walk", "function", 0)
+    for shared in (48 * 1024, 200 * 1024, 100 * 1024, 227 * 1024):
+        for stream in (1, 2):
+            kernel.launch(8, 256, 8, shared, STRUCT(), stream)
+    assert driver.allowed == [("shared", 200 * 1024), ("shared", 227 * 1024)]
+    kernel.launch(16, 256, 16, 0, STRUCT())
+    assert driver.allowed[-1] == ("cluster", 1)
+
+
+def test_a_launch_on_another_device_and_from_a_new_thread(driver: Driver) -> None:
+    kernel = cuda_program.Kernel("walk", "function", 1)
+    kernel.launch(1, 32, 1, 0, STRUCT())
+    thread = threading.Thread(target=kernel.launch, args=(1, 32, 1, 0, STRUCT()))
+    thread.start()
+    thread.join()
+    assert [stream for *_, stream, _ in driver.launched] == [101, 101]
+
+
+def test_a_refused_launch_is_one_line(driver: Driver) -> None:
+    driver.refuses = Status.CUDA_ERROR_INVALID_VALUE
+    message = "launching walk with 3 blocks of 32 threads, 2 a cluster failed: CUDA_ERROR_INVALID_VALUE"
+    with pytest.raises(BackendError, match=message):
+        cuda_program.Kernel("walk", "function", 0).launch(3, 32, 2, 0, STRUCT())
+
+
+def test_how_many_clusters_fit(driver: Driver) -> None:
+    kernel = cuda_program.Kernel("walk", "function", 1)
+    assert [kernel.clusters_that_fit(256, cluster, 200_000) for cluster in (2, 4, 2)] == [66, 33, 66]
+    assert driver.configurations == 2
+
+
+def test_a_struct_lies_as_c_lays_it() -> None:
+    struct, text = cuda_program.parameter_struct(
+        "S", {"a": "const int*", "b": "int", "c": "double", "d": "bool"}
+    )
+    assert [getattr(struct, name).offset for name in "abcd"] == [0, 8, 16, 24]
+    assert ctypes.sizeof(struct) == 32
+    assert text.splitlines()[1] == "  const int* a;"
+
+
+def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
+    assert cuda_program.missing() == "it needs a CUDA device"
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Ampere")
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
+    assert cuda_program.missing() == (
+        "it needs a GPU with thread block clusters (compute capability 9.0), Ampere has 8.6"
+    )
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    assert cuda_program.architecture() == "sm_90a"
+
+    def absent(name: str) -> Any:
+        raise ImportError(f"No module named {name!r}")
+
+    monkeypatch.setattr(cuda_program, "import_module", absent)
+    cuda_program._compiler.cache_clear()
+    assert cuda_program.missing() == (
+        "cuda.bindings, which torch's CUDA builds bring, cannot be imported (No module named "
+        "'cuda.bindings.nvrtc'); pip install cuda-bindings"
+    )
+
+    def no_library() -> Any:
+        raise RuntimeError('Failure finding "libnvrtc.so.13"\nand much more')
+
+    monkeypatch.setattr(cuda_program, "import_module", lambda _: SimpleNamespace(nvrtcVersion=no_library))
+    assert cuda_program.missing() == 'NVRTC cannot be loaded (Failure finding "libnvrtc.so.13")'
+    cuda_program._compiler.cache_clear()
+    cuda_program._driver.cache_clear()
+
+
+RING = """
+#include "arguments.h"
+extern "C" __global__ void ring(const __grid_constant__ Arguments a) {
+  extern __shared__ float mine[];
+  unsigned rank, there, at = (unsigned)__cvta_generic_to_shared(mine + threadIdx.x);
+  asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(rank));
+  mine[threadIdx.x] = a.mix * (blockIdx.x * blockDim.x + threadIdx.x) + a.steps;
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+  asm volatile("mapa.shared::cluster.u32 %0, %1, %2;" : "=r"(there) : "r"(at), "r"((rank + 1) % CLUSTER));
+  float found;
+  asm volatile("ld.shared::cluster.f32 %0, [%1];" : "=f"(found) : "r"(there) : "memory");
+  a.output[blockIdx.x * blockDim.x + threadIdx.x] = found;
+  asm volatile("barrier.cluster.arrive.release.aligned; barrier.cluster.wait.acquire.aligned;" ::: "memory");
+}
+"""
+
+
+def _ring(cluster: int) -> cuda_program.Kernel:
+    return cuda_program.program("ring", RING, (("arguments.h", TEXT),), (("CLUSTER", cluster),)).kernel(
+        "ring"
+    )
+
+
+def _handed_on(blocks: int, cluster: int, steps: int) -> torch.Tensor:
+    """What each thread reads from the block after its own."""
+    values = 0.5 * torch.arange(blocks * 64, dtype=torch.float32).view(-1, cluster, 64) + steps
+    return values.roll(-1, 1).flatten()
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize(("cluster", "shared"), [(2, 256), (8, 200_000), (16, 256)])
+def test_blocks_of_a_cluster_read_each_other(cluster: int, shared: int) -> None:
+    kernel, output = _ring(cluster), torch.zeros(32 * 64, device="cuda")
+    kernel.launch(32, 64, cluster, shared, STRUCT(output.data_ptr(), 3, 0.5))
+    torch.testing.assert_close(output.cpu(), _handed_on(32, cluster, 3), rtol=0, atol=0)
+    assert kernel.clusters_that_fit(64, cluster, shared) >= 1
+
+
+@pytest.mark.gpu
+def test_in_a_graph_and_from_a_thread() -> None:
+    kernel, output = _ring(4), torch.zeros(32 * 64, device="cuda")
+    graph = torch.cuda.CUDAGraph()
+    with torch.cuda.graph(graph):
+        kernel.launch(32, 64, 4, 256, STRUCT(output.data_ptr(), 3, 0.5))
+    assert not output.any()  # captured, not run
+    graph.replay()
+    torch.testing.assert_close(output.cpu(), _handed_on(32, 4, 3), rtol=0, atol=0)
+    thread = threading.Thread(target=kernel.launch, args=(32, 64, 4, 256, STRUCT(output.data_ptr(), 5, 0.5)))
+    thread.start()
+    thread.join()
+    torch.cuda.synchronize()
+    torch.testing.assert_close(output.cpu(), _handed_on(32, 4, 5), rtol=0, atol=0)
