@@ -38,6 +38,8 @@ REFUSED = {
     "tasks show copy --delay 1000000000": "GB are free here; take fewer sequences in a batch",
     "gradients law --eigenvalue 0.5 --length 1e300": "length: expected at most 1,000,000,000",
     "gradients law --eigenvalue 0.5 --start 1000000000000": "start: expected at most 1,000,000,000",
+    f"gradients support a-run --seed {GOOGOL}": "seed: expected at most 9,223,372,036,854,775,807",
+    f"tasks show copy --seed {GOOGOL}": "seed: expected at most 9,223,372,036,854,775,807",
     "compare --length 1000000000": "GB are free here; take a smaller batch",
     "bench memory --lengths 1000000000000": "lengths: expected at most 2,147,483,647",
     "bench memory --lengths 2 --rows 1000000000": "GB are free here; take fewer steps or rows",
@@ -49,6 +51,8 @@ REFUSED = {
     "bench rank --size 1000000": "GB are free here; take a smaller size",
     "bench rank --repeats 9223372036854775808": "repeats: expected at most 1,000",
     "bench rl --envs 1000000000": "GB are free here; take fewer worlds",
+    f"runs show {'n' * 300}": "n/config.json: File name too long",
+    f"report {'n' * 300}": "File name too long",
     "plan judge /dev/zero": "/dev/zero: cannot be read (not a plain file)",
     "rank --check /dev/zero": "/dev/zero: cannot be read (not a plain file)",
 }

@@ -20,7 +20,7 @@ from tests.faults.isolation import command, fork
 from tests.faults.subjects import Subject, outcome
 
 Outcomes = dict[str, dict[str, Any]]
-SMOKE = ["--smoke", "--models", "relrnn,lstm", "--delays", "10", "--device", "cpu", "--quiet"]
+SMOKE = ["--smoke", "--models", "relrnn,lstm", "--delays", "10", "--device", "cpu"]
 
 
 def start(work: Callable[[], int], errors: Path) -> int:

@@ -260,3 +260,15 @@ def test_a_light_archive_vouches_for_the_curves_of_a_killed_run(killed, tmp_path
     assert "cannot be resumed" in listed(there).reason
     other_digit(there / "metrics.jsonl", b'"loss": ')
     assert "does not match" in listed(there).reason
+
+
+def test_a_curve_that_was_emptied_is_missed(ended):
+    (ended / "metrics.jsonl").write_bytes(b"")
+    assert "metrics.jsonl does not match" in listed(ended).reason
+
+
+def test_show_tells_no_more_of_a_killed_run_than_its_checkpoint(killed, capsys):
+    with (killed / "metrics.jsonl").open("a") as file:
+        file.write('{"update": 9, "seconds": 1.0, "held_out": {"copy": {"score": 1.0}}}\n')
+    assert main(["runs", "show", str(killed), "--json"]) == 0
+    assert [line["update"] for line in json.loads(capsys.readouterr().out)["held_out"]] == [6]

@@ -74,6 +74,7 @@ def support(
     """
     if plot is not None:
         checked(plot)
+    seeded(seed=seed)
     from plait.commands.subjects import trained
     from plait.gradients.audit import audit
 

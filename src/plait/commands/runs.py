@@ -63,7 +63,10 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
         wanted = kind.updates(record.description)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise CheckpointError(f"{folder}: config.json does not say for how many updates or steps") from error
-    curve = [line for line in Journal.read(folder / "metrics.jsonl") if "held_out" in line]
+    # What came after the last checkpoint of a run that was killed is not vouched for.
+    curve = [line for line in Journal.read(folder / "metrics.jsonl") if "held_out" in line][
+        : len(record.marks)
+    ]
     rows = [
         [mark.update, name, result.get("loss"), scored(result["score"], kind.score)]
         for mark in _thinned(list(record.marks))

@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from plait.errors import ConfigError
+from plait.errors import ConfigError, seeded
 from plait.marks import flat, given, option
 from plait.result import CommandResult, Table
 from plait.training.options import TaskOptions
@@ -60,6 +60,7 @@ def show_task(
 
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
+    seeded(seed=seed)
     chosen = task_named(task, **given(of_task))
     picture = chosen.show(seed, max(10, _room() if width is None else width))
     chance = chosen.chance_loss

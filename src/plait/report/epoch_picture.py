@@ -40,6 +40,7 @@ def draw_validation(folders: Sequence[Path]) -> Any:
         if per_epoch is None:
             raise ConfigError(f"{record.id}: {task.name} has no epochs; plait report draws it by updates")
         evaluations = [line for line in Journal.read(record.folder / "metrics.jsonl") if "held_out" in line]
+        evaluations = evaluations[: len(record.marks)]  # what a killed run's checkpoint vouches for
         main = [next(iter(line["held_out"].values())) for line in evaluations]
         values = [one["bits_per_character"] if on_text else 100 * one["score"] for one in main]
         curves.append(
