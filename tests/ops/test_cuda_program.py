@@ -332,9 +332,9 @@ def test_what_is_missing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda _: "Ampere")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (8, 6))
-    assert cuda_program.missing() == (
-        "it needs a GPU with thread block clusters (compute capability 9.0), Ampere has 8.6"
-    )
+    assert cuda_program.missing() == "it needs a Hopper GPU (compute capability 9.0), Ampere has 8.6"
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (10, 0))
+    assert "has 10.0" in (cuda_program.missing() or "")
     monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
     assert cuda_program.architecture() == "sm_90a"
 

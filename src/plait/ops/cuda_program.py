@@ -51,9 +51,9 @@ def missing(device: int | None = None) -> str | None:
     if not torch.cuda.is_available():
         return "it needs a CUDA device"
     capability = torch.cuda.get_device_capability(device)
-    if capability < (9, 0):
+    if capability[0] != 9:  # newer ones have clusters too, on which nothing was tried yet
         found = f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}"
-        return f"it needs a GPU with thread block clusters (compute capability 9.0), {found}"
+        return f"it needs a Hopper GPU (compute capability 9.0), {found}"
     try:
         _compiler()
         _driver()
@@ -96,10 +96,9 @@ class Program:
         self._name, self._device, self._driver = name, device, _driver()
         self._kernels: dict[str, Kernel] = {}
         with torch.cuda.device(device):
-            if (
-                not torch.cuda.is_current_stream_capturing()
-            ):  # there the context is present, and asking is an error
-                torch.cuda.current_stream().query()  # makes torch's context the present one
+            # makes torch's context the present one; where a graph is captured it is, and asking an error
+            if not torch.cuda.is_current_stream_capturing():
+                torch.cuda.current_stream().query()
             none: tuple[Any, ...] = (None, None, 0)
             # kept as long as the process: unloading would pull code from under a captured graph
             self._library = _done(self._driver.cuLibraryLoadData(code, *none, *none), f"loading {name}")

@@ -27,9 +27,6 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["backward", "forward", "missing"]
 
 LARGEST_SIZE = 256
-# blocks a row, warps a block, blocks a multiprocessor: the first with which all rows run at once, or the last
-_SPLITS = ((8, 16, 1), (4, 16, 1), (2, 16, 1), (1, 16, 1))
-_WIDE_SPLITS = ((8, 8, 1), (4, 8, 1), (2, 8, 1), (1, 8, 1))  # more registers a thread
 # tanh(q + k) is computed from 2 to the power of scaled queries and keys
 _SCALE = 2.8853900817779268
 
@@ -198,20 +195,18 @@ def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], ini
 def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> Shape:
     """The most blocks a row with which all rows still run at a time; one where there is none."""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-    shape = Shape(way, scan, size, dtype, 1)
-    for cluster, warps, sharing in _SPLITS if size <= 128 else _WIDE_SPLITS:
-        shape = Shape(way, scan, size, dtype, cluster, warps, sharing=sharing)
-        if rows * cluster <= multiprocessors * sharing and rows <= _kernel(shape, device).clusters_that_fit(
+    warps = 16 if size <= 128 else 8  # more registers a thread for more features a lane
+    for cluster in (8, 4, 2):
+        shape = Shape(way, scan, size, dtype, cluster, warps)
+        if rows * cluster <= multiprocessors and rows <= _kernel(shape, device).clusters_that_fit(
             shape.threads, cluster, shape.shared_bytes
         ):
-            break
-    return shape
+            return shape
+    return Shape(way, scan, size, dtype, 1, warps)
 
 
 @lru_cache(maxsize=64)
 def _kernel(shape: Shape, device: int) -> cuda_program.Kernel:
     name, struct = f"full_{shape.way}", FORWARD_TEXT if shape.way == "forward" else BACKWARD_TEXT
     text = source(shape.way, struct, {name: shape})
-    options = (f"--maxrregcount={65_536 // (shape.sharing * shape.threads)}",) if shape.sharing > 1 else ()
-    made = cuda_program.program(name, text, headers("full_scan"), options=options, device=device)
-    return made.kernel(name)
+    return cuda_program.program(name, text, headers("full_scan"), device=device).kernel(name)

@@ -11,9 +11,9 @@ from plait.ops.scan.kinds import FullScan
 
 __all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
 
-# dynamic shared memory of a block of a Hopper GPU, by how many blocks share a multiprocessor
-_MOST_SHARED = {1: 232_448, 2: 115_712}
-# positions a block gathers gradients for at a time, as in `past_backward.h`
+# dynamic shared memory a block of a Hopper GPU can have
+_MOST_SHARED = 232_448
+# positions a block gathers gradients for at a time, as in `cluster/backward.h`
 _HELD = 4
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
@@ -58,8 +58,8 @@ def padded(number: int) -> int:
 class Shape:
     """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
 
-    `near` positions of a block lie in its shared memory; None: as many as it has room for. `sharing` blocks
-    run on one multiprocessor at a time. `rows` a cluster is always one.
+    `near` positions of a block lie in its shared memory; None: as many as it has room for. `rows` a cluster
+    is always one.
     """
 
     way: str
@@ -69,7 +69,6 @@ class Shape:
     cluster: int
     warps: int = 16
     near: int | None = None
-    sharing: int = 1
     rows: int = 1
 
     @property
@@ -88,7 +87,7 @@ class Shape:
     @property
     def positions(self) -> int:
         """How many of a block's positions lie in its shared memory."""
-        room = (_MOST_SHARED[self.sharing] // 4 - self.floats) // (2 * padded(self.hidden))
+        room = (_MOST_SHARED // 4 - self.floats) // (2 * padded(self.hidden))
         return room if self.near is None else self.near
 
     @property
