@@ -272,3 +272,19 @@ def test_show_tells_no_more_of_a_killed_run_than_its_checkpoint(killed, capsys):
         file.write('{"update": 9, "seconds": 1.0, "held_out": {"copy": {"score": 1.0}}}\n')
     assert main(["runs", "show", str(killed), "--json"]) == 0
     assert [line["update"] for line in json.loads(capsys.readouterr().out)["held_out"]] == [6]
+
+
+def test_two_damages_do_not_hide_each_other(killed_elsewhere, ended):
+    shutil.copy(ended / "config.json", ended / "summary.json")
+    (ended / SUMS).unlink()
+    assert "summary.json does not say how the run ended" in listed(ended).reason
+    (killed_elsewhere / "checkpoint.safetensors").unlink()
+    (killed_elsewhere / "environment.json").write_text("{")
+    assert not listed(killed_elsewhere).losses
+    assert not listed(killed_elsewhere).gradients
+
+
+@pytest.fixture
+def killed_elsewhere(killed, tmp_path):
+    (tmp_path / "others").mkdir()
+    return shutil.move(killed, tmp_path / "others" / "run")

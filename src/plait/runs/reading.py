@@ -214,6 +214,9 @@ def _summary(folder: Path, troubles: list[str], sums: dict[str, str], running: b
     if not all(summary.get(key) is None or _is_number(summary[key]) for key in NUMBERS):
         troubles.append("summary.json holds text where a number is expected")
         return {}
+    if summary and not isinstance(summary.get("status"), str):
+        troubles.append("summary.json does not say how the run ended")
+        return {}
     if not sums and MARK.items() <= summary.items() and not running and not troubles:
         troubles.append(f"{SUMS} is missing, which summary.json says is there")
     return summary

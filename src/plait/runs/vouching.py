@@ -39,7 +39,8 @@ def checkpoint_header(
         return _VOUCHES_FOR_NOTHING
     if header and not environment and not troubles:
         troubles.append("environment.json is missing, which is written before a checkpoint")
-    if not header and "configs" in environment and not sums and any(map(_is_filled, journals)):
+    recorded = "configs" in environment or bool(troubles)  # what cannot be read may have said so
+    if not header and recorded and not sums and any(map(_is_filled, journals)):
         troubles.append("checkpoint.safetensors is missing, without which nothing vouches for the curves")
         return _VOUCHES_FOR_NOTHING
     return header
