@@ -90,7 +90,7 @@ def bare(tmp_path_factory):
         ("reproduce", "1 runs completed"),
         ("figure", "8 missing (max-minutes), the same command continues"),
         ("bench", "RelRNN         torch     120  10"),
-        ("doctor", "C++ scan       works"),
+        ("doctor", "C++ scan         works"),
         ("rank", "rank 49"),
         ("bounds", "2 layers, width 3, 1 heads: deep regime"),
         ("plan", "Balanced shape for 1.3B parameters"),

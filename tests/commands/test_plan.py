@@ -84,7 +84,7 @@ def test_laws_and_prices(capsys):
     for words in (
         "arXiv:2601.20994",
         "64 layers lose to 32",
-        "12 to 34 %",
+        "12 to 34%",
         "30 layers of 576",
         "KiB",
         "outside",

@@ -54,7 +54,7 @@ def test_train_then_look(tmp_path, capsys):
     folder = only(tmp_path)
     assert summary["folder"] == str(folder)
     names = {"config.json", "environment.json", "metrics.jsonl", "gradients.jsonl", "checkpoint.safetensors"}
-    assert {path.name for path in folder.iterdir()} == names | {"summary.json", "lock"}
+    assert {path.name for path in folder.iterdir()} == names | {"summary.json", "SHA256SUMS", "lock"}
 
     assert main(["runs", str(tmp_path)]) == 0
     table = capsys.readouterr().out.splitlines()
@@ -260,15 +260,15 @@ def test_folders_that_are_something_else(tmp_path, capsys, small_fit):
     assert main(["runs", str(tmp_path), "--json"]) == 0
     assert json.loads(capsys.readouterr().out)[0]["status"] == "damaged"
     (tmp_path / "run" / "config.json").write_text('{"task": {"name": "copy"}}')
-    mistake(capsys, ["train", "--resume", tmp_path / "run"], "does not describe a run")
-    mistake(capsys, ["runs", "show", tmp_path / "run"], "does not describe a run")
+    mistake(capsys, ["train", "--resume", tmp_path / "run"], "config.json does not match SHA256SUMS")
+    mistake(capsys, ["runs", "show", tmp_path / "run"], "config.json does not match SHA256SUMS")
 
 
 def test_a_journal_cut_short_is_refused(tmp_path, capsys):
     assert train(tmp_path, "--quiet", "--max-minutes", "1e-9", "--record-every", "1") == 0
     folder = only(tmp_path)
     (folder / "metrics.jsonl").write_text("")
-    mistake(capsys, ["train", "--resume", folder], "metrics.jsonl is cut short")
+    mistake(capsys, ["train", "--resume", folder], "metrics.jsonl does not match SHA256SUMS")
 
 
 def test_find_run(tmp_path):

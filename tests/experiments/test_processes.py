@@ -12,6 +12,7 @@ import pytest
 
 from plait.cli import main
 from plait.experiments import experiment_named, runner
+from plait.experiments.description import MEANS_NOTHING
 from plait.experiments.plan import jobs_of
 from plait.experiments.processes import Processes, places
 from plait.experiments.runner import run_jobs
@@ -170,6 +171,7 @@ def test_a_folder_in_use_is_waited_for(tmp_path):
             stderr=subprocess.PIPE,
             text=True,
         )
+        assert job.stderr.readline() == f"{MEANS_NOTHING.upper()}\n"
         line = job.stderr.readline()
         assert "waiting: " in line
         assert "in use by another process" in line
@@ -199,6 +201,6 @@ def test_a_folder_that_stays_in_use_is_said_by_the_exit_code(tmp_path, monkeypat
 )
 def test_errors_in_one_line(options, words, tmp_path, capsys):
     assert main(["reproduce", *options, "--smoke", "--device", "cpu", "--out", str(tmp_path / "out")]) == 2
-    error = capsys.readouterr().err
+    error = capsys.readouterr().err.removeprefix(f"{MEANS_NOTHING.upper()}\n")
     assert words in error
     assert error.count("\n") == 1

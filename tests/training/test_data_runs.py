@@ -206,7 +206,7 @@ def test_characters_appear_as_they_are_drawn(book, tmp_path):
     task = TextTask(text=(book,), span=10, embedding=6)
     fit(RelRNN(6, 8), task, updates=1, batch_size=2, evaluate_on=1, device="cpu", folder=tmp_path / "run")
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    command = [sys.executable, "-m", "plait", "generate", str(tmp_path / "run"), "--length", "100000000"]
+    command = [sys.executable, "-m", "plait", "generate", str(tmp_path / "run"), "--length", "10000000"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, env=environment) as process:
         first = process.stdout.read(20)
         process.kill()

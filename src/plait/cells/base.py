@@ -82,7 +82,7 @@ class Cell(nn.Module):
     def project(self, x: Tensor) -> Tensor:
         """U x + b for every step at once: (..., input_size) → (..., G·H)."""
         weight, bias = self.weight_ih, self.bias
-        if bias is None or not x.is_cpu or not torch.is_grad_enabled():
+        if bias is None or x.dim() < 2 or not x.is_cpu or not torch.is_grad_enabled():
             return linear(x, weight, bias)
         # The same on its side: `linear` takes the gradient of U as δzᵀ x, of few columns, for which MKL needs
         # 30 ms (120 steps, 100 rows, 10 features to 512) where xᵀ δz takes 5.

@@ -14,6 +14,7 @@ from plait.errors import OutputError
 from plait.experiments.depthwidth import FIGURE_1, SMOKE
 from plait.experiments.depthwidth import runner as runner_module
 from plait.experiments.depthwidth.runner import RECORDS, read_records, run_missing
+from plait.experiments.description import MEANS_NOTHING
 
 CPU = torch.device("cpu")
 
@@ -102,6 +103,7 @@ def test_ctrl_c_keeps_what_is_finished(text_file, tmp_path):
         stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
     assert job.stderr is not None
+    assert job.stderr.readline() == f"{MEANS_NOTHING.upper()}\n"
     assert "1/8" in job.stderr.readline()
     job.send_signal(signal.SIGINT)
     job.communicate(timeout=60)
