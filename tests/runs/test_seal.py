@@ -288,3 +288,13 @@ def test_two_damages_do_not_hide_each_other(killed_elsewhere, ended):
 def killed_elsewhere(killed, tmp_path):
     (tmp_path / "others").mkdir()
     return shutil.move(killed, tmp_path / "others" / "run")
+
+
+def test_where_the_sums_are_damaged_nothing_vouches_for_the_curves(ended):
+    assert listed(ended).gradients or listed(ended).losses
+    other_digit(ended / "metrics.jsonl")
+    (ended / SUMS).write_bytes(b"\xff no sums")
+    found = listed(ended)
+    assert found.status == "damaged"
+    assert not found.losses
+    assert not found.gradients

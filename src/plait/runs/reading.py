@@ -169,6 +169,7 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
     """A folder; `troubles` is told what cannot be read, `ends` of journals that end in half a line."""
     running = is_locked(folder)
     sums = {} if running else read_sums(folder, troubles)
+    vouched = not troubles  # where the sums themselves are damaged, nothing says what the curves were
     description = _json(folder / "config.json", troubles, sums, needed=True)
     if not _describes(description):
         description = {}
@@ -181,7 +182,8 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
         description = {}
     lengths = vouched_lengths(folder, troubles, header)
     metrics, gradients = (
-        _lines(folder / name, troubles, [] if running else ends, sums, lengths.get(name)) for name in JOURNALS
+        _lines(folder / name, troubles, [] if running else ends, sums, lengths.get(name)) if vouched else []
+        for name in JOURNALS
     )
     trace = _json(folder / "trace.json", troubles, sums) or None
     try:
