@@ -38,6 +38,7 @@ def test_rank(capsys, tmp_path):
         (["--depth", "2", "--width", "4", "--runs", "9"], "runs: expected 1 to 3"),
         (["--depth", "3", "--width", "8"], "graded, the largest"),
         (["--depth", "2", "--width", "4", "--device", "cuda:99"], "cannot be used here"),
+        (["--depth", "2", "--width", "4", "--device", "meta"], "cannot be used here"),
         (["--depth", "two", "--width", "4"], "two"),
     ],
 )

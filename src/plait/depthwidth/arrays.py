@@ -109,7 +109,7 @@ class TorchArrays:
         self._torch = require("torch", "torch")
         try:
             self._device = self._torch.device(device)
-            self._torch.empty(1, device=self._device)
+            self._torch.zeros(1, device=self._device).cpu()  # a device of no memory has nothing to give back
         except (RuntimeError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
             raise BackendError(f"device {device!r} cannot be used here: {reason}") from error
