@@ -10,6 +10,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from torch.utils import _pytree
 
 import plait.ops
 from plait.errors import ShapeError
@@ -118,13 +119,22 @@ def test_what_a_tensor_must_be_is_checked_by_its_spec() -> None:
             conform(inputs._replace(**{name: wrong}), scan)
 
 
+_REGISTRIES = ("SUPPORTED_NODES", "SUPPORTED_SERIALIZED_TYPES", "SERIALIZED_TYPE_TO_PYTHON_TYPE")
+
+
 @pytest.fixture
 def without_plait() -> Iterator[None]:
     """As in a fresh interpreter, but for the operators: torch keeps those, and has each once."""
     kept = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "plait"}
+    # torch finds a class of a saved program by its name: it must find the one that the other tests have
+    known = [getattr(_pytree, name) for name in _REGISTRIES]
+    before = [dict(registry) for registry in known]
     for name in kept:
         del sys.modules[name]
     yield
+    for registry, found in zip(known, before, strict=True):
+        registry.clear()
+        registry.update(found)
     for name in [name for name in sys.modules if name.split(".")[0] == "plait"]:
         del sys.modules[name]
     sys.modules.update(kept)
