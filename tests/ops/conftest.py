@@ -1,4 +1,5 @@
-"""The cluster kernels on a CPU: their own source, compiled by g++ against `scan/cluster/emulator.h`."""
+"""What tests of scans share: memory nobody wrote to, and the cluster kernels on a CPU, their own source
+compiled by g++ against `scan/cluster/emulator.h`."""
 
 from __future__ import annotations
 
@@ -7,6 +8,7 @@ import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -18,6 +20,25 @@ EMULATOR = Path(__file__).parent / "scan" / "cluster" / "emulator.h"
 def _came_to_its_end(failure: bytes | None, *_: object) -> None:
     if failure:
         raise AssertionError(f"the emulator gave up: {failure.decode()}")
+
+
+@pytest.fixture
+def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Lets functions of `owner` that give memory nobody wrote to fill it with NaN (or a large integer), so
+    that a forgotten lane shows."""
+
+    def poisoned(function: Callable[..., Any]) -> Callable[..., Any]:
+        def make(*args: Any, **kwargs: Any) -> Any:
+            made = function(*args, **kwargs)
+            return made.fill_(float("nan") if made.is_floating_point() else 77_777)
+
+        return make
+
+    def fill(owner: object, *names: str) -> None:
+        for name in names:
+            monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
+
+    return fill
 
 
 @pytest.fixture(scope="session")

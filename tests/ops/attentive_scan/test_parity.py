@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
 
@@ -88,19 +89,9 @@ CASES = [
 
 
 @pytest.fixture(autouse=True)
-def _poisoned(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Memory nobody wrote to is NaN (or a large integer), so a forgotten lane shows."""
-
-    def poisoned(function):  # type: ignore[no-untyped-def]
-        def make(*args, **kwargs):  # type: ignore[no-untyped-def]
-            made = function(*args, **kwargs)
-            return made.fill_(float("nan") if made.is_floating_point() else 77_777)
-
-        return make
-
-    monkeypatch.setattr(torch, "empty", poisoned(torch.empty))
-    monkeypatch.setattr(torch, "empty_like", poisoned(torch.empty_like))
-    monkeypatch.setattr(torch.Tensor, "new_empty", poisoned(torch.Tensor.new_empty))
+def _poisoned(poison: Callable[..., None]) -> None:
+    poison(torch, "empty", "empty_like")
+    poison(torch.Tensor, "new_empty")
 
 
 @pytest.mark.parametrize("backend", backends_here())

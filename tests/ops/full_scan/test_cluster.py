@@ -85,17 +85,8 @@ def compiled(emulated: Callable[..., ctypes.CDLL]) -> Emulated:
 
 
 @pytest.fixture
-def walking(compiled: Emulated, monkeypatch: pytest.MonkeyPatch) -> Emulated:
-    """Memory nobody wrote to is NaN (or a large integer), so a forgotten lane shows."""
-
-    def fill(function):  # type: ignore[no-untyped-def]
-        def make(*args, **kwargs):  # type: ignore[no-untyped-def]
-            made = function(*args, **kwargs)
-            return made.fill_(float("nan") if made.is_floating_point() else 77_777)
-
-        return make
-
-    monkeypatch.setattr(torch.Tensor, "new_empty", fill(torch.Tensor.new_empty))
+def walking(compiled: Emulated, poison: Callable[..., None], monkeypatch: pytest.MonkeyPatch) -> Emulated:
+    poison(torch.Tensor, "new_empty")
     monkeypatch.setattr(cluster_scan, "_launch", compiled.launch)
     monkeypatch.setattr(cluster_scan, "missing", lambda *_: None)
     return compiled
