@@ -14,7 +14,7 @@ from torch.nn.functional import cross_entropy
 
 from plait.errors import ConfigError
 
-__all__ = ["HIDDEN", "IGNORE", "LATER", "Batch", "Scale", "Task", "accuracy", "counted", "epoch_order"]
+__all__ = ["HIDDEN", "IGNORE", "LATER", "Batch", "Scale", "Task", "accuracy", "counted", "epoch_rows"]
 
 # a target that counts neither for the loss nor for the score
 IGNORE = -100
@@ -234,8 +234,17 @@ class Task:
         }
 
 
+def epoch_rows(
+    generator: torch.Generator, count: int, batch_size: int, index: int, device: torch.device | str
+) -> Tensor:
+    """Which of `count` sequences are in batch number `index` of a run, by the order of its epoch."""
+    order = _epoch_order(generator.initial_seed(), count, str(device))
+    place = index % max(1, count // batch_size) * batch_size
+    return order[place : place + batch_size]
+
+
 @lru_cache(maxsize=4)
-def epoch_order(seed: int, count: int, device: str) -> Tensor:
+def _epoch_order(seed: int, count: int, device: str) -> Tensor:
     """The order in which an epoch goes through `count` sequences."""
     return torch.randperm(count, generator=torch.Generator(device).manual_seed(seed), device=device)
 

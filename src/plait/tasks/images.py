@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from plait.errors import ConfigError, DataError, whole
-from plait.tasks.base import HIDDEN, Batch, Task, accuracy, epoch_order
+from plait.tasks.base import HIDDEN, Batch, Task, accuracy, epoch_rows
 from plait.tasks.image_files import ImageSet, load_images, on_device, pixel_order
 
 __all__ = ["ImageTask", "PermutedMNIST", "SequentialMNIST"]
@@ -108,9 +108,8 @@ class ImageTask(Task):
         index: int = 0,
     ) -> Batch:
         pixels, labels = self._tensors(device)
-        order = epoch_order(generator.initial_seed(), len(pixels), str(device))
-        place = index % max(1, len(pixels) // batch_size) * batch_size
-        return self._shown(pixels, labels, order[place : place + batch_size])
+        rows = epoch_rows(generator, len(pixels), batch_size, index, device)
+        return self._shown(pixels, labels, rows)
 
     def sweep(
         self,

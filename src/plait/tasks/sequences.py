@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from plait.errors import DataError, known
-from plait.tasks.base import HIDDEN, IGNORE, Batch, Scale, Task, counted, epoch_order
+from plait.tasks.base import HIDDEN, IGNORE, Batch, Scale, Task, counted, epoch_rows
 
 __all__ = ["SequenceTask", "Sequences", "Split", "share_of"]
 
@@ -197,9 +197,7 @@ class SequenceTask(Task):
         index: int = 0,
     ) -> Batch:
         data = self.split().on(self.part, device)
-        order = epoch_order(generator.initial_seed(), len(data.lengths), str(device))
-        place = index % max(1, len(order) // batch_size) * batch_size
-        return data.rows(order[place : place + batch_size])
+        return data.rows(epoch_rows(generator, len(data.lengths), batch_size, index, device))
 
     def sweep(
         self,
