@@ -16,7 +16,7 @@ from torch.nn.functional import pad
 
 from plait.ops import cuda_program
 from plait.ops.full_scan.cluster_shape import BACKWARD, BACKWARD_TEXT, FORWARD, FORWARD_TEXT, Shape, padded
-from plait.ops.full_scan.ending import finish
+from plait.ops.full_scan.ending import finish, normalise
 from plait.ops.full_scan.torch_past import Readable
 from plait.ops.scan.buffers import allocate, allocate_walk
 from plait.ops.scan.cluster_source import headers, source
@@ -51,15 +51,11 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
     out = allocate(inputs, scan, need_trace, save, "cluster")
     readable = Readable(inputs.born, inputs.reset, len(out.output))
     cleared = finish(out, inputs, readable)
+    normalisers = out.normalisers if save else out.relevance.new_empty(out.output.shape[:2])
     if len(out.hidden):
-        normalisers = out.normalisers if save else out.relevance.new_empty(out.output.shape[:2])
         tensors = forward_tensors(inputs, out, normalisers, need_trace)
         _launch("forward", scan, out.output, tensors, inputs.born.shape[1])
-        if need_trace:
-            out.weights.sub_(normalisers.unsqueeze(2)).exp_()
-    if inputs.reset is not None:
-        out.slots.masked_fill_(cleared.unsqueeze(2), 0)
-    return out
+    return normalise(out, inputs, normalisers, cleared, need_trace)
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:

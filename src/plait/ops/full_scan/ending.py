@@ -9,7 +9,7 @@ from plait.ops.full_scan.torch_past import Readable
 from plait.ops.scan.contract import Inputs, Scanned
 from plait.ops.slots import ages_before
 
-__all__ = ["finish"]
+__all__ = ["finish", "normalise"]
 
 
 def finish(out: Scanned, inputs: Inputs, readable: Readable) -> Tensor:
@@ -27,3 +27,14 @@ def finish(out: Scanned, inputs: Inputs, readable: Readable) -> Tensor:
     out.relevance.copy_(relevance.masked_fill_(cleared, 0))
     out.age.copy_(ages[-1] + 1)
     return cleared
+
+
+def normalise(
+    out: Scanned, inputs: Inputs, normalisers: Tensor, cleared: Tensor, need_trace: bool
+) -> Scanned:
+    """What a kernel leaves as energies become weights, and slots that a reset cleared are empty."""
+    if need_trace:
+        out.weights.sub_(normalisers.unsqueeze(2)).exp_()
+    if inputs.reset is not None:
+        out.slots.masked_fill_(cleared.unsqueeze(2), 0)
+    return out

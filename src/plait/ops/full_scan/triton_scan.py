@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
-from plait.ops.full_scan.ending import finish
+from plait.ops.full_scan.ending import finish, normalise
 from plait.ops.full_scan.torch_past import Readable
 from plait.ops.full_scan.triton_kernels import backward_kernel, forward_kernel
 from plait.ops.scan.buffers import allocate, allocate_walk
@@ -74,11 +74,7 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
         **_shape(scan, len(inputs.energy), initial > 0, FORWARD_TILE),
     )  # fmt: skip
     forward_kernel[(rows,)](**given)
-    if need_trace:
-        out.weights.sub_(normalisers.unsqueeze(2)).exp_()
-    if inputs.reset is not None:
-        out.slots.masked_fill_(cleared.unsqueeze(2), 0)
-    return out
+    return normalise(out, inputs, normalisers, cleared, need_trace)
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
