@@ -125,6 +125,10 @@ def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[s
         usual = "" if part.default is None else str(part.default)
         usual += ", or by the task" if part.name in by_task else ""
         hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
+        if hints[part.name] is bool:  # a switch: left alone, it was not given
+            switch = Annotated[bool, option(help=words.get(part.name, ""))]
+            found.append((part.name, switch, dataclasses.field(default=False)))
+            continue
         shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         found.append((part.name, kind_or_none, dataclasses.field(default=None)))
