@@ -103,7 +103,7 @@ def _fuzz(*words):
 
 def test_a_sample_of_lines_ends_as_it_must():
     """Some of the lines of the test below; `command_line.py --lines 20000` is the whole, by hand."""
-    done = _fuzz("--lines", "60")
+    done = _fuzz("--lines", "60", "--processes", "2")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert "60 lines" in done.stdout
     assert "0 wrong" in done.stdout

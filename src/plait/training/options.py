@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from plait.errors import ConfigError
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED", "SMALL_TEXT", "ModelOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions",
-    "defaults_for", "described", "published_for", "settings_for",
+    "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions", "Published", "RecipeOptions",
+    "SettingsOptions", "TaskOptions", "defaults_for", "described", "published_for", "settings_for",
 ]  # fmt: skip
 
 
@@ -115,6 +116,27 @@ class TaskOptions:
     """ptb, text: what is remembered goes on from span to span; without it the memory is emptied."""
     begin_with: str | None = None
     """ptb, text: what a span begins with when the memory was emptied: s (s_T), or h (h_T)."""
+
+
+@dataclass(frozen=True)
+class MeansOptions:
+    """Where it is trained, and what is written; of no matter to what the run is."""
+
+    out: Path = Path("runs")
+    """The folder of runs; this run gets its own inside, named by what it is."""
+    device: str | None = None
+    """auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy."""
+    threads: int | None = None
+    """Torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or those of the run that is
+    resumed."""
+    checkpoint_every: int | None = None
+    """Updates between two checkpoints; 500 if left out, 10 for a policy."""
+    max_minutes: float | None = None
+    """Save and stop after this many minutes."""
+    quiet: bool = False
+    """No progress."""
+    tensorboard: bool = False
+    """Also write TensorBoard events into the run's folder."""
 
 
 def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[str, Any, Any]]:
