@@ -6,9 +6,10 @@ published experiments: by the library's own wrappers, in their order.
 
 from __future__ import annotations
 
+import importlib.util
 from typing import Any
 
-from plait.errors import known, require
+from plait.errors import MissingExtraError, known, require
 
 __all__ = ["FAMILIES", "LEVELS", "MOVED", "NAVIGATION", "WORLDS", "make_world", "world_named"]
 
@@ -48,7 +49,8 @@ def world_named(name: str) -> str:
         if family != short and family in MOVED:
             short = MOVED[family] + level
     if any(short.startswith(family) for family in NAVIGATION):
-        require("mazelib", "rl")
+        if importlib.util.find_spec("mazelib") is None:
+            raise MissingExtraError(f"{short} needs mazelib: pip install 'popgym[navigation]'")
         return known(short, [family + level for family in NAVIGATION for level in LEVELS], "world")
     lower = {world.lower(): world for world in WORLDS}
     return lower.get(short.lower()) or known(name, WORLDS, "world")

@@ -157,6 +157,7 @@ def _leaves(space: Any, path: tuple[str | int, ...], world: str) -> Iterator[Lea
         raise ConfigError(
             f"{world}: there is no encoder for {what}, a space of {type(space).__name__}: expected {_READ}; "
             "wrap the world so that it shows one of these"
+            + ("; missions are read by plait train minigrid" if _is(space, "MissionSpace") else "")
         )
 
 

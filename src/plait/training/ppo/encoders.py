@@ -116,7 +116,7 @@ class _Choices(nn.Module):
 
 class _Numbers(nn.Module):
     middle: Tensor
-    half: Tensor
+    reach: Tensor
     bounded: Tensor
 
     def __init__(self, leaf: Leaf, features: int) -> None:
@@ -125,7 +125,7 @@ class _Numbers(nn.Module):
         check_weights(len(middle) * features)
         self.register_buffer("bounded", ~middle.isnan(), persistent=False)
         self.register_buffer("middle", middle.nan_to_num(), persistent=False)
-        self.register_buffer("half", half.nan_to_num(1.0), persistent=False)
+        self.register_buffer("reach", half.nan_to_num(1.0), persistent=False)
         self.layers = nn.Sequential(
             nn.Linear(len(middle), features), nn.Tanh(), nn.Linear(features, features)
         )
@@ -133,7 +133,7 @@ class _Numbers(nn.Module):
 
     def forward(self, seen: Tensor) -> Tensor:
         flat = seen.flatten(1).float()
-        scaled = (flat - self.middle) / self.half
+        scaled = (flat - self.middle) / self.reach
         found: Tensor = self.layers(torch.where(self.bounded, scaled, flat.sign() * flat.abs().log1p()))
         return found
 

@@ -154,6 +154,8 @@ def describe_policy(
     said = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
     task = {"name": family, "env": env, "test_env": test_env}
     task |= {name: value for name, value in said.items() if value is not None}
+    if given.get("relevance") == "learned":
+        given.setdefault("noise", 0.0)
     parts = {"name": model, "hidden_size": hidden_size, **usual, **given}
     return checked_policy({"task": task, "model": parts, "recipe": (settings or Settings()).values()})
 
@@ -172,6 +174,11 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
         check_model(model)
         if model.get("bidirectional"):
             raise ConfigError("bidirectional: expected False for a policy, which acts step by step, got True")
+        # A rollout that is played again must keep the states that were kept, or its ratios are not 1.
+        if model.get("relevance") == "learned" and model.get("noise") != 0:
+            raise ConfigError(
+                f"noise: expected 0 for a policy, whose actions are drawn, got {model.get('noise')}"
+            )
     recipe = Settings().changed(**values["recipe"]).check()
     return {"format": FORMAT, "task": task, "model": model, "recipe": recipe.values()}
 
