@@ -170,7 +170,7 @@ class MeansOptions:
 def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[str, Any, Any]]:
     """The fields of a dataclass, each with None for "not given" and its default in its help."""
     words, hints = documented(kind), get_type_hints(kind)
-    found = []
+    found: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
         usual = "" if part.default is None else str(part.default)
         usual += ", or by the task" if part.name in by_task else ""

@@ -231,7 +231,7 @@ class Settings(Numbers):
         for name in ("discount", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 yield f"{name}: expected a share from 0 to 1, got {getattr(self, name)}"
-        if not isinstance(self.scale_returns, bool):
+        if self.scale_returns not in (True, False):
             yield f"scale_returns: expected True or False, got {self.scale_returns!r}"
         if isinstance(self.envs, int) and 0 < self.envs < self.minibatches:
             yield f"minibatches: expected at most envs = {self.envs}, got {self.minibatches}"

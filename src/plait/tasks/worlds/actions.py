@@ -67,8 +67,8 @@ class Actions(ABC):
         """Whether every number is an action, or none at all."""
 
     @abstractmethod
-    def told(self, outputs: Tensor, action: Tensor) -> tuple[str, float]:
-        """An action of one row in words, and how likely it was: a density where it is an amount."""
+    def told(self, outputs: Tensor, action: Tensor) -> tuple[str, float | None]:
+        """An action of one row in words, and how likely it was; None where it is an amount."""
 
 
 class Choices(Actions):
@@ -136,7 +136,7 @@ class Choices(Actions):
         real = ((kept >= 0) & (kept < (counts[0] if self.single else counts))) | (kept == filler)
         return bool(real.all())
 
-    def told(self, outputs: Tensor, action: Tensor) -> tuple[str, float]:
+    def told(self, outputs: Tensor, action: Tensor) -> tuple[str, float | None]:
         chance = self.chosen(outputs, action)[0].exp().item()
         if self.single and self.names:
             return self.names[int(action)], chance
@@ -196,9 +196,9 @@ class Amounts(Actions):
     def could_be(self, kept: Tensor) -> bool:
         return not bool(kept.isinf().any())
 
-    def told(self, outputs: Tensor, action: Tensor) -> tuple[str, float]:
+    def told(self, outputs: Tensor, action: Tensor) -> tuple[str, float | None]:
         amounts = self.for_world(action.tolist()).reshape(-1)
-        return " ".join(f"{one:.3g}" for one in amounts), self.chosen(outputs, action)[0].exp().item()
+        return " ".join(f"{one:.3g}" for one in amounts), None
 
     def _parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         means, spreads = outputs.split(self.outputs, -1)

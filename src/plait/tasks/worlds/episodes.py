@@ -109,7 +109,7 @@ class EpisodeWorlds(Worlds):
 
     def _blamed(self, error: Exception, world: int, call: str) -> WorldError:
         """An environment is somebody else's program: what it raised is said with its name and its place."""
-        said = f"{type(error).__name__}: {error}" if str(error) else type(error).__name__
+        said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
         return WorldError(f"{self.name} failed in {call}, {self._place(world)}: {said}")
 
     def _place(self, world: int) -> str:

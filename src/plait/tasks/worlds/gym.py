@@ -52,10 +52,12 @@ class GymWorlds(EpisodeWorlds):
         leaves = self.kind.observed.leaves
         return all(leaf.could_show(part) for leaf, part in zip(leaves, observation, strict=True))
 
-    def frame(self, world: int = 0) -> np.ndarray[Any, Any] | str:
-        """What the world draws of itself: a picture (height, width, 3) uint8, or text."""
-        drawn = self._worlds[world].render()
-        return drawn if isinstance(drawn, str) else np.asarray(drawn)
+    def frame(self, world: int = 0) -> np.ndarray[Any, Any]:
+        """A picture (height, width, 3) uint8 of the world, by itself."""
+        try:
+            return np.asarray(self._worlds[world].render())
+        except Exception as error:
+            raise self._blamed(error, world, "render()") from error
 
     def _see(self, world: int, seen: Any) -> None:
         self._write(world, seen)

@@ -25,8 +25,12 @@ def name_of(thing: Any) -> str:
     """
     if isinstance(thing, str):
         return thing
-    module = getattr(thing, "__module__", type(thing).__module__)
-    name = f"{module}:{getattr(thing, '__qualname__', type(thing).__qualname__)}"
+    own = getattr(thing, "__qualname__", None)
+    if own is None or "<lambda>" in own:
+        raise ConfigError(
+            f"expected a function or class with a name (def …) for a run's description, got {thing!r}"
+        )
+    name = f"{thing.__module__}:{own}"
     _GIVEN[name] = thing
     return name
 
@@ -66,7 +70,9 @@ def world_id(name: str) -> str:
             require(package, "rl")
     if name in gymnasium.registry:
         return name
-    versions = [known for known in gymnasium.registry if re.fullmatch(re.escape(name) + r"-v\d+", known)]
+    versions: list[str] = [
+        known for known in gymnasium.registry if re.fullmatch(re.escape(name) + r"-v\d+", known)
+    ]
     if versions:
         return max(versions, key=lambda known: int(known.rpartition("-v")[2]))
     raise UnknownNameError(_unknown(name, list(gymnasium.registry)))

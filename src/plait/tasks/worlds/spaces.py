@@ -179,7 +179,7 @@ def actions_of(space: Any, world: str) -> Actions:
         return Choices((space.n,), single=True, starts=(int(space.start),))
     if _is(space, "MultiDiscrete"):
         starts = np.ravel(getattr(space, "start", np.zeros(space.nvec.shape, np.int64))).tolist()
-        return Choices(np.ravel(space.nvec), starts=starts, form=space.nvec.shape, kind=space.dtype)
+        return Choices(np.ravel(space.nvec).tolist(), starts=starts, form=space.nvec.shape, kind=space.dtype)
     if _is(space, "MultiBinary"):
         counts = (2,) * int(np.prod(space.shape))
         return Choices(counts, form=space.shape, kind=space.dtype)

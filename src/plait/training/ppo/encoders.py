@@ -170,7 +170,12 @@ class OwnEncoder(nn.Module):
     def __init__(self, name: str, observed: Observed, features: int) -> None:
         super().__init__()
         self.name, self.observed, self.features, self.numbers = name, observed, features, observed.numbers
-        inner = by_name(name, "encoder")(observed.space, features)
+        make = by_name(name, "encoder")
+        try:
+            inner = make(observed.space, features)
+        except Exception as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"encoder: {name}(space, features) failed: {said}") from error
         if not isinstance(inner, nn.Module):
             raise ConfigError(
                 f"encoder: expected a torch.nn.Module from {name}(space, features), got "

@@ -10,6 +10,7 @@ import torch
 from plait.errors import ConfigError
 from plait.training.learner import generator_for
 from plait.training.ppo.policy import Policy
+from plait.training.ppo.stage import Stage
 
 __all__ = ["Scene", "Slot", "play_episode"]
 
@@ -24,7 +25,8 @@ class Slot(NamedTuple):
 class Scene(NamedTuple):
     """One step: the world before it (`frame`, `view` and `text`), the memory, and what was done.
 
-    `action` is empty in the last scene, which shows how the episode ended; `gained` is the return so far.
+    `action` is empty in the last scene, which shows how the episode ended; `probability` is None where it was
+    an amount and not a choice; `gained` is the return so far.
     """
 
     step: int
@@ -34,7 +36,7 @@ class Scene(NamedTuple):
     mission: str
     slots: tuple[Slot, ...]
     action: str
-    probability: float
+    probability: float | None
     gained: float
 
 
@@ -67,7 +69,7 @@ def play_episode(
         stage.worlds.close()
 
 
-def _played(policy: Policy, stage: Any, seed: int, greedy: bool, layer: int) -> list[Scene]:
+def _played(policy: Policy, stage: Stage, seed: int, greedy: bool, layer: int) -> list[Scene]:
     worlds, do = stage.worlds, policy.actions
     moment, state = worlds.reset(), None
     draw = generator_for(seed, "held-out", 1, "cpu")
@@ -78,14 +80,14 @@ def _played(policy: Policy, stage: Any, seed: int, greedy: bool, layer: int) -> 
         observation = moment.observation.map(lambda part: part.unsqueeze(0))
         logits, _, state, *rest = policy(observation, state, reset=moment.begins.unsqueeze(0), **options)
         slots = _slots(rest[0][layer - 1]) if rest else ()
-        seen = (*stage.show(moment.observation), slots)
+        shown = stage.show(moment.observation)
         if bool(moment.ended):
-            scenes.append(Scene(len(scenes), *seen, "", 1.0, gained))
+            scenes.append(Scene(len(scenes), *shown, slots, "", 1.0, gained))
             return scenes
         likely = logits[0]
         action = do.likeliest(likely) if greedy else do.sample(likely, do.noise((1,), draw))
         name, chance = do.told(likely[0], action[0])
-        scenes.append(Scene(len(scenes), *seen, name, chance, gained))
+        scenes.append(Scene(len(scenes), *shown, slots, name, chance, gained))
         moment = worlds.step(action)
         gained += moment.reward.item()
 

@@ -111,7 +111,7 @@ class Gym(Family):
     """Any world of gymnasium's interface, by its id or by a function that makes it."""
 
     name = "gym"
-    options = ("time_limit", "encoder")
+    options: ClassVar[tuple[str, ...]] = ("time_limit", "encoder")
 
     def checked(self) -> dict[str, Any]:
         if "time_limit" in self.task:

@@ -120,8 +120,10 @@ class PolicyLearner(Learner):
     def __init__(
         self, policy: Policy, settings: Settings, device: torch.device, task: dict[str, Any] | None = None
     ) -> None:
-        seen = FLOAT * (policy.encoder.numbers + policy.encoder.features) * settings.envs * settings.rollout
-        check_fits(seen, "take fewer worlds (--envs) or a shorter rollout")
+        check_fits(
+            FLOAT * policy.seen * settings.envs * settings.rollout,
+            "take fewer worlds (--envs) or a shorter rollout",
+        )
         self.network = self.policy = policy.to(device)
         self.settings, self.device, self.schedule = settings, device, settings.plan()
         self.units = settings.envs * settings.rollout

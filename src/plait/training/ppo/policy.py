@@ -55,6 +55,7 @@ class Policy(nn.Module):
         hidden = features if recurrent is None else recurrent.hidden_size
         check_weights(2 * hidden**2 + (128 + 64) * features)
         self.encoder = self.family.encoder(features)
+        self.seen = features + self.encoder.numbers  # numbers of a step that an update holds
         self.recurrent = recurrent
         self.present = nn.Sequential(nn.Linear(features, hidden), nn.Tanh()) if recurrent is None else None
         self.actor = _head(hidden, self.actions.outputs, 0.01)
@@ -152,7 +153,7 @@ def describe_policy(
     family = family or ("gym" if callable(env) else "minigrid")
     backend = backend or ("minigrid" if family == "minigrid" else None)
     said = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
-    task = {"name": family, "env": env, "test_env": test_env}
+    task: dict[str, Any] = {"name": family, "env": env, "test_env": test_env}
     task |= {name: value for name, value in said.items() if value is not None}
     if given.get("relevance") == "learned":
         given.setdefault("noise", 0.0)

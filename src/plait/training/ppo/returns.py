@@ -42,7 +42,8 @@ class ReturnScale:
             squares += (values.square().sum().item() - values.numel() * squares) / total
         self.moments = torch.tensor([total, mean, squares], dtype=torch.float64)
         spread = max(squares - mean * mean, 0.0) ** 0.5
-        return rollout.rewards / max(spread, _LEAST)
+        scaled: Tensor = rollout.rewards / max(spread, _LEAST)
+        return scaled
 
     def tensors(self) -> dict[str, Tensor]:
         """What a resume needs."""

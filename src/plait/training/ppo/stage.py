@@ -58,8 +58,12 @@ def gym_stage(world: str, seed: int, drawn: bool, maker: Callable[..., Callable[
         text = "\n".join(
             f"{leaf.name} {_numbers(leaf, part[0])}" for leaf, part in zip(leaves, observation, strict=True)
         )
-        picture = None if frame is None or isinstance(frame, str) else frame
-        return Shown(picture, picture, frame if isinstance(frame, str) else text, world)
+        if frame is not None and (frame.ndim != 3 or frame.dtype != np.uint8):
+            raise ConfigError(
+                f"{world}: expected a picture (height, width, 3) uint8 from render(), got {frame.dtype} "
+                f"{frame.shape}"
+            )
+        return Shown(frame, frame, text, world)
 
     return Stage(worlds, show)
 
