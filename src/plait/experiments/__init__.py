@@ -9,19 +9,22 @@ from plait.errors import ConfigError, known, require
 from plait.experiments.depthwidth import DEPTHWIDTH
 from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.keeping import keeping
+from plait.experiments.popgym import popgym, popgym_easy
 from plait.experiments.untangling import FULL, ITEMS, SMOKE
 
 __all__ = ["DATA_SETS", "Experiment", "PlannedRun", "by_name", "experiment_named", "experiments"]
 
 
 DATA_SETS = ("mnist", "ptb")  # what can be fetched
-WORLDS = "minigrid"  # what can be installed
+WORLDS = ("minigrid", "popgym")  # what can be installed
 
 
 def experiments(smoke: bool = False) -> dict[str, Experiment]:
     """Every experiment by its name, but for those with a runner of their own (`depthwidth-figure1`)."""
     size = SMOKE if smoke else FULL
-    return by_name(dataclasses.replace(item(size), smoke=smoke) for item in (*ITEMS, keeping))
+    return by_name(
+        dataclasses.replace(item(size), smoke=smoke) for item in (*ITEMS, keeping, popgym, popgym_easy)
+    )
 
 
 def experiment_named(name: str, smoke: bool = False) -> Experiment:
@@ -44,8 +47,8 @@ def _require(needs: str) -> None:
     """Fetch what an experiment needs, or say that it cannot be had, before anything is begun."""
     if not needs:
         return
-    if needs == WORLDS:
-        require("minigrid", "rl")
+    if needs in WORLDS:
+        require(needs, "rl")
         return
     from plait.tasks import sources
 
