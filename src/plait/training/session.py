@@ -26,7 +26,8 @@ from plait.runs.seal import MARK
 from plait.strict import checked
 from plait.training.callbacks import Everyone, Results, Watcher, display
 from plait.training.learner import Learner, Step
-from plait.training.process import Group, Stop, device_named, environment, join, peak_memory
+from plait.training.process import Group, device_named, environment, join, peak_memory
+from plait.training.stop import Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]
 
@@ -113,7 +114,12 @@ def train(
         DivergedError: if a value is not finite; it names the update and the tensor.
     """
     whole(1, checkpoint_every=checkpoint_every)
-    stop = Stop(max_minutes, folder is not None, stop_when)
+    stop = Stop(
+        max_minutes,
+        folder is not None,
+        stop_when,
+        f"continue from the last checkpoint: plait train --resume {folder}",
+    )
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(join(device))
         stack.enter_context(torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
