@@ -1,4 +1,4 @@
-"""`cpp/parallel.h`: torch's threads take every part once, and memory that ran out in one of them is told here."""
+"""`cpp/parallel.h`: torch's threads take every part once; memory that ran out in one of them is told here."""
 
 from __future__ import annotations
 
