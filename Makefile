@@ -8,7 +8,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint format bench docs wheel clean
+.PHONY: demo test test-slow lint format bench bench-check docs wheel dist clean
 
 demo: .venv/.user
 	$(BIN)/plait demo
@@ -35,8 +35,12 @@ bench: .venv/.dev
 docs: .venv/.dev
 	$(BIN)/python docs/make_site.py
 
+# dist/: the source distribution and the wheels of the last commit; `make dist` those of its tag, or of TAG=v1.2.3.
 wheel: .venv/.dev
-	$(BIN)/python -m build
+	$(BIN)/python release/dist.py --untagged
+
+dist: .venv/.dev
+	$(BIN)/python release/dist.py $(if $(TAG),--tag $(TAG))
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache
