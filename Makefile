@@ -31,6 +31,15 @@ format: .venv/.dev
 bench: .venv/.dev
 	$(BIN)/plait bench layers --quick
 
+# Is a layer slower by more than a tenth, in ratio to torch.nn.LSTM, than at BASE? Both are measured here and now.
+BASE ?= origin/main
+bench-check: .venv/.dev
+	rm -rf build/base && mkdir -p build/base
+	git archive $(BASE) src | tar -x -C build/base
+	PYTHONPATH=build/base/src $(BIN)/python -m plait bench layers --only training --device cpu --threads 1 \
+	  --layers relrnn,rellstm,relgru --backends cpu --shapes 120x10,120x100 --commit $(BASE) --out build/base.json
+	PYTHONPATH=src $(BIN)/python -m plait bench check build/base.json --tolerance 0.1
+
 # build/site/index.html; a warning is an error.
 docs: .venv/.dev
 	$(BIN)/python docs/make_site.py
