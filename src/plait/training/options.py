@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions", "Published", "RecipeOptions",
+    "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions", "PolicyOptions", "Published", "RecipeOptions",
     "SettingsOptions", "TaskOptions", "defaults_for", "described", "published_for", "settings_for",
 ]  # fmt: skip
 
@@ -80,6 +80,34 @@ class ModelOptions:
     def values(self) -> dict[str, Any]:
         names = {short: name for name, short in _SHORT.items()}
         return {names.get(key, key): value for key, value in given(self).items()}
+
+
+@dataclass(frozen=True)
+class PolicyOptions:
+    """The policy's memory; an option left out keeps the model's default."""
+
+    model: str | None = None
+    """none, lstm, gru, rellstm, relgru, memlstm, transformer, or any other model by name; rellstm if left
+    out."""
+    hidden: int | None = None
+    """Features of h_t, and of an encoded observation; 64 if left out."""
+    layers: int | None = None
+    """Layers one above the other; 1 if left out."""
+    window: int | None = None
+    """Latest states that can be read; 5 where the model has a choice."""
+    capacity: int | None = None
+    """Relevant states kept beyond them; 5 where the model has a choice."""
+    relevance: str | None = None
+    """relrnn, rellstm, relgru: what decides which states are kept: earned (as published), or learned."""
+    usage: float | None = None
+    """With a learned relevance: how much it learns from what is read, 0.3 unless said."""
+    grad_limit: float | None = None
+    """With relevancy screening: the largest element of the gradient through time, as a multiple of the
+    largest that arrives; no limit unless said."""
+    forget_bias: float | None = None
+    """LSTM and GRU cells: the gate that keeps begins with this bias; 1 is usual."""
+    heads: int | None = None
+    """transformer: attention heads, a divisor of --hidden."""
 
 
 @dataclass(frozen=True)
@@ -142,11 +170,15 @@ class MeansOptions:
 def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[str, Any, Any]]:
     """The fields of a dataclass, each with None for "not given" and its default in its help."""
     words, hints = documented(kind), get_type_hints(kind)
-    found = []
+    found: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
         usual = "" if part.default is None else str(part.default)
         usual += ", or by the task" if part.name in by_task else ""
         hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
+        if hints[part.name] is bool:  # a switch: left alone, it was not given
+            switch = Annotated[bool, option(help=words.get(part.name, ""))]
+            found.append((part.name, switch, dataclasses.field(default=False)))
+            continue
         shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         found.append((part.name, kind_or_none, dataclasses.field(default=None)))
