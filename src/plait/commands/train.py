@@ -12,6 +12,7 @@ from plait.result import CommandResult, Table, percent, scored
 from plait.training.options import (
     SMALL_TEXT,
     ModelOptions,
+    PolicyOptions,
     RecipeOptions,
     SettingsOptions,
     TaskOptions,
@@ -98,11 +99,7 @@ def train_minigrid(
     *,
     env: str | None = None,
     test_env: str | None = None,
-    model: str | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    window: int | None = None,
-    capacity: int | None = None,
+    of_model: Annotated[PolicyOptions, flat] = PolicyOptions(),  # noqa: B008
     settings: Annotated[SettingsOptions, flat] = SettingsOptions(),  # noqa: B008
     backend: str | None = None,
     out: Path = Path("runs"),
@@ -122,12 +119,6 @@ def train_minigrid(
     Args:
         env: the world to train in, such as DoorKey-5x5 or MemoryS7.
         test_env: a world to test in, once, at the end, such as DoorKey-16x16.
-        model: the policy's memory, rellstm if left out: none, lstm, gru, rellstm, relgru, memlstm, or any
-            other model by name.
-        hidden: features of h_t, and of an encoded observation; 64 if left out.
-        layers: layers one above the other; 1 if left out.
-        window: latest states that can be read; 5 where the model has a choice.
-        capacity: relevant states kept beyond them; 5 where the model has a choice.
         backend: minigrid (Farama's, if left out), or envpool (C++, faster; pip install 'plait[envpool]').
         out: the folder of runs; this run gets its own inside, named by what it is.
         resume: resume this run, bit-exactly; its options stay as they were, only --steps may grow.
@@ -142,22 +133,19 @@ def train_minigrid(
         raise ConfigError(
             "expected a world (plait train minigrid --env DoorKey-5x5) or a run to continue (--resume RUN)"
         )
-    said: dict[str, Any] = {
-        "env": env, "test_env": test_env, "model": model, "hidden": hidden, "layers": layers,
-        "window": window, "capacity": capacity, "backend": backend, **given(settings),
-    }  # fmt: skip
-    said = {name: value for name, value in said.items() if value is not None}
+    worlds = {"env": env, "test_env": test_env, "backend": backend}
+    worlds = {name: value for name, value in worlds.items() if value is not None}
     means: dict[str, Any] = {"device": device, "threads": threads, "checkpoint_every": checkpoint_every,
              "max_minutes": max_minutes, "tensorboard": tensorboard}  # fmt: skip
     if resume is not None:
-        return _resumed(resume, out, quiet, said, **means)
+        return _resumed(resume, out, quiet, {**worlds, **given(of_model), **given(settings)}, **means)
     from plait.training.ppo.policy import describe_policy
 
-    renamed = {"hidden": "hidden_size", "layers": "num_layers"}
-    options = {renamed.get(name, name): value for name, value in said.items() if name not in given(settings)}
-    return trained(
-        describe_policy(settings=Settings(**given(settings)).check(), **options), out, quiet, **means
-    )
+    options = of_model.values()
+    if "name" in options:
+        options["model"] = options.pop("name")
+    numbers = Settings(**given(settings)).check()
+    return trained(describe_policy(settings=numbers, **worlds, **options), out, quiet, **means)
 
 
 def described_run(

@@ -9,7 +9,9 @@ Sizes, epochs and clipping are those of the published scripts.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from plait.errors import ConfigError
@@ -20,8 +22,8 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED", "SMALL_TEXT", "ModelOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions",
-    "defaults_for", "described", "published_for", "settings_for",
+    "PUBLISHED", "SMALL_TEXT", "ModelOptions", "PolicyOptions", "Published", "RecipeOptions",
+    "SettingsOptions", "TaskOptions", "defaults_for", "described", "published_for", "settings_for",
 ]  # fmt: skip
 
 
@@ -39,7 +41,7 @@ class ModelOptions:
     """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
     transformer."""
     hidden: int | None = None
-    """Features of h_t; 128 where neither the task nor you say otherwise."""
+    """Features of h_t; 128 on most tasks."""
     layers: int = 1
     """Layers one above the other."""
     dropout: float = 0.0
@@ -117,12 +119,18 @@ class TaskOptions:
     """ptb, text: what a span begins with when the memory was emptied: s (s_T), or h (h_T)."""
 
 
-def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[str, Any, Any]]:
-    """The fields of a dataclass, each with None for "not given" and its default in its help."""
+def _optional(
+    kind: type, by_task: frozenset[str] = frozenset(), usually: Mapping[str, Any] = MappingProxyType({})
+) -> list[tuple[str, Any, Any]]:
+    """The fields of a dataclass, each with None for "not given" and its default in its help; `usually` has
+    those that are others here, and None for a field that is left out."""
     words, hints = documented(kind), get_type_hints(kind)
     found = []
     for part in dataclasses.fields(kind):
-        usual = "" if part.default is None else str(part.default)
+        default = usually.get(part.name, part.default)
+        if default is None and part.name in usually:
+            continue
+        usual = "" if default is None else str(default)
         usual += ", or by the task" if part.name in by_task else ""
         hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
         shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
@@ -131,10 +139,22 @@ def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[s
     return found
 
 
+# A policy acts step by step, so it has one direction; window and capacity as published.
+_OF_POLICY = {
+    "model": "rellstm, or none: the present alone", "hidden": 64, "window": 5, "capacity": 5,
+    "bidirectional": None,
+}  # fmt: skip
+
 if TYPE_CHECKING:
+    PolicyOptions = ModelOptions
     RecipeOptions = Recipe
     SettingsOptions = Settings
 else:
+    PolicyOptions = dataclasses.make_dataclass(
+        "PolicyOptions", _optional(ModelOptions, usually=_OF_POLICY), frozen=True,
+        namespace={"values": ModelOptions.values},
+    )  # fmt: skip
+    PolicyOptions.__doc__ = "What the policy's memory is made of; what is left out has the default named."
     SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
     SettingsOptions.__doc__ = "How a policy is trained; what is left out has the default named."
     RecipeOptions = dataclasses.make_dataclass(
