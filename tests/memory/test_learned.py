@@ -5,8 +5,10 @@ import torch
 
 import plait
 from plait import ElmanCell, RelevancyMemory, SelfAttentive
-from plait.errors import ConfigError, PlaitError
+from plait.errors import CheckpointError, ConfigError, PlaitError
 from plait.models import MODELS
+from plait.tasks import CopyTask
+from plait.training import Network
 
 
 def learned(name="relrnn", **options):
@@ -109,6 +111,18 @@ def test_a_scan_without_a_fused_twin_learns_too():
 def test_what_makes_no_sense_is_one_line(options, words):
     with pytest.raises(PlaitError, match=words):
         learned(**options)
+
+
+@pytest.mark.parametrize(("kept", "asked"), [("earned", "learned"), ("learned", "earned")])
+def test_a_checkpoint_of_the_other_kind_is_one_line(kept, asked, tmp_path):
+    def network(relevance):
+        return Network(plait.RelRNN(10, 4, window=3, capacity=2, relevance=relevance), 9)
+
+    numbers = {"updates": 1, "batch_size": 2, "evaluate_on": 2, "device": "cpu"}
+    plait.fit(network(kept), CopyTask(3), folder=tmp_path / "run", **numbers)
+    with pytest.raises(CheckpointError, match=r"does not fit the model.*scorer\.worth") as caught:
+        plait.load(tmp_path / "run", model=network(asked))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_scorer_of_ones_own_must_have_a_worth():
