@@ -57,7 +57,7 @@ class ModelOptions:
     noise: float | None = None
     """With a learned relevance: noise on it while training, 0.3 unless said."""
     usage: float | None = None
-    """With a learned relevance: how much it learns from what is read, 0.3 unless said."""
+    """With a learned relevance: how much it learns from what answers read, 1 unless said."""
     grad_limit: float | None = None
     """With relevancy screening: the largest element of the gradient through time, as a multiple of the
     largest that arrives; no limit unless said."""
