@@ -11,6 +11,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED", "SMALL_TEXT", "ModelOptions", "PolicyOptions", "Published", "RecipeOptions",
+    "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions", "PolicyOptions", "Published", "RecipeOptions",
     "SettingsOptions", "TaskOptions", "defaults_for", "described", "published_for", "settings_for",
 ]  # fmt: skip
 
@@ -119,13 +120,34 @@ class TaskOptions:
     """ptb, text: what a span begins with when the memory was emptied: s (s_T), or h (h_T)."""
 
 
+@dataclass(frozen=True)
+class MeansOptions:
+    """Where it is trained, and what is written; of no matter to what the run is."""
+
+    out: Path = Path("runs")
+    """The folder of runs; this run gets its own inside, named by what it is."""
+    device: str | None = None
+    """auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy."""
+    threads: int | None = None
+    """Torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or those of the run that is
+    resumed."""
+    checkpoint_every: int | None = None
+    """Updates between two checkpoints; 500 if left out, 10 for a policy."""
+    max_minutes: float | None = None
+    """Save and stop after this many minutes."""
+    quiet: bool = False
+    """No progress."""
+    tensorboard: bool = False
+    """Also write TensorBoard events into the run's folder."""
+
+
 def _optional(
     kind: type, by_task: frozenset[str] = frozenset(), usually: Mapping[str, Any] = MappingProxyType({})
 ) -> list[tuple[str, Any, Any]]:
     """The fields of a dataclass, each with None for "not given" and its default in its help; `usually` has
     those that are others here, and None for a field that is left out."""
     words, hints = documented(kind), get_type_hints(kind)
-    found = []
+    found: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
         default = usually.get(part.name, part.default)
         if default is None and part.name in usually:
@@ -133,16 +155,21 @@ def _optional(
         usual = "" if default is None else str(default)
         usual += ", or by the task" if part.name in by_task else ""
         hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
+        if hints[part.name] is bool:  # a switch: left alone, it was not given
+            switch = Annotated[bool, option(help=words.get(part.name, ""))]
+            found.append((part.name, switch, dataclasses.field(default=False)))
+            continue
         shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         found.append((part.name, kind_or_none, dataclasses.field(default=None)))
     return found
 
 
-# A policy acts step by step, so it has one direction; window and capacity as published.
+# A policy acts step by step, so it has one direction, and its actions are noise enough; its window and
+# capacity are the published ones.
 _OF_POLICY = {
-    "model": "rellstm, or none: the present alone", "hidden": 64, "window": 5, "capacity": 5,
-    "bidirectional": None,
+    "model": "rellstm; none sees the present alone", "hidden": 64, "window": 5, "capacity": 5,
+    "bidirectional": None, "noise": None,
 }  # fmt: skip
 
 if TYPE_CHECKING:
@@ -151,10 +178,9 @@ if TYPE_CHECKING:
     SettingsOptions = Settings
 else:
     PolicyOptions = dataclasses.make_dataclass(
-        "PolicyOptions", _optional(ModelOptions, usually=_OF_POLICY), frozen=True,
-        namespace={"values": ModelOptions.values},
-    )  # fmt: skip
-    PolicyOptions.__doc__ = "What the policy's memory is made of; what is left out has the default named."
+        "PolicyOptions", _optional(ModelOptions, usually=_OF_POLICY), frozen=True
+    )
+    PolicyOptions.__doc__ = "The policy's memory; what is left out has the default named."
     SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
     SettingsOptions.__doc__ = "How a policy is trained; what is left out has the default named."
     RecipeOptions = dataclasses.make_dataclass(

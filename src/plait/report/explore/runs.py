@@ -8,8 +8,9 @@ from typing import Any
 from plait.report.explore.library import Library
 from plait.report.explore.query_parameters import table_data, whole_number
 from plait.report.gather import Group
+from plait.report.page_figures import plot_data
 from plait.report.plots import Plot, plots
-from plait.report.report_page import damages, grid_data, headline, plot_data, standing
+from plait.report.report_page import damages, grid_data, headline, standing
 from plait.report.tables import cost_table, result_table, run_table, transfer_table
 
 __all__ = ["group_view", "overview", "plot_view"]
