@@ -250,7 +250,7 @@ class Session:
             saved = self.run.begin(self.learner, here)
             saved.pop("journals", None)
             self.counters = _counters(saved)
-            if self.schedule.halved is not None:
+            if self.schedule.rate != "constant":
                 self.learner.scale_rate(self.counters.rate)
             for change in self.run.changes(here):
                 self.everyone.noted(f"note: {change}; the last bits may differ")
@@ -309,11 +309,12 @@ class Session:
             counters.best_score, counters.best_update = main["score"], counters.update
         line = {**self._place(), "seconds": round(self._clock(), 3), "held_out": results}
         loss, best = main.get("loss", math.inf), counters.best_loss
-        if self.schedule.halved is not None:
-            line["lr"] = self.schedule.halved * counters.rate
-            if best is not None and loss >= best:
-                counters.rate /= 2
-                self.learner.scale_rate(counters.rate)
+        if self.schedule.rate != "constant":
+            line["lr"] = self.schedule.lr * counters.rate
+            counters.rate = self.schedule.next_rate(
+                counters.rate, counters.best_score, best is None or loss < best
+            )
+            self.learner.scale_rate(counters.rate)
         if math.isfinite(loss) and (best is None or loss < best):
             counters.best_loss = loss
         self._write("metrics", line)
