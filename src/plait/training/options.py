@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import dataclasses
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from plait.errors import ConfigError
@@ -20,8 +21,8 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED", "SMALL_TEXT", "ModelOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions",
-    "defaults_for", "described", "published_for", "settings_for",
+    "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions", "PolicyOptions", "Published", "RecipeOptions",
+    "SettingsOptions", "TaskOptions", "defaults_for", "described", "published_for", "settings_for",
 ]  # fmt: skip
 
 
@@ -82,6 +83,34 @@ class ModelOptions:
 
 
 @dataclass(frozen=True)
+class PolicyOptions:
+    """The policy's memory; an option left out keeps the model's default."""
+
+    model: str | None = None
+    """none, lstm, gru, rellstm, relgru, memlstm, transformer, or any other model by name; rellstm if left
+    out."""
+    hidden: int | None = None
+    """Features of h_t, and of an encoded observation; 64 if left out."""
+    layers: int | None = None
+    """Layers one above the other; 1 if left out."""
+    window: int | None = None
+    """Latest states that can be read; 5 where the model has a choice."""
+    capacity: int | None = None
+    """Relevant states kept beyond them; 5 where the model has a choice."""
+    relevance: str | None = None
+    """relrnn, rellstm, relgru: what decides which states are kept: earned (as published), or learned."""
+    usage: float | None = None
+    """With a learned relevance: how much it learns from what is read, 0.3 unless said."""
+    grad_limit: float | None = None
+    """With relevancy screening: the largest element of the gradient through time, as a multiple of the
+    largest that arrives; no limit unless said."""
+    forget_bias: float | None = None
+    """LSTM and GRU cells: the gate that keeps begins with this bias; 1 is usual."""
+    heads: int | None = None
+    """transformer: attention heads, a divisor of --hidden."""
+
+
+@dataclass(frozen=True)
 class TaskOptions:
     """What the task is; an option left out keeps the task's default."""
 
@@ -117,14 +146,39 @@ class TaskOptions:
     """ptb, text: what a span begins with when the memory was emptied: s (s_T), or h (h_T)."""
 
 
+@dataclass(frozen=True)
+class MeansOptions:
+    """Where it is trained, and what is written; of no matter to what the run is."""
+
+    out: Path = Path("runs")
+    """The folder of runs; this run gets its own inside, named by what it is."""
+    device: str | None = None
+    """auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy."""
+    threads: int | None = None
+    """Torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or those of the run that is
+    resumed."""
+    checkpoint_every: int | None = None
+    """Updates between two checkpoints; 500 if left out, 10 for a policy."""
+    max_minutes: float | None = None
+    """Save and stop after this many minutes."""
+    quiet: bool = False
+    """No progress."""
+    tensorboard: bool = False
+    """Also write TensorBoard events into the run's folder."""
+
+
 def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[str, Any, Any]]:
     """The fields of a dataclass, each with None for "not given" and its default in its help."""
     words, hints = documented(kind), get_type_hints(kind)
-    found = []
+    found: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
         usual = "" if part.default is None else str(part.default)
         usual += ", or by the task" if part.name in by_task else ""
         hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
+        if hints[part.name] is bool:  # a switch: left alone, it was not given
+            switch = Annotated[bool, option(help=words.get(part.name, ""))]
+            found.append((part.name, switch, dataclasses.field(default=False)))
+            continue
         shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         found.append((part.name, kind_or_none, dataclasses.field(default=None)))

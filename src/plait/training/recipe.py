@@ -194,8 +194,11 @@ class Settings(Numbers):
     """Updates between two evaluations on held-out episodes."""
     evaluate_on: int = 64
     """Held-out episodes of an evaluation."""
+    scale_returns: bool = False
+    """Divide rewards by the spread of the returns so far: for worlds whose rewards are far from 1."""
 
     called: ClassVar[str] = "setting of PPO"
+    later: ClassVar[frozenset[str]] = frozenset({"scale_returns"})
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -228,6 +231,8 @@ class Settings(Numbers):
         for name in ("discount", "decay"):
             if not 0 <= getattr(self, name) <= 1:
                 yield f"{name}: expected a share from 0 to 1, got {getattr(self, name)}"
+        if self.scale_returns not in (True, False):
+            yield f"scale_returns: expected True or False, got {self.scale_returns!r}"
         if isinstance(self.envs, int) and 0 < self.envs < self.minibatches:
             yield f"minibatches: expected at most envs = {self.envs}, got {self.minibatches}"
 
