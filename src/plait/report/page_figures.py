@@ -14,7 +14,7 @@ from plait.report.plots import Plot, View, plots
 from plait.report.seeds import drawn, together
 from plait.report.thinning import significant
 
-__all__ = ["page_figures", "plot_data", "still"]
+__all__ = ["caption_of", "page_figures", "plot_data", "still"]
 
 POINTS = 150  # of a curve in a picture that needs no script
 _SEEDS = (
@@ -29,7 +29,7 @@ def page_figures(group: Group, prefix: str, data: dict[str, Any]) -> list[dict[s
     for plot in plots(group):
         key = f"{prefix}-{plot.key}"
         data[key] = plot_data(plot)
-        caption = plot.caption + _SEEDS * _has_seeds(plot)
+        caption = caption_of(plot)
         told = any(caption == figure["caption"] for figure in figures)  # once is enough
         figures.append(
             {"key": key, "kind": "curves", "title": plot.title, "caption": "" if told else caption}
@@ -43,6 +43,11 @@ def page_figures(group: Group, prefix: str, data: dict[str, Any]) -> list[dict[s
         )
     figures.sort(key=lambda figure: not figure["key"].endswith(group.kind))  # what it is about comes first
     return figures
+
+
+def caption_of(plot: Plot) -> str:
+    """What is seen in a plot."""
+    return plot.caption + _SEEDS * _has_seeds(plot)
 
 
 def still(plot: Plot) -> dict[str, Any]:

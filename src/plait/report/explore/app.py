@@ -57,7 +57,7 @@ def application(folder: Path) -> Starlette:
         return lambda query: library.once((name, *sorted(query.items())), lambda: view(library, query))
 
     views: dict[str, View] = {
-        "memory/runs": kept("memory/runs", lambda library, query: memory_runs(library)),
+        "memory/runs": lambda query: memory_runs(library),
         "memory": lambda query: memory_view(library, query),
         "law": law_view,
         "reach": reach_view,
