@@ -35,6 +35,8 @@ class Family(ABC):
     """What a task may say beside the two worlds."""
     succeeds: ClassVar[bool] = False
     """Whether an episode that gained something is a success."""
+    best_mean: ClassVar[bool] = False
+    """Whether the best mean return of training (MMER) is told."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
@@ -166,6 +168,7 @@ class PopGym(Gym):
 
     name = "popgym"
     options = ("encoder",)
+    best_mean = True
 
     def named(self, env: str) -> str:
         return popgym.world_named(env)
