@@ -103,6 +103,8 @@ def run(
                 for one in wrong:
                     say(f"    {one[:1500]}")
             number += 1
+            if (number - first) % 100 == 0:
+                say(f"{number - first} cases, {wrong_ones} wrong, {time.monotonic() - began:.0f} s")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     say(

@@ -9,6 +9,7 @@ import argparse
 import collections
 import gc
 import json
+import math
 import os
 import re
 import shlex
@@ -158,6 +159,7 @@ def main() -> int:
     parser.add_argument("--processes", type=int, default=1, help="that share the lines")
     parser.add_argument("--minutes", type=float, help="begin no line after this many")
     given = parser.parse_args()
+    given.end = math.inf if given.minutes is None else time.monotonic() + 60 * given.minutes
     folder = Path(
         tempfile.mkdtemp(prefix="plait-fuzz-")
     )  # no TemporaryDirectory: a forked child would tidy it up
@@ -221,7 +223,7 @@ def tries(fuzzer: Fuzzer, given: argparse.Namespace, numbers: Sequence[int]) -> 
     """How each line ended; what is wrong is printed with what repeats it."""
     began, seen = time.monotonic(), []
     for index in numbers:
-        if given.minutes is not None and time.monotonic() - began > 60 * given.minutes:
+        if time.monotonic() > given.end:
             break
         command, words = fuzzer.line(given.seed, index)
         usual, stops = command.written, command.stops

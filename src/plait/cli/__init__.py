@@ -98,6 +98,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.bench.layers:bench_layers",
         "time and memory of each layer and backend against torch.nn",
     ),
+    "bench check": (
+        "plait.bench.check:bench_check",
+        "is a layer slower, in ratio to torch.nn.LSTM, than in a file of bench layers?",
+    ),
     "bench streaming": (
         "plait.bench.streaming:bench_streaming",
         "inference one step at a time: time, memory",

@@ -14,7 +14,7 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from plait.errors import BackendError, PlaitError
+from plait.errors import PlaitError
 from plait.provenance import version_of
 
 __all__ = ["CHECKS", "Check", "examine"]
@@ -64,15 +64,15 @@ def _torch() -> str:
 
 
 def _compiled() -> str:
-    """Builds the scan if it was not, and compares it with the definition."""
+    """Builds the scan if a wheel brought none and it was not, and compares it with the definition."""
     from plait.ops.scan import cpu_library
 
     try:
-        compiler = cpu_library._compiler()
-    except BackendError as error:
+        origin = cpu_library.origin()
+    except cpu_library.NoCompilerError as error:
         raise _Absent(str(error), CHECKS["C++ scan"][1]) from error
     _same_as_reference("cpu", "cpu")
-    return f"built by {compiler}, equals the reference with a bounded and with a full memory"
+    return f"{origin}; equals the reference with a bounded and with a full memory"
 
 
 def _cuda() -> str:

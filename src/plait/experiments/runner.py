@@ -15,7 +15,7 @@ from typing import Any
 from plait.experiments.plan import SETTLED, Job, status_of
 from plait.experiments.pool import News, Pool
 from plait.experiments.worker import stop_file
-from plait.training.process import Stop
+from plait.training.stop import Stop
 
 __all__ = ["Outcome", "Progress", "run_jobs"]
 

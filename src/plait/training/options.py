@@ -9,8 +9,10 @@ Sizes, epochs and clipping are those of the published scripts.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from plait.errors import ConfigError
@@ -40,7 +42,7 @@ class ModelOptions:
     """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
     transformer."""
     hidden: int | None = None
-    """Features of h_t; 128 where neither the task nor you say otherwise."""
+    """Features of h_t; 128 on most tasks."""
     layers: int = 1
     """Layers one above the other."""
     dropout: float = 0.0
@@ -56,7 +58,7 @@ class ModelOptions:
     noise: float | None = None
     """With a learned relevance: noise on it while training, 0.3 unless said."""
     usage: float | None = None
-    """With a learned relevance: how much it learns from what is read, 0.3 unless said."""
+    """With a learned relevance: how much it learns from what answers read, 1 unless said."""
     grad_limit: float | None = None
     """With relevancy screening: the largest element of the gradient through time, as a multiple of the
     largest that arrives; no limit unless said."""
@@ -80,34 +82,6 @@ class ModelOptions:
     def values(self) -> dict[str, Any]:
         names = {short: name for name, short in _SHORT.items()}
         return {names.get(key, key): value for key, value in given(self).items()}
-
-
-@dataclass(frozen=True)
-class PolicyOptions:
-    """The policy's memory; an option left out keeps the model's default."""
-
-    model: str | None = None
-    """none, lstm, gru, rellstm, relgru, memlstm, transformer, or any other model by name; rellstm if left
-    out."""
-    hidden: int | None = None
-    """Features of h_t, and of an encoded observation; 64 if left out."""
-    layers: int | None = None
-    """Layers one above the other; 1 if left out."""
-    window: int | None = None
-    """Latest states that can be read; 5 where the model has a choice."""
-    capacity: int | None = None
-    """Relevant states kept beyond them; 5 where the model has a choice."""
-    relevance: str | None = None
-    """relrnn, rellstm, relgru: what decides which states are kept: earned (as published), or learned."""
-    usage: float | None = None
-    """With a learned relevance: how much it learns from what is read, 0.3 unless said."""
-    grad_limit: float | None = None
-    """With relevancy screening: the largest element of the gradient through time, as a multiple of the
-    largest that arrives; no limit unless said."""
-    forget_bias: float | None = None
-    """LSTM and GRU cells: the gate that keeps begins with this bias; 1 is usual."""
-    heads: int | None = None
-    """transformer: attention heads, a divisor of --hidden."""
 
 
 @dataclass(frozen=True)
@@ -167,12 +141,18 @@ class MeansOptions:
     """Also write TensorBoard events into the run's folder."""
 
 
-def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[str, Any, Any]]:
-    """The fields of a dataclass, each with None for "not given" and its default in its help."""
+def _optional(
+    kind: type, by_task: frozenset[str] = frozenset(), usually: Mapping[str, Any] = MappingProxyType({})
+) -> list[tuple[str, Any, Any]]:
+    """The fields of a dataclass, each with None for "not given" and its default in its help; `usually` has
+    those that are others here, and None for a field that is left out."""
     words, hints = documented(kind), get_type_hints(kind)
     found: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
-        usual = "" if part.default is None else str(part.default)
+        default = usually.get(part.name, part.default)
+        if default is None and part.name in usually:
+            continue
+        usual = "" if default is None else str(default)
         usual += ", or by the task" if part.name in by_task else ""
         hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
         if hints[part.name] is bool:  # a switch: left alone, it was not given
@@ -185,10 +165,22 @@ def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[s
     return found
 
 
+# A policy acts step by step, so it has one direction, and its actions are noise enough; its window and
+# capacity are the published ones.
+_OF_POLICY = {
+    "model": "rellstm; none sees the present alone", "hidden": 64, "window": 5, "capacity": 5,
+    "bidirectional": None, "noise": None,
+}  # fmt: skip
+
 if TYPE_CHECKING:
+    PolicyOptions = ModelOptions
     RecipeOptions = Recipe
     SettingsOptions = Settings
 else:
+    PolicyOptions = dataclasses.make_dataclass(
+        "PolicyOptions", _optional(ModelOptions, usually=_OF_POLICY), frozen=True
+    )
+    PolicyOptions.__doc__ = "The policy's memory; what is left out has the default named."
     SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
     SettingsOptions.__doc__ = "How a policy is trained; what is left out has the default named."
     RecipeOptions = dataclasses.make_dataclass(
