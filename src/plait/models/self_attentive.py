@@ -14,7 +14,7 @@ from plait.errors import BackendError, ConfigError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
-from plait.models.torch_tools import is_transformed
+from plait.models.torch_tools import needs_reference
 from plait.ops.attention import Read, accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.attentive_scan.cpu_step import step
@@ -178,7 +178,7 @@ class SelfAttentive(Layer):
             return self._native(x, state)
         projected = self.cell.project(x)
         scan, backend = self._scan(), self.backend
-        if backend == "auto" and is_transformed():
+        if backend == "auto" and needs_reference():
             backend = "reference"
         if scan is not None:
             if isinstance(scan, PlainScan):
@@ -253,7 +253,7 @@ class SelfAttentive(Layer):
         return (
             isinstance(self.memory, NoMemory)
             and not torch.compiler.is_compiling()
-            and not is_transformed()
+            and not needs_reference()
             and self.backend == "auto"
             and self.truncate is None
             and (_kind(self.cell), self._nonlinearity()) in NATIVE
