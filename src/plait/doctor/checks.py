@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Literal
 
 from plait.errors import PlaitError
+from plait.provenance import version_of
 
 __all__ = ["CHECKS", "Check", "examine"]
 
@@ -178,6 +179,11 @@ def _minigrid() -> str:
     return f"minigrid {_version('minigrid')}, gymnasium {_version('gymnasium')}"
 
 
+def _popgym() -> str:
+    importlib.import_module("popgym")
+    return f"popgym {version_of('popgym')}"
+
+
 def _envpool() -> str:
     return _version("envpool")
 
@@ -216,6 +222,7 @@ CHECKS: dict[str, tuple[Callable[[], str], str]] = {
     "Ray": (_ray, "pip install 'plait[ray]'"),
     "Chromium": (_chromium, "pip install 'plait[browser]' and a Chromium of the system"),
     "MiniGrid": (_minigrid, "pip install 'plait[rl]'"),
+    "POPGym": (_popgym, "pip install 'plait[rl]'"),
     "EnvPool": (_envpool, "pip install 'plait[envpool]'"),
     "MNIST": (_data("MNIST"), "delete the file that is named; it is fetched again"),
     "Penn Treebank": (_data("Penn Treebank"), "delete the file that is named; it is fetched again"),

@@ -135,7 +135,7 @@ def walk_back(
     walked = walked._replace(energy=walked.energy.sum(dim=0))
     if inputs.usage is not None:
         made = made._replace(ids=by_place(made.ids, PLACE_BITS))
-    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged)
+    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, arriving.output)
 
 
 def _aligned(arriving: Arriving) -> Arriving:

@@ -15,13 +15,18 @@ __all__ = ["asked_without_memory", "collect_gradients"]
 
 
 def collect_gradients(
-    walked: ReverseWalk, inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool
+    walked: ReverseWalk,
+    inputs: Inputs,
+    made: Scanned,
+    scan: CellScan,
+    nudged: bool,
+    arrived: Tensor | None = None,
 ) -> Inputs:
     """Turn what a reverse walk leaves into every gradient, in the layer's type, contiguous.
 
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
     slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise,
-    and what `usage` adds.
+    and what `usage` adds, for which the gradient that `arrived` at the outputs is needed.
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
     asked, recurred = made.asked.to(wide), _recurred(walked.projected, made, scan)
@@ -36,7 +41,7 @@ def collect_gradients(
     if "memory" in scan.traits:
         attention = _attention(walked, inputs, made, asked)
         if isinstance(scan, Scan) and inputs.usage is not None:
-            attention["worth"] += usage_gradient(walked.energies, inputs, made, scan.window)
+            attention["worth"] += usage_gradient(walked.energies, arrived, inputs, made, scan.window)
         found |= attention
     # each its own storage, whatever a backend returns twice
     converted: dict[str, Any] = {
