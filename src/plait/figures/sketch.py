@@ -130,9 +130,8 @@ def _upright(ys: Sequence[float], log: bool, percent: bool) -> _Axis:
     low, high = math.log10(low) - 0.05, math.log10(high) + 0.05
     whole = [step for step in round_steps(low, high, 5) if step == int(step)]
     ticks = [10.0**step for step in whole]
-    if len(ticks) < 2:
-        decades = (10.0 ** (math.floor(low) + n) for n in range(3))
-        ticks = [f * ten for ten in decades for f in (1, 2, 5) if low <= math.log10(f * ten) <= high]
+    if len(ticks) < 2:  # less than a decade or two: plain round numbers
+        ticks = [tick for tick in round_steps(10**low, 10**high, 4) if tick > 0]
     return _Axis(low, high, bottom, top, ticks, log=True, show=_short)
 
 
