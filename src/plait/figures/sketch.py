@@ -62,7 +62,8 @@ def sketch_curves(
         description: what a person sees, in words, for a screen reader.
         percent: y are shares; the axis is 0 to 100 %, or as far as they go.
     """
-    xs = [x for one in (*curves, *bands) for x in np.asarray(one.x, dtype=float).tolist()]
+    xs = [x for curve in curves for x in np.asarray(curve.x, dtype=float).tolist()]
+    xs += [x for band in bands for x in band.x]
     ys = [y for curve in curves for y in np.asarray(curve.y, dtype=float).tolist() if not math.isnan(y)]
     ys += [y for band in bands for y in (*band.low, *band.high)]
     x = _linear(min(xs), max(xs), LEFT, WIDTH - RIGHT, 6)

@@ -99,9 +99,9 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
         if not _is_archive(folder):
             folder_of_runs(folder)
         found = {}
-        for parent, runs in _parents(folder):
+        for parent, inside in _parents(folder):
             here = held.setdefault(parent.resolve(), {})
-            here.update(dict.fromkeys(runs))
+            here.update(dict.fromkeys(inside))
             found[parent.resolve()] = _group(parent, list(here))
         found = {parent: group for parent, group in found.items() if group.cells}  # not a plan of ours
         if not any(group.runs for group in found.values()):

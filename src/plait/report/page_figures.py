@@ -58,7 +58,7 @@ def caption_of(plot: Plot) -> str:
 def _still(plot: Plot) -> dict[str, Any]:
     """A plot's first view as a picture, and the names of its lines with their colours."""
     view, (curves, bands) = plot.views[0], drawn(plot, plot.views[0], POINTS)
-    names = [
+    names: list[dict[str, Any]] = [
         {"name": one.name, "color": one.color % 10, "dashed": one.color >= 10, "count": one.count}
         for one in together(plot, view)
     ]
