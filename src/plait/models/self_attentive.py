@@ -141,17 +141,22 @@ class SelfAttentive(Layer):
         need_trace: bool,
     ) -> LayerResult:
         window = self._window
-        if state is None:
-            state = self.initial_state(x.shape[1], x.dtype, x.device)
-            remember(state.memory, window)
         noise = self._noise(x)
         if len(x) == 1 and nudge is None and not need_trace and not torch.compiler.is_compiling():
+            state = state or self._beginning(x)
             stepped = self._stepped(x, state, reset, noise)
             if stepped is not None:
                 return stepped
-        result = self._dispatched(x, cast_state(state, x.dtype), reset, nudge, need_trace, noise)
+        state = None if state is None else cast_state(state, x.dtype)
+        result = self._dispatched(x, state, reset, nudge, need_trace, noise)
         remember(result.state.memory, window)
         return result
+
+    def _beginning(self, x: Tensor) -> LayerState:
+        """The state before the first step of `x`; nobody need look at its steps."""
+        state = self.initial_state(x.shape[1], x.dtype, x.device)
+        remember(state.memory, self._window)
+        return state
 
     def _stepped(
         self, x: Tensor, state: LayerState, reset: Tensor | None, noise: Tensor | None
@@ -166,18 +171,20 @@ class SelfAttentive(Layer):
     def _dispatched(
         self,
         x: Tensor,
-        state: LayerState,
+        state: LayerState | None,
         reset: Tensor | None,
         nudge: Tensor | None,
         need_trace: bool,
         noise: Tensor | None,
     ) -> LayerResult:
         """By torch's own layer, by a scan, or step by step; a scan checks its state itself."""
+        scan, backend = self._scan(), self.backend
+        if state is None and not isinstance(scan, Scan):  # which may need none
+            state = self._beginning(x)
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
             self.check_state(state, x.shape[1])
             return self._native(x, state)
         projected = self.cell.project(x)
-        scan, backend = self._scan(), self.backend
         if backend == "auto" and is_transformed():
             backend = "reference"
         if scan is not None:

@@ -43,8 +43,9 @@ class Spec:
         of: the scans that have it, one of a scan's `traits`.
         saved: the scans whose backward pass reads it.
         has_gradient: an input that the scan is differentiated with respect to.
-        when: what asks for an output: "save", "trace", "read" (a trace, or a bounded memory's backward), or
-            "" for always. What is not asked for has no steps.
+        when: what asks for an output, each word of it: "save", "trace", "read" (a trace, or a bounded
+            memory's backward); of a walk back "nudged", "learned", "state" (one came in). What is not asked
+            for has no steps.
         by: the backends that make it, where not all do; for the others it is never asked for.
         only: the cell or the nonlinearity that has it.
         door: how a caller calls an input: before its name in an error.
@@ -77,7 +78,8 @@ class Inputs(NamedTuple):
     """Every tensor a scan reads, in the order of the operator; a gradient stands under the same name.
 
     z = U x_t + b of all steps; the weights as in `ScanWeights`; s_0, c_0 and the memory as in `LayerState`
-    and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous.
+    and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous. Where
+    nothing came before, a backend that `FusedScan` says begins by itself is given no state.
 
     Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step; with
     `usage` (a number) g learns from what is read, too (`usage.py`). With `grad_limit` (a number) no element
@@ -109,26 +111,19 @@ class Inputs(NamedTuple):
         cls,
         projected: Tensor,
         weights: ScanWeights | PlainWeights,
-        state: LayerState,
+        state: LayerState | None,
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
         noise: Tensor | None = None,
         grad_limit: Tensor | None = None,
         usage: Tensor | None = None,
     ) -> Inputs:
-        """What a caller says in groups."""
-        return cls(
-            projected,
-            **weights._asdict(),
-            hidden=state.hidden,
-            cell_state=state.cell_state,
-            **state.memory._asdict(),
-            reset=reset,
-            nudge=nudge,
-            noise=noise,
-            grad_limit=grad_limit,
-            usage=usage,
-        )
+        """What a caller says in groups; without a state nothing came before."""
+        if isinstance(weights, PlainWeights):
+            weights = ScanWeights(weights[0], ABSENT, ABSENT, ABSENT, *weights[1:])
+        hidden, cell_state, memory = (ABSENT, None, (ABSENT,) * 4) if state is None else state
+        options = reset, nudge, noise, grad_limit, usage
+        return cls(projected, *weights, hidden, cell_state, *memory, *options)
 
     @property
     def state(self) -> LayerState:
@@ -201,16 +196,16 @@ class ReverseWalk(NamedTuple):
     """
 
     projected: Annotated[Tensor, Spec("T B GH", "wide")]
-    hidden: Annotated[Tensor, Spec("B H", "wide")]
-    cell_state: Annotated[Tensor | None, Spec("B H", "wide", only="lstm")]
+    hidden: Annotated[Tensor, Spec("B H", "wide", when="state")]
+    cell_state: Annotated[Tensor | None, Spec("B H", "wide", when="state", only="lstm")]
     states: Annotated[Tensor, Spec("T B H", "wide", when="nudged")]
     queries: Annotated[Tensor, Spec("T B H", "wide", of="memory")] = ABSENT
     keys: Annotated[Tensor, Spec("T B H", "wide", of="memory")] = ABSENT
-    initial_keys: Annotated[Tensor, Spec("B K H", "wide", of="memory")] = ABSENT
-    initial_states: Annotated[Tensor, Spec("B K H", "wide", of="memory")] = ABSENT
+    initial_keys: Annotated[Tensor, Spec("B K H", "wide", of="memory", when="state")] = ABSENT
+    initial_states: Annotated[Tensor, Spec("B K H", "wide", of="memory", when="state")] = ABSENT
     energy: Annotated[Tensor, Spec("B H", "wide", of="memory")] = ABSENT
     scores: Annotated[Tensor, Spec("T B", "wide", of="bounded", when="learned")] = ABSENT
-    initial_scores: Annotated[Tensor, Spec("B K", "wide", of="bounded", when="learned")] = ABSENT
+    initial_scores: Annotated[Tensor, Spec("B K", "wide", of="bounded", when="learned state")] = ABSENT
     energies: Annotated[Tensor, Spec("T B W", "wide", of="bounded", when="learned")] = ABSENT
 
 

@@ -142,6 +142,7 @@ struct Back : BackStages<S> {
         const float* from = sm + L::STATES_IN + ((c * R + r) * F + warp * 4) * 2;
         ds = ds + float4{from[0], from[2], from[4], from[6]};
       }
+      if (!a.d_hidden_out) continue;  // nothing came before
       if (lane == 0) store4(a.d_hidden_out + b * H + own, ds);
       if (S::CELL == LSTM && lane == 0) store4(a.d_cell_state_out + b * H + own, load4(left + stash(r, G + 3)));
 #pragma unroll
