@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache
 from typing import cast
 
 import torch
@@ -195,7 +196,7 @@ class SelfAttentive(Layer):
             if isinstance(scan, FullScan):
                 return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
             options = reset, nudge, need_trace, backend, noise
-            limits = self._number(self.memory.grad_limit, x), self._number(self.memory.use or None, x)
+            limits = _number(self.memory.grad_limit, x), _number(self.memory.use or None, x)
             return attentive_scan(projected, weights, state, scan, *options, *limits)
         if self.backend not in ("auto", "reference"):
             raise BackendError(
@@ -218,7 +219,7 @@ class SelfAttentive(Layer):
             reset=reset,
             nudge=nudge,
             noise=noise,
-            grad_limit=self._number(self.memory.grad_limit, x),
+            grad_limit=_number(self.memory.grad_limit, x),
             truncate=self.truncate,
             need_trace=need_trace,
         )
@@ -230,14 +231,9 @@ class SelfAttentive(Layer):
         if not noise or not self.training:
             return None
         drawn = torch.empty(x.shape[:2], dtype=accumulation_dtype(x.dtype), device=x.device).exponential_()
-        return -noise * drawn.clamp_min_(1e-30).log_()
-
-    @staticmethod
-    def _number(value: float | None, x: Tensor) -> Tensor | None:
-        """Filled on the device: nothing waits, and a recorded graph may hold it."""
-        if value is None:
-            return None
-        return torch.full((), value, dtype=accumulation_dtype(x.dtype), device=x.device)
+        if not drawn.is_cuda:  # where no draw is below 2⁻²⁵
+            drawn.clamp_min_(1e-30)
+        return drawn.log_().mul_(-noise)
 
     def _read(self, query: Tensor, memory: MemoryState) -> tuple[Read | None, MemoryState]:
         scorer = cast(AdditiveScorer, self.scorer)
@@ -312,7 +308,8 @@ class SelfAttentive(Layer):
             return FullScan(kind, float(self.mix), nonlinearity)
         every = memory.every if isinstance(memory, UniformMemory) else None
         capacity = memory.initial_width - memory.window
-        return Scan(kind, memory.window, capacity, every, float(self.mix), nonlinearity)
+        scan_of = Scan if torch.compiler.is_compiling() else _scan_of
+        return scan_of(kind, memory.window, capacity, every, float(self.mix), nonlinearity)
 
     def _biases(self) -> tuple[Tensor | None, Tensor | None]:
         """A GRU candidate's recurrent bias, and modrelu's. Asked for where they are: a module takes longer to
@@ -328,6 +325,26 @@ class SelfAttentive(Layer):
 
     def extra_repr(self) -> str:
         return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"
+
+
+def _number(value: float | None, x: Tensor) -> Tensor | None:
+    """Filled on the device: nothing waits, and a recorded graph may hold it. On a GPU it is kept for the next
+    call of the stream it was filled on; a graph has its own, which lives as long as it does."""
+    if value is None:
+        return None
+    dtype = accumulation_dtype(x.dtype)
+    is_plain = x.is_cuda and type(x) is Tensor and not torch.compiler.is_compiling() and not is_transformed()
+    if is_plain and not torch.is_inference_mode_enabled() and not torch.cuda.is_current_stream_capturing():
+        return _kept_number(value, dtype, x.device, torch._C._cuda_getCurrentRawStream(x.device.index))
+    return torch.full((), value, dtype=dtype, device=x.device)
+
+
+@lru_cache(maxsize=64)
+def _kept_number(value: float, dtype: torch.dtype, device: torch.device, stream: int) -> Tensor:
+    return torch.full((), value, dtype=dtype, device=device)
+
+
+_scan_of = lru_cache(Scan)  # asked at every call
 
 
 def _kind(cell: Cell) -> str | None:
