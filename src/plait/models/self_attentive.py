@@ -23,6 +23,7 @@ from plait.ops.full_scan import full_scan
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.plain_scan import plain_scan
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, PlainWeights, Scan, ScanWeights
+from plait.ops.scan.contract import Projection
 from plait.ops.scan.usage import with_usage
 from plait.ops.slots import MemoryState, rated
 from plait.ops.state_check import remember
@@ -180,24 +181,24 @@ class SelfAttentive(Layer):
     ) -> LayerResult:
         """By torch's own layer, by a scan, or step by step; a scan checks its state itself."""
         scan, backend = self._scan(), self.backend
-        if state is None and not isinstance(scan, Scan):  # which may need none
+        if state is None and not isinstance(scan, Scan):  # such a scan may need none
             state = self._beginning(x)
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
             self.check_state(state, x.shape[1])
             return self._native(x, state)
-        projected = self.cell.project(x)
         if backend == "auto" and is_transformed():
             backend = "reference"
-        if scan is not None:
-            if isinstance(scan, PlainScan):
-                plain = PlainWeights(self.cell.recurrent, *self._biases())
-                return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, backend)
-            weights = self._scan_weights()
-            if isinstance(scan, FullScan):
-                return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
-            options = reset, nudge, need_trace, backend, noise
+        if isinstance(scan, Scan):
+            cell, options = self.cell, (reset, nudge, need_trace, backend, noise)
             limits = _number(self.memory.grad_limit, x), _number(self.memory.use or None, x)
-            return attentive_scan(projected, weights, state, scan, *options, *limits)
+            given = Projection(x, cell.weight_ih, cell.bias) if x.is_cuda else cell.project(x)
+            return attentive_scan(given, self._scan_weights(), state, scan, *options, *limits)
+        projected = self.cell.project(x)
+        if isinstance(scan, PlainScan):
+            plain = PlainWeights(self.cell.recurrent, *self._biases())
+            return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, backend)
+        if isinstance(scan, FullScan):
+            return full_scan(projected, self._scan_weights(), state, scan, reset, nudge, need_trace, backend)
         if self.backend not in ("auto", "reference"):
             raise BackendError(
                 f"backend {self.backend!r} has no scan for {type(self.cell).__name__} × "

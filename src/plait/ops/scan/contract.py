@@ -16,17 +16,21 @@ rows of [V; W_a; U_a]. "wide" is `accumulation_dtype` of the layer's type.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
+import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from plait.ops.slots import MemoryState
 from plait.ops.walk import LayerState
 
 __all__ = [
-    "Arriving", "Inputs", "PlainWeights", "ReverseWalk", "ScanWeights", "Scanned", "Spec", "named", "specs",
+    "Arriving", "Inputs", "PlainWeights", "Projection", "ReverseWalk", "ScanWeights", "Scanned", "Spec",
+    "named", "specs",
 ]  # fmt: skip
 
 # a scan leaves out what it has no use for; its own code never looks there
@@ -130,6 +134,31 @@ class Inputs(NamedTuple):
         """The state a scan begins with."""
         memory = MemoryState(self.slots, self.relevance, self.born, self.age)
         return LayerState(self.hidden, self.cell_state, memory)
+
+
+class Projection(NamedTuple):
+    """What `projected` is computed of, for a scan that also takes the gradients of these: input (T, B, I),
+    weight (G·H, I), bias (G·H) or None."""
+
+    input: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+    def made(self, unseen: bool = False) -> Tensor:
+        """(T, B, G·H); `unseen` by autograd."""
+        if not unseen:
+            return linear(self.input, self.weight, self.bias)
+        with torch.no_grad():
+            return linear(self.input, self.weight, self.bias)
+
+    def gradients(self, d_projected: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
+        """Of those that are wanted, in the same order."""
+        rows = d_projected.flatten(0, -2)
+        return [
+            (rows @ self.weight).view(self.input.shape) if wanted[0] else None,
+            rows.t() @ self.input.flatten(0, -2) if wanted[1] else None,
+            rows.sum(dim=0) if wanted[2] else None,
+        ]
 
 
 class Scanned(NamedTuple):

@@ -19,10 +19,10 @@ import torch
 from torch import Tensor
 
 from plait.errors import BackendError
-from plait.ops.scan.backends import module_of, resolve
+from plait.ops.scan.backends import module_of, resolve_for
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.buffers import allocate, allocate_gradients, whole
-from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Scanned, ScanWeights, specs
+from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Projection, Scanned, ScanWeights, specs
 from plait.ops.scan.eager import Eager, input_gradients, keep_for_backward, saved
 from plait.ops.scan.kinds import CellScan
 from plait.ops.slots import MemoryState, ages_before, empty_memory
@@ -65,7 +65,8 @@ class FusedScan:
         kind: the class of the scans it runs.
         reference: the definition, of `Inputs`, a scan and whether a trace is wanted.
         looks_at_no_empty_slot: the backends that need no zeros in empty slots.
-        begins: the backends that need no state where nothing came before.
+        lean: the backends for which a node of autograd or a fill is a cost: they need no state where nothing
+            came before, and a projection's gradients are taken together with the scan's.
     """
 
     def __init__(
@@ -73,10 +74,10 @@ class FusedScan:
         kind: type[CellScan],
         reference: Callable[[Inputs, Any, bool], LayerResult],
         looks_at_no_empty_slot: Iterable[str] = (),
-        begins: Iterable[str] = (),
+        lean: Iterable[str] = (),
     ) -> None:
         self.kind, self.reference, self.name = kind, reference, kind.name
-        self.looks_at_no_empty_slot, self.begins = frozenset(looks_at_no_empty_slot), frozenset(begins)
+        self.looks_at_no_empty_slot, self.lean = frozenset(looks_at_no_empty_slot), frozenset(lean)
         self.inputs, self.scanned = specs(Inputs, kind.traits), specs(Scanned, kind.traits)
         self.arriving = tuple(specs(Arriving, kind.traits))
         self.saved_inputs = tuple(name for name, spec in self.inputs.items() if spec.saved in kind.traits)
@@ -87,7 +88,7 @@ class FusedScan:
 
     def __call__(
         self,
-        projected: Tensor,
+        projected: Tensor | Projection,
         weights: ScanWeights | PlainWeights,
         state: LayerState | None,
         scan: CellScan,
@@ -102,7 +103,7 @@ class FusedScan:
         """Walk through time, by the backend that was asked for.
 
         Args:
-            projected: (T, B, G·H), the input times the input weights plus bias.
+            projected: (T, B, G·H), the input times the input weights plus bias; or these.
             weights: the recurrent matrix and the cell's biases; with a memory, the attention's too.
             state: s_0, cell_state_0 and the memory, one row per batch element; None: nothing came before.
             scan: the cell, the memory policy and the mix.
@@ -115,20 +116,31 @@ class FusedScan:
             backend: one of `BACKENDS`; "auto" chooses among what runs here, a backend named explicitly never
                 falls back, it raises `BackendError`. Second and forward-mode derivatives need "reference".
         """
-        chosen = resolve(backend, projected, scan)
-        if state is None and (chosen not in self.begins or torch.compiler.is_compiling()):
+        like = projected.input if isinstance(projected, Projection) else projected
+        chosen = resolve_for(backend, like.device.type, str(like.dtype), weights.recurrent.shape[1], scan)
+        is_lean, source = chosen in self.lean and not torch.compiler.is_compiling(), None
+        if isinstance(projected, Projection):
+            projected, source = projected.made(is_lean), projected if is_lean else None
+        if state is None and not is_lean:
             state = _nothing_before(projected, scan)
         given = Inputs.of(projected, weights, state, reset, nudge, noise, grad_limit, usage)
         inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
         if chosen == "reference":
             recorded(chosen)
             return self.reference(inputs, scan, need_trace)
-        return self.run(inputs, scan, need_trace, chosen)
+        return self.run(inputs, scan, need_trace, chosen, source)
 
-    def run(self, inputs: Inputs, scan: CellScan, need_trace: bool, backend: str) -> LayerResult:
+    def run(
+        self,
+        inputs: Inputs,
+        scan: CellScan,
+        need_trace: bool,
+        backend: str,
+        source: Projection | None = None,
+    ) -> LayerResult:
         """The scan by a fused backend, of what `conform` let pass; no gradient flows through relevance."""
         has_memory = "memory" in self.kind.traits
-        made = self.call(inputs, scan, need_trace and has_memory, backend)
+        made = self.call(inputs, scan, need_trace and has_memory, backend, source)
         cell_state = made.cell_state if scan.cell == "lstm" else None
         if has_memory:
             memory = MemoryState(made.slots, made.relevance, made.born, made.age)
@@ -147,15 +159,24 @@ class FusedScan:
         trace = Trace(inputs.born.new_empty(steps, rows, 0), nothing, nothing.clone())
         return LayerResult(made.output, end, trace)
 
-    def call(self, inputs: Inputs, scan: CellScan, need_trace: bool, backend: str) -> Scanned:
-        """`Scanned` by a fused backend."""
-        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in inputs)
+    def call(
+        self,
+        inputs: Inputs,
+        scan: CellScan,
+        need_trace: bool,
+        backend: str,
+        source: Projection | None = None,
+    ) -> Scanned:
+        """`Scanned` by a fused backend; `source`: what `inputs.projected` was made of unseen by autograd."""
+        given = inputs if source is None else (*source, *inputs)
+        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
         if torch.compiler.is_compiling():
             operator = getattr(torch.ops.plait, self.name).default
             made = operator(*self.joined(self.flat_inputs(inputs), scan, need_trace, save, backend))
             return Scanned(**dict(zip(self.scanned, made, strict=True)))
         if save:
-            seen = Eager.apply(self, scan, need_trace, backend, *inputs)
+            given = (None, None, None, *inputs) if source is None else given
+            seen = Eager.apply(self, scan, need_trace, backend, *given)
             return Scanned(**dict(zip(self.seen[need_trace], seen, strict=True)))
         return self.forward(inputs, scan, need_trace, save, backend)
 
