@@ -179,3 +179,27 @@ def test_a_plan_says_what_its_runs_will_say(name, smoke):
         said = Recipe(**run.recipe).values()
         del said["seed"]
         assert run.recipe == {key: value for key, value in said.items() if key in run.recipe}
+
+
+def test_each_model_has_the_published_recipe_and_ours():
+    published = {run.cell: run for run in experiment_named("table5").runs}
+    ours = {run.cell: run for run in experiment_named("table5", recipe="plait").runs}
+    assert {column for _, column in ours} == {
+        "RelRNN, plait", "RelLSTM, plait", "MemRNN, plait", "LSTM, plait", "orth-RNN, plait", "expRNN, plait",
+    }  # fmt: skip
+    for (row, column), run in ours.items():
+        same = published[row, column.removesuffix(", plait")]
+        assert (run.task, run.published, run.published_note) == (
+            same.task,
+            same.published,
+            same.published_note,
+        )
+    assert published["T = 300", "RelLSTM"].recipe["optimizer"] == "rmsprop"  # the authors' script
+    assert ours["T = 300", "LSTM, plait"].model["chrono"] == 300
+
+
+def test_an_experiment_with_one_recipe_says_so():
+    with pytest.raises(ConfigError, match="--recipe plait does not apply: figure3 has one recipe"):
+        experiment_named("figure3", recipe="plait")
+    with pytest.raises(UnknownNameError, match="unknown recipe 'ours'"):
+        experiment_named("table5", recipe="ours")

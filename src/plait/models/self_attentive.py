@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from functools import lru_cache
+from functools import lru_cache, partial
 from typing import cast
 
 import torch
@@ -16,6 +16,7 @@ from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformM
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
 from plait.models.torch_tools import is_transformed
+from plait.ops.arrival import Arrival
 from plait.ops.attention import Read, accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.attentive_scan.cpu_step import step
@@ -206,6 +207,8 @@ class SelfAttentive(Layer):
             )
         self.check_state(state, x.shape[1])
         write: Callable[..., MemoryState] = self.memory.write
+        needed = self.memory.use or self.memory.grad_limit is not None
+        arrival = Arrival(_number(self.memory.grad_limit, x)) if needed else None
         if self.memory.learns:
             worth = cast(Tensor, cast(AdditiveScorer, self.scorer).worth)
             state = state._replace(memory=rated(state.memory, worth))
@@ -215,12 +218,12 @@ class SelfAttentive(Layer):
             state,
             step=self.cell.stepper(),
             write=write,
-            read=self._read,
+            read=partial(self._read, arrival),
             mix=self._mixed,
             reset=reset,
             nudge=nudge,
             noise=noise,
-            grad_limit=_number(self.memory.grad_limit, x),
+            arrival=arrival,
             truncate=self.truncate,
             need_trace=need_trace,
         )
@@ -236,14 +239,16 @@ class SelfAttentive(Layer):
             drawn.clamp_min_(1e-30)
         return drawn.log_().mul_(-noise)
 
-    def _read(self, query: Tensor, memory: MemoryState) -> tuple[Read | None, MemoryState]:
+    def _read(
+        self, arrival: Arrival | None, query: Tensor, memory: MemoryState
+    ) -> tuple[Read | None, MemoryState]:
         scorer = cast(AdditiveScorer, self.scorer)
-        if not self.memory.use:
+        if not self.memory.use or arrival is None:
             return self.memory.read(query, memory, scorer)
         worth, window, use = cast(Tensor, scorer.worth), cast(int, self._window), self.memory.use
 
         def energies(asked: Tensor, slots: Tensor) -> Tensor:
-            return with_usage(scorer(asked, slots), memory, worth, window, use)
+            return with_usage(scorer(asked, slots), memory, worth, window, use, arrival)
 
         return self.memory.read(query, memory, energies)
 

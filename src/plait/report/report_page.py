@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
@@ -10,10 +9,9 @@ from typing import Any
 
 from plait.experiments.description import MEANS_NOTHING
 from plait.report.gather import Group
-from plait.report.maps import AttentionMap, attention_maps
 from plait.report.origin import origin
 from plait.report.page import render
-from plait.report.plots import Plot, plots
+from plait.report.page_figures import page_figures
 from plait.report.tables import (
     Outcome,
     cost_table,
@@ -25,7 +23,7 @@ from plait.report.tables import (
     transfer_table,
 )
 
-__all__ = ["damages", "grid_data", "headline", "plot_data", "report_page", "standing"]
+__all__ = ["damages", "grid_data", "headline", "report_page", "standing"]
 
 HERE = Path(__file__).parent
 MARKS = {"agrees": "✓", "higher": "▲", "lower": "▼", "diverged": "✗", "not": "…"}
@@ -100,18 +98,6 @@ def vendor_version() -> str:
 
 def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
     """What the template needs of a group; the numbers of its figures go into `data`, by their key."""
-    figures: list[dict[str, str]] = []
-    for plot in plots(group):
-        key = f"g{place}-{plot.key}"
-        data[key] = plot_data(plot)
-        told = any(plot.caption == figure["caption"] for figure in figures)  # once is enough
-        caption = "" if told else plot.caption
-        figures.append({"key": key, "kind": "curves", "title": plot.title, "caption": caption})
-    for one in attention_maps(group):
-        key = f"g{place}-{one.key}"
-        data[key] = {"rows": one.cells(), "block": one.block, "steps": one.steps}
-        figures.append({"key": key, "kind": "map", "title": one.title, "caption": map_caption(one)})
-    figures.sort(key=lambda figure: not figure["key"].endswith(group.kind))  # what it is about comes first
     return {
         "key": f"g{place}",
         "title": group.title,
@@ -124,29 +110,7 @@ def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
         "elsewhere": group.elsewhere,
         "cost": cost_table(group),
         "runs": run_table(group),
-        "figures": figures,
-    }
-
-
-def map_caption(one: AttentionMap) -> str:
-    """What is seen in a heat map."""
-    blocks = (
-        f" A cell is {one.block} × {one.block} steps and shows its largest weight." if one.block > 1 else ""
-    )
-    return (
-        f"Run {one.run}, seed {one.seed}, one held-out sequence of {one.steps} steps: row t shows the "
-        f"weights of step t over the states in its memory, blank where a state is not there.{blocks}"
-    )
-
-
-def plot_data(plot: Plot) -> dict[str, Any]:
-    """A plot as the scripts of our pages read it."""
-    return {
-        "views": [dataclasses.asdict(view) for view in plot.views],
-        "lines": [
-            {"name": line.name, "color": line.color, "seed": line.seed, "columns": line.columns}
-            for line in plot.lines
-        ],
+        "figures": page_figures(group, f"g{place}", data),
     }
 
 

@@ -80,7 +80,8 @@ def result_table(group: Group) -> Table:
             found.states,
         ])  # fmt: skip
     notes = [
-        f"ours: median over seeds of the last held-out {group.score}, diverged and stopped runs included; "
+        f"ours: median over seeds of the {group.measure or f'last held-out {group.score}'}, diverged and "
+        "stopped runs included; "
         "in brackets the least and the largest; best: median over seeds of a run's best evaluation; a "
         f"difference within {near} agrees.",
         f"updates and seconds: to the first evaluation with at least {target}; seconds are "

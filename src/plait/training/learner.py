@@ -36,6 +36,8 @@ __all__ = [
 ]  # fmt: skip
 
 PURPOSES = ("train", "held-out", "noise")
+_SETTLES_AT = 0.03  # of the held-out answers wrong: from there on the learning rate falls with them
+_SETTLED = 0.01  # of the learning rate is left when none is
 
 
 class Step(NamedTuple):
@@ -65,8 +67,27 @@ class Schedule:
     """Updates between two records of the norm of dL/dh_t; 0 for none."""
     goal: float | None = None
     """End once the held-out score is this high."""
-    halved: float | None = None
-    """The learning rate to begin with where evaluations that are no better halve it."""
+    lr: float = 0.0
+    """The learning rate to begin with."""
+    rate: str = "constant"
+    """How evaluations change it: not at all, halve, or settle."""
+
+    def next_rate(self, rate: float, best_score: float, better: bool) -> float:
+        """What the learning rate is multiplied by after an evaluation, `rate` before it.
+
+        Args:
+            best_score: the best so far, from 0 to 1.
+            better: whether the loss is lower than ever before.
+
+        >>> plan = Schedule(1, rate="settle")
+        >>> [round(plan.next_rate(1.0, score, True), 3) for score in (0.5, 0.97, 0.99, 1.0)]
+        [1.0, 1.0, 0.333, 0.01]
+        """
+        if self.rate == "halve":
+            return rate if better else rate / 2
+        if self.rate == "settle":
+            return min(rate, max(_SETTLED, (1 - best_score) / _SETTLES_AT))
+        return rate
 
 
 class Learner(abc.ABC):

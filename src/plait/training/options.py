@@ -9,7 +9,10 @@ Sizes, epochs and clipping are those of the published scripts.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from plait.errors import ConfigError
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED", "SMALL_TEXT", "ModelOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions",
-    "defaults_for", "described", "published_for", "settings_for",
+    "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions", "PolicyOptions", "Published", "RecipeOptions",
+    "SettingsOptions", "TaskOptions", "defaults_for", "described", "published_for", "settings_for",
 ]  # fmt: skip
 
 
@@ -39,7 +42,7 @@ class ModelOptions:
     """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
     transformer."""
     hidden: int | None = None
-    """Features of h_t; 128 where neither the task nor you say otherwise."""
+    """Features of h_t; 128 on most tasks."""
     layers: int = 1
     """Layers one above the other."""
     dropout: float = 0.0
@@ -55,7 +58,7 @@ class ModelOptions:
     noise: float | None = None
     """With a learned relevance: noise on it while training, 0.3 unless said."""
     usage: float | None = None
-    """With a learned relevance: how much it learns from what is read, 0.3 unless said."""
+    """With a learned relevance: how much it learns from what answers read, 1 unless said."""
     grad_limit: float | None = None
     """With relevancy screening: the largest element of the gradient through time, as a multiple of the
     largest that arrives; no limit unless said."""
@@ -117,24 +120,67 @@ class TaskOptions:
     """ptb, text: what a span begins with when the memory was emptied: s (s_T), or h (h_T)."""
 
 
-def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[str, Any, Any]]:
-    """The fields of a dataclass, each with None for "not given" and its default in its help."""
+@dataclass(frozen=True)
+class MeansOptions:
+    """Where it is trained, and what is written; of no matter to what the run is."""
+
+    out: Path = Path("runs")
+    """The folder of runs; this run gets its own inside, named by what it is."""
+    device: str | None = None
+    """auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy."""
+    threads: int | None = None
+    """Torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or those of the run that is
+    resumed."""
+    checkpoint_every: int | None = None
+    """Updates between two checkpoints; 500 if left out, 10 for a policy."""
+    max_minutes: float | None = None
+    """Save and stop after this many minutes."""
+    quiet: bool = False
+    """No progress."""
+    tensorboard: bool = False
+    """Also write TensorBoard events into the run's folder."""
+
+
+def _optional(
+    kind: type, by_task: frozenset[str] = frozenset(), usually: Mapping[str, Any] = MappingProxyType({})
+) -> list[tuple[str, Any, Any]]:
+    """The fields of a dataclass, each with None for "not given" and its default in its help; `usually` has
+    those that are others here, and None for a field that is left out."""
     words, hints = documented(kind), get_type_hints(kind)
-    found = []
+    found: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
-        usual = "" if part.default is None else str(part.default)
+        default = usually.get(part.name, part.default)
+        if default is None and part.name in usually:
+            continue
+        usual = "" if default is None else str(default)
         usual += ", or by the task" if part.name in by_task else ""
         hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
+        if hints[part.name] is bool:  # a switch: left alone, it was not given
+            switch = Annotated[bool, option(help=words.get(part.name, ""))]
+            found.append((part.name, switch, dataclasses.field(default=False)))
+            continue
         shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         found.append((part.name, kind_or_none, dataclasses.field(default=None)))
     return found
 
 
+# A policy acts step by step, so it has one direction, and its actions are noise enough; its window and
+# capacity are the published ones.
+_OF_POLICY = {
+    "model": "rellstm; none sees the present alone", "hidden": 64, "window": 5, "capacity": 5,
+    "bidirectional": None, "noise": None,
+}  # fmt: skip
+
 if TYPE_CHECKING:
+    PolicyOptions = ModelOptions
     RecipeOptions = Recipe
     SettingsOptions = Settings
 else:
+    PolicyOptions = dataclasses.make_dataclass(
+        "PolicyOptions", _optional(ModelOptions, usually=_OF_POLICY), frozen=True
+    )
+    PolicyOptions.__doc__ = "The policy's memory; what is left out has the default named."
     SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
     SettingsOptions.__doc__ = "How a policy is trained; what is left out has the default named."
     RecipeOptions = dataclasses.make_dataclass(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -39,6 +40,7 @@ __all__ = ["SupervisedLearner", "evaluate", "fit", "forward", "learner_of"]
 _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "adam": torch.optim.Adam,
     "rmsprop": torch.optim.RMSprop,  # its default alpha is 0.99
+    "amsgrad": partial(torch.optim.Adam, amsgrad=True),
 }
 
 

@@ -276,8 +276,11 @@ def test_the_emulator_can_fail(mutation: str, built: Built, taught: Built) -> No
 TAUGHT_WRONG = {
     "what the window holds": ("place >= S::WINDOW && a.weights", "a.weights"),
     "a sum that goes on past a birth": ("          gathered = 0.0f;\n", ""),
-    "use with its sign": ("used = used < 0.0f ? -used : used;", ""),
+    "use with its sign": ("felt = felt < 0.0f ? -felt : felt;", ""),
     "a share of all": ("divide(likely, all) * total - used", "divide(likely, all) - used"),
+    "what the same step is told": ("(at + a.rows) * H : 0)", "at * H : 0)"),
+    "told at the last step": ("a.d_output && t + 1 < a.steps ? root", "a.d_output ? root"),
+    "felt of what is kept alone": ("float felt = id < 0 ?", "float felt = !read ?"),
     "dL/dp forgotten": ("mad(usage, gathered, scores[t - begin])", "usage * gathered"),
     "initial slots forgotten": ("mad(usage, gathered, a.d_initial", "mad(usage, 0.0f, a.d_initial"),
     "a stretch begun before the last was read": (

@@ -130,7 +130,8 @@ def walk_back(
     clusters = -(-rows // shape.rows)
     walked = allocate_walk(inputs, made, scan, nudged, lean=True)
     slots = None if inputs.slots is None else made.queries.new_empty(inputs.slots.shape)
-    records = (contiguous(inputs), made, _aligned(arriving), walked, (slots, profile))
+    given = _aligned(arriving)
+    records = (contiguous(inputs), made, given, walked, (slots, profile))
     if rows:
         launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
     by_cluster = walked.energy if clusters == rows else walked.energy[:clusters]
@@ -138,8 +139,8 @@ def walk_back(
     taught = None
     if inputs.usage is not None:
         teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
-        taught = taught_scores(walked, inputs, made, teach)
-    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, taught)
+        taught = taught_scores(walked, given.output, inputs, made, teach)
+    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, taught=taught)
 
 
 _usage_shape = lru_cache(UsageShape)

@@ -22,7 +22,7 @@ __all__ = ["USAGE_TEXT", "UsageShape", "taught_scores"]
 USAGE, USAGE_TEXT = parameter_struct(
     "UsageArguments",
     {
-        "output": "void*", "slots": "void*", "worth": "void*", "usage": "float*", "ids": "int*",
+        "output": "void*", "d_output": "void*", "slots": "void*", "worth": "void*", "usage": "float*", "ids": "int*",
         "weights": "float*", "d_energies": "float*", "d_scores": "float*", "d_initial_scores": "float*",
         "taught": "float*", "taught_initial": "float*", "steps": "int", "rows": "int",
     },
@@ -57,15 +57,20 @@ class UsageShape:
 
 
 def taught_scores(
-    walked: ReverseWalk, inputs: Inputs, made: Scanned, launch: Callable[[ctypes.Structure], None]
+    walked: ReverseWalk,
+    arrived: Tensor | None,
+    inputs: Inputs,
+    made: Scanned,
+    launch: Callable[[ctypes.Structure], None],
 ) -> tuple[Tensor, Tensor | None]:
-    """dL/d(gᵀh) of every state and of the initial slots with what `usage` adds, which g alone is to see."""
+    """dL/d(gᵀh) of every state and of the initial slots with what `usage` adds, which g alone is to see;
+    `arrived`: at the outputs, contiguous."""
     steps, rows, _ = made.output.shape
     taught = walked.scores.new_empty(walked.scores.shape)
     initial = None if inputs.slots is None else taught.new_empty(walked.initial_scores.shape)
     tensors = (
-        made.output, inputs.slots, inputs.worth, inputs.usage, made.ids, made.weights, walked.energies,
-        walked.scores, walked.initial_scores, taught, initial,
+        made.output, arrived, inputs.slots, inputs.worth, inputs.usage, made.ids, made.weights,
+        walked.energies, walked.scores, walked.initial_scores, taught, initial,
     )  # fmt: skip
     if rows:
         launch(USAGE(*[None if x is None else x.data_ptr() for x in tensors], steps, rows))

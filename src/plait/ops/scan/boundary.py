@@ -57,7 +57,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     if inputs.reset is not None and inputs.reset.dtype != torch.bool:
         raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")
     if is_new:
-        return Inputs._make(read)
+        return Inputs(*read)
     check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
     if has_memory:
         empty = inputs.born < 0 if fill else None
@@ -68,7 +68,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
             read[_RELEVANCE] = scores(read[_SLOTS], read[_WORTH])
         if empty is not None:
             read[_RELEVANCE] = read[_RELEVANCE].masked_fill(empty, 0)
-    return Inputs._make(read)
+    return Inputs(*read)
 
 
 def _expected_of(inputs: Inputs, scan: CellScan) -> list[_Expected]:

@@ -20,13 +20,15 @@ def collect_gradients(
     made: Scanned,
     scan: CellScan,
     nudged: bool,
+    arrived: Tensor | None = None,
     taught: tuple[Tensor, Tensor | None] | None = None,
 ) -> Inputs:
     """Turn what a reverse walk leaves into every gradient, in the layer's type, contiguous.
 
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
     slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise,
-    and what `usage` adds, unless a backend has `taught` g already: dp with that in it, of states and slots.
+    and what `usage` adds, for which the gradient that `arrived` at the outputs is needed, unless a backend
+    has `taught` g already: dp with that in it, of states and slots.
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
     asked, recurred = _flat(made.asked, wide), _recurred(walked.projected, made, scan)
@@ -41,7 +43,7 @@ def collect_gradients(
     if "memory" in scan.traits:
         attention = _attention(walked, inputs, made, asked, taught or (walked.scores, walked.initial_scores))
         if isinstance(scan, Scan) and inputs.usage is not None and taught is None:
-            attention["worth"] += usage_gradient(walked.energies, inputs, made, scan.window)
+            attention["worth"] += usage_gradient(walked.energies, arrived, inputs, made, scan.window)
         found |= attention
     # each its own storage, whatever a backend returns twice
     if dtype is not wide:

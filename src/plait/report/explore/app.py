@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from anyio.to_thread import current_default_thread_limiter
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -30,6 +32,9 @@ from plait.report.page import render
 
 __all__ = ["application"]
 
+# Threads that answer. More would take turns at the same processor, and each keeps memory of its own: with the
+# forty that are usual a server with many readers grows for hours.
+ANSWERING = 4
 STATIC = Path(__file__).with_name("static")
 # The page may load from here alone, so no script of it can talk to another machine.
 # Nor may another site's page show it in a frame, or a browser take an answer for something it is not.
@@ -52,7 +57,7 @@ def application(folder: Path) -> Starlette:
         return lambda query: library.once((name, *sorted(query.items())), lambda: view(library, query))
 
     views: dict[str, View] = {
-        "memory/runs": kept("memory/runs", lambda library, query: memory_runs(library)),
+        "memory/runs": lambda query: memory_runs(library),
         "memory": lambda query: memory_view(library, query),
         "law": law_view,
         "reach": reach_view,
@@ -76,8 +81,15 @@ def application(folder: Path) -> Starlette:
             Middleware(_Guarded),
             Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"]),
         ],
+        lifespan=_few_threads,
         exception_handlers={PlaitError: _told, HTTPException: _refused, Exception: _failed},
     )
+
+
+@contextlib.asynccontextmanager
+async def _few_threads(app: Starlette) -> AsyncIterator[None]:
+    current_default_thread_limiter().total_tokens = ANSWERING
+    yield
 
 
 class _Guarded:

@@ -8,8 +8,9 @@ from typing import Any
 from plait.report.explore.library import Library
 from plait.report.explore.query_parameters import table_data, whole_number
 from plait.report.gather import Group
+from plait.report.page_figures import caption_of, plot_data
 from plait.report.plots import Plot, plots
-from plait.report.report_page import damages, grid_data, headline, plot_data, standing
+from plait.report.report_page import damages, grid_data, headline, standing
 from plait.report.tables import cost_table, result_table, run_table, transfer_table
 
 __all__ = ["group_view", "overview", "plot_view"]
@@ -51,7 +52,8 @@ def plot_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
     group = _group(library, query)
     found = plots(group)
     plot = found[whole_number(query, "plot", 0, 0, max(0, len(found) - 1))]
-    return {"title": plot.title, "caption": plot.caption, **plot_data(plot), "published": _lines(group, plot)}
+    words = {"title": plot.title, "caption": caption_of(plot)}
+    return {**words, **plot_data(plot), "published": _lines(group, plot)}
 
 
 def _group(library: Library, query: Mapping[str, str]) -> Group:

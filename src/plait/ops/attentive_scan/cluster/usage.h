@@ -11,6 +11,8 @@
 
 namespace plait {
 
+constexpr float TINY = 1.17549435e-38f;
+
 template <class S>
 DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
   using Layer = typename S::Layer;
@@ -25,21 +27,21 @@ DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
     for (int m = 16; m; m >>= 1) v += shuffle_xor(v, m);
     return v;
   };
-  const auto rated = [&](const Layer* h) {
+  const auto product = [&](const Layer* x, const Layer* y) {
     float v = 0.0f;
 #pragma unroll
-    for (int f = 0; f < H; f += 32) v = mad(widened(h[f + lane]), widened(worth[f + lane]), v);
+    for (int f = 0; f < H; f += 32) v = mad(widened(x[f + lane]), widened(y[f + lane]), v);
     return sum(v);
   };
 
   // g'h of every state, where later stands what it is taught: nobody asks for it any more by then
   for (int t = warp; t < a.steps; t += WARPS) {
     const int64_t at = (int64_t)t * a.rows + b;
-    const float v = rated(output + at * H);
+    const float v = product(output + at * H, worth);
     if (lane == 0) a.taught[at] = v;
   }
   for (int j = warp; a.slots && j < SLOTS; j += WARPS) {
-    const float v = rated(static_cast<const Layer*>(a.slots) + ((int64_t)b * SLOTS + j) * H);
+    const float v = product(static_cast<const Layer*>(a.slots) + ((int64_t)b * SLOTS + j) * H, worth);
     if (lane == 0) initial[j] = v;
   }
   barrier_sync(0, S::THREADS);
@@ -53,13 +55,14 @@ DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
       const int packed = lane < SLOTS ? a.ids[at * SLOTS + lane] : -1;
       const int id = packed >> PLACE_BITS, place = packed & ((1 << PLACE_BITS) - 1);
       const bool read = id >= 0 && place >= S::WINDOW && a.weights[at * SLOTS + place] > 0.0f;
-      float score = 0.0f, used = 0.0f, top;
-      if (read) {
-        score = id < SLOTS ? initial[id] : a.taught[(int64_t)(id - SLOTS) * a.rows + b];
-        used = a.d_energies[at * SLOTS + place];
-        used = used < 0.0f ? -used : used;
-      }
-      top = read ? score : -3.4e38f;
+      // what the answer after it is told, dealt by how much the loss feels of reading each
+      const Layer* arrived = static_cast<const Layer*>(a.d_output) + (a.d_output && t + 1 < a.steps ? (at + a.rows) * H : 0);
+      const float told = a.d_output && t + 1 < a.steps ? root(product(arrived, arrived)) : 0.0f;
+      float felt = id < 0 ? 0.0f : a.d_energies[at * SLOTS + place];
+      felt = felt < 0.0f ? -felt : felt;
+      const float everything = sum(felt), used = read ? divide(felt, everything < TINY ? TINY : everything) * told : 0.0f;
+      const float score = !read ? 0.0f : id < SLOTS ? initial[id] : a.taught[(int64_t)(id - SLOTS) * a.rows + b];
+      float top = read ? score : -3.4e38f;
       for (int m = 16; m; m >>= 1) {
         const float other = shuffle_xor(top, m);
         top = other > top ? other : top;

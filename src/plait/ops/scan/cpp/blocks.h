@@ -2,11 +2,11 @@
 
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <algorithm>
 #include <cstdint>
 #include <vector>
+
+#include "parallel.h"
 
 namespace plait {
 
@@ -19,7 +19,7 @@ std::vector<T> padded_row(const void* tensor, int64_t size, int64_t lane) {
 
 template <class F>
 void over_blocks(int64_t rows, int64_t blocks, const F& f) {
-  at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {
+  parallel_for(blocks, 1, [&](int64_t first, int64_t last) {
     for (int64_t block = first; block < last; ++block) f(block, rows * block / blocks, rows * (block + 1) / blocks);
   });
 }

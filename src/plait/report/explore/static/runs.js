@@ -54,19 +54,31 @@ function build(panel, { groups }) {
   self.draw = (found) => {
     const at = Math.min(found.views.length - 1, Math.max(0, +address.get("view", "0") || 0)), view = found.views[at];
     const hidden = new Set(address.get("hide").split("|").filter(Boolean));
-    const lines = () => found.lines.filter((line) => line.columns[view.x] && line.columns[view.y]).map((line) => ({
-      name: line.name, seed: line.seed, color: color(`c${line.color % 10}`), dash: line.color >= 10 ? "6 3" : null, ...points(line, view) }));
+    const each = address.get("each") === "1", several = found.views.some((one) => one.together?.length);
+    const lines = () => drawnLines(found, view, each);
     const shown = () => lines().filter((line) => !hidden.has(line.name));
     const toggle = (name) => { hidden.has(name) ? hidden.delete(name) : hidden.add(name); address.set({ hide: [...hidden].join("|") }); self.draw(found); };
-    views.replaceChildren(...found.views.map((one, i) => el("button", { type: "button", "aria-pressed": String(i === at), onclick: () => { address.set({ view: i }); self.draw(found); } }, one.name)));
+    views.replaceChildren(...found.views.map((one, i) => el("button", { type: "button", "aria-pressed": String(i === at), onclick: () => { address.set({ view: i }); self.draw(found); } }, one.name)),
+      ...(several ? [el("button", { type: "button", "aria-pressed": String(each), onclick: () => { address.set({ each: each ? null : 1 }); self.draw(found); } }, "each seed")] : []));
     names.replaceChildren(legend(lines(), el, toggle, hidden));
     curves.title(found.title);
     const beside = Object.keys(found.published).length ? " Thin level lines: published." : "";
     curves.caption(found.caption + beside);
     curves.show((width, read) => draw(view, shown(), found.published, width, read),
-      () => [["name", "seed", view.x_label, view.y_label], ...lines().flatMap((line) => line.x.map((x, i) => [line.name, line.seed, x, line.y[i]]))]);
+      () => [["name", "seed", view.x_label, view.y_label], ...drawnLines(found, view, true).flatMap((line) => line.x.map((x, i) => [line.name, line.seed, x, line.y[i]]))]);
   };
   return self;
+}
+
+// A line a seed; or of a name with several seeds their mean, with `low` and `high` around it.
+function drawnLines(found, view, each) {
+  const together = new Map(each ? [] : (view.together ?? []).map((one) => [one.name, one])), drawn = [];
+  for (const line of found.lines.filter((one) => one.columns[view.x] && one.columns[view.y])) {
+    const look = { name: line.name, color: color(`c${line.color % 10}`), dash: line.color >= 10 ? "6 3" : null }, mine = together.get(line.name);
+    if (!mine) drawn.push({ ...look, seed: line.seed, ...points(line, view) });
+    else if (!drawn.some((one) => one.name === line.name)) drawn.push({ ...look, x: mine.x, y: mine.mean, low: mine.low, high: mine.high });
+  }
+  return drawn;
 }
 
 function points(line, view) {
@@ -80,7 +92,8 @@ function draw(view, lines, published, width, read) {
   const last = Math.max(1, ...lines.flatMap((line) => line.x)), first = Math.min(last - 1, ...lines.flatMap((line) => line.x));
   const level = Object.entries(published).filter(([name]) => lines.some((line) => line.name === name)).map(([name, value]) => ({
     x: [first, last], y: [value, value], color: lines.find((line) => line.name === name).color, dash: "1 4", width: 1 }));
-  return chart({ width, height: 340, read, x: { label: view.x_label, low: first, high: last }, y: { label: view.y_label, kind, ...range }, series: [...lines, ...level] });
+  const says = (value) => `${value.toLocaleString("en")} ${view.x_label}`, bands = lines.filter((line) => line.low).map(({ x, low, high, color }) => ({ x, low, high, color }));
+  return chart({ width, height: 340, read, x: { label: view.x_label, low: first, high: last, says }, y: { label: view.y_label, kind, ...range }, bands, series: [...lines, ...level] });
 }
 
 function describe(group) {
