@@ -22,7 +22,8 @@ __all__ = ["USAGE_TEXT", "UsageShape", "taught_scores"]
 USAGE, USAGE_TEXT = parameter_struct(
     "UsageArguments",
     {
-        "output": "void*", "d_output": "void*", "slots": "void*", "worth": "void*", "usage": "float*", "ids": "int*",
+        "output": "void*", "d_output": "void*", "slots": "void*", "worth": "void*", "usage": "float*",
+        "ids": "int*",
         "weights": "float*", "d_energies": "float*", "d_scores": "float*", "d_initial_scores": "float*",
         "taught": "float*", "taught_initial": "float*", "steps": "int", "rows": "int",
     },
