@@ -30,8 +30,7 @@ struct Back : BackStages<S> {
   using B::a, B::first, B::lane, B::rank, B::ring, B::rows, B::sm;
   using B::gathered, B::held, B::ids, B::layer, B::place, B::record, B::row, B::stash, B::there;
   using P::here, P::multiply, P::own, P::put_product, P::scores_came, P::send_products, P::states_came, P::warp;
-  using T::at, T::d_energy, T::d_score, T::from_here, T::gain, T::in, T::is_reset, T::leave, T::left, T::put_score, T::record_of,
-      T::refill, T::share, T::v;
+  using T::at, T::d_energy, T::d_score, T::from_here, T::gain, T::in, T::is_reset, T::leave, T::left, T::put_score, T::refill, T::share, T::v;
   using typename T::Ready;
 
   MEMBER Back(const BackwardArguments& arguments, float* memory) : T(arguments, memory) {}
@@ -88,21 +87,11 @@ struct Back : BackStages<S> {
       T::settle(t);
       watch.stamp(7);
       Ready ready;
-      T::make_ready(0, ready);
-      float4 records[EACH][HELD];
-      if constexpr (R == 1) {
-#pragma unroll
-        for (int i = 0; i < EACH; i++) {
-#pragma unroll
-          for (int k = 0; k < HELD; k++)
-            if (k <= G || k == KINDS) records[i][k] = record_of(0, i, k);
-        }
-      }
+      T::make_ready(t, ready);
       mbarrier_wait(states_came, parity);
       if (thread_index() == 0) mbarrier_expect(states_came, C * rows * F * 8);
       watch.stamp(8);
-      if constexpr (R == 1) T::recede_one(t, ready, records);
-      else T::recede_all(t, ready);
+      T::recede_all(t, ready);
       watch.stamp(9);
       ring = B::next(ring), from_here -= (int64_t)a.rows * H;
       float* const last = left;
@@ -139,7 +128,7 @@ struct Back : BackStages<S> {
       const int64_t b = first + r;
       float4 ds = L::DIRECT ? load4(left + stash(r, G + 1)) : nothing();
       for (int c = 0; c < C; c++) {
-        const float* from = sm + L::STATES_IN + ((c * R + r) * F + warp * 4) * 2;
+        const float* from = B::state_in(c, warp, r, 0);
         ds = ds + float4{from[0], from[2], from[4], from[6]};
       }
       if (lane == 0) store4(a.d_hidden_out + b * H + own, ds);

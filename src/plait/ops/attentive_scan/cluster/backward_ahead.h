@@ -30,8 +30,8 @@ struct BackPlaces : BackLayout<S> {
   // of a warp: the first two from a lane's slot on or with a slot's offset
   static MEMBER constexpr int record(int r, int kind) { return L::RECORDS + (r * HELD + kind) * SLOTS * 4; }
   static MEMBER constexpr int gathered(int r, int kind) { return L::GATHERS + (r * GATHERED + kind) * SLOTS * 4; }
-  static MEMBER constexpr int factor(int r) { return L::FACTOR + r * L::FACTORS * 4; }
-  static MEMBER constexpr int stash(int r, int kind) { return L::STASH + (r * L::STASHED + kind) * 4; }
+  static MEMBER constexpr int factor(int r, int kind) { return L::FACTOR + (kind * R + r) * 4; }
+  static MEMBER constexpr int stash(int r, int kind) { return L::STASH + (kind * R + r) * 4; }
   static MEMBER constexpr int staged(int t, int r) { return L::STAGED + ((t & 1) * R + r) * HELD * 4; }
   static MEMBER constexpr int input(int ring, int r, int chunk) { return L::INPUT + ((ring * R + r) * INPUTS + chunk) * 4; }
   // of the block
@@ -44,6 +44,10 @@ struct BackPlaces : BackLayout<S> {
   // chunk `kind` of state `id` from feature `own` on: P by kind; and h itself
   MEMBER const float* product_of(int id, int r, int kind, int own) const {
     return a.products + (id * (int64_t)a.rows + first + r) * WIDTH + kind * H + own;
+  }
+  // the first of the two numbers that came from block c for a feature of a warp
+  MEMBER float* state_in(int c, int warp, int r, int feature) const {
+    return sm + L::STATES_IN + (((c * L::WARPS + warp) * R + r) * 4 + feature) * 2;
   }
   MEMBER const Layer* state_of(int id, int r, int own) const {
     return id < SLOTS ? layer(a.slots) + ((int64_t)(first + r) * SLOTS + id) * H + own
@@ -130,12 +134,12 @@ struct BackAhead : BackPlaces<S> {
     for (int n = thread; n < rows * F; n += MINE) {
       const int r = n / F, f = n % F;
       float* here = of_warp(f / 4) + f % 4;
-      float from[GATES], to[L::FACTORS - 2];
+      float from[GATES], to[L::FACTORS];
 #pragma unroll
       for (int k = 0; k < GATES; k++) from[k] = widened(reinterpret_cast<Layer*>(of_warp(f / 4) + B::input(ring, r, k))[f % 4]);
       prepare<S>(from, to);
 #pragma unroll
-      for (int k = 0; k < L::FACTORS - 2; k++) here[B::factor(r) + 4 * k] = to[k];
+      for (int k = 0; k < L::FACTORS; k++) here[B::factor(r, k)] = to[k];
     }
   }
   MEMBER void walk() {

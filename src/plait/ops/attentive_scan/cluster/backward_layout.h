@@ -31,6 +31,10 @@ struct BackLayout {
   static constexpr bool DEAL = WARPS % 4 == 0 && WARPS + AHEAD > 8;
   static constexpr int EACH_WARP = 512 / (WARPS / 4 + 1) / 8 * 8, OF_AHEAD = 72;
   static constexpr int REGISTERS = (EACH_WARP * (WARPS / 4 + 1) - OF_AHEAD) / (WARPS < 4 ? 1 : WARPS / 4) / 8 * 8;
+  // In the cell a lane is one feature of one row, lane = group * 4 + feature; of the 8 groups a row has 8 / TOGETHER.
+  static constexpr int TOGETHER = R <= 1 ? 1 : R <= 2 ? 2 : R <= 4 ? 4 : 8, OF_ROW = 3 - log2_of(TOGETHER);
+  // In the scores a lane is a feature of the slots group, group + 8 ...
+  static constexpr int EIGHTH = ceil_div(SLOTS, 8);
   static_assert(H % 32 == 0 && F % 4 == 0 && F * C == H && SLOTS <= 64 && R <= 8);
   static_assert(S::SHARED_KINDS == 0 || IN_FOURS);
 
@@ -38,23 +42,24 @@ struct BackLayout {
   static constexpr int HELD = KINDS + DIRECT, GATHERED = 2;
   // chunks that come in at a step: its gates and c_{t-1} or s_{t-1} (of an Elman cell h before the nudge), q, dL/dh
   static constexpr int GATES = CELL == ELMAN ? 1 : 5, INPUTS = GATES + 2;
-  // chunks of what the cell multiplies dL/dh by; then what is added to dL/dh, and h_t's share of dL/ds_t
-  static constexpr int FACTORS = CELL == LSTM ? 8 : CELL == GRU ? 7 : 3;
+  // chunks of what the cell multiplies dL/dh by
+  static constexpr int FACTORS = CELL == LSTM ? 6 : CELL == GRU ? 5 : 1;
   // chunks that a step leaves to the one before: dL/d(V s), dL/dq, what reaches s directly, dL/ds_t, dL/dc
   static constexpr int STASHED = G + 3 + (CELL == LSTM);
 
-  // Of a warp, from its own place on. A row's slots lie together; what comes from far away lies in rings.
+  // Of a warp, from its own place on. A row's slots lie together; what comes from far away lies in rings. What the cell
+  // reads and writes lies by rows, so that its lanes read neighbours.
   static constexpr int RECORDS = 0;                                    // R, HELD, SLOTS
   static constexpr int GATHERS = RECORDS + R * HELD * SLOTS * 4;       // R, GATHERED, SLOTS
   static constexpr int STAGED = GATHERS + R * GATHERED * SLOTS * 4;    // 2, R, HELD
   static constexpr int INPUT = STAGED + 2 * R * HELD * 4;              // 3, R, INPUTS
-  static constexpr int FACTOR = INPUT + 3 * R * INPUTS * 4;            // R, FACTORS
-  static constexpr int STASH = FACTOR + R * FACTORS * 4;               // 2, R, STASHED
+  static constexpr int FACTOR = INPUT + 3 * R * INPUTS * 4;            // FACTORS, R
+  static constexpr int STASH = FACTOR + R * FACTORS * 4;               // 2, STASHED, R
   static constexpr int WEIGHTS = STASH + 2 * R * STASHED * 4;          // SHARED_KINDS, 4, COLUMNS, a lane
   static constexpr int OF_WARP = WEIGHTS + S::SHARED_KINDS * 4 * COLUMNS * 32;
   // Of the block
   static constexpr int PRODUCT = 32 + WARPS * OF_WARP;                 // WARPS, R, 2, H; first 128 bytes of barriers
-  static constexpr int STATES_IN = PRODUCT + WARPS * R * 2 * H;        // C, R, F, 2
+  static constexpr int STATES_IN = PRODUCT + WARPS * R * 2 * H;        // C, WARPS, R, 4, 2
   static constexpr int SCORE = STATES_IN + C * R * F * 2;              // WARPS, R, SLOTS
   static constexpr int SCORES_IN = SCORE + WARPS * R * SLOTS;          // C, R, SLOTS
   static constexpr int SHARE = SCORES_IN + C * R * SLOTS;              // 4, R, SLOTS

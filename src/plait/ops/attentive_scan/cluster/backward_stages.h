@@ -24,23 +24,23 @@ struct BackStages : BackProducts<S> {
   int slot[R];                              // where h_t lies
   bool is_reset[R];
   float *left, *leave;                      // what the step after this left, and what this one leaves
+  // In the cell: this lane's group, feature and row (one that several groups share is kept by the first), and whether
+  // the batch has that row; dL/dq, what dL/dh will be added to, and h_t's share of dL/ds_t
+  const int group, feature, mine;
+  const bool keeps, writes;
+  float asked, base, part;
   int64_t from_here;                        // where this warp's features of the first row lie in (T, B, H)
 
   MEMBER BackStages(const BackwardArguments& arguments, float* memory)
-      : P(arguments, memory), left(here), leave(here + R * L::STASHED * 4) {
+      : P(arguments, memory), left(here), leave(here + R * L::STASHED * 4), group(lane / 4), feature(lane % 4),
+        mine(group >> L::OF_ROW < R ? group >> L::OF_ROW : R - 1),
+        keeps((group & ((1 << L::OF_ROW) - 1)) == 0 && group >> L::OF_ROW < R), writes(keeps && there(mine)) {
 #pragma unroll
     for (int i = 0; i < EACH; i++) at[i] = here + (in(i) ? lane + 32 * i : SLOTS - 1) * 4;
   }
   MEMBER bool in(int i) const { return SLOTS % 32 == 0 || lane + 32 * i < SLOTS; }  // a lane beyond reads the last slot
   MEMBER float of_slot(const float (&each)[EACH], int x) const { return shuffle(x < 32 ? each[0] : each[EACH - 1], x & 31); }
 
-  // this warp's part of dL/da_j, for the step that read the slots as they are now
-  template <class Held>
-  MEMBER float score(int i, const float4 (&g)[G + 1], float4 sum, Held held) {
-#pragma unroll
-    for (int k = 0; k <= G; k++) sum = mad(g[k], held(i, k), sum);
-    return a.mix * ((sum.x + sum.y) + (sum.z + sum.w));
-  }
   MEMBER void put_score(int r, int i, float score) {
     if (in(i)) sm[L::SCORE + (warp * R + r) * SLOTS + lane + 32 * i] = score;
   }
@@ -158,45 +158,37 @@ struct BackStages : BackProducts<S> {
   }
   // while the products fly: dL/dq, what dL/dh will be added to, and the slots as the step before read them
   MEMBER void settle(int t) {
-    float x[R], y[R], base[R], part[R];
-    const bool upper = lane & 16, odd = lane & 8;  // a lane is left with feature lane / 8 of dL/dq
+    float each[L::TOGETHER];
+    const bool upper = lane & 2, odd = lane & 1;
 #pragma unroll
-    for (int r = 0; r < R; r++) {
-      x[r] = 0.0f, y[r] = 0.0f;
+    for (int r = 0; r < L::TOGETHER; r++) {
+      each[r] = 0.0f;
+      if (r >= R) continue;
       float4 sum = bend[r][0];
 #pragma unroll
       for (int i = 1; i < EACH; i++) sum = sum + bend[r][i];
-      x[r] = (upper ? sum.z : sum.x) + shuffle_xor(upper ? sum.x : sum.z, 16);
-      y[r] = (upper ? sum.w : sum.y) + shuffle_xor(upper ? sum.y : sum.w, 16);
-      part[r] = a.mix * (1.0f + of_slot(share[r], slot[r]));
-      base[r] = widened(reinterpret_cast<Layer*>(here + input(ring, r, L::GATES + 1))[lane & 3]);
-      base[r] += here[gathered(r, 1) + slot[r] * 4 + (lane & 3)];
-      if constexpr (S::LEARNED) {
+      const float x = (upper ? sum.z : sum.x) + shuffle_xor(upper ? sum.x : sum.z, 2);
+      const float y = (upper ? sum.w : sum.y) + shuffle_xor(upper ? sum.y : sum.w, 2);
+      each[r] = (odd ? y : x) + shuffle_xor(odd ? x : y, 1);
+    }
+    asked = reduce8<L::TOGETHER, 4>(each, group);
+    const int x = B::slot_of(t, mine);
+    part = a.mix * (1.0f + B::shares(t)[mine * SLOTS + place(ids(t)[mine * SLOTS + x])]);
+    base = widened(reinterpret_cast<Layer*>(here + input(ring, mine, L::GATES + 1))[feature]);
+    base += here[gathered(mine, 1) + x * 4 + feature];
+    if constexpr (S::LEARNED) {
+#pragma unroll
+      for (int r = 0; r < R; r++) {
         const float score = of_slot(d_score[r], slot[r]);
         if (warp == 0 && rank == 0 && lane == 0 && there(r)) a.d_scores[row(t, r)] = score;
-        base[r] = mad(score, widened(layer(a.worth)[own + (lane & 3)]), base[r]);
+        if (r == mine) base = mad(score, widened(layer(a.worth)[own + feature]), base);
       }
-    }
-#pragma unroll
-    for (int r = 0; r < R; r++) x[r] = (odd ? y[r] : x[r]) + shuffle_xor(odd ? x[r] : y[r], 8);
-#pragma unroll
-    for (int m = 4; m; m >>= 1) {
-#pragma unroll
-      for (int r = 0; r < R; r++) x[r] += shuffle_xor(x[r], m);
     }
     float4 again[R];
 #pragma unroll
     for (int r = 0; r < R; r++)
       again[r] = load4(here + B::staged(t, r) + (lane < HELD ? lane : 0) * 4);
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-      if ((lane & 7) == 0) leave[stash(r, G) + lane / 8] = x[r];
-      if ((lane & 7) == 0 && there(r)) a.d_queries[from_here + r * H + lane / 8] = x[r];
-      if (lane < 4) {
-        here[factor(r) + 4 * L::FACTORS - 8 + lane] = base[r];
-        here[factor(r) + 4 * L::FACTORS - 4 + lane] = part[r];
-      }
-    }
+    if (writes) a.d_queries[from_here + mine * H + feature] = asked;
     warp_sync();
     if (t > 0) restore(t, again);
   }
@@ -232,94 +224,97 @@ struct BackStages : BackProducts<S> {
       for (int f = 0; f < 4; f++)
         reinterpret_cast<Layer*>(at[i] + record(r, KINDS))[f] = id < 0 ? Layer{} : B::state_of(id, r, own)[f];
   }
-  // what is needed as soon as the products are there; the first row's is read before
+  // what is needed as soon as the products are there; with one row of its slots, too
   struct Ready {
-    float4 factors[L::FACTORS], asked, d_cell;
+    float factors[L::FACTORS], d_cell, direct, records[L::EIGHTH][HELD];
   };
-  MEMBER void make_ready(int r, Ready& ready) {
+  MEMBER void make_ready(int t, Ready& ready) {
 #pragma unroll
-    for (int k = 0; k < L::FACTORS; k++) ready.factors[k] = load4(here + factor(r) + 4 * k);
-    ready.asked = load4(leave + stash(r, G));
-    if constexpr (S::CELL == LSTM) ready.d_cell = load4(left + stash(r, G + 3));
+    for (int k = 0; k < L::FACTORS; k++) ready.factors[k] = here[factor(mine, k) + feature];
+    ready.d_cell = S::CELL == LSTM ? left[stash(mine, G + 3) + feature] : 0.0f;
+    ready.direct = L::DIRECT || t == a.steps - 1 ? left[stash(mine, G + 1) + feature] : 0.0f;
+    if constexpr (R == 1) read_records(0, ready.records);
   }
-  MEMBER float4 record_of(int r, int i, int k) {
-    return k < KINDS ? load4(at[i] + record(r, k)) : widened4(reinterpret_cast<const Layer*>(at[i] + record(r, k)));
-  }
-  // when the products are there: through the cell to dL/d[V s; W_a s] of the step before and what reaches s directly
-  MEMBER void recede_row(int t, int r, const Ready& ready, float4 (&g)[G + 1], float4& direct) {
-    float4 ds = nothing(), dh = nothing(), d_cell = ready.d_cell, dz[G], recurred;
+  // of the slots group, group + 8 ... this lane's feature; beyond the last slot whatever lies there, to be read by nobody
+  MEMBER void read_records(int r, float (&records)[L::EIGHTH][HELD]) {
 #pragma unroll
-    for (int c = 0; c < C; c++) {  // of each feature both, side by side
-      const float* from = sm + L::STATES_IN + ((c * R + r) * F + warp * 4) * 2;
-      const float4 x = load4(from), y = load4(from + 4);
-      ds = ds + float4{x.x, x.z, y.x, y.z}, dh = dh + float4{x.y, x.w, y.y, y.w};
-    }
-    if (L::DIRECT || t == a.steps - 1) ds = ds + load4(left + stash(r, G + 1));
-    dh = mad(ready.factors[L::FACTORS - 1], ds, dh + ready.factors[L::FACTORS - 2]);
-    direct = nothing();
-    recede<S>(ready.factors, dh, d_cell, dz, recurred, direct);
+    for (int i = 0; i < L::EIGHTH; i++) {
 #pragma unroll
-    for (int k = 0; k < G; k++) g[k] = k == G - 1 ? recurred : dz[k];
-    g[G] = ready.asked;
-    if constexpr (S::RESET) {
-      if (is_reset[r]) {  // nothing came from before
-#pragma unroll
-        for (int k = 0; k <= G; k++) g[k] = nothing();
-        direct = nothing(), d_cell = nothing();
+      for (int k = 0; k < HELD; k++) {
+        if (k <= G) records[i][k] = here[record(r, k) + lane + 32 * i];
+        if (k == KINDS) records[i][k] = widened(reinterpret_cast<const Layer*>(here + record(r, k) + (group + 8 * i) * 4)[feature]);
       }
     }
-    if (lane == 0) {
-      store4(leave + stash(r, G + 2), ds);
-      if constexpr (S::CELL == LSTM) store4(leave + stash(r, G + 3), d_cell);
-    }
-    if (lane == 0 && there(r)) {
-      float* to = a.d_projected + G * (from_here - own + r * H) + own;
+  }
+  // when the products are there: through the cell to dL/d[V s; W_a s] of the step before (the last of g: what reaches s
+  // directly), a lane for each feature of each row; and on to the scores of the step before
+  MEMBER void recede_all(int t, Ready& ready) {
+    float g[G + 2], ds = ready.direct, dh = base, d_cell = ready.d_cell, dz[G], sums[2] = {0.0f, 0.0f};
 #pragma unroll
-      for (int k = 0; k < G; k++) store4(to + k * H, dz[k]);
-      if (a.d_states) store4(a.d_states + from_here + r * H, dh);
+    for (int c = 0; c < C; c++) {
+      const float2 x = load2(B::state_in(c, warp, mine, feature));
+      sums[0] += x.x, sums[1] += x.y;
+    }
+    ds += sums[0], dh = mad(part, ds, dh + sums[1]);
+    g[G + 1] = 0.0f;
+    recede<S>(ready.factors, dh, d_cell, dz, g[G - 1], g[G + 1]);
+#pragma unroll
+    for (int k = 0; k < G - 1; k++) g[k] = dz[k];
+    g[G] = asked;
+    if constexpr (S::RESET) {
+      bool cut = false;
+#pragma unroll
+      for (int r = 0; r < R; r++) cut = r == mine ? is_reset[r] : cut;
+      if (cut) {  // nothing came from before
+#pragma unroll
+        for (int k = 0; k < G + 2; k++) g[k] = 0.0f;
+        d_cell = 0.0f;
+      }
+    }
+    if constexpr (R == 1) put_scores(0, g, ready.records);
+    if (keeps) {
+#pragma unroll
+      for (int k = 0; k < G + 1 + L::DIRECT; k++) leave[stash(mine, k) + feature] = g[k];
+      leave[stash(mine, G + 2) + feature] = ds;
+      if constexpr (S::CELL == LSTM) leave[stash(mine, G + 3) + feature] = d_cell;
+    }
+    if constexpr (R > 1) {
+#pragma unroll
+      for (int r = 0; r < R; r++) {
+        float of_row[G + 2], records[L::EIGHTH][HELD];
+#pragma unroll
+        for (int k = 0; k < G + 1 + L::DIRECT; k++) of_row[k] = shuffle(g[k], (r << L::OF_ROW) * 4 + feature);
+        read_records(r, records);
+        put_scores(r, of_row, records);
+      }
+    }
+    if (writes) {
+      float* to = a.d_projected + G * (from_here - own + mine * H) + own + feature;
+#pragma unroll
+      for (int k = 0; k < G; k++) to[k * H] = dz[k];
+      if (a.d_states) a.d_states[from_here + mine * H + feature] = dh;
     }
   }
-  MEMBER void put_stash(int r, const float4 (&g)[G + 1], float4 direct) {
-    if (S::RESET && is_reset[r]) warp_sync();  // everybody has read dL/dq
-    if (lane != 0) return;
+  // this warp's part of dL/da_j for the step that read the slots as they are now
+  MEMBER void put_scores(int r, const float (&g)[G + 2], const float (&records)[L::EIGHTH][HELD]) {
+    const bool upper = lane & 2, odd = lane & 1;
 #pragma unroll
-    for (int k = 0; k < G + S::RESET; k++) store4(leave + stash(r, k), g[k]);
-    store4(leave + stash(r, G + 1), direct);
-  }
-  // and on to the scores of the step before
-  MEMBER void recede_one(int t, const Ready& ready, const float4 (&records)[EACH][HELD]) {
-    float4 g[G + 1], direct;
-    recede_row(t, 0, ready, g, direct);
+    for (int i = 0; i < L::EIGHTH; i += 4) {  // four slots together: a lane is left with slot group + 8 (i + feature)
+      float sum[4];
 #pragma unroll
-    for (int i = 0; i < EACH; i++)
-      put_score(0, i, score(i, g, L::DIRECT ? direct * records[i][HELD - 1] : nothing(), [&](int i, int k) { return records[i][k]; }));
-    put_stash(0, g, direct);
-  }
-  MEMBER void recede_all(int t, const Ready& zero) {
-    Ready ready[2] = {zero, zero};
+      for (int j = 0; j < 4; j++) {
+        sum[j] = 0.0f;
+        if (i + j >= L::EIGHTH) continue;
+        const float (&of_slot)[HELD] = records[i + j < L::EIGHTH ? i + j : 0];
+        if constexpr (L::DIRECT) sum[j] = g[G + 1] * of_slot[HELD - 1];
 #pragma unroll
-    for (int r = 0; r < R; r++) {
-      if (r + 1 < R) make_ready(r + 1, ready[(r + 1) & 1]);  // before the row before it is written
-      float4 g[G + 1], direct;
-      recede_row(t, r, ready[r & 1], g, direct);
-      put_stash(r, g, direct);
-    }
-    warp_sync();
-    float scores[R][EACH];
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-      float4 g[G + 1];
-#pragma unroll
-      for (int k = 0; k <= G; k++) g[k] = load4(leave + stash(r, k));
-#pragma unroll
-      for (int i = 0; i < EACH; i++)
-        scores[r][i] = score(i, g, L::DIRECT ? load4(leave + stash(r, G + 1)) * record_of(r, i, HELD - 1) : nothing(),
-                             [&](int i, int k) { return record_of(r, i, k); });
-    }
-#pragma unroll
-    for (int r = 0; r < R; r++) {
-#pragma unroll
-      for (int i = 0; i < EACH; i++) put_score(r, i, scores[r][i]);
+        for (int k = 0; k <= G; k++) sum[j] = mad(g[k], of_slot[k], sum[j]);
+      }
+      const float x = (upper ? sum[2] : sum[0]) + shuffle_xor(upper ? sum[0] : sum[2], 2);
+      const float y = (upper ? sum[3] : sum[1]) + shuffle_xor(upper ? sum[1] : sum[3], 2);
+      const float score = a.mix * ((odd ? y : x) + shuffle_xor(odd ? x : y, 1));
+      const int slot = group + 8 * (i + feature);
+      if (slot < SLOTS) sm[L::SCORE + (warp * R + r) * SLOTS + slot] = score;
     }
   }
 };
