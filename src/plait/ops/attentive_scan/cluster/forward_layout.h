@@ -66,6 +66,8 @@ struct ForwardLayout : S {
   static constexpr int G_TASKS = R * F / 8;                     // 8 features' gates
   static constexpr int Q_TASKS = SEPARATE ? R * F / 16 : 0;     // 16 features' query and state
   static constexpr int TASKS = ceil_div(G_TASKS + Q_TASKS, NW), GI = ceil_div(G_TASKS, NW);
+  NUMBER all_gates(int i) { return (i + 1) * NW <= G_TASKS; }  // whether every warp has gates, or a query, in round i
+  NUMBER all_queries(int i) { return i * NW >= G_TASKS && (i + 1) * NW <= G_TASKS + Q_TASKS; }
   static constexpr int QFIRST = G_TASKS / NW, QI = SEPARATE ? TASKS - QFIRST : 0;
 
   static constexpr int E_TASKS = R * QUARTER, ROUNDS = ceil_div(E_TASKS, NW);  // 4 slots' energies
