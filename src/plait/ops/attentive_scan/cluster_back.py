@@ -55,8 +55,7 @@ class BackShape:
         scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32 - 4
         held = scan.gates + 2 + (scan.cell == "gru")
         inputs, factors = (3, 1) if scan.cell == "elman" else (7, 6 if scan.cell == "lstm" else 5)
-        stashed = scan.gates + 3 + (scan.cell == "lstm")
-        of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + 2 * stashed
+        of_warp = held * slots + 2 * held + 3 * inputs + factors + scan.gates + 1
         of_row = warps * (4 * of_warp + 2 * hidden + slots) + 2 * hidden + (self.cluster + 12) * slots + 4
         return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
 
