@@ -211,7 +211,15 @@ MUTATIONS = {
     "the newest state's energy": ("e.y = at == 1 ? fresh", "e.y = false ? fresh"),
     "s_0 mixed like the others": ("= t == 0 ? 1.0f : a.mix", "= a.mix"),
     "noise forgotten": ("credit[i] = rated + noise_then[i]", "credit[i] = rated"),
-    "a reset that keeps the cell's state": ("before[I] = cut(r) ? 0.0f : c[I];", "before[I] = c[I];"),
+    "a reset that keeps the cell's state": (
+        "before[I] = cut(tasks_at.gates_row(I)) ? 0.0f : c[I];",
+        "before[I] = c[I];",
+    ),
+    "one task's sum for all": ("take_step<I>(given[I]);", "take_step<I>(given[0]);"),
+    "energies that are not kept": (
+        "sm[tasks_at.energy_to[j]] = all[j];",
+        "sm[tasks_at.energy_to[j]] = all[0];",
+    ),
     "products before all have read": (
         "      barrier_sync(PLACED, K::MEET);\n      save(t);",
         "      save(t);",
@@ -222,8 +230,9 @@ MUTATIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_emulator_can_fail(mutation, emulated, monkeypatch):
-    """Each is seen in one of: carried state with resets and nudges, ties, learned relevance with noise."""
-    cases = [SMALL[1], SMALL[4], SMALL[10]]
+    """Each is seen in one of: carried state with resets and nudges, ties, learned relevance with
+    noise, warps with several tasks."""
+    cases = [SMALL[0], SMALL[1], SMALL[3], SMALL[4], SMALL[10]]
     shapes = {f"walk_{i}": shape_of(*item) for i, item in enumerate(cases)}
     library = emulated("attentive_scan", "forward", FORWARD_TEXT, shapes, MUTATIONS[mutation])
     found = []

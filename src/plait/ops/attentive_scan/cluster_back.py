@@ -17,7 +17,7 @@ from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
 from plait.ops.attentive_scan.cluster_usage import UsageShape, taught_scores
 from plait.ops.scan.buffers import allocate_walk, contiguous
 from plait.ops.scan.cluster_source import arguments
-from plait.ops.scan.contract import Arriving, Inputs, Scanned
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import collect_gradients
 
@@ -55,9 +55,8 @@ class BackShape:
         """What `cluster/backward_layout.h` lays out; the compiler refuses a shape where the two differ."""
         scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32 - 4
         held = scan.gates + 2 + (scan.cell == "gru")
-        inputs, factors = (3, 3) if scan.cell == "elman" else (7, 8 if scan.cell == "lstm" else 7)
-        stashed = scan.gates + 3 + (scan.cell == "lstm")
-        of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + 2 * stashed
+        inputs, factors = (3, 1) if scan.cell == "elman" else (7, 6 if scan.cell == "lstm" else 5)
+        of_warp = held * slots + 2 * held + 3 * inputs + factors + scan.gates + 1
         of_row = warps * (4 * of_warp + 2 * hidden + slots) + 2 * hidden + (self.cluster + 12) * slots + 4
         return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
 
@@ -128,7 +127,7 @@ def walk_back(
     """Every gradient; `launch` runs the kernel of this name and shape with its arguments."""
     steps, rows, _ = made.output.shape
     clusters = -(-rows // shape.rows)
-    walked = allocate_walk(inputs, made, scan, nudged, lean=True)
+    walked, beside = _room(inputs, made, scan, nudged)
     slots = None if inputs.slots is None else made.queries.new_empty(inputs.slots.shape)
     given = _aligned(arriving)
     records = (contiguous(inputs), made, given, walked, (slots, profile))
@@ -140,7 +139,17 @@ def walk_back(
     if inputs.usage is not None:
         teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
         taught = taught_scores(walked, given.output, inputs, made, teach)
-    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, taught=taught)
+    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, taught, beside)
+
+
+def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor]:
+    """For what the walk leaves; and, as one, what it leaves side by side at every step, of which one product
+    is taken: dL/dz, of a GRU dL/d(V_n s + b'_n), dL/dq."""
+    steps, rows, size = made.output.shape
+    gates = scan.gates
+    beside = made.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
+    walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=("projected", "queries"))
+    return walked._replace(projected=beside[..., : gates * size], queries=beside[..., -size:]), beside
 
 
 _usage_shape = lru_cache(UsageShape)

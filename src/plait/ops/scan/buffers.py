@@ -91,14 +91,20 @@ def _asked(
 
 
 def allocate_walk(
-    inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool, lean: bool = False
+    inputs: Inputs,
+    made: Scanned,
+    scan: CellScan,
+    nudged: bool,
+    lean: bool = False,
+    without: tuple[str, ...] = (),
 ) -> ReverseWalk:
-    """Uninitialised tensors for everything in `ReverseWalk`; `lean`: and None for what nobody asks for."""
+    """Uninitialised tensors for everything in `ReverseWalk`; `lean`: and None for what nobody asks for, or
+    that a backend sees to itself."""
     sizes = _sizes_back(inputs, made, scan)
     state = inputs.slots is not None or "memory" not in scan.traits
     wanted = {"nudged": nudged, "learned": inputs.worth is not None, "state": state}
     plan = _plan_of(ReverseWalk, made.output, scan, sizes, wanted)
-    return ReverseWalk(**_room(made.output, plan, lean))
+    return ReverseWalk(**_room(made.output, plan, lean, without))
 
 
 def allocate_gradients(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> Inputs:
@@ -130,10 +136,12 @@ def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> dict[str, int]
 _Plan = list[tuple[str, tuple[int, ...] | None, torch.dtype, bool]]
 
 
-def _room(like: Tensor, plan: _Plan, lean: bool) -> dict[str, Any]:
+def _room(like: Tensor, plan: _Plan, lean: bool, without: tuple[str, ...] = ()) -> dict[str, Any]:
     """Uninitialised tensors like `like`."""
     return {
-        name: like.new_empty(shape, dtype=dtype) if shape is not None and (wanted or not lean) else None
+        name: like.new_empty(shape, dtype=dtype)
+        if shape is not None and (wanted or not lean) and name not in without
+        else None
         for name, shape, dtype, wanted in plan
     }
 

@@ -35,6 +35,7 @@ __all__ = [
 
 # a scan leaves out what it has no use for; its own code never looks there
 ABSENT: Any = None
+_FEW = 2**22  # numbers that a GPU takes longer to be told about than to add up
 
 
 @dataclass(frozen=True)
@@ -149,7 +150,11 @@ class Projection(NamedTuple):
         if not unseen:
             return linear(self.input, self.weight, self.bias)
         with torch.no_grad():
-            return linear(self.input, self.weight, self.bias)
+            if self.bias is None or self.input.shape[:-1].numel() * len(self.weight) > _FEW:
+                return linear(self.input, self.weight, self.bias)
+            # with a bias torch asks cuBLAS anew, at every call, which of its kernels is best
+            flat = self.input.flatten(0, -2) @ self.weight.t()
+            return flat.add_(self.bias).view(*self.input.shape[:-1], len(self.weight))
 
     def gradients(self, d_projected: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
         """Of those that are wanted, in the same order."""

@@ -313,6 +313,14 @@ def _define_forward(fused: FusedScan) -> None:
     operator.register_autograd(differentiate, setup_context=setup_context)
 
 
+def _apart(x: Tensor) -> Tensor:
+    """Contiguous, and alone in its storage."""
+    if not x.is_contiguous():
+        return x.contiguous()
+    is_part = not torch.compiler.is_compiling() and x.untyped_storage().nbytes() > x.numel() * x.itemsize
+    return x.clone() if is_part else x
+
+
 def _define_backward(fused: FusedScan) -> None:
     num_arriving = len(fused.arriving)
     arriving_names = tuple(f"d_{name}" for name in fused.arriving)
@@ -320,9 +328,9 @@ def _define_backward(fused: FusedScan) -> None:
     optional = {name for name in fused.saved_inputs if fused.inputs[name].optional}
 
     def flat_gradients(gradients: Inputs, like: Tensor) -> tuple[Tensor, ...]:
-        # no two of an operator's results may be one tensor, not even two that are empty
+        # no two of an operator's results may be one tensor or share one, not even two that are empty
         found = (getattr(gradients, name) for name in fused.gradients)
-        return tuple(like.new_empty(0) if x is None else x for x in found)
+        return tuple(like.new_empty(0) if x is None else _apart(x) for x in found)
 
     @torch.library.custom_op(
         f"plait::{fused.name}_backward",

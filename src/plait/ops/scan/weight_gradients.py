@@ -22,33 +22,37 @@ def collect_gradients(
     nudged: bool,
     arrived: Tensor | None = None,
     taught: tuple[Tensor, Tensor | None] | None = None,
+    beside: Tensor | None = None,
 ) -> Inputs:
-    """Turn what a reverse walk leaves into every gradient, in the layer's type, contiguous.
+    """Turn what a reverse walk leaves into every gradient, in the layer's type; all but that of `projected`
+    are contiguous.
 
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
     slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise,
     and what `usage` adds, for which the gradient that `arrived` at the outputs is needed, unless a backend
-    has `taught` g already: dp with that in it, of states and slots.
+    has `taught` g already: dp with that in it, of states and slots. `beside`: where it left dz, of a GRU
+    dL/d(V_n s), and dq side by side, so that one product gives dV and dW_a.
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
-    asked, recurred = _flat(made.asked, wide), _recurred(walked.projected, made, scan)
+    asked = _flat(made.asked, wide)
+    recurred, of_state, of_query = _of_state(walked, made, scan, asked, beside)
     found: dict[str, Tensor | None] = {
-        "projected": walked.projected,
-        "recurrent": _outer(_flat(recurred, wide), asked),
+        "recurrent": of_state,
         "hidden": walked.hidden,
         "cell_state": walked.cell_state,
         "nudge": walked.states if nudged else None,
         **_biases(walked.projected, recurred, inputs, made, scan),
     }
     if "memory" in scan.traits:
-        attention = _attention(walked, inputs, made, asked, taught or (walked.scores, walked.initial_scores))
+        taken = taught or (walked.scores, walked.initial_scores)
+        attention = _attention(walked, inputs, made, of_query, taken)
         if isinstance(scan, Scan) and inputs.usage is not None and taught is None:
             attention["worth"] += usage_gradient(walked.energies, arrived, inputs, made, scan.window)
         found |= attention
-    # each its own storage, whatever a backend returns twice
     if dtype is not wide:
         found = {name: None if x is None else x.to(dtype) for name, x in found.items()}
-    return Inputs(**{name: None if x is None else x.contiguous() for name, x in found.items()})
+    kept: dict[str, Any] = {name: None if x is None else x.contiguous() for name, x in found.items()}
+    return Inputs(projected=walked.projected.to(dtype), **kept)
 
 
 def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
@@ -57,14 +61,33 @@ def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
     return before if inputs.reset is None else before.masked_fill_(inputs.reset.unsqueeze(2), 0)
 
 
+def _of_state(
+    walked: ReverseWalk, made: Scanned, scan: CellScan, asked: Tensor, beside: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """dL/d(V s_{t−1}) for all steps, dV and, with a memory, dW_a; `asked` is flat."""
+    if beside is None:
+        recurred = _recurred(walked.projected, made, scan)
+        of_query = _outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
+        return recurred, _outer(_flat(recurred, asked.dtype), asked), of_query
+    size, product = made.output.shape[2], _outer(_flat(beside, asked.dtype), asked)
+    of_state, of_query = product[:-size], product[-size:]
+    if scan.cell != "gru":
+        return walked.projected, of_state, of_query
+    return beside[..., size : 4 * size], torch.cat([of_state[: 2 * size], of_state[3 * size :]]), of_query
+
+
 def _attention(
-    walked: ReverseWalk, inputs: Inputs, made: Scanned, asked: Tensor, taught: tuple[Tensor, Tensor | None]
+    walked: ReverseWalk,
+    inputs: Inputs,
+    made: Scanned,
+    of_query: Tensor | None,
+    taught: tuple[Tensor, Tensor | None],
 ) -> dict[str, Any]:
-    """What reading a memory adds; `asked` is flat. Without a state no slot was there at the beginning."""
-    wide = asked.dtype
+    """What reading a memory adds. Without a state no slot was there at the beginning."""
+    wide = walked.keys.dtype
     states = _flat(made.output, wide)
-    found = {
-        "query": _outer(_flat(walked.queries, wide), asked),
+    found: dict[str, Any] = {
+        "query": of_query,
         "key": _outer(_flat(walked.keys, wide), states),
         "energy": walked.energy,
     }
