@@ -25,7 +25,7 @@ struct ForwardTasks {
   MEMBER bool has_gates(int i) const { return (i + 1) * NW <= K::G_TASKS || i * NW + warp < K::G_TASKS; }
   MEMBER int gates_row(int i) const { return (i * NW + warp) / (F / 8); }
   MEMBER bool has_query(int i) const {
-    return K::SEPARATE && (i + 1) * NW > K::G_TASKS && i * NW + warp >= K::G_TASKS && i * NW + warp < K::G_TASKS + K::Q_TASKS;
+    return K::all_queries(i) || K::SEPARATE && (i + 1) * NW > K::G_TASKS && i * NW + warp >= K::G_TASKS && i * NW + warp < K::G_TASKS + K::Q_TASKS;
   }
   MEMBER int query_row(int i) const { return (i * NW + warp - K::G_TASKS) / (F / 16); }
   MEMBER bool has_energies(int j) const { return (j + 1) * NW <= K::E_TASKS || j * NW + NW - 1 - warp < K::E_TASKS; }
@@ -55,7 +55,7 @@ struct ForwardTasks {
     for (int j = 0; j < K::ROUNDS; j++) {  // the last warps first: the first have gates
       const int n = j * NW + NW - 1 - warp, r = n < K::E_TASKS ? n / K::QUARTER : 0, x = n % K::QUARTER * 4 + part;
       energy_key[j] = K::record(r, x) + K::KEYS + (lane & 7) * (F / 8), energy_query[j] = K::Q_AT + r * F + (lane & 7) * (F / 8);
-      energy_to[j] = (lane & 7) == 0 && x < K::SLOTS ? K::E_OLD + r * K::EROW + x : -1;
+      energy_to[j] = n < K::E_TASKS && (lane & 7) == 0 && x < K::SLOTS ? K::E_OLD + r * K::EROW + x : -1;
       keep(energy_key[j]), keep(energy_query[j]), keep(energy_to[j]);
     }
     prepare_products<0, 0>(lane, own, first_row, rows);
