@@ -31,7 +31,7 @@ struct Back : BackStages<S> {
   using B::held, B::ids, B::layer, B::place, B::row, B::stash, B::there;
   using P::here, P::multiply, P::own, P::put_product, P::scores_came, P::send_products, P::states_came, P::warp;
   using T::d_cell, T::d_energy, T::d_score, T::direct, T::feature, T::from_here, T::group, T::has, T::in, T::is_reset, T::mine,
-      T::put_scores, T::refill, T::share, T::slot_at, T::to_key, T::to_state, T::v, T::writes;
+      T::put_scores, T::refill, T::slot_at, T::to_key, T::to_state, T::v, T::writes;
   using typename T::Ready;
 
   MEMBER Back(const BackwardArguments& arguments, float* memory) : T(arguments, memory) {}
@@ -57,7 +57,7 @@ struct Back : BackStages<S> {
       for (int i = 0; i < EIGHTH; i++) {
         const int id = has(i) && there(r) ? ids(last)[r * SLOTS + slot_at(i)] : -1;
         sum[i] = id < 0 ? 0.0f : arrived * widened(B::state_of(held(id), r, own)[feature]);
-        to_key[r][i] = 0.0f, share[r][i] = 0.0f;
+        to_key[r][i] = 0.0f;
         to_state[r][i] = a.d_slots && id >= 0 ? widened(layer(a.d_slots)[(b * SLOTS + place(id)) * H + own + feature]) : 0.0f;
       }
       put_scores(r, sum);
@@ -90,7 +90,7 @@ struct Back : BackStages<S> {
       mbarrier_wait(states_came, parity);
       if (thread_index() == 0) mbarrier_expect(states_came, C * rows * F * 8);
       watch.stamp(8);
-      T::recede_all(ready);
+      T::recede_all(t, ready);
       watch.stamp(9);
       ring = B::next(ring), from_here -= (int64_t)a.rows * H;
     }

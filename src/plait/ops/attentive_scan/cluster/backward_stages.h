@@ -21,8 +21,8 @@ struct BackStages : BackProducts<S> {
 
   const int group, feature;  // lane = group * 4 + feature
   // Of the slots group, group + 8 ..., this lane's feature: what is gathered for their keys and states, half of
-  // tanh(q + k) and then dL/d(q + k), their weights
-  float to_key[R][EIGHTH], to_state[R][EIGHTH], bend[R][EIGHTH], share[R][EIGHTH];
+  // tanh(q + k) and then dL/d(q + k)
+  float to_key[R][EIGHTH], to_state[R][EIGHTH], bend[R][EIGHTH];
   float d_energy, v;
   // Of slot lane, lane + 32: dL/d of its score
   float d_score[R][EACH];
@@ -73,7 +73,6 @@ struct BackStages : BackProducts<S> {
   }
   // while the scores fly: what needs no score
   MEMBER void gather(int t) {
-    float product[R][COLUMNS];
 #pragma unroll
     for (int r = 0; r < R; r++) {
       if constexpr (S::RESET) is_reset[r] = a.reset[row(t, there(r) ? r : 0)];
@@ -82,23 +81,22 @@ struct BackStages : BackProducts<S> {
 #pragma unroll
       for (int i = 0; i < EIGHTH; i++) {
         const int x = has(i) ? slot_at(i) : SLOTS - 1;
-        share[r][i] = has(i) ? B::shares(t)[r * SLOTS + x] : 0.0f;
         bend[r][i] = 0.5f - half_gap(q, SCALE * here[record(r, G + 1) + x * 4 + feature]);
       }
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
+      float product[COLUMNS];
 #pragma unroll
-      for (int c = 0; c < COLUMNS; c++) product[r][c] = 0.0f;
+      for (int c = 0; c < COLUMNS; c++) product[c] = 0.0f;
 #pragma unroll
-      for (int k = 0; k <= G; k++) multiply(product[r], k, load4(here + stash(r, k)));
+      for (int k = 0; k <= G; k++) multiply(product, k, load4(here + stash(r, k)));
+      put_product(r, 0, product);
     }
-#pragma unroll
-    for (int r = 0; r < R; r++) put_product(r, 0, product[r]);
   }
   // when they are there: through the softmax and tanh to keys, query and v
   MEMBER void read(int t) {
-    float own_share[R][EACH], d[R][EACH], mean[R], product[R][COLUMNS];
+    float own_share[R][EACH], d[R][EACH], mean[R];
 #pragma unroll
     for (int r = 0; r < R; r++) {
       mean[r] = 0.0f;
@@ -137,12 +135,12 @@ struct BackStages : BackProducts<S> {
       const float newest = held_for(to_key[r], slot[r]);
       if (group == (slot[r] & 7) && there(r)) a.d_keys[from_here + r * H + feature] = newest;
       const int from = (slot[r] & 7) * 4;
+      float product[COLUMNS];
 #pragma unroll
-      for (int c = 0; c < COLUMNS; c++) product[r][c] = 0.0f;
-      multiply(product[r], G + 1, {shuffle(newest, from), shuffle(newest, from + 1), shuffle(newest, from + 2), shuffle(newest, from + 3)});
+      for (int c = 0; c < COLUMNS; c++) product[c] = 0.0f;
+      multiply(product, G + 1, {shuffle(newest, from), shuffle(newest, from + 1), shuffle(newest, from + 2), shuffle(newest, from + 3)});
+      put_product(r, 1, product);
     }
-#pragma unroll
-    for (int r = 0; r < R; r++) put_product(r, 1, product[r]);
   }
   // while the products fly: dL/dq, what dL/dh will be added to, and the slots as the step before read them
   MEMBER void settle(int t) {
@@ -180,7 +178,7 @@ struct BackStages : BackProducts<S> {
       else if (lane < HELD) store4(here + record(r, lane) + slot[r] * 4, again[r]);
 #pragma unroll
       for (int i = 0; i < EIGHTH; i++)
-        if (all || slot_at(i) == slot[r]) to_key[r][i] = 0.0f, to_state[r][i] = 0.0f, share[r][i] = 0.0f;
+        if (all || slot_at(i) == slot[r]) to_key[r][i] = 0.0f, to_state[r][i] = 0.0f;
 #pragma unroll
       for (int i = 0; i < EACH; i++)
         if (all || lane + 32 * i == slot[r]) d_score[r][i] = 0.0f;
@@ -221,7 +219,7 @@ struct BackStages : BackProducts<S> {
     }
   }
   // when the products are there: through the cell to dL/d[V s; W_a s] of the step before, and on to its scores
-  MEMBER void recede_all(Ready& ready) {
+  MEMBER void recede_all(int t, Ready& ready) {
     float g[G + 2], ds = 0.0f, dh = 0.0f, dz[G];  // the last of g: what reaches s directly
 #pragma unroll
     for (int c = 0; c < C; c++) {
@@ -255,9 +253,10 @@ struct BackStages : BackProducts<S> {
 #pragma unroll
     for (int r = 0; r < R; r++) {
       const int from = (r << L::OF_ROW) * 4 + feature;
-      const float given = a.mix * (R == 1 ? ds : shuffle(ds, from));
+      const float given = S::RESET && is_reset[r] ? 0.0f : a.mix * (R == 1 ? ds : shuffle(ds, from));
 #pragma unroll
-      for (int i = 0; i < EIGHTH; i++) to_state[r][i] = mad(share[r][i], given, to_state[r][i]);
+      for (int i = 0; i < EIGHTH; i++)  // h_t has had its share, and its slot is another's
+        if (has(i) && slot_at(i) != slot[r]) to_state[r][i] = mad(B::shares(t)[r * SLOTS + slot_at(i)], given, to_state[r][i]);
       if constexpr (R == 1) continue;
       float of_row[G + 2], records[EIGHTH][HELD];
 #pragma unroll
