@@ -67,7 +67,8 @@ def drawn(plot: Plot, view: View, most: int, scale: float = 1.0) -> tuple[list[C
     curves, bands = [], []
     for one in together(plot, view):
         if one.count > 1:
-            bands.append(Band(one.x, *([scale * y for y in ys] for ys in (one.low, one.high)), one.color))
+            low, high = ([scale * y for y in ys] for ys in (one.low, one.high))
+            bands.append(Band(one.x, low, high, one.color))
             curves.append(Curve(one.x, [scale * y for y in one.mean], one.name, "solid", one.color))
             continue
         ((xs, ys),) = [(xs, ys) for line, xs, ys in plot.shown(view) if line.name == one.name]

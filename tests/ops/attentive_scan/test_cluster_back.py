@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from plait.ops import parity
 from plait.ops.attentive_scan import reference, torch_scan
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, walk_back
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT
+from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT, UsageShape
 from plait.ops.parity import Case, make_problem
 from plait.ops.scan import Scan
 from plait.ops.scan.boundary import conform
@@ -44,6 +45,7 @@ CASES: dict[str, tuple[BackShape, Case]] = {
     "lstm": case(LSTM, (4, 2), 12, 3),
     "past": case(LSTM, (2, 1), 9, 2, **PAST, nudge=True),
     "learned": case(LSTM, (4, 2), 10, 2, **PAST, learned=True, noise=True),
+    "kept": case(TANH, (2, 1), 30, 2, learned=True, noise=True),  # a kept state makes room for another
     "gru": case(GRU, (4, 2), 10, 3, **PAST),
     "tanh": case(TANH, (8, 1), 9, 2, reset=True),
     "relu": case(RELU, (4, 3), 8, 4, carried=True, nudge=True),
@@ -114,6 +116,22 @@ def built(emulated: Built) -> Built:
     return library
 
 
+@pytest.fixture(scope="module")
+def taught(emulated: Built) -> Callable[[], ctypes.CDLL]:
+    """The kernels that teach g how much what is kept is read."""
+
+    @cache
+    def library(replaced: tuple[str, str] | None = None) -> ctypes.CDLL:
+        shapes = {
+            name: UsageShape(case.scan, case.size, case.dtype, threads=64, stretch=4)
+            for name, (_, case) in ALL.items()
+            if case.learned
+        }
+        return emulated("attentive_scan", "usage", USAGE_TEXT, shapes, replaced)
+
+    return library
+
+
 def arriving(case: Case, outputs: tuple[str, ...]) -> Arriving:
     """Something random at the outputs of these names, the same in every type."""
     generator, scan = torch.Generator().manual_seed(7), case.scan
@@ -127,7 +145,11 @@ EVERYTHING = ("output", "hidden", "cell_state", "slots")
 
 
 def by_kernel(
-    name: str, library: ctypes.CDLL, seed: int = 1, outputs: tuple[str, ...] = EVERYTHING
+    name: str,
+    library: ctypes.CDLL,
+    usage: Callable[[], ctypes.CDLL],
+    seed: int = 1,
+    outputs: tuple[str, ...] = EVERYTHING,
 ) -> Inputs:
     shape, case = ALL[name]
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
@@ -138,9 +160,9 @@ def by_kernel(
         empty = torch.Tensor.new_empty
         patch.setattr(torch.Tensor, "new_empty", lambda *a, **k: empty(*a, **k).fill_(torch.nan))
 
-        def launch(of: BackShape, arguments: ctypes.Structure, clusters: int) -> None:
-            assert clusters == -(-case.rows // of.rows)
-            library[f"run_{name}"](ctypes.byref(arguments), seed)
+        def launch(way: str, of: BackShape | UsageShape, arguments: ctypes.Structure) -> None:
+            run = library if way == "backward" else usage()
+            run[f"run_{name}"](ctypes.byref(arguments), seed)
 
         return walk_back(arriving(case, outputs), inputs, made, case.scan, case.nudge, shape, launch)
 
@@ -182,25 +204,25 @@ def gaps(found: Inputs, expected: dict[str, Tensor | None], dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gradients(name: str, built: Built) -> None:
-    assert gaps(by_kernel(name, built(tuple(CASES))), by_definition(name), ALL[name][1].dtype) == []
+def test_gradients(name: str, built: Built, taught: Built) -> None:
+    assert gaps(by_kernel(name, built(tuple(CASES)), taught), by_definition(name), ALL[name][1].dtype) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
-def test_gradients_of_larger_ones(name: str, built: Built) -> None:
-    assert gaps(by_kernel(name, built(tuple(SLOW))), by_definition(name), ALL[name][1].dtype) == []
+def test_gradients_of_larger_ones(name: str, built: Built, taught: Built) -> None:
+    assert gaps(by_kernel(name, built(tuple(SLOW)), taught), by_definition(name), ALL[name][1].dtype) == []
 
 
-def test_what_does_not_arrive_counts_as_zero(built: Built) -> None:
-    found = by_kernel("past", built(tuple(CASES)), outputs=("slots",))
+def test_what_does_not_arrive_counts_as_zero(built: Built, taught: Built) -> None:
+    found = by_kernel("past", built(tuple(CASES)), taught, outputs=("slots",))
     assert gaps(found, by_definition("past", ("slots",)), FLOAT) == []
-    found = by_kernel("past", built(tuple(CASES)), outputs=("output",))
+    found = by_kernel("past", built(tuple(CASES)), taught, outputs=("output",))
     assert gaps(found, by_definition("past", ("output",)), FLOAT) == []
 
 
-def test_the_order_of_events_changes_no_bit(built: Built) -> None:
-    first, second = (by_kernel("learned", built(tuple(CASES)), seed) for seed in (1, 2))
+def test_the_order_of_events_changes_no_bit(built: Built, taught: Built) -> None:
+    first, second = (by_kernel("learned", built(tuple(CASES)), taught, seed) for seed in (1, 2))
     for name, gradient in first._asdict().items():
         assert gradient is None or torch.equal(gradient, getattr(second, name)), name
 
@@ -219,33 +241,62 @@ def test_every_usual_size_has_a_kernel(cell: str) -> None:
 MUTATIONS = {
     "scores of half the blocks": ("total<C>(sm + L::SCORES_IN", "total<C / 2>(sm + L::SCORES_IN"),
     "a softmax without its mean": ("share[r][i] * (d[r][i] - mean[r])", "share[r][i] * d[r][i]"),
-    "h_t beside what is read": ("a.mix * (1.0f + of_slot(share[r]", "a.mix * (0.0f + of_slot(share[r]"),
+    "h_t beside what is read": ("part = a.mix * (1.0f + B::shares(t)", "part = a.mix * (0.0f + B::shares(t)"),
     "a slot not emptied": ("if (lane < GATHERED) store4", "if (false) store4"),
     "a slot not refilled": ("if (lane < HELD) store4", "if (false) store4"),
     "an older state given what it was not read for": (
         "if (lane + 32 * i == slot[r]) d_score[r][i] = 0.0f, share[r][i] = 0.0f;",
         "if (lane + 32 * i == slot[r]) d_score[r][i] = 0.0f;",
     ),
-    "a reset that keeps dL/dc": ("direct = nothing(), d_cell = nothing();", "direct = nothing();"),
+    "a reset that keeps dL/dc": ("        d_cell = 0.0f;\n", ""),
     "a reset that keeps the slots": ("            refill(t - 1, r, i);\n", ""),
     "scores read before they came": ("      mbarrier_wait(scores_came, parity);\n", ""),
     "products read before they came": ("      mbarrier_wait(states_came, parity);\n", ""),
     "inputs of another step": ("ask_inputs(t - 2, ring == 0 ? 2 : ring - 1)", "ask_inputs(t - 2, ring)"),
     "half of dL/dv": ("2.0f * d_energy", "d_energy"),
-    "a score that does not reach its state": ("base[r] = mad(score,", "base[r] = mad(0.0f * score,"),
+    "a score that does not reach its state": ("base = mad(score,", "base = mad(0.0f * score,"),
     "what arrives at slots by slot": ("(b * SLOTS + place(id)) * H", "(b * SLOTS + lane + 32 * i) * H"),
-    "a GRU without its direct way": ("if (L::DIRECT || t == a.steps - 1) ds", "if (t == a.steps - 1) ds"),
+    "a GRU without its direct way": ("ready.direct = L::DIRECT ||", "ready.direct ="),
     "dL/de by slot": ("place(ids(t)[r * SLOTS + lane + 32 * i])] = de", "lane + 32 * i] = de"),
     "a forget gate's slope": ("before * f * (1.0f - f)", "before * f"),
     "an initial slot that was lost": ("bool stayed = held(ids(0)[r * SLOTS + x]) == x", "bool stayed = true"),
+    "dL/dq of another row": ("asked = reduce8<L::TOGETHER, 4>(each, group)", "asked = reduce8<L::TOGETHER, 4>(each, group ^ 4)"),
+    "the scores of another row": ("shuffle(g[k], (r << L::OF_ROW) * 4 + feature)", "shuffle(g[k], feature)"),
+    "a slot's score at another": ("slot = group + 8 * (i + feature);\n", "slot = group + 8 * i + feature;\n"),
     "dL/ds_0 without its product": ("put_product(r, 0, product), put", "put_product(r, 0, none), put"),
 }  # fmt: skip
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_the_emulator_can_fail(mutation: str, built: Built) -> None:
+def test_the_emulator_can_fail(mutation: str, built: Built, taught: Built) -> None:
     """Each is seen in one of: a past with resets and a nudge; a GRU; learned relevance."""
     names = ("past", "gru", "learned")
     library = built(names, MUTATIONS[mutation])
-    assert any(gaps(by_kernel(name, library), by_definition(name), FLOAT) for name in names)
+    assert any(gaps(by_kernel(name, library, taught), by_definition(name), FLOAT) for name in names)
+
+
+TAUGHT_WRONG = {
+    "what the window holds": ("place >= S::WINDOW && a.weights", "a.weights"),
+    "a sum that goes on past a birth": ("          gathered = 0.0f;\n", ""),
+    "use with its sign": ("felt = felt < 0.0f ? -felt : felt;", ""),
+    "a share of all": ("divide(likely, all) * total - used", "divide(likely, all) - used"),
+    "what the same step is told": ("(at + a.rows) * H : 0)", "at * H : 0)"),
+    "told at the last step": ("a.d_output && t + 1 < a.steps ? root", "a.d_output ? root"),
+    "felt of what is kept alone": ("float felt = id < 0 ?", "float felt = !read ?"),
+    "dL/dp forgotten": ("mad(usage, gathered, scores[t - begin])", "usage * gathered"),
+    "initial slots forgotten": ("mad(usage, gathered, a.d_initial", "mad(usage, 0.0f, a.d_initial"),
+    "a stretch begun before the last was read": (
+        "      }\n    }\n    barrier_sync(0, S::THREADS);\n",
+        "      }\n    }\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("mutation", TAUGHT_WRONG)
+def test_what_teaches_g_can_fail(mutation: str, built: Built, taught: Built) -> None:
+    wrong = partial(taught, TAUGHT_WRONG[mutation])
+    names = ("learned", "kept")
+    found = [by_kernel(name, built(tuple(CASES)), wrong, seed) for name in names for seed in (1, 2)]
+    expected = [by_definition(name) for name in names for _ in range(2)]
+    assert any(gaps(x, y, FLOAT) for x, y in zip(found, expected, strict=True))
