@@ -47,7 +47,7 @@ class Eager(torch.autograd.Function):
         found = input_gradients(ctx, arriving, ctx.nudged and wanted[_NUDGE], as_operator)
         before: list[Tensor | None] = [None, None, None]
         if any(source) and found.projected is not None:
-            before = Projection(*ctx.saved_tensors[:2], None).gradients(found.projected, source)
+            before = Projection(*ctx.saved_tensors[:2], None).gradients(found.projected, found.bias, source)
         kept = [x if is_wanted else None for x, is_wanted in zip(found, wanted, strict=True)]
         return (None, None, None, None, *before, *kept)
 
