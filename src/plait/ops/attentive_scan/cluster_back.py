@@ -132,11 +132,10 @@ def walk_back(
     slots = None if inputs.slots is None else made.queries.new_empty(inputs.slots.shape)
     given = _aligned(arriving)
     records = (contiguous(inputs), made, given, walked, (slots, profile))
-    sums = beside.new_zeros(beside.shape[2] + made.output.shape[2]) if not rows else None
     if rows:
         launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
-        add_up = partial(launch, "sums", _sums_shape(beside.shape[2], shape.hidden))
-        sums = column_sums(beside, walked.energy, clusters, add_up)
+    add_up = partial(launch, "sums", _sums_shape(beside.shape[2], shape.hidden))
+    sums = column_sums(beside, walked.energy, clusters, add_up)
     taught = None
     if inputs.usage is not None:
         teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
@@ -152,7 +151,8 @@ def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[Reve
     gates = scan.gates
     beside = made.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
     walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=("projected", "queries"))
-    return walked._replace(projected=beside[..., : gates * size], queries=beside[..., -size:]), beside
+    projected, queries = beside.narrow(2, 0, gates * size), beside.narrow(2, beside.shape[2] - size, size)
+    return walked._replace(projected=projected, queries=queries), beside
 
 
 _usage_shape, _sums_shape = lru_cache(UsageShape), lru_cache(SumsShape)

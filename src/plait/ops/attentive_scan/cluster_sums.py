@@ -1,6 +1,6 @@
 """Every sum over steps, rows or clusters that a walk back owes, in one kernel.
 
-torch takes each by an operation of its own, and on a GPU's host each takes as long as a third of a short walk.
+In torch each is an operation of its own, which takes the host as long as a third of a short walk.
 """
 
 from __future__ import annotations
@@ -56,6 +56,8 @@ def column_sums(
 ) -> Tensor:
     """Of `beside` (T, B, columns) over T and B; behind it of the first `clusters` rows of `energy` (·, H)."""
     steps, rows, columns = beside.shape
+    if not rows:
+        return beside.new_zeros(columns + energy.shape[1])
     sums = beside.new_empty(columns + energy.shape[1])
     tensors = (beside, energy, sums)
     launch(SUMS(*[x.data_ptr() for x in tensors], steps * rows, clusters, len(sums) // 32))
