@@ -9,6 +9,7 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -129,7 +130,7 @@ def walk_back(
     steps, rows, _ = made.output.shape
     clusters = -(-rows // shape.rows)
     walked, beside = _room(inputs, made, scan, nudged)
-    slots = None if inputs.slots is None else made.queries.new_empty(inputs.slots.shape)
+    slots: Any = None if inputs.is_new else made.queries.new_empty(inputs.slots.shape)
     given = _aligned(arriving)
     records = (contiguous(inputs), made, given, walked, (slots, profile))
     if rows:

@@ -82,7 +82,7 @@ def _backward_by_triton(
     size = made.output.shape[2]
     keys = made.products[scan.width :, :, -size:].contiguous()
     # a slot that nobody read may hold anything, and Triton multiplies it by zero
-    if inputs.slots is None:
+    if inputs.is_new:
         rows = made.output.shape[1]
         inputs = inputs._replace(slots=made.output.new_zeros(rows, scan.width, size))
     unread = made.ids[0] >> PLACE_BITS != torch.arange(scan.width, device=made.ids.device)
@@ -113,7 +113,7 @@ def back_shape_for(
 
 def launch(way: str, shape: KernelShape, given: ctypes.Structure, device: int | None) -> None:
     """Run a walk over all rows of a batch."""
-    kernel, threads, shared_bytes = _kernel(way, shape, device)
+    kernel, threads, shared_bytes = _kernel(way, shape, device)  # type: ignore[arg-type]
     grid = -(-given.rows // shape.rows) * shape.cluster
     kernel.launch(grid, threads, shape.cluster, shared_bytes, given)
 

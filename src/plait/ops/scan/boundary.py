@@ -48,7 +48,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     read = _read(inputs, wanted)
     if inputs.reset is not None and inputs.reset.dtype != torch.bool:
         raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")
-    if inputs.hidden is None:
+    if inputs.is_new:
         return Inputs(*read)
     check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
     if "memory" in scan.traits:
@@ -123,5 +123,5 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
         raise ConfigError("noise: expected None where relevance is earned, got a tensor")
     if inputs.usage is not None and inputs.worth is None:
         raise ConfigError("usage: expected None where relevance is earned, got a tensor")
-    if scan.cell == "lstm" and inputs.cell_state is None and inputs.hidden is not None:
+    if scan.cell == "lstm" and inputs.cell_state is None and not inputs.is_new:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")

@@ -128,9 +128,18 @@ class Inputs(NamedTuple):
         """What a caller says in groups; without a state nothing came before."""
         if isinstance(weights, PlainWeights):
             weights = ScanWeights(weights[0], ABSENT, ABSENT, ABSENT, *weights[1:])
-        hidden, cell_state, memory = (ABSENT, None, (ABSENT,) * 4) if state is None else state
-        options = reset, nudge, noise, grad_limit, usage
-        return cls(projected, *weights, hidden, cell_state, *memory, *options)
+        options: tuple[Any, ...] = (reset, nudge, noise, grad_limit, usage)
+        if state is None:
+            return cls(projected, *weights, ABSENT, None, ABSENT, ABSENT, ABSENT, ABSENT, *options)
+        slots, relevance, born, age = state.memory
+        before = state.hidden, state.cell_state, slots, relevance, born, age
+        return cls(projected, *weights, *before, *options)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing came before; after a scan, of one with a memory."""
+        slots: Any = self.slots
+        return slots is None
 
     @property
     def state(self) -> LayerState:

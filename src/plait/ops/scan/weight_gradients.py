@@ -103,7 +103,7 @@ def _attention(
     }
     if inputs.worth is not None:
         found["worth"] = _outer(taught[0].view(-1, 1), states)
-    if inputs.slots is not None:
+    if not inputs.is_new:
         slots, d_keys = _flat(inputs.slots, wide), _flat(walked.initial_keys, wide)
         found["key"] = found["key"] + _outer(d_keys, slots)
         found["slots"] = walked.initial_states + walked.initial_keys @ inputs.key.to(wide)
