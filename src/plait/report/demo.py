@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import io
 import logging
 import shutil
@@ -23,6 +24,7 @@ from plait.experiments.plan import jobs_of, status_of
 from plait.ops.scan import Scan, choose_backend
 from plait.runs.folder import Journal, is_locked, read_json
 from plait.training import Recipe, read_run
+from plait.training.options import defaults_for
 
 __all__ = ["MODELS", "Plan", "Result", "results", "run_demo"]
 
@@ -57,8 +59,9 @@ class Plan:
 
     def arguments(self, model: str) -> list[str]:
         """`train copy …`: the run of a model as a person would type it after `plait`."""
-        usual = Recipe().values()
-        changed = {key: value for key, value in self.recipe.values().items() if value != usual.get(key)}
+        usual = defaults_for(["copy", "--model", model]) or {}
+        recipe = dataclasses.asdict(self.recipe)
+        changed = {key: value for key, value in recipe.items() if value != usual.get(key)}
         options = {
             "model": model,
             "hidden": self.hidden,

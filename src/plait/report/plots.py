@@ -161,9 +161,9 @@ _GRADIENT_VIEWS = [
     View("trained", "distance", "last", "steps before the last", "‖∂L/∂hₜ‖", log=True),
     View("untrained", "distance", "first", "steps before the last", "‖∂L/∂hₜ‖", log=True),
 ]
-_SCORE = "On sequences no model was trained on; one line a seed."
-_PLAYED = "Mean over episodes no policy was trained on; one line a seed."
-_LOSS = "Mean cross-entropy of an update's batch, before the update, on a logarithmic scale; one line a seed."
+_SCORE = "On sequences no model was trained on."
+_PLAYED = "Mean over episodes no policy was trained on."
+_LOSS = "Mean cross-entropy of an update's batch, before the update, on a logarithmic scale."
 _GRADIENTS = (
     "How strongly the loss of the last steps is felt at each distance from the end: the norm of the total "
     "derivative over a batch, last layer, on a logarithmic scale. Compare shapes, not heights: a model that "

@@ -9,7 +9,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import replace
-from functools import cache
+from functools import cache, partial
 from typing import Any
 
 import pytest
@@ -20,6 +20,7 @@ from plait.ops import parity
 from plait.ops.attentive_scan import reference, torch_scan
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, walk_back
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT
+from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT, UsageShape
 from plait.ops.parity import Case, make_problem
 from plait.ops.scan import Scan
 from plait.ops.scan.boundary import conform
@@ -44,6 +45,7 @@ CASES: dict[str, tuple[BackShape, Case]] = {
     "lstm": case(LSTM, (4, 2), 12, 3),
     "past": case(LSTM, (2, 1), 9, 2, **PAST, nudge=True),
     "learned": case(LSTM, (4, 2), 10, 2, **PAST, learned=True, noise=True),
+    "kept": case(TANH, (2, 1), 30, 2, learned=True, noise=True),  # a kept state makes room for another
     "gru": case(GRU, (4, 2), 10, 3, **PAST),
     "tanh": case(TANH, (8, 1), 9, 2, reset=True),
     "relu": case(RELU, (4, 3), 8, 4, carried=True, nudge=True),
@@ -114,6 +116,22 @@ def built(emulated: Built) -> Built:
     return library
 
 
+@pytest.fixture(scope="module")
+def taught(emulated: Built) -> Callable[[], ctypes.CDLL]:
+    """The kernels that teach g how much what is kept is read."""
+
+    @cache
+    def library(replaced: tuple[str, str] | None = None) -> ctypes.CDLL:
+        shapes = {
+            name: UsageShape(case.scan, case.size, case.dtype, threads=64, stretch=4)
+            for name, (_, case) in ALL.items()
+            if case.learned
+        }
+        return emulated("attentive_scan", "usage", USAGE_TEXT, shapes, replaced)
+
+    return library
+
+
 def arriving(case: Case, outputs: tuple[str, ...]) -> Arriving:
     """Something random at the outputs of these names, the same in every type."""
     generator, scan = torch.Generator().manual_seed(7), case.scan
@@ -127,7 +145,11 @@ EVERYTHING = ("output", "hidden", "cell_state", "slots")
 
 
 def by_kernel(
-    name: str, library: ctypes.CDLL, seed: int = 1, outputs: tuple[str, ...] = EVERYTHING
+    name: str,
+    library: ctypes.CDLL,
+    usage: Callable[[], ctypes.CDLL],
+    seed: int = 1,
+    outputs: tuple[str, ...] = EVERYTHING,
 ) -> Inputs:
     shape, case = ALL[name]
     with torch.no_grad(), pytest.MonkeyPatch.context() as patch:
@@ -138,9 +160,9 @@ def by_kernel(
         empty = torch.Tensor.new_empty
         patch.setattr(torch.Tensor, "new_empty", lambda *a, **k: empty(*a, **k).fill_(torch.nan))
 
-        def launch(of: BackShape, arguments: ctypes.Structure, clusters: int) -> None:
-            assert clusters == -(-case.rows // of.rows)
-            library[f"run_{name}"](ctypes.byref(arguments), seed)
+        def launch(way: str, of: BackShape | UsageShape, arguments: ctypes.Structure) -> None:
+            run = library if way == "backward" else usage()
+            run[f"run_{name}"](ctypes.byref(arguments), seed)
 
         return walk_back(arriving(case, outputs), inputs, made, case.scan, case.nudge, shape, launch)
 
@@ -182,25 +204,25 @@ def gaps(found: Inputs, expected: dict[str, Tensor | None], dtype: torch.dtype) 
 
 
 @pytest.mark.parametrize("name", CASES)
-def test_gradients(name: str, built: Built) -> None:
-    assert gaps(by_kernel(name, built(tuple(CASES))), by_definition(name), ALL[name][1].dtype) == []
+def test_gradients(name: str, built: Built, taught: Built) -> None:
+    assert gaps(by_kernel(name, built(tuple(CASES)), taught), by_definition(name), ALL[name][1].dtype) == []
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("name", SLOW)
-def test_gradients_of_larger_ones(name: str, built: Built) -> None:
-    assert gaps(by_kernel(name, built(tuple(SLOW))), by_definition(name), ALL[name][1].dtype) == []
+def test_gradients_of_larger_ones(name: str, built: Built, taught: Built) -> None:
+    assert gaps(by_kernel(name, built(tuple(SLOW)), taught), by_definition(name), ALL[name][1].dtype) == []
 
 
-def test_what_does_not_arrive_counts_as_zero(built: Built) -> None:
-    found = by_kernel("past", built(tuple(CASES)), outputs=("slots",))
+def test_what_does_not_arrive_counts_as_zero(built: Built, taught: Built) -> None:
+    found = by_kernel("past", built(tuple(CASES)), taught, outputs=("slots",))
     assert gaps(found, by_definition("past", ("slots",)), FLOAT) == []
-    found = by_kernel("past", built(tuple(CASES)), outputs=("output",))
+    found = by_kernel("past", built(tuple(CASES)), taught, outputs=("output",))
     assert gaps(found, by_definition("past", ("output",)), FLOAT) == []
 
 
-def test_the_order_of_events_changes_no_bit(built: Built) -> None:
-    first, second = (by_kernel("learned", built(tuple(CASES)), seed) for seed in (1, 2))
+def test_the_order_of_events_changes_no_bit(built: Built, taught: Built) -> None:
+    first, second = (by_kernel("learned", built(tuple(CASES)), taught, seed) for seed in (1, 2))
     for name, gradient in first._asdict().items():
         assert gradient is None or torch.equal(gradient, getattr(second, name)), name
 
@@ -247,8 +269,34 @@ MUTATIONS = {
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
-def test_the_emulator_can_fail(mutation: str, built: Built) -> None:
+def test_the_emulator_can_fail(mutation: str, built: Built, taught: Built) -> None:
     """Each is seen in one of: a past with resets and a nudge; a GRU; learned relevance."""
     names = ("past", "gru", "learned")
     library = built(names, MUTATIONS[mutation])
-    assert any(gaps(by_kernel(name, library), by_definition(name), FLOAT) for name in names)
+    assert any(gaps(by_kernel(name, library, taught), by_definition(name), FLOAT) for name in names)
+
+
+TAUGHT_WRONG = {
+    "what the window holds": ("place >= S::WINDOW && a.weights", "a.weights"),
+    "a sum that goes on past a birth": ("          gathered = 0.0f;\n", ""),
+    "use with its sign": ("felt = felt < 0.0f ? -felt : felt;", ""),
+    "a share of all": ("divide(likely, all) * total - used", "divide(likely, all) - used"),
+    "what the same step is told": ("(at + a.rows) * H : 0)", "at * H : 0)"),
+    "told at the last step": ("a.d_output && t + 1 < a.steps ? root", "a.d_output ? root"),
+    "felt of what is kept alone": ("float felt = id < 0 ?", "float felt = !read ?"),
+    "dL/dp forgotten": ("mad(usage, gathered, scores[t - begin])", "usage * gathered"),
+    "initial slots forgotten": ("mad(usage, gathered, a.d_initial", "mad(usage, 0.0f, a.d_initial"),
+    "a stretch begun before the last was read": (
+        "      }\n    }\n    barrier_sync(0, S::THREADS);\n",
+        "      }\n    }\n",
+    ),
+}
+
+
+@pytest.mark.parametrize("mutation", TAUGHT_WRONG)
+def test_what_teaches_g_can_fail(mutation: str, built: Built, taught: Built) -> None:
+    wrong = partial(taught, TAUGHT_WRONG[mutation])
+    names = ("learned", "kept")
+    found = [by_kernel(name, built(tuple(CASES)), wrong, seed) for name in names for seed in (1, 2)]
+    expected = [by_definition(name) for name in names for _ in range(2)]
+    assert any(gaps(x, y, FLOAT) for x, y in zip(found, expected, strict=True))

@@ -5,19 +5,20 @@ The kernel is `cluster/backward.h`; what it computes and why stands there and in
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
-from typing import Any
+from functools import lru_cache, partial
 
 import torch
 from torch import Tensor
 
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
+from plait.ops.attentive_scan.cluster_usage import UsageShape, taught_scores
 from plait.ops.scan.buffers import allocate_walk, contiguous
 from plait.ops.scan.cluster_source import arguments
-from plait.ops.scan.contract import Arriving, Inputs, Scanned
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
-from plait.ops.scan.usage import by_place
 from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["PLACE_BITS", "BackShape", "back_shape", "walk_back"]
@@ -29,7 +30,7 @@ _FIRST_ROW, _FURTHER_ROW = {8: 1.1, 4: 1.3, 2: 1.5}, {8: 0.8, 4: 1.0, 2: 1.5}
 PLACE_BITS = 6  # of an id, as in `scan/cluster/shape.h`
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BackShape:
     """The constants of one kernel: `cluster` blocks walk `rows` rows of the batch together; `shared_kinds`
     blocks of [V; W_a; U_a], the last, lie in shared memory because registers do not hold them."""
@@ -120,24 +121,41 @@ def walk_back(
     scan: Scan,
     nudged: bool,
     shape: BackShape,
-    launch: Callable[[BackShape, Any, int], None],
+    launch: Callable[[str, BackShape | UsageShape, ctypes.Structure], None],
     profile: Tensor | None = None,
 ) -> Inputs:
-    """Every gradient; `launch` runs the kernel of a shape with its arguments, on so many clusters."""
-    steps, rows, hidden = made.output.shape
+    """Every gradient; `launch` runs the kernel of this name and shape with its arguments."""
+    steps, rows, _ = made.output.shape
     clusters = -(-rows // shape.rows)
-    walked = allocate_walk(inputs, made, scan, nudged)
-    walked = walked._replace(energy=made.queries.new_empty(clusters, hidden))
-    slots = made.queries.new_empty(inputs.slots.shape)
-    records = (contiguous(inputs), made, _aligned(arriving), walked, (slots, profile))
-    launch(shape, arguments(BACKWARD, records, steps, rows, scan.mix), clusters)
-    walked = walked._replace(energy=walked.energy.sum(dim=0))
+    walked, beside = _room(inputs, made, scan, nudged)
+    slots = None if inputs.slots is None else made.queries.new_empty(inputs.slots.shape)
+    given = _aligned(arriving)
+    records = (contiguous(inputs), made, given, walked, (slots, profile))
+    if rows:
+        launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
+    by_cluster = walked.energy if clusters == rows else walked.energy[:clusters]
+    walked = walked._replace(energy=by_cluster.sum(dim=0))
+    taught = None
     if inputs.usage is not None:
-        made = made._replace(ids=by_place(made.ids, PLACE_BITS))
-    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged)
+        teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
+        taught = taught_scores(walked, given.output, inputs, made, teach)
+    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, taught, beside)
+
+
+def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor]:
+    """For what the walk leaves; and, as one, what it leaves side by side at every step, of which one product
+    is taken: dL/dz, of a GRU dL/d(V_n s + b'_n), dL/dq."""
+    steps, rows, size = made.output.shape
+    gates = scan.gates
+    beside = made.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
+    walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=("projected", "queries"))
+    return walked._replace(projected=beside[..., : gates * size], queries=beside[..., -size:]), beside
+
+
+_usage_shape = lru_cache(UsageShape)
 
 
 def _aligned(arriving: Arriving) -> Arriving:
     """What arrives, as the kernel reads it: contiguous, and 16 bytes at a time."""
-    given = (None if x is None else x.contiguous() for x in arriving)
-    return Arriving(*(x.clone() if x is not None and x.data_ptr() % 16 else x for x in given))
+    given = [None if x is None else x.contiguous() for x in arriving]
+    return Arriving(*[x.clone() if x is not None and x.data_ptr() % 16 else x for x in given])

@@ -114,7 +114,8 @@ struct Back : BackStages<S> {
     cluster_sync();
     send_products();
     mbarrier_wait(states_came, a.steps & 1);
-    if (writes) {
+    const bool wanted = a.d_hidden_out;  // else nothing came before
+    if (writes && wanted) {
       const int64_t at = (int64_t)(first + mine) * H + own + feature;
       float ds = direct;
       for (int c = 0; c < C; c++) ds += *B::state_in(c, warp, mine, feature);
@@ -123,7 +124,7 @@ struct Back : BackStages<S> {
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      if (!there(r)) continue;
+      if (!there(r) || !wanted) continue;
       const int64_t b = first + r;
 #pragma unroll
       for (int i = 0; i < EIGHTH; i++) {

@@ -24,6 +24,8 @@ struct BackLayout {
   static constexpr bool IN_FOURS = COLUMNS % 4 == 0;       // a lane's columns are neighbours by the four
   static constexpr int EACH = ceil_div(SLOTS, 32);         // slots a lane
   static constexpr bool DIRECT = CELL == GRU;              // s_{t-1} also passes beside the products
+  // blocks of H that a step leaves side by side: dL/dz, of a GRU dL/d(V_n s), dL/dq
+  static constexpr int BESIDE = G + DIRECT + 1;
   static constexpr int REGISTER_KINDS = KINDS - S::SHARED_KINDS;  // the rest of M lies in shared memory
   static constexpr int SCORE_ROUNDS = ceil_div(R * C, WARPS), PRODUCT_ROUNDS = ceil_div(R * COLUMNS, WARPS);  // of sending
   // Registers are dealt by the four warps: the warps ahead give away what they do not need. A quarter of a

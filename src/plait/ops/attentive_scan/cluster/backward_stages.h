@@ -166,7 +166,7 @@ struct BackStages : BackProducts<S> {
       }
     }
     asked = reduce8<L::TOGETHER, 4>(each, group);
-    if (writes) a.d_queries[from_here + mine * H + feature] = asked;
+    if (writes) a.d_queries[L::BESIDE * (from_here - own + mine * H) + own + feature] = asked;
     if (t > 0) restore(t, again);
   }
   // give the slot of h_t, or after a reset every slot, back to what it held before
@@ -229,6 +229,7 @@ struct BackStages : BackProducts<S> {
     ds += direct, dh = mad(part, ds, dh + base);
     direct = 0.0f;
     recede<S>(ready.factors, dh, d_cell, dz, g[G - 1], direct);
+    const float recurred = g[G - 1];
 #pragma unroll
     for (int k = 0; k < G - 1; k++) g[k] = dz[k];
     g[G] = asked;
@@ -264,9 +265,10 @@ struct BackStages : BackProducts<S> {
       put_scores(r, of_row, records);
     }
     if (writes) {
-      float* to = a.d_projected + G * (from_here - own + mine * H) + own + feature;
+      float* to = a.d_projected + L::BESIDE * (from_here - own + mine * H) + own + feature;
 #pragma unroll
       for (int k = 0; k < G; k++) to[k * H] = dz[k];
+      if constexpr (L::DIRECT) to[G * H] = recurred;
       if (a.d_states) a.d_states[from_here + mine * H + feature] = dh;
     }
   }

@@ -58,7 +58,7 @@ struct Compute {
     for (int i = 0; i < GI; i++) {
       c[i] = 0.0f, in[i] = 0.0f, nudge[i] = 0.0f, bias[i] = 0.0f;
       if (!tasks_at.has_gates(i)) continue;
-      if (K::CELL == LSTM) c[i] = widened(static_cast<const Layer*>(a.cell_state)[tasks_at.state[i]]);
+      if (K::CELL == LSTM && a.cell_state) c[i] = widened(static_cast<const Layer*>(a.cell_state)[tasks_at.state[i]]);
       if (vector) bias[i] = widened(vector[tasks_at.state[i] % H]);
     }
     for (int f = warp * 32 + lane; f < F; f += NW * 32) sm[K::V_AT + f] = -2.0f * widened(static_cast<const Layer*>(a.energy)[own + f]);
@@ -75,7 +75,7 @@ struct Compute {
       barrier_sync(COMPUTED, NW * 32);
       for (int n = warp * 32 + lane; n < R * H; n += NW * 32) {
         const int64_t b = batch_row(n / H);
-        const bool there = j < 0 || whole(K::OCCUPIED + n / H) >> j & 1;
+        const bool there = j < 0 ? a.hidden != nullptr : whole(K::OCCUPIED + n / H) >> j & 1;
         const Layer* from = static_cast<const Layer*>(j < 0 ? a.hidden : a.slots) + (j < 0 ? b : b * SLOTS + j) * H;
         h[n] = there ? widened(from[n % H]) : 0.0f;
       }
