@@ -268,7 +268,10 @@ MUTATIONS = {
     "dL/de by slot": ("place(ids(t)[r * SLOTS + lane + 32 * i])] = de", "lane + 32 * i] = de"),
     "a forget gate's slope": ("before * f * (1.0f - f)", "before * f"),
     "an initial slot that was lost": ("bool stayed = held(ids(0)[r * SLOTS + x]) == x", "bool stayed = true"),
-    "dL/dq of another row": ("asked = reduce8<L::TOGETHER, 4>(each, group)", "asked = reduce8<L::TOGETHER, 4>(each, group ^ 4)"),
+    "dL/dq of another row": (
+        "asked = reduce8<L::TOGETHER, 4>(each, group)",
+        "asked = reduce8<L::TOGETHER, 4>(each, group ^ 4)",
+    ),
     "the scores of another row": ("shuffle(g[k], (r << L::OF_ROW) * 4 + feature)", "shuffle(g[k], feature)"),
     "a slot's score at another": ("slot = group + 8 * (i + feature);\n", "slot = group + 8 * i + feature;\n"),
     "dL/ds_0 without its product": ("put_product(r, 0, product), put", "put_product(r, 0, none), put"),
