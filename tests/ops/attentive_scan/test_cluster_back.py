@@ -43,6 +43,7 @@ def case(scan: Scan, split: tuple[int, ...], steps: int, rows: int, size: int = 
 
 CASES: dict[str, tuple[BackShape, Case]] = {
     "lstm": case(LSTM, (4, 2), 12, 3),
+    "twelve_slots": case(Scan("lstm", 7, 5), (4, 2), 16, 2),
     "past": case(LSTM, (2, 1), 9, 2, **PAST, nudge=True),
     "learned": case(LSTM, (4, 2), 10, 2, **PAST, learned=True, noise=True),
     "kept": case(TANH, (2, 1), 30, 2, learned=True, noise=True),  # a kept state makes room for another
@@ -242,27 +243,26 @@ MUTATIONS = {
     "scores of half the blocks": ("total<C>(sm + L::SCORES_IN", "total<C / 2>(sm + L::SCORES_IN"),
     "a softmax without its mean": ("share[r][i] * (d[r][i] - mean[r])", "share[r][i] * d[r][i]"),
     "h_t beside what is read": ("part = a.mix * (1.0f + B::shares(t)", "part = a.mix * (0.0f + B::shares(t)"),
-    "a slot not emptied": ("if (lane < GATHERED) store4", "if (false) store4"),
+    "a slot not emptied": ("if (all || slot_at(i) == slot[r]) to_key", "if (all) to_key"),
     "a slot not refilled": ("if (lane < HELD) store4", "if (false) store4"),
-    "an older state given what it was not read for": (
-        "if (lane + 32 * i == slot[r]) d_score[r][i] = 0.0f, share[r][i] = 0.0f;",
-        "if (lane + 32 * i == slot[r]) d_score[r][i] = 0.0f;",
-    ),
-    "a reset that keeps dL/dc": ("        d_cell = 0.0f;\n", ""),
-    "a reset that keeps the slots": ("            refill(t - 1, r, i);\n", ""),
+    "an older state given what it was not read for": ("has(i) && slot_at(i) != slot[r]) to", "has(i)) to"),
+    "a reset that keeps dL/dc": ("direct = 0.0f, d_cell = 0.0f;", "direct = 0.0f;"),
+    "a reset that keeps the slots": ("if (all) refill(t - 1, r);", "if (all) {}"),
     "scores read before they came": ("      mbarrier_wait(scores_came, parity);\n", ""),
     "products read before they came": ("      mbarrier_wait(states_came, parity);\n", ""),
     "inputs of another step": ("ask_inputs(t - 2, ring == 0 ? 2 : ring - 1)", "ask_inputs(t - 2, ring)"),
     "half of dL/dv": ("2.0f * d_energy", "d_energy"),
     "a score that does not reach its state": ("base = mad(score,", "base = mad(0.0f * score,"),
-    "what arrives at slots by slot": ("(b * SLOTS + place(id)) * H", "(b * SLOTS + lane + 32 * i) * H"),
-    "a GRU without its direct way": ("ready.direct = L::DIRECT ||", "ready.direct ="),
-    "dL/de by slot": ("place(ids(t)[r * SLOTS + lane + 32 * i])] = de", "lane + 32 * i] = de"),
+    "what arrives at slots by slot": ("(b * SLOTS + place(id)) * H", "(b * SLOTS + slot_at(i)) * H"),
+    "a GRU without its direct way": ("ds += direct, dh =", "dh ="),
+    "dL/de by slot": ("place(ids(t)[r * SLOTS + lane + 32 * i])] = d[", "lane + 32 * i] = d["),
     "a forget gate's slope": ("before * f * (1.0f - f)", "before * f"),
     "an initial slot that was lost": ("bool stayed = held(ids(0)[r * SLOTS + x]) == x", "bool stayed = true"),
-    "dL/dq of another row": ("asked = reduce8<L::TOGETHER, 4>(each, group)", "asked = reduce8<L::TOGETHER, 4>(each, group ^ 4)"),
-    "the scores of another row": ("shuffle(g[k], (r << L::OF_ROW) * 4 + feature)", "shuffle(g[k], feature)"),
-    "a slot's score at another": ("slot = group + 8 * (i + feature);\n", "slot = group + 8 * i + feature;\n"),
+    "dL/dq of another row": ("L::TOGETHER, 4>(each, group)", "L::TOGETHER, 4>(each, group ^ 4)"),
+    "the scores of another row": ("shuffle(g[k], from)", "shuffle(g[k], feature)"),
+    "a slot's score at another": ("slot_at(i + feature)] = score", "slot_at(i)] = score"),
+    "weights by place": ("0.0f : shares[B::place(id)]", "0.0f : shares[lane + 32 * i]"),
+    "the newest key of another slot": ("held_for(to_key[r], slot[r])", "held_for(to_key[r], 0)"),
     "dL/ds_0 without its product": ("put_product(r, 0, product), put", "put_product(r, 0, none), put"),
 }  # fmt: skip
 
@@ -270,8 +270,9 @@ MUTATIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_emulator_can_fail(mutation: str, built: Built, taught: Built) -> None:
-    """Each is seen in one of: a past with resets and a nudge; a GRU; learned relevance."""
-    names = ("past", "gru", "learned")
+    """Each is seen in one of: a past with resets and a nudge; a GRU; learned relevance; more than
+    eight slots."""
+    names = ("past", "gru", "learned", "twelve_slots")
     library = built(names, MUTATIONS[mutation])
     assert any(gaps(by_kernel(name, library, taught), by_definition(name), FLOAT) for name in names)
 
