@@ -82,7 +82,7 @@ SEEN = {
     "wrong": None,
     "fault": "a fault of ours",
     "leaves": "exit code 7",
-    "hangs": "hangs: 2 s",
+    "hangs": "hangs: ",
     "crashes": "exit code -6",
     "warns": "warns: RuntimeWarning",
     "strays": "changed outside: work/elsewhere.txt",

@@ -35,6 +35,8 @@ class Family(ABC):
     """What a task may say beside the two worlds."""
     succeeds: ClassVar[bool] = False
     """Whether an episode that gained something is a success."""
+    best_mean: ClassVar[bool] = False
+    """Whether the best mean return of training (MMER) is told."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
@@ -62,6 +64,11 @@ class Family(ABC):
     @abstractmethod
     def actions(self) -> Actions:
         """What can be done."""
+
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many numbers an observation has, as an update reads it."""
 
     @abstractmethod
     def encoder(self, features: int) -> nn.Module:
@@ -96,6 +103,10 @@ class MiniGrid(Family):
     @property
     def actions(self) -> Actions:
         return MOVES
+
+    @property
+    def numbers(self) -> int:
+        return Encoder.numbers
 
     def encoder(self, features: int) -> nn.Module:
         return Encoder(features)
@@ -141,6 +152,10 @@ class Gym(Family):
     def actions(self) -> Actions:
         return self.kind.actions
 
+    @property
+    def numbers(self) -> int:
+        return self.kind.observed.numbers
+
     def encoder(self, features: int) -> nn.Module:
         if "encoder" in self.task:
             return OwnEncoder(self.task["encoder"], self.kind.observed, features)
@@ -166,6 +181,7 @@ class PopGym(Gym):
 
     name = "popgym"
     options = ("encoder",)
+    best_mean = True
 
     def named(self, env: str) -> str:
         return popgym.world_named(env)

@@ -22,7 +22,7 @@ from plait.training.callbacks import Results, Words
 from plait.training.carried_state import check_carried
 from plait.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.training.ppo.policy import Policy, build_policy
-from plait.training.ppo.returns import ReturnScale
+from plait.training.ppo.returns import BestMean, ReturnScale
 from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, evaluate_policy
 from plait.training.ppo.words import PolicyWords
 from plait.training.process import Group
@@ -134,6 +134,7 @@ class PolicyLearner(Learner):
             worlds = policy.family.open(task["env"], settings.envs, settings.seed)
             self.collector = Collector(worlds, device)
             self.scale = ReturnScale(settings.envs, settings.discount) if settings.scale_returns else None
+            self.best = BestMean() if policy.family.best_mean else None
 
     def advance(self, number: int, stop: bool) -> Step:
         draw = generator_for(self.settings.seed, "train", number, "cpu")
@@ -141,6 +142,8 @@ class PolicyLearner(Learner):
             rollout = self.collector.collect(self.policy, self.settings.rollout, draw)
         except DivergedError as error:
             raise DivergedError(f"update {number}: {error}") from None
+        if self.best is not None:
+            self.best.add(rollout.episodes, self.units)
         if self.scale is not None:
             rollout = rollout._replace(rewards=self.scale(rollout))
         return Step(_figures(self.update(number, rollout), self.policy.family.succeeds))
@@ -149,7 +152,9 @@ class PolicyLearner(Learner):
         world, settings = self.task["test_env" if final else "env"], self.settings
         if world is None:
             return {}
-        return {world: evaluate_policy(self.policy, world, settings.evaluate_on, settings.seed)}
+        found = evaluate_policy(self.policy, world, settings.evaluate_on, settings.seed)
+        best = None if self.best is None or final else self.best.value
+        return {world: found if best is None else {**found, "mmer": best}}
 
     def tensors(self) -> dict[str, Tensor]:
         collector, moment = self.collector, self.collector.moment
@@ -164,6 +169,7 @@ class PolicyLearner(Learner):
             "so_far.gained": collector.gained,
             "so_far.lasted": collector.lasted,
             **({} if self.scale is None else {f"scale.{k}": v for k, v in self.scale.tensors().items()}),
+            **({} if self.best is None else {"best.mean": self.best.state}),
         }
 
     @torch.no_grad()
@@ -180,6 +186,8 @@ class PolicyLearner(Learner):
         collector.gained, collector.lasted = so_far["gained"], so_far["lasted"]
         if self.scale is not None:
             self.scale.load(checkpoint.under("scale."))
+        if self.best is not None:
+            self.best.state = checkpoint.under("best.")["mean"]
         carried = checkpoint.under("carry.")
         remembers = self.policy.recurrent is not None and checkpoint.counters["update"]
         if carried or remembers:  # the shape of a state is the policy's own: it is taken from one step
@@ -195,7 +203,7 @@ class PolicyLearner(Learner):
     def _check_saved(self, checkpoint: Checkpoint) -> None:
         """Refuse worlds and moments that these worlds could not have had."""
         path, like, worlds = checkpoint.path, self.tensors(), self.collector.worlds
-        for part in ("worlds.", "moment.", "so_far.", "scale."):
+        for part in ("worlds.", "moment.", "so_far.", "scale.", "best."):
             names = {k.removeprefix(part): v for k, v in like.items() if k.startswith(part)}
             check_alike(checkpoint.under(part), names, path)
         found = {**checkpoint.under("moment."), **checkpoint.under("so_far.")}

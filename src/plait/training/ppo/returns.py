@@ -1,13 +1,15 @@
-"""Rewards of any size, divided by the spread of the returns they make."""
+"""What is gained: rewards divided by the spread of the returns they make, and the best mean return."""
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
-from plait.training.ppo.rollout import Rollout
+from plait.training.ppo.rollout import Episode, Rollout
 
-__all__ = ["ReturnScale"]
+__all__ = ["BestMean", "ReturnScale"]
 
 _LEAST = 1e-4  # spread below which rewards are not blown up further
 
@@ -52,3 +54,36 @@ class ReturnScale:
     def load(self, saved: dict[str, Tensor]) -> None:
         """Go on from there."""
         self.running, self.moments = saved["running"], saved["moments"]
+
+
+class BestMean:
+    """The largest mean return of the episodes that ended within one stretch of training (MMER: maximum mean
+    episodic reward), over stretches of `STRETCH` steps or, where a rollout is longer, one rollout.
+
+    >>> best = BestMean()
+    >>> best.add([Episode(0.5, 10), Episode(1.0, 10)], BestMean.STRETCH)
+    >>> best.add([Episode(0.25, 10)], BestMean.STRETCH)
+    >>> best.value
+    0.75
+    """
+
+    STRETCH = 65_536  # transitions of a batch in the published experiments
+
+    def __init__(self) -> None:
+        self.state = torch.zeros(5, dtype=torch.float64)  # stretch: steps, episodes, sum; stretches; best
+
+    def add(self, episodes: Sequence[Episode], steps: int) -> None:
+        """Count the episodes that ended within the latest `steps` steps."""
+        lasted, ended, gained, stretches, best = self.state.tolist()
+        lasted, ended = lasted + steps, ended + len(episodes)
+        gained += sum(episode.reward for episode in episodes)
+        if lasted >= self.STRETCH and ended:
+            best = max(best, gained / ended) if stretches else gained / ended
+            lasted, ended, gained, stretches = 0.0, 0.0, 0.0, stretches + 1
+        self.state = torch.tensor([lasted, ended, gained, stretches, best], dtype=torch.float64)
+
+    @property
+    def value(self) -> float | None:
+        """Before the first stretch is over, the mean so far; None before an episode ended."""
+        _, ended, gained, stretches, best = self.state.tolist()
+        return float(best) if stretches else float(gained / ended) if ended else None
