@@ -16,7 +16,7 @@ from typing import Any
 __all__ = [
     "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
     "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
-    "UnloadedWarning", "at_least", "in_float32", "known", "require", "seeded", "whole",
+    "UnloadedWarning", "WorldError", "at_least", "in_float32", "known", "require", "seeded", "whole",
 ]  # fmt: skip
 
 LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
@@ -66,6 +66,10 @@ class DataError(PlaitError, ValueError):
 
 class DivergedError(PlaitError, ArithmeticError):
     """Training met a value that is not finite; the message names the step and the tensor."""
+
+
+class WorldError(PlaitError, RuntimeError):
+    """An agent's world that cannot be made, that raised, or that gave what is no number."""
 
 
 class EmptyMemoryWarning(UserWarning):

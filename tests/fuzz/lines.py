@@ -32,10 +32,13 @@ WRONG = ("--no-such-flag", "--", "-", "-x", "extra", "", "--help", "-h", "--=", 
 # What is always given, so that a line whose values are all good ends in a moment. A flag named here may still
 # be given something else.
 TRAINING = {"--updates": "12", "--batch-size": "123", "--hidden": "48", "--evaluate-on": "14"}
+POLICY = {"--steps": ("4", "8"), "--envs": "12", "--rollout": "24", "--hidden": "4", "--evaluate-on": "1",
+          "--minibatches": "1", "--max-minutes": ("0.02",)}  # fmt: skip
 SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     "train": {**TRAINING, "--max-minutes": ("0.02",)},
-    "train minigrid": {"--steps": ("4", "8"), "--envs": "12", "--rollout": "24", "--hidden": "4",
-                       "--evaluate-on": "1", "--minibatches": "1", "--max-minutes": ("0.02",)},
+    "train minigrid": POLICY,
+    "train gym": {**POLICY, "--env": ("CartPole-v1", "Pendulum"), "--time-limit": ("8", "20")},
+    "train popgym": {**POLICY, "--env": ("RepeatFirstEasy", "BattleshipEasy")},
     "compare": {"--length": ("22", "30"), "--hidden": "48", "--seconds": ("0.1", "0.2"),
                 "--models": ("rnn", "lstm,rellstm")},
     "generate": {"--length": "159"},

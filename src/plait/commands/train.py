@@ -1,4 +1,4 @@
-"""`plait train` and `plait train minigrid`."""
+"""`plait train`."""
 
 from __future__ import annotations
 
@@ -15,18 +15,16 @@ from plait.training.options import (
     MeansOptions,
     ModelOptions,
     RecipeOptions,
-    SettingsOptions,
     TaskOptions,
     defaults_for,
     described,
     published_for,
 )  # fmt: skip
-from plait.training.recipe import Settings
 
 if TYPE_CHECKING:
     from plait.training.session import Fitted
 
-__all__ = ["described_run", "train", "train_minigrid", "trained"]
+__all__ = ["described_run", "resumed", "train", "trained"]
 
 # tasks that this command has no options for
 _FROM_ELSEWHERE = {"data": "these are passed in Python: plait.fit(model, (X, y), held_out=0.2)"}
@@ -55,8 +53,8 @@ def train(
 
     Args:
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
-            Others have options of their own: plait train csv --help (a table of yours), plait train
-            minigrid --help (reinforcement learning).
+            Others have options of their own: plait train csv --help (a table of yours); plait train
+            minigrid, gym or popgym --help (reinforcement learning).
         epochs: how often the training data are gone through, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
         backend: of the model's scan; auto chooses.
@@ -76,56 +74,7 @@ def train(
         return trained(description, means, backend)
     model = {k: v for k, v in given(of_model).items() if v != getattr(ModelOptions, k)}
     said = {**given(of_task), **model, **given(of_recipe), **({"epochs": epochs} if epochs else {})}
-    return _resumed(str(resume), said, means, backend)
-
-
-def train_minigrid(
-    *,
-    env: str | None = None,
-    test_env: str | None = None,
-    model: str | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    window: int | None = None,
-    capacity: int | None = None,
-    settings: Annotated[SettingsOptions, flat] = SettingsOptions(),  # noqa: B008
-    backend: str | None = None,
-    resume: Annotated[str | None, option(metavar="RUN")] = None,
-    means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
-) -> CommandResult | None:
-    """Train a policy by PPO: plait train minigrid --env DoorKey-5x5 --model rellstm --steps 1e6.
-
-    Ctrl-C and SIGTERM save and stop; a run that was stopped or killed is continued with --resume and ends
-    with the same curve as one that was not. Scores are mean returns over held-out episodes.
-
-    Args:
-        env: the world to train in, such as DoorKey-5x5 or MemoryS7.
-        test_env: a world to test in, once, at the end, such as DoorKey-16x16.
-        model: the policy's memory, rellstm if left out: none, lstm, gru, rellstm, relgru, memlstm, or any
-            other model by name.
-        hidden: features of h_t, and of an encoded observation; 64 if left out.
-        layers: layers one above the other; 1 if left out.
-        window: latest states that can be read; 5 where the model has a choice.
-        capacity: relevant states kept beyond them; 5 where the model has a choice.
-        backend: minigrid (Farama's, if left out), or envpool (C++, faster; pip install 'plait[envpool]').
-        resume: resume this run, bit-exactly; its options stay as they were, only --steps may grow.
-    """
-    if (env is None) == (resume is None):
-        raise ConfigError(
-            "expected a world (plait train minigrid --env DoorKey-5x5) or a run to continue (--resume RUN)"
-        )
-    said: dict[str, Any] = {
-        "env": env, "test_env": test_env, "model": model, "hidden": hidden, "layers": layers,
-        "window": window, "capacity": capacity, "backend": backend, **given(settings),
-    }  # fmt: skip
-    said = {name: value for name, value in said.items() if value is not None}
-    if resume is not None:
-        return _resumed(resume, said, means)
-    from plait.training.ppo.policy import describe_policy
-
-    renamed = {"hidden": "hidden_size", "layers": "num_layers"}
-    options = {renamed.get(name, name): value for name, value in said.items() if name not in given(settings)}
-    return trained(describe_policy(settings=Settings(**given(settings)).check(), **options), means)
+    return resumed(str(resume), said, means, backend)
 
 
 def described_run(
@@ -161,7 +110,7 @@ def _tell_sizes(model: str, quiet: bool) -> None:
     )
 
 
-def _resumed(
+def resumed(
     run: str, said: dict[str, Any], means: MeansOptions, backend: str = "auto"
 ) -> CommandResult | None:
     """Resume a run, for longer if that was said. All else that it is follows from its id."""

@@ -19,7 +19,7 @@ from plait.ops.slots import (
 
 RELEVANCES = ("earned", "learned")
 # the two with which RelLSTM learned copy with a lead-in soonest (results/memory)
-_NOISE, _USAGE = 0.3, 0.3
+_NOISE, _USAGE = 0.3, 1.0
 
 __all__ = ["RELEVANCES", "RelevancyMemory", "UniformMemory", "WindowMemory"]
 
@@ -66,8 +66,8 @@ class RelevancyMemory(WindowMemory):
         noise: while training, so much Gumbel noise is added to a learned score where states compete: what is
             kept is then a draw by softmax(score / noise), and what scores low is tried now and again. g
             begins at zero, so without noise nothing would ever replace what came first. None: 0.3.
-        usage: how much a learned score is also drawn to what the loss feels of reading each kept state
-            (`plait.ops.scan.usage`); 0: not at all. None: 0.3.
+        usage: how much a learned score is also drawn to what the next answer feels of reading each kept state
+            (`plait.ops.scan.usage`); 0: not at all. None: 1.
         grad_limit: no element of dL/ds_t gets larger than so many times the largest that arrives, so that
             gradients cannot explode through the attention (`plait.ops.grad_limit`). None: no limit.
 

@@ -46,7 +46,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         initial_states=walked.initial_states[..., :size],
         energy=walked.energy.sum(dim=0)[:size],
     )
-    found = collect_gradients(walked, inputs, made, scan, nudged)
+    found = collect_gradients(walked, inputs, made, scan, nudged, arriving.output)
     return found if len(found.slots) == rows else found._replace(slots=torch.zeros_like(slots))
 
 
