@@ -110,7 +110,8 @@ def test_every_pair_has_defaults_and_they_are_those_a_run_gets(capsys):
     ],
 )
 @pytest.mark.parametrize("door", ["tyro", "argparse"])
-def test_what_is_wrong_with_a_line_is_said_in_one(line, words, door, capsys, monkeypatch):
+def test_what_is_wrong_with_a_line_is_said_in_one(line, words, door, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # in case one is taken for right
     if door == "argparse":
         installed = cli._installed
         monkeypatch.setattr(cli, "_installed", lambda module: module != "tyro" and installed(module))
