@@ -85,21 +85,22 @@ def plots(group: Group, most: int = MOST) -> list[Plot]:
 def _cost_of_delay(group: Group) -> Iterator[Plot]:
     """What it took to learn a task at every delay, a point a cell; where there are three delays or more."""
     places = model_places(group.columns())
-    reached: dict[str, dict[int, tuple[float | None, float | None]]] = {}
+    reached: dict[str, dict[int, list[float | None]]] = {}
     for cell in group.cells:
         delay = cell.sound[0].description["task"].get("delay") if cell.sound else None
-        if cell.row == f"T = {delay}":
+        if delay is not None and cell.row == f"T = {delay}":
             found = outcome(cell, group.target)
             medians = (significant(s.median) if s else None for s in (found.updates, found.seconds))
-            updates, seconds = (m if m is not None and math.isfinite(m) else None for m in medians)
-            reached.setdefault(cell.column, {})[delay] = updates, seconds
+            there = [m if m is not None and math.isfinite(m) else None for m in medians]
+            reached.setdefault(cell.column, {})[int(delay)] = there
     if len({delay for by_delay in reached.values() for delay in by_delay}) < _ENOUGH_DELAYS:
         return
     lines = []
     for column, by_delay in reached.items():
         delays = sorted(by_delay)
-        updates, seconds = ([by_delay[delay][part] for delay in delays] for part in (0, 1))
-        columns = {"delay": [float(d) for d in delays], "updates": updates, "seconds": seconds}
+        columns: dict[str, list[float | None]] = {"delay": [float(delay) for delay in delays]}
+        for part, unit in enumerate(("updates", "seconds")):
+            columns[unit] = [by_delay[delay][part] for delay in delays]
         lines.append(Line(column, places[column], "", None, columns))
     target = scored(group.target, group.score).replace(".0%", "%")
     views = [
@@ -107,9 +108,8 @@ def _cost_of_delay(group: Group) -> Iterator[Plot]:
         for unit in ("updates", "seconds")
     ]
     plot = Plot(f"{group.name}-delays", "What a longer delay costs", _COST, views, lines)
-    there = [view for view in views if plot.shown(view)]
-    if there:
-        yield Plot(plot.key, plot.title, plot.caption, there, lines)
+    if drawn := [view for view in views if plot.shown(view)]:
+        yield Plot(plot.key, plot.title, plot.caption, drawn, lines)
 
 
 def _makers(
