@@ -8,7 +8,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint format bench bench-check docs wheel dist clean
+.PHONY: demo test test-slow lint format bench bench-check docs wheel dist test-wheel clean
 
 demo: .venv/.user
 	$(BIN)/plait demo
@@ -50,6 +50,10 @@ wheel: .venv/.dev
 
 dist: .venv/.dev
 	$(BIN)/python release/dist.py $(if $(TAG),--tag $(TAG))
+
+# What `make wheel` or `make dist` left in dist/, installed in new environments.
+test-wheel: .venv/.dev
+	PLAIT_DIST=dist $(BIN)/python -m pytest -q -m slow tests/test_packaging.py
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache

@@ -44,7 +44,9 @@ def run(*command, **options):
 
 @pytest.fixture(scope="module")
 def release(tmp_path_factory):
-    """What `make dist` makes, of the working tree; a folder."""
+    """A folder: what `make dist` makes, of the working tree, or what lies in PLAIT_DIST."""
+    if made := os.environ.get("PLAIT_DIST"):
+        return Path(made).resolve()
     pytest.importorskip("build", reason="needs build: pip install 'plait[dev]'")
     folder = tmp_path_factory.mktemp("release")
     copy = folder / "source"  # building writes beside the source

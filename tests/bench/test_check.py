@@ -116,9 +116,9 @@ def test_red(file: Path, clock: list[float], capsys: pytest.CaptureFixture[str])
     clock += [1.2, 1.3, 1.21]
     assert main(["bench", "check", str(file)]) == 2
     shown = capsys.readouterr()
-    line = "RelRNN × torch, 6x2, hidden 8, forward + backward: 1.00 before, 1.20 now (+20%)"
+    line = "RelRNN × torch, 6x2, hidden 8, forward + backward: 1.00 before, 1.20 now (+20.0%)"
     assert f"\n{line}\n" in shown.out
-    assert shown.err == f"plait: error: slower by more than 10%: {line}\n"
+    assert shown.err == f"plait: error: slower by more than 10.0%: {line}\n"
     clock += [1.2]
     assert main(["bench", "check", str(file), "--tolerance", "0.25"]) == 0
 

@@ -59,7 +59,7 @@ def test_a_logarithmic_axis_is_even_in_powers_of_ten():
     heights = [y for _, y in line]
     assert heights[0] - heights[1] == pytest.approx(heights[1] - heights[2], abs=1)
     assert {"1e-4", "0.01", "1"} <= set(labels(sketch(Curve([0, 1], [1e-4, 1.0], "a"), log_y=True)))
-    assert {"2", "5"} <= set(labels(sketch(Curve([0, 1], [1.5, 6.0], "a"), log_y=True)))
+    assert {"2", "4", "6"} <= set(labels(sketch(Curve([0, 1], [1.5, 6.0], "a"), log_y=True)))
 
 
 def test_what_is_not_there_leaves_a_gap():

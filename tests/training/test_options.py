@@ -4,7 +4,10 @@ import pytest
 
 from plait.cli import main
 from plait.errors import ConfigError
-from plait.tasks import CopyTask, PennTreebank, PermutedMNIST, TextTask
+from plait.experiments.keeping import HELD
+from plait.models.options import model_defaults
+from plait.tasks import CopyTask, PennTreebank, PermutedMNIST, RecallTask, TextTask
+from plait.training import Recipe
 from plait.training.options import PUBLISHED, defaults_for, described, published_for, settings_for
 
 # lr, (lr of orthogonal parameters), optimizer, non-linearity, ν, ρ; a dash where the table is blank
@@ -67,15 +70,30 @@ def test_what_was_said_comes_first_even_where_it_is_the_general_default():
     assert (model["window"], model["capacity"]) == (3, 10)
 
 
-def test_other_tasks_keep_the_general_defaults():
+def test_copy_begins_with_what_is_asked_to_hold_for_20000_updates():
     assert published_for("copy", "relrnn") is None
-    found = described(CopyTask(), {"name": "relrnn"}, {}, None)
-    assert found["model"] == {"name": "relrnn", "hidden_size": 128}
-    assert (found["recipe"]["lr"], found["recipe"]["updates"], found["recipe"]["evaluate_on"]) == (
-        1e-3,
-        3000,
-        256,
+    held = {one.name: one for one in HELD.values()}
+    for name in ("relrnn", "rellstm"):
+        found = described(CopyTask(), {"name": name}, {}, None)
+        usual = {key: model_defaults(name)[key] for key in held[name].options}
+        assert {**usual, **found["model"]} == {"name": name, "hidden_size": 128, **held[name].options}
+        assert found["recipe"] == {**Recipe().values(), **held[name].training}
+        assert (found["recipe"]["updates"], found["recipe"]["evaluate_on"]) == (3000, 256)
+
+
+@pytest.mark.parametrize(("task", "name"), [(CopyTask(), "lstm"), (RecallTask(), "rellstm")])
+def test_others_begin_as_ever_and_settle(task, name):
+    found = described(task, {"name": name}, {}, None)
+    assert found["model"] == {"name": name, "hidden_size": 128}
+    assert found["recipe"] == {**Recipe().values(), "schedule": "settle"}
+
+
+def test_what_is_said_comes_before_what_is_usual():
+    found = described(
+        CopyTask(), {"name": "rellstm", "chrono": 100, "relevance": "earned"}, {"lr": 1e-3}, None
     )
+    assert "forget_bias" not in found["model"]
+    assert (found["model"]["relevance"], found["recipe"]["lr"]) == ("earned", 1e-3)
 
 
 def test_epochs_and_updates_are_two_words_for_one_thing():

@@ -16,7 +16,7 @@ from plait.bench.sizes import MOST_ROUNDS
 from plait.bench.timing import limit_threads
 from plait.errors import BackendError, ConfigError, DataError, known, whole
 from plait.marks import option
-from plait.result import CommandResult, Table
+from plait.result import CommandResult, Table, percent
 from plait.runs.folder import read_json, write_json
 from plait.training.process import device_named
 
@@ -82,8 +82,12 @@ class Change:
         return self.now / self.before - 1
 
     @property
+    def grown(self) -> str:
+        return f"{'+' if self.growth >= 0 else ''}{percent(self.growth)}"
+
+    @property
     def line(self) -> str:
-        return f"{self.name}, {self.part}: {self.before:.2f} before, {self.now:.2f} now ({self.growth:+.0%})"
+        return f"{self.name}, {self.part}: {self.before:.2f} before, {self.now:.2f} now ({self.grown})"
 
 
 def changes(before: Measured, now: list[Measured], tolerance: float) -> list[Change]:
@@ -163,12 +167,12 @@ def bench_check(
         write_json(out, data)
     slower = [change.line for change in found if change.slower]
     columns = ["layer", "part", "before", "now", "growth"]
-    rows = [[c.name, c.part, f"{c.before:.2f}", f"{c.now:.2f}", f"{c.growth:+.1%}"] for c in found]
+    rows = [[c.name, c.part, f"{c.before:.2f}", f"{c.now:.2f}", c.grown] for c in found]
     notes = [f"before: {describe(held)}", f"now: {describe(data)}"]
     if held["machine"]["cpu"] != data["machine"]["cpu"]:
         notes.append("two processors: their ratios need not agree; see make bench-check")
-    table = Table(columns, rows, f"ratio to {BASELINE}, may grow by {tolerance:.0%}", notes)
-    error = f"slower by more than {tolerance:.0%}: {'; '.join(slower)}" if slower else ""
+    table = Table(columns, rows, f"ratio to {BASELINE}, may grow by {percent(tolerance)}", notes)
+    error = f"slower by more than {percent(tolerance)}: {'; '.join(slower)}" if slower else ""
     return CommandResult(data, (table, *slower), error)
 
 

@@ -62,7 +62,8 @@ def sketch_curves(
         description: what a person sees, in words, for a screen reader.
         percent: y are shares; the axis is 0 to 100 %, or as far as they go.
     """
-    xs = [x for one in (*curves, *bands) for x in np.asarray(one.x, dtype=float).tolist()]
+    xs = [x for curve in curves for x in np.asarray(curve.x, dtype=float).tolist()]
+    xs += [x for band in bands for x in band.x]
     ys = [y for curve in curves for y in np.asarray(curve.y, dtype=float).tolist() if not math.isnan(y)]
     ys += [y for band in bands for y in (*band.low, *band.high)]
     x = _linear(min(xs), max(xs), LEFT, WIDTH - RIGHT, 6)
@@ -130,9 +131,8 @@ def _upright(ys: Sequence[float], log: bool, percent: bool) -> _Axis:
     low, high = math.log10(low) - 0.05, math.log10(high) + 0.05
     whole = [step for step in round_steps(low, high, 5) if step == int(step)]
     ticks = [10.0**step for step in whole]
-    if len(ticks) < 2:
-        decades = (10.0 ** (math.floor(low) + n) for n in range(3))
-        ticks = [f * ten for ten in decades for f in (1, 2, 5) if low <= math.log10(f * ten) <= high]
+    if len(ticks) < 2:  # less than a decade or two: plain round numbers
+        ticks = [tick for tick in round_steps(10**low, 10**high, 4) if tick > 0]
     return _Axis(low, high, bottom, top, ticks, log=True, show=_short)
 
 

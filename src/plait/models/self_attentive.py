@@ -15,7 +15,7 @@ from plait.errors import BackendError, ConfigError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
-from plait.models.torch_tools import is_transformed
+from plait.models.torch_tools import needs_reference
 from plait.ops.arrival import Arrival
 from plait.ops.attention import Read, accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
@@ -182,7 +182,7 @@ class SelfAttentive(Layer):
     ) -> LayerResult:
         """By torch's own layer, by a scan, or step by step; a scan checks its state itself."""
         scan, backend = self._scan(), self.backend
-        if backend == "auto" and is_transformed():
+        if backend == "auto" and needs_reference():
             backend = "reference"
         if isinstance(scan, Scan):  # which may need no state
             cell, options = self.cell, (reset, nudge, need_trace, backend, noise)
@@ -261,7 +261,7 @@ class SelfAttentive(Layer):
         return (
             isinstance(self.memory, NoMemory)
             and not torch.compiler.is_compiling()
-            and not is_transformed()
+            and not needs_reference()
             and self.backend == "auto"
             and self.truncate is None
             and (_kind(self.cell), self._nonlinearity()) in NATIVE
@@ -338,7 +338,7 @@ def _number(value: float | None, x: Tensor) -> Tensor | None:
     if value is None:
         return None
     dtype = accumulation_dtype(x.dtype)
-    is_plain = x.is_cuda and type(x) is Tensor and not torch.compiler.is_compiling() and not is_transformed()
+    is_plain = x.is_cuda and type(x) is Tensor and not torch.compiler.is_compiling() and not needs_reference()
     if is_plain and not torch.is_inference_mode_enabled() and not torch.cuda.is_current_stream_capturing():
         return _kept_number(value, dtype, x.device, torch._C._cuda_getCurrentRawStream(x.device.index))
     return torch.full((), value, dtype=dtype, device=x.device)

@@ -95,10 +95,15 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
         DataError: if no run in all of them can be read.
     """
     groups: dict[Path, Group] = {}
+    held: dict[Path, dict[Path, None]] = {}  # two runs that were named may lie in one folder
     for folder in map(Path, folders):
         if not _is_archive(folder):
             folder_of_runs(folder)
-        found = {parent.resolve(): _group(parent, runs) for parent, runs in _parents(folder)}
+        found = {}
+        for parent, inside in _parents(folder):
+            here = held.setdefault(parent.resolve(), {})
+            here.update(dict.fromkeys(inside))
+            found[parent.resolve()] = _group(parent, list(here))
         found = {parent: group for parent, group in found.items() if group.cells}  # not a plan of ours
         if not any(group.runs for group in found.values()):
             raise ConfigError(f"no runs in {folder}; plait train and plait reproduce make some")

@@ -14,35 +14,46 @@ from plait.report.plots import Plot, View, plots
 from plait.report.seeds import drawn, together
 from plait.report.thinning import significant
 
-__all__ = ["caption_of", "page_figures", "plot_data", "still"]
+__all__ = ["caption_of", "page_figures", "plot_data", "plot_figure"]
 
 POINTS = 150  # of a curve in a picture that needs no script
+_KINDS = {"score": 1, "loss": 2, "gradients": 3, "attention": 4}  # what compares settings comes before these
 _SEEDS = (
     " Where a name has several seeds: their mean and, shaded, the least to the largest; a run that ended "
     "earlier counts with its last value."
 )
 
 
-def page_figures(group: Group, prefix: str, data: dict[str, Any]) -> list[dict[str, Any]]:
-    """What the template needs of a group's figures; their numbers go into `data`, by their key."""
+def page_figures(
+    group: Group, prefix: str, data: dict[str, Any], curves: bool = True
+) -> list[dict[str, Any]]:
+    """What the template needs of a group's figures; their numbers go into `data`, by their key. Without
+    `curves`, which may be shown already, these are the maps."""
     figures: list[dict[str, Any]] = []
-    for plot in plots(group):
-        key = f"{prefix}-{plot.key}"
-        data[key] = plot_data(plot)
-        caption = caption_of(plot)
-        told = any(caption == figure["caption"] for figure in figures)  # once is enough
-        figures.append(
-            {"key": key, "kind": "curves", "title": plot.title, "caption": "" if told else caption}
-            | still(plot)
-        )
+    for plot in plots(group) if curves else ():
+        made = plot_figure(plot, prefix, data)
+        told = any(made["caption"] == figure["caption"] for figure in figures)  # once is enough
+        figures.append(made | {"caption": ""} if told else made)
     for one in attention_maps(group):
         key = f"{prefix}-{one.key}"
         data[key] = {"rows": one.cells(), "block": one.block, "steps": one.steps}
         figures.append(
             {"key": key, "kind": "map", "title": one.title, "caption": _map_caption(one)} | _still_map(one)
         )
-    figures.sort(key=lambda figure: not figure["key"].endswith(group.kind))  # what it is about comes first
+    figures.sort(key=lambda figure: _order(figure["key"].rpartition("-")[2], group.kind))
     return figures
+
+
+def _order(kind: str, about: str) -> int:
+    """What a group is about comes first, then the scores of all its settings: they are seen together."""
+    return -1 if kind == about else _KINDS.get(kind, 0)
+
+
+def plot_figure(plot: Plot, prefix: str, data: dict[str, Any]) -> dict[str, Any]:
+    """The same of one plot."""
+    key = f"{prefix}-{plot.key}"
+    data[key] = plot_data(plot)
+    return {"key": key, "kind": "curves", "title": plot.title, "caption": caption_of(plot)} | _still(plot)
 
 
 def caption_of(plot: Plot) -> str:
@@ -50,10 +61,10 @@ def caption_of(plot: Plot) -> str:
     return plot.caption + _SEEDS * _has_seeds(plot)
 
 
-def still(plot: Plot) -> dict[str, Any]:
+def _still(plot: Plot) -> dict[str, Any]:
     """A plot's first view as a picture, and the names of its lines with their colours."""
     view, (curves, bands) = plot.views[0], drawn(plot, plot.views[0], POINTS)
-    names = [
+    names: list[dict[str, Any]] = [
         {"name": one.name, "color": one.color % 10, "dashed": one.color >= 10, "count": one.count}
         for one in together(plot, view)
     ]

@@ -8,10 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from plait.experiments.description import MEANS_NOTHING
+from plait.report.beside import beside
 from plait.report.gather import Group
 from plait.report.origin import origin
 from plait.report.page import render
-from plait.report.page_figures import page_figures
+from plait.report.page_figures import page_figures, plot_figure
 from plait.report.tables import (
     Outcome,
     cost_table,
@@ -22,23 +23,29 @@ from plait.report.tables import (
     summary_grid,
     transfer_table,
 )
+from plait.runs.reading import RunFolder
+from plait.training.repeat import repeat_command
 
 __all__ = ["damages", "grid_data", "headline", "report_page", "standing"]
 
 HERE = Path(__file__).parent
+NO_COMMAND = "trained from Python on a network or data of its own: no command says it"
 MARKS = {"agrees": "✓", "higher": "▲", "lower": "▼", "diverged": "✗", "not": "…"}
 
 
 def report_page(groups: Sequence[Group], command: str) -> str:
     """The page of some groups; `command` is what a reader types to get it again."""
     data: dict[str, Any] = {}
-    shown = [_section(group, place, data) for place, group in enumerate(groups)]
+    runs = [run for group in groups for run in group.runs]
+    pair = _beside(runs, data) if len(runs) == 2 else None
+    shown = [_section(group, place, data, curves=pair is None) for place, group in enumerate(groups)]
     return render(
         "report.html",
         headline=headline(groups),
         summary=standing(groups),
         damaged=damages(groups),
         groups=shown,
+        beside=pair,
         data=data,
         origin=origin(command),
         vendor_css=_asset("vendor/uPlot.min.css"),
@@ -46,6 +53,16 @@ def report_page(groups: Sequence[Group], command: str) -> str:
         vendor_version=vendor_version(),
         script=_asset("templates/report.js"),
     )
+
+
+def _beside(runs: Sequence[RunFolder], data: dict[str, Any]) -> dict[str, Any]:
+    """What the template needs of two runs side by side."""
+    found = beside(*runs)
+    return {
+        "title": found.title,
+        "tables": found.tables,
+        "figures": [plot_figure(plot, "b", data) for plot in found.plots],
+    }
 
 
 def headline(groups: Sequence[Group]) -> str:
@@ -96,7 +113,7 @@ def vendor_version() -> str:
     return found.group(1) if found else "of unknown version"
 
 
-def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
+def _section(group: Group, place: int, data: dict[str, Any], curves: bool) -> dict[str, Any]:
     """What the template needs of a group; the numbers of its figures go into `data`, by their key."""
     return {
         "key": f"g{place}",
@@ -110,7 +127,9 @@ def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
         "elsewhere": group.elsewhere,
         "cost": cost_table(group),
         "runs": run_table(group),
-        "figures": page_figures(group, f"g{place}", data),
+        "commands": [(run.name, repeat_command(run.description) or NO_COMMAND) for run in group.runs],
+        "small": len(group.rows()) > 4,
+        "figures": page_figures(group, f"g{place}", data, curves),
     }
 
 

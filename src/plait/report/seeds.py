@@ -14,7 +14,7 @@ from plait.report.thinning import kept
 
 __all__ = ["Together", "drawn", "together"]
 
-POINTS = 100  # of a mean: it is smooth where single curves are not
+POINTS = 80  # of a mean: it is smooth where single curves are not
 
 
 @dataclass(frozen=True)
@@ -67,7 +67,8 @@ def drawn(plot: Plot, view: View, most: int, scale: float = 1.0) -> tuple[list[C
     curves, bands = [], []
     for one in together(plot, view):
         if one.count > 1:
-            bands.append(Band(one.x, *([scale * y for y in ys] for ys in (one.low, one.high)), one.color))
+            low, high = ([scale * y for y in ys] for ys in (one.low, one.high))
+            bands.append(Band(one.x, low, high, one.color))
             curves.append(Curve(one.x, [scale * y for y in one.mean], one.name, "solid", one.color))
             continue
         ((xs, ys),) = [(xs, ys) for line, xs, ys in plot.shown(view) if line.name == one.name]

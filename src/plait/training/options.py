@@ -201,7 +201,7 @@ def described(
 
     row = settings_for(task.name, model["name"], on_cpu)
     names = frozenset(model_defaults(model["name"]) if model["name"] in MODELS else ())
-    model = {"hidden_size": _HIDDEN, **(row.model(names) if row else {}), **model}
+    model = {"hidden_size": _HIDDEN, **(row.model(names, model) if row else {}), **model}
     values = {**Recipe().values(), **(row.recipe() if row else {}), **recipe}
     if epochs is not None:
         if "updates" in recipe:
@@ -209,7 +209,7 @@ def described(
         values["updates"] = updates_of(task, values["batch_size"], epochs)
     per_epoch = task.batches_per_epoch(values["batch_size"])
     if per_epoch is not None:
-        wanted = epochs or (row.epochs if row else 1)
+        wanted = epochs or (row.epochs if isinstance(row, Published) else 1)
         usual = {"updates": wanted * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
         values |= {name: value for name, value in usual.items() if name not in recipe}
     return {"task": {"name": task.name, **task.options()}, "model": model, "recipe": values}
@@ -220,7 +220,7 @@ def defaults_for(words: list[str]) -> dict[str, Any] | None:
 
     >>> found = defaults_for(["copy", "--model", "rellstm"])
     >>> found["delay"], found["window"], found["lr"], "test_delays" in found
-    (100, 10, 0.001, False)
+    (100, 10, 0.004, False)
     """
     if all(word.startswith("-") for word in words):
         return None
@@ -234,15 +234,18 @@ def defaults_for(words: list[str]) -> dict[str, Any] | None:
     if task is None or model not in MODELS:
         return None
     row = settings_for(task, model, device_named(_said(words, "device") or "auto").type == "cpu")
-    published = row.model(frozenset(model_defaults(model))) if row else {}
+    names = frozenset(model_defaults(model))
+    published = row.model(names) if row else {}
     small = MODELS[model](
         1, **{**published, "hidden_size": 8}
     )  # made, so that what it chooses itself is known
     of_model = {**model_defaults(model), **(small.options() or {}), "hidden_size": _HIDDEN, **published}
     of_recipe = {field.name: field.default for field in dataclasses.fields(Recipe)}
     if row:
+        of_recipe |= row.recipe()
+    if isinstance(row, Published):
         follows = dict(zip(_OF_EPOCHS, ("as many as the epochs have", "an epoch", "all"), strict=True))
-        of_recipe |= row.recipe() | follows | {"epochs": row.epochs}
+        of_recipe |= follows | {"epochs": row.epochs}
     options = dataclasses.fields(TASKS[task])
     of_task = {field.name: field.default for field in options if not field.metadata.get("hidden")}
     found = {**of_task, **of_model, **of_recipe, "name": ModelOptions.model}
@@ -277,7 +280,7 @@ class Published:
     orthogonal_lr: float | None = None
     ours: tuple[str, ...] = ()
 
-    def model(self, names: frozenset[str]) -> dict[str, Any]:
+    def model(self, names: frozenset[str], said: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """The options of a model, of those it has."""
         # An initialiser of rotations is for Elman cells, whose other options show that they are one.
         wanted = [name for name in _OF_MODEL if name != "initialiser" or "nonlinearity" in names]
@@ -287,6 +290,35 @@ class Published:
         """The parts of a recipe; epochs are for the task to turn into updates."""
         values = {name: getattr(self, name) for name in _OF_RECIPE}
         return values if self.orthogonal_lr is not None else _without(values, "orthogonal_lr")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a task whose sequences are drawn begins with: it settles; and on those of ten symbols a gated cell
+    with a memory begins as RelLSTM learns copy soonest (results/memory)."""
+
+    TASKS = ("copy", "transfer", "denoise", "recall", "mqar")
+    OF_TEN_SYMBOLS = TASKS[:3]
+    task: str
+    name: str
+
+    def model(self, names: frozenset[str], said: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """The options of a model, of those it has; what is `said` may rule some out."""
+        found: dict[str, Any] = {}
+        if self._is_ours and said.get("chrono") is None:
+            found["forget_bias"] = 1.0
+        if self._is_ours and "relevance" in names:
+            found |= {"capacity": 15, "relevance": "learned", "grad_limit": 1.0}
+        return found
+
+    def recipe(self) -> dict[str, Any]:
+        """The parts of a recipe."""
+        ours = {"optimizer": "amsgrad", "lr": 4e-3, "clip": 0.1, "relative_clip": 10.0}
+        return {"schedule": "settle", **(ours if self._is_ours else {})}
+
+    @property
+    def _is_ours(self) -> bool:
+        return self.task in self.OF_TEN_SYMBOLS and self.name in ("memlstm", "rellstm", "relgru")
 
 
 def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -346,6 +378,8 @@ def published_for(task: str, model: str) -> Published | None:
     return None if table is None else PUBLISHED[table].get(model, _OTHERS[table])
 
 
-def settings_for(task: str, model: str, on_cpu: bool) -> Published | None:
-    """The row a run begins with: what is published, or what a CPU can do where nobody would compare."""
+def settings_for(task: str, model: str, on_cpu: bool) -> Published | Drawn | None:
+    """What a run begins with: what is published, or what a CPU can do where nobody would compare, or ours."""
+    if task in Drawn.TASKS:
+        return Drawn(task, model)
     return SMALL_TEXT if on_cpu and task == "text" else published_for(task, model)

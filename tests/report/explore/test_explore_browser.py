@@ -201,6 +201,7 @@ FIGURES = [
     ("gradients", "gradients-run"),
     ("plane", "plane-figure"),
     ("runs", "runs-curves"),
+    ("runs", "beside-1"),
 ]
 
 
@@ -210,6 +211,7 @@ def test_every_figure_can_be_kept(open_page, tab, name):
     shown = page.locator(f"#panel-{tab} figure").evaluate_all(
         "all => all.filter(e => !e.hidden).map(e => e.id)"
     )
+    shown = [one for one in shown if not one.startswith("beside-") or one == "beside-1"]  # these are alike
     assert shown == [figure for home, figure in FIGURES if home == tab], "none is left out here"
     for kind, begins in (("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", b"")):
         with page.expect_download() as waiting:
@@ -351,6 +353,27 @@ def test_seeds_are_a_band_or_a_line_each(open_page, serve_folder, tmp_path, benc
         page.get_by_role("button", name="each seed").click()
         assert lines.count() == 2
         assert "each=1" in state(page)
+
+
+def test_one_run_stands_beside_another(open_page, ask):
+    lstm, relrnn = sorted(run["key"] for run in ask("runs")["runs"] if run["key"].startswith("table5"))
+    page = open_page("#runs")
+    page.get_by_label("run", exact=True).select_option(lstm)
+    page.get_by_label("beside", exact=True).select_option(relrnn)
+    settled(page)
+    assert f"first={lstm.replace('/', '%2F')}" in state(page)
+    line = "path[data-line]"
+    names = "all => all.map(e => e.dataset.line)"
+    assert page.eval_on_selector_all(f"#beside-0 {line}", names) == ["lstm", "relrnn"]
+    assert page.eval_on_selector_all(f"#beside-1 {line}", names) == ["relrnn − lstm"]
+    said = page.locator("#beside").inner_text()
+    assert "plait train copy --delay 100 --model relrnn --hidden 128 --updates 300" in said
+    again = open_page(state(page))
+    assert again.eval_on_selector_all(f"#beside-1 {line}", names) == ["relrnn − lstm"]
+    again.get_by_label("beside", exact=True).select_option("-")
+    settled(again)
+    assert again.eval_on_selector_all(f"#beside-0 {line}", names) == ["lstm"], "a run alone has its page too"
+    assert again.locator("#beside pre").count() == 1
 
 
 def test_the_tabs_stay_in_a_row_on_a_phone(open_page):

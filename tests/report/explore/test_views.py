@@ -240,6 +240,20 @@ def test_runs_are_those_of_the_report(ask, library_folder):
     assert ask("plot", group=0, plot=1)["published"] == {}, "a loss has no published score beside it"
 
 
+def test_one_run_beside_another_is_that_of_the_report(ask, library_folder):
+    keys = [run["key"] for run in ask("runs")["runs"] if run["key"].startswith("table5")]
+    found = ask("beside", first=keys[0], second=keys[1])
+    assert [plot["title"] for plot in found["plots"]][:2] == [
+        "held-out accuracy", "held-out accuracy: lstm − relrnn",
+    ]  # fmt: skip
+    assert [one["command"].split()[:3] for one in found["commands"]] == [["plait", "train", "copy"]] * 2
+    alone = ask("beside", first=keys[0])
+    assert len(alone["commands"]) == 1
+    assert len(alone["tables"][0]["columns"]) == 2
+    assert "no run 'nothing'" in ask.error("beside", first="nothing", second=keys[0])
+    assert "no run ''" in ask.error("beside")
+
+
 @pytest.mark.parametrize(
     ("path", "query", "words"),
     [
@@ -316,7 +330,7 @@ def test_answers_come_within_a_fifth_of_a_second(ask, relrnn):
     questions = [
         ("memory/runs", {}), ("memory", {"run": relrnn}), ("law", {}), ("reach", {}), ("paths", {}),
         ("norms", {"run": relrnn}), ("plane", {}), ("plan", {"budget": "1.3B"}), ("runs", {}),
-        ("group", {}), ("plot", {}),
+        ("group", {}), ("plot", {}), ("beside", {"first": relrnn}),
     ]  # fmt: skip
     for path, query in questions:
         times = []

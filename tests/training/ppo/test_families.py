@@ -74,6 +74,40 @@ def test_a_killed_run_resumes_to_the_same_curve(seen, done, tmp_path, dying, out
     assert evaluate_policy(policy, name, 3) == summary["held_out"][name]
 
 
+def test_a_run_of_popgym_goes_on_with_its_best_mean(tmp_path, dying, outcome_of):
+    pytest.importorskip("popgym")
+    settings = Settings(**{**SMALL, "steps": 960, "rollout": 40})
+    description = describe_policy("RepeatFirstEasy", "relgru", settings, family="popgym", hidden_size=8)
+    fit_policy(description, folder=tmp_path / "whole", checkpoint_every=2)
+    with pytest.raises(dying.error):
+        fit_policy(description, folder=tmp_path / "killed", checkpoint_every=2, watchers=[dying(3)])
+    fit_policy(description, folder=tmp_path / "killed", checkpoint_every=2, resume=True)
+    assert outcome_of(tmp_path / "killed") == outcome_of(tmp_path / "whole")
+    summary = json.loads((tmp_path / "killed" / "summary.json").read_text())
+    assert summary["held_out"]["RepeatFirstEasy"]["mmer"] < 0
+
+
+def test_a_checkpoint_that_was_edited_is_refused(tmp_path, dying, edited, refused):
+    changes = {
+        "an action there is not": (lambda n, v: v * 0 + 200 if n == "worlds.actions" else v, "out of range"),
+        "a card there is not": (lambda n, v: v + 9 if n == "moment.seen.card" else v, "out of range"),
+        "a place that is none": (
+            lambda n, v: v * float("nan") if n == "moment.seen.place.0" else v, "out of range",
+        ),
+        "scales of fewer worlds": (lambda n, v: v[1:] if n == "scale.running" else v, "running: expected"),
+        "another moment": (
+            lambda n, v: (v + 1) % 4 if n == "moment.seen.card" else v, "did not come back to where it was",
+        ),
+    }  # fmt: skip
+    description = described("dict", "several", scale_returns=True)
+    for number, (change, message) in enumerate(changes.values()):
+        folder = tmp_path / str(number)
+        with pytest.raises(dying.error):
+            fit_policy(description, folder=folder, checkpoint_every=2, watchers=[dying(3)])
+        edited(folder, change)
+        assert message in refused(folder)
+
+
 def test_worlds_that_other_things_than_seeds_decide_are_not_resumed(tmp_path, dying):
     description = described("box", "discrete", fault="chance")
     with pytest.raises(dying.error):

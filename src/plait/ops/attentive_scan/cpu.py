@@ -29,10 +29,8 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     arrived = Arriving._make(ready(gradient, wide) for gradient in arriving)
     states, initial_keys = _padded(kept.output, lane), _padded(given.slots @ given.key.t(), lane)
     kept = kept._replace(output=states, keys=_padded(kept.keys, lane))
-    d_output = arrived.output
     walked = allocate_walk(inputs, made, scan, nudged)._replace(
-        keys=torch.zeros_like(kept.keys),
-        states=torch.zeros_like(states) if d_output is None else _padded(d_output, lane, copy=True),
+        keys=torch.empty_like(kept.keys),
         initial_keys=torch.zeros_like(initial_keys),
         initial_states=torch.zeros_like(initial_keys),
         energy=states.new_zeros(blocks_of(rows), lane),
@@ -44,7 +42,6 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     walk_back(arrived, given, kept, walked, scan, made.output.dtype, initial_keys, limit=limit)
     walked = walked._replace(
         keys=walked.keys[..., :size],
-        states=walked.states[..., :size],
         initial_keys=walked.initial_keys[..., :size],
         initial_states=walked.initial_states[..., :size],
         energy=walked.energy.sum(dim=0)[:size],
@@ -59,8 +56,6 @@ def _reads_initial(ids: Tensor) -> bool:
     return bool(((first >= 0) & (first < first.shape[1])).any())
 
 
-def _padded(x: Tensor, lane: int, copy: bool = False) -> Tensor:
+def _padded(x: Tensor, lane: int) -> Tensor:
     """`x` (..., H) filled up with zeros to whole vectors."""
-    if x.shape[-1] != lane:
-        return pad(x, (0, lane - x.shape[-1]))
-    return x.clone(memory_format=torch.contiguous_format) if copy else x.contiguous()
+    return x.contiguous() if x.shape[-1] == lane else pad(x, (0, lane - x.shape[-1]))

@@ -26,7 +26,7 @@ from plait.report.explore.gradients import law_view, norm_runs, norms_view, path
 from plait.report.explore.library import Library
 from plait.report.explore.memory import memory_runs, memory_view
 from plait.report.explore.plane import MOST_BYTES, config_view, plan_view, plane_view
-from plait.report.explore.runs import group_view, overview, plot_view
+from plait.report.explore.runs import beside_view, group_view, overview, plot_view
 from plait.report.explore.server import HOST
 from plait.report.page import render
 
@@ -69,6 +69,7 @@ def application(folder: Path) -> Starlette:
         "runs": kept("runs", lambda library, query: overview(library)),
         "group": kept("group", group_view),
         "plot": kept("plot", plot_view),
+        "beside": kept("beside", beside_view),
     }
     routes: list[BaseRoute] = [Route("/", _page(folder))]
     routes += [Route(f"/api/{name}", _endpoint(view)) for name, view in views.items()]

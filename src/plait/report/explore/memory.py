@@ -10,10 +10,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import ConfigError, DataError
-from plait.report.explore.library import Library
+from plait.report.explore.library import Library, named
 from plait.report.explore.memory_timeline import MOST, memory_timeline
 from plait.report.explore.query_parameters import whole_number
-from plait.result import percent
 from plait.runs.reading import RunFolder
 
 if TYPE_CHECKING:
@@ -38,7 +37,7 @@ def memory_runs(library: Library) -> list[dict[str, str]]:
     except (ConfigError, DataError):  # none here, or none that can be read
         runs = {}
     found = [
-        {"key": key, "name": _named(run)}
+        {"key": key, "name": named(run)}
         for key, run in runs.items()
         if (run.folder / "checkpoint.safetensors").is_file() and run.description and _remembers(run)
     ]
@@ -176,11 +175,3 @@ def _remembers(run: RunFolder) -> bool:
 
 
 _OWN = ("csv", "data")
-
-
-def _named(run: RunFolder) -> str:
-    """How a list calls a run."""
-    task, model = run.description["task"], run.description["model"]
-    delay = f" {task['delay']}" if "delay" in task else ""
-    score = "" if run.score is None else f", {percent(run.score)}"
-    return f"{model.get('name', '?')} on {task.get('name', '?')}{delay}{score} ({run.name[-6:]})"

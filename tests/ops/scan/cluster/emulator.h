@@ -168,6 +168,7 @@ inline bool run_cluster(int index, int size, int threads, size_t bytes, std::fun
 
 // ---- machine.h on this machine
 DEVICE int thread_index() { return now->thread; }
+DEVICE int thread_anew() { return now->thread; }
 DEVICE int cluster_index() { return running_cluster; }
 DEVICE int block_rank() { return now->block; }
 DEVICE void arrive(Barrier& b, int threads) { if (++b.count == threads) b.count = 0, b.turn++; }

@@ -64,6 +64,8 @@ struct ForwardLayout : S {
 
   // ---- sums over slots, each by one warp
   static constexpr int G_TASKS = R * F / 8;                     // 8 features' gates
+  static constexpr bool SAME_FEATURES = NW % (F / 8) == 0;      // a warp's tasks differ by rows alone
+  static constexpr int ROWS_ON = NW / (F / 8);
   static constexpr int Q_TASKS = SEPARATE ? R * F / 16 : 0;     // 16 features' query and state
   static constexpr int TASKS = ceil_div(G_TASKS + Q_TASKS, NW), GI = ceil_div(G_TASKS, NW);
   NUMBER all_gates(int i) { return (i + 1) * NW <= G_TASKS; }  // whether every warp has gates, or a query, in round i

@@ -38,6 +38,14 @@ struct ForwardTasks {
     for (int i = 0; i < GI; i++) {
       if (!has_gates(i)) continue;
       const int r = gates_row(i), b = batch_row(r), f = (i * NW + warp) % (F / 8) * 8 + (lane & 7);
+      if (K::SAME_FEATURES && i > 0) {  // as the first task, so many rows on
+        int further = b - batch_row(gates_row(0));
+        keep(further);
+        gates_in[i] = gates_in[0], gates_from[i] = gates_from[0] + i * K::ROWS_ON * (K::PADDED + 1) * K::RECORD;
+        state_to[i] = state_to[0] + i * K::ROWS_ON * H;
+        state[i] = state[0] + further * H, input[i] = input[0] + further * G * H, gate[i] = gate[0] + further * 4 * H;
+        continue;
+      }
       gates_in[i] = 4 * f, gates_from[i] = K::record(r, part * K::QUARTER) + 4 * f;
       state_to[i] = r * H + own + (f & ~7) + (lane & 1) * 4;
       state[i] = b * H + own + f, input[i] = (b * G + (part < G ? part : 0)) * H + own + f, gate[i] = (b * 4 + part) * H + own + f;

@@ -21,6 +21,7 @@ using int64_t = long long;
 
 // ---- who runs
 DEVICE int thread_index() { return threadIdx.x; }
+DEVICE int thread_anew() { uint32_t i; asm volatile("mov.u32 %0, %%tid.x;" : "=r"(i)); return i; }  // not what was asked before
 DEVICE int cluster_index() { uint32_t i; asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(i)); return i; }
 DEVICE int block_rank() { uint32_t i; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(i)); return i; }
 

@@ -20,6 +20,9 @@
 #define PLAIT_EXPORT __attribute__((visibility("default")))
 
 extern "C" {
+#ifdef PLAIT_TIMERS
+PLAIT_EXPORT unsigned long long* plait_timers() { return plait_parts; }
+#endif
 
 PLAIT_EXPORT int64_t plait_lanes(bool is_double) {
   return is_double ? plait::LANES<double> : plait::LANES<float>;

@@ -17,7 +17,7 @@ export function steps(low, high, count) {
 
 function logSteps(low, high, count) {
   const tens = steps(Math.log10(low), Math.log10(high), count).filter(Number.isInteger).map((n) => 10 ** n);
-  return tens.length > 1 ? tens : [1, 2, 5, 10, 20, 50, 100, 200, 500].map((n) => n * 10 ** Math.floor(Math.log10(low))).filter((n) => n >= low && n <= high);
+  return tens.length > 1 ? tens : steps(low, high, count).filter((value) => value > 0); // less than a decade or two
 }
 
 export function scale(axis, from, to) {
