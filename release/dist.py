@@ -94,15 +94,15 @@ def check_release(tree: Path, tag: str) -> None:
         raise RefusedError(f"the tag is {tag}, the version {version}: expected v{version}")
     if (cited := found(r"^version: (.+)$", tree / "CITATION.cff")) != version:
         raise RefusedError(f"CITATION.cff names {cited}, the version is {version}")
-    changes = (tree / "CHANGELOG.md").read_text(encoding="utf-8")
-    if not re.search(rf"^## \[{re.escape(version)}\] - \d{{4}}-\d\d-\d\d$", changes, re.MULTILINE):
-        raise RefusedError(f"CHANGELOG.md has no heading '## [{version}] - YYYY-MM-DD'")
+    day = found(r"^date-released: (.+)$", tree / "CITATION.cff")
+    if f"\n## [{version}] - {day}\n" not in (tree / "CHANGELOG.md").read_text(encoding="utf-8"):
+        raise RefusedError(f"CHANGELOG.md has no heading '## [{version}] - {day}', the day of CITATION.cff")
 
 
 def found(pattern: str, path: Path) -> str:
     match = re.search(pattern, path.read_text(encoding="utf-8"), re.MULTILINE)
     if match is None:
-        raise RefusedError(f"{path.name} names no version")
+        raise RefusedError(f"{path.name} has no line like {pattern}")
     return match[1]
 
 

@@ -42,7 +42,7 @@ def project(tmp_path):
     folder = tmp_path / "project"
     (folder / "src" / "plait").mkdir(parents=True)
     (folder / "src" / "plait" / "_version.py").write_text('__version__ = "1.2.3"\n')
-    (folder / "CITATION.cff").write_text("cff-version: 1.2.0\nversion: 1.2.3\n")
+    (folder / "CITATION.cff").write_text("version: 1.2.3\ndate-released: 2026-01-31\n")
     (folder / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n\n## [1.2.3] - 2026-01-31\n")
     git(tmp_path, "init", "-q", folder)
     git(folder, "add", "-A")
@@ -107,7 +107,13 @@ def test_what_is_no_release_is_refused_in_a_line(project, built, capsys, change,
             "the tag is v2, the version 1.2.4: expected v1.2.4",
         ),
         ("CITATION.cff", "version: 1.2.2\n", "CITATION.cff names 1.2.2, the version is 1.2.3"),
-        ("CHANGELOG.md", "## [1.2.3]\n", "CHANGELOG.md has no heading '## [1.2.3] - YYYY-MM-DD'"),
+        ("CITATION.cff", "version: 1.2.3\n", "CITATION.cff has no line like ^date-released"),
+        ("CHANGELOG.md", "## [1.2.3]\n", "CHANGELOG.md has no heading '## [1.2.3] - 2026-01-31'"),
+        (
+            "CHANGELOG.md",
+            "\n## [1.2.3] - 2026-01-30\n",
+            "CHANGELOG.md has no heading '## [1.2.3] - 2026-01-31'",
+        ),
     ],
 )
 def test_a_tag_that_disagrees_is_refused(project, built, capsys, file, text, message):

@@ -125,11 +125,13 @@ def test_a_legend_entry_hides_and_shows_its_lines(open_page):
 def test_the_pointer_reads_the_curves(open_page):
     page = open_page()
     page.locator(FIGURE).scroll_into_view_if_needed()
-    under = page.locator(f"{FIGURE} .under")
+    under, frame = page.locator(f"{FIGURE} .under"), page.locator(f"{FIGURE} .u-over")
+    before = frame.bounding_box()
     assert point_at(page, 203) == {"RelRNN": "55% (50%–60%)", "LSTM": "13%"}
     assert under.inner_text() == "200 updates", "what is told is of this update, wherever the pointer is"
     assert point_at(page, 290) == {"RelRNN": "95% (90%–100%)", "LSTM": "30%"}
     assert under.inner_text() == "300 updates"
+    assert frame.bounding_box() == before, "nothing moves under the pointer"
     page.click(f"{FIGURE} .views >> text=each seed")
     assert point_at(page, 203) == {"RelRNN": "60%, 50%", "LSTM": "13%"}
     gradients = FIGURE.replace("score", "gradients")

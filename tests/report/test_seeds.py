@@ -38,10 +38,10 @@ def test_on_a_logarithmic_axis_the_mean_is_the_geometric_one():
     assert one.mean == pytest.approx([1e-2, 1.0])
 
 
-def test_long_curves_have_a_hundred_common_places():
+def test_long_curves_have_eighty_common_places():
     xs = list(range(1000))
     (one,) = together(plot(("a", 0, xs, xs), ("a", 0, xs, xs)), VIEW)
-    assert len(one.x) == 100
+    assert len(one.x) == 80
     assert one.mean == pytest.approx(one.x)
 
 

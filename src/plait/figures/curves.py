@@ -104,9 +104,10 @@ def draw_curves(
 
 
 def _scale(axes: Any, log_x: bool, log_y: bool, powers_y: bool) -> None:
-    if log_x:
+    # a scale for numbers above zero, of which there may be none yet
+    if log_x and any(np.any(line.get_xdata() > 0) for line in axes.lines):
         axes.set_xscale("log")
-    if log_y:
+    if log_y and any(np.any(line.get_ydata() > 0) for line in axes.lines):
         log_scale(axes)
     if powers_y:
         ticker = require("matplotlib.ticker", "report")

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from plait.errors import ConfigError, at_least, known, whole
+from plait.errors import ConfigError, in_float32, known, whole
 from plait.memory.policy import Energies, Memory
 from plait.ops.attention import Read
 from plait.ops.slots import (
@@ -86,11 +86,11 @@ class RelevancyMemory(WindowMemory):
         whole(0, capacity=self.capacity)
         known(self.relevance, RELEVANCES, "relevance")
         if self.grad_limit is not None:
-            at_least(0, grad_limit=self.grad_limit)
+            in_float32(0, grad_limit=self.grad_limit)
         for name, value in (("noise", self.noise), ("usage", self.usage)):
             if value is None:
                 continue
-            at_least(0, **{name: value})
+            in_float32(0, **{name: value})
             if self.relevance != "learned":
                 raise ConfigError(
                     f"{name}: expected none where relevance is earned, got {value}; use relevance='learned'"

@@ -182,18 +182,17 @@ class SelfAttentive(Layer):
     ) -> LayerResult:
         """By torch's own layer, by a scan, or step by step; a scan checks its state itself."""
         scan, backend = self._scan(), self.backend
-        if state is None and not isinstance(scan, Scan):  # such a scan may need none
-            state = self._beginning(x)
-        if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
-            self.check_state(state, x.shape[1])
-            return self._native(x, state)
         if backend == "auto" and needs_reference():
             backend = "reference"
-        if isinstance(scan, Scan):
+        if isinstance(scan, Scan):  # which may need no state
             cell, options = self.cell, (reset, nudge, need_trace, backend, noise)
             limits = _number(self.memory.grad_limit, x), _number(self.memory.use or None, x)
             given = Projection(x, cell.weight_ih, cell.bias) if x.is_cuda else cell.project(x)
             return attentive_scan(given, self._scan_weights(), state, scan, *options, *limits)
+        state = state or self._beginning(x)
+        if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
+            self.check_state(state, x.shape[1])
+            return self._native(x, state)
         projected = self.cell.project(x)
         if isinstance(scan, PlainScan):
             plain = PlainWeights(self.cell.recurrent, *self._biases())

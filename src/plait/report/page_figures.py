@@ -17,6 +17,7 @@ from plait.report.thinning import significant
 __all__ = ["caption_of", "page_figures", "plot_data", "plot_figure"]
 
 POINTS = 150  # of a curve in a picture that needs no script
+_KINDS = {"score": 1, "loss": 2, "gradients": 3, "attention": 4}  # what compares settings comes before these
 _SEEDS = (
     " Where a name has several seeds: their mean and, shaded, the least to the largest; a run that ended "
     "earlier counts with its last value."
@@ -39,8 +40,13 @@ def page_figures(
         figures.append(
             {"key": key, "kind": "map", "title": one.title, "caption": _map_caption(one)} | _still_map(one)
         )
-    figures.sort(key=lambda figure: not figure["key"].endswith(group.kind))  # what it is about comes first
+    figures.sort(key=lambda figure: _order(figure["key"].rpartition("-")[2], group.kind))
     return figures
+
+
+def _order(kind: str, about: str) -> int:
+    """What a group is about comes first, then the scores of all its settings: they are seen together."""
+    return -1 if kind == about else _KINDS.get(kind, 0)
 
 
 def plot_figure(plot: Plot, prefix: str, data: dict[str, Any]) -> dict[str, Any]:

@@ -128,6 +128,7 @@ def _section(group: Group, place: int, data: dict[str, Any], curves: bool) -> di
         "cost": cost_table(group),
         "runs": run_table(group),
         "commands": [(run.name, repeat_command(run.description) or NO_COMMAND) for run in group.runs],
+        "small": len(group.rows()) > 4,
         "figures": page_figures(group, f"g{place}", data, curves),
     }
 

@@ -14,7 +14,7 @@ from plait.report.thinning import kept
 
 __all__ = ["Together", "drawn", "together"]
 
-POINTS = 100  # of a mean: it is smooth where single curves are not
+POINTS = 80  # of a mean: it is smooth where single curves are not
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from plait.errors import ConfigError, PlaitError, at_least, known, seeded, whole
+from plait.errors import ConfigError, PlaitError, in_float32, known, seeded, whole
 
 if TYPE_CHECKING:
     from plait.tasks import Task
@@ -133,7 +133,7 @@ class Recipe(Numbers):
         yield from self._wrong(partial(whole, 1), *from_one)
         yield from self._wrong(partial(whole, 0), "gradients_every")
         yield from self._wrong(seeded, "seed")
-        yield from self._wrong(partial(at_least, 0), "lr", "orthogonal_lr", "clip", "relative_clip")
+        yield from self._wrong(partial(in_float32, 0), "lr", "orthogonal_lr", "clip", "relative_clip")
         choices = (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES))
         for name, options in choices:
             try:
@@ -226,7 +226,7 @@ class Settings(Numbers):
         from_one = ("steps", "envs", "rollout", "epochs", "minibatches", "evaluate_every", "evaluate_on")
         yield from self._wrong(partial(whole, 1), *from_one)
         yield from self._wrong(seeded, "seed")
-        yield from self._wrong(partial(at_least, 0), "lr", "clip", "entropy", "value", "max_norm")
+        yield from self._wrong(partial(in_float32, 0), "lr", "clip", "entropy", "value", "max_norm")
         if self.lr == 0:
             yield f"lr: expected a finite number above 0, got {self.lr}"
         for name in ("discount", "decay"):

@@ -9,17 +9,19 @@ import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import lru_cache, partial
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
+from plait.ops.attentive_scan.cluster_sums import SumsShape, column_sums
 from plait.ops.attentive_scan.cluster_usage import UsageShape, taught_scores
 from plait.ops.scan.buffers import allocate_walk, contiguous
-from plait.ops.scan.cluster_source import arguments
+from plait.ops.scan.cluster_source import KernelShape, arguments
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
-from plait.ops.scan.weight_gradients import collect_gradients
+from plait.ops.scan.weight_gradients import Beside, collect_gradients
 
 __all__ = ["PLACE_BITS", "BackShape", "back_shape", "walk_back"]
 
@@ -123,25 +125,26 @@ def walk_back(
     scan: Scan,
     nudged: bool,
     shape: BackShape,
-    launch: Callable[[str, BackShape | UsageShape, ctypes.Structure], None],
+    launch: Callable[[str, KernelShape, ctypes.Structure], None],
     profile: Tensor | None = None,
 ) -> Inputs:
     """Every gradient; `launch` runs the kernel of this name and shape with its arguments."""
     steps, rows, _ = made.output.shape
     clusters = -(-rows // shape.rows)
     walked, beside = _room(inputs, made, scan, nudged)
-    slots = None if inputs.slots is None else made.queries.new_empty(inputs.slots.shape)
+    slots: Any = None if inputs.is_new else made.queries.new_empty(inputs.slots.shape)
     given = _aligned(arriving)
     records = (contiguous(inputs), made, given, walked, (slots, profile))
     if rows:
         launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
-    by_cluster = walked.energy if clusters == rows else walked.energy[:clusters]
-    walked = walked._replace(energy=by_cluster.sum(dim=0))
+    add_up = partial(launch, "sums", _sums_shape(beside.shape[2], shape.hidden))
+    sums = column_sums(beside, walked.energy, clusters, add_up)
     taught = None
     if inputs.usage is not None:
         teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
         taught = taught_scores(walked, given.output, inputs, made, teach)
-    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, taught, beside)
+    left = Beside(beside, sums)
+    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, taught, left)
 
 
 def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor]:
@@ -151,10 +154,11 @@ def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[Reve
     gates = scan.gates
     beside = made.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
     walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=("projected", "queries"))
-    return walked._replace(projected=beside[..., : gates * size], queries=beside[..., -size:]), beside
+    projected, queries = beside.narrow(2, 0, gates * size), beside.narrow(2, beside.shape[2] - size, size)
+    return walked._replace(projected=projected, queries=queries), beside
 
 
-_usage_shape = lru_cache(UsageShape)
+_usage_shape, _sums_shape = lru_cache(UsageShape), lru_cache(SumsShape)
 
 
 def _aligned(arriving: Arriving) -> Arriving:

@@ -17,16 +17,17 @@ from plait.ops import cuda_program
 from plait.ops.attentive_scan.cluster_back import PLACE_BITS, BackShape, back_shape, walk_back
 from plait.ops.attentive_scan.cluster_choice import LARGEST_WIDTH, choose, clusters_that_fit, splits
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD, FORWARD_TEXT, LAYERS, Shape
-from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT, UsageShape
+from plait.ops.attentive_scan.cluster_sums import SUMS_TEXT
+from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT
 from plait.ops.scan.buffers import allocate, contiguous
-from plait.ops.scan.cluster_source import arguments, headers, source
+from plait.ops.scan.cluster_source import KernelShape, arguments, headers, source
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.usage import by_place
 
 __all__ = ["back_shape_for", "backward", "forward", "launch", "missing", "shape_for"]
 
-_STRUCTS = {"forward": FORWARD_TEXT, "backward": BACKWARD_TEXT, "usage": USAGE_TEXT}
+_STRUCTS = {"forward": FORWARD_TEXT, "backward": BACKWARD_TEXT, "usage": USAGE_TEXT, "sums": SUMS_TEXT}
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
@@ -66,7 +67,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     flags = inputs.reset is not None, inputs.worth is not None
     shape = back_shape_for(scan, size, made.output.dtype, rows, flags, device)
 
-    def run(way: str, shape: BackShape | UsageShape, given: ctypes.Structure) -> None:
+    def run(way: str, shape: KernelShape, given: ctypes.Structure) -> None:
         launch(way, shape, given, device)
 
     return walk_back(arriving, inputs, made, scan, nudged, shape, run)
@@ -81,7 +82,7 @@ def _backward_by_triton(
     size = made.output.shape[2]
     keys = made.products[scan.width :, :, -size:].contiguous()
     # a slot that nobody read may hold anything, and Triton multiplies it by zero
-    if inputs.slots is None:
+    if inputs.is_new:
         rows = made.output.shape[1]
         inputs = inputs._replace(slots=made.output.new_zeros(rows, scan.width, size))
     unread = made.ids[0] >> PLACE_BITS != torch.arange(scan.width, device=made.ids.device)
@@ -110,19 +111,15 @@ def back_shape_for(
     return replace(found, reset=flags[0], learned=flags[1])
 
 
-def launch(
-    way: str, shape: Shape | BackShape | UsageShape, given: ctypes.Structure, device: int | None
-) -> None:
+def launch(way: str, shape: KernelShape, given: ctypes.Structure, device: int | None) -> None:
     """Run a walk over all rows of a batch."""
-    kernel, threads, shared_bytes = _kernel(way, shape, device)
+    kernel, threads, shared_bytes = _kernel(way, shape, device)  # type: ignore[arg-type]
     grid = -(-given.rows // shape.rows) * shape.cluster
     kernel.launch(grid, threads, shape.cluster, shared_bytes, given)
 
 
 @lru_cache
-def _kernel(
-    way: str, shape: Shape | BackShape | UsageShape, device: int | None
-) -> tuple[cuda_program.Kernel, int, int]:
+def _kernel(way: str, shape: KernelShape, device: int | None) -> tuple[cuda_program.Kernel, int, int]:
     """A kernel, its threads and its shared memory."""
     name = f"attentive_{way}"
     text = source(way, _STRUCTS[way], {name: shape})

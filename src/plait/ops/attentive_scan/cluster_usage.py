@@ -68,7 +68,7 @@ def taught_scores(
     `arrived`: at the outputs, contiguous."""
     steps, rows, _ = made.output.shape
     taught = walked.scores.new_empty(walked.scores.shape)
-    initial = None if inputs.slots is None else taught.new_empty(walked.initial_scores.shape)
+    initial = None if inputs.is_new else taught.new_empty(walked.initial_scores.shape)
     tensors = (
         made.output, arrived, inputs.slots, inputs.worth, inputs.usage, made.ids, made.weights,
         walked.energies, walked.scores, walked.initial_scores, taught, initial,

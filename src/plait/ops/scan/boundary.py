@@ -37,11 +37,36 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     An empty slot holds zeros and has earned nothing, whatever came in: it cannot bring in a NaN. With `fill`
     false the scan sees to that itself. Where nothing came before there is no state to look at.
     """
-    has_memory = "memory" in scan.traits
-    is_new = inputs.hidden is None
+    is_traced = torch.compiler.is_compiling()
+    (_check_kind if is_traced else _check_kind_once)(scan)
     _check(inputs, scan)
+    steps, rows, _ = inputs.projected.shape
+    slots = scan.width if scan.width is not None else inputs.born.shape[-1]
+    # a training loop asks the same at every step; a compiler's sizes have no hash
+    expect = _expected if is_traced else _expected_once
+    wanted = expect(scan, steps, rows, inputs.recurrent.shape[1], slots, inputs.projected.dtype)
+    read = _read(inputs, wanted)
+    if inputs.reset is not None and inputs.reset.dtype != torch.bool:
+        raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")
+    if inputs.is_new:
+        return Inputs(*read)
+    check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
+    if "memory" in scan.traits:
+        empty = inputs.born < 0 if fill else None
+        if empty is not None:
+            read[_SLOTS] = read[_SLOTS].masked_fill(empty.unsqueeze(2), 0)
+        if read[_WORTH] is not None:
+            # A learned relevance is a function of the state and of weights that may have changed since.
+            read[_RELEVANCE] = scores(read[_SLOTS], read[_WORTH])
+        if empty is not None:
+            read[_RELEVANCE] = read[_RELEVANCE].masked_fill(empty, 0)
+    return Inputs(*read)
+
+
+def _read(inputs: Inputs, wanted: list[_Expected]) -> list[Any]:
+    """Every input as the scan reads it, if it has its shape."""
     read: list[Any] = []
-    for name, tensor, expected in zip(Inputs._fields, inputs, _expected_of(inputs, scan), strict=True):
+    for name, tensor, expected in zip(Inputs._fields, inputs, wanted, strict=True):
         if tensor is None:
             read.append(None)
             continue
@@ -54,35 +79,12 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
             continue
         kept = tensor.detach() if expected.is_record else tensor
         read.append(kept if expected.dtype in (None, kept.dtype) else kept.to(expected.dtype))
-    if inputs.reset is not None and inputs.reset.dtype != torch.bool:
-        raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")
-    if is_new:
-        return Inputs(*read)
-    check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
-    if has_memory:
-        empty = inputs.born < 0 if fill else None
-        if empty is not None:
-            read[_SLOTS] = read[_SLOTS].masked_fill(empty.unsqueeze(2), 0)
-        if read[_WORTH] is not None:
-            # A learned relevance is a function of the state and of weights that may have changed since.
-            read[_RELEVANCE] = scores(read[_SLOTS], read[_WORTH])
-        if empty is not None:
-            read[_RELEVANCE] = read[_RELEVANCE].masked_fill(empty, 0)
-    return Inputs(*read)
-
-
-def _expected_of(inputs: Inputs, scan: CellScan) -> list[_Expected]:
-    steps, rows, _ = inputs.projected.shape
-    slots = scan.width if scan.width is not None else inputs.born.shape[-1]
-    # a training loop asks the same at every step; a compiler's sizes have no hash
-    expected = _expected if torch.compiler.is_compiling() else _expected_once
-    return expected(scan, steps, rows, inputs.recurrent.shape[1], slots, inputs.projected.dtype)
+    return read
 
 
 def _expected(
     scan: CellScan, steps: int, rows: int, size: int, slots: int, dtype: torch.dtype
 ) -> list[_Expected]:
-    _check_kind(scan)
     sizes, found = sizes_of(scan, steps, rows, size, slots), []
     for spec in _SPECS.values():
         is_cast = spec.of in scan.traits and spec.kind not in ("int64", "bool")
@@ -103,6 +105,9 @@ def _check_kind(scan: CellScan) -> None:
     known(scan.nonlinearity, ("tanh",) if only_tanh else NONLINEARITIES, of)
 
 
+_check_kind_once = lru_cache(_check_kind)
+
+
 def _check(inputs: Inputs, scan: CellScan) -> None:
     projected = inputs.projected
     if projected.dim() != 3 or projected.shape[0] == 0 or not projected.is_floating_point():
@@ -118,5 +123,5 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
         raise ConfigError("noise: expected None where relevance is earned, got a tensor")
     if inputs.usage is not None and inputs.worth is None:
         raise ConfigError("usage: expected None where relevance is earned, got a tensor")
-    if scan.cell == "lstm" and inputs.cell_state is None and inputs.hidden is not None:
+    if scan.cell == "lstm" and inputs.cell_state is None and not inputs.is_new:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")

@@ -73,7 +73,7 @@ def whole(
     """What was made by the names of the operator's results, with tensors of no element for what was not."""
     like = inputs.projected
     plan = _plan_of(Scanned, like, scan, *_asked(inputs, scan, need_trace, save), backend)
-    found = ((name, getattr(made, name), shape, dtype) for name, shape, dtype, _ in plan)
+    found = ((name, getattr(made, name), shape or (0,), dtype) for name, shape, dtype, _ in plan)
     return {name: like.new_empty(shape, dtype=dtype) if x is None else x for name, x, shape, dtype in found}
 
 
@@ -101,7 +101,7 @@ def allocate_walk(
     """Uninitialised tensors for everything in `ReverseWalk`; `lean`: and None for what nobody asks for, or
     that a backend sees to itself."""
     sizes = _sizes_back(inputs, made, scan)
-    state = inputs.slots is not None or "memory" not in scan.traits
+    state = "memory" not in scan.traits or not inputs.is_new
     wanted = {"nudged": nudged, "learned": inputs.worth is not None, "state": state}
     plan = _plan_of(ReverseWalk, made.output, scan, sizes, wanted)
     return ReverseWalk(**_room(made.output, plan, lean, without))

@@ -88,7 +88,8 @@ class Inputs(NamedTuple):
 
     Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step; with
     `usage` (a number) g learns from what is read, too (`usage.py`). With `grad_limit` (a number) no element
-    of dL/ds_t is larger than so many times the largest that arrives.
+    of dL/ds_t is larger than so many times the largest that arrives. b is in `projected`: `bias` stands for
+    its gradient alone, where a backend has it at hand.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", has_gradient=True)]
@@ -110,6 +111,7 @@ class Inputs(NamedTuple):
     noise: Annotated[Tensor | None, Spec("T B", "wide", of="bounded", later=True)] = None
     grad_limit: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
     usage: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
+    bias: Annotated[Tensor | None, Spec("GH", of="projection", has_gradient=True)] = None
 
     @classmethod
     def of(
@@ -126,9 +128,18 @@ class Inputs(NamedTuple):
         """What a caller says in groups; without a state nothing came before."""
         if isinstance(weights, PlainWeights):
             weights = ScanWeights(weights[0], ABSENT, ABSENT, ABSENT, *weights[1:])
-        hidden, cell_state, memory = (ABSENT, None, (ABSENT,) * 4) if state is None else state
-        options = reset, nudge, noise, grad_limit, usage
-        return cls(projected, *weights, hidden, cell_state, *memory, *options)
+        options: tuple[Any, ...] = (reset, nudge, noise, grad_limit, usage)
+        if state is None:
+            return cls(projected, *weights, ABSENT, None, ABSENT, ABSENT, ABSENT, ABSENT, *options)
+        slots, relevance, born, age = state.memory
+        before = state.hidden, state.cell_state, slots, relevance, born, age
+        return cls(projected, *weights, *before, *options)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing came before; after a scan, of one with a memory."""
+        slots: Any = self.slots
+        return slots is None
 
     @property
     def state(self) -> LayerState:
@@ -156,13 +167,15 @@ class Projection(NamedTuple):
             flat = self.input.flatten(0, -2) @ self.weight.t()
             return flat.add_(self.bias).view(*self.input.shape[:-1], len(self.weight))
 
-    def gradients(self, d_projected: Tensor, wanted: Sequence[bool]) -> list[Tensor | None]:
+    def gradients(
+        self, d_projected: Tensor, d_bias: Tensor | None, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
         """Of those that are wanted, in the same order."""
         rows = d_projected.flatten(0, -2)
         return [
             (rows @ self.weight).view(self.input.shape) if wanted[0] else None,
             rows.t() @ self.input.flatten(0, -2) if wanted[1] else None,
-            rows.sum(dim=0) if wanted[2] else None,
+            (rows.sum(dim=0) if d_bias is None else d_bias) if wanted[2] else None,
         ]
 
 

@@ -47,7 +47,8 @@ class Eager(torch.autograd.Function):
         found = input_gradients(ctx, arriving, ctx.nudged and wanted[_NUDGE], as_operator)
         before: list[Tensor | None] = [None, None, None]
         if any(source) and found.projected is not None:
-            before = Projection(*ctx.saved_tensors[:2], None).gradients(found.projected, source)
+            x, weight = ctx.saved_tensors[:2]
+            before = Projection(x, weight, None).gradients(found.projected, found.bias, source)
         kept = [x if is_wanted else None for x, is_wanted in zip(found, wanted, strict=True)]
         return (None, None, None, None, *before, *kept)
 
@@ -100,7 +101,7 @@ def _by_operator(
     fused: FusedScan, arrived: Arriving, inputs: Inputs, made: Scanned, scan: Any, nudged: bool, backend: str
 ) -> Inputs:
     """The same through the operator, which is handed a tensor for whatever it does not call optional."""
-    if inputs.slots is None and "slots" in fused.saved_inputs:
+    if "slots" in fused.saved_inputs and inputs.is_new:
         rows, size = made.output.shape[1:]
         inputs = inputs._replace(slots=made.output.new_zeros(rows, scan.width, size))
     read = [getattr(inputs, name) for name in fused.saved_inputs]

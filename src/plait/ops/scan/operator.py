@@ -118,9 +118,11 @@ class FusedScan:
         """
         like = projected.input if isinstance(projected, Projection) else projected
         chosen = resolve_for(backend, like.device.type, str(like.dtype), weights.recurrent.shape[1], scan)
-        is_lean, source = chosen in self.lean and not torch.compiler.is_compiling(), None
+        is_lean = chosen in self.lean and not torch.compiler.is_compiling()
+        source: Projection | None = None
         if isinstance(projected, Projection):
-            projected, source = projected.made(is_lean), projected if is_lean else None
+            source = projected if is_lean else None
+            projected = projected.made(unseen=is_lean)
         if state is None and not is_lean:
             state = _nothing_before(projected, scan)
         given = Inputs.of(projected, weights, state, reset, nudge, noise, grad_limit, usage)
@@ -168,14 +170,13 @@ class FusedScan:
         source: Projection | None = None,
     ) -> Scanned:
         """`Scanned` by a fused backend; `source`: what `inputs.projected` was made of unseen by autograd."""
-        given = inputs if source is None else (*source, *inputs)
+        given: tuple[Tensor | None, ...] = (*(source or (None, None, None)), *inputs)
         save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
         if torch.compiler.is_compiling():
             operator = getattr(torch.ops.plait, self.name).default
             made = operator(*self.joined(self.flat_inputs(inputs), scan, need_trace, save, backend))
             return Scanned(**dict(zip(self.scanned, made, strict=True)))
         if save:
-            given = (None, None, None, *inputs) if source is None else given
             seen = Eager.apply(self, scan, need_trace, backend, *given)
             return Scanned(**dict(zip(self.seen[need_trace], seen, strict=True)))
         return self.forward(inputs, scan, need_trace, save, backend)

@@ -81,7 +81,8 @@ def _told(arrived: Tensor | None, like: Tensor, step: int | None = None) -> Tens
         return pad(torch.linalg.vector_norm(arrived[1:].to(like.dtype), dim=2), (0, 0, 0, 1))
     if step + 1 == len(arrived):
         return like.new_zeros(like.shape[:-1])
-    return torch.linalg.vector_norm(arrived[step + 1].to(like.dtype), dim=1)
+    norm: Tensor = torch.linalg.vector_norm(arrived[step + 1].to(like.dtype), dim=1)
+    return norm
 
 
 def _used(d_energies: Tensor, told: Tensor) -> Tensor:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,6 +14,14 @@ from plait.ops.scan.usage import usage_gradient
 __all__ = ["asked_without_memory", "collect_gradients"]
 
 
+class Beside(NamedTuple):
+    """What a backend leaves side by side, so that one product gives dV and dW_a: `rows` (T, B, ·) of dz, of a
+    GRU dL/d(V_n s + b'_n), and dq; and `sums` of these columns, then dL/dv_a."""
+
+    rows: Tensor
+    sums: Tensor
+
+
 def collect_gradients(
     walked: ReverseWalk,
     inputs: Inputs,
@@ -22,7 +30,7 @@ def collect_gradients(
     nudged: bool,
     arrived: Tensor | None = None,
     taught: tuple[Tensor, Tensor | None] | None = None,
-    beside: Tensor | None = None,
+    beside: Beside | None = None,
 ) -> Inputs:
     """Turn what a reverse walk leaves into every gradient, in the layer's type; all but that of `projected`
     are contiguous.
@@ -30,8 +38,7 @@ def collect_gradients(
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
     slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise,
     and what `usage` adds, for which the gradient that `arrived` at the outputs is needed, unless a backend
-    has `taught` g already: dp with that in it, of states and slots. `beside`: where it left dz, of a GRU
-    dL/d(V_n s), and dq side by side, so that one product gives dV and dW_a.
+    has `taught` g already: dp with that in it, of states and slots.
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
     asked = _flat(made.asked, wide)
@@ -41,10 +48,12 @@ def collect_gradients(
         "hidden": walked.hidden,
         "cell_state": walked.cell_state,
         "nudge": walked.states if nudged else None,
-        **_biases(walked.projected, recurred, inputs, made, scan),
+        **_biases(walked.projected, recurred, inputs, made, scan, beside),
     }
     if "memory" in scan.traits:
         taken = taught or (walked.scores, walked.initial_scores)
+        if beside is not None:
+            walked = walked._replace(energy=beside.sums[-made.output.shape[2] :])
         attention = _attention(walked, inputs, made, of_query, taken)
         if isinstance(scan, Scan) and inputs.usage is not None and taught is None:
             attention["worth"] += usage_gradient(walked.energies, arrived, inputs, made, scan.window)
@@ -52,7 +61,8 @@ def collect_gradients(
     if dtype is not wide:
         found = {name: None if x is None else x.to(dtype) for name, x in found.items()}
     kept: dict[str, Any] = {name: None if x is None else x.contiguous() for name, x in found.items()}
-    return Inputs(projected=walked.projected.to(dtype), **kept)
+    bias = None if beside is None else beside.sums[: walked.projected.shape[2]].to(dtype)
+    return Inputs(projected=walked.projected.to(dtype), bias=bias, **kept)
 
 
 def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
@@ -62,18 +72,18 @@ def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
 
 
 def _of_state(
-    walked: ReverseWalk, made: Scanned, scan: CellScan, asked: Tensor, beside: Tensor | None
+    walked: ReverseWalk, made: Scanned, scan: CellScan, asked: Tensor, beside: Beside | None
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """dL/d(V s_{t−1}) for all steps, dV and, with a memory, dW_a; `asked` is flat."""
     if beside is None:
         recurred = _recurred(walked.projected, made, scan)
         of_query = _outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
         return recurred, _outer(_flat(recurred, asked.dtype), asked), of_query
-    size, product = made.output.shape[2], _outer(_flat(beside, asked.dtype), asked)
-    of_state, of_query = product[:-size], product[-size:]
+    size, product = made.output.shape[2], _outer(_flat(beside.rows, asked.dtype), asked)
+    of_state, of_query = product.split((len(product) - size, size))
     if scan.cell != "gru":
         return walked.projected, of_state, of_query
-    return beside[..., size : 4 * size], torch.cat([of_state[: 2 * size], of_state[3 * size :]]), of_query
+    return walked.projected, torch.cat([of_state[: 2 * size], of_state[3 * size :]]), of_query
 
 
 def _attention(
@@ -93,7 +103,7 @@ def _attention(
     }
     if inputs.worth is not None:
         found["worth"] = _outer(taught[0].view(-1, 1), states)
-    if inputs.slots is not None:
+    if not inputs.is_new:
         slots, d_keys = _flat(inputs.slots, wide), _flat(walked.initial_keys, wide)
         found["key"] = found["key"] + _outer(d_keys, slots)
         found["slots"] = walked.initial_states + walked.initial_keys @ inputs.key.to(wide)
@@ -117,12 +127,19 @@ def _recurred(d_projected: Tensor, made: Scanned, scan: CellScan) -> Tensor:
 
 
 def _biases(
-    d_projected: Tensor, recurred: Tensor, inputs: Inputs, made: Scanned, scan: CellScan
+    d_projected: Tensor,
+    recurred: Tensor,
+    inputs: Inputs,
+    made: Scanned,
+    scan: CellScan,
+    beside: Beside | None,
 ) -> dict[str, Tensor]:
     """The gradients of the cell's own biases, those it has."""
     size, found = made.output.shape[2], {}
     if inputs.candidate_bias is not None:
-        found["candidate_bias"] = recurred[..., 2 * size :].sum(dim=(0, 1))
+        found["candidate_bias"] = (
+            recurred[..., 2 * size :].sum(dim=(0, 1)) if beside is None else beside.sums[3 * size : 4 * size]
+        )
     if inputs.modrelu_bias is not None:
         at = slice(2 * size, 3 * size) if scan.cell == "gru" else slice(None)
         sign = torch.sign(made.activated[..., at].to(d_projected.dtype))

@@ -98,7 +98,7 @@
 
   function drawCurves(figure, plot) {
     const [views, box, legend] = parts(figure);
-    const hidden = new Set(), under = element("span", "value under");
+    const hidden = new Set(), under = element("p", "value under");
     let view = plot.views[0], each = false, lines, entries;
 
     // What stands under the pointer: at which point, and what every line is worth there.
@@ -183,7 +183,7 @@
       });
     }
     zoomButtons(figure, views, build);
-    views.append(under);
+    legend.before(under);
     build();
     return build;
   }

@@ -82,7 +82,7 @@ class SpaceEncoder(nn.Module):
 
     def __init__(self, observed: Observed, features: int) -> None:
         super().__init__()
-        self.features, self.numbers = features, observed.numbers
+        self.features = features
         self.parts = nn.ModuleList(_part(leaf, features) for leaf in observed.leaves)
 
     def forward(self, observation: Seen) -> Tensor:
@@ -169,7 +169,7 @@ class OwnEncoder(nn.Module):
 
     def __init__(self, name: str, observed: Observed, features: int) -> None:
         super().__init__()
-        self.name, self.observed, self.features, self.numbers = name, observed, features, observed.numbers
+        self.name, self.observed, self.features = name, observed, features
         make = by_name(name, "encoder")
         try:
             inner = make(observed.space, features)

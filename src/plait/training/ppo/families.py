@@ -65,6 +65,11 @@ class Family(ABC):
     def actions(self) -> Actions:
         """What can be done."""
 
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many numbers an observation has, as an update reads it."""
+
     @abstractmethod
     def encoder(self, features: int) -> nn.Module:
         """What turns an observation into a vector."""
@@ -98,6 +103,10 @@ class MiniGrid(Family):
     @property
     def actions(self) -> Actions:
         return MOVES
+
+    @property
+    def numbers(self) -> int:
+        return Encoder.numbers
 
     def encoder(self, features: int) -> nn.Module:
         return Encoder(features)
@@ -142,6 +151,10 @@ class Gym(Family):
     @property
     def actions(self) -> Actions:
         return self.kind.actions
+
+    @property
+    def numbers(self) -> int:
+        return self.kind.observed.numbers
 
     def encoder(self, features: int) -> nn.Module:
         if "encoder" in self.task:

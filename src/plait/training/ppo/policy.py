@@ -55,7 +55,7 @@ class Policy(nn.Module):
         hidden = features if recurrent is None else recurrent.hidden_size
         check_weights(2 * hidden**2 + (128 + 64) * features)
         self.encoder = self.family.encoder(features)
-        self.seen = features + self.encoder.numbers  # numbers of a step that an update holds
+        self.seen: int = features + self.family.numbers  # numbers of a step that an update holds
         self.recurrent = recurrent
         self.present = nn.Sequential(nn.Linear(features, hidden), nn.Tanh()) if recurrent is None else None
         self.actor = _head(hidden, self.actions.outputs, 0.01)
