@@ -17,6 +17,14 @@ std::vector<T> padded_row(const void* tensor, int64_t size, int64_t lane) {
   return row;
 }
 
+// `count` rows of features in whole vectors: where they are, if they are, or in `room`, whose rest is zero
+template <class T>
+const T* whole(const T* from, int64_t count, int64_t size, int64_t lane, std::vector<T>& room) {
+  if (lane == size) return from;
+  for (int64_t i = 0; i < count; ++i) std::copy_n(from + i * size, size, room.data() + i * lane);
+  return room.data();
+}
+
 template <class F>
 void over_blocks(int64_t rows, int64_t blocks, const F& f) {
   at::parallel_for(0, blocks, 1, [&](int64_t first, int64_t last) {

@@ -28,34 +28,36 @@ Vec<T> through_slope(int64_t nonlinearity, const Vec<T>& arriving, const Vec<T>&
   return nonlinearity == IDENTITY ? arriving : arriving & (activated != Vec<T>(T(0)));
 }
 
-// z (gates x lane) holds projected + V s, for a GRU's candidate V s alone, and `candidate` its projected part,
-// which is spoilt; leaves the gates in z, h in h.
+// From V s (`given`, gates x lane) and the projected input, which is null where `given` holds it already (but for the
+// `candidate` of a GRU, which V s meets later): the gates, h, and c replaced. `gates` may be `given`, and h may be s.
 template <class T>
-void cell_forward(const Sizes& n, int64_t lane, T* z, T* candidate, const T* s, T* c, const T* candidate_bias,
-                  const T* modrelu_bias, T* h) {
+void cell_forward(const Sizes& n, int64_t lane, const T* given, const T* projected, const T* candidate, const T* s, T* c,
+                  const T* candidate_bias, const T* modrelu_bias, T* gates, T* h) {
+  const auto argument = [&](int64_t x) { return projected ? load(given + x) + load(projected + x) : load(given + x); };
   if (n.cell == ELMAN) {
-    activate(n.nonlinearity, lane, z, modrelu_bias, h);
+    each<T>(lane, [&](int64_t x) { argument(x).store(h + x); });
+    activate(n.nonlinearity, lane, h, modrelu_bias, h);
   } else if (n.cell == LSTM) {
     each<T>(lane, [&](int64_t x) {
-      const auto i = sigmoid(load(z + x)), f = sigmoid(load(z + lane + x)), g = hyperbolic_tangent(load(z + 2 * lane + x)),
-                 o = sigmoid(load(z + 3 * lane + x));
+      const auto i = sigmoid(argument(x)), f = sigmoid(argument(lane + x)), g = hyperbolic_tangent(argument(2 * lane + x)),
+                 o = sigmoid(argument(3 * lane + x));
       const auto kept = at::vec::fmadd(i, g, f * load(c + x));
-      i.store(z + x), f.store(z + lane + x), g.store(z + 2 * lane + x), o.store(z + 3 * lane + x);
+      i.store(gates + x), f.store(gates + lane + x), g.store(gates + 2 * lane + x), o.store(gates + 3 * lane + x);
       kept.store(c + x);
       (o * hyperbolic_tangent(kept)).store(h + x);
     });
   } else {
     each<T>(lane, [&](int64_t x) {
-      const auto r = sigmoid(load(z + x)), u = sigmoid(load(z + lane + x));
-      auto v = load(z + 2 * lane + x);
+      const auto r = sigmoid(argument(x)), u = sigmoid(argument(lane + x));
+      auto v = load(given + 2 * lane + x);
       if (candidate_bias) v = v + load(candidate_bias + x);
-      r.store(z + x), u.store(z + lane + x), v.store(z + 3 * lane + x);
-      at::vec::fmadd(r, v, load(candidate + x)).store(candidate + x);
+      r.store(gates + x), u.store(gates + lane + x), v.store(gates + 3 * lane + x);
+      at::vec::fmadd(r, v, load(candidate + x)).store(gates + 2 * lane + x);
     });
-    activate(n.nonlinearity, lane, candidate, modrelu_bias, z + 2 * lane);
+    activate(n.nonlinearity, lane, gates + 2 * lane, modrelu_bias, gates + 2 * lane);
     each<T>(lane, [&](int64_t x) {
-      const auto m = load(z + 2 * lane + x);
-      at::vec::fmadd(load(z + lane + x), load(s + x) - m, m).store(h + x);
+      const auto m = load(gates + 2 * lane + x);
+      at::vec::fmadd(load(gates + lane + x), load(s + x) - m, m).store(h + x);
     });
   }
 }

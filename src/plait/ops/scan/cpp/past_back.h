@@ -34,8 +34,11 @@ class FullWalkBack : public WalkBack<T> {
   }
   T* d_state(int64_t t, int64_t r) override { return rows[r].d_states.data() + (rows[r].past.initial + t) * lane; }
   const T* d_keys(int64_t t) override {
-    for (int64_t r = 0; r < this->count; ++r)
-      std::copy_n(rows[r].d_keys.data() + (rows[r].past.initial + t) * lane, lane, d_key_rows.data() + r * lane);
+    for (int64_t r = 0; r < this->count; ++r) {
+      T* d_key = rows[r].d_keys.data() + (rows[r].past.initial + t) * lane;
+      this->whole_d_key(d_key, d_key);
+      std::copy_n(d_key, lane, d_key_rows.data() + r * lane);
+    }
     return d_key_rows.data();
   }
 
@@ -73,26 +76,21 @@ class FullWalkBack : public WalkBack<T> {
     for (; j + 4 <= read; j += 4) energies<4>(lane, plain, query, grown, this->energy, &reads[j]);
     for (; j < read; ++j) energies<1>(lane, plain, query, grown, this->energy, &reads[j]);
     const T normaliser = *at(a.normalisers, t, r, 1);
-    T mean = 0;
-    for (j = 0; j < read; ++j) {
-      reads[j].plain = plain;
-      mean += this->weigh(reads[j], std::exp(reads[j].weight - normaliser));
-    }
-    this->spread(r, reads.data(), read, mean);
+    for (j = 0; j < read; ++j) reads[j].plain = plain, reads[j].weight = std::exp(reads[j].weight - normaliser);
+    this->spread(r, reads.data(), read);
   }
 
   void finish(int64_t r) override {
-    const Row& row = rows[r];
-    const T *d_states = row.d_states.data(), *d_keys = row.d_keys.data();
+    Row& row = rows[r];
+    const T* d_states = row.d_states.data();
+    T* d_keys = row.d_keys.data();
     for (int64_t i = 0; i < row.past.initial; ++i, d_states += lane, d_keys += lane) {
+      this->whole_d_key(d_keys, d_keys);
       const int64_t place = (a.occupied_before[begin + r] + i) * n.size;
       copy(static_cast<T*>(a.d_initial_states) + place, d_states);
       copy(static_cast<T*>(a.d_initial_keys) + place, d_keys);
     }
-    for (int64_t t = 0; t < n.steps; ++t, d_states += lane, d_keys += lane) {
-      copy(at(a.d_states, t, r, n.size), d_states);
-      copy(at(a.d_keys, t, r, n.size), d_keys);
-    }
+    for (int64_t t = 0; t < n.steps; ++t, d_keys += lane) copy(at(a.d_keys, t, r, n.size), d_keys);
   }
 };
 

@@ -37,7 +37,7 @@ class PlainForward : Rows<T> {
                const T* modrelu_bias, int64_t begin, int64_t end)
       : Rows<T>(n, begin, end), a(a), recurrent(recurrent), candidate_bias(candidate_bias), modrelu_bias(modrelu_bias),
         stride(std::max(recurrent.columns, 4 * lane)), hidden(count * lane), cell_state(count * lane),
-        z(count * stride), candidate(lane) {}
+        z(count * stride), input(n.gates() * lane) {}
 
   void run() {
     for (int64_t r = 0; r < count; ++r) {
@@ -64,18 +64,13 @@ class PlainForward : Rows<T> {
   const Packed<T>& recurrent;
   const T *candidate_bias, *modrelu_bias;
   const int64_t stride;
-  std::vector<T> hidden, cell_state, z, candidate;
+  std::vector<T> hidden, cell_state, z, input;
 
   void step(int64_t t, int64_t r) {
     T *gates = z.data() + r * stride, *h = hidden.data() + r * lane, *c = cell_state.data() + r * lane;
     copy(at(a.cells, t, r, n.size), c);
-    const T* projected = at(a.projected, t, r, n.gates() * n.size);
-    for (int64_t g = 0; g < n.gates(); ++g)
-      if (n.cell == GRU && g == 2)
-        copy(candidate.data(), projected + g * n.size);
-      else
-        for (int64_t i = 0; i < n.size; ++i) gates[g * lane + i] += projected[g * n.size + i];
-    cell_forward(n, lane, gates, candidate.data(), h, c, candidate_bias, modrelu_bias, h);
+    const T* projected = whole<T>(at(a.projected, t, r, n.gates() * n.size), n.gates(), n.size, lane, input);
+    cell_forward(n, lane, gates, projected, projected + 2 * lane, h, c, candidate_bias, modrelu_bias, gates, h);
     if (T* saved = at(a.gates, t, r, this->saved_gates() * n.size))
       for (int64_t g = 0; g < this->saved_gates(); ++g)
         copy(saved + g * n.size, n.cell == ELMAN ? h : gates + g * lane);

@@ -43,21 +43,23 @@ struct Packed {
   }
 };
 
-// out[r, :] = x[r, :] times a panel VECTORS wide; with ADDS, this is added to it
+// out[r, :] = x[r, :] times a panel VECTORS wide; with ADDS, this is added to it. Where numbers of x and rows of the panel
+// follow each other is said by `x_step` and `panel_step`.
 template <class T, int ROWS, int VECTORS = TILE_VECTORS, bool ADDS = false>
-void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, int64_t out_stride) {
+void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, int64_t out_stride, int64_t x_step = 1,
+          int64_t panel_step = VECTORS * LANES<T>) {
   Vec<T> sum[ROWS][VECTORS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
     for (int c = 0; c < VECTORS; ++c) sum[r][c] = ADDS ? load(out + r * out_stride + c * LANES<T>) : Vec<T>(T(0));
-  for (int64_t k = 0; k < depth; ++k, panel += VECTORS * LANES<T>) {
+  for (int64_t k = 0; k < depth; ++k, x += x_step, panel += panel_step) {
     Vec<T> w[VECTORS];
 #pragma GCC unroll 4
     for (int c = 0; c < VECTORS; ++c) w[c] = Vec<T>::loadu(panel + c * LANES<T>);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
-      const Vec<T> factor(x[r * x_stride + k]);
+      const Vec<T> factor(x[r * x_stride]);
 #pragma GCC unroll 4
       for (int c = 0; c < VECTORS; ++c) sum[r][c] = at::vec::fmadd(factor, w[c], sum[r][c]);
     }
@@ -68,10 +70,27 @@ void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, i
     for (int c = 0; c < VECTORS; ++c) sum[r][c].store(out + r * out_stride + c * LANES<T>);
 }
 
+// Memory that is read soon, asked for bit by bit while a product keeps the processor busy.
+class Ahead {
+ public:
+  void read(const void* from, int64_t bytes) {
+    if (from) pieces.push_back({static_cast<const char*>(from), bytes});
+  }
+  void fetch(int64_t part, int64_t parts) {
+    for (const auto& [from, bytes] : pieces)
+      for (int64_t i = bytes * part / parts / 64 * 64; i < bytes * (part + 1) / parts; i += 64) __builtin_prefetch(from + i, 0, 2);
+    if (part + 1 == parts) pieces.clear();
+  }
+
+ private:
+  std::vector<std::pair<const char*, int64_t>> pieces;
+};
+
 // out[r, :] = x[r, :] times the packed matrix, for `rows` rows
 template <class T>
-void product(const T* x, int64_t x_stride, int64_t rows, const Packed<T>& w, T* out, int64_t out_stride) {
+void product(const T* x, int64_t x_stride, int64_t rows, const Packed<T>& w, T* out, int64_t out_stride, Ahead* ahead = nullptr) {
   for (int64_t column = 0; column < w.columns; column += PANEL<T>) {
+    if (ahead) ahead->fetch(column / PANEL<T>, w.columns / PANEL<T>);
     const T* panel = w.data.data() + column * w.depth;
     for (int64_t r = 0, tiles = (rows + TILE_ROWS - 1) / TILE_ROWS; r < rows; --tiles) {
       const int64_t count = (rows - r + tiles - 1) / tiles;

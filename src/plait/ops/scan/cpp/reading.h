@@ -32,15 +32,20 @@ void energies(int64_t lane, bool plain, const T* query, const T* grown, const T*
   for (int j = 0; j < COUNT; ++j) seen[j].weight = 2 * total(sum[j]);
 }
 
-// context += weights of COUNT slots times their states
-template <class T, int COUNT>
-void mix_in(int64_t lane, const Seen<T>* seen, T* context) {
-  each<T>(lane, [&](int64_t i) {
-    Vec<T> sum = load(context + i);
-#pragma GCC unroll 4
-    for (int j = 0; j < COUNT; ++j) sum = at::vec::fmadd(Vec<T>(seen[j].weight), load(seen[j].state + i), sum);
-    sum.store(context + i);
-  });
+// VECTORS vectors of the context, in registers while all states pass
+template <int VECTORS, class T>
+void mix_states(const Seen<T>* seen, int64_t count, int64_t i, T* context) {
+  Vec<T> sum[VECTORS];
+#pragma GCC unroll 8
+  for (int v = 0; v < VECTORS; ++v) sum[v] = Vec<T>(T(0));
+  for (int64_t j = 0; j < count; ++j) {
+    const Vec<T> weight(seen[j].weight);
+    const T* state = seen[j].state + i;
+#pragma GCC unroll 8
+    for (int v = 0; v < VECTORS; ++v) sum[v] = at::vec::fmadd(weight, load(state + v * LANES<T>), sum[v]);
+  }
+#pragma GCC unroll 8
+  for (int v = 0; v < VECTORS; ++v) sum[v].store(context + i + v * LANES<T>);
 }
 
 // The softmax of `count` energies, in place; gives log of the sum of their exponentials. A NaN makes all of them NaN.
@@ -62,9 +67,9 @@ T read(int64_t lane, bool plain, const T* query, const T* grown, const T* energy
   for (; j < count; ++j) energies<1>(lane, plain, query, grown, energy, seen + j);
   for (j = 0; j < count; ++j) seen[j].weight += seen[j].score;
   const T normaliser = softmax(seen, count);
-  std::fill_n(context, lane, T(0));
-  for (j = 0; j + 4 <= count; j += 4) mix_in<T, 4>(lane, seen + j, context);
-  for (; j < count; ++j) mix_in<T, 1>(lane, seen + j, context);
+  int64_t i = 0;
+  for (; i + 8 * LANES<T> <= lane; i += 8 * LANES<T>) mix_states<8>(seen, count, i, context);
+  for (; i < lane; i += LANES<T>) mix_states<1>(seen, count, i, context);
   return normaliser;
 }
 

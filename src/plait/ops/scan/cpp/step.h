@@ -92,8 +92,9 @@ class Step {
       T* to = n.cell == GRU && g == 2 ? candidate : gates + g * lane;
       for (int64_t i = 0; i < n.size; ++i) to[i] += bias[i];
     }
-    cell_forward(n, lane, gates, candidate, hidden + r * lane, cell_states + r * lane,
-                 a.candidate_bias ? candidate_bias.data() : nullptr, a.modrelu_bias ? modrelu_bias.data() : nullptr, h + r * lane);
+    cell_forward<T>(n, lane, gates, nullptr, candidate, hidden + r * lane, cell_states + r * lane,
+                    a.candidate_bias ? candidate_bias.data() : nullptr, a.modrelu_bias ? modrelu_bias.data() : nullptr,
+                    gates, h + r * lane);
     std::copy_n(h + r * lane, n.size, at(a.output, r, n.size));
     if (n.cell == LSTM) std::copy_n(cell_states + r * lane, n.size, at(a.cell_state_out, r, n.size));
   }

@@ -68,46 +68,60 @@ Vec<T> reciprocal(const Vec<T>& x) {
   return Vec<T>(T(1)) / x;
 }
 
+template <class T>
+Vec<T> finite_reciprocal(const Vec<T>& x) {
+  return reciprocal(x);
+}
+
 #ifdef CPU_CAPABILITY_AVX512
 inline bool within(const Vec<float>& x, float limit) {
   return _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LE_OQ) == 0xffff;
 }
 
-// Half the time of a division: 14 bits and one Newton step, exact to 1 or 2 units in the last place. For positive x; the
-// minimum keeps infinity out of the step (and lets a NaN through).
-inline Vec<float> reciprocal(const Vec<float>& positive) {
-  const __m512 x = _mm512_min_ps(_mm512_set1_ps(4e37f), positive), guess = _mm512_rcp14_ps(x);
+// Half the time of a division: 14 bits and one Newton step, exact to 1 or 2 units in the last place. For positive x that
+// is not infinite.
+[[gnu::always_inline]] inline Vec<float> finite_reciprocal(const Vec<float>& x) {
+  const __m512 guess = _mm512_rcp14_ps(x);
   return _mm512_fmadd_ps(_mm512_fnmadd_ps(x, guess, _mm512_set1_ps(1.0f)), guess, guess);
 }
+// The minimum keeps infinity out of the step (and lets a NaN through).
+[[gnu::always_inline]] inline Vec<float> reciprocal(const Vec<float>& positive) {
+  return finite_reciprocal(_mm512_min_ps(_mm512_set1_ps(4e37f), positive));
+}
 
-// Inlined, where ATen's vectors call a library: 2^n times a polynomial of the rest, within 2 units in the last place. Out
-// of range it is 0 or infinity, and a NaN is let through.
-inline Vec<float> exponential(const Vec<float>& given) {
-  const __m512 x = _mm512_max_ps(_mm512_set1_ps(-110.0f), _mm512_min_ps(_mm512_set1_ps(90.0f), given));
+// x = n log 2 + r and p = e^r - 1, by a polynomial
+struct Halved {
+  __m512 n, p;
+};
+[[gnu::always_inline]] inline Halved halved(__m512 x) {
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x));
   __m512 p = _mm512_set1_ps(1.9875691500e-4f);
   for (const float coefficient : {1.3981999507e-3f, 8.3334519073e-3f, 4.1665795894e-2f, 1.6666665459e-1f, 5.0000001201e-1f})
     p = _mm512_fmadd_ps(p, r, _mm512_set1_ps(coefficient));
-  p = _mm512_fmadd_ps(_mm512_mul_ps(r, r), p, _mm512_add_ps(r, _mm512_set1_ps(1.0f)));
-  return _mm512_scalef_ps(p, n);
+  return {n, _mm512_fmadd_ps(_mm512_mul_ps(r, r), p, r)};
 }
 
-// A polynomial where 1 - 2 / (1 + e^{2x}) would cancel; within 3 units in the last place.
-inline Vec<float> hyperbolic_tangent(const Vec<float>& x) {
-  const __m512 one = _mm512_set1_ps(1.0f), square = _mm512_mul_ps(x, x);
-  __m512 p = _mm512_set1_ps(-5.70498872745e-3f);
-  for (const float coefficient : {2.06390887954e-2f, -5.37397155531e-2f, 1.33314422036e-1f, -3.33332819422e-1f})
-    p = _mm512_fmadd_ps(p, square, _mm512_set1_ps(coefficient));
-  const __m512 near = _mm512_fmadd_ps(_mm512_mul_ps(p, square), x, x);
-  const __m512 fade = reciprocal(Vec<float>(_mm512_add_ps(one, exponential(Vec<float>(_mm512_add_ps(x, x))))));
-  const __m512 far = _mm512_fnmadd_ps(_mm512_set1_ps(2.0f), fade, one);
-  return _mm512_mask_blend_ps(_mm512_cmp_ps_mask(square, _mm512_set1_ps(0.390625f), _CMP_LT_OQ), far, near);
+// Inlined, where ATen's vectors call a library: 2^n (1 + p), within 2 units in the last place. Out of range it is 0 or
+// infinity, and a NaN is let through.
+[[gnu::always_inline]] inline Vec<float> exponential(const Vec<float>& given) {
+  const Halved e = halved(_mm512_max_ps(_mm512_set1_ps(-110.0f), _mm512_min_ps(_mm512_set1_ps(90.0f), given)));
+  return _mm512_scalef_ps(_mm512_add_ps(e.p, _mm512_set1_ps(1.0f)), e.n);
+}
+
+// (e^{2x} - 1) / (e^{2x} + 1), with e^{2x} - 1 = 2^n p + (2^n - 1) where e^r = 1 + p, so that nothing cancels; within 3
+// units in the last place, and a NaN is let through.
+[[gnu::always_inline]] inline Vec<float> hyperbolic_tangent(const Vec<float>& given) {
+  const __m512 bound = _mm512_set1_ps(10.0f), one = _mm512_set1_ps(1.0f);
+  const __m512 x = _mm512_max_ps(_mm512_sub_ps(_mm512_setzero_ps(), bound), _mm512_min_ps(bound, given));
+  const Halved e = halved(_mm512_add_ps(x, x));
+  const __m512 power = _mm512_scalef_ps(one, e.n), less = _mm512_fmadd_ps(power, e.p, _mm512_sub_ps(power, one));
+  return _mm512_mul_ps(less, reciprocal(Vec<float>(_mm512_add_ps(less, _mm512_set1_ps(2.0f)))));
 }
 #endif
 
 template <class T>
-Vec<T> sigmoid(const Vec<T>& x) {
+[[gnu::always_inline]] inline Vec<T> sigmoid(const Vec<T>& x) {
   return reciprocal(Vec<T>(T(1)) + exponential(x.neg()));
 }
 
@@ -126,8 +140,8 @@ bool grow(const T* x, T* grown, int64_t lane) {
 
 // 1 / (1 + e^{2(q + k)}), from which tanh = 1 - 2r and tanh' = 4r(1 - r)
 template <class T>
-Vec<T> fading(const Vec<T>& grown_query, const Vec<T>& grown_key) {
-  return reciprocal(at::vec::fmadd(grown_query, grown_key, Vec<T>(T(1))));
+[[gnu::always_inline]] inline Vec<T> fading(const Vec<T>& grown_query, const Vec<T>& grown_key) {
+  return finite_reciprocal(at::vec::fmadd(grown_query, grown_key, Vec<T>(T(1))));
 }
 
 // the same, where an exponential could overflow

@@ -39,8 +39,8 @@ class Walk {
         count(end - begin), lane(round_up(n.size, LANES<T>)), a(a),
         candidate_bias(weights.candidate_bias.empty() ? nullptr : weights.candidate_bias.data()),
         modrelu_bias(weights.modrelu_bias.empty() ? nullptr : weights.modrelu_bias.data()),
-        stride(std::max(from_hidden.columns, 5 * lane)), hidden(count * lane), h(count * lane), cell_states(count * lane), candidate(lane), product_s(count * stride),
-        product_h(count * to_key.columns) {}
+        hidden(count * lane), h(count * lane), cell_states(count * lane), input(n.gates() * lane), gates(4 * lane),
+        product_s(count * from_hidden.columns), product_h(count * to_key.columns) {}
   virtual ~Walk() = default;
 
   void run() {
@@ -53,7 +53,8 @@ class Walk {
       if (a.reset)
         for (int64_t r = 0; r < count; ++r)
           if (a.reset[t * n.rows + begin + r]) clear_row(r);
-      product(hidden.data(), lane, count, from_hidden, product_s.data(), stride);
+      ahead.read(at(a.projected, t, 0, n.gates() * n.size), count * n.gates() * n.size * sizeof(T));
+      product(hidden.data(), lane, count, from_hidden, product_s.data(), from_hidden.columns, &ahead);
       for (int64_t r = 0; r < count; ++r) recur(t, r);
       product(h.data(), lane, count, to_key, product_h.data(), to_key.columns);
       for (int64_t r = 0; r < count; ++r) remember(t, r);
@@ -79,7 +80,7 @@ class Walk {
 
   const T* state(int64_t r) const { return h.data() + r * lane; }
   const T* key(int64_t r) const { return product_h.data() + r * to_key.columns; }
-  const T* query(int64_t r) const { return product_s.data() + r * stride + (n.cell == GRU ? 4 : n.gates()) * lane; }
+  const T* query(int64_t r) const { return product_s.data() + r * from_hidden.columns + n.gates() * lane; }
 
   // s_t from h_t and the context, which is rounded
   void mix(int64_t r, T* context) {
@@ -101,8 +102,8 @@ class Walk {
  private:
   const ForwardTensors& a;
   const T *candidate_bias, *modrelu_bias;
-  const int64_t stride;
-  std::vector<T> hidden, h, cell_states, candidate, product_s, product_h;
+  Ahead ahead;
+  std::vector<T> hidden, h, cell_states, input, gates, product_s, product_h;
 
   void clear_row(int64_t r) {
     std::fill_n(hidden.data() + r * lane, lane, T(0));
@@ -112,28 +113,17 @@ class Walk {
 
   // h_t from s_{t-1}, and what of it is saved
   void recur(int64_t t, int64_t r) {
-    T *given = product_s.data() + r * stride, *s = hidden.data() + r * lane, *state = h.data() + r * lane;
-    T* cell_state = cell_states.data() + r * lane;
-    const int64_t gates = n.gates();
+    T *s = hidden.data() + r * lane, *state = h.data() + r * lane, *cell_state = cell_states.data() + r * lane;
     copy(at(a.asked, t, r, n.size), s);
     copy(at(a.cells, t, r, n.size), cell_state);
     T* saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size);
-    T* z = saved && n.cell != ELMAN && lane == n.size ? saved : given;  // where they are saved, if it is in whole vectors
-    const T* projected = at(a.projected, t, r, gates * n.size);
-    for (int64_t g = 0; g < gates; ++g)
-      if (n.cell == GRU && g == 2) {
-        copy(candidate.data(), projected + g * n.size);
-        std::fill(candidate.begin() + n.size, candidate.end(), T(0));  // a NaN of the row before may stand there
-        if (z != given) copy(z + g * lane, given + g * lane);
-      } else {
-        for (int64_t i = 0; i < n.size; ++i) z[g * lane + i] = given[g * lane + i] + projected[g * n.size + i];
-      }
-    // the query stands behind the gates, where a GRU saves V_n s + b': keep it
-    if (n.cell == GRU) std::copy(given + 3 * lane, given + 4 * lane, given + 4 * lane);
-    cell_forward(n, lane, z, candidate.data(), s, cell_state, candidate_bias, modrelu_bias, state);
+    T* made = saved && n.cell != ELMAN && lane == n.size ? saved : gates.data();  // where they are saved, if it is in whole vectors
+    const T* projected = whole<T>(at(a.projected, t, r, n.gates() * n.size), n.gates(), n.size, lane, input);
+    cell_forward(n, lane, product_s.data() + r * from_hidden.columns, projected, projected + 2 * lane, s, cell_state,
+                 candidate_bias, modrelu_bias, made, state);
     if (saved && n.cell == ELMAN) copy(saved, state);
-    else if (saved && z == given)
-      for (int64_t g = 0; g < 4; ++g) copy(saved + g * n.size, z + g * lane);
+    else if (saved && made != saved)
+      for (int64_t g = 0; g < 4; ++g) copy(saved + g * n.size, made + g * lane);
     if (const T* nudge = at(a.nudge, t, r, n.size))
       for (int64_t i = 0; i < n.size; ++i) state[i] += nudge[i];
     keep_rounded(state, n.size, n.rounding);

@@ -62,7 +62,8 @@ class WalkBack {
       for (int64_t r = 0; r < count; ++r) attend(t, r);
       product(d_keys(t), lane, count, key, d_by_key.data(), key.columns);
       for (int64_t r = 0; r < count; ++r) recur(t, r);
-      product(d_back.data(), (n.gates() + 1) * lane, count, to_hidden, d_hidden.data(), to_hidden.columns);
+      if (t > 0) look_ahead(t - 1);
+      product(d_back.data(), (n.gates() + 1) * lane, count, to_hidden, d_hidden.data(), to_hidden.columns, &ahead);
       for (int64_t r = 0; r < count; ++r) reach_back(t, r);
     }
     for (int64_t r = 0; r < count; ++r) {
@@ -78,35 +79,43 @@ class WalkBack {
   const int64_t begin, count, lane;
   std::vector<T> d_context, grown;
   const T* query;
+  Ahead ahead;
 
   virtual void start(int64_t r) = 0;
-  // what row r read at step t, to `weigh` and `spread`
+  // what row r read at step t, with its weights, to `spread`
   virtual void reread(int64_t t, int64_t r, bool plain) = 0;
+  // what `reread` of step t will look at comes `ahead`
+  virtual void expect(int64_t t, int64_t r) {}
   virtual const T* state(int64_t t, int64_t r) const = 0;
   virtual T* d_state(int64_t t, int64_t r) = 0;
-  // what the keys of step t have gathered, (rows, lane)
+  // what the keys of step t have gathered, whole, (rows, lane)
   virtual const T* d_keys(int64_t t) = 0;
   // what the score of h_t has gathered, where there is `worth`
   virtual T d_score(int64_t t, int64_t r) const { return 0; }
   virtual void finish(int64_t r) {}
 
-  // dL/dα of a state that was read with `weight`; gives α dL/dα
-  T weigh(Read<T>& slot, T weight) const {
-    slot.weight = weight, slot.d_energy = dot(d_context.data(), slot.state, lane);
-    return weight * slot.d_energy;
-  }
-
-  // to the states and keys that were read, and to the query of row r; `mean` is the sum of what `weigh` gave
-  void spread(int64_t r, Read<T>* reads, int64_t read, T mean) {
-    for (int64_t j = 0; j < read; ++j) {
+  // to the states and keys that were read, and to the query of row r; a key gathers its gradient over 4 v_a, which is
+  // common to all steps and comes in once, by `whole_d_key`
+  void spread(int64_t r, Read<T>* reads, int64_t read) {
+    int64_t j = 0;
+    for (; j + 4 <= read; j += 4) weigh<4>(reads + j);
+    for (; j < read; ++j) weigh<1>(reads + j);
+    T mean = 0;
+    for (j = 0; j < read; ++j) mean += reads[j].weight * reads[j].d_energy;
+    for (j = 0; j < read; ++j) {
       reads[j].d_energy = reads[j].weight * (reads[j].d_energy - mean);
       if (worth) *reads[j].d_score += reads[j].d_energy;
     }
     T* d_query = d_back.data() + (r * (n.gates() + 1) + n.gates()) * lane;
-    std::fill_n(d_query, lane, T(0));
-    int64_t j = 0;
-    for (; j + 4 <= read; j += 4) score<4>(reads + j, d_query);
-    for (; j < read; ++j) score<1>(reads + j, d_query);
+    int64_t i = 0;
+    for (; i + 4 * LANES<T> <= lane; i += 4 * LANES<T>) score<4>(reads, read, i, d_query);
+    for (; i < lane; i += LANES<T>) score<1>(reads, read, i, d_query);
+  }
+
+  // the two may be one
+  void whole_d_key(const T* gathered, T* d_key) const {
+    const Vec<T> four(T(4));
+    each<T>(lane, [&](int64_t i) { (load(gathered + i) * (load(energy + i) * four)).store(d_key + i); });
   }
 
   T* at(const void* tensor, int64_t t, int64_t r, int64_t features) const {
@@ -123,46 +132,76 @@ class WalkBack {
   std::vector<T> d_hidden, d_cell_state, d_back, d_by_key, d_direct;
   std::vector<T> d_z, gates, asked, cell, query_room;
 
-  // `count` rows of features in whole vectors: where they are, if they are, or in `room`, whose rest is zero
-  const T* whole(const T* from, int64_t count, std::vector<T>& room) const {
-    if (lane == n.size) return from;
-    for (int64_t i = 0; i < count; ++i) copy(room.data() + i * lane, from + i * n.size);
-    return room.data();
+  // rows of step t lie side by side
+  void look_ahead(int64_t t) {
+    const int64_t row = count * n.size * sizeof(T);
+    ahead.read(at(a.gates, t, 0, (n.cell == ELMAN ? 1 : 4) * n.size), (n.cell == ELMAN ? 1 : 4) * row);
+    ahead.read(at(a.queries, t, 0, n.size), row);
+    ahead.read(at(a.d_output, t, 0, n.size), row);
+    if (n.cell == LSTM) ahead.read(at(a.cells, t, 0, n.size), row);
+    if (n.cell == GRU) ahead.read(at(a.asked, t, 0, n.size), row);
+    for (int64_t r = 0; r < count; ++r) expect(t, r);
   }
 
   // through the read of step t
   void attend(int64_t t, int64_t r) {
     const T* d_s = d_hidden.data() + r * to_hidden.columns;
     for (int64_t i = 0; i < lane; ++i) d_context[i] = T(n.mix) * d_s[i];
-    query = whole(at(a.queries, t, r, n.size), 1, query_room);
+    query = whole<T>(at(a.queries, t, r, n.size), 1, n.size, lane, query_room);
     reread(t, r, grow(query, grown.data(), lane));
     copy(at(a.d_queries, t, r, n.size), d_back.data() + (r * (n.gates() + 1) + n.gates()) * lane);
   }
 
-  // through the scores of COUNT slots, read together to share what they have in common
+  // dL/dα of COUNT states that were read
   template <int COUNT>
-  void score(const Read<T>* slots, T* d_query) {
-    bool plain = true;
-    for (int j = 0; j < COUNT; ++j) plain &= slots[j].plain;
-    const Vec<T> one(T(1)), two(T(2)), four(T(4));
-    each<T>(lane, [&](int64_t i) {
-      const auto arriving = load(d_context.data() + i), v = load(energy + i) * four;
-      auto d_q = load(d_query + i), d_v = load(d_energy + i);
+  [[gnu::noinline]] void weigh(Read<T>* slots) const {
+    Vec<T> sum[COUNT];
 #pragma GCC unroll 4
-      for (int j = 0; j < COUNT; ++j) {
-        const Read<T>& slot = slots[j];
-        const auto fade = plain ? fading(load(grown.data() + i), load(slot.grown + i))
-                                : fading_far(load(query + i), load(slot.key + i));
-        const Vec<T> d_e(slot.d_energy);
-        const auto d_score = d_e * v * fade * (one - fade);
-        d_q = d_q + d_score;
-        d_v = at::vec::fmadd(d_e, one - two * fade, d_v);
-        (load(slot.d_key + i) + d_score).store(slot.d_key + i);
-        at::vec::fmadd(Vec<T>(slot.weight), arriving, load(slot.d_state + i)).store(slot.d_state + i);
-      }
-      d_q.store(d_query + i);
-      d_v.store(d_energy + i);
+    for (int j = 0; j < COUNT; ++j) sum[j] = Vec<T>(T(0));
+    each<T>(lane, [&](int64_t i) {
+      const auto arriving = load(d_context.data() + i);
+#pragma GCC unroll 4
+      for (int j = 0; j < COUNT; ++j) sum[j] = at::vec::fmadd(arriving, load(slots[j].state + i), sum[j]);
     });
+    for (int j = 0; j < COUNT; ++j) slots[j].d_energy = total(sum[j]);
+  }
+
+  // through the scores: VECTORS vectors of features from i on, whose sums stay in registers while all slots pass
+  template <int VECTORS>
+  [[gnu::noinline]] void score(const Read<T>* slots, int64_t count, int64_t i, T* d_query) {
+    const Vec<T> half(T(0.5)), two(T(2)), four(T(4));
+    Vec<T> asked[VECTORS], arriving[VECTORS], d_q[VECTORS], d_v[VECTORS];
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) {
+      asked[v] = load(grown.data() + i + v * LANES<T>), arriving[v] = load(d_context.data() + i + v * LANES<T>);
+      d_q[v] = d_v[v] = Vec<T>(T(0));
+    }
+    for (int64_t j = 0; j < count; ++j) {
+      const Read<T> slot = slots[j];
+      const Vec<T> d_e(slot.d_energy), weight(slot.weight);
+      T *d_key = slot.d_key + i, *d_state = slot.d_state + i;
+      const T* key = slot.grown + i;
+      Vec<T> fade[VECTORS];
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) fade[v] = fading(asked[v], load(key + v * LANES<T>));
+      if (!slot.plain)
+        for (int v = 0; v < VECTORS; ++v)
+          fade[v] = fading_far(load(query + i + v * LANES<T>), load(slot.key + i + v * LANES<T>));
+#pragma GCC unroll 4
+      for (int v = 0; v < VECTORS; ++v) {
+        const auto d_score = d_e * at::vec::fnmadd(fade[v], fade[v], fade[v]);
+        d_q[v] = d_q[v] + d_score;
+        d_v[v] = at::vec::fmadd(d_e, half - fade[v], d_v[v]);
+        (load(d_key + v * LANES<T>) + d_score).store(d_key + v * LANES<T>);
+        at::vec::fmadd(weight, arriving[v], load(d_state + v * LANES<T>)).store(d_state + v * LANES<T>);
+      }
+    }
+#pragma GCC unroll 4
+    for (int v = 0; v < VECTORS; ++v) {
+      const int64_t x = i + v * LANES<T>;
+      (d_q[v] * (load(energy + x) * four)).store(d_query + x);
+      at::vec::fmadd(two, d_v[v], load(d_energy + x)).store(d_energy + x);
+    }
   }
 
   // from h_t to the gates
@@ -175,10 +214,11 @@ class WalkBack {
       const T arriving = d_score(t, r);
       for (int64_t i = 0; i < lane; ++i) d_h[i] += arriving * worth[i];
     }
+    copy(at(a.d_states, t, r, n.size), d_h);
     const T *saved = at(a.gates, t, r, (n.cell == ELMAN ? 1 : 4) * n.size), *s = nullptr, *c = nullptr;
-    saved = saved ? whole(saved, n.cell == ELMAN ? 1 : 4, gates) : state(t, r);
-    if (n.cell == GRU) s = whole(at(a.asked, t, r, n.size), 1, asked);
-    if (n.cell == LSTM) c = whole(at(a.cells, t, r, n.size), 1, cell);
+    saved = saved ? whole<T>(saved, n.cell == ELMAN ? 1 : 4, n.size, lane, gates) : state(t, r);
+    if (n.cell == GRU) s = whole<T>(at(a.asked, t, r, n.size), 1, n.size, lane, asked);
+    if (n.cell == LSTM) c = whole<T>(at(a.cells, t, r, n.size), 1, n.size, lane, cell);
     T* d_projected = at(a.d_projected, t, r, count_gates * n.size);
     cell_backward(n, lane, d_h, saved, s, c, d_cell_state.data() + r * lane, lane == n.size ? d_projected : d_z.data(),
                   d_back.data() + r * (count_gates + 1) * lane, d_direct.data() + r * lane);
