@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
-from plait.ops.scan.cpu_walk import blocks_of, lane_of, missing, ready, walk_back
+from plait.ops.scan.cpu_walk import blocks_of, lane_of, missing, outer_product, ready, walk_back
 from plait.ops.scan.cpu_walk import walk_forward as forward
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import collect_gradients
@@ -29,10 +29,8 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     arrived = Arriving._make(ready(gradient, wide) for gradient in arriving)
     states, initial_keys = _padded(kept.output, lane), _padded(given.slots @ given.key.t(), lane)
     kept = kept._replace(output=states, keys=_padded(kept.keys, lane))
-    d_output = arrived.output
     walked = allocate_walk(inputs, made, scan, nudged)._replace(
-        keys=torch.zeros_like(kept.keys),
-        states=torch.zeros_like(states) if d_output is None else _padded(d_output, lane, copy=True),
+        keys=torch.empty_like(kept.keys),
         initial_keys=torch.zeros_like(initial_keys),
         initial_states=torch.zeros_like(initial_keys),
         energy=states.new_zeros(blocks_of(rows), lane),
@@ -44,23 +42,20 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     walk_back(arrived, given, kept, walked, scan, made.output.dtype, initial_keys, limit=limit)
     walked = walked._replace(
         keys=walked.keys[..., :size],
-        states=walked.states[..., :size],
         initial_keys=walked.initial_keys[..., :size],
         initial_states=walked.initial_states[..., :size],
         energy=walked.energy.sum(dim=0)[:size],
     )
-    found = collect_gradients(walked, inputs, made, scan, nudged)
+    found = collect_gradients(walked, inputs, made, scan, nudged, outer_product)
     return found if len(found.slots) == rows else found._replace(slots=torch.zeros_like(slots))
 
 
 def _reads_initial(ids: Tensor) -> bool:
-    """Whether anything was read of the memory as it came in: most sequences begin with nothing in it."""
-    first = ids[0]
-    return bool(((first >= 0) & (first < first.shape[1])).any())
+    """Whether anything was read of the memory as it came in: most sequences begin with nothing in it. Beside
+    that, the first step of a row holds one state, its own."""
+    return int((ids[0] >= 0).sum()) > ids.shape[1]
 
 
-def _padded(x: Tensor, lane: int, copy: bool = False) -> Tensor:
+def _padded(x: Tensor, lane: int) -> Tensor:
     """`x` (..., H) filled up with zeros to whole vectors."""
-    if x.shape[-1] != lane:
-        return pad(x, (0, lane - x.shape[-1]))
-    return x.clone(memory_format=torch.contiguous_format) if copy else x.contiguous()
+    return x.contiguous() if x.shape[-1] == lane else pad(x, (0, lane - x.shape[-1]))

@@ -10,6 +10,7 @@
 
 #include "backward.h"
 #include "forward.h"
+#include "outer.h"
 #include "past.h"
 #include "past_back.h"
 #include "plain.h"
@@ -23,6 +24,15 @@ extern "C" {
 
 PLAIT_EXPORT int64_t plait_lanes(bool is_double) {
   return is_double ? plait::LANES<double> : plait::LANES<float>;
+}
+
+PLAIT_EXPORT void plait_outer_product(const void* left, int64_t m, const void* right, int64_t n, int64_t rows, void* out,
+                                      bool is_double) {
+  const auto as = [](const void* tensor, auto of) { return static_cast<decltype(of)>(const_cast<void*>(tensor)); };
+  using D = double*;
+  using F = float*;
+  if (is_double) plait::outer_product<double>(as(left, D()), m, as(right, D()), n, rows, as(out, D()));
+  else plait::outer_product<float>(as(left, F()), m, as(right, F()), n, rows, as(out, F()));
 }
 
 // Every walk returns false where memory ran out.
