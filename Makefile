@@ -8,7 +8,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint format bench docs wheel clean
+.PHONY: demo test test-slow lint format bench bench-check docs wheel dist test-wheel clean
 
 demo: .venv/.user
 	$(BIN)/plait demo
@@ -31,12 +31,29 @@ format: .venv/.dev
 bench: .venv/.dev
 	$(BIN)/plait bench layers --quick
 
+# Is a layer slower by more than a tenth, in ratio to torch.nn.LSTM, than at BASE? Both are measured here and now.
+BASE ?= origin/main
+bench-check: .venv/.dev
+	rm -rf build/base && mkdir -p build/base
+	git archive $(BASE) src | tar -x -C build/base
+	PYTHONPATH=build/base/src $(BIN)/python -m plait bench layers --only training --device cpu --threads 1 \
+	  --layers relrnn,rellstm,relgru --backends cpu --shapes 120x10,120x100 --commit $(BASE) --out build/base.json
+	PYTHONPATH=src $(BIN)/python -m plait bench check build/base.json --tolerance 0.1
+
 # build/site/index.html; a warning is an error.
 docs: .venv/.dev
 	$(BIN)/python docs/make_site.py
 
+# dist/: the source distribution and the wheels of the last commit; `make dist` those of its tag, or of TAG=v1.2.3.
 wheel: .venv/.dev
-	$(BIN)/python -m build
+	$(BIN)/python release/dist.py --untagged
+
+dist: .venv/.dev
+	$(BIN)/python release/dist.py $(if $(TAG),--tag $(TAG))
+
+# What `make wheel` or `make dist` left in dist/, installed in new environments.
+test-wheel: .venv/.dev
+	PLAIT_DIST=dist $(BIN)/python -m pytest -q -m slow tests/test_packaging.py
 
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache

@@ -28,7 +28,7 @@ def stage(pages: Path) -> None:
     shutil.rmtree(pages, ignore_errors=True)
     brought: set[Path] = set()
     for path in sorted(DOCS.rglob("*")):
-        if path.suffix in (".md", ".png", ".svg"):
+        if path.suffix in (".md", ".png", ".svg", ".js"):
             _bring(path, pages, brought)
     write_reference(pages / "reference")
 

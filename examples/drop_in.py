@@ -1,6 +1,6 @@
-"""RelLSTM in place of nn.LSTM in an existing model: name a symbol seen at the start of a long sequence.
+"""RelLSTM in place of nn.LSTM in an existing model: name a symbol seen early in a long sequence.
 
-python examples/drop_in.py            # about half a minute on one core
+python examples/drop_in.py            # about a minute on one core
 python examples/drop_in.py --smoke    # seconds; its numbers mean nothing
 """
 
@@ -12,7 +12,7 @@ from torch import nn
 import plait
 
 SMOKE = "--smoke" in sys.argv
-LENGTH, UPDATES, SYMBOLS = (12, 3, 8) if SMOKE else (200, 300, 8)
+LENGTH, LATE, UPDATES, SYMBOLS = (12, 4, 3, 8) if SMOKE else (200, 61, 300, 8)
 
 
 class Classifier(nn.Module):
@@ -28,32 +28,43 @@ class Classifier(nn.Module):
         return self.readout(output[-1])
 
 
-def batch(generator: torch.Generator, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
-    """A symbol at the first step, noise on another channel from then on: (T, B, F) and (B,)."""
+def batch(generator: torch.Generator, step: int, size: int = 32) -> tuple[torch.Tensor, torch.Tensor]:
+    """A symbol at one step, noise on another channel at all others: (T, B, F) and (B,)."""
     symbols = torch.randint(SYMBOLS, (size,), generator=generator)
     x = torch.zeros(LENGTH, size, SYMBOLS + 1)
-    x[0, torch.arange(size), symbols] = 1
-    x[1:, :, SYMBOLS] = torch.randn(LENGTH - 1, size, generator=generator)
+    x[step - 1, torch.arange(size), symbols] = 1
+    others = [t for t in range(LENGTH) if t != step - 1]
+    x[others, :, SYMBOLS] = torch.randn(LENGTH - 1, size, generator=generator)
     return x, symbols
 
 
-def train(model: nn.Module) -> float:
+def train(model: nn.Module, step: int) -> float:
     """Accuracy on 512 new sequences."""
     optimizer, generator = torch.optim.Adam(model.parameters(), lr=3e-3), torch.Generator().manual_seed(0)
     for _ in range(UPDATES):
-        x, symbols = batch(generator)
+        x, symbols = batch(generator, step)
         loss = nn.functional.cross_entropy(model(x), symbols)
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
-    x, symbols = batch(generator, 512)
+    x, symbols = batch(generator, step, 512)
+    model.eval()
     with torch.no_grad():
         return (model(x).argmax(dim=-1) == symbols).float().mean().item()
 
 
-torch.manual_seed(0)
-lstm = nn.LSTM(SYMBOLS + 1, 64)
-attentive = plait.RelLSTM.from_torch(lstm, window=10, capacity=10)  # the same weights, and a memory
-for layer in (lstm, attentive):
-    accuracy = train(Classifier(layer, 64))
-    print(f"{type(layer).__name__:8} names the first symbol of {LENGTH} steps: {accuracy:.1%}")
+def report(words: str, layer: nn.Module, step: int) -> None:
+    print(f"{words:23} names the symbol of step {step:2}, {LENGTH - step} steps later: ", end="", flush=True)
+    print(f"{train(Classifier(layer, 64), step):.1%}")
+
+
+for step in (1, LATE):
+    torch.manual_seed(0)
+    lstm = nn.LSTM(SYMBOLS + 1, 64)
+    memory = {"window": 10, "capacity": 10}
+    attentive = plait.RelLSTM.from_torch(lstm, **memory)  # the same weights, and a memory
+    chooses = plait.RelLSTM.from_torch(lstm, **memory, relevance="learned")  # of what it learns to keep
+    if step == 1:
+        report("nn.LSTM", lstm, step)
+    report("RelLSTM", attentive, step)
+    report("RelLSTM, learned memory", chooses, step)

@@ -160,4 +160,4 @@ def test_the_way_from_the_command_line_to_a_checkpoint_is_short_and_drawn(task, 
     )
     drawn = set(re.findall(r"[a-z_/]+\.py", page.partition("```text")[2].partition("```")[0]))
     assert files == drawn
-    assert len(files) <= 15
+    assert len(files) <= (16 if task == "copy" else 20)  # a policy has a world to see and to act in

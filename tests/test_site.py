@@ -95,6 +95,18 @@ def test_the_menu_has_every_page(pages):
     assert set(re.findall(r'"([\w./-]+\.md)"', menu)) <= set(own)
 
 
+def test_no_title_is_printed_twice(pages):
+    """A link to a file becomes its page's title, which may stand beside it already."""
+    twice = []
+    for page in pages.rglob("*.md"):
+        rows = [line for line in make_site.FENCE.sub("", page.read_text()).splitlines() if line[:1] == "|"]
+        for row in rows:
+            titles = [label for _, label, *_ in make_site.LINK.findall(row)]
+            words = make_site.LINK.sub(r"\2", row)
+            twice += [f"{page.name}: {title}" for title in titles if words.count(f"| {title}") > 1]
+    assert twice == []
+
+
 @pytest.fixture(scope="module")
 def site(tmp_path_factory):
     """Built in a copy, so that the tests leave the checkout's build/ alone."""
@@ -138,14 +150,17 @@ def address(site):
 
 
 @pytest.mark.skipif(CHROMIUM is None, reason="there is no Chromium: apt-get install chromium")
-def test_in_a_browser(address):
+@pytest.mark.parametrize("where", ["served", "from disk"])
+def test_in_a_browser(address, site, where):
     engine = pytest.importorskip(
         "playwright.sync_api", reason="needs playwright: pip install 'plait[browser]'"
     )
+    if where == "from disk":
+        address = site.as_uri()
     complaints, elsewhere = [], []
     with engine.sync_playwright() as driver:
         browser = driver.chromium.launch(executable_path=CHROMIUM, args=FLAGS)
-        for width in (400, 1200):
+        for width in (400, 1200) if where == "served" else (1200,):
             page = browser.new_page(viewport={"width": width, "height": 900})
             page.on("console", lambda said: said.type == "error" and complaints.append(said.text))
             page.on("pageerror", lambda error: complaints.append(str(error)))

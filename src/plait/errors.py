@@ -16,11 +16,12 @@ from typing import Any
 __all__ = [
     "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
     "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
-    "UnloadedWarning", "at_least", "known", "require", "seeded", "whole",
+    "UnloadedWarning", "WorldError", "at_least", "in_float32", "known", "require", "seeded", "whole",
 ]  # fmt: skip
 
 LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
 LARGEST_SEED = 2**63 - 1
+LARGEST_NUMBER = 1e37  # of a float32 with room for ten times it: an optimiser's first step divides by 1 − 0.9
 
 
 class PlaitError(Exception):
@@ -67,6 +68,10 @@ class DivergedError(PlaitError, ArithmeticError):
     """Training met a value that is not finite; the message names the step and the tensor."""
 
 
+class WorldError(PlaitError, RuntimeError):
+    """An agent's world that cannot be made, that raised, or that gave what is no number."""
+
+
 class EmptyMemoryWarning(UserWarning):
     """A model with a memory was given h_0 or (h_0, c_0) alone, and begins with nothing remembered."""
 
@@ -106,6 +111,20 @@ def at_least(minimum: float, **values: Any) -> None:
             raise ConfigError(f"{name}: expected at least {minimum}, got {value}")
         if value == math.inf:
             raise ConfigError(f"{name}: expected a finite number, got {value}")
+
+
+def in_float32(minimum: float, **values: Any) -> None:
+    """Check that every named value is a number of at least `minimum` that a float32 can be multiplied by.
+
+    >>> in_float32(0, lr=1e38)
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: lr: expected at most 1e+37, got 1e+38
+    """
+    at_least(minimum, **values)
+    for name, value in values.items():
+        if value > LARGEST_NUMBER:
+            raise ConfigError(f"{name}: expected at most {LARGEST_NUMBER:g}, got {value:g}")
 
 
 def whole(minimum: int, most: int = LARGEST, /, **values: Any) -> None:

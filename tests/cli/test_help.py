@@ -63,6 +63,16 @@ def test_the_help_of_a_task_and_a_model_has_their_options_and_their_defaults(cap
     assert "  --delay" not in said
 
 
+def test_what_every_training_takes_is_said_in_the_same_words_whatever_is_trained(capsys):
+    lines = [
+        [*name.split(), *rest] for name in COMMANDS if name.split()[0] == "train" for rest in ([], ["copy"])
+    ]
+    said = [help_of(capsys, *line).partition("Where it is trained")[2].split() for line in lines]
+    assert all(words == said[0] for words in said)
+    for option in ("--out", "--device", "--threads", "--checkpoint-every", "--max-minutes", "--tensorboard"):
+        assert option in said[0]
+
+
 def test_every_pair_has_defaults_and_they_are_those_a_run_gets(capsys):
     from plait.training.description import completed
     from plait.training.options import described

@@ -340,6 +340,9 @@ def test_tasks_and_gates_by_their_options(task, options, tmp_path, capsys):
     ("arguments", "words"),
     [
         (["copy", "--lead-in", "-4"], ["lead_in: expected at least 0, got -4"]),
+        (["copy", "--lead-in", "1000000000"], ["GB are free here; take fewer sequences", "or shorter ones"]),
+        (["copy", "--relevance", "lerned"], ["unknown relevance 'lerned': did you mean 'learned'"]),
+        (["copy", "--relevance", "learned", "--noise=-1"], ["noise: expected at least 0, got -1.0"]),
         (["denoise", "--lead-in", "4"], ["unknown option of denoise 'lead_in'"]),
         (["recall", "--length", "5", "--at", "5"], ["at: expected a step before the last, 5, got 5"]),
         (["mqar", "--length", "14"], ["length: expected an even number of at least 4"]),

@@ -120,3 +120,57 @@ def test_scenes_show_what_was_held():
     assert [scene.action == "" for scene in scenes].index(True) == len(scenes) - 1
     plain = play_episode(build_policy(describe_policy("Empty-5x5", "none", hidden_size=8)), "Empty-5x5")
     assert not any(scene.slots for scene in plain)
+
+
+@pytest.fixture(scope="module")
+def elsewhere(tmp_path_factory):
+    """A policy of a world that is no grid: it acts by amounts, sees a dict, and draws itself."""
+    folder = tmp_path_factory.mktemp("runs") / "one"
+    settings = Settings(steps=40, envs=4, rollout=10, minibatches=2, epochs=1, evaluate_on=2)
+    world = "tests.tasks.worlds.echo:dict__box"
+    fit_policy(describe_policy(world, "rellstm", settings, family="gym", hidden_size=8), folder=folder)
+    return str(folder)
+
+
+def test_any_world_that_draws_itself_is_a_film(elsewhere, tmp_path, capsys):
+    path = tmp_path / "episode.gif"
+    assert main(["watch", elsewhere, "-o", str(path), "--json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    with Image.open(path) as film:
+        assert film.n_frames == answer["steps"] + 1
+        film.seek(1)
+        shown = np.asarray(film.convert("RGB"), dtype=int)
+    assert (abs(shown - 20).max(-1) < 4).sum() > 10_000  # the world is drawn as it draws itself at step 1
+
+
+def test_any_world_is_shown_as_text(elsewhere, capsys):
+    assert main(["watch", elsewhere]) == 0
+    shown = capsys.readouterr().out
+    assert re.search(
+        r"step 0: -?\d\S* \S+, return 0\.00; tests\.tasks\.worlds\.echo:dict__box\ncard [0-3]\n", shown
+    )
+    assert "place.1 " in shown
+    assert "memory (step:weight)  0:" in shown
+
+
+def test_a_world_that_draws_nothing_says_so(tmp_path, capsys):
+    pytest.importorskip("popgym")
+    for world, reason in (
+        ("RepeatFirstEasy", ""),
+        ("NoisyPositionOnlyCartPoleEasy", "unexpected keyword argument"),
+    ):
+        settings = Settings(steps=40, envs=4, rollout=10, minibatches=2, epochs=1, evaluate_on=2)
+        described = describe_policy(world, "gru", settings, family="popgym", hidden_size=8)
+        fit_policy(described, folder=tmp_path / world)
+        assert main(["watch", str(tmp_path / world), "-o", str(tmp_path / "a.gif")]) == 2
+        said = capsys.readouterr().err
+        assert f"{world} draws no pictures of itself; watch it as text, without --output" in said
+        assert reason in said
+        assert said.count("\n") == 1
+        assert main(["watch", str(tmp_path / world)]) == 0
+        assert "the end, return" in capsys.readouterr().out
+    assert main(["watch", str(tmp_path / world), "--env", "RepeatFirstEasy"]) == 2
+    assert (
+        "RepeatFirstEasy does not match NoisyPositionOnlyCartPoleEasy: expected observations"
+        in capsys.readouterr().err
+    )

@@ -15,7 +15,7 @@ from plait.experiments.worker import execute
 from plait.strict import checked
 from plait.training.description import build
 from plait.training.options import published_for
-from plait.training.recipe import Recipe
+from plait.training.recipe import Recipe, Settings
 
 from .conftest import experiment, planned
 
@@ -172,10 +172,34 @@ def test_what_a_planned_run_refuses():
 
 
 @pytest.mark.parametrize("smoke", [False, True])
-@pytest.mark.parametrize("name", [name for name in experiments() if name != "table4"])
+@pytest.mark.parametrize("name", experiments())
 def test_a_plan_says_what_its_runs_will_say(name, smoke):
     """A value that a run's description leaves out would keep the run out of its cell in a report."""
     for run in experiments(smoke)[name].runs:
-        said = Recipe(**run.recipe).values()
+        said = (Settings if "steps" in run.recipe else Recipe)(**run.recipe).values()
         del said["seed"]
         assert run.recipe == {key: value for key, value in said.items() if key in run.recipe}
+
+
+def test_each_model_has_the_published_recipe_and_ours():
+    published = {run.cell: run for run in experiment_named("table5").runs}
+    ours = {run.cell: run for run in experiment_named("table5", recipe="plait").runs}
+    assert {column for _, column in ours} == {
+        "RelRNN, plait", "RelLSTM, plait", "MemRNN, plait", "LSTM, plait", "orth-RNN, plait", "expRNN, plait",
+    }  # fmt: skip
+    for (row, column), run in ours.items():
+        same = published[row, column.removesuffix(", plait")]
+        assert (run.task, run.published, run.published_note) == (
+            same.task,
+            same.published,
+            same.published_note,
+        )
+    assert published["T = 300", "RelLSTM"].recipe["optimizer"] == "rmsprop"  # the authors' script
+    assert ours["T = 300", "LSTM, plait"].model["chrono"] == 300
+
+
+def test_an_experiment_with_one_recipe_says_so():
+    with pytest.raises(ConfigError, match="--recipe plait does not apply: figure3 has one recipe"):
+        experiment_named("figure3", recipe="plait")
+    with pytest.raises(UnknownNameError, match="unknown recipe 'ours'"):
+        experiment_named("table5", recipe="ours")

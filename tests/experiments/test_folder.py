@@ -31,6 +31,17 @@ def test_a_second_part_joins_the_first(tmp_path):
     assert found.seeds == (0, 4)
 
 
+def test_cells_of_one_row_stand_beside_each_other_and_notes_are_kept(tmp_path):
+    for column, note in (("LSTM", "as published"), ("RNN", "as we do it"), ("RNN", "as we do it")):
+        both = experiment(planned(column), planned(column, delay=5))
+        with claimed(tmp_path, dataclasses.replace(both, notes=(note,))):
+            pass
+    found = described(tmp_path)
+    assert [run.column for run in found.runs] == ["LSTM", "RNN", "LSTM", "RNN"]
+    assert [run.row for run in found.runs] == ["T = 3", "T = 3", "T = 5", "T = 5"]
+    assert found.notes == ("as published", "as we do it")
+
+
 def test_another_experiment_is_refused_and_nothing_changes(tmp_path):
     with claimed(tmp_path, experiment(planned())):
         pass

@@ -84,7 +84,7 @@ def test_a_worker_that_dies_is_replaced_and_the_run_goes_on(tmp_path):
     assert not outcome.troubles
 
 
-def test_a_run_that_kills_every_worker_has_failed_and_the_others_go_on(tmp_path):
+def test_a_run_whose_workers_are_killed_is_left_for_the_next_call_and_the_others_go_on(tmp_path):
     def script(job, attempt):
         if job.column == "RNN":
             return News(job.id, "died", {"reason": "the worker was ended by signal 9"})
@@ -92,10 +92,14 @@ def test_a_run_that_kills_every_worker_has_failed_and_the_others_go_on(tmp_path)
 
     outcome, pool, jobs, _ = go(tmp_path, script, planned("RNN", delay=99), planned())
     assert pool.started == [jobs[0].id] * ATTEMPTS + [jobs[1].id]
-    assert (outcome.complete, outcome.failed, outcome.left) == (1, 1, 0)
+    assert (outcome.complete, outcome.failed, outcome.interrupted, outcome.left) == (1, 0, 1, 1)
     (trouble,) = outcome.troubles
     assert f"T = 99, RNN, seed 0): the worker was ended by signal 9, {ATTEMPTS} times" in trouble
-    assert json.loads(Path(jobs[0].folder, "summary.json").read_text())["status"] == "failed"
+    assert outcome.problem.startswith("1 run interrupted again and again; "), "so the exit code is 2"
+    assert "1 interrupted again and again: the same command resumes them" in told(outcome)
+    assert not Path(jobs[0].folder, "summary.json").exists(), "nothing was recorded against it"
+    outcome, pool, _, _ = go(tmp_path, ended(), planned("RNN", delay=99))
+    assert (pool.started, outcome.complete, outcome.problem) == ([jobs[0].id], 1, ""), "without --retry"
 
 
 def test_a_word_that_comes_late_does_not_wake_a_job_that_ended(tmp_path):

@@ -51,6 +51,24 @@ def test_it_stops_when_nobody_waits_for_it(tmp_path):
     assert outcome["status"] == "stopped"
 
 
+def test_a_run_that_another_worker_began_meanwhile_goes_on(tmp_path, monkeypatch):
+    """A runner is killed; its worker begins the run and lets go of it, as an orphan, just before the worker
+    of the next runner takes the folder: that one had seen nothing there yet."""
+    from plait.runs.folder import Run
+
+    job, opened = job_of(tmp_path), Run.open
+
+    def late(*given):
+        monkeypatch.setattr(Run, "open", staticmethod(opened))
+        assert execute(job, lambda message: None, orphaned=lambda: True)["status"] == "stopped"
+        return opened(*given)
+
+    monkeypatch.setattr(Run, "open", staticmethod(late))
+    outcome = execute(job, lambda message: None)
+    assert (outcome["status"], outcome["updates"]) == ("complete", 12)
+    assert [s["from_update"] for s in read(job, "environment.json")["sessions"]] == [0, 1]
+
+
 def test_a_run_that_diverges_is_recorded(tmp_path):
     job = job_of(tmp_path, column="RNN", model={"name": "rnn", "nonlinearity": "relu"}, lr=1e30)
     outcome = execute(job, lambda message: None)

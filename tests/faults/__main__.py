@@ -1,5 +1,5 @@
-"""`python -m tests.faults KIND --seed N --count M [--first K]`: faults by their number; all that is wrong is
-printed with the command that repeats it.
+"""`python -m tests.faults KIND --seed N --count M [--first K] [--minutes X]`: faults by their number; what is
+wrong is printed with the command that repeats it.
 
 KIND is damage, hostile, kill, signals, executor (`plait reproduce` and its workers) or ray.
 """
@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import argparse
 import collections
+import functools
+import math
 import random
 import shutil
 import sys
@@ -77,15 +79,18 @@ KINDS: dict[str, Callable[[Path, int], Case]] = {
 }  # fmt: skip
 
 
-def run(kind: str, seed: int, count: int, first: int = 0, say: Callable[[str], None] = print) -> int:
-    """Cases until they count for `count`; how many were wrong."""
+def run(
+    kind: str, seed: int, count: int, first: int = 0, say: Callable[[str], None] = print,
+    minutes: float = math.inf,
+) -> int:  # fmt: skip
+    """Cases until they count for `count`, or the time is over; how many were wrong."""
     torch.set_num_threads(1)
     root = Path(tempfile.mkdtemp(prefix="plait-faults-"))
     began, seen, wrong_ones, counted, number = time.monotonic(), collections.Counter[str](), 0, 0, first
     say(f"{kind}, seed {seed}, from case {first}")
     try:
         case = KINDS[kind](root, seed)
-        while counted < count:
+        while counted < count and time.monotonic() - began < 60 * minutes:
             where = root / f"case-{number}"
             where.mkdir()
             what, weight, wrong = case(number, where)
@@ -98,6 +103,8 @@ def run(kind: str, seed: int, count: int, first: int = 0, say: Callable[[str], N
                 for one in wrong:
                     say(f"    {one[:1500]}")
             number += 1
+            if (number - first) % 100 == 0:
+                say(f"{number - first} cases, {wrong_ones} wrong, {time.monotonic() - began:.0f} s")
     finally:
         shutil.rmtree(root, ignore_errors=True)
     say(
@@ -113,8 +120,10 @@ def main() -> int:
     words.add_argument("--seed", type=int, default=0)
     words.add_argument("--count", type=int, default=20)
     words.add_argument("--first", type=int, default=0)
+    words.add_argument("--minutes", type=float, default=math.inf, help="begin no case after this many")
     given = words.parse_args()
-    return run(given.kind, given.seed, given.count, given.first, lambda text: print(text, flush=True)) > 0
+    say = functools.partial(print, flush=True)
+    return run(given.kind, given.seed, given.count, given.first, say, given.minutes) > 0
 
 
 if __name__ == "__main__":

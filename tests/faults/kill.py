@@ -181,7 +181,8 @@ def asked_case(
     if code is None:
         os.kill(child, signal.SIGKILL)
         os.waitpid(child, 0)
-    said = (where / "said").read_text()
+    # One that was ended before it began has said nothing.
+    said = (where / "said").read_text() if (where / "said").exists() else ""
     wrong = []
     # Before the session begins a signal does what it always does: it ends the process.
     if code not in (0, ASKING[number], -number) or "Traceback" in said:

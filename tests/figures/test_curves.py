@@ -58,3 +58,10 @@ def test_bad_curves(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
         save(figure, tmp_path / "file" / "picture.png")
+
+
+def test_curves_without_a_number_above_zero_have_no_logarithmic_axis() -> None:
+    """Where nothing was recorded yet; matplotlib would warn of it."""
+    curves = [Curve([], [], "none"), Curve([0.0], [0.0])]
+    (axes,) = draw_curves(curves, x_label="x", y_label="y", log_x=True, log_y=True).axes
+    assert (axes.get_xscale(), axes.get_yscale()) == ("linear", "linear")

@@ -9,6 +9,7 @@ import argparse
 import collections
 import gc
 import json
+import math
 import os
 import re
 import shlex
@@ -17,6 +18,8 @@ import stat
 import sys
 import tempfile
 import time
+import traceback
+from collections.abc import Sequence
 from pathlib import Path
 
 WARM = """
@@ -132,9 +135,11 @@ def warm() -> None:
     for name in WARM.split():
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    from plait.errors import BackendError
     from plait.ops.scan import cpu_library
 
-    cpu_library.library()
+    with contextlib.suppress(BackendError):  # where there is no compiler lines run without it, and must end
+        cpu_library.library()
     gc.collect()
     gc.freeze()  # a child that collects garbage would copy all of this
 
@@ -145,13 +150,16 @@ def main() -> int:
     )
     parser.add_argument("--lines", type=int, default=500, help="how many")
     parser.add_argument("--seed", type=int, default=0, help="of all lines")
+    parser.add_argument("--first", type=int, default=0, help="the number of the first")
     parser.add_argument("--only", type=int, help="only the line of this number")
     parser.add_argument(
         "--line", action="append", help="this line instead: 'train copy --delay -1'; may be repeated"
     )
     parser.add_argument("--times", type=float, help="also print every line that takes so many seconds")
+    parser.add_argument("--processes", type=int, default=1, help="that share the lines")
     parser.add_argument("--minutes", type=float, help="begin no line after this many")
     given = parser.parse_args()
+    given.end = math.inf if given.minutes is None else time.monotonic() + 60 * given.minutes
     folder = Path(
         tempfile.mkdtemp(prefix="plait-fuzz-")
     )  # no TemporaryDirectory: a forked child would tidy it up
@@ -162,11 +170,60 @@ def main() -> int:
 
 
 def fuzz(given: argparse.Namespace, folder: Path) -> int:
-    fuzzer = Fuzzer(folder)
-    began, codes, wrong, slow = time.monotonic(), collections.Counter(), [], []
-    numbers = [given.only] if given.only is not None else range(len(given.line or range(given.lines)))
+    fuzzer, began = Fuzzer(folder), time.monotonic()
+    numbers: Sequence[int] = range(given.first, given.first + given.lines)
+    if given.only is not None or given.line:
+        numbers = [given.only] if given.only is not None else range(len(given.line))
+    seen = shared(fuzzer, given, numbers, folder) if given.processes > 1 else tries(fuzzer, given, numbers)
+    codes = collections.Counter(one["code"] for one in seen)
+    ends = ", ".join(f"{count} ended with {code}" for code, count in sorted(codes.items(), key=str))
+    longest = ", ".join(
+        f"{one['seconds']:.1f} s (line {one['line']})"
+        for one in sorted(seen, key=lambda one: -one["seconds"])[:3]
+    )
+    wrong = sum(one["wrong"] for one in seen)
+    print(
+        f"seed {given.seed}: {len(seen)} lines in {time.monotonic() - began:.0f} s; {ends}; {wrong} wrong; "
+        f"longest {longest}"
+    )
+    return 1 if wrong else 0
+
+
+def shared(fuzzer: Fuzzer, given: argparse.Namespace, numbers: Sequence[int], folder: Path) -> list[dict]:
+    """The same by several processes, each with every so-manieth line and a world of its own."""
+    places = [folder / str(number) for number in range(given.processes)]
+    children = []
+    for number, place in enumerate(places):
+        place.mkdir()
+        child = os.fork()
+        if not child:
+            try:
+                fuzzer.world.here = place / "here"
+                seen = tries(fuzzer, given, numbers[number :: given.processes])
+                (place / "seen.json").write_text(json.dumps(seen))
+            except BaseException:
+                traceback.print_exc()
+            finally:
+                sys.stdout.flush()
+                os._exit(0)  # what the warm process would tidy up is not this one's
+        children.append(child)
+    for child in children:
+        os.waitpid(child, 0)
+    seen: list[dict] = []
+    for place in places:
+        try:
+            seen += json.loads((place / "seen.json").read_text())
+        except FileNotFoundError:
+            print(f"the process of lines {place.name}, {place.name} + {given.processes}, … died", flush=True)
+            seen.append({"line": int(place.name), "code": None, "seconds": 0.0, "wrong": True})
+    return seen
+
+
+def tries(fuzzer: Fuzzer, given: argparse.Namespace, numbers: Sequence[int]) -> list[dict]:
+    """How each line ended; what is wrong is printed with what repeats it."""
+    began, seen = time.monotonic(), []
     for index in numbers:
-        if given.minutes is not None and time.monotonic() - began > 60 * given.minutes:
+        if time.monotonic() > given.end:
             break
         command, words = fuzzer.line(given.seed, index)
         usual, stops = command.written, command.stops
@@ -176,33 +233,22 @@ def fuzz(given: argparse.Namespace, folder: Path) -> int:
             ended, problems = fuzzer.try_line(words, usual, stops, argparse=index % SHARE == SHARE - 1)
         except KeyboardInterrupt:
             break
-        codes[ended.code] += 1
+        seen.append({"line": index, "code": ended.code, "seconds": ended.seconds, "wrong": bool(problems)})
         if index % 500 == 499:
-            print(f"{index + 1} lines, {len(wrong)} wrong, {time.monotonic() - began:.0f} s", flush=True)
-        slow.append((ended.seconds, index))
+            print(f"at line {index + 1} after {time.monotonic() - began:.0f} s", flush=True)
         if problems:
-            wrong.append(index)
-            print(f"\nline {index}: plait {shlex.join(words)}\n  {'; '.join(problems)}", flush=True)
-            print("  " + (ended.error.strip() or ended.out.strip())[-600:].replace("\n", "\n  "))
+            text = (ended.error.strip() or ended.out.strip())[-600:].replace("\n", "\n  ")
             print(
+                f"\nline {index}: plait {shlex.join(words)}\n  {'; '.join(problems)}\n  {text}\n"
                 f"  again: python tests/fuzz/command_line.py --seed {given.seed} --only {index}", flush=True
-            )
+            )  # fmt: skip
         elif given.times is not None and ended.seconds > given.times:
             print(
                 f"{ended.seconds:6.2f} s  {ended.code}  line {index}: plait {shlex.join(words)}", flush=True
             )
         elif given.only is not None or given.line:
             print(f"plait {shlex.join(words)}\n{ended.out}{ended.error}")
-    taken = time.monotonic() - began
-    ends = ", ".join(f"{count} ended with {code}" for code, count in sorted(codes.items(), key=str))
-    longest = ", ".join(
-        f"{seconds:.1f} s (line {index})" for seconds, index in sorted(slow, reverse=True)[:3]
-    )
-    print(
-        f"seed {given.seed}: {sum(codes.values())} lines in {taken:.0f} s; {ends}; {len(wrong)} wrong; "
-        f"longest {longest}"
-    )
-    return 1 if wrong else 0
+    return seen
 
 
 if __name__ == "__main__":

@@ -16,7 +16,10 @@ from plait import cli
 
 MEMORY = 3 << 30  # what a line may take beyond what the warm process has
 FILE = 256 << 20  # the largest file it may write
-SECONDS = 20.0  # a line that takes longer hangs
+SECONDS = (
+    20.0  # a line that takes longer hangs; the time it stood in the queue for a processor is not its own
+)
+MOST = 10  # times as long a busy machine may let it wait
 PATIENCE = 3.0  # after which Ctrl-C is sent to what is ended that way, and once more
 CHANGES = {
     "os.mkdir": (0,), "os.remove": (0,), "os.rmdir": (0,), "os.rename": (0, 1), "os.link": (1,),
@@ -59,19 +62,29 @@ def run_forked(
         taken = time.monotonic() - began
         if done:
             status = os.waitstatus_to_exitcode(found)
-        elif taken > seconds:
+        elif taken > seconds and (taken > MOST * seconds or taken - _queued(child) > seconds):
             break
         elif stops and asked < 2 and (taken > (1 + asked) * PATIENCE or _serves(kept[0], asked)):
             asked += 1
             os.kill(child, signal.SIGINT)  # the first asks it to save and stop, the second ends it
         else:
-            time.sleep(0.002 if taken < 0.5 else 0.02)
+            time.sleep(0.002 if taken < 0.5 else 0.02 if taken < seconds else 0.1)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)  # workers of its own too
     if status is None:
         os.waitpid(child, 0)
     out, error, outside = (path.read_text("utf-8", "replace") for path in kept)
     return Ended(status, out, error, time.monotonic() - began, bool(asked), outside.splitlines())
+
+
+def _queued(group: int) -> float:
+    """Seconds that a line, or the worker of it that has stood longest, was ready and had no processor."""
+    longest = 0.0
+    for entry in os.listdir("/proc"):
+        with contextlib.suppress(OSError, ValueError):
+            if os.getpgid(int(entry)) == group or os.getsid(int(entry)) == group:
+                longest = max(longest, int(Path("/proc", entry, "schedstat").read_text().split()[1]) / 1e9)
+    return longest
 
 
 def _serves(out: Path, asked: int) -> bool:

@@ -18,7 +18,7 @@ LONG = "n" * 300  # more than a file system takes
 WHOLE = ("-1", "0", "2147483647", "2147483648", "9223372036854775807", "9223372036854775808", "1000000000000",
          "1" + "0" * 400, "1.5", "nan", "", "x", "None", "1_0", "٣", "-9223372036854775809")  # fmt: skip
 MIDDLE = ("1000", "65536", "1000000", "1000000000")  # sizes that fit in a number, and not always in a memory
-NUMBER = ("nan", "inf", "-inf", "-1", "0", "1e400", "1e308", "1e-320", "-0.0", "2147483648",
+NUMBER = ("nan", "inf", "-inf", "-1", "0", "1e400", "1e308", "1e38", "1e39", "1e-320", "-0.0", "2147483648",
           "9223372036854775808", "1" + "0" * 400, "", "x", "None", "1,5")  # fmt: skip
 WORD = ("", " ", ".", "..", "/", "x", "0", "-1", "nan", "1e400", "None", "é漢🎉", "\udcff", LONG, "a\nb",
         "%s{}$HOME", ",", "1x1", "0x0", "9999999999x1", "a,b,,", "meta", "cuda", "cuda:99", "mps", "cpu:7",
@@ -32,10 +32,13 @@ WRONG = ("--no-such-flag", "--", "-", "-x", "extra", "", "--help", "-h", "--=", 
 # What is always given, so that a line whose values are all good ends in a moment. A flag named here may still
 # be given something else.
 TRAINING = {"--updates": "12", "--batch-size": "123", "--hidden": "48", "--evaluate-on": "14"}
+POLICY = {"--steps": ("4", "8"), "--envs": "12", "--rollout": "24", "--hidden": "4", "--evaluate-on": "1",
+          "--minibatches": "1", "--max-minutes": ("0.02",)}  # fmt: skip
 SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     "train": {**TRAINING, "--max-minutes": ("0.02",)},
-    "train minigrid": {"--steps": ("4", "8"), "--envs": "12", "--rollout": "24", "--hidden": "4",
-                       "--evaluate-on": "1", "--minibatches": "1", "--max-minutes": ("0.02",)},
+    "train minigrid": POLICY,
+    "train gym": {**POLICY, "--env": ("CartPole-v1", "Pendulum"), "--time-limit": ("8", "20")},
+    "train popgym": {**POLICY, "--env": ("RepeatFirstEasy", "BattleshipEasy")},
     "compare": {"--length": ("22", "30"), "--hidden": "48", "--seconds": ("0.1", "0.2"),
                 "--models": ("rnn", "lstm,rellstm")},
     "generate": {"--length": "159"},

@@ -27,7 +27,11 @@ def leaves(): sys.exit(7)
 def hangs(): time.sleep(60)
 def crashes(): os.abort()
 def warns(): warnings.warn("look out", RuntimeWarning); return good()
-def strays(): pathlib.Path("elsewhere.txt").write_text("x"); return good()
+def strays(place: str = "", /): pathlib.Path("elsewhere.txt").write_text("x"); return good()
+def deep(place: str = "", /, *, more: bool = False):
+    pathlib.Path("a/b/c").mkdir(parents=True)
+    if more: pathlib.Path("a/x").touch()
+    return good()
 def home(): (pathlib.Path.home() / ".planted").write_text("x"); return good()
 def outside(): (root.parent / "outside.txt").write_text("x"); return good()
 def device():
@@ -37,7 +41,7 @@ def nan(): print("NaN")
 
 planted = types.ModuleType("planted")
 sys.modules["planted"] = planted
-deeds = [good, wrong, fault, leaves, hangs, crashes, warns, strays, home, outside, device, nan]
+deeds = [good, wrong, fault, leaves, hangs, crashes, warns, strays, deep, home, outside, device, nan]
 for deed in deeds:
     setattr(planted, deed.__name__, deed)
     cli.COMMANDS[deed.__name__] = (f"planted:{deed.__name__}", "")
@@ -53,8 +57,12 @@ fuzzer = command_line.Fuzzer.__new__(command_line.Fuzzer)
 fuzzer.world, fuzzer.run = Bare(root), lambda *given: forked.run_forked(*given, seconds=2.0)
 found = {deed.__name__: fuzzer.try_line([deed.__name__, "--json"])[1] for deed in deeds}
 fuzzer.world.renew()
-named = [p for p in fuzzer.try_line(["strays", "elsewhere.txt"])[1] if "changed" in p]
-print(json.dumps({**found, "named": named}))
+named = fuzzer.try_line(["strays", "elsewhere.txt"])[1]
+fuzzer.world.renew()
+above = fuzzer.try_line(["deep", "a/b/c"])[1]
+fuzzer.world.renew()
+beside = fuzzer.try_line(["deep", "a/b/c", "--more"])[1]
+print(json.dumps({**found, "named": named, "above": above, "beside": beside}))
 """
 
 
@@ -74,11 +82,14 @@ SEEN = {
     "wrong": None,
     "fault": "a fault of ours",
     "leaves": "exit code 7",
-    "hangs": "hangs: 2 s",
+    "hangs": "hangs: ",
     "crashes": "exit code -6",
     "warns": "warns: RuntimeWarning",
     "strays": "changed outside: work/elsewhere.txt",
     "named": None,
+    "deep": "changed outside: work/a",
+    "above": None,
+    "beside": "changed outside: work/a/x",
     "home": "changed outside: home/.planted",
     "outside": "changed outside: '",
     "device": "changed outside: '/dev/null'",
@@ -103,7 +114,7 @@ def _fuzz(*words):
 
 def test_a_sample_of_lines_ends_as_it_must():
     """Some of the lines of the test below; `command_line.py --lines 20000` is the whole, by hand."""
-    done = _fuzz("--lines", "60")
+    done = _fuzz("--lines", "60", "--processes", "2")
     assert done.returncode == 0, done.stdout[-4000:] + done.stderr[-2000:]
     assert "60 lines" in done.stdout
     assert "0 wrong" in done.stdout

@@ -70,7 +70,15 @@ class World:
         named += [Path(os.path.realpath(path)) for path in named if len(path.name) < 256]
         self.after = after = _listed(self.here)
         changed = [n for n in self.before.keys() | after.keys() if self.before.get(n) != after.get(n)]
-        return sorted(name for name in changed if not any(_beside(self.here / name, path) for path in named))
+        made = {n for n in changed if n not in self.before and stat.S_ISDIR(after[n][0])}  # mkdir -p
+        return sorted(
+            name
+            for name in changed
+            if not any(
+                _beside(self.here / name, path) or (name in made and path.is_relative_to(self.here / name))
+                for path in named
+            )
+        )
 
 
 def _beside(path: Path, named: Path) -> bool:

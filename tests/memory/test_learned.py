@@ -5,8 +5,10 @@ import torch
 
 import plait
 from plait import ElmanCell, RelevancyMemory, SelfAttentive
-from plait.errors import ConfigError, PlaitError
+from plait.errors import CheckpointError, ConfigError, PlaitError
 from plait.models import MODELS
+from plait.tasks import CopyTask
+from plait.training import Network
 
 
 def learned(name="relrnn", **options):
@@ -109,6 +111,58 @@ def test_a_scan_without_a_fused_twin_learns_too():
 def test_what_makes_no_sense_is_one_line(options, words):
     with pytest.raises(PlaitError, match=words):
         learned(**options)
+
+
+def worth_gradient(usage, backend="reference"):
+    """Of a loss on the last output alone: the model, its inputs and trace, dL/dh_T, and every gradient."""
+    torch.manual_seed(3)
+    model = learned(usage=usage, noise=0.0, backend=backend).double()
+    torch.nn.init.normal_(model.layers[0].scorer.worth)
+    x, weights = torch.randn(14, 2, 3, dtype=torch.float64), torch.randn(2, 8, dtype=torch.float64)
+    output, _, (trace,) = model(x, need_trace=True)
+    (output[-1] * weights).sum().backward()
+    return model, x, output.detach(), trace, weights, {n: p.grad for n, p in model.named_parameters()}
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_usage_draws_the_score_to_what_the_next_answer_reads(backend):
+    """One step serves the last answer, the one before it: its part is written out here."""
+    (*_, without), (*_, half) = worth_gradient(0.0, backend), worth_gradient(0.5, backend)
+    model, x, output, trace, weights, whole = worth_gradient(1.0, backend)
+    layer, found = model.layers[0], "layers.0.scorer.worth"
+    assert all(torch.equal(whole[name], without[name]) for name in whole if name != found), (
+        "it reaches g alone"
+    )
+    extra = whole[found] - without[found]
+    torch.testing.assert_close(half[found] - without[found], extra / 2)
+    states = output.transpose(0, 1).gather(1, trace.born[-2].unsqueeze(2).expand(2, 5, 8))  # what was held
+    energies = trace.weights[-2].log().requires_grad_()
+    context = (energies.softmax(1).unsqueeze(2) * states).sum(1)
+    cell = layer.cell
+    asked = (
+        cell.weight_ih @ x[-1].t()
+        + cell.bias.unsqueeze(1)
+        + cell.weight_hh @ (layer.mix * (output[-2] + context)).t()
+    )
+    (torch.tanh(asked).t() * weights).sum().backward()
+    felt = energies.grad.abs()
+    used = weights.norm(dim=1, keepdim=True) * felt / felt.sum(1, keepdim=True)
+    used, kept = used[:, 3:], states[:, 3:]
+    likely = (kept @ layer.scorer.worth).softmax(1)
+    expected = ((likely * used.sum(1, keepdim=True) - used).unsqueeze(2) * kept).sum((0, 1))
+    torch.testing.assert_close(extra, expected.detach())
+
+
+@pytest.mark.parametrize(("kept", "asked"), [("earned", "learned"), ("learned", "earned")])
+def test_a_checkpoint_of_the_other_kind_is_one_line(kept, asked, tmp_path):
+    def network(relevance):
+        return Network(plait.RelRNN(10, 4, window=3, capacity=2, relevance=relevance), 9)
+
+    numbers = {"updates": 1, "batch_size": 2, "evaluate_on": 2, "device": "cpu"}
+    plait.fit(network(kept), CopyTask(3), folder=tmp_path / "run", **numbers)
+    with pytest.raises(CheckpointError, match=r"does not fit the model.*scorer\.worth") as caught:
+        plait.load(tmp_path / "run", model=network(asked))
+    assert "\n" not in str(caught.value)
 
 
 def test_a_scorer_of_ones_own_must_have_a_worth():

@@ -8,6 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from plait import ElmanCell, RelevancyMemory, SelfAttentive, TopKMemory, UniformMemory
+from plait.models import MODELS
 
 
 def screened(layer, x, window, capacity, noise=None):
@@ -135,3 +136,19 @@ def test_gradients_flow_through_stored_states_and_not_through_scores():
     assert not state.memory.relevance.requires_grad
     kept = state.memory.slots[0, 2:]
     assert torch.autograd.grad(kept.sum(), x)[0].abs().max() > 0
+
+
+@pytest.mark.parametrize("name", ["relrnn", "rellstm"])
+def test_untrained_screening_keeps_what_comes_first(name):
+    """States of the first 20 of 300 steps of noise hold most of what is kept; a score does not care when."""
+    held = {}
+    for relevance in ("earned", "learned"):
+        torch.manual_seed(0)
+        model = MODELS[name](8, 32, window=10, capacity=10, relevance=relevance)
+        if relevance == "learned":
+            torch.nn.init.normal_(model.layers[0].scorer.worth)
+        with torch.no_grad():
+            _, state = model.eval()(torch.randn(300, 16, 8))
+        held[relevance] = (state.memory[0].born[:, 10:] < 20).float().mean().item()
+    assert held["earned"] > 0.6
+    assert held["learned"] < 0.2

@@ -361,11 +361,35 @@ def test_jit():
                 torch.jit.trace(module, (x(),))
 
 
-@row("Export to ONNX", "no")
-def test_onnx(monkeypatch):
-    monkeypatch.setattr(torch.onnx, "is_in_onnx_export", lambda: True)  # what the exporter sets
-    with pytest.raises(BackendError, match=r"ONNX has no operator for the scan of RelLSTM; use torch.export"):
-        Inside(plait.RelLSTM(3, 4))(x())
+@row("Export to ONNX", "differs")
+@pytest.mark.parametrize("place", [Inside, lambda layer: layer])
+def test_onnx(place, tmp_path):
+    """The exporter of old, which needs no other package; today's is tried below."""
+    layer, path = place(plait.RelLSTM(3, 4)), tmp_path / "old.onnx"
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # it is deprecated
+        with pytest.raises(BackendError, match=r"dynamo=False\) cannot record RelLSTM; leave dynamo at True"):
+            torch.onnx.export(layer, (x(),), path, dynamo=False)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("model", "others"), [(plait.RelLSTM, [5]), (plait.LSTM, [5]), (plait.MemRNN, [])])
+def test_onnx_by_torch_export(model, others, tmp_path):
+    """Steps unrolled: one length, any number of rows but with a full memory; the numbers are ours."""
+    pytest.importorskip("onnxscript", reason="needs onnxscript")
+    runtime = pytest.importorskip("onnxruntime", reason="needs onnxruntime")
+    layer, path = Inside(model(3, 4)).eval(), tmp_path / "layer.onnx"
+    rows = ({1: torch.export.Dim("rows", min=2)},) if others else None
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # of the exporter
+        torch.onnx.export(layer, (x(),), path, dynamic_shapes=rows, verbose=False)
+    session = runtime.InferenceSession(path)
+    name = session.get_inputs()[0].name
+    for other in (x(7, number, 3) for number in (2, *others)):
+        (found,) = session.run(None, {name: other.numpy()})
+        torch.testing.assert_close(torch.from_numpy(found), layer(other).detach(), rtol=1e-4, atol=1e-5)
+    with pytest.raises(Exception, match="invalid dimensions"):
+        session.run(None, {name: x(8, 2, 3).numpy()})
 
 
 @row("`DataParallel`, `DistributedDataParallel`", "yes")
@@ -408,4 +432,4 @@ def table():
 def test_the_page_says_what_the_tests_show():
     assert table() == [(*row, name) for name, row in ROWS.items()]
     tests = {name for name in globals() if name.startswith("test_")}
-    assert tests == {*ROWS, "test_the_page_says_what_the_tests_show"}
+    assert tests == {*ROWS, "test_onnx_by_torch_export", "test_the_page_says_what_the_tests_show"}

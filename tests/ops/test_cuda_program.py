@@ -155,6 +155,7 @@ def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
 
     monkeypatch.setattr(cuda_program, "_driver", lambda: fake)
     monkeypatch.setattr(torch.cuda, "current_device", lambda: now[0])
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: now[0], raising=False)
     monkeypatch.setattr(torch.cuda, "device", Guard)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 100 + device, raising=False)
     yield fake

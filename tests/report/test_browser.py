@@ -92,9 +92,15 @@ def point_at(page, update, figure=FIGURE):
 
 def test_what_is_drawn_is_what_was_measured(open_page):
     page = open_page()
+    mean, high, low = (0.15, 0.55, 0.95), (0.2, 0.6, 1.0), (0.1, 0.5, 0.9)
+    assert shown(page) == ["RelRNN", "RelRNN", "RelRNN", "LSTM"], "a mean and its band, and a single seed"
+    together = [[[100 * (i + 1), y] for i, y in enumerate(ys)] for ys in (mean, high, low)]
+    assert drawn(page)[:3] == together
+    page.click(f"{FIGURE} .views >> text=each seed")
     assert shown(page) == ["RelRNN", "RelRNN", "LSTM"]
     assert drawn(page) == [[[100 * (i + 1), y] for i, y in enumerate(ys)] for ys in SCORES.values()]
     page.click(f"{FIGURE} .views >> text=seconds")
+    assert page.locator(f"{FIGURE} .views >> text=each seed").get_attribute("aria-pressed") == "true"
     assert drawn(page) == [[[2 * (i + 1), y] for i, y in enumerate(ys)] for ys in SCORES.values()]
 
 
@@ -113,17 +119,25 @@ def test_a_legend_entry_hides_and_shows_its_lines(open_page):
     page.click(f"{FIGURE} .views >> text=seconds")
     assert shown(page) == ["LSTM"], "another view of the same lines"
     page.locator(f"{FIGURE} .legend button", has_text="RelRNN").click()
-    assert shown(page) == ["RelRNN", "RelRNN", "LSTM"]
+    assert shown(page) == ["RelRNN", "RelRNN", "RelRNN", "LSTM"]
 
 
 def test_the_pointer_reads_the_curves(open_page):
     page = open_page()
     page.locator(FIGURE).scroll_into_view_if_needed()
-    assert point_at(page, 200) == {"RelRNN": "55%", "LSTM": "13%"}, "the median of two seeds is their mean"
-    assert point_at(page, 290) == {"RelRNN": "95%", "LSTM": "30%"}
+    under, frame = page.locator(f"{FIGURE} .under"), page.locator(f"{FIGURE} .u-over")
+    before = frame.bounding_box()
+    assert point_at(page, 203) == {"RelRNN": "55% (50%–60%)", "LSTM": "13%"}
+    assert under.inner_text() == "200 updates", "what is told is of this update, wherever the pointer is"
+    assert point_at(page, 290) == {"RelRNN": "95% (90%–100%)", "LSTM": "30%"}
+    assert under.inner_text() == "300 updates"
+    assert frame.bounding_box() == before, "nothing moves under the pointer"
+    page.click(f"{FIGURE} .views >> text=each seed")
+    assert point_at(page, 203) == {"RelRNN": "60%, 50%", "LSTM": "13%"}
     gradients = FIGURE.replace("score", "gradients")
     page.locator(gradients).scroll_into_view_if_needed()
-    assert point_at(page, 1.9, gradients) == {"RelRNN": "1e-6", "LSTM": "1e-6"}
+    assert point_at(page, 1.9, gradients) == {"RelRNN": "1e-6 (1e-6–1e-6)", "LSTM": "1e-6"}
+    assert page.locator(f"{gradients} .under").inner_text() == "2 steps before the last"
 
 
 def test_a_drag_zooms_and_a_button_shows_all_again(open_page):
@@ -206,6 +220,59 @@ def test_two_fingers_zoom_on_a_phone(open_page):
     low, high = page.evaluate(f"(s => [s.min, s.max])(document.querySelector('{FIGURE}').plot.scales.x)")
     assert high - low == pytest.approx(100, rel=0.1)
     assert (low + high) / 2 == pytest.approx(200, abs=12)
+
+
+def pictures(page):
+    """For every figure whether its picture is seen, and whether its plot is."""
+    return page.eval_on_selector_all(
+        "figure[data-kind]",
+        """all => all.map(figure => ['.still svg', '.live'].map(part => {
+          const found = figure.querySelector(part);
+          return found.checkVisibility() && found.getBoundingClientRect().height > 100;
+        }))""",
+    )
+
+
+def test_without_a_script_every_chart_is_a_picture(browser, address):
+    context = browser.new_context(java_script_enabled=False, viewport={"width": 400, "height": 900})
+    page = context.new_page()
+    page.goto(address)
+    assert page.locator("figure[data-kind] .still svg path[stroke^='var(--c']").count() >= 6
+    assert page.locator("figure[data-kind] .still svg image").count() == 1, "the map"
+    boxes = [figure.bounding_box() for figure in page.locator(".still svg").all()]
+    assert len(boxes) == page.locator("figure[data-kind]").count() == 4
+    assert all(box["width"] > 300 and box["height"] > 150 for box in boxes)
+    assert page.locator("text=Drag to zoom").is_hidden(), "there is nothing to drag"
+    assert "RelRNN ×2" in page.locator(f"{FIGURE} .still").inner_text()
+    context.close()
+
+
+def test_on_paper_every_chart_is_a_picture_and_no_table_is_cut(open_page):
+    page = open_page(color_scheme="dark")
+    assert pictures(page) == [[False, True]] * 4, "on the screen the plots are alive"
+    page.set_viewport_size({"width": 718, "height": 1000})  # A4 with its margins
+    page.emulate_media(media="print", color_scheme="dark")
+    page.wait_for_timeout(300)
+    assert pictures(page) == [[True, False]] * 4
+    page.eval_on_selector_all("details", "all => all.forEach(e => { e.open = true; })")
+    wide = page.eval_on_selector_all(
+        ".wide", "all => all.map(e => [e.scrollWidth, e.clientWidth]).filter(([all, seen]) => all > seen)"
+    )
+    assert wide == []
+    assert page.evaluate("getComputedStyle(document.body).color") == "rgb(28, 32, 36)", "ink is dark"
+    stroke = page.locator(f"{FIGURE} .still path[stroke^='var(--c0']").first
+    assert stroke.evaluate("e => getComputedStyle(e).stroke") == "rgb(31, 119, 180)", (
+        "the tone for light paper"
+    )
+
+
+def test_a_chart_out_of_sight_is_its_picture_until_it_is_drawn(browser, address):
+    context = browser.new_context(viewport={"width": 1200, "height": 200})
+    page = context.new_page()
+    page.goto(address)
+    page.wait_for_timeout(200)
+    assert pictures(page)[-1] == [True, False]
+    context.close()
 
 
 def test_dark_is_dark_and_changes_with_the_system(open_page):

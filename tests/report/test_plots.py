@@ -42,3 +42,31 @@ def test_a_norm_of_zero_leaves_a_gap(bench):
 def test_a_line_of_zeros_is_not_drawn(bench):
     shown = gradient_plot(bench, one=[record(0, 0.0, 0.0), record(100, 1.0, 2.0)])
     assert list(shown) == ["trained"]
+
+
+def test_what_a_longer_delay_costs_is_drawn_from_three_delays_on(bench):
+    planned = [(f"T = {delay}", "RelRNN", "relrnn", delay, None, "") for delay in (10, 20, 30)]
+    where = bench.experiment("costs", planned, seeds=(0, 1, 2))
+    for delay, first in ((10, 1), (20, 2), (30, 4)):
+        for seed in (0, 1, 2):
+            reached = (0.5,) * (first - 1 + seed) + (1.0,)
+            bench.run(
+                "costs", delay=delay, seed=seed, scores=reached if delay < 30 or seed == 0 else (0.5, 0.6)
+            )
+    (group,) = gather([where])
+    costs = plots(group)[0]
+    assert costs.key == "table5-delays"
+    (line,) = costs.lines
+    assert line.columns["delay"] == [10, 20, 30]
+    assert line.columns["updates"] == [200, 300, None]  # two of three did not get there at 30
+    assert line.columns["seconds"] == [4, 6, None]
+    assert [view.name for view in costs.views] == ["updates", "seconds"]
+
+
+def test_two_delays_are_no_trend(bench):
+    planned = [(f"T = {delay}", "RelRNN", "relrnn", delay, None, "") for delay in (10, 20)]
+    where = bench.experiment("costs", planned, seeds=(0,))
+    for delay in (10, 20):
+        bench.run("costs", delay=delay)
+    (group,) = gather([where])
+    assert not [plot for plot in plots(group) if "delays" in plot.key]

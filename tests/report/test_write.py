@@ -93,10 +93,29 @@ def test_the_page_holds_the_curves_of_the_runs(runs, tmp_path):
         "score": [0.2, 0.6, 1.0],
     }
     assert score[0]["color"] != score[2]["color"]
+    together = data["g0-runs-0-score"]["views"][0]["together"]
+    assert [(one["name"], one["count"], one["mean"]) for one in together] == [
+        ("lstm", 2, [0.1, 0.2, 0.3]), ("relrnn", 2, [0.2, 0.6, 1.0]),
+    ]  # fmt: skip
     gradients = data["g0-runs-0-gradients"]["lines"][0]["columns"]
     assert gradients == {"distance": [0, 1, 2], "last": [1.0, 0.001, 1e-9], "first": [None, 0.2, 0.1]}
     (attention,) = [value for key, value in data.items() if key.endswith("attention")]
     assert attention == {"rows": [[0, 1000], [0, 250, 1, 750], [1, 500, 2, 500]], "block": 1, "steps": 3}
+
+
+def test_every_figure_has_a_picture_that_needs_no_script(runs, tmp_path):
+    write_report(runs, tmp_path / "report.html")
+    text = (tmp_path / "report.html").read_text()
+    figures = re.findall(r"<figure id=.*?</figure>", text, re.DOTALL)
+    assert len(figures) == 4, "score, loss, gradients, attention"
+    for figure in figures:
+        still = figure[figure.index('class="still"') : figure.index('class="live"')]
+        assert "<svg" in still
+        assert 'role="img"' in still
+    assert 'stroke="var(--c0' in figures[0], "relrnn's own colour"
+    assert "lstm ×2" in figures[0]
+    assert "data:image/png" in figures[-1]
+    assert "needs a script" not in text
 
 
 def test_names_are_escaped(bench, tmp_path):

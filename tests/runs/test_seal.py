@@ -16,6 +16,7 @@ from plait.runs.folder import Run, run_id
 from plait.runs.reading import all_runs, read_run
 from plait.runs.seal import SUMS, folder_sums
 from plait.training import load
+from plait.training.session import train_run
 
 
 class Death(BaseException):
@@ -249,6 +250,41 @@ def test_without_a_checkpoint_nothing_vouches_for_curves(killed):
     record = listed(killed)
     assert "nothing vouches for the curves" in record.reason
     assert not record.losses
+
+
+@pytest.mark.parametrize(
+    "others", [("environment.json",), ("metrics.jsonl", "gradients.jsonl"), ("config.json",)], ids="+".join
+)
+def test_a_checkpoint_that_was_deleted_with_other_files_is_missed(killed, others, capsys):
+    """It would be taken for a run that has only just begun."""
+    for name in ("checkpoint.safetensors", *others):
+        (killed / name).unlink()
+    before = {path.name: path.read_bytes() for path in killed.iterdir()}
+    record = listed(killed)
+    assert record.status == "damaged"
+    assert "missing" in record.reason
+    assert main(["train", "--resume", str(killed), "--quiet"]) == 2
+    assert capsys.readouterr().err.count("\n") == 1
+    if "config.json" not in others:  # whoever asks in Python
+        with pytest.raises(CheckpointError, match="no checkpoint to resume from; nothing was changed"):
+            train_run(json.loads(before["config.json"]), folder=killed, resume=True)
+    assert {path.name: path.read_bytes() for path in killed.iterdir()} == before
+
+
+def test_a_run_that_died_before_its_first_checkpoint_begins_anew(small_fit, tmp_path, monkeypatch):
+    def dying(*given):
+        raise Death
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Run, "save", dying)
+        with pytest.raises(Death):
+            small_fit(tmp_path / "runs" / "run")
+    assert (tmp_path / "runs" / "run" / "environment.json").exists()
+    assert (listed(tmp_path / "runs" / "run").status, listed(tmp_path / "runs" / "run").reason) == (
+        "interrupted",
+        "",
+    )
+    assert small_fit(tmp_path / "runs" / "run", resume=True).status == "complete"
 
 
 def test_a_light_archive_vouches_for_the_curves_of_a_killed_run(killed, tmp_path):

@@ -4,7 +4,10 @@ import pytest
 
 from plait.cli import main
 from plait.errors import ConfigError
+from plait.experiments.keeping import HELD
+from plait.models.options import model_defaults
 from plait.tasks import CopyTask, PennTreebank, PermutedMNIST, TextTask
+from plait.training import Recipe
 from plait.training.options import PUBLISHED, defaults_for, described, published_for, settings_for
 
 # lr, (lr of orthogonal parameters), optimizer, non-linearity, ν, ρ; a dash where the table is blank
@@ -67,15 +70,29 @@ def test_what_was_said_comes_first_even_where_it_is_the_general_default():
     assert (model["window"], model["capacity"]) == (3, 10)
 
 
-def test_other_tasks_keep_the_general_defaults():
+def test_tasks_that_are_drawn_begin_with_what_was_held_for_20000_updates():
     assert published_for("copy", "relrnn") is None
-    found = described(CopyTask(), {"name": "relrnn"}, {}, None)
-    assert found["model"] == {"name": "relrnn", "hidden_size": 128}
-    assert (found["recipe"]["lr"], found["recipe"]["updates"], found["recipe"]["evaluate_on"]) == (
-        1e-3,
-        3000,
-        256,
+    held = {one.name: one for one in HELD.values()}
+    for name in ("relrnn", "rellstm"):
+        found = described(CopyTask(), {"name": name}, {}, None)
+        window = {"window": model_defaults(name)["window"]}
+        assert {**window, **found["model"]} == {"name": name, "hidden_size": 128, **held[name].options}
+        assert found["recipe"] == {**Recipe().values(), **held[name].training, "clip": 0.1}
+        assert (found["recipe"]["updates"], found["recipe"]["evaluate_on"]) == (3000, 256)
+
+
+def test_models_without_a_memory_begin_as_ever_and_settle():
+    found = described(CopyTask(), {"name": "lstm"}, {}, None)
+    assert found["model"] == {"name": "lstm", "hidden_size": 128}
+    assert found["recipe"] == {**Recipe().values(), "schedule": "settle"}
+
+
+def test_what_is_said_comes_before_what_is_usual():
+    found = described(
+        CopyTask(), {"name": "rellstm", "chrono": 100, "relevance": "earned"}, {"lr": 1e-3}, None
     )
+    assert "forget_bias" not in found["model"]
+    assert (found["model"]["relevance"], found["recipe"]["lr"]) == ("earned", 1e-3)
 
 
 def test_epochs_and_updates_are_two_words_for_one_thing():

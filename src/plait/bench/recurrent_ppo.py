@@ -109,7 +109,7 @@ def _extractor() -> Any:
     from stable_baselines3.common.torch_layers import BaseFeaturesExtractor
 
     from plait.tasks.minigrid import Observation
-    from plait.training.ppo.policy import Encoder
+    from plait.training.ppo.encoders import Encoder
 
     class SameEncoder(BaseFeaturesExtractor):
         def __init__(self, observation_space: Any, features_dim: int) -> None:

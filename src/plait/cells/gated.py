@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from plait.cells.base import Cell, Step
-from plait.errors import ConfigError, known, whole
+from plait.errors import LARGEST_NUMBER, ConfigError, known, whole
 from plait.ops.steps import NONLINEARITIES, gru_step, lstm_step
 
 __all__ = ["GRUCell", "GatedCell", "LSTMCell"]
@@ -44,9 +44,11 @@ class GatedCell(Cell):
         if forget_bias is not None and (
             isinstance(forget_bias, bool)
             or not isinstance(forget_bias, int | float)
-            or not math.isfinite(forget_bias)
+            or not abs(forget_bias) <= LARGEST_NUMBER
         ):
-            raise ConfigError(f"forget_bias: expected a finite number, got {forget_bias!r}")
+            raise ConfigError(
+                f"forget_bias: expected a finite number of at most {LARGEST_NUMBER:g}, got {forget_bias!r}"
+            )
         if chrono is not None:
             whole(3, chrono=chrono)
         self.forget_bias, self.chrono = forget_bias, chrono

@@ -44,8 +44,16 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "train a model on a table of sequences of yours",
     ),
     "train minigrid": (
-        "plait.commands.train:train_minigrid",
+        "plait.commands.train_policy:train_minigrid",
         "train a policy with a memory in a grid world (PPO)",
+    ),
+    "train gym": (
+        "plait.commands.train_policy:train_gym",
+        "train a policy with a memory in any world of Gymnasium's",
+    ),
+    "train popgym": (
+        "plait.commands.train_policy:train_popgym",
+        "train a policy with a memory in a world of POPGym's",
     ),
     "watch": (
         "plait.commands.watch:watch",
@@ -89,6 +97,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench layers": (
         "plait.bench.layers:bench_layers",
         "time and memory of each layer and backend against torch.nn",
+    ),
+    "bench check": (
+        "plait.bench.check:bench_check",
+        "is a layer slower, in ratio to torch.nn.LSTM, than in a file of bench layers?",
     ),
     "bench streaming": (
         "plait.bench.streaming:bench_streaming",

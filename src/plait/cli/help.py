@@ -31,11 +31,9 @@ def help_text(function: Callable[..., Any], name: str, args: list[str]) -> str:
     parser.usage = " ".join([f"plait {name}", *shown, "[OPTIONS]"])
     defaults = getattr(function, "usual", lambda args: None)(args)
     if defaults is not None:
-        _say_defaults(
-            parser,
-            {field for kind in groups.values() for field in inspect.signature(kind).parameters},
-            defaults,
-        )
+        fields = [set(inspect.signature(kind).parameters) for kind in groups.values()]
+        # A group none of which has a default there does not depend on what is asked.
+        _say_defaults(parser, set().union(*(group for group in fields if group & {*defaults})), defaults)
     return parser.format_help().rstrip()
 
 

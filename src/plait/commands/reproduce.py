@@ -30,6 +30,7 @@ def reproduce(
     updates: int | None = None,
     steps: float | None = None,
     backend: str = "",
+    recipe: str = "published",
     out: Path | None = None,
     reuse: Path | None = None,
     device: str = "auto",
@@ -59,6 +60,8 @@ def reproduce(
         updates: train for at most this many; this makes them other runs.
         steps: table4: play this many instead of 5,000,000; this too makes other runs.
         backend: table4: minigrid (Farama's, as it is) or envpool (C++, about twice as fast in all).
+        recipe: table5, denoise, transfer: published (the paper's tables, the authors' script) or plait (what
+            we recommend); into one folder, both stand beside each other.
         out: folder of results (runs/NAME if not given); what it holds is not run again.
         reuse: take finished runs over from this folder.
         device: auto, cpu, cuda or cuda:N; cuda means every GPU.
@@ -90,7 +93,7 @@ def reproduce(
     from plait.experiments.launch import Means, carry_out, told
 
     selection = Selection.read(models, delays, rows, seeds, updates=updates, steps=steps, backend=backend)
-    experiment = selection.of(experiment_named(name, smoke))
+    experiment = selection.of(experiment_named(name, smoke, recipe))
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)

@@ -55,6 +55,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
     from plait.runs.folder import Journal
     from plait.runs.kinds import kind_of
     from plait.runs.reading import find_run, read_run
+    from plait.training.repeat import repeat_command
 
     folder = find_run(run, out)
     record = read_run(folder)
@@ -84,6 +85,9 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
     parts: list[str | Table] = ["\n".join(lines)]
     if rows:
         parts.append(Table(["update", "held out", "loss", kind.score], rows))
+    repeat = repeat_command(record.description)
+    if repeat is not None:
+        parts.append(f"repeat: {repeat}")
     if record.status in ("stopped", "interrupted"):
         parts.append(f"continue: plait train --resume {folder}")
     if record.status == "diverged":
@@ -95,6 +99,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
         "updates": record.updates,
         "best_score": record.best_score,
         "description": record.description,
+        "repeat": repeat,
         "summary": record.summary,
         "sessions": sessions,
         "held_out": curve,

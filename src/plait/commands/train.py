@@ -1,7 +1,8 @@
-"""`plait train` and `plait train minigrid`."""
+"""`plait train`."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -11,20 +12,19 @@ from plait.marks import flat, given, option, usual
 from plait.result import CommandResult, Table, percent, scored
 from plait.training.options import (
     SMALL_TEXT,
+    MeansOptions,
     ModelOptions,
     RecipeOptions,
-    SettingsOptions,
     TaskOptions,
     defaults_for,
     described,
     published_for,
 )  # fmt: skip
-from plait.training.recipe import Settings
 
 if TYPE_CHECKING:
     from plait.training.session import Fitted
 
-__all__ = ["described_run", "train", "train_minigrid", "trained"]
+__all__ = ["described_run", "resumed", "train", "trained"]
 
 # tasks that this command has no options for
 _FROM_ELSEWHERE = {"data": "these are passed in Python: plait.fit(model, (X, y), held_out=0.2)"}
@@ -40,15 +40,9 @@ def train(
     of_recipe: Annotated[RecipeOptions, flat] = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
     data: Path | None = None,
-    out: Path = Path("runs"),
-    resume: Annotated[str | None, option(metavar="RUN")] = None,
-    device: str | None = None,
     backend: str = "auto",
-    threads: int | None = None,
-    checkpoint_every: int | None = None,
-    max_minutes: float | None = None,
-    quiet: bool = False,
-    tensorboard: bool = False,
+    resume: Annotated[str | None, option(metavar="RUN")] = None,
+    means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a model on a task, or continue a run: plait train copy --delay 100, plait train --resume RUN.
 
@@ -59,19 +53,12 @@ def train(
 
     Args:
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
-            Others have options of their own: plait train csv --help (a table of yours), plait train
-            minigrid --help (reinforcement learning).
+            Others have options of their own: plait train csv --help (a table of yours); plait train
+            minigrid, gym or popgym --help (reinforcement learning).
         epochs: how often the training data are gone through, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
-        out: the folder of runs; this run gets its own inside, named by what it is.
-        resume: resume this run, bit-exactly; its options stay as they were, only --updates may grow.
-        device: auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy.
         backend: of the model's scan; auto chooses.
-        threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
-        checkpoint_every: updates between two checkpoints; 500 if left out, 10 for a policy.
-        max_minutes: save and stop after this many minutes.
-        quiet: no progress.
-        tensorboard: also write TensorBoard events into the run's folder.
+        resume: resume this run, bit-exactly; its options stay as they were, only --updates may grow.
     """
     if (task is None) == (resume is None):
         raise ConfigError(
@@ -79,90 +66,19 @@ def train(
         )
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
-    means: dict[str, Any] = {"device": device, "threads": threads, "checkpoint_every": checkpoint_every,
-             "max_minutes": max_minutes, "tensorboard": tensorboard}  # fmt: skip
-    if backend != "auto":
-        means["backend"] = backend
     if task is not None:
         if task in _FROM_ELSEWHERE:
             raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
         values = {"name": task, **given(of_task)}
-        description = described_run(values, of_model.values(), of_recipe, epochs, device, quiet)
-        return trained(description, out, quiet, **means)
+        description = described_run(values, of_model.values(), of_recipe, epochs, means)
+        return trained(description, means, backend)
     model = {k: v for k, v in given(of_model).items() if v != getattr(ModelOptions, k)}
     said = {**given(of_task), **model, **given(of_recipe), **({"epochs": epochs} if epochs else {})}
-    return _resumed(str(resume), out, quiet, said, **means)
-
-
-def train_minigrid(
-    *,
-    env: str | None = None,
-    test_env: str | None = None,
-    model: str | None = None,
-    hidden: int | None = None,
-    layers: int | None = None,
-    window: int | None = None,
-    capacity: int | None = None,
-    settings: Annotated[SettingsOptions, flat] = SettingsOptions(),  # noqa: B008
-    backend: str | None = None,
-    out: Path = Path("runs"),
-    resume: Annotated[str | None, option(metavar="RUN")] = None,
-    device: str | None = None,
-    threads: int | None = None,
-    checkpoint_every: int | None = None,
-    max_minutes: float | None = None,
-    quiet: bool = False,
-    tensorboard: bool = False,
-) -> CommandResult | None:
-    """Train a policy by PPO: plait train minigrid --env DoorKey-5x5 --model rellstm --steps 1e6.
-
-    Ctrl-C and SIGTERM save and stop; a run that was stopped or killed is continued with --resume and ends
-    with the same curve as one that was not. Scores are mean returns over held-out episodes.
-
-    Args:
-        env: the world to train in, such as DoorKey-5x5 or MemoryS7.
-        test_env: a world to test in, once, at the end, such as DoorKey-16x16.
-        model: the policy's memory, rellstm if left out: none, lstm, gru, rellstm, relgru, memlstm, or any
-            other model by name.
-        hidden: features of h_t, and of an encoded observation; 64 if left out.
-        layers: layers one above the other; 1 if left out.
-        window: latest states that can be read; 5 where the model has a choice.
-        capacity: relevant states kept beyond them; 5 where the model has a choice.
-        backend: minigrid (Farama's, if left out), or envpool (C++, faster; pip install 'plait[envpool]').
-        out: the folder of runs; this run gets its own inside, named by what it is.
-        resume: resume this run, bit-exactly; its options stay as they were, only --steps may grow.
-        device: cpu if left out, auto (cuda if there is one), cuda, cuda:N.
-        threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or the run's.
-        checkpoint_every: updates between two checkpoints; 10 if left out.
-        max_minutes: save and stop after this many minutes.
-        quiet: no progress.
-        tensorboard: also write TensorBoard events into the run's folder.
-    """
-    if (env is None) == (resume is None):
-        raise ConfigError(
-            "expected a world (plait train minigrid --env DoorKey-5x5) or a run to continue (--resume RUN)"
-        )
-    said: dict[str, Any] = {
-        "env": env, "test_env": test_env, "model": model, "hidden": hidden, "layers": layers,
-        "window": window, "capacity": capacity, "backend": backend, **given(settings),
-    }  # fmt: skip
-    said = {name: value for name, value in said.items() if value is not None}
-    means: dict[str, Any] = {"device": device, "threads": threads, "checkpoint_every": checkpoint_every,
-             "max_minutes": max_minutes, "tensorboard": tensorboard}  # fmt: skip
-    if resume is not None:
-        return _resumed(resume, out, quiet, said, **means)
-    from plait.training.ppo.policy import describe_policy
-
-    renamed = {"hidden": "hidden_size", "layers": "num_layers"}
-    options = {renamed.get(name, name): value for name, value in said.items() if name not in given(settings)}
-    return trained(
-        describe_policy(settings=Settings(**given(settings)).check(), **options), out, quiet, **means
-    )
+    return resumed(str(resume), said, means, backend)
 
 
 def described_run(
-    task: dict[str, Any], model: dict[str, Any], of_recipe: Any, epochs: int | None, device: str | None,
-    quiet: bool,
+    task: dict[str, Any], model: dict[str, Any], of_recipe: Any, epochs: int | None, means: MeansOptions
 ) -> dict[str, Any]:  # fmt: skip
     """The complete description of what was said."""
     from plait.tasks import task_named
@@ -172,11 +88,11 @@ def described_run(
     recipe = given(of_recipe)
     # What is wrong is said all at once, so what was given is checked as a whole before it is completed.
     checked({"task": task, "model": {"hidden_size": 1, **model}, "recipe": recipe})
-    on_cpu = device_named(device or "auto").type == "cpu"
+    on_cpu = device_named(means.device or "auto").type == "cpu"
     found = completed(described(task_named(**task), model, recipe, epochs, on_cpu))
     said = {*model, *recipe, *(["epochs"] if epochs else [])}
     if task["name"] == "text" and on_cpu and not said & {"hidden_size", "batch_size", "epochs", "updates"}:
-        _tell_sizes(model["name"], quiet)  # once it is sure that there is a run
+        _tell_sizes(model["name"], means.quiet)  # once it is sure that there is a run
     return found
 
 
@@ -194,7 +110,9 @@ def _tell_sizes(model: str, quiet: bool) -> None:
     )
 
 
-def _resumed(run: str, out: Path, quiet: bool, said: dict[str, Any], **means: Any) -> CommandResult | None:
+def resumed(
+    run: str, said: dict[str, Any], means: MeansOptions, backend: str = "auto"
+) -> CommandResult | None:
     """Resume a run, for longer if that was said. All else that it is follows from its id."""
     from plait.runs.kinds import kind_of
     from plait.runs.reading import find_run, read_run
@@ -203,34 +121,33 @@ def _resumed(run: str, out: Path, quiet: bool, said: dict[str, Any], **means: An
     if fixed:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
         raise ConfigError(f"{names} cannot be given with --resume: the run keeps what it began with")
-    record = read_run(find_run(run, out))
+    record = read_run(find_run(run, means.out))
     kind, description = kind_of(record.description), record.description
     if said:
         per_update = kind.per_update(description["recipe"]) if "updates" in said else 1
         description = kind.longer(description, int(said.get("steps", said.get("updates", 0))) * per_update)
-    if means["threads"] is None and record.sessions:
-        means["threads"] = record.sessions[0]["threads"]
-    return trained(description, out, quiet, record.folder, **means)
+    if means.threads is None and record.sessions:
+        means = dataclasses.replace(means, threads=record.sessions[0]["threads"])
+    return trained(description, means, backend, record.folder)
 
 
 def trained(
-    description: dict[str, Any], out: Path, quiet: bool, resumed: Path | None = None, **means: Any
+    description: dict[str, Any], means: MeansOptions, backend: str = "auto", resumed: Path | None = None
 ) -> CommandResult | None:
     """Train, and say what came; what was said of a run that was complete already has no effect."""
     from plait.runs.folder import run_id
     from plait.runs.kinds import kind_of
 
-    threads, watchers = means.pop("threads"), []
-    folder, kind = resumed or out / run_id(description), kind_of(description)
-    if threads is not None:
+    folder, kind = resumed or means.out / run_id(description), kind_of(description)
+    if means.threads is not None:
         import torch
 
         from plait.training.process import check_threads
 
-        check_threads(threads)
-        torch.set_num_threads(threads)
-    tensorboard = means.pop("tensorboard")
-    if tensorboard:
+        check_threads(means.threads)
+        torch.set_num_threads(means.threads)
+    watchers = []
+    if means.tensorboard:
         from plait.training.callbacks import TensorBoard
 
         recipe = description["recipe"]
@@ -239,12 +156,17 @@ def trained(
 
     from plait.training.session import train_run
 
+    passed: dict[str, Any] = {
+        "device": means.device, "checkpoint_every": means.checkpoint_every, "max_minutes": means.max_minutes,
+        **({} if backend == "auto" else {"backend": backend}),
+    }  # fmt: skip
     fitted = train_run(
-        description, folder=folder, resume=resumed is not None, progress=not quiet, watchers=watchers, **means
-    )
+        description, folder=folder, resume=resumed is not None, progress=not means.quiet, watchers=watchers,
+        **passed,
+    )  # fmt: skip
     if not fitted.first:
         return None
-    said = [*(name for name, value in means.items() if value), *(["tensorboard"] if tensorboard else [])]
+    said = [name for name, value in {**passed, "tensorboard": means.tensorboard}.items() if value]
     return _result(fitted, kind, said if fitted.already else [])
 
 

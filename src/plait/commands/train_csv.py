@@ -10,7 +10,7 @@ from plait.commands.train import described_run, trained
 from plait.errors import ConfigError
 from plait.marks import flat, given, option, usual
 from plait.result import CommandResult
-from plait.training.options import ModelOptions, RecipeOptions, defaults_for
+from plait.training.options import MeansOptions, ModelOptions, RecipeOptions, defaults_for
 
 __all__ = ["train_csv"]
 
@@ -49,14 +49,8 @@ def train_csv(
     of_model: Annotated[ModelOptions, flat] = ModelOptions(),  # noqa: B008
     of_recipe: Annotated[RecipeOptions, flat] = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
-    out: Path = Path("runs"),
-    device: str | None = None,
     backend: str = "auto",
-    threads: int | None = None,
-    checkpoint_every: int | None = None,
-    max_minutes: float | None = None,
-    quiet: bool = False,
-    tensorboard: bool = False,
+    means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a model on a table of your own: plait train csv visits.csv --target outcome --sequence patient.
 
@@ -80,14 +74,7 @@ def train_csv(
             end.
         no_header: the first line holds data; columns are called 1, 2, 3, ….
         epochs: how often the training data are gone through, 30 if left out, instead of --updates.
-        out: the folder of runs; this run gets its own inside, named by what it is.
-        device: auto (cuda if there is one), cpu, cuda, cuda:N.
         backend: of the model's scan; auto chooses.
-        threads: torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS).
-        checkpoint_every: updates between two checkpoints; 500 if left out.
-        max_minutes: save and stop after this many minutes.
-        quiet: no progress.
-        tensorboard: also write TensorBoard events into the run's folder.
     """
     from plait.tasks import CsvTask
     from plait.training.callbacks import announce
@@ -108,17 +95,13 @@ def train_csv(
         of_recipe = dataclasses.replace(of_recipe, batch_size=min(_BATCH, len(task.split().train.lengths)))
     wanted = None if "updates" in recipe and epochs is None else epochs or _EPOCHS
     values = {"name": task.name, **task.options()}
-    description = described_run(values, model, of_recipe, wanted, device, quiet)
-    announce(task.facts(), quiet)
-    means: dict[str, Any] = {"device": device, "threads": threads, "checkpoint_every": checkpoint_every,
-             "max_minutes": max_minutes, "tensorboard": tensorboard}  # fmt: skip
-    if backend != "auto":
-        means["backend"] = backend
-    result = trained(description, out, quiet, **means)
+    description = described_run(values, model, of_recipe, wanted, means)
+    announce(task.facts(), means.quiet)
+    result = trained(description, means, backend)
     if result is None:
         return None
     return dataclasses.replace(
         result,
         data={**result.data, "read": task.facts()},
-        parts=(*result.parts, f"see it as a page: plait report {out}"),
+        parts=(*result.parts, f"see it as a page: plait report {means.out}"),
     )

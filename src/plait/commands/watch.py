@@ -29,7 +29,7 @@ def watch(
 
     Args:
         run: its folder, its id, or the beginning of its id.
-        env: the world to play in; left out, the one it was trained in.
+        env: the world to play in, of the family it was trained in; left out, the very one.
         output: the film, a .gif or a .mp4.
         seed: which episode.
         greedy: take the likeliest action instead of drawing.
@@ -42,7 +42,6 @@ def watch(
     seeded(seed=seed)
     from plait.report.film import check_ending, film, lines
     from plait.runs.reading import find_run, read_run
-    from plait.tasks.minigrid import check_transfer, world_named
     from plait.training.ppo.episode import play_episode
     from plait.training.ppo.policy import load_policy
 
@@ -51,9 +50,10 @@ def watch(
     folder = find_run(run, out)
     policy = load_policy(folder)
     trained = read_run(folder).description["task"]["env"]
-    world = trained if env is None else world_named(env)
-    check_transfer(trained, world)
-    scenes = play_episode(policy, world, seed, greedy, layer)
+    family = policy.family
+    world = trained if env is None else family.named(env)
+    family.check_transfer(trained, world)
+    scenes = play_episode(policy, world, seed, greedy, layer, drawn=output is not None)
     told = {"env": world, "seed": seed, "steps": len(scenes) - 1, "return": scenes[-1].gained}
     line = f"{world}: return {told['return']:.3f} in {told['steps']} steps"
     if output is None:

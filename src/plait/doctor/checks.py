@@ -14,7 +14,8 @@ from functools import partial
 from pathlib import Path
 from typing import Literal
 
-from plait.errors import BackendError, PlaitError
+from plait.errors import PlaitError
+from plait.provenance import version_of
 
 __all__ = ["CHECKS", "Check", "examine"]
 
@@ -63,15 +64,15 @@ def _torch() -> str:
 
 
 def _compiled() -> str:
-    """Builds the scan if it was not, and compares it with the definition."""
+    """Builds the scan if a wheel brought none and it was not, and compares it with the definition."""
     from plait.ops.scan import cpu_library
 
     try:
-        compiler = cpu_library._compiler()
-    except BackendError as error:
+        origin = cpu_library.origin()
+    except cpu_library.NoCompilerError as error:
         raise _Absent(str(error), CHECKS["C++ scan"][1]) from error
     _same_as_reference("cpu", "cpu")
-    return f"built by {compiler}, equals the reference with a bounded and with a full memory"
+    return f"{origin}; equals the reference with a bounded and with a full memory"
 
 
 def _cuda() -> str:
@@ -178,6 +179,11 @@ def _minigrid() -> str:
     return f"minigrid {_version('minigrid')}, gymnasium {_version('gymnasium')}"
 
 
+def _popgym() -> str:
+    importlib.import_module("popgym")
+    return f"popgym {version_of('popgym')}"
+
+
 def _envpool() -> str:
     return _version("envpool")
 
@@ -216,6 +222,7 @@ CHECKS: dict[str, tuple[Callable[[], str], str]] = {
     "Ray": (_ray, "pip install 'plait[ray]'"),
     "Chromium": (_chromium, "pip install 'plait[browser]' and a Chromium of the system"),
     "MiniGrid": (_minigrid, "pip install 'plait[rl]'"),
+    "POPGym": (_popgym, "pip install 'plait[rl]'"),
     "EnvPool": (_envpool, "pip install 'plait[envpool]'"),
     "MNIST": (_data("MNIST"), "delete the file that is named; it is fetched again"),
     "Penn Treebank": (_data("Penn Treebank"), "delete the file that is named; it is fetched again"),

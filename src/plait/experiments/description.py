@@ -24,7 +24,8 @@ class PlannedRun:
     `task` and `model` are a name and options, `recipe` everything but the seed, all as `config.json` has
     them. `published` is the paper's score from 0 to 1, `published_note` what it says where it has none.
     `trace` asks for the attention over one held-out sequence. `scored_on` names the held-out set whose score
-    stands here, where a run has several: two cells may be of one run, scored on different sets.
+    stands here, where a run has several: two cells may be of one run, scored on different sets. `scored_by`
+    is what of an evaluation is the score.
     """
 
     row: str
@@ -36,6 +37,7 @@ class PlannedRun:
     published_note: str = ""
     trace: bool = False
     scored_on: str = ""
+    scored_by: str = "score"
 
     def __post_init__(self) -> None:
         for part in ("task", "model"):

@@ -17,7 +17,15 @@ from plait.training.callbacks import clock_time, rate
 
 __all__ = ["Lines", "LiveTable", "display"]
 
-_ORDER = {"running": 0, "failed": 1, "diverged": 2, "stopped": 3, "complete": 4, "waiting": 5}
+_ORDER = {
+    "running": 0,
+    "failed": 1,
+    "interrupted": 1,
+    "diverged": 2,
+    "stopped": 3,
+    "complete": 4,
+    "waiting": 5,
+}
 
 
 @contextlib.contextmanager

@@ -63,8 +63,13 @@ def _joined(found: Any, wanted: dict[str, Any], out: Path) -> dict[str, Any]:
         raise OutputError(f"{out} holds {name!r} at {size} size; choose another --out")
     runs = {(run["row"], run["column"]): run for run in found["runs"]}
     runs |= {(run["row"], run["column"]): run for run in wanted["runs"]}
-    seeds = sorted({*found["seeds"], *wanted["seeds"]})
-    return {**wanted, "runs": list(runs.values()), "seeds": seeds}
+    rows = list(dict.fromkeys(row for row, _ in runs))  # cells of one row stand beside each other
+    return {
+        **wanted,
+        "runs": sorted(runs.values(), key=lambda run: rows.index(run["row"])),
+        "seeds": sorted({*found["seeds"], *wanted["seeds"]}),
+        "notes": list(dict.fromkeys((*found["notes"], *wanted["notes"]))),
+    }
 
 
 def take_over(jobs: Sequence[Job], source: Path) -> list[str]:

@@ -104,7 +104,9 @@ def told(outcome: Outcome) -> str:
         parts.append(f"{outcome.packed} came without checkpoints and cannot be resumed here")
     if outcome.busy:
         parts.append(f"{outcome.busy} in use by another process: wait for it to end, then the same command")
-    if left := outcome.left - outcome.busy:
+    if outcome.interrupted:
+        parts.append(f"{outcome.interrupted} interrupted again and again: the same command resumes them")
+    if left := outcome.left - outcome.busy - outcome.interrupted:
         parts.append(f"{left} unfinished ({outcome.reason}): the same command resumes them")
     return "\n".join(["; ".join(parts), *outcome.troubles])
 

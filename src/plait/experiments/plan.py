@@ -49,7 +49,11 @@ class Job:
         task = self.description["task"]
         if "span" in task:
             return int(task["span"])
-        return 784 // int(task["group"]) if "group" in task else int(task.get("delay", 100)) + 20
+        if "length" in task:
+            return int(task["length"])
+        if "group" in task:
+            return 784 // int(task["group"])
+        return int(task.get("lead_in", 0)) + int(task.get("delay", 100)) + 20
 
     @property
     def cost(self) -> float:

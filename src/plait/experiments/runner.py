@@ -14,8 +14,8 @@ from typing import Any
 
 from plait.experiments.plan import SETTLED, Job, status_of
 from plait.experiments.pool import News, Pool
-from plait.experiments.worker import record_failure, stop_file
-from plait.training.process import Stop
+from plait.experiments.worker import stop_file
+from plait.training.stop import Stop
 
 __all__ = ["Outcome", "Progress", "run_jobs"]
 
@@ -63,6 +63,7 @@ class Outcome:
     failed: int
     packed: int
     busy: int
+    interrupted: int
     left: int
     reason: str
     seconds: float
@@ -71,7 +72,10 @@ class Outcome:
     @property
     def problem(self) -> str:
         """What keeps the work from being done, in one line; nothing where it is done, or was told to stop."""
-        counts = ((self.failed, "failed"), (self.busy, "in use by another process"))
+        counts = (
+            (self.failed, "failed"), (self.busy, "in use by another process"),
+            (self.interrupted, "interrupted again and again"),
+        )  # fmt: skip
         parts = [f"{count} run{'s' * (count > 1)} {what}" for count, what in counts if count]
         return "; ".join((", ".join(parts), *self.troubles)) if parts else ""
 
@@ -174,11 +178,10 @@ class _Session:
             self.sleeping.append((now + RETRY, progress.job))
 
     def _again(self, progress: Progress, reason: str) -> None:
-        """Back into the queue, at its head; too often, and it has failed."""
+        """Back into the queue, at its head; too often, and it is left as it is, for another call: whoever
+        killed its workers, the run itself did nothing wrong that is known of."""
         if progress.attempts >= ATTEMPTS:
-            tried = f"{reason}, {progress.attempts} times"
-            progress.reason = record_failure(Path(progress.job.folder), tried)["reason"]
-            progress.status = "failed"
+            progress.status, progress.reason = "interrupted", f"{reason}, {progress.attempts} times"
             return
         progress.status, progress.reason = "waiting", reason
         self.waiting.insert(0, progress.job)
@@ -191,7 +194,7 @@ def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds
     troubles = tuple(
         f"{one.job.id} ({one.job.row}, {one.job.column}, seed {one.job.seed}): {one.reason}"
         for one in board.values()
-        if one.status in ("failed", "diverged", "busy") or one.reason.startswith("no trace")
+        if one.status in ("failed", "diverged", "busy", "interrupted") or one.reason.startswith("no trace")
     )
     return Outcome(
         complete=statuses.count("complete"),
@@ -200,6 +203,7 @@ def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds
         failed=every.count("failed"),
         packed=every.count("packed"),
         busy=statuses.count("busy"),
+        interrupted=statuses.count("interrupted"),
         left=left,
         reason=stop.reason if stop.asked and left else "",
         seconds=round(seconds, 1),

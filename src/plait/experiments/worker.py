@@ -83,7 +83,9 @@ def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) ->
         job.description,
         device=job.device if of_sequences else None,
         folder=folder,
-        resume=(folder / "config.json").exists(),
+        # Whether there is something to resume is seen once the folder is held: a worker that a killed runner
+        # left behind may write to it until then.
+        resume=True,
         checkpoint_every=max(10, _STEPS_BETWEEN_CHECKPOINTS // job.length) if of_sequences else None,
         max_minutes=None if job.seconds is None else max(time_left(job), 0.1) / 60,
         stop_when=stop_when,

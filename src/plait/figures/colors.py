@@ -24,21 +24,24 @@ _PLACES = {
 
 
 def model_places(names: Sequence[str]) -> dict[str, int]:
-    """The place in the palette of everything in one picture: models have theirs, the others what is left.
+    """The place in the palette of everything in one picture: a model has its own; a variant of one, called
+    after it, its hue; the others what is left.
 
     >>> model_places(["LSTM", "RelRNN", "orth-RNN"])
     {'LSTM': 1, 'RelRNN': 0, 'orth-RNN': 5}
-    >>> model_places(["RelRNN earned", "RelRNN learned"])
-    {'RelRNN earned': 0, 'RelRNN learned': 1}
+    >>> model_places(["RelRNN learned", "RelRNN earned", "LSTM"])
+    {'RelRNN learned': 0, 'RelRNN earned': 10, 'LSTM': 1}
     """
     found: dict[str, int] = {}
     for known in (_plain, _first_word):
         for name in names:
             place = _PLACES.get(known(name))
-            if name not in found and place is not None and place not in found.values():
-                found[name] = place
-    free = (place for place in range(len(names) + len(_PLACES)) if place not in found.values())
-    return {name: found[name] if name in found else next(free) for name in names}
+            hue = () if place is None else (place,) if known is _plain or place >= 10 else (place, place + 10)
+            free = [one for one in hue if one not in found.values()]
+            if name not in found and free:
+                found[name] = free[0]
+    left = (place for place in range(len(names) + len(_PLACES)) if place not in found.values())
+    return {name: found[name] if name in found else next(left) for name in names}
 
 
 def _plain(name: str) -> str:

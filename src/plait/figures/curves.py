@@ -13,7 +13,7 @@ from plait.errors import ConfigError, ShapeError, require
 from plait.figures.canvas import blank, log_scale
 from plait.figures.colors import LIGHT
 
-__all__ = ["STYLES", "Curve", "draw_curves", "palette"]
+__all__ = ["STYLES", "Band", "Curve", "draw_curves", "palette"]
 
 STYLES = {"solid": "-", "dashed": "--", "dotted": ":", "dots": "none"}
 
@@ -30,6 +30,16 @@ class Curve:
     label: str = ""
     style: str = "solid"
     color: float = 0
+
+
+@dataclass(frozen=True)
+class Band:
+    """What lies between two curves of one x, in the colour of a place in the palette."""
+
+    x: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    color: int = 0
 
 
 def draw_curves(
@@ -94,9 +104,10 @@ def draw_curves(
 
 
 def _scale(axes: Any, log_x: bool, log_y: bool, powers_y: bool) -> None:
-    if log_x:
+    # a scale for numbers above zero, of which there may be none yet
+    if log_x and any(np.any(line.get_xdata() > 0) for line in axes.lines):
         axes.set_xscale("log")
-    if log_y:
+    if log_y and any(np.any(line.get_ydata() > 0) for line in axes.lines):
         log_scale(axes)
     if powers_y:
         ticker = require("matplotlib.ticker", "report")

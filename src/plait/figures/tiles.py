@@ -9,7 +9,7 @@ from typing import Any
 
 from plait.errors import ConfigError, require
 from plait.figures.canvas import log_scale
-from plait.figures.curves import STYLES, Curve, palette
+from plait.figures.curves import STYLES, Band, Curve, palette
 
 __all__ = ["Tile", "draw_tiles"]
 
@@ -20,6 +20,7 @@ class Tile:
 
     title: str
     curves: Sequence[Curve]
+    bands: Sequence[Band] = ()
 
 
 def draw_tiles(
@@ -44,6 +45,10 @@ def draw_tiles(
     grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
     keys: dict[str, Any] = {}
     for axes, tile in zip(grid, tiles, strict=False):
+        for band in tile.bands:
+            axes.fill_between(
+                band.x, band.low, band.high, color=palette()(band.color), alpha=0.2, linewidth=0
+            )
         for curve in tile.curves:
             line = _plot(axes, curve)
             if curve.label:

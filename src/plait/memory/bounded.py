@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from plait.errors import ConfigError, at_least, known, whole
+from plait.errors import ConfigError, in_float32, known, whole
 from plait.memory.policy import Energies, Memory
 from plait.ops.attention import Read
 from plait.ops.slots import (
@@ -19,7 +19,7 @@ from plait.ops.slots import (
 
 RELEVANCES = ("earned", "learned")
 # the two with which RelLSTM learned copy with a lead-in soonest (results/memory)
-_NOISE, _USAGE = 0.3, 0.3
+_NOISE, _USAGE = 0.3, 1.0
 
 __all__ = ["RELEVANCES", "RelevancyMemory", "UniformMemory", "WindowMemory"]
 
@@ -66,8 +66,8 @@ class RelevancyMemory(WindowMemory):
         noise: while training, so much Gumbel noise is added to a learned score where states compete: what is
             kept is then a draw by softmax(score / noise), and what scores low is tried now and again. g
             begins at zero, so without noise nothing would ever replace what came first. None: 0.3.
-        usage: how much a learned score is also drawn to what the loss feels of reading each kept state
-            (`plait.ops.scan.usage`); 0: not at all. None: 0.3.
+        usage: how much a learned score is also drawn to what the next answer feels of reading each kept state
+            (`plait.ops.scan.usage`); 0: not at all. None: 1.
         grad_limit: no element of dL/ds_t gets larger than so many times the largest that arrives, so that
             gradients cannot explode through the attention (`plait.ops.grad_limit`). None: no limit.
 
@@ -86,11 +86,11 @@ class RelevancyMemory(WindowMemory):
         whole(0, capacity=self.capacity)
         known(self.relevance, RELEVANCES, "relevance")
         if self.grad_limit is not None:
-            at_least(0, grad_limit=self.grad_limit)
+            in_float32(0, grad_limit=self.grad_limit)
         for name, value in (("noise", self.noise), ("usage", self.usage)):
             if value is None:
                 continue
-            at_least(0, **{name: value})
+            in_float32(0, **{name: value})
             if self.relevance != "learned":
                 raise ConfigError(
                     f"{name}: expected none where relevance is earned, got {value}; use relevance='learned'"

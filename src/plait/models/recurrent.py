@@ -14,7 +14,7 @@ from plait.errors import ConfigError, EmptyMemoryWarning, ShapeError
 from plait.models.directions import Direction, reversal, reversed_reset, reversed_trace
 from plait.models.layer import Layer, autocast_dtype
 from plait.models.state import State, join_rows, join_traces
-from plait.models.torch_tools import TorchTools, refuse_old_exports
+from plait.models.torch_tools import TorchTools
 from plait.ops.slots import MemoryState
 from plait.ops.walk import LayerResult, LayerState, Trace
 
@@ -109,7 +109,6 @@ class Recurrent(TorchTools):
         Returns:
             output (h_t of the last layer, laid out like the input) and state; with `need_trace` the traces.
         """
-        refuse_old_exports(self)
         if isinstance(input, PackedSequence):
             if reset is not None or nudge is not None:
                 raise ShapeError("reset and nudge need a padded input, got a PackedSequence; unpack it first")

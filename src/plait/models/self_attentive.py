@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import lru_cache, partial
 from typing import cast
 
 import torch
@@ -14,7 +15,8 @@ from plait.errors import BackendError, ConfigError, at_least, known
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
-from plait.models.torch_tools import is_transformed
+from plait.models.torch_tools import needs_reference
+from plait.ops.arrival import Arrival
 from plait.ops.attention import Read, accumulation_dtype, scores
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.attentive_scan.cpu_step import step
@@ -22,6 +24,7 @@ from plait.ops.full_scan import full_scan
 from plait.ops.native import NATIVE, native_scan
 from plait.ops.plain_scan import plain_scan
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, PlainWeights, Scan, ScanWeights
+from plait.ops.scan.contract import Projection
 from plait.ops.scan.usage import with_usage
 from plait.ops.slots import MemoryState, rated
 from plait.ops.state_check import remember
@@ -141,17 +144,22 @@ class SelfAttentive(Layer):
         need_trace: bool,
     ) -> LayerResult:
         window = self._window
-        if state is None:
-            state = self.initial_state(x.shape[1], x.dtype, x.device)
-            remember(state.memory, window)
         noise = self._noise(x)
         if len(x) == 1 and nudge is None and not need_trace and not torch.compiler.is_compiling():
+            state = state or self._beginning(x)
             stepped = self._stepped(x, state, reset, noise)
             if stepped is not None:
                 return stepped
-        result = self._dispatched(x, cast_state(state, x.dtype), reset, nudge, need_trace, noise)
+        state = None if state is None else cast_state(state, x.dtype)
+        result = self._dispatched(x, state, reset, nudge, need_trace, noise)
         remember(result.state.memory, window)
         return result
+
+    def _beginning(self, x: Tensor) -> LayerState:
+        """The state before the first step of `x`; nobody need look at its steps."""
+        state = self.initial_state(x.shape[1], x.dtype, x.device)
+        remember(state.memory, self._window)
+        return state
 
     def _stepped(
         self, x: Tensor, state: LayerState, reset: Tensor | None, noise: Tensor | None
@@ -166,30 +174,31 @@ class SelfAttentive(Layer):
     def _dispatched(
         self,
         x: Tensor,
-        state: LayerState,
+        state: LayerState | None,
         reset: Tensor | None,
         nudge: Tensor | None,
         need_trace: bool,
         noise: Tensor | None,
     ) -> LayerResult:
         """By torch's own layer, by a scan, or step by step; a scan checks its state itself."""
+        scan, backend = self._scan(), self.backend
+        if backend == "auto" and needs_reference():
+            backend = "reference"
+        if isinstance(scan, Scan):  # which may need no state
+            cell, options = self.cell, (reset, nudge, need_trace, backend, noise)
+            limits = _number(self.memory.grad_limit, x), _number(self.memory.use or None, x)
+            given = Projection(x, cell.weight_ih, cell.bias) if x.is_cuda else cell.project(x)
+            return attentive_scan(given, self._scan_weights(), state, scan, *options, *limits)
+        state = state or self._beginning(x)
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
             self.check_state(state, x.shape[1])
             return self._native(x, state)
         projected = self.cell.project(x)
-        scan, backend = self._scan(), self.backend
-        if backend == "auto" and is_transformed():
-            backend = "reference"
-        if scan is not None:
-            if isinstance(scan, PlainScan):
-                plain = PlainWeights(self.cell.recurrent, *self._biases())
-                return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, backend)
-            weights = self._scan_weights()
-            if isinstance(scan, FullScan):
-                return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
-            options = reset, nudge, need_trace, backend, noise
-            limits = self._number(self.memory.grad_limit, x), self._number(self.memory.use or None, x)
-            return attentive_scan(projected, weights, state, scan, *options, *limits)
+        if isinstance(scan, PlainScan):
+            plain = PlainWeights(self.cell.recurrent, *self._biases())
+            return plain_scan(projected, plain, state, scan, reset, nudge, need_trace, backend)
+        if isinstance(scan, FullScan):
+            return full_scan(projected, self._scan_weights(), state, scan, reset, nudge, need_trace, backend)
         if self.backend not in ("auto", "reference"):
             raise BackendError(
                 f"backend {self.backend!r} has no scan for {type(self.cell).__name__} × "
@@ -197,6 +206,8 @@ class SelfAttentive(Layer):
             )
         self.check_state(state, x.shape[1])
         write: Callable[..., MemoryState] = self.memory.write
+        needed = self.memory.use or self.memory.grad_limit is not None
+        arrival = Arrival(_number(self.memory.grad_limit, x)) if needed else None
         if self.memory.learns:
             worth = cast(Tensor, cast(AdditiveScorer, self.scorer).worth)
             state = state._replace(memory=rated(state.memory, worth))
@@ -206,12 +217,12 @@ class SelfAttentive(Layer):
             state,
             step=self.cell.stepper(),
             write=write,
-            read=self._read,
+            read=partial(self._read, arrival),
             mix=self._mixed,
             reset=reset,
             nudge=nudge,
             noise=noise,
-            grad_limit=self._number(self.memory.grad_limit, x),
+            arrival=arrival,
             truncate=self.truncate,
             need_trace=need_trace,
         )
@@ -223,23 +234,20 @@ class SelfAttentive(Layer):
         if not noise or not self.training:
             return None
         drawn = torch.empty(x.shape[:2], dtype=accumulation_dtype(x.dtype), device=x.device).exponential_()
-        return -noise * drawn.clamp_min_(1e-30).log_()
+        if not drawn.is_cuda:  # where no draw is below 2⁻²⁵
+            drawn.clamp_min_(1e-30)
+        return drawn.log_().mul_(-noise)
 
-    @staticmethod
-    def _number(value: float | None, x: Tensor) -> Tensor | None:
-        """Filled on the device: nothing waits, and a recorded graph may hold it."""
-        if value is None:
-            return None
-        return torch.full((), value, dtype=accumulation_dtype(x.dtype), device=x.device)
-
-    def _read(self, query: Tensor, memory: MemoryState) -> tuple[Read | None, MemoryState]:
+    def _read(
+        self, arrival: Arrival | None, query: Tensor, memory: MemoryState
+    ) -> tuple[Read | None, MemoryState]:
         scorer = cast(AdditiveScorer, self.scorer)
-        if not self.memory.use:
+        if not self.memory.use or arrival is None:
             return self.memory.read(query, memory, scorer)
         worth, window, use = cast(Tensor, scorer.worth), cast(int, self._window), self.memory.use
 
         def energies(asked: Tensor, slots: Tensor) -> Tensor:
-            return with_usage(scorer(asked, slots), memory, worth, window, use)
+            return with_usage(scorer(asked, slots), memory, worth, window, use, arrival)
 
         return self.memory.read(query, memory, energies)
 
@@ -253,7 +261,7 @@ class SelfAttentive(Layer):
         return (
             isinstance(self.memory, NoMemory)
             and not torch.compiler.is_compiling()
-            and not is_transformed()
+            and not needs_reference()
             and self.backend == "auto"
             and self.truncate is None
             and (_kind(self.cell), self._nonlinearity()) in NATIVE
@@ -305,7 +313,8 @@ class SelfAttentive(Layer):
             return FullScan(kind, float(self.mix), nonlinearity)
         every = memory.every if isinstance(memory, UniformMemory) else None
         capacity = memory.initial_width - memory.window
-        return Scan(kind, memory.window, capacity, every, float(self.mix), nonlinearity)
+        scan_of = Scan if torch.compiler.is_compiling() else _scan_of
+        return scan_of(kind, memory.window, capacity, every, float(self.mix), nonlinearity)
 
     def _biases(self) -> tuple[Tensor | None, Tensor | None]:
         """A GRU candidate's recurrent bias, and modrelu's. Asked for where they are: a module takes longer to
@@ -321,6 +330,26 @@ class SelfAttentive(Layer):
 
     def extra_repr(self) -> str:
         return f"memory={self.memory}, mix={self.mix}, backend={self.backend!r}"
+
+
+def _number(value: float | None, x: Tensor) -> Tensor | None:
+    """Filled on the device: nothing waits, and a recorded graph may hold it. On a GPU it is kept for the next
+    call of the stream it was filled on; a graph has its own, which lives as long as it does."""
+    if value is None:
+        return None
+    dtype = accumulation_dtype(x.dtype)
+    is_plain = x.is_cuda and type(x) is Tensor and not torch.compiler.is_compiling() and not needs_reference()
+    if is_plain and not torch.is_inference_mode_enabled() and not torch.cuda.is_current_stream_capturing():
+        return _kept_number(value, dtype, x.device, torch._C._cuda_getCurrentRawStream(x.device.index))
+    return torch.full((), value, dtype=dtype, device=x.device)
+
+
+@lru_cache(maxsize=64)
+def _kept_number(value: float, dtype: torch.dtype, device: torch.device, stream: int) -> Tensor:
+    return torch.full((), value, dtype=dtype, device=device)
+
+
+_scan_of = lru_cache(Scan)  # asked at every call
 
 
 def _kind(cell: Cell) -> str | None:

@@ -12,7 +12,7 @@ from torch._C import _functorch
 
 from plait.errors import BackendError, UnloadedWarning
 
-__all__ = ["TorchTools", "is_transformed", "refuse_old_exports"]
+__all__ = ["TorchTools", "needs_reference"]
 
 _INSTEAD = "use torch.export.export, or torch.compile"
 
@@ -43,6 +43,14 @@ class TorchTools(nn.Module):
             state_dict, prefix, local_metadata, strict, missing_keys, unexpected_keys, error_msgs
         )
 
+    def _slow_forward(self, *inputs: Any, **options: Any) -> Any:
+        """What torch calls in place of `forward` while TorchScript records: `torch.jit.trace`, and the old
+        exporter to ONNX, which is built on it. What they record cannot be saved: it calls Python."""
+        name = type(self).__name__
+        if torch.onnx.is_in_onnx_export():
+            raise BackendError(f"torch.onnx.export(dynamo=False) cannot record {name}; leave dynamo at True")
+        raise BackendError(f"torch.jit.trace cannot record {name}; {_INSTEAD}")
+
     def flatten_parameters(self) -> None:
         """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
 
@@ -53,21 +61,10 @@ class TorchTools(nn.Module):
                 draw()
 
 
-def refuse_old_exports(module: nn.Module) -> None:
-    """Say what cannot follow a layer through its scan: `torch.jit.trace`, and exporters to ONNX.
-
-    A trace would hold one length, and a function of Python that cannot be saved; ONNX has no such operator.
+def needs_reference() -> bool:
+    """Whether plain steps are wanted: by a transform of `torch.func` (vmap, grad, jvp, …), for which fused
+    code has no rules and the reference needs none, or by an export to ONNX, which knows only torch's own.
     """
-    if torch.compiler.is_dynamo_compiling():
-        return
-    name = type(module).__name__
-    if torch.onnx.is_in_onnx_export():
-        raise BackendError(f"ONNX has no operator for the scan of {name}; use torch.export.save (.pt2)")
-    if torch._C._is_tracing():
-        raise BackendError(f"torch.jit.trace cannot record {name}; {_INSTEAD}")
-
-
-def is_transformed() -> bool:
-    """Whether a transform of `torch.func` (vmap, grad, jvp, …) is at work: fused code has no rules for them,
-    the reference needs none."""
-    return _functorch.peek_interpreter_stack() is not None
+    if _functorch.peek_interpreter_stack() is not None:
+        return True
+    return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()

@@ -140,7 +140,7 @@ class Kernel:
 
         `arguments` are copied before this returns; `shared_bytes` are of dynamic shared memory, a block.
         """
-        if torch.cuda.current_device() != self.device:
+        if torch._C._cuda_getDevice() != self.device:
             with torch.cuda.device(self.device):
                 return self.launch(grid, block, cluster, shared_bytes, arguments, stream)
         if stream is None:
@@ -149,9 +149,10 @@ class Kernel:
         configuration = self._configurations.get(at) or self._configured(at)
         pointer = _Pointer(ctypes.addressof(arguments))
         (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
-        if (
-            result == self._driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
-        ):  # a thread that has not met the device yet
+        if not result:
+            return None
+        # a thread that has not met the device yet
+        if result == self._driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
             _done(self._driver.cuCtxSetCurrent(self._context), "taking torch's context")
             (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
         if result:

@@ -20,7 +20,7 @@ from pathlib import Path
 
 from plait.errors import BackendError
 
-__all__ = ["LONGEST_BUILD", "kept", "key_of"]
+__all__ = ["LONGEST_BUILD", "digest_of", "is_whole", "kept", "key_of"]
 
 LONGEST_BUILD = 600  # seconds
 _UNFINISHED = ".plait_build_"
@@ -40,7 +40,7 @@ def kept(name: str, suffix: str, build: Callable[[Path], None]) -> Path:
         with tempfile.TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as aside:
             made = Path(aside) / f"{name}{suffix}"
             build(made)
-            target = folder / f"{name}.{_digest(made)}{suffix}"
+            target = folder / f"{name}.{digest_of(made)}{suffix}"
             os.replace(made, target)
             return target
     except OSError as error:
@@ -73,13 +73,18 @@ def _whole(found: Iterable[Path]) -> Path | None:
     """The first file whose bytes are those its name promises; the others are removed."""
     for path in sorted(found):
         with contextlib.suppress(OSError):
-            if _digest(path) == path.suffixes[-2].removeprefix("."):
+            if is_whole(path):
                 return path
             path.unlink()
     return None
 
 
-def _digest(path: Path) -> str:
+def is_whole(path: Path) -> bool:
+    """Whether a file's bytes are those its name promises."""
+    return digest_of(path) == path.suffixes[-2].removeprefix(".")
+
+
+def digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 

@@ -42,7 +42,7 @@ class Case:
 
     `carried`: the state has a past; `ties`: all energies are equal; `strided`: no tensor is contiguous;
     `far`: queries and keys so large that e^{2k} overflows; `learned`: relevance is; `noise`: and noisy;
-    `limited`: no element of dL/ds_t may exceed half of what arrives.
+    `limited`: no element of dL/ds_t may exceed half of what arrives; `new`: nothing came before, s_0 is zero.
     """
 
     scan: AnyScan
@@ -59,13 +59,14 @@ class Case:
     learned: bool = False
     noise: bool = False
     limited: bool = False
+    new: bool = False
 
     def __str__(self) -> str:
         scan, memory = self.scan, _memory_name(self.scan)
         cell = scan.nonlinearity if scan.cell == "elman" else scan.cell
         if scan.cell == "gru" and scan.nonlinearity != "tanh":
             cell = f"gru-{scan.nonlinearity}"
-        names = ("carried", "reset", "nudge", "ties", "strided", "far", "learned", "noise", "limited")
+        names = ("carried", "reset", "nudge", "ties", "strided", "far", "learned", "noise", "limited", "new")
         flags = [n for n in names if getattr(self, n)]
         sizes = f"T{self.steps}B{self.rows}H{self.size}" + (
             f"w{scan.window}" if isinstance(scan, Scan) else ""
@@ -122,10 +123,11 @@ def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int =
     raise AssertionError(f"{case}: no draw of {attempts} keeps its choices apart")
 
 
-def run(problem: Problem, scan: AnyScan, backend: str) -> Outcome:
-    """Forward with a trace, and backward from output, final hidden, cell state and slots together."""
-    projected = problem.projected
-    walked = _walked(*problem[:3], scan, *problem[3:], True, backend)
+def run(problem: Problem, scan: AnyScan, backend: str, new: bool = False) -> Outcome:
+    """Forward with a trace, and backward from output, final hidden, cell state and slots together; `new`:
+    without a state, as a caller says that nothing came before."""
+    projected, weights, state = problem[:3]
+    walked = _walked(projected, weights, None if new else state, scan, *problem[3:], True, backend)
     end = walked.state
     generator = torch.Generator().manual_seed(7)
     total = projected.new_zeros((), dtype=torch.float64)
@@ -134,6 +136,8 @@ def run(problem: Problem, scan: AnyScan, backend: str) -> Outcome:
             cotangent = torch.randn(part.shape, generator=generator, dtype=torch.float64).to(part.device)
             total = total + (part.double() * cotangent).sum()
     leaves = problem.leaves()
+    if new:
+        leaves = {name: x for name, x in leaves.items() if name not in ("hidden", "cell_state", "slots")}
     found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
     return Outcome(walked, dict(zip(leaves, found, strict=True)))
 
@@ -213,7 +217,7 @@ def _nearest_kink(problem: Problem, scan: AnyScan) -> float:
 def _walked(
     projected: Tensor,
     weights: ScanWeights | PlainWeights,
-    state: LayerState,
+    state: LayerState | None,
     scan: AnyScan,
     reset: Tensor | None,
     nudge: Tensor | None,
@@ -262,7 +266,9 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
         return drawn.requires_grad_()
 
     weights = _plain_weights(scan, size, leaf) if isinstance(scan, PlainScan) else _weights(case, leaf)
-    hidden, cell_state = leaf(rows, size), leaf(rows, size) if scan.cell == "lstm" else None
+    given = 0.0 if case.new else 1.0
+    hidden = leaf(rows, size, scale=given)
+    cell_state = leaf(rows, size, scale=given) if scan.cell == "lstm" else None
     memory = empty_memory(rows, scan.width or 0, size, dtype=case.dtype)
     state = LayerState(hidden, cell_state, memory._replace(slots=memory.slots.requires_grad_()))
     if case.carried:

@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from plait.ops.arrival import Arrival
 from plait.ops.attention import Read
-from plait.ops.grad_limit import GradLimit
 from plait.ops.slots import MemoryState, clear
 
 __all__ = ["LayerResult", "LayerState", "Trace", "walk"]
@@ -56,7 +56,7 @@ def walk(
     reset: Tensor | None = None,
     nudge: Tensor | None = None,
     noise: Tensor | None = None,
-    grad_limit: Tensor | None = None,
+    arrival: Arrival | None = None,
     truncate: int | None = None,
     need_trace: bool = False,
 ) -> LayerResult:
@@ -69,16 +69,16 @@ def walk(
         reset: (T, B) bool; a row's state is cleared before a step where it is true.
         nudge: (T, B, H), added to h_t. A zero tensor that asks for gradients receives the total dL/dh_t.
         noise: (T, B), handed to `write` after h_t and the memory, a row a step.
-        grad_limit: a number; no element of dL/ds_t gets larger than so many times the largest that arrives.
+        arrival: is told what arrives at the results when a backward pass begins; with its `grad_limit` no
+            element of dL/ds_t gets larger than so many times the largest of it.
         truncate: cut the recurrent gradient every `truncate` steps; attention still carries it further.
     """
     hidden, cell_state, memory = state
-    limit = None if grad_limit is None else GradLimit(grad_limit)
     outputs: list[Tensor] = []
     rows: list[tuple[Tensor, Tensor, Tensor]] = []
     for t, z in enumerate(projected.unbind(0)):
-        if limit is not None:
-            hidden = limit.below(hidden)
+        if arrival is not None:
+            arrival.step, hidden = t, arrival.below_limit(hidden)
         if reset is not None:
             hidden, cell_state, memory = _clear(reset[t], LayerState(hidden, cell_state, memory))
         if truncate is not None:
@@ -94,8 +94,8 @@ def walk(
             weights = memory.relevance if seen is None else seen.weights
             rows.append((memory.born, weights.detach(), memory.relevance.detach()))
     output, after = torch.stack(outputs), LayerState(hidden, cell_state, memory)
-    if limit is not None:
-        output, after = limit.arriving(output, after)
+    if arrival is not None:
+        output, after = arrival.at(output, after)
     return LayerResult(output, after, _trace(rows) if need_trace else None)
 
 

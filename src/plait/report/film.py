@@ -82,10 +82,16 @@ def lines(scenes: Sequence[Scene]) -> Iterator[str]:
     """The same for a terminal, scene by scene."""
     for scene in scenes:
         held = "  ".join(f"{slot.step}:{slot.weight:.2f}" for slot in _strongest(scene.slots))
-        did = f"{scene.action} ({percent(scene.probability)})" if scene.action else "the end"
         memory = f"\nmemory (step:weight)  {held}" if held else ""
-        head = f"step {scene.step}: {did}, return {scene.gained:.2f}; {scene.mission}"
+        head = f"step {scene.step}: {_did(scene)}, return {scene.gained:.2f}; {scene.mission}"
         yield f"{head}\n{scene.text}{memory}\n\n"
+
+
+def _did(scene: Scene) -> str:
+    """The action, and how likely it was, where it was one of several."""
+    if not scene.action:
+        return "the end"
+    return scene.action if scene.probability is None else f"{scene.action} ({percent(scene.probability)})"
 
 
 def _strongest(slots: Sequence[Slot]) -> list[Slot]:
@@ -103,20 +109,23 @@ def _picture(scene: Scene, scenes: Sequence[Scene]) -> Any:
     height = _TOP + max(_WORLD, _ROWS * _CELL[1]) + 34
     page = Image.new("RGB", (width, height), _PAPER)
     draw = ImageDraw.Draw(page)
+    assert scene.frame is not None  # who asks for a film asks for pictures
     frame = Image.fromarray(scene.frame)
     larger = _WORLD / max(frame.size)
     page.paste(frame.resize([round(side * larger) for side in frame.size]), (_MARGIN, _TOP))
     draw.text((_MARGIN, 8), scene.mission, _INK, big)
-    did = f"{scene.action} ({percent(scene.probability)})" if scene.action else "the end"
-    draw.text((_MARGIN, height - 26), f"step {scene.step}   {did}   return {scene.gained:.2f}", _INK, big)
+    draw.text(
+        (_MARGIN, height - 26), f"step {scene.step}   {_did(scene)}   return {scene.gained:.2f}", _INK, big
+    )
     if has_slots:
         left = _WORLD + 2 * _MARGIN
         draw.text((left, _TOP - 18), "held in memory: step, weight", _INK, small)
         most = max(slot.weight for slot in scene.slots)
         for place, slot in enumerate(_strongest(scene.slots)):
             corner = (left + place // _ROWS * _CELL[0], _TOP + place % _ROWS * _CELL[1])
-            view = Image.fromarray(scenes[slot.step].view)
-            _draw_slot(draw, page, slot, slot.weight / most, view, corner, small)
+            view = scenes[slot.step].view
+            assert view is not None
+            _draw_slot(draw, page, slot, slot.weight / most, Image.fromarray(view), corner, small)
     return page
 
 

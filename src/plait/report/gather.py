@@ -57,6 +57,7 @@ class Group:
     target: float = TARGETS["accuracy"]
     notes: Sequence[str] = ()
     smoke: bool = False
+    measure: str = ""  # what stands in the cells, where it is not the last held-out score
 
     @cached_property
     def score(self) -> str:
@@ -94,10 +95,15 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
         DataError: if no run in all of them can be read.
     """
     groups: dict[Path, Group] = {}
+    held: dict[Path, dict[Path, None]] = {}  # two runs that were named may lie in one folder
     for folder in map(Path, folders):
         if not _is_archive(folder):
             folder_of_runs(folder)
-        found = {parent.resolve(): _group(parent, runs) for parent, runs in _parents(folder)}
+        found = {}
+        for parent, inside in _parents(folder):
+            here = held.setdefault(parent.resolve(), {})
+            here.update(dict.fromkeys(inside))
+            found[parent.resolve()] = _group(parent, list(here))
         found = {parent: group for parent, group in found.items() if group.cells}  # not a plan of ours
         if not any(group.runs for group in found.values()):
             raise ConfigError(f"no runs in {folder}; plait train and plait reproduce make some")
@@ -178,7 +184,7 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
             strays.append(run)
         for one in experiment.runs if planned is not None else ():
             if all(getattr(one, part) == getattr(planned, part) for part in PARTS):
-                homes[one.cell].append(_scored_on(run, one.scored_on))
+                homes[one.cell].append(_scored_by(_scored_on(run, one.scored_on), one.scored_by))
     cells = [
         Cell(planned.row, planned.column, _by_seed(homes[planned.cell]), *beside, len(experiment.seeds))
         for planned, beside in ((one, _beside(one, experiment.smoke)) for one in experiment.runs)
@@ -192,6 +198,7 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
         folder, name, title, [*cells, *_labelled(strays)], experiment.kind,
         experiment.source, "" if experiment.smoke else experiment.claim, experiment.metric,
         experiment.updates_to, notes, experiment.smoke,
+        "" if all(run.scored_by == "score" for run in experiment.runs) else experiment.metric,
     )  # fmt: skip
 
 
@@ -227,6 +234,20 @@ def _scored_on(run: RunFolder, name: str) -> RunFolder:
         dataclasses.replace(mark, results={name: mark.results[name]})
         for mark in run.marks
         if name in mark.results
+    ]
+    return dataclasses.replace(run, marks=marks)
+
+
+def _scored_by(run: RunFolder, name: str) -> RunFolder:
+    """The run with another of an evaluation's figures as its score, where a cell is about that one."""
+    if name == "score":
+        return run
+    marks = [
+        dataclasses.replace(
+            mark, results={where: {**found, "score": found[name]} for where, found in mark.results.items()}
+        )
+        for mark in run.marks
+        if all(name in found for found in mark.results.values())
     ]
     return dataclasses.replace(run, marks=marks)
 

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError
-from plait.figures import Curve, Tile, draw_heatmap, draw_tiles, save
+from plait.figures import Tile, draw_heatmap, draw_tiles, save
 from plait.report.gather import Group
 from plait.report.maps import attention_maps
 from plait.report.plots import Plot, View, plots
+from plait.report.seeds import drawn
 
 __all__ = ["write_figures"]
 
@@ -19,12 +20,12 @@ MOST = 1500  # points of a curve: paper is finer than a screen
 
 def write_figures(groups: Sequence[Group], target: Path) -> list[Path]:
     """Write every figure beside `target`, as `<its name>-<what is shown>.<its ending>`."""
-    drawn: dict[str, int] = {}
+    counted: dict[str, int] = {}
     files = []
     for group in groups:
         for name, figure in _figures(group):
-            drawn[name] = drawn.get(name, 0) + 1
-            number = f"-{drawn[name]}" if drawn[name] > 1 else ""  # two groups may have one name
+            counted[name] = counted.get(name, 0) + 1
+            number = f"-{counted[name]}" if counted[name] > 1 else ""  # two groups may have one name
             files.append(save(figure, target.with_name(f"{target.stem}-{name}{number}{target.suffix}")))
     if not files:
         raise ConfigError("nothing to draw: no run has a curve; --format md shows the tables")
@@ -40,7 +41,8 @@ def _figures(group: Group) -> Iterator[tuple[str, Any]]:
             found.setdefault((kind, view.name), []).append((plot, view))
     for (kind, view_name), panels in found.items():
         view = panels[0][1]
-        tiles = [Tile(plot.title.partition(":")[0], _curves(plot, view)) for plot, view in panels]
+        scale = 100.0 if view.percent else 1.0
+        tiles = [Tile(plot.title.partition(":")[0], *drawn(plot, view, MOST, scale)) for plot, view in panels]
         figure = draw_tiles(
             tiles,
             x_label=view.x_label,
@@ -59,18 +61,6 @@ def _figures(group: Group) -> Iterator[tuple[str, Any]]:
             size=(5.2, 4.6),
         )
         yield one.key, figure
-
-
-def _curves(plot: Plot, view: View) -> list[Curve]:
-    """One label a name, whatever the number of seeds."""
-    seen: set[str] = set()
-    curves = []
-    for line, xs, ys in plot.shown(view):
-        label = "" if line.name in seen else line.name
-        seen.add(line.name)
-        values = [100 * y for y in ys] if view.percent else ys
-        curves.append(Curve(xs, values, label, "dots" if len(xs) == 1 else "solid", line.color))
-    return curves
 
 
 def _of_blocks(block: int) -> str:

@@ -9,7 +9,9 @@ from typing import Any
 
 from plait.figures import model_places
 from plait.report.gather import Cell, Group, score_of
+from plait.report.tables import outcome
 from plait.report.thinning import MOST, kept, significant
+from plait.result import scored
 from plait.runs.reading import RunFolder
 
 __all__ = ["Line", "Plot", "View", "plots"]
@@ -63,12 +65,12 @@ class Plot:
 
 
 def plots(group: Group, most: int = MOST) -> list[Plot]:
-    """Scores, losses and gradients, one plot of each for every row of the group.
+    """Scores, losses and gradients, one plot of each for every row of the group, after what a delay costs.
 
     Args:
         most: points kept of a curve.
     """
-    found = []
+    found = list(_cost_of_delay(group))
     for place, row in enumerate(group.rows()):
         cells = [cell for cell in group.cells if cell.row == row]
         for kind, title, columns, caption, views in _makers(cells):
@@ -78,6 +80,36 @@ def plots(group: Group, most: int = MOST) -> list[Plot]:
             if there:
                 found.append(Plot(plot.key, plot.title, plot.caption, there, lines))
     return found
+
+
+def _cost_of_delay(group: Group) -> Iterator[Plot]:
+    """What it took to learn a task at every delay, a point a cell; where there are three delays or more."""
+    places = model_places(group.columns())
+    reached: dict[str, dict[int, list[float | None]]] = {}
+    for cell in group.cells:
+        delay = cell.sound[0].description["task"].get("delay") if cell.sound else None
+        if delay is not None and cell.row == f"T = {delay}":
+            found = outcome(cell, group.target)
+            medians = (significant(s.median) if s else None for s in (found.updates, found.seconds))
+            there = [m if m is not None and math.isfinite(m) else None for m in medians]
+            reached.setdefault(cell.column, {})[int(delay)] = there
+    if len({delay for by_delay in reached.values() for delay in by_delay}) < _ENOUGH_DELAYS:
+        return
+    lines = []
+    for column, by_delay in reached.items():
+        delays = sorted(by_delay)
+        columns: dict[str, list[float | None]] = {"delay": [float(delay) for delay in delays]}
+        for part, unit in enumerate(("updates", "seconds")):
+            columns[unit] = [by_delay[delay][part] for delay in delays]
+        lines.append(Line(column, places[column], "", None, columns))
+    target = scored(group.target, group.score).replace(".0%", "%")
+    views = [
+        View(unit, "delay", unit, "delay", f"{unit} to {target}, median", log=True)
+        for unit in ("updates", "seconds")
+    ]
+    plot = Plot(f"{group.name}-delays", "What a longer delay costs", _COST, views, lines)
+    if drawn := [view for view in views if plot.shown(view)]:
+        yield Plot(plot.key, plot.title, plot.caption, drawn, lines)
 
 
 def _makers(
@@ -161,9 +193,14 @@ _GRADIENT_VIEWS = [
     View("trained", "distance", "last", "steps before the last", "‖∂L/∂hₜ‖", log=True),
     View("untrained", "distance", "first", "steps before the last", "‖∂L/∂hₜ‖", log=True),
 ]
-_SCORE = "On sequences no model was trained on; one line a seed."
-_PLAYED = "Mean over episodes no policy was trained on; one line a seed."
-_LOSS = "Mean cross-entropy of an update's batch, before the update, on a logarithmic scale; one line a seed."
+_ENOUGH_DELAYS = 3
+_COST = (
+    "Medians over seeds, on a logarithmic scale; no point where half of the seeds or more did not get there. "
+    "Seconds are the runs' own clocks, beside whatever else the machine was doing."
+)
+_SCORE = "On sequences no model was trained on."
+_PLAYED = "Mean over episodes no policy was trained on."
+_LOSS = "Mean cross-entropy of an update's batch, before the update, on a logarithmic scale."
 _GRADIENTS = (
     "How strongly the loss of the last steps is felt at each distance from the end: the norm of the total "
     "derivative over a batch, last layer, on a logarithmic scale. Compare shapes, not heights: a model that "

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
 import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from plait.experiments.description import MEANS_NOTHING
+from plait.report.beside import beside
 from plait.report.gather import Group
-from plait.report.maps import AttentionMap, attention_maps
 from plait.report.origin import origin
 from plait.report.page import render
-from plait.report.plots import Plot, plots
+from plait.report.page_figures import page_figures, plot_figure
 from plait.report.tables import (
     Outcome,
     cost_table,
@@ -24,23 +23,29 @@ from plait.report.tables import (
     summary_grid,
     transfer_table,
 )
+from plait.runs.reading import RunFolder
+from plait.training.repeat import repeat_command
 
-__all__ = ["damages", "grid_data", "headline", "plot_data", "report_page", "standing"]
+__all__ = ["damages", "grid_data", "headline", "report_page", "standing"]
 
 HERE = Path(__file__).parent
+NO_COMMAND = "trained from Python on a network or data of its own: no command says it"
 MARKS = {"agrees": "✓", "higher": "▲", "lower": "▼", "diverged": "✗", "not": "…"}
 
 
 def report_page(groups: Sequence[Group], command: str) -> str:
     """The page of some groups; `command` is what a reader types to get it again."""
     data: dict[str, Any] = {}
-    shown = [_section(group, place, data) for place, group in enumerate(groups)]
+    runs = [run for group in groups for run in group.runs]
+    pair = _beside(runs, data) if len(runs) == 2 else None
+    shown = [_section(group, place, data, curves=pair is None) for place, group in enumerate(groups)]
     return render(
         "report.html",
         headline=headline(groups),
         summary=standing(groups),
         damaged=damages(groups),
         groups=shown,
+        beside=pair,
         data=data,
         origin=origin(command),
         vendor_css=_asset("vendor/uPlot.min.css"),
@@ -48,6 +53,16 @@ def report_page(groups: Sequence[Group], command: str) -> str:
         vendor_version=vendor_version(),
         script=_asset("templates/report.js"),
     )
+
+
+def _beside(runs: Sequence[RunFolder], data: dict[str, Any]) -> dict[str, Any]:
+    """What the template needs of two runs side by side."""
+    found = beside(*runs)
+    return {
+        "title": found.title,
+        "tables": found.tables,
+        "figures": [plot_figure(plot, "b", data) for plot in found.plots],
+    }
 
 
 def headline(groups: Sequence[Group]) -> str:
@@ -98,20 +113,8 @@ def vendor_version() -> str:
     return found.group(1) if found else "of unknown version"
 
 
-def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
+def _section(group: Group, place: int, data: dict[str, Any], curves: bool) -> dict[str, Any]:
     """What the template needs of a group; the numbers of its figures go into `data`, by their key."""
-    figures: list[dict[str, str]] = []
-    for plot in plots(group):
-        key = f"g{place}-{plot.key}"
-        data[key] = plot_data(plot)
-        told = any(plot.caption == figure["caption"] for figure in figures)  # once is enough
-        caption = "" if told else plot.caption
-        figures.append({"key": key, "kind": "curves", "title": plot.title, "caption": caption})
-    for one in attention_maps(group):
-        key = f"g{place}-{one.key}"
-        data[key] = {"rows": one.cells(), "block": one.block, "steps": one.steps}
-        figures.append({"key": key, "kind": "map", "title": one.title, "caption": map_caption(one)})
-    figures.sort(key=lambda figure: not figure["key"].endswith(group.kind))  # what it is about comes first
     return {
         "key": f"g{place}",
         "title": group.title,
@@ -124,29 +127,9 @@ def _section(group: Group, place: int, data: dict[str, Any]) -> dict[str, Any]:
         "elsewhere": group.elsewhere,
         "cost": cost_table(group),
         "runs": run_table(group),
-        "figures": figures,
-    }
-
-
-def map_caption(one: AttentionMap) -> str:
-    """What is seen in a heat map."""
-    blocks = (
-        f" A cell is {one.block} × {one.block} steps and shows its largest weight." if one.block > 1 else ""
-    )
-    return (
-        f"Run {one.run}, seed {one.seed}, one held-out sequence of {one.steps} steps: row t shows the "
-        f"weights of step t over the states in its memory, blank where a state is not there.{blocks}"
-    )
-
-
-def plot_data(plot: Plot) -> dict[str, Any]:
-    """A plot as the scripts of our pages read it."""
-    return {
-        "views": [dataclasses.asdict(view) for view in plot.views],
-        "lines": [
-            {"name": line.name, "color": line.color, "seed": line.seed, "columns": line.columns}
-            for line in plot.lines
-        ],
+        "commands": [(run.name, repeat_command(run.description) or NO_COMMAND) for run in group.runs],
+        "small": len(group.rows()) > 4,
+        "figures": page_figures(group, f"g{place}", data, curves),
     }
 
 

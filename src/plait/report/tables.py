@@ -12,8 +12,8 @@ from plait.result import Table, scored
 from plait.runs.reading import RunFolder
 
 __all__ = [
-    "Outcome", "cost_table", "machine", "outcome", "published", "result_table", "run_table", "share",
-    "summary_grid", "transfer_table",
+    "Outcome", "cost_table", "machine", "outcome", "published", "result_table", "run_table",
+    "seconds_shown", "share", "summary_grid", "transfer_table",
 ]  # fmt: skip
 
 WHERE = ("setting", "model")  # what rows and columns of an experiment are
@@ -76,11 +76,12 @@ def result_table(group: Group) -> Table:
             published(group, cell),
             found.verdict or None,
             _shown(found.updates, _whole),
-            _shown(found.seconds, _seconds),
+            _shown(found.seconds, seconds_shown),
             found.states,
         ])  # fmt: skip
     notes = [
-        f"ours: median over seeds of the last held-out {group.score}, diverged and stopped runs included; "
+        f"ours: median over seeds of the {group.measure or f'last held-out {group.score}'}, diverged and "
+        "stopped runs included; "
         "in brackets the least and the largest; best: median over seeds of a run's best evaluation; a "
         f"difference within {near} agrees.",
         f"updates and seconds: to the first evaluation with at least {target}; seconds are "
@@ -146,7 +147,7 @@ def run_table(group: Group) -> Table:
             rows.append([
                 run.name, cell.row, cell.column, run.seed, run.status, run.updates,
                 None if run.score is None else share(group, run.score),
-                None if run.seconds is None else _seconds(run.seconds),
+                None if run.seconds is None else seconds_shown(run.seconds),
                 machine(run) or None, first.get("torch"), _commits(run), first.get("began"),
                 run.reason or None,
             ])  # fmt: skip
@@ -205,7 +206,7 @@ def _whole(value: float) -> str:
     return f"{value:,.0f}"
 
 
-def _seconds(value: float) -> str:
+def seconds_shown(value: float) -> str:
     return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 
 

@@ -99,8 +99,8 @@ register(
         "plait policy 1", "plait.training.ppo.learner:learner_of", "plait.training.ppo.policy:checked_policy",
         "plait.training.ppo.policy:build_policy", score="return", unit="step",
         per_update=lambda recipe: int(recipe["envs"] * recipe["rollout"]),
-        shown={"score": "return", "length": "steps"}, tasks=frozenset({"minigrid"}), device="cpu",
-        checkpoint_every=10,
+        shown={"score": "return", "length": "steps", "mmer": "MMER"},
+        tasks=frozenset({"minigrid", "gym", "popgym"}), device="cpu", checkpoint_every=10,
     )
 )  # fmt: skip
 

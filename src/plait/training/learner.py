@@ -10,18 +10,21 @@ from __future__ import annotations
 import abc
 import hashlib
 import math
-from collections.abc import Container, Sequence
+from collections.abc import Callable, Container, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any, ClassVar, NamedTuple
 
 import torch
 from torch import Tensor, nn
 from torch.nn.utils import clip_grads_with_norm_
 
-from plait.errors import DivergedError
+from plait.cells import orthogonal_parameters
+from plait.errors import ConfigError, DivergedError
 from plait.runs.checkpoint import Checkpoint, load_state, state_tensors
 from plait.training.callbacks import Results, Words
 from plait.training.process import Group
+from plait.training.recipe import Recipe
 
 __all__ = [
     "PURPOSES",
@@ -32,10 +35,18 @@ __all__ = [
     "clip_gradients",
     "generator_for",
     "gradient_norm",
+    "optimizer_for",
     "seed_for",
 ]  # fmt: skip
 
+_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
+    "adam": torch.optim.Adam,
+    "rmsprop": torch.optim.RMSprop,  # its default alpha is 0.99
+    "amsgrad": partial(torch.optim.Adam, amsgrad=True),
+}
 PURPOSES = ("train", "held-out", "noise")
+_SETTLES_AT = 0.03  # of the held-out answers wrong: from there on the learning rate falls with them
+_SETTLED = 0.01  # of the learning rate is left when none is
 
 
 class Step(NamedTuple):
@@ -65,8 +76,27 @@ class Schedule:
     """Updates between two records of the norm of dL/dh_t; 0 for none."""
     goal: float | None = None
     """End once the held-out score is this high."""
-    halved: float | None = None
-    """The learning rate to begin with where evaluations that are no better halve it."""
+    lr: float = 0.0
+    """The learning rate to begin with."""
+    rate: str = "constant"
+    """How evaluations change it: not at all, halve, or settle."""
+
+    def next_rate(self, rate: float, best_score: float, better: bool) -> float:
+        """What the learning rate is multiplied by after an evaluation, `rate` before it.
+
+        Args:
+            best_score: the best so far, from 0 to 1.
+            better: whether the loss is lower than ever before.
+
+        >>> plan = Schedule(1, rate="settle")
+        >>> [round(plan.next_rate(1.0, score, True), 3) for score in (0.5, 0.97, 0.99, 1.0)]
+        [1.0, 1.0, 0.333, 0.01]
+        """
+        if self.rate == "halve":
+            return rate if better else rate / 2
+        if self.rate == "settle":
+            return min(rate, max(_SETTLED, (1 - best_score) / _SETTLES_AT))
+        return rate
 
 
 class Learner(abc.ABC):
@@ -206,3 +236,24 @@ def seed_for(seed: int, purpose: str, index: int) -> int:
 def generator_for(seed: int, purpose: str, index: int, device: torch.device | str) -> torch.Generator:
     """A generator on `device` for one batch."""
     return torch.Generator(device).manual_seed(seed_for(seed, purpose, index))
+
+
+def optimizer_for(
+    network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe
+) -> torch.optim.Optimizer:
+    """The recipe's, over one group, or, with `orthogonal_lr`, two: those of the other rate last."""
+    return _OPTIMIZERS[recipe.optimizer](_rates(network, parameters, recipe), lr=recipe.lr)
+
+
+def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:
+    if recipe.orthogonal_lr is None:
+        return [{"params": parameters}]
+    apart = {id(p) for p in orthogonal_parameters(network)}
+    slow = [p for p in parameters if id(p) in apart]
+    if not slow:
+        raise ConfigError(
+            "orthogonal_lr: expected a model with an orthogonal matrix (exprnn, goru), got one without; "
+            "leave it out"
+        )
+    rest = [p for p in parameters if id(p) not in apart]
+    return [{"params": rest}, {"params": slow, "lr": recipe.orthogonal_lr}]

@@ -9,7 +9,10 @@ Sizes, epochs and clipping are those of the published scripts.
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Mapping
 from dataclasses import dataclass
+from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from plait.errors import ConfigError
@@ -20,8 +23,8 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED", "SMALL_TEXT", "ModelOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions",
-    "defaults_for", "described", "published_for", "settings_for",
+    "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions", "PolicyOptions", "Published", "RecipeOptions",
+    "SettingsOptions", "TaskOptions", "defaults_for", "described", "published_for", "settings_for",
 ]  # fmt: skip
 
 
@@ -39,7 +42,7 @@ class ModelOptions:
     """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
     transformer."""
     hidden: int | None = None
-    """Features of h_t; 128 where neither the task nor you say otherwise."""
+    """Features of h_t; 128 on most tasks."""
     layers: int = 1
     """Layers one above the other."""
     dropout: float = 0.0
@@ -55,7 +58,7 @@ class ModelOptions:
     noise: float | None = None
     """With a learned relevance: noise on it while training, 0.3 unless said."""
     usage: float | None = None
-    """With a learned relevance: how much it learns from what is read, 0.3 unless said."""
+    """With a learned relevance: how much it learns from what answers read, 1 unless said."""
     grad_limit: float | None = None
     """With relevancy screening: the largest element of the gradient through time, as a multiple of the
     largest that arrives; no limit unless said."""
@@ -117,24 +120,67 @@ class TaskOptions:
     """ptb, text: what a span begins with when the memory was emptied: s (s_T), or h (h_T)."""
 
 
-def _optional(kind: type, by_task: frozenset[str] = frozenset()) -> list[tuple[str, Any, Any]]:
-    """The fields of a dataclass, each with None for "not given" and its default in its help."""
+@dataclass(frozen=True)
+class MeansOptions:
+    """Where it is trained, and what is written; of no matter to what the run is."""
+
+    out: Path = Path("runs")
+    """The folder of runs; this run gets its own inside, named by what it is."""
+    device: str | None = None
+    """auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy."""
+    threads: int | None = None
+    """Torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or those of the run that is
+    resumed."""
+    checkpoint_every: int | None = None
+    """Updates between two checkpoints; 500 if left out, 10 for a policy."""
+    max_minutes: float | None = None
+    """Save and stop after this many minutes."""
+    quiet: bool = False
+    """No progress."""
+    tensorboard: bool = False
+    """Also write TensorBoard events into the run's folder."""
+
+
+def _optional(
+    kind: type, by_task: frozenset[str] = frozenset(), usually: Mapping[str, Any] = MappingProxyType({})
+) -> list[tuple[str, Any, Any]]:
+    """The fields of a dataclass, each with None for "not given" and its default in its help; `usually` has
+    those that are others here, and None for a field that is left out."""
     words, hints = documented(kind), get_type_hints(kind)
-    found = []
+    found: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
-        usual = "" if part.default is None else str(part.default)
+        default = usually.get(part.name, part.default)
+        if default is None and part.name in usually:
+            continue
+        usual = "" if default is None else str(default)
         usual += ", or by the task" if part.name in by_task else ""
         hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
+        if hints[part.name] is bool:  # a switch: left alone, it was not given
+            switch = Annotated[bool, option(help=words.get(part.name, ""))]
+            found.append((part.name, switch, dataclasses.field(default=False)))
+            continue
         shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         found.append((part.name, kind_or_none, dataclasses.field(default=None)))
     return found
 
 
+# A policy acts step by step, so it has one direction, and its actions are noise enough; its window and
+# capacity are the published ones.
+_OF_POLICY = {
+    "model": "rellstm; none sees the present alone", "hidden": 64, "window": 5, "capacity": 5,
+    "bidirectional": None, "noise": None,
+}  # fmt: skip
+
 if TYPE_CHECKING:
+    PolicyOptions = ModelOptions
     RecipeOptions = Recipe
     SettingsOptions = Settings
 else:
+    PolicyOptions = dataclasses.make_dataclass(
+        "PolicyOptions", _optional(ModelOptions, usually=_OF_POLICY), frozen=True
+    )
+    PolicyOptions.__doc__ = "The policy's memory; what is left out has the default named."
     SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
     SettingsOptions.__doc__ = "How a policy is trained; what is left out has the default named."
     RecipeOptions = dataclasses.make_dataclass(
@@ -155,7 +201,7 @@ def described(
 
     row = settings_for(task.name, model["name"], on_cpu)
     names = frozenset(model_defaults(model["name"]) if model["name"] in MODELS else ())
-    model = {"hidden_size": _HIDDEN, **(row.model(names) if row else {}), **model}
+    model = {"hidden_size": _HIDDEN, **(row.model(names, model) if row else {}), **model}
     values = {**Recipe().values(), **(row.recipe() if row else {}), **recipe}
     if epochs is not None:
         if "updates" in recipe:
@@ -163,7 +209,7 @@ def described(
         values["updates"] = updates_of(task, values["batch_size"], epochs)
     per_epoch = task.batches_per_epoch(values["batch_size"])
     if per_epoch is not None:
-        wanted = epochs or (row.epochs if row else 1)
+        wanted = epochs or (row.epochs if isinstance(row, Published) else 1)
         usual = {"updates": wanted * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
         values |= {name: value for name, value in usual.items() if name not in recipe}
     return {"task": {"name": task.name, **task.options()}, "model": model, "recipe": values}
@@ -174,7 +220,7 @@ def defaults_for(words: list[str]) -> dict[str, Any] | None:
 
     >>> found = defaults_for(["copy", "--model", "rellstm"])
     >>> found["delay"], found["window"], found["lr"], "test_delays" in found
-    (100, 10, 0.001, False)
+    (100, 10, 0.004, False)
     """
     if all(word.startswith("-") for word in words):
         return None
@@ -188,15 +234,18 @@ def defaults_for(words: list[str]) -> dict[str, Any] | None:
     if task is None or model not in MODELS:
         return None
     row = settings_for(task, model, device_named(_said(words, "device") or "auto").type == "cpu")
-    published = row.model(frozenset(model_defaults(model))) if row else {}
+    names = frozenset(model_defaults(model))
+    published = row.model(names) if row else {}
     small = MODELS[model](
         1, **{**published, "hidden_size": 8}
     )  # made, so that what it chooses itself is known
     of_model = {**model_defaults(model), **(small.options() or {}), "hidden_size": _HIDDEN, **published}
     of_recipe = {field.name: field.default for field in dataclasses.fields(Recipe)}
     if row:
+        of_recipe |= row.recipe()
+    if isinstance(row, Published):
         follows = dict(zip(_OF_EPOCHS, ("as many as the epochs have", "an epoch", "all"), strict=True))
-        of_recipe |= row.recipe() | follows | {"epochs": row.epochs}
+        of_recipe |= follows | {"epochs": row.epochs}
     options = dataclasses.fields(TASKS[task])
     of_task = {field.name: field.default for field in options if not field.metadata.get("hidden")}
     found = {**of_task, **of_model, **of_recipe, "name": ModelOptions.model}
@@ -231,7 +280,7 @@ class Published:
     orthogonal_lr: float | None = None
     ours: tuple[str, ...] = ()
 
-    def model(self, names: frozenset[str]) -> dict[str, Any]:
+    def model(self, names: frozenset[str], said: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
         """The options of a model, of those it has."""
         # An initialiser of rotations is for Elman cells, whose other options show that they are one.
         wanted = [name for name in _OF_MODEL if name != "initialiser" or "nonlinearity" in names]
@@ -241,6 +290,42 @@ class Published:
         """The parts of a recipe; epochs are for the task to turn into updates."""
         values = {name: getattr(self, name) for name in _OF_RECIPE}
         return values if self.orthogonal_lr is not None else _without(values, "orthogonal_lr")
+
+
+@dataclass(frozen=True)
+class Drawn:
+    """What a task whose sequences are drawn begins with: settings of ours, by which models with a memory
+    learn copy soonest and do not lose it again (results/memory). Others begin as ever, and settle, too."""
+
+    TASKS = ("copy", "transfer", "denoise", "recall", "mqar")
+    name: str
+
+    def model(self, names: frozenset[str], said: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
+        """The options of a model, of those it has; what is `said` may rule some out."""
+        found: dict[str, Any] = {}
+        if self._remembers and "forget_bias" in names and said.get("chrono") is None:
+            found["forget_bias"] = 1.0
+        if "relevance" in names:
+            found["capacity"] = 15
+        if "relevance" in names and self._gated:  # an Elman cell learns sooner by the published rule
+            found |= {"relevance": "learned", "grad_limit": 1.0}
+        return found
+
+    def recipe(self) -> dict[str, Any]:
+        """The parts of a recipe."""
+        found: dict[str, Any] = {"schedule": "settle"}
+        if self._remembers:
+            found |= {"optimizer": "amsgrad", "lr": 4e-3 if self._gated else 2e-3}
+            found |= {"clip": 0.1, "relative_clip": 10.0}
+        return found
+
+    @property
+    def _remembers(self) -> bool:
+        return self.name.startswith(("mem", "rel"))
+
+    @property
+    def _gated(self) -> bool:
+        return not self.name.endswith("rnn")
 
 
 def _without(values: dict[str, Any], name: str) -> dict[str, Any]:
@@ -300,6 +385,8 @@ def published_for(task: str, model: str) -> Published | None:
     return None if table is None else PUBLISHED[table].get(model, _OTHERS[table])
 
 
-def settings_for(task: str, model: str, on_cpu: bool) -> Published | None:
-    """The row a run begins with: what is published, or what a CPU can do where nobody would compare."""
+def settings_for(task: str, model: str, on_cpu: bool) -> Published | Drawn | None:
+    """What a run begins with: what is published, or what a CPU can do where nobody would compare, or ours."""
+    if task in Drawn.TASKS:
+        return Drawn(model)
     return SMALL_TEXT if on_cpu and task == "text" else published_for(task, model)

@@ -1,4 +1,4 @@
-"""The process a run is trained in: its device, its siblings under torchrun, and what asks it to stop.
+"""The process a run is trained in: its device, and its siblings under torchrun.
 
 Every process draws the same batch and works on its own rows of it; gradients are summed in one vector. One
 process is the same with nothing to share.
@@ -10,14 +10,10 @@ import contextlib
 import os
 import platform
 import resource
-import signal
 import sys
-import threading
-import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from datetime import UTC, datetime
-from types import FrameType
 from typing import Any, cast
 
 import numpy
@@ -29,7 +25,7 @@ from plait._version import __version__
 from plait.errors import ConfigError, known, whole
 from plait.provenance import commit, processor
 
-__all__ = ["Group", "Stop", "check_threads", "device_named", "environment", "join", "peak_memory"]
+__all__ = ["Group", "check_threads", "device_named", "environment", "join", "peak_memory"]
 
 MOST_THREADS = 1024
 
@@ -138,70 +134,6 @@ def join(device: torch.device) -> Iterator[Group]:
         yield Group(dist.get_rank(), dist.get_world_size())
     finally:
         dist.destroy_process_group()
-
-
-class Stop(contextlib.AbstractContextManager["Stop"]):
-    """Between `with` and its end the first SIGINT, SIGTERM or SIGHUP only sets `asked`; a second one
-    interrupts. A SIGHUP that is ignored, as under nohup, stays ignored.
-
-    Args:
-        max_minutes: ask to stop after this many minutes.
-        signals: False leaves signals as they are.
-        also: another reason, asked after every update.
-    """
-
-    def __init__(
-        self,
-        max_minutes: float | None = None,
-        signals: bool = True,
-        also: Callable[[], bool] | None = None,
-    ) -> None:
-        if max_minutes is not None and (isinstance(max_minutes, bool) or not max_minutes > 0):
-            raise ConfigError(f"max_minutes: expected a number above 0, got {max_minutes}")
-        self._end = None if max_minutes is None else time.monotonic() + 60 * max_minutes
-        # Python hears signals in its main thread alone.
-        self._signals = signals and threading.current_thread() is threading.main_thread()
-        self._also = also
-        self._before: dict[signal.Signals, Any] = {}
-        self.signal: signal.Signals | None = None
-
-    def __enter__(self) -> Stop:
-        if self._signals:
-            for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP):
-                if number is not signal.SIGHUP or signal.getsignal(number) is not signal.SIG_IGN:
-                    self._before[number] = signal.signal(number, self._heard)
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
-        self._before.clear()
-
-    def _heard(self, number: int, _: FrameType | None) -> None:
-        if self.signal is not None:
-            raise KeyboardInterrupt
-        self.signal = signal.Signals(number)
-
-    @property
-    def asked(self) -> bool:
-        return self.signal is not None or self._late or (self._also is not None and self._also())
-
-    @property
-    def _late(self) -> bool:
-        return self._end is not None and time.monotonic() >= self._end
-
-    @property
-    def reason(self) -> str:
-        if self.signal is not None:
-            return self.signal.name
-        return "max-minutes" if self._late else "asked to"
-
-    def pass_on(self) -> None:
-        """What the signal would have done, once everything is saved: exit codes 130, 143 and 129."""
-        if self.signal is signal.SIGINT:
-            raise KeyboardInterrupt
-        if self.signal is not None:
-            raise SystemExit(128 + self.signal)
 
 
 def environment(device: torch.device, processes: int) -> dict[str, Any]:

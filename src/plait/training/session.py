@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from plait.errors import CheckpointError, ConfigError, DivergedError, PlaitError, at_least, whole
+from plait.errors import CheckpointError, ConfigError, DivergedError, PlaitError, WorldError, at_least, whole
 from plait.runs.checkpoint import load_weights, read_checkpoint
 from plait.runs.folder import Run
 from plait.runs.kinds import kind_of
@@ -26,7 +26,8 @@ from plait.runs.seal import MARK
 from plait.strict import checked
 from plait.training.callbacks import Everyone, Results, Watcher, display
 from plait.training.learner import Learner, Step
-from plait.training.process import Group, Stop, device_named, environment, join, peak_memory
+from plait.training.process import Group, device_named, environment, join, peak_memory
+from plait.training.stop import Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]
 
@@ -113,7 +114,12 @@ def train(
         DivergedError: if a value is not finite; it names the update and the tensor.
     """
     whole(1, checkpoint_every=checkpoint_every)
-    stop = Stop(max_minutes, folder is not None, stop_when)
+    stop = Stop(
+        max_minutes,
+        folder is not None,
+        stop_when,
+        f"continue from the last checkpoint: plait train --resume {folder}",
+    )
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(join(device))
         stack.enter_context(torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
@@ -222,6 +228,8 @@ class Session:
         except DivergedError as error:
             status, reason = "diverged", str(error)
             raise self._with_advice(error) from None
+        except WorldError as error:
+            raise self._kept(error) from error.__cause__
         finally:
             summary = self._summary(status, reason)
             if self.run is not None and self.group.first and status != "interrupted":
@@ -242,7 +250,7 @@ class Session:
             saved = self.run.begin(self.learner, here)
             saved.pop("journals", None)
             self.counters = _counters(saved)
-            if self.schedule.halved is not None:
+            if self.schedule.rate != "constant":
                 self.learner.scale_rate(self.counters.rate)
             for change in self.run.changes(here):
                 self.everyone.noted(f"note: {change}; the last bits may differ")
@@ -301,11 +309,12 @@ class Session:
             counters.best_score, counters.best_update = main["score"], counters.update
         line = {**self._place(), "seconds": round(self._clock(), 3), "held_out": results}
         loss, best = main.get("loss", math.inf), counters.best_loss
-        if self.schedule.halved is not None:
-            line["lr"] = self.schedule.halved * counters.rate
-            if best is not None and loss >= best:
-                counters.rate /= 2
-                self.learner.scale_rate(counters.rate)
+        if self.schedule.rate != "constant":
+            line["lr"] = self.schedule.lr * counters.rate
+            counters.rate = self.schedule.next_rate(
+                counters.rate, counters.best_score, best is None or loss < best
+            )
+            self.learner.scale_rate(counters.rate)
         if math.isfinite(loss) and (best is None or loss < best):
             counters.best_loss = loss
         self._write("metrics", line)
@@ -363,6 +372,11 @@ class Session:
             f"{error}; the last good checkpoint is kept in {self.run.folder}. Lower the learning rate, clip, "
             "or mend the data"
         )
+
+    def _kept(self, error: WorldError) -> WorldError:
+        if self.run is None:
+            return error
+        return WorldError(f"{error}; the run is kept, continue: plait train --resume {self.run.folder}")
 
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
         counters, device, place = self.counters, self.learner.device, self._place()

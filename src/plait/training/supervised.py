@@ -10,7 +10,6 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plait.cells import orthogonal_parameters
 from plait.errors import CheckpointError, ConfigError, DivergedError, whole
 from plait.estimates import check_update
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
@@ -26,6 +25,7 @@ from plait.training.learner import (
     clip_gradients,
     generator_for,
     gradient_norm,
+    optimizer_for,
     seed_for,
 )
 from plait.training.own_data import own_task, whole_epochs
@@ -35,11 +35,6 @@ from plait.training.session import Fitted, train
 from plait.training.update_cuda_graph import Passes, UpdateCudaGraph, can_capture
 
 __all__ = ["SupervisedLearner", "evaluate", "fit", "forward", "learner_of"]
-
-_OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
-    "adam": torch.optim.Adam,
-    "rmsprop": torch.optim.RMSprop,  # its default alpha is 0.99
-}
 
 
 class SupervisedLearner(Learner):
@@ -53,7 +48,7 @@ class SupervisedLearner(Learner):
         self.score, self.words = task.score_name, Words(task.score_name)
         self.device, self.group, self.schedule = device, group, recipe.plan()
         self.parameters = [p for p in network.parameters() if p.requires_grad]
-        self.optimizer = _OPTIMIZERS[recipe.optimizer](_rates(network, self.parameters, recipe), lr=recipe.lr)
+        self.optimizer = optimizer_for(network, self.parameters, recipe)
         self.spans = group.spans(recipe.batch_size, recipe.accumulate)
         self.carried_state: list[Any] = [None] * len(self.spans)
         self.usual = UsualNorm(recipe.relative_clip) if recipe.relative_clip else None
@@ -205,21 +200,6 @@ def _usual_of(checkpoint: Checkpoint) -> Tensor:
 
 def _is_usual(state: Tensor) -> bool:
     return bool(((state >= 0) & torch.isfinite(state)).all())
-
-
-def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:
-    """The optimiser's groups: one, or, with `orthogonal_lr`, those of the other rate last."""
-    if recipe.orthogonal_lr is None:
-        return [{"params": parameters}]
-    apart = {id(p) for p in orthogonal_parameters(network)}
-    slow = [p for p in parameters if id(p) in apart]
-    if not slow:
-        raise ConfigError(
-            "orthogonal_lr: expected a model with an orthogonal matrix (exprnn, goru), got one without; "
-            "leave it out"
-        )
-    rest = [p for p in parameters if id(p) not in apart]
-    return [{"params": rest}, {"params": slow, "lr": recipe.orthogonal_lr}]
 
 
 def _finite(values: Tensor) -> Tensor:

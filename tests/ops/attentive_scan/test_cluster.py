@@ -17,6 +17,8 @@ from plait.ops.attentive_scan import cluster_scan, reference
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape
 from plait.ops.attentive_scan.cluster_choice import Split, splits
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD_TEXT, Shape
+from plait.ops.attentive_scan.cluster_sums import SUMS_TEXT, SumsShape
+from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT, UsageShape
 from plait.ops.parity import TOLERANCE, Case, make_problem
 from plait.ops.scan import Scan, backends, record_backends
 from plait.ops.scan.boundary import conform
@@ -133,6 +135,9 @@ WHOLE = [
     case("gru", RELEVANCY, (2, 2, 4, 0), steps=7, rows=3, learned=True, noise=True),
     case("tanh", RELEVANCY, (2, 1, 4, 0), steps=5, rows=1, limited=True),
     case("lstm", RELEVANCY, (2, 1, 4, 0), steps=2, rows=0),
+    case("lstm", RELEVANCY, (2, 2, 4, 0), steps=7, rows=3, new=True, nudge=True),
+    case("gru", RELEVANCY, (2, 1, 4, 0), steps=9, rows=2, new=True, learned=True, noise=True, reset=True),
+    case("tanh", RELEVANCY, (2, 1, 4, 0), steps=5, rows=1, new=True, limited=True),
 ]
 
 
@@ -140,9 +145,21 @@ WHOLE = [
 def both(emulated) -> dict[str, ctypes.CDLL]:
     forward = {f"walk_{i}": shape_of(*item) for i, item in enumerate(WHOLE)}
     backward = {f"walk_{i}": back_shape_of(case) for i, (case, _) in enumerate(WHOLE)}
+    blocks = {"elman": 2, "gru": 5, "lstm": 5}
+    sums = {
+        f"walk_{i}": SumsShape(blocks[case.scan.cell] * case.size, case.size, threads=64, cluster=2)
+        for i, (case, _) in enumerate(WHOLE)
+    }
+    usage = {
+        f"walk_{i}": UsageShape(case.scan, case.size, case.dtype, threads=64, stretch=4)
+        for i, (case, _) in enumerate(WHOLE)
+        if case.learned
+    }
     return {
         "forward": emulated("attentive_scan", "forward", FORWARD_TEXT, forward),
         "backward": emulated("attentive_scan", "backward", BACKWARD_TEXT, backward),
+        "usage": emulated("attentive_scan", "usage", USAGE_TEXT, usage),
+        "sums": emulated("attentive_scan", "sums", SUMS_TEXT, sums),
     }
 
 
@@ -167,10 +184,10 @@ def test_forward_and_back_on_the_emulator(index, both, monkeypatch):
     backends._resolved.cache_clear()
     problem = make_problem(case)
     with record_backends() as ran:
-        got = parity.run(problem, case.scan, "cluster")
+        got = parity.run(problem, case.scan, "cluster", case.new)
     backends._resolved.cache_clear()
     assert ran == ["cluster"]
-    assert parity.differences(parity.run(problem, case.scan, "reference"), got, case.dtype) == []
+    assert parity.differences(parity.run(problem, case.scan, "reference", case.new), got, case.dtype) == []
 
 
 def test_a_reset_forgets_what_is_no_number(emulated, monkeypatch):
@@ -201,7 +218,15 @@ MUTATIONS = {
     "the newest state's energy": ("e.y = at == 1 ? fresh", "e.y = false ? fresh"),
     "s_0 mixed like the others": ("= t == 0 ? 1.0f : a.mix", "= a.mix"),
     "noise forgotten": ("credit[i] = rated + noise_then[i]", "credit[i] = rated"),
-    "a reset that keeps the cell's state": ("before[I] = cut(r) ? 0.0f : c[I];", "before[I] = c[I];"),
+    "a reset that keeps the cell's state": (
+        "before[I] = cut(tasks_at.gates_row(I)) ? 0.0f : c[I];",
+        "before[I] = c[I];",
+    ),
+    "one task's sum for all": ("take_step<I>(given[I]);", "take_step<I>(given[0]);"),
+    "energies that are not kept": (
+        "sm[tasks_at.energy_to[j]] = all[j];",
+        "sm[tasks_at.energy_to[j]] = all[0];",
+    ),
     "products before all have read": (
         "      barrier_sync(PLACED, K::MEET);\n      save(t);",
         "      save(t);",
@@ -212,8 +237,9 @@ MUTATIONS = {
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", MUTATIONS)
 def test_the_emulator_can_fail(mutation, emulated, monkeypatch):
-    """Each is seen in one of: carried state with resets and nudges, ties, learned relevance with noise."""
-    cases = [SMALL[1], SMALL[4], SMALL[10]]
+    """Each is seen in one of: carried state with resets and nudges, ties, learned relevance with
+    noise, warps with several tasks."""
+    cases = [SMALL[0], SMALL[1], SMALL[3], SMALL[4], SMALL[10]]
     shapes = {f"walk_{i}": shape_of(*item) for i, item in enumerate(cases)}
     library = emulated("attentive_scan", "forward", FORWARD_TEXT, shapes, MUTATIONS[mutation])
     found = []
@@ -244,6 +270,9 @@ REAL = [
     Case(Scan(cell, 10, capacity, every, nonlinearity=nonlinearity), steps=steps, rows=5, size=size, **flags)
     for cell, nonlinearity, capacity, every, size, steps, flags in [
         ("lstm", "tanh", 10, None, 128, 60, {}),
+        ("lstm", "tanh", 10, None, 128, 300, {"new": True, "learned": True, "noise": True}),
+        ("gru", "tanh", 10, None, 128, 60, {"new": True, "learned": True}),
+        ("elman", "tanh", 10, None, 128, 60, {"new": True}),
         ("lstm", "tanh", 10, None, 128, 40, {"carried": True, "reset": True, "nudge": True}),
         ("lstm", "tanh", 10, None, 128, 60, {"learned": True, "noise": True, "reset": True}),
         ("lstm", "tanh", 10, None, 128, 40, {"limited": True, "carried": True}),
@@ -274,8 +303,8 @@ def test_parity_on_a_gpu(case):
         pytest.skip(reason)
     torch.backends.cuda.matmul.allow_tf32 = False
     problem = make_problem(case, "cuda")
-    first, second = (parity.run(problem, case.scan, "cluster") for _ in range(2))
-    assert parity.differences(parity.run(problem, case.scan, "reference"), first, case.dtype) == []
+    first, second = (parity.run(problem, case.scan, "cluster", case.new) for _ in range(2))
+    assert parity.differences(parity.run(problem, case.scan, "reference", case.new), first, case.dtype) == []
     assert torch.equal(first.walked.output, second.walked.output)
     for name, gradient in first.gradients.items():
         assert gradient is None or torch.equal(gradient, second.gradients[name]), name

@@ -68,6 +68,7 @@ CASES = [
     Case(scan_of("tanh", "relevancy"), steps=63, rows=1, size=60, nudge=True),
     Case(scan_of("gru", "relevancy"), steps=9, rows=1, size=17, carried=True, reset=True, nudge=True),
     *(Case(scan_of(cell, "relevancy"), rows=0, reset=True, nudge=True) for cell in ("relu", "lstm")),
+    *(Case(scan_of(cell, "relevancy"), new=True, learned=True) for cell in ("tanh", "lstm", "gru")),
     Case(scan_of("tanh", "relevancy", mix=0.8), steps=20, rows=9, size=33),
     Case(scan_of("lstm", "relevancy", window=1, capacity=1), steps=20, rows=7, size=16),
     Case(scan_of("tanh", "relevancy"), steps=12, rows=4, carried=True, ties=True, reset=True),
@@ -101,8 +102,8 @@ def test_parity(case: Case, backend: str) -> None:
     if backend == "triton" and reason:
         pytest.skip(reason)
     problem = make_problem(case)
-    expected = run(problem, case.scan, "reference")
-    assert differences(expected, run(problem, case.scan, backend), case.dtype) == []
+    expected = run(problem, case.scan, "reference", case.new)
+    assert differences(expected, run(problem, case.scan, backend, case.new), case.dtype) == []
 
 
 @pytest.mark.parametrize("backend", backends_here())

@@ -12,6 +12,7 @@ import torch
 
 import plait
 from plait.errors import BackendError
+from plait.ops import cuda_program
 from plait.ops.parity import Case, differences, make_problem, run
 from plait.ops.scan import FullScan, choose_backend, record_backends
 from plait.ops.scan.backends import _warn_once
@@ -232,13 +233,15 @@ def test_parity_on_a_gpu(case: Case) -> None:
 @pytest.mark.gpu
 @pytest.mark.parametrize("model", [plait.MemRNN, plait.MemLSTM])
 def test_auto_takes_it_on_a_gpu(model) -> None:  # type: ignore[no-untyped-def]
-    for size, expected in ((128, "triton"), (100, "triton")):
+    hopper = cuda_program.missing() is None
+    for size in (128, 100):
         with record_backends() as ran:
             model(3, size).cuda()(torch.randn(40, 2, 3, device="cuda"))[0].sum().backward()
-        assert ran == [expected]
+        assert ran == ["cluster" if hopper else "triton"]
     _warn_once.cache_clear()
-    with record_backends() as ran, pytest.warns(UserWarning, match="up to 128 features, got 160"):
-        model(3, 160).cuda()(torch.randn(4, 2, 3, device="cuda"))
+    too_large = 300 if hopper else 160
+    with record_backends() as ran, pytest.warns(UserWarning, match=f"features, got {too_large}"):
+        model(3, too_large).cuda()(torch.randn(4, 2, 3, device="cuda"))
     assert ran == ["torch"]
 
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import re
+import shutil
 import subprocess
 import sys
 import time
@@ -85,7 +88,7 @@ def test_a_change_of_source_or_flags_builds_anew(tmp_path: Path, monkeypatch: py
     assert cpu_library._key("g++") == keys[0]
     (tmp_path / "slots.h").write_text("// other")
     keys.append(cpu_library._key("g++"))
-    monkeypatch.setattr(cpu_library, "_flags", lambda: ("-O0",))
+    monkeypatch.setattr(cpu_library, "_flags", lambda capability: ("-O0",))
     keys.append(cpu_library._key("g++"))
     assert len(set(keys)) == len(keys)
 
@@ -130,6 +133,86 @@ def test_a_whole_library_is_not_built_again(
     cpu_library.library.cache_clear()
     monkeypatch.setattr(cpu_library, "_build", None)  # calling it would be an error
     assert Path(cpu_library.library()._name).parent == unbuilt
+
+
+@pytest.fixture
+def wheel(built: bytes, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A library as a wheel brings it; nothing here can build another."""
+    folder = tmp_path_factory.mktemp("built")
+    name = cpu_library._shipped_name(cpu_library._capability())
+    path = folder / f"{name}.{hashlib.sha256(built).hexdigest()}.so"
+    path.write_bytes(built)
+    monkeypatch.setattr(cpu_library, "_SHIPPED", folder)
+    monkeypatch.setenv("CXX", "no-such-compiler")
+    return path
+
+
+def test_a_wheel_s_library_is_loaded_where_there_is_no_compiler(wheel: Path, unbuilt: Path) -> None:
+    model, x = plait.RelRNN(3, 8), torch.randn(4, 2, 3)
+    with record_backends() as ran:
+        model(x)
+    assert ran == ["cpu"]
+    assert Path(cpu_library.library()._name) == wheel
+    assert cpu_library.origin() == f"the wheel's for {cpu_library._capability()}"
+    assert list(unbuilt.iterdir()) == []
+
+
+@pytest.mark.parametrize("damage", DAMAGE)
+def test_a_wheel_s_library_that_is_not_whole_is_not_loaded(wheel: Path, damage: str) -> None:
+    content = DAMAGE[damage](wheel.read_bytes())
+    wheel.write_bytes(content)
+    with pytest.raises(
+        BackendError, match=r"no C\+\+ compiler .*; the wheel's plait_scan_.* is damaged, install"
+    ):
+        cpu_library.library()
+    assert wheel.read_bytes() == content  # what pip installed is pip's
+
+
+def test_a_wheel_without_a_library_for_this_processor_says_so(
+    wheel: Path, unbuilt: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_library, "_capability", lambda: "DEFAULT")
+    with pytest.raises(BackendError, match=r"no C\+\+ compiler .*; the wheel has no library for DEFAULT"):
+        cpu_library.library()
+    monkeypatch.setenv("CXX", sys.executable)  # any program: what it would build is already there
+    assert Path(cpu_library.library()._name).parent == unbuilt
+    assert cpu_library.origin().startswith(f"built here by {sys.executable}; the wheel has no library for")
+
+
+def test_a_wheel_s_library_of_another_source_is_not_loaded(
+    wheel: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cpu_library, "_source", lambda: ["// other"])
+    with pytest.raises(BackendError, match="the wheel has no library"):
+        cpu_library.library()
+
+
+def test_a_wheel_s_library_that_torch_cannot_carry_is_not_loaded(wheel: Path) -> None:
+    """Another torch may lack a function it asks for: the loader refuses it, as it refuses this."""
+    wheel.unlink()
+    path = wheel.with_name(f"{wheel.name.split('.')[0]}.{hashlib.sha256(b'no library').hexdigest()}.so")
+    path.write_bytes(b"no library")
+    with pytest.raises(BackendError, match="the wheel's library cannot be loaded"):
+        cpu_library.library()
+
+
+def test_what_the_library_asks_of_torch_and_of_the_system(built: bytes, tmp_path: Path) -> None:
+    """Torch's threads through its stable interface, SLEEF, and no OpenMP of its own."""
+    if not (objdump := shutil.which("objdump")):
+        pytest.skip("needs objdump, of binutils")
+    (tmp_path / "scan.so").write_bytes(built)
+    text = subprocess.run(
+        [objdump, "-p", "-T", tmp_path / "scan.so"], capture_output=True, text=True, check=True
+    ).stdout
+    needed = set(re.findall(r"NEEDED\s+(\S+)", text))
+    assert "libtorch_cpu.so" in needed
+    assert not [name for name in needed if "omp" in name]
+    # what no library of the system promises under a version comes from torch
+    asked = {line.split()[-1] for line in text.splitlines() if "*UND*" in line and "(" not in line}
+    known_of_compilers = {"__gmon_start__", "_ITM_deregisterTMCloneTable", "_ITM_registerTMCloneTable"}
+    of_torch = {name for name in asked - known_of_compilers if not name.startswith("_ZSt")}
+    assert "torch_parallel_for" in of_torch
+    assert {name.split("_")[0] for name in of_torch - {"torch_parallel_for"}} <= {"Sleef"}
 
 
 @pytest.mark.usefixtures("built")

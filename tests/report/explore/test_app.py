@@ -1,10 +1,13 @@
 """What every answer of the explorer tells a browser."""
 
+import threading
+import urllib.request
+
 import pytest
 from starlette.testclient import TestClient
 
 from plait.report.explore import app
-from plait.report.explore.app import application
+from plait.report.explore.app import ANSWERING, application
 
 
 @pytest.mark.parametrize("path", ["/", "/static/main.js", "/api/plane", "/api/runs", "/nowhere", "/api/law"])
@@ -23,3 +26,22 @@ def test_no_answer_is_guessed_at_or_shown_in_a_frame(path, tmp_path, monkeypatch
     stranger = browser.get(path, headers={"Host": "example.com"})
     assert stranger.status_code == 400
     assert stranger.headers["X-Content-Type-Options"] == "nosniff"
+
+
+def test_many_readers_are_answered_by_few_threads(serve_folder, library_folder):
+    """Each thread keeps memory of its own: with dozens of them the server grew for as long as it was read."""
+    counts = []
+
+    def reads(address):
+        with urllib.request.urlopen(f"{address}api/runs", timeout=60) as answer:
+            assert answer.status == 200
+        counts.append(sum("AnyIO worker" in thread.name for thread in threading.enumerate()))
+
+    with serve_folder(library_folder) as address:
+        readers = [threading.Thread(target=reads, args=(address,)) for _ in range(24)]
+        for reader in readers:
+            reader.start()
+        for reader in readers:
+            reader.join()
+    assert len(counts) == 24
+    assert 1 <= max(counts) <= ANSWERING

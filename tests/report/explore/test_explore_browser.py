@@ -201,6 +201,7 @@ FIGURES = [
     ("gradients", "gradients-run"),
     ("plane", "plane-figure"),
     ("runs", "runs-curves"),
+    ("runs", "beside-1"),
 ]
 
 
@@ -210,6 +211,7 @@ def test_every_figure_can_be_kept(open_page, tab, name):
     shown = page.locator(f"#panel-{tab} figure").evaluate_all(
         "all => all.filter(e => !e.hidden).map(e => e.id)"
     )
+    shown = [one for one in shown if not one.startswith("beside-") or one == "beside-1"]  # these are alike
     assert shown == [figure for home, figure in FIGURES if home == tab], "none is left out here"
     for kind, begins in (("png", b"\x89PNG"), ("svg", b"<svg"), ("csv", b"")):
         with page.expect_download() as waiting:
@@ -295,10 +297,95 @@ def test_dark_is_dark_and_drawings_follow(open_page):
     assert dark[1] != light[1]
 
 
-def test_without_runs_two_tabs_work_and_two_say_why(open_page, serve_folder, tmp_path):
+def test_without_runs_memory_opens_on_an_example(open_page, serve_folder, tmp_path):
+    with serve_folder(tmp_path) as empty:
+        page = open_page("", at=empty)
+        assert page.locator("#memory-moment svg").count() == page.locator("#memory-map svg").count() == 1
+        said = page.locator("#panel-memory").inner_text()
+        assert "An example: relrnn on copy delay 20" in said
+        assert "plait train copy --delay 20" in said
+        assert page.locator("#panel-memory .error").count() == 0
+        assert page.get_by_label("step", exact=True).input_value() == "35"
+
+
+def test_something_is_seen_before_anything_is_answered(browser, address):
+    context = browser.new_context()
+    page = context.new_page()
+    page.route("**/api/**", lambda route: None)  # nobody answers
+    page.goto(address)
+    page.wait_for_timeout(200)
+    assert page.locator("h2:visible").all_inner_texts() == ["What a trained memory holds"]
+    assert "Which past states" in page.locator("#panel-memory").inner_text()
+    context.close()
+
+
+def test_a_run_that_cannot_be_shown_gives_way(open_page, serve_folder, tmp_path, bench_at):
+    folder = bench_at(tmp_path).run("runs", "relrnn")
+    (folder / "checkpoint.safetensors").write_bytes(b"no weights")
+    with serve_folder(tmp_path / "runs") as here:
+        page = open_page("#memory", at=here)
+        assert page.locator("#memory-moment svg").count() == 1
+        assert "An example" in page.locator("#panel-memory").inner_text()
+
+
+def test_the_pointer_names_the_update_it_shows(open_page, ask):
+    page = open_page("#runs")
+    box = page.locator("#runs-curves svg").bounding_box()
+    page.mouse.move(box["x"] + 58 + (box["width"] - 70) * 0.46, box["y"] + 100)  # a little before 200
+    said = page.locator("#runs-curves .read").inner_text()
+    assert said == "200 updates: RelRNN 60%; LSTM 13%"
+    rule = float(page.locator("#runs-curves [data-passing]").get_attribute("x1"))
+    assert rule == pytest.approx(58 + (box["width"] - 70) / 2, abs=1), "the line stands at that update"
+
+
+def test_seeds_are_a_band_or_a_line_each(open_page, serve_folder, tmp_path, bench_at):
+    bench = bench_at(tmp_path)
+    for seed, scores in enumerate([(0.2, 0.6, 1.0), (0.1, 0.5, 0.9)]):
+        bench.run("runs", "relrnn", seed=seed, scores=scores)
+    with serve_folder(tmp_path / "runs") as here:
+        page = open_page("#runs", at=here)
+        lines = page.locator("#runs-curves path[data-line='relrnn']")
+        assert lines.count() == 1
+        assert page.locator("#runs-curves path[opacity]").count() == 1
+        box = page.locator("#runs-curves svg").bounding_box()
+        page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 100)
+        assert page.locator("#runs-curves .read").inner_text() == "200 updates: relrnn 55% (50%–60%)"
+        page.get_by_role("button", name="each seed").click()
+        assert lines.count() == 2
+        assert "each=1" in state(page)
+
+
+def test_one_run_stands_beside_another(open_page, ask):
+    lstm, relrnn = sorted(run["key"] for run in ask("runs")["runs"] if run["key"].startswith("table5"))
+    page = open_page("#runs")
+    page.get_by_label("run", exact=True).select_option(lstm)
+    page.get_by_label("beside", exact=True).select_option(relrnn)
+    settled(page)
+    assert f"first={lstm.replace('/', '%2F')}" in state(page)
+    line = "path[data-line]"
+    names = "all => all.map(e => e.dataset.line)"
+    assert page.eval_on_selector_all(f"#beside-0 {line}", names) == ["lstm", "relrnn"]
+    assert page.eval_on_selector_all(f"#beside-1 {line}", names) == ["relrnn − lstm"]
+    said = page.locator("#beside").inner_text()
+    assert "plait train copy --delay 100 --model relrnn --hidden 128 --updates 300" in said
+    again = open_page(state(page))
+    assert again.eval_on_selector_all(f"#beside-1 {line}", names) == ["relrnn − lstm"]
+    again.get_by_label("beside", exact=True).select_option("-")
+    settled(again)
+    assert again.eval_on_selector_all(f"#beside-0 {line}", names) == ["lstm"], "a run alone has its page too"
+    assert again.locator("#beside pre").count() == 1
+
+
+def test_the_tabs_stay_in_a_row_on_a_phone(open_page):
+    page = open_page("#memory", width=400)
+    boxes = [tab.bounding_box() for tab in page.locator("[role=tab]").all()]
+    assert len({box["y"] for box in boxes}) == 1
+    assert boxes[-1]["x"] + boxes[-1]["width"] <= 400
+
+
+def test_without_runs_two_tabs_work_and_one_says_why(open_page, serve_folder, tmp_path):
     with serve_folder(tmp_path) as empty:
         page = open_page("#memory", at=empty)
-        assert "no runs in" in page.locator("#panel-memory .error").inner_text()
         page.locator("#tab-runs").click()
         settled(page)
         assert "no runs in" in page.locator("#panel-runs .error").inner_text()

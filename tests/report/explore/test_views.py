@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import math
+import re
+import subprocess
+import sys
 
 import numpy as np
 import pytest
@@ -43,8 +46,9 @@ def test_samples_differ_and_answers_are_the_networks(ask, relrnn):
 
 def test_a_run_without_memory_is_not_offered(ask):
     names = [run["name"] for run in ask("memory/runs")]
-    assert len(names) == 1
+    assert len(names) == 2
     assert names[0].startswith("relrnn on copy 12")
+    assert names[1].startswith("an example")
     lstm = next(run["key"] for run in ask("norms/runs") if "lstm" in run["key"])
     assert "has no memory" in ask.error("memory", run=lstm)
 
@@ -56,10 +60,60 @@ def test_only_tasks_with_sequences_are_offered(tmp_path, bench_at):
     folder = bench_at(tmp_path).run("runs", "relrnn")
     (folder / "checkpoint.safetensors").touch()
     library = Library(tmp_path / "runs")
-    assert len(memory_runs(library)) == 1
+    assert len(memory_runs(library)) == 2
     config = (folder / "config.json").read_text()
     (folder / "config.json").write_text(config.replace('"copy"', '"minigrid"'))
-    assert memory_runs(library) == []
+    assert [run["key"] for run in memory_runs(library)] == ["example"]
+
+
+def test_models_and_tasks_are_known_by_name():
+    """Without torch; so what is listed here must be what there is."""
+    from plait.memory import NoMemory
+    from plait.models import MODELS
+    from plait.report.explore.memory import REMEMBERING, SEQUENCES
+    from plait.tasks import TASKS
+
+    remembering = {
+        name for name, kind in MODELS.items() if getattr(kind, "memory_type", None) is not NoMemory
+    }
+    assert set(REMEMBERING) == remembering
+    assert set(SEQUENCES) == set(TASKS) - {"csv", "data"}
+
+
+def test_runs_are_listed_and_the_example_is_shown_without_torch(library_folder):
+    code = (
+        "import sys; from pathlib import Path\n"
+        "from plait.report.explore.library import Library\n"
+        "from plait.report.explore.memory import memory_runs, memory_view\n"
+        f"library = Library(Path({str(library_folder)!r}))\n"
+        "assert len(memory_runs(library)) == 2\n"
+        "assert memory_view(library, {'run': 'example'})['steps'] == 40\n"
+        "sys.exit('torch' in sys.modules)"
+    )
+    assert subprocess.run([sys.executable, "-c", code], check=False).returncode == 0
+
+
+def test_the_example_is_a_trace_like_any_other(ask, relrnn):
+    example, own = ask("memory", run="example"), ask("memory", run=relrnn)
+    assert set(example) == {*own, "made", "step"}
+    assert example["answers"][-10:] == example["targets"][-10:], "it was learned"
+    assert len(example["layers"][0]) == example["steps"] == len(example["inputs"])
+    weights = np.array([sum(weight for _, weight, _ in step["states"]) for step in example["layers"][0]])
+    assert weights == pytest.approx(np.ones(40), abs=2e-3)
+    step = example["layers"][0][example["step"] - 1]
+    read, weight, _ = max(step["states"], key=lambda state: state[1])
+    assert read in step["kept"]
+    assert weight > 0.9
+
+
+def test_every_tab_says_what_it_is_about_before_any_script(ask):
+    page = ask.raw("").decode()
+    panels = re.findall(
+        r'<div role="tabpanel" id="panel-(\w+)"[^>]*?( hidden)?><h2>(.+?)</h2><p>(.+?)</p>', page
+    )
+    assert [(name, hidden) for name, hidden, _, _ in panels] == [
+        ("memory", ""), ("gradients", " hidden"), ("plane", " hidden"), ("runs", " hidden"),
+    ]  # fmt: skip
 
 
 def test_pixels_of_an_image_and_letters_of_a_text(digits, tmp_path, serve_folder, client_at):
@@ -73,7 +127,7 @@ def test_pixels_of_an_image_and_letters_of_a_text(digits, tmp_path, serve_folder
     assert main(["train", "text", "--text", str(book), "--embedding", "4", "--span", "12", *common]) == 0
     with serve_folder(out) as address:
         client = client_at(address)
-        image, text = sorted(run["key"] for run in client("memory/runs"))
+        _, image, text = sorted(run["key"] for run in client("memory/runs"))  # the first is the example
         found = client("memory", run=image, sample=1)
         assert found["kind"] == "pixels"
         steps, shades = (np.array(found["image"][key]) for key in ("steps", "shades"))
@@ -186,6 +240,20 @@ def test_runs_are_those_of_the_report(ask, library_folder):
     assert ask("plot", group=0, plot=1)["published"] == {}, "a loss has no published score beside it"
 
 
+def test_one_run_beside_another_is_that_of_the_report(ask, library_folder):
+    keys = [run["key"] for run in ask("runs")["runs"] if run["key"].startswith("table5")]
+    found = ask("beside", first=keys[0], second=keys[1])
+    assert [plot["title"] for plot in found["plots"]][:2] == [
+        "held-out accuracy", "held-out accuracy: lstm − relrnn",
+    ]  # fmt: skip
+    assert [one["command"].split()[:3] for one in found["commands"]] == [["plait", "train", "copy"]] * 2
+    alone = ask("beside", first=keys[0])
+    assert len(alone["commands"]) == 1
+    assert len(alone["tables"][0]["columns"]) == 2
+    assert "no run 'nothing'" in ask.error("beside", first="nothing", second=keys[0])
+    assert "no run ''" in ask.error("beside")
+
+
 @pytest.mark.parametrize(
     ("path", "query", "words"),
     [
@@ -241,8 +309,9 @@ def test_a_fault_of_ours_is_a_line_too(address, client_at, monkeypatch, serve_fo
 def test_without_runs_the_other_views_work(tmp_path, serve_folder, client_at):
     with serve_folder(tmp_path) as address:
         client = client_at(address)
-        for path in ("runs", "memory/runs", "norms/runs", "group"):
+        for path in ("runs", "norms/runs", "group"):
             assert "no runs in" in client.error(path)
+        assert [run["key"] for run in client("memory/runs")] == ["example"]
         assert client("law")["laws"]
         assert client("plan", budget="125M")["depth"]
 
@@ -261,7 +330,7 @@ def test_answers_come_within_a_fifth_of_a_second(ask, relrnn):
     questions = [
         ("memory/runs", {}), ("memory", {"run": relrnn}), ("law", {}), ("reach", {}), ("paths", {}),
         ("norms", {"run": relrnn}), ("plane", {}), ("plan", {"budget": "1.3B"}), ("runs", {}),
-        ("group", {}), ("plot", {}),
+        ("group", {}), ("plot", {}), ("beside", {"first": relrnn}),
     ]  # fmt: skip
     for path, query in questions:
         times = []

@@ -1,7 +1,11 @@
 """Small runs of PPO: a few updates of a few worlds, so that a test can afford several of them."""
 
+import json
+import re
+
 import pytest
 
+from plait.runs.checkpoint import read_checkpoint
 from plait.training.ppo import Settings, describe_policy, fit_policy
 
 pytest.importorskip("minigrid")
@@ -29,3 +33,20 @@ def small_fit(described):
         return fit_policy(described(**changes), folder=folder, **arguments)
 
     return run
+
+
+@pytest.fixture
+def outcome_of():
+    def outcome(folder):
+        """Everything a run must end with, whatever happened to it."""
+        checkpoint = read_checkpoint(folder / "checkpoint.safetensors")
+        tensors = {name: value.numpy().tobytes() for name, value in checkpoint.tensors.items()}
+        counters = {
+            k: v for k, v in checkpoint.counters.items() if k not in ("seconds", "journals", "regular")
+        }
+        summary = json.loads((folder / "summary.json").read_text())
+        del summary["seconds"], summary["peak_memory_bytes"]
+        metrics = re.sub(rb'"seconds": [0-9.]+, ', b"", (folder / "metrics.jsonl").read_bytes())
+        return tensors, counters, summary, metrics
+
+    return outcome

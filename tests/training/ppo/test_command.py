@@ -2,6 +2,7 @@
 
 import json
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -23,10 +24,15 @@ def run(*arguments):
 def test_trains_tests_lists_and_resumes(tmp_path, capsys):
     out = ["--out", str(tmp_path)]
     place = ["--env", "GoToDoor-5x5", "--test-env", "GoToDoor-6x6", "--model", "relgru"]
+    place += ["--relevance", "learned", "--mix", "0.75"]
     assert run(*place, *SMALL, *out, "--json") == 0
     answer = json.loads(capsys.readouterr().out)
     assert (answer["status"], answer["steps"]) == ("complete", 120)
     assert set(answer["held_out"]) == {"GoToDoor-5x5", "GoToDoor-6x6"}
+    assert json.loads(Path(answer["folder"], "config.json").read_text())["model"] == {
+        "name": "relgru", "hidden_size": 8, "window": 5, "capacity": 5, "relevance": "learned", "noise": 0.0,
+        "mix": 0.75,
+    }  # fmt: skip
     assert main(["runs", str(tmp_path)]) == 0
     assert "relgru" in capsys.readouterr().out
     assert main(["runs", "show", "minigrid", *out]) == 0
@@ -48,6 +54,9 @@ def test_trains_tests_lists_and_resumes(tmp_path, capsys):
         (["--env", "DoorKey-5x5", "--model", "lstm", "--window", "3"], "unknown option of lstm 'window'"),
         (["--env", "DoorKey-5x5", "--model", "none", "--layers", "2"], "unknown option of none 'num_layers'"),
         (["--env", "DoorKey-5x5", "--hidden", "0"], "hidden_size: expected at least 1, got 0"),
+        (["--env", "DoorKey-5x5", "--relevance", "best"], "unknown relevance 'best'"),
+        (["--env", "DoorKey-5x5", "--usage", "1"], "usage: expected none where relevance is earned"),
+        (["--env", "DoorKey-5x5", "--model", "gru", "--relevance", "learned"], "option of gru 'relevance'"),
         (["--env", "DoorKey-5x5", "--backend", "gym"], "unknown backend 'gym'"),
         (["--env", "DoorKey-5x5", "--lr", "0"], "lr: expected a finite number above 0, got 0.0"),
         ([], "expected a world (plait train minigrid --env DoorKey-5x5)"),

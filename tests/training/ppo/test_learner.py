@@ -1,7 +1,6 @@
 """Runs of PPO: the same every time, the same after a death, stopped with a name when a number is none."""
 
 import json
-import re
 
 import pytest
 import torch
@@ -29,17 +28,6 @@ class DieAt(Watcher):
             raise Crash
 
 
-def outcome(folder):
-    """Everything a run must end with, whatever happened to it."""
-    checkpoint = read_checkpoint(folder / "checkpoint.safetensors")
-    tensors = {name: value.numpy().tobytes() for name, value in checkpoint.tensors.items()}
-    counters = {k: v for k, v in checkpoint.counters.items() if k not in ("seconds", "journals", "regular")}
-    summary = json.loads((folder / "summary.json").read_text())
-    del summary["seconds"], summary["peak_memory_bytes"]
-    metrics = re.sub(rb'"seconds": [0-9.]+, ', b"", (folder / "metrics.jsonl").read_bytes())
-    return tensors, counters, summary, metrics
-
-
 def timeless(lines):
     return [{key: value for key, value in line.items() if key != "seconds"} for line in lines]
 
@@ -53,7 +41,7 @@ def backends():
 
 @pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize("model", ["rellstm", "memlstm", "none"])
-def test_a_killed_run_resumes_to_the_same_curve(small_fit, tmp_path, model, backend):
+def test_a_killed_run_resumes_to_the_same_curve(small_fit, outcome_of, tmp_path, model, backend):
     """Killed twice, at moments that are no checkpoint; every bit but the clock is as if it never was."""
     arguments = {"model": model, "backend": backend, "test_env": "GoToDoor-6x6"}
     small_fit(tmp_path / "whole", **arguments)
@@ -62,7 +50,7 @@ def test_a_killed_run_resumes_to_the_same_curve(small_fit, tmp_path, model, back
             small_fit(tmp_path / "killed", watchers=[DieAt(updates)], resume=updates == 2, **arguments)
         assert not (tmp_path / "killed" / "summary.json").exists()
     small_fit(tmp_path / "killed", resume=True, **arguments)
-    assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
+    assert outcome_of(tmp_path / "killed") == outcome_of(tmp_path / "whole")
 
 
 def test_the_seed_decides(small_fit):
@@ -133,14 +121,14 @@ def test_a_gradient_that_is_none_is_named(small_fit, monkeypatch):
         small_fit()
 
 
-def test_stops_and_goes_on(small_fit, tmp_path):
+def test_stops_and_goes_on(small_fit, outcome_of, tmp_path):
     stopped = small_fit(tmp_path / "run", stop_when=lambda: True)
     assert (stopped.status, stopped.summary["updates"]) == ("stopped", 1)
     with pytest.raises(OutputError, match="unfinished; continue"):
         small_fit(tmp_path / "run")
     small_fit(tmp_path / "run", resume=True)
     small_fit(tmp_path / "whole")
-    assert outcome(tmp_path / "run") == outcome(tmp_path / "whole")
+    assert outcome_of(tmp_path / "run") == outcome_of(tmp_path / "whole")
 
 
 def test_until_return_stops_early(small_fit):

@@ -5,9 +5,9 @@ import math
 import pytest
 import torch
 
+from plait.tasks.minigrid.seen import MOVES
 from plait.training.ppo import Settings, clipped_objective
 from plait.training.ppo.learner import ppo_loss
-from plait.training.ppo.rollout import chosen
 
 
 def logits_of(*probabilities):
@@ -23,7 +23,7 @@ def loss_of(logits, values, counted, **changes):
     returns, actions = torch.ones(3, 1, dtype=torch.float64), torch.zeros(3, 1, dtype=torch.int64)
     settings = Settings(clip=0.2, value=0.5, entropy=0.1).changed(**changes)
     return ppo_loss(
-        logits, values, actions, old, advantage, returns, torch.tensor(counted)[:, None], settings
+        logits, values, actions, old, advantage, returns, torch.tensor(counted)[:, None], settings, MOVES
     )
 
 
@@ -72,6 +72,6 @@ def test_clipped_objective_is_the_smaller_of_the_two():
 def test_probability_and_entropy_are_torchs():
     logits, actions = torch.randn(5, 3, 7), torch.randint(7, (5, 3))
     found = torch.distributions.Categorical(logits=logits)
-    log_probability, spread = chosen(logits, actions)
+    log_probability, spread = MOVES.chosen(logits, actions)
     torch.testing.assert_close(log_probability, found.log_prob(actions))
     torch.testing.assert_close(spread, found.entropy())

@@ -4,10 +4,11 @@ import pytest
 import torch
 
 from plait.tasks.minigrid import open_worlds
+from plait.tasks.minigrid.seen import MOVES
 from plait.training.learner import generator_for
 from plait.training.ppo import Settings, build_policy
 from plait.training.ppo.learner import PolicyLearner
-from plait.training.ppo.rollout import Collector, gumbel, sample
+from plait.training.ppo.rollout import Collector
 
 MODELS = ["none", "lstm", "rellstm", "relgru", "memlstm", "sab", "transformer"]
 CPU = torch.device("cpu")
@@ -88,7 +89,7 @@ def test_a_bounded_memory_keeps_its_slots(described):
 
 def test_sampling_follows_the_probabilities():
     probabilities = torch.tensor([0.5, 0.3, 0.1, 0.05, 0.05, 0.0, 0.0])
-    drawn = sample(probabilities.log(), gumbel((20000, 7), torch.Generator().manual_seed(0)))
+    drawn = MOVES.sample(probabilities.log(), MOVES.noise((20000,), torch.Generator().manual_seed(0)))
     shares = torch.bincount(drawn, minlength=7) / 20000
     torch.testing.assert_close(shares, probabilities, atol=0.012, rtol=0)
 

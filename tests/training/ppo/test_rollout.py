@@ -3,7 +3,8 @@
 import pytest
 import torch
 
-from plait.training.ppo import build_policy, evaluate_policy, rollout
+from plait.tasks import minigrid
+from plait.training.ppo import build_policy, evaluate_policy
 
 
 @pytest.fixture
@@ -23,8 +24,8 @@ def recorded(monkeypatch):
         worlds.step = remembered
         return worlds
 
-    honest = rollout.open_worlds
-    monkeypatch.setattr(rollout, "open_worlds", spying)
+    honest = minigrid.open_worlds
+    monkeypatch.setattr(minigrid, "open_worlds", spying)
     return moments, opened
 
 
@@ -34,7 +35,8 @@ def test_is_the_mean_over_first_episodes(described, recorded, greedy):
     torch.manual_seed(0)
     policy = build_policy(described(seed=3))
     found = evaluate_policy(policy, "GoToDoor-5x5", 12, seed=5, greedy=greedy)
-    assert opened[0][1]["held_out"]
+    name, envs, seed, held_out, backend = opened[0][0]
+    assert (name, envs, seed, held_out, backend) == ("GoToDoor-5x5", 12, 5, True, "minigrid")
     returns, lengths = [], []
     for world in range(12):
         first = next(i for i, moment in enumerate(moments) if moment.ended[world])

@@ -25,8 +25,9 @@ from plait.experiments.depthwidth.learner import DeviceText, SideBySide, TextLea
 from plait.runs.folder import Journal, locked, read_json, write_json
 from plait.strict import checked
 from plait.tasks.text import CharacterText
-from plait.training.process import Stop, environment
+from plait.training.process import environment
 from plait.training.session import Session
+from plait.training.stop import Stop
 
 __all__ = ["RECORDS", "Outcome", "read_records", "run_missing"]
 

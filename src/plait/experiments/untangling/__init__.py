@@ -8,14 +8,20 @@ from plait.experiments.untangling.curves import figure4, figure5, figure6
 from plait.experiments.untangling.denoise import denoise
 from plait.experiments.untangling.figure3 import figure3
 from plait.experiments.untangling.mnist_and_treebank import figure7, figure8, figure9, table8, table9
+from plait.experiments.untangling.recipes import recipes
 from plait.experiments.untangling.size import FULL, SMOKE, Size
 from plait.experiments.untangling.table4 import table4
 from plait.experiments.untangling.table5 import table5
 from plait.experiments.untangling.transfer import transfer
 
-__all__ = ["FULL", "ITEMS", "SMOKE", "Size"]
+__all__ = ["BY_RECIPE", "FULL", "ITEMS", "SMOKE", "Size"]
 
 ITEMS: tuple[Callable[[Size], Experiment], ...] = (
-    table4, table5, denoise, transfer, figure3, figure4, figure5, figure6, figure7, figure8, figure9,
-    figure10, figure11, table8, table9,
+    table4, figure3, figure4, figure5, figure6, figure7, figure8, figure9,
+    figure10, figure11, table8, table9, recipes,
 )  # fmt: skip
+BY_RECIPE: tuple[Callable[[Size, str], Experiment], ...] = (
+    table5,
+    denoise,
+    transfer,
+)  # as published, or ours

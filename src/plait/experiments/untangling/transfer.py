@@ -5,13 +5,13 @@ from __future__ import annotations
 import dataclasses
 
 from plait.experiments.description import Experiment, PlannedRun
-from plait.experiments.untangling.contestants import COPY, OURS, SOURCE, Contestant
+from plait.experiments.untangling.contestants import OURS, SOURCE, Contestant, contestants
 from plait.experiments.untangling.size import Size
 
 __all__ = ["transfer"]
 
 
-def transfer(size: Size) -> Experiment:
+def transfer(size: Size, recipe: str = "published") -> Experiment:
     """Copy at delay 100, scored at 100, 200, 400, 2000 and 5000."""
     delay, *longer = (d // size.shrink for d in (100, 200, 400, 2000, 5000))
     test_delays = longer[: size.rows]
@@ -26,7 +26,10 @@ def transfer(size: Size) -> Experiment:
         updates_to=0.99,
         needs="",
         seeds=size.seeds,
-        runs=tuple(_planned(column, one, delay, test_delays, size) for column, one in COPY.items()),
+        runs=tuple(
+            _planned(column, one, delay, test_delays, size)
+            for column, one in contestants("copy", recipe).items()
+        ),
         notes=(
             f"Trained at T = {delay} as in table5; tested at {', '.join(map(str, test_delays))}.",
             "Ours: evaluated every 1,000 updates on 100 sequences a delay; the paper tested on 10,000.",

@@ -5,20 +5,23 @@ The kernel is `cluster/backward.h`; what it computes and why stands there and in
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from functools import lru_cache, partial
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
+from plait.ops.attentive_scan.cluster_sums import SumsShape, column_sums
+from plait.ops.attentive_scan.cluster_usage import UsageShape, taught_scores
 from plait.ops.scan.buffers import allocate_walk, contiguous
-from plait.ops.scan.cluster_source import arguments
-from plait.ops.scan.contract import Arriving, Inputs, Scanned
+from plait.ops.scan.cluster_source import KernelShape, arguments
+from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
-from plait.ops.scan.usage import by_place
-from plait.ops.scan.weight_gradients import collect_gradients
+from plait.ops.scan.weight_gradients import Beside, collect_gradients
 
 __all__ = ["PLACE_BITS", "BackShape", "back_shape", "walk_back"]
 
@@ -29,7 +32,7 @@ _FIRST_ROW, _FURTHER_ROW = {8: 1.1, 4: 1.3, 2: 1.5}, {8: 0.8, 4: 1.0, 2: 1.5}
 PLACE_BITS = 6  # of an id, as in `scan/cluster/shape.h`
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class BackShape:
     """The constants of one kernel: `cluster` blocks walk `rows` rows of the batch together; `shared_kinds`
     blocks of [V; W_a; U_a], the last, lie in shared memory because registers do not hold them."""
@@ -54,9 +57,8 @@ class BackShape:
         """What `cluster/backward_layout.h` lays out; the compiler refuses a shape where the two differ."""
         scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32 - 4
         held = scan.gates + 2 + (scan.cell == "gru")
-        inputs, factors = (3, 3) if scan.cell == "elman" else (7, 8 if scan.cell == "lstm" else 7)
-        stashed = scan.gates + 3 + (scan.cell == "lstm")
-        of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + 2 * stashed
+        inputs, factors = (3, 1) if scan.cell == "elman" else (7, 6 if scan.cell == "lstm" else 5)
+        of_warp = held * slots + 2 * held + 3 * inputs + factors + scan.gates + 1
         of_row = warps * (4 * of_warp + 2 * hidden + slots) + 2 * hidden + (self.cluster + 12) * slots + 4
         return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
 
@@ -121,24 +123,43 @@ def walk_back(
     scan: Scan,
     nudged: bool,
     shape: BackShape,
-    launch: Callable[[BackShape, Any, int], None],
+    launch: Callable[[str, KernelShape, ctypes.Structure], None],
     profile: Tensor | None = None,
 ) -> Inputs:
-    """Every gradient; `launch` runs the kernel of a shape with its arguments, on so many clusters."""
-    steps, rows, hidden = made.output.shape
+    """Every gradient; `launch` runs the kernel of this name and shape with its arguments."""
+    steps, rows, _ = made.output.shape
     clusters = -(-rows // shape.rows)
-    walked = allocate_walk(inputs, made, scan, nudged)
-    walked = walked._replace(energy=made.queries.new_empty(clusters, hidden))
-    slots = made.queries.new_empty(inputs.slots.shape)
-    records = (contiguous(inputs), made, _aligned(arriving), walked, (slots, profile))
-    launch(shape, arguments(BACKWARD, records, steps, rows, scan.mix), clusters)
-    walked = walked._replace(energy=walked.energy.sum(dim=0))
+    walked, beside = _room(inputs, made, scan, nudged)
+    slots: Any = None if inputs.is_new else made.queries.new_empty(inputs.slots.shape)
+    given = _aligned(arriving)
+    records = (contiguous(inputs), made, given, walked, (slots, profile))
+    if rows:
+        launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
+    add_up = partial(launch, "sums", _sums_shape(beside.shape[2], shape.hidden))
+    sums = column_sums(beside, walked.energy, clusters, add_up)
+    taught = None
     if inputs.usage is not None:
-        made = made._replace(ids=by_place(made.ids, PLACE_BITS))
-    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged)
+        teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
+        taught = taught_scores(walked, given.output, inputs, made, teach)
+    left = Beside(beside, sums)
+    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, taught, left)
+
+
+def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor]:
+    """For what the walk leaves; and, as one, what it leaves side by side at every step, of which one product
+    is taken: dL/dz, of a GRU dL/d(V_n s + b'_n), dL/dq."""
+    steps, rows, size = made.output.shape
+    gates = scan.gates
+    beside = made.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
+    walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=("projected", "queries"))
+    projected, queries = beside.narrow(2, 0, gates * size), beside.narrow(2, beside.shape[2] - size, size)
+    return walked._replace(projected=projected, queries=queries), beside
+
+
+_usage_shape, _sums_shape = lru_cache(UsageShape), lru_cache(SumsShape)
 
 
 def _aligned(arriving: Arriving) -> Arriving:
     """What arrives, as the kernel reads it: contiguous, and 16 bytes at a time."""
-    given = (None if x is None else x.contiguous() for x in arriving)
-    return Arriving(*(x.clone() if x is not None and x.data_ptr() % 16 else x for x in given))
+    given = [None if x is None else x.contiguous() for x in arriving]
+    return Arriving(*[x.clone() if x is not None and x.data_ptr() % 16 else x for x in given])

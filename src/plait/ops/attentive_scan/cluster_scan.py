@@ -17,15 +17,17 @@ from plait.ops import cuda_program
 from plait.ops.attentive_scan.cluster_back import PLACE_BITS, BackShape, back_shape, walk_back
 from plait.ops.attentive_scan.cluster_choice import LARGEST_WIDTH, choose, clusters_that_fit, splits
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD, FORWARD_TEXT, LAYERS, Shape
+from plait.ops.attentive_scan.cluster_sums import SUMS_TEXT
+from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT
 from plait.ops.scan.buffers import allocate, contiguous
-from plait.ops.scan.cluster_source import arguments, headers, source
+from plait.ops.scan.cluster_source import KernelShape, arguments, headers, source
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.usage import by_place
 
 __all__ = ["back_shape_for", "backward", "forward", "launch", "missing", "shape_for"]
 
-_STRUCTS = {"forward": FORWARD_TEXT, "backward": BACKWARD_TEXT}
+_STRUCTS = {"forward": FORWARD_TEXT, "backward": BACKWARD_TEXT, "usage": USAGE_TEXT, "sums": SUMS_TEXT}
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
@@ -45,7 +47,7 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
     """Walk every row; what is given and what comes back stands in `contract`."""
     given = contiguous(inputs)
-    out = allocate(given, scan, need_trace, save, "cluster")
+    out = allocate(given, scan, need_trace, save, "cluster", lean=True)
     steps, rows, size = out.output.shape
     if rows:
         flags = (save, need_trace, given.reset is not None, given.nudge is not None, given.worth is not None)
@@ -65,9 +67,8 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     flags = inputs.reset is not None, inputs.worth is not None
     shape = back_shape_for(scan, size, made.output.dtype, rows, flags, device)
 
-    def run(shape: BackShape, given: ctypes.Structure, clusters: int) -> None:
-        if clusters:
-            launch("backward", shape, given, device)
+    def run(way: str, shape: KernelShape, given: ctypes.Structure) -> None:
+        launch(way, shape, given, device)
 
     return walk_back(arriving, inputs, made, scan, nudged, shape, run)
 
@@ -81,6 +82,9 @@ def _backward_by_triton(
     size = made.output.shape[2]
     keys = made.products[scan.width :, :, -size:].contiguous()
     # a slot that nobody read may hold anything, and Triton multiplies it by zero
+    if inputs.is_new:
+        rows = made.output.shape[1]
+        inputs = inputs._replace(slots=made.output.new_zeros(rows, scan.width, size))
     unread = made.ids[0] >> PLACE_BITS != torch.arange(scan.width, device=made.ids.device)
     inputs = inputs._replace(slots=inputs.slots.masked_fill(unread.unsqueeze(2), 0))
     ids = made.ids if size <= triton_scan.LARGEST_PERSISTENT else by_place(made.ids, PLACE_BITS)
@@ -107,14 +111,17 @@ def back_shape_for(
     return replace(found, reset=flags[0], learned=flags[1])
 
 
-def launch(way: str, shape: Shape | BackShape, given: ctypes.Structure, device: int | None) -> None:
+def launch(way: str, shape: KernelShape, given: ctypes.Structure, device: int | None) -> None:
     """Run a walk over all rows of a batch."""
+    kernel, threads, shared_bytes = _kernel(way, shape, device)  # type: ignore[arg-type]
     grid = -(-given.rows // shape.rows) * shape.cluster
-    _kernel(way, shape, device).launch(grid, shape.threads, shape.cluster, shape.shared_bytes, given)
+    kernel.launch(grid, threads, shape.cluster, shared_bytes, given)
 
 
 @lru_cache
-def _kernel(way: str, shape: Shape | BackShape, device: int | None) -> cuda_program.Kernel:
+def _kernel(way: str, shape: KernelShape, device: int | None) -> tuple[cuda_program.Kernel, int, int]:
+    """A kernel, its threads and its shared memory."""
     name = f"attentive_{way}"
     text = source(way, _STRUCTS[way], {name: shape})
-    return cuda_program.program(name, text, headers("attentive_scan"), device=device).kernel(name)
+    program = cuda_program.program(name, text, headers("attentive_scan"), device=device)
+    return program.kernel(name), shape.threads, shape.shared_bytes

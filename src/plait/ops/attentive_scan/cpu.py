@@ -46,7 +46,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         initial_states=walked.initial_states[..., :size],
         energy=walked.energy.sum(dim=0)[:size],
     )
-    found = collect_gradients(walked, inputs, made, scan, nudged, outer_product)
+    found = collect_gradients(walked, inputs, made, scan, nudged, arriving.output, outer=outer_product)
     return found if len(found.slots) == rows else found._replace(slots=torch.zeros_like(slots))
 
 

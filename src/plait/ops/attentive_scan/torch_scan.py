@@ -154,7 +154,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         initial_scores=slots.d_scores.view(rows, scan.width),
         energies=d_energies_of_slots,
     )
-    return collect_gradients(walked, inputs, made, scan, nudged)
+    return collect_gradients(walked, inputs, made, scan, nudged, arriving.output)
 
 
 def _finished(

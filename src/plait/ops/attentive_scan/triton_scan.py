@@ -84,7 +84,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     walked = walked._replace(energy=walked.energy.sum(dim=0))
     if inputs.usage is not None:
         made = made._replace(ids=by_place(made.ids, PLACE_BITS.value))
-    return collect_gradients(walked, inputs, made, scan, nudged)
+    return collect_gradients(walked, inputs, made, scan, nudged, arriving.output)
 
 
 @lru_cache

@@ -45,7 +45,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         return tuple(_walk_back(Arriving(*tensors[:first]), *given, scan))
 
     walked = ReverseWalk(*replayed(walk_back, (*arriving, *inputs, *made), ("backward", scan)))
-    return collect_gradients(walked, inputs, made, scan, nudged)
+    return collect_gradients(walked, inputs, made, scan, nudged, arriving.output)
 
 
 def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:

@@ -23,4 +23,6 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan,
     kept = kept._replace(asked=asked_without_memory(given, kept), gates=kept.activated)
     walked = allocate_walk(inputs, made, scan, nudged)
     walk_back(arrived, given, kept, walked, scan, dtype)
-    return collect_gradients(walked, inputs, made._replace(asked=kept.asked), scan, nudged, outer_product)
+    return collect_gradients(
+        walked, inputs, made._replace(asked=kept.asked), scan, nudged, outer=outer_product
+    )

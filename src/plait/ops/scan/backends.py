@@ -45,6 +45,7 @@ def resolve_for(backend: str, device: str, dtype: str, size: int, scan: CellScan
     return name
 
 
+@lru_cache
 def module_of(backend: str, of: str) -> Any:
     """The module that runs the scan of this name."""
     return importlib.import_module(f"plait.ops.{of}.{MODULES[backend]}")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 
@@ -18,57 +18,102 @@ from plait.ops.steps import NONLINEARITIES
 __all__ = ["conform"]
 
 _SPECS = specs(Inputs)
+_WORTH, _SLOTS, _RELEVANCE = (Inputs._fields.index(name) for name in ("worth", "slots", "relevance"))
+
+
+class _Expected(NamedTuple):
+    """What an input has to look like, and what is made of it: None (the cell does not read it), itself, or
+    itself in a type, without a gradient where `is_record`."""
+
+    shape: tuple[int, ...]
+    is_read: bool
+    dtype: torch.dtype | None
+    is_record: bool
 
 
 def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
     """Check every shape; cast to the type of `projected`; drop what the cell does not read.
 
     An empty slot holds zeros and has earned nothing, whatever came in: it cannot bring in a NaN. With `fill`
-    false the scan sees to that itself.
+    false the scan sees to that itself. Where nothing came before there is no state to look at.
     """
+    is_traced = torch.compiler.is_compiling()
+    (_check_kind if is_traced else _check_kind_once)(scan)
+    _check(inputs, scan)
+    steps, rows, _ = inputs.projected.shape
+    slots = scan.width if scan.width is not None else inputs.born.shape[-1]
+    # a training loop asks the same at every step; a compiler's sizes have no hash
+    expect = _expected if is_traced else _expected_once
+    wanted = expect(scan, steps, rows, inputs.recurrent.shape[1], slots, inputs.projected.dtype)
+    read = _read(inputs, wanted)
+    if inputs.reset is not None and inputs.reset.dtype != torch.bool:
+        raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")
+    if inputs.is_new:
+        return Inputs(*read)
+    check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
+    if "memory" in scan.traits:
+        empty = inputs.born < 0 if fill else None
+        if empty is not None:
+            read[_SLOTS] = read[_SLOTS].masked_fill(empty.unsqueeze(2), 0)
+        if read[_WORTH] is not None:
+            # A learned relevance is a function of the state and of weights that may have changed since.
+            read[_RELEVANCE] = scores(read[_SLOTS], read[_WORTH])
+        if empty is not None:
+            read[_RELEVANCE] = read[_RELEVANCE].masked_fill(empty, 0)
+    return Inputs(*read)
+
+
+def _read(inputs: Inputs, wanted: list[_Expected]) -> list[Any]:
+    """Every input as the scan reads it, if it has its shape."""
+    read: list[Any] = []
+    for name, tensor, expected in zip(Inputs._fields, inputs, wanted, strict=True):
+        if tensor is None:
+            read.append(None)
+            continue
+        if tensor.shape != expected.shape:
+            raise ShapeError(
+                f"{_SPECS[name].door}{name}: expected {expected.shape}, got {tuple(tensor.shape)}"
+            )
+        if not expected.is_read:
+            read.append(None)
+            continue
+        kept = tensor.detach() if expected.is_record else tensor
+        read.append(kept if expected.dtype in (None, kept.dtype) else kept.to(expected.dtype))
+    return read
+
+
+def _expected(
+    scan: CellScan, steps: int, rows: int, size: int, slots: int, dtype: torch.dtype
+) -> list[_Expected]:
+    sizes, found = sizes_of(scan, steps, rows, size, slots), []
+    for spec in _SPECS.values():
+        is_cast = spec.of in scan.traits and spec.kind not in ("int64", "bool")
+        is_read = spec.only in ("", scan.cell, scan.nonlinearity)
+        wanted = type_of(spec, dtype) if is_cast else None
+        found.append(_Expected(shape_of(spec, sizes), is_read, wanted, is_cast and spec.kind != "layer"))
+    return found
+
+
+_expected_once = lru_cache(_expected)
+
+
+def _check_kind(scan: CellScan) -> None:
     has_memory = "memory" in scan.traits
     known(scan.cell, ("elman", "gru", "lstm"), "cell")
     only_tanh = scan.cell != "elman" if has_memory else scan.cell == "lstm"
     of = f"nonlinearity of {scan.cell}{' with a memory' if has_memory else ''}"
     known(scan.nonlinearity, ("tanh",) if only_tanh else NONLINEARITIES, of)
-    _check(inputs, scan)
-    check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
-    read: dict[str, Any] = {}
-    dtype = inputs.projected.dtype
-    for name, tensor in inputs._asdict().items():
-        spec = _SPECS[name]
-        if tensor is None or spec.only not in ("", scan.cell, scan.nonlinearity):
-            read[name] = None
-        elif spec.of not in scan.traits or spec.kind in ("int64", "bool"):
-            read[name] = tensor
-        else:
-            kept, wanted = tensor if spec.kind == "layer" else tensor.detach(), type_of(spec, dtype)
-            read[name] = kept if kept.dtype is wanted else kept.to(wanted)
-    if fill and has_memory:
-        empty = inputs.born < 0
-        read["slots"] = read["slots"].masked_fill(empty.unsqueeze(2), 0)
-        # A learned relevance is a function of the state and of weights that may have changed since.
-        relevance = read["relevance"] if read["worth"] is None else scores(read["slots"], read["worth"])
-        read["relevance"] = relevance.masked_fill(empty, 0)
-    return Inputs(**read)
 
 
-def _shapes(scan: CellScan, steps: int, rows: int, size: int, slots: int) -> list[tuple[int, ...]]:
-    """What every input has to look like."""
-    sizes = sizes_of(scan, steps, rows, size, slots)
-    return [shape_of(spec, sizes) for spec in _SPECS.values()]
-
-
-# a training loop asks the same at every step
-_shapes_once = lru_cache(_shapes)
+_check_kind_once = lru_cache(_check_kind)
 
 
 def _check(inputs: Inputs, scan: CellScan) -> None:
-    size, projected = inputs.recurrent.shape[1], inputs.projected
+    projected = inputs.projected
     if projected.dim() != 3 or projected.shape[0] == 0 or not projected.is_floating_point():
         raise ShapeError(
-            f"projected: expected floating point (T, B, {scan.gates * size}) with T at least 1, "
-            f"got {projected.dtype} {tuple(projected.shape)}"
+            f"projected: expected floating point (T, B, {scan.gates * inputs.recurrent.shape[1]}) with T at "
+            f"least 1, got {projected.dtype} {tuple(projected.shape)}"
         )
     if inputs.worth is not None and not scan.screens:
         raise ConfigError(
@@ -78,14 +123,5 @@ def _check(inputs: Inputs, scan: CellScan) -> None:
         raise ConfigError("noise: expected None where relevance is earned, got a tensor")
     if inputs.usage is not None and inputs.worth is None:
         raise ConfigError("usage: expected None where relevance is earned, got a tensor")
-    if scan.cell == "lstm" and inputs.cell_state is None:
+    if scan.cell == "lstm" and inputs.cell_state is None and not inputs.is_new:
         raise ShapeError("state.cell_state: expected a tensor for an LSTM, got None")
-    steps, rows, _ = projected.shape
-    slots = inputs.born.shape[-1] if scan.width is None else scan.width
-    shapes = _shapes if torch.compiler.is_compiling() else _shapes_once
-    expected = shapes(scan, steps, rows, size, slots)
-    for (name, tensor), shape in zip(inputs._asdict().items(), expected, strict=True):
-        if tensor is not None and tensor.shape != shape:
-            raise ShapeError(f"{_SPECS[name].door}{name}: expected {shape}, got {tuple(tensor.shape)}")
-    if inputs.reset is not None and inputs.reset.dtype != torch.bool:
-        raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")

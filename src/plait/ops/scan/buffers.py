@@ -22,6 +22,7 @@ __all__ = [
     "shape_of",
     "sizes_of",
     "type_of",
+    "whole",
 ]
 
 Record = TypeVar("Record", bound="tuple[Any, ...]")
@@ -57,22 +58,53 @@ def contiguous(record: Record) -> Record:
     return cast(Record, cast(Any, record)._make(made))
 
 
-def allocate(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str = "torch") -> Scanned:
-    """Uninitialised tensors for everything in `Scanned` that this backend makes."""
+def allocate(
+    inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str = "torch", lean: bool = False
+) -> Scanned:
+    """Uninitialised tensors for everything in `Scanned` that this backend makes; `lean`: and None for the
+    rest, which then takes no time (`whole` gives an operator its tensors)."""
+    plan = _plan_of(Scanned, inputs.projected, scan, *_asked(inputs, scan, need_trace, save), backend)
+    return Scanned(**_room(inputs.projected, plan, lean))
+
+
+def whole(
+    made: Scanned, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str
+) -> dict[str, Tensor]:
+    """What was made by the names of the operator's results, with tensors of no element for what was not."""
+    like = inputs.projected
+    plan = _plan_of(Scanned, like, scan, *_asked(inputs, scan, need_trace, save), backend)
+    found = ((name, getattr(made, name), shape or (0,), dtype) for name, shape, dtype, _ in plan)
+    return {name: like.new_empty(shape, dtype=dtype) if x is None else x for name, x, shape, dtype in found}
+
+
+def _asked(
+    inputs: Inputs, scan: CellScan, need_trace: bool, save: bool
+) -> tuple[dict[str, int], dict[str, bool]]:
+    """The sizes of a forward pass, and what of `Spec.when` it has."""
     steps, rows, _ = inputs.projected.shape
-    size = inputs.hidden.shape[1]
+    size = inputs.recurrent.shape[1]
     features = 4 * size if scan.cell != "elman" else 0 if inputs.nudge is None else size
-    sizes = sizes_of(scan, steps, rows, size, 0 if inputs.born is None else inputs.born.shape[1], features)
+    slots = scan.width if scan.width is not None else inputs.born.shape[1]
     read = need_trace or (save and "bounded" in scan.traits)
-    wanted = {"": True, "save": save, "trace": need_trace, "read": read}
-    return Scanned(**_room(Scanned, inputs.projected, scan, sizes, wanted, backend))
+    wanted = {"save": save, "trace": need_trace, "read": read}
+    return sizes_of(scan, steps, rows, size, slots, features), wanted
 
 
-def allocate_walk(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> ReverseWalk:
-    """Uninitialised tensors for everything in `ReverseWalk`."""
+def allocate_walk(
+    inputs: Inputs,
+    made: Scanned,
+    scan: CellScan,
+    nudged: bool,
+    lean: bool = False,
+    without: tuple[str, ...] = (),
+) -> ReverseWalk:
+    """Uninitialised tensors for everything in `ReverseWalk`; `lean`: and None for what nobody asks for, or
+    that a backend sees to itself."""
     sizes = _sizes_back(inputs, made, scan)
-    wanted = {"": True, "nudged": nudged, "learned": inputs.worth is not None}
-    return ReverseWalk(**_room(ReverseWalk, made.output, scan, sizes, wanted))
+    state = "memory" not in scan.traits or not inputs.is_new
+    wanted = {"nudged": nudged, "learned": inputs.worth is not None, "state": state}
+    plan = _plan_of(ReverseWalk, made.output, scan, sizes, wanted)
+    return ReverseWalk(**_room(made.output, plan, lean, without))
 
 
 def allocate_gradients(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> Inputs:
@@ -94,25 +126,36 @@ def is_present(name: str, spec: Spec, inputs: Inputs, scan: CellScan, nudged: bo
 
 def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> dict[str, int]:
     steps, rows, size = made.output.shape
-    return sizes_of(scan, steps, rows, size, 0 if inputs.slots is None else inputs.slots.shape[1])
+    slots = scan.width
+    if slots is None:
+        slots = inputs.slots.shape[1]
+    return sizes_of(scan, steps, rows, size, slots)
 
 
-def _room(
+# a tensor's name, its shape, its type, and whether it is wanted
+_Plan = list[tuple[str, tuple[int, ...] | None, torch.dtype, bool]]
+
+
+def _room(like: Tensor, plan: _Plan, lean: bool, without: tuple[str, ...] = ()) -> dict[str, Any]:
+    """Uninitialised tensors like `like`."""
+    return {
+        name: like.new_empty(shape, dtype=dtype)
+        if shape is not None and (wanted or not lean) and name not in without
+        else None
+        for name, shape, dtype, wanted in plan
+    }
+
+
+def _plan_of(
     record: Any,
     like: Tensor,
     scan: CellScan,
     sizes: Mapping[str, int],
     wanted: Mapping[str, bool],
     backend: str = "",
-) -> dict[str, Any]:
-    """Uninitialised tensors like `like`, those of `_plan`."""
+) -> _Plan:
     plan = _plan_once if all(type(size) is int for size in sizes.values()) else _plan
-    return {
-        name: None if shape is None else like.new_empty(shape, dtype=dtype)
-        for name, shape, dtype in plan(
-            record, scan, tuple(sizes.items()), tuple(wanted.items()), backend, like.dtype
-        )
-    }
+    return plan(record, scan, tuple(sizes.items()), tuple(wanted.items()), backend, like.dtype)
 
 
 def _plan(
@@ -122,16 +165,17 @@ def _plan(
     wanted: tuple[tuple[str, bool], ...],
     backend: str,
     dtype: torch.dtype,
-) -> list[tuple[str, tuple[int, ...] | None, torch.dtype]]:
+) -> _Plan:
     """What is not wanted, or not of this cell or backend, has no steps; without steps no element, or None."""
     made, lengths, asked = [], dict(sizes), dict(wanted)
     for name, spec in specs(record, scan.traits).items():
         shape = shape_of(spec, lengths)
         foreign = spec.only not in ("", scan.cell) or (spec.by and backend not in spec.by)
-        if foreign or not asked[spec.when]:
+        is_wanted = not foreign and all(asked[word] for word in spec.when.split())
+        if not is_wanted:
             shape = (0, *shape[1:]) if spec.shape[0] in "TS" else (0,)
         absent = spec.optional and shape == (0,)
-        made.append((name, None if absent else shape, type_of(spec, dtype)))
+        made.append((name, None if absent else shape, type_of(spec, dtype), is_wanted))
     return made
 
 

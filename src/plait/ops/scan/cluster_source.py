@@ -30,7 +30,15 @@ class KernelShape(Protocol):
         """Blocks of a cluster."""
 
     @property
+    def rows(self) -> int:
+        """Of the batch that a cluster walks."""
+
+    @property
     def threads(self) -> int:
+        """Of a block."""
+
+    @property
+    def shared_bytes(self) -> int:
         """Of a block."""
 
     def text(self, name: str) -> str:

@@ -16,21 +16,26 @@ rows of [V; W_a; U_a]. "wide" is `accumulation_dtype` of the layer's type.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
 from typing import Annotated, Any, NamedTuple, get_type_hints
 
+import torch
 from torch import Tensor
+from torch.nn.functional import linear
 
 from plait.ops.slots import MemoryState
 from plait.ops.walk import LayerState
 
 __all__ = [
-    "Arriving", "Inputs", "PlainWeights", "ReverseWalk", "ScanWeights", "Scanned", "Spec", "named", "specs",
+    "Arriving", "Inputs", "PlainWeights", "Projection", "ReverseWalk", "ScanWeights", "Scanned", "Spec",
+    "named", "specs",
 ]  # fmt: skip
 
 # a scan leaves out what it has no use for; its own code never looks there
 ABSENT: Any = None
+_FEW = 2**22  # numbers that a GPU takes longer to be told about than to add up
 
 
 @dataclass(frozen=True)
@@ -43,8 +48,9 @@ class Spec:
         of: the scans that have it, one of a scan's `traits`.
         saved: the scans whose backward pass reads it.
         has_gradient: an input that the scan is differentiated with respect to.
-        when: what asks for an output: "save", "trace", "read" (a trace, or a bounded memory's backward), or
-            "" for always. What is not asked for has no steps.
+        when: what asks for an output, each word of it: "save", "trace", "read" (a trace, or a bounded
+            memory's backward); of a walk back "nudged", "learned", "state" (one came in). What is not asked
+            for has no steps.
         by: the backends that make it, where not all do; for the others it is never asked for.
         only: the cell or the nonlinearity that has it.
         door: how a caller calls an input: before its name in an error.
@@ -77,11 +83,13 @@ class Inputs(NamedTuple):
     """Every tensor a scan reads, in the order of the operator; a gradient stands under the same name.
 
     z = U x_t + b of all steps; the weights as in `ScanWeights`; s_0, c_0 and the memory as in `LayerState`
-    and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous.
+    and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous. Where
+    nothing came before, a backend that `FusedScan` says begins by itself is given no state.
 
     Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step; with
     `usage` (a number) g learns from what is read, too (`usage.py`). With `grad_limit` (a number) no element
-    of dL/ds_t is larger than so many times the largest that arrives.
+    of dL/ds_t is larger than so many times the largest that arrives. b is in `projected`: `bias` stands for
+    its gradient alone, where a backend has it at hand.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", has_gradient=True)]
@@ -103,38 +111,72 @@ class Inputs(NamedTuple):
     noise: Annotated[Tensor | None, Spec("T B", "wide", of="bounded", later=True)] = None
     grad_limit: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
     usage: Annotated[Tensor | None, Spec("", "wide", of="bounded", saved="bounded", later=True)] = None
+    bias: Annotated[Tensor | None, Spec("GH", of="projection", has_gradient=True)] = None
 
     @classmethod
     def of(
         cls,
         projected: Tensor,
         weights: ScanWeights | PlainWeights,
-        state: LayerState,
+        state: LayerState | None,
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
         noise: Tensor | None = None,
         grad_limit: Tensor | None = None,
         usage: Tensor | None = None,
     ) -> Inputs:
-        """What a caller says in groups."""
-        return cls(
-            projected,
-            **weights._asdict(),
-            hidden=state.hidden,
-            cell_state=state.cell_state,
-            **state.memory._asdict(),
-            reset=reset,
-            nudge=nudge,
-            noise=noise,
-            grad_limit=grad_limit,
-            usage=usage,
-        )
+        """What a caller says in groups; without a state nothing came before."""
+        if isinstance(weights, PlainWeights):
+            weights = ScanWeights(weights[0], ABSENT, ABSENT, ABSENT, *weights[1:])
+        options: tuple[Any, ...] = (reset, nudge, noise, grad_limit, usage)
+        if state is None:
+            return cls(projected, *weights, ABSENT, None, ABSENT, ABSENT, ABSENT, ABSENT, *options)
+        slots, relevance, born, age = state.memory
+        before = state.hidden, state.cell_state, slots, relevance, born, age
+        return cls(projected, *weights, *before, *options)
+
+    @property
+    def is_new(self) -> bool:
+        """Whether nothing came before; after a scan, of one with a memory."""
+        slots: Any = self.slots
+        return slots is None
 
     @property
     def state(self) -> LayerState:
         """The state a scan begins with."""
         memory = MemoryState(self.slots, self.relevance, self.born, self.age)
         return LayerState(self.hidden, self.cell_state, memory)
+
+
+class Projection(NamedTuple):
+    """What `projected` is computed of, for a scan that also takes the gradients of these: input (T, B, I),
+    weight (G·H, I), bias (G·H) or None."""
+
+    input: Tensor
+    weight: Tensor
+    bias: Tensor | None
+
+    def made(self, unseen: bool = False) -> Tensor:
+        """(T, B, G·H); `unseen` by autograd."""
+        if not unseen:
+            return linear(self.input, self.weight, self.bias)
+        with torch.no_grad():
+            if self.bias is None or self.input.shape[:-1].numel() * len(self.weight) > _FEW:
+                return linear(self.input, self.weight, self.bias)
+            # with a bias torch asks cuBLAS anew, at every call, which of its kernels is best
+            flat = self.input.flatten(0, -2) @ self.weight.t()
+            return flat.add_(self.bias).view(*self.input.shape[:-1], len(self.weight))
+
+    def gradients(
+        self, d_projected: Tensor, d_bias: Tensor | None, wanted: Sequence[bool]
+    ) -> list[Tensor | None]:
+        """Of those that are wanted, in the same order."""
+        rows = d_projected.flatten(0, -2)
+        return [
+            (rows @ self.weight).view(self.input.shape) if wanted[0] else None,
+            rows.t() @ self.input.flatten(0, -2) if wanted[1] else None,
+            (rows.sum(dim=0) if d_bias is None else d_bias) if wanted[2] else None,
+        ]
 
 
 class Scanned(NamedTuple):
@@ -201,16 +243,16 @@ class ReverseWalk(NamedTuple):
     """
 
     projected: Annotated[Tensor, Spec("T B GH", "wide")]
-    hidden: Annotated[Tensor, Spec("B H", "wide")]
-    cell_state: Annotated[Tensor | None, Spec("B H", "wide", only="lstm")]
+    hidden: Annotated[Tensor, Spec("B H", "wide", when="state")]
+    cell_state: Annotated[Tensor | None, Spec("B H", "wide", when="state", only="lstm")]
     states: Annotated[Tensor, Spec("T B H", "wide", when="nudged")]
     queries: Annotated[Tensor, Spec("T B H", "wide", of="memory")] = ABSENT
     keys: Annotated[Tensor, Spec("T B H", "wide", of="memory")] = ABSENT
-    initial_keys: Annotated[Tensor, Spec("B K H", "wide", of="memory")] = ABSENT
-    initial_states: Annotated[Tensor, Spec("B K H", "wide", of="memory")] = ABSENT
+    initial_keys: Annotated[Tensor, Spec("B K H", "wide", of="memory", when="state")] = ABSENT
+    initial_states: Annotated[Tensor, Spec("B K H", "wide", of="memory", when="state")] = ABSENT
     energy: Annotated[Tensor, Spec("B H", "wide", of="memory")] = ABSENT
     scores: Annotated[Tensor, Spec("T B", "wide", of="bounded", when="learned")] = ABSENT
-    initial_scores: Annotated[Tensor, Spec("B K", "wide", of="bounded", when="learned")] = ABSENT
+    initial_scores: Annotated[Tensor, Spec("B K", "wide", of="bounded", when="learned state")] = ABSENT
     energies: Annotated[Tensor, Spec("T B W", "wide", of="bounded", when="learned")] = ABSENT
 
 

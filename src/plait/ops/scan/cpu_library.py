@@ -1,7 +1,9 @@
-"""Builds the C++ scans on first use, keeps them in the kernel cache, and loads them.
+"""The compiled C++ scans: those a wheel brought, or else built on first use and kept in the kernel cache.
 
-The library's name holds a hash of its source, its flags, the compiler and torch's version, so a change of
-any of them builds anew.
+The library's name holds a hash of its source and flags, and of the compiler and torch's version where it was
+built here, so a change of any of them is another library. A wheel's is one for every torch: it asks torch for
+`torch_parallel_for`, of its stable interface, and for the vector functions of SLEEF that torch exports to
+what its own compiler makes. Under a torch that lacks one of them it does not load, and one is built here.
 """
 
 from __future__ import annotations
@@ -17,12 +19,14 @@ from pathlib import Path
 import torch
 
 from plait.errors import BackendError
-from plait.ops.kernel_cache import LONGEST_BUILD, kept, key_of
+from plait.ops.kernel_cache import LONGEST_BUILD, digest_of, is_whole, kept, key_of
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, Spec, named, specs
 
-__all__ = ["library", "tensor_structs"]
+__all__ = ["NoCompilerError", "compile_for_wheel", "library", "origin", "tensor_structs"]
 
 _SOURCES = Path(__file__).with_name("cpp")
+# What a Linux wheel brings, a library for each set of instructions; a checkout has no such folder.
+_SHIPPED = Path(__file__).with_name("built")
 # Named instruction sets instead of -march=native: a cache shared between machines stays right.
 _VECTOR_FLAGS = {
     "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-DCPU_CAPABILITY_AVX512"),
@@ -32,15 +36,62 @@ _MORE_FLAGS = "PLAIT_CXXFLAGS"  # for sanitizers; another library than that with
 _C_TYPES = {"int64": "int64_t", "int32": "int32_t", "bool": "bool"}
 
 
+class NoCompilerError(BackendError):
+    """There is nothing here to build the scans with."""
+
+
 @cache
 def library() -> ctypes.CDLL:
     """The compiled scans; `BackendError` says why there are none."""
-    compiler = _compiler()
+    brought, why_not = _brought()
+    if brought is not None:
+        return brought
+    try:
+        compiler = _compiler()
+    except NoCompilerError as error:
+        raise NoCompilerError("; ".join(filter(None, (str(error), why_not)))) from error
     target = kept(f"plait_scan_{_key(compiler)}", ".so", lambda made: _build(compiler, made))
     try:
         return _declared(ctypes.CDLL(str(target)))
     except OSError as error:
         raise BackendError(f"{target} cannot be loaded ({error}); delete it to build it again") from error
+
+
+def origin() -> str:
+    """Where the library comes from that runs here, in words; `BackendError` says why there is none."""
+    if Path(library()._name).parent == _SHIPPED:
+        return f"the wheel's for {_capability()}"
+    return "; ".join(filter(None, (f"built here by {_compiler()}", _brought()[1])))
+
+
+def compile_for_wheel(folder: Path) -> list[Path]:
+    """Build a library for each set of instructions into `folder`, which goes into a wheel as `built/`."""
+    compiler, made = _compiler(), []
+    for capability in _VECTOR_FLAGS:
+        aside = folder / "library.so"
+        _build(compiler, aside, capability, "-s")
+        (folder / "tensors.h").unlink()
+        made.append(aside.rename(folder / f"{_shipped_name(capability)}.{digest_of(aside)}.so"))
+    return made
+
+
+def _brought() -> tuple[ctypes.CDLL | None, str]:
+    """The wheel's library for this processor, or None and why not (a checkout has nothing to say)."""
+    if not _SHIPPED.is_dir():
+        return None, ""
+    found = sorted(_SHIPPED.glob(f"{_shipped_name(_capability())}.*.so"))
+    if not found:
+        return None, f"the wheel has no library for {_capability()} instructions, this source and these flags"
+    if not is_whole(found[0]):
+        return None, f"the wheel's {found[0].name} is damaged, install plait again"
+    try:
+        return _declared(ctypes.CDLL(str(found[0]))), ""
+    except OSError as error:
+        return None, f"the wheel's library cannot be loaded ({error})"
+
+
+def _shipped_name(capability: str) -> str:
+    return f"plait_scan_{capability.lower()}_{key_of((*_source(), *_flags(capability)))}"
 
 
 def tensor_structs() -> str:
@@ -72,14 +123,18 @@ def _compiler() -> str:
         if found := shutil.which(name):
             return found
     looked_for = f"$CXX = {named[0]}" if named else "g++, c++ and clang++"
-    raise BackendError(f"no C++ compiler was found (looked for {looked_for})")
+    raise NoCompilerError(f"no C++ compiler was found (looked for {looked_for})")
 
 
-def _flags() -> tuple[str, ...]:
-    capability = torch.backends.cpu.get_cpu_capability()
+def _capability() -> str:
+    """The instructions that torch itself uses here."""
+    return torch.backends.cpu.get_cpu_capability()
+
+
+def _flags(capability: str) -> tuple[str, ...]:
     known = capability in _VECTOR_FLAGS
     return (
-        *("-O3", "-std=c++20", "-shared", "-fPIC", "-fopenmp", "-fvisibility=hidden"),
+        *("-O3", "-std=c++20", "-shared", "-fPIC", "-fvisibility=hidden"),
         *("-fno-math-errno", "-fno-trapping-math", "-w"),
         *(_VECTOR_FLAGS[capability] if known else ()),
         f"-DCPU_CAPABILITY={capability if known else 'DEFAULT'}",
@@ -87,18 +142,23 @@ def _flags() -> tuple[str, ...]:
     )
 
 
+def _source() -> list[str]:
+    files = (path for path in sorted(_SOURCES.iterdir()) if path.is_file())
+    return [*(path.read_text(encoding="utf-8") for path in files), tensor_structs()]
+
+
 def _key(compiler: str) -> str:
-    sources = (path.read_text(encoding="utf-8") for path in sorted(_SOURCES.iterdir()) if path.is_file())
-    parts = (*sources, tensor_structs(), compiler, *_flags(), torch.__version__)
-    return key_of(parts)
+    return key_of((*_source(), compiler, *_flags(_capability()), torch.__version__))
 
 
-def _build(compiler: str, made: Path) -> None:
+def _build(compiler: str, made: Path, capability: str | None = None, *more: str) -> None:
     torch_folder = Path(torch.__file__).parent
     (made.parent / "tensors.h").write_text(tensor_structs(), encoding="utf-8")
     command = [
-        compiler, *_flags(), str(_SOURCES / "scan.cpp"), "-o", str(made), f"-I{made.parent}",
-        f"-I{torch_folder / 'include'}", f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
+        compiler, *_flags(capability or _capability()), *more, str(_SOURCES / "scan.cpp"), "-o", str(made),
+        f"-ffile-prefix-map={torch_folder}=torch",  # the same bytes wherever torch lies
+        f"-I{made.parent}", f"-I{torch_folder / 'include'}",
+        f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
     ]  # fmt: skip
     try:
         done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_BUILD, check=False)
@@ -112,7 +172,7 @@ def _build(compiler: str, made: Path) -> None:
 def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.plait_lanes.restype = ctypes.c_int64
     loaded.plait_lanes.argtypes = [ctypes.c_bool]
-    loaded.plait_outer_product.restype = None
+    loaded.plait_outer_product.restype = ctypes.c_bool
     address, number = ctypes.c_void_p, ctypes.c_int64
     loaded.plait_outer_product.argtypes = [address, number, address, number, number, address, ctypes.c_bool]
     scans = ("attentive_scan", "full_scan", "plain_scan")

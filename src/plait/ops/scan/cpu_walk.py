@@ -106,16 +106,15 @@ def walk_back(
 
 
 def outer_product(left: Tensor, right: Tensor) -> Tensor:
-    """`weight_gradients.outer` by the tiles of the walks: MKL's product of so tall matrices is slower."""
-    columns, of = right.shape[-1], left.dtype
-    if columns != lane_of(columns, of) or right.dtype is not of or not right.numel():
+    """`weight_gradients.outer` by the tiles of the walks: MKL's product of such tall matrices is slower."""
+    rows, columns = right.shape
+    if not rows or columns != lane_of(columns, right.dtype):
         return outer(left, right)
     left, right = left.contiguous(), right.contiguous()
-    out = right.new_empty(left.shape[-1], columns)
-    library().plait_outer_product(
-        left.data_ptr(), left.shape[-1], right.data_ptr(), columns, right.numel() // columns, out.data_ptr(),
-        of == torch.float64,
-    )  # fmt: skip
+    out = right.new_empty(left.shape[1], columns)
+    sizes = left.data_ptr(), left.shape[1], right.data_ptr(), columns, rows, out.data_ptr()
+    if not library().plait_outer_product(*sizes, right.dtype == torch.float64):
+        raise MemoryError("the gradient of a weight ran out of memory; use a smaller batch or fewer steps")
     return out
 
 

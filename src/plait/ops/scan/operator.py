@@ -19,12 +19,14 @@ import torch
 from torch import Tensor
 
 from plait.errors import BackendError
-from plait.ops.scan.backends import module_of, resolve
+from plait.ops.scan.backends import module_of, resolve_for
 from plait.ops.scan.boundary import conform
-from plait.ops.scan.buffers import allocate, allocate_gradients, is_present
-from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Scanned, ScanWeights, specs
+from plait.ops.scan.buffers import allocate, allocate_gradients, whole
+from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Projection, Scanned, ScanWeights, specs
+from plait.ops.scan.eager import Eager, input_gradients, keep_for_backward, saved
 from plait.ops.scan.kinds import CellScan
-from plait.ops.slots import MemoryState, ages_before
+from plait.ops.slots import MemoryState, ages_before, empty_memory
+from plait.ops.state_check import remember
 from plait.ops.walk import LayerResult, LayerState, Trace
 
 __all__ = ["FusedScan", "record_backends", "recorded"]
@@ -63,6 +65,8 @@ class FusedScan:
         kind: the class of the scans it runs.
         reference: the definition, of `Inputs`, a scan and whether a trace is wanted.
         looks_at_no_empty_slot: the backends that need no zeros in empty slots.
+        lean: the backends for which a node of autograd or a fill is a cost: they need no state where nothing
+            came before, and a projection's gradients are taken together with the scan's.
     """
 
     def __init__(
@@ -70,9 +74,10 @@ class FusedScan:
         kind: type[CellScan],
         reference: Callable[[Inputs, Any, bool], LayerResult],
         looks_at_no_empty_slot: Iterable[str] = (),
+        lean: Iterable[str] = (),
     ) -> None:
         self.kind, self.reference, self.name = kind, reference, kind.name
-        self.looks_at_no_empty_slot = frozenset(looks_at_no_empty_slot)
+        self.looks_at_no_empty_slot, self.lean = frozenset(looks_at_no_empty_slot), frozenset(lean)
         self.inputs, self.scanned = specs(Inputs, kind.traits), specs(Scanned, kind.traits)
         self.arriving = tuple(specs(Arriving, kind.traits))
         self.saved_inputs = tuple(name for name, spec in self.inputs.items() if spec.saved in kind.traits)
@@ -83,9 +88,9 @@ class FusedScan:
 
     def __call__(
         self,
-        projected: Tensor,
+        projected: Tensor | Projection,
         weights: ScanWeights | PlainWeights,
-        state: LayerState,
+        state: LayerState | None,
         scan: CellScan,
         reset: Tensor | None = None,
         nudge: Tensor | None = None,
@@ -98,9 +103,9 @@ class FusedScan:
         """Walk through time, by the backend that was asked for.
 
         Args:
-            projected: (T, B, G·H), the input times the input weights plus bias.
+            projected: (T, B, G·H), the input times the input weights plus bias; or these.
             weights: the recurrent matrix and the cell's biases; with a memory, the attention's too.
-            state: s_0, cell_state_0 and the memory, one row per batch element.
+            state: s_0, cell_state_0 and the memory, one row per batch element; None: nothing came before.
             scan: the cell, the memory policy and the mix.
             reset: (T, B) bool; clears a row before that step.
             nudge: (T, B, H), added to h_t.
@@ -111,18 +116,33 @@ class FusedScan:
             backend: one of `BACKENDS`; "auto" chooses among what runs here, a backend named explicitly never
                 falls back, it raises `BackendError`. Second and forward-mode derivatives need "reference".
         """
-        chosen = resolve(backend, projected, scan)
+        like = projected.input if isinstance(projected, Projection) else projected
+        chosen = resolve_for(backend, like.device.type, str(like.dtype), weights.recurrent.shape[1], scan)
+        is_lean = chosen in self.lean and not torch.compiler.is_compiling()
+        source: Projection | None = None
+        if isinstance(projected, Projection):
+            source = projected if is_lean else None
+            projected = projected.made(unseen=is_lean)
+        if state is None and not is_lean:
+            state = _nothing_before(projected, scan)
         given = Inputs.of(projected, weights, state, reset, nudge, noise, grad_limit, usage)
         inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
         if chosen == "reference":
             recorded(chosen)
             return self.reference(inputs, scan, need_trace)
-        return self.run(inputs, scan, need_trace, chosen)
+        return self.run(inputs, scan, need_trace, chosen, source)
 
-    def run(self, inputs: Inputs, scan: CellScan, need_trace: bool, backend: str) -> LayerResult:
+    def run(
+        self,
+        inputs: Inputs,
+        scan: CellScan,
+        need_trace: bool,
+        backend: str,
+        source: Projection | None = None,
+    ) -> LayerResult:
         """The scan by a fused backend, of what `conform` let pass; no gradient flows through relevance."""
         has_memory = "memory" in self.kind.traits
-        made = self.call(inputs, scan, need_trace and has_memory, backend)
+        made = self.call(inputs, scan, need_trace and has_memory, backend, source)
         cell_state = made.cell_state if scan.cell == "lstm" else None
         if has_memory:
             memory = MemoryState(made.slots, made.relevance, made.born, made.age)
@@ -141,28 +161,29 @@ class FusedScan:
         trace = Trace(inputs.born.new_empty(steps, rows, 0), nothing, nothing.clone())
         return LayerResult(made.output, end, trace)
 
-    def call(self, inputs: Inputs, scan: CellScan, need_trace: bool, backend: str) -> Scanned:
-        """`Scanned` by a fused backend."""
-        tensors = self.flat_inputs(inputs)
-        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
+    def call(
+        self,
+        inputs: Inputs,
+        scan: CellScan,
+        need_trace: bool,
+        backend: str,
+        source: Projection | None = None,
+    ) -> Scanned:
+        """`Scanned` by a fused backend; `source`: what `inputs.projected` was made of unseen by autograd."""
+        given: tuple[Tensor | None, ...] = (*(source or (None, None, None)), *inputs)
+        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
         if torch.compiler.is_compiling():
             operator = getattr(torch.ops.plait, self.name).default
-            made = operator(*self.joined(tensors, scan, need_trace, save, backend))
-        elif save:
-            seen = _Eager.apply(self, scan, need_trace, backend, *tensors)
+            made = operator(*self.joined(self.flat_inputs(inputs), scan, need_trace, save, backend))
+            return Scanned(**dict(zip(self.scanned, made, strict=True)))
+        if save:
+            seen = Eager.apply(self, scan, need_trace, backend, *given)
             return Scanned(**dict(zip(self.seen[need_trace], seen, strict=True)))
-        else:
-            return cast(
-                Scanned, module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save)
-            )
-        return Scanned(**dict(zip(self.scanned, made, strict=True)))
+        return self.forward(inputs, scan, need_trace, save, backend)
 
-    def forward(
-        self, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str
-    ) -> list[Tensor]:
-        """What a backend makes, in the operator's order."""
-        made = module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save)
-        return [getattr(made, name) for name in self.scanned]
+    def forward(self, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str) -> Scanned:
+        """What a backend makes."""
+        return cast(Scanned, module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save))
 
     @cached_property
     def seen(self) -> dict[bool, tuple[str, ...]]:
@@ -233,85 +254,14 @@ class FusedScan:
         return arguments[:tensors], self.unflat(*arguments[tensors:end]), arguments[end:]
 
 
-class _Eager(torch.autograd.Function):
-    """The pair of operators without their schema."""
-
-    @staticmethod
-    def forward(
-        ctx: Any, fused: FusedScan, scan: Any, need_trace: bool, backend: str, *tensors: Any
-    ) -> tuple[Tensor, ...]:
-        inputs = fused.unflat_inputs(tensors, scan)
-        made = dict(zip(fused.scanned, fused.forward(inputs, scan, need_trace, True, backend), strict=True))
-        _remember(ctx, fused, inputs, made, fused.seen[need_trace], scan, backend)
-        return tuple(made[name] for name in ctx.names)
-
-    @staticmethod
-    def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-        # The operator refuses a second derivative, and knows what to do with a batch of gradients.
-        as_operator = torch.is_grad_enabled() or any(g is not None and _is_wrapped(g) for g in arriving)
-        return (None, None, None, None, *_input_gradients(ctx, arriving, 4, as_operator))
-
-
-def _is_wrapped(tensor: Tensor) -> bool:
-    """Whether a tensor stands for a batch of them (`is_grads_batched`, `torch.func.vmap`)."""
-    functorch = torch._C._functorch
-    return functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
-
-
-def _remember(
-    ctx: Any,
-    fused: FusedScan,
-    inputs: Inputs,
-    made: dict[str, Tensor],
-    names: tuple[str, ...],
-    scan: Any,
-    backend: str,
-) -> None:
-    """Keep what the backward pass reads; `names` are the results a gradient may arrive at, in their order."""
-    saved = (getattr(inputs, name) for name in fused.saved_inputs)
-    ctx.save_for_backward(*saved, *(made[name] for name in fused.saved_made))
-    ctx.fused, ctx.scan, ctx.backend, ctx.nudged = fused, scan, backend, inputs.nudge is not None
-    ctx.names = names
-    ctx.set_materialize_grads(False)
-    # the empty cell state of a cell that has none is nothing a gradient could arrive at
-    differentiable = {*fused.arriving} - ({"cell_state"} if scan.cell != "lstm" else set())
-    ctx.mark_non_differentiable(*(made[name] for name in names if name not in differentiable))
-
-
-def _input_gradients(
-    ctx: Any, arriving: tuple[Tensor | None, ...], first: int, as_operator: bool
-) -> tuple[Tensor | None, ...]:
-    """One gradient or None for each tensor of the operator, the first of which is argument number `first`."""
-    fused: FusedScan = ctx.fused
-    scan: CellScan = ctx.scan
-    given = dict(zip(ctx.names, arriving, strict=True))
-    wanted = tuple(given[name] for name in fused.arriving)
-    if all(gradient is None for gradient in wanted):
-        return (None,) * len(fused.arguments)
-    nudged = ctx.nudged and ctx.needs_input_grad[first + fused.arguments.index("nudge")]
-    if as_operator:
-        operator = getattr(torch.ops.plait, f"{fused.name}_backward").default
-        flat = operator(*wanted, *ctx.saved_tensors, *fused.flat(scan), nudged, ctx.backend)
-        inputs, _ = _saved(fused, ctx.saved_tensors)
-        found = {
-            name: gradient
-            for name, gradient in zip(fused.gradients, flat, strict=True)
-            if is_present(name, fused.inputs[name], inputs, scan, nudged)
-        }
-        return fused.flat_inputs(Inputs(**{"projected": None, "recurrent": None, **found}))
-    arrived = Arriving(**dict(zip(fused.arriving, wanted, strict=True)))
-    made = module_of(ctx.backend, fused.name).backward(
-        arrived, *_saved(fused, ctx.saved_tensors), scan, nudged
-    )
-    return fused.flat_inputs(made)
-
-
-def _saved(fused: FusedScan, tensors: tuple[Any, ...]) -> tuple[Inputs, Scanned]:
-    """What a backward pass reads; the rest is None."""
-    inputs = dict(zip(fused.saved_inputs, tensors, strict=False))
-    made = dict(zip(fused.saved_made, tensors[len(fused.saved_inputs) :], strict=True))
-    nothing: dict[str, Any] = {"hidden": None, "cell_state": None}
-    return Inputs(**{"projected": None, **inputs}), Scanned(**{**nothing, **made})
+def _nothing_before(projected: Tensor, scan: CellScan) -> LayerState:
+    """The state of rows that have made no step."""
+    size, rows = projected.shape[2] // scan.gates, projected.shape[1]
+    hidden = projected.new_zeros(rows, size)
+    cell_state = torch.zeros_like(hidden) if scan.cell == "lstm" else None
+    memory = empty_memory(rows, scan.width or 0, size, dtype=projected.dtype, device=projected.device)
+    remember(memory, getattr(scan, "window", None))
+    return LayerState(hidden, cell_state, memory)
 
 
 def _define_forward(fused: FusedScan) -> None:
@@ -337,7 +287,9 @@ def _define_forward(fused: FusedScan) -> None:
     )
     def operator(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (need_trace, save, backend) = split(arguments)
-        return tuple(fused.forward(fused.unflat_inputs(tensors, scan), scan, need_trace, save, backend))
+        inputs = fused.unflat_inputs(tensors, scan)
+        made = fused.forward(inputs, scan, need_trace, save, backend)
+        return tuple(whole(made, inputs, scan, need_trace, save, backend).values())
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:
@@ -349,15 +301,25 @@ def _define_forward(fused: FusedScan) -> None:
         tensors, scan, (_, save, backend) = split(inputs)
         if not save:
             raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
-        made = dict(zip(fused.scanned, output, strict=True))
-        _remember(ctx, fused, fused.unflat_inputs(tensors, scan), made, tuple(fused.scanned), scan, backend)
+        made = Scanned(**dict(zip(fused.scanned, output, strict=True)))
+        inputs = fused.unflat_inputs(tensors, scan)
+        keep_for_backward(ctx, fused, inputs, made, tuple(fused.scanned), scan, backend)
 
     def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-        found = _input_gradients(ctx, arriving, 0, True)
+        nudged = ctx.nudged and ctx.needs_input_grad[fused.arguments.index("nudge")]
+        found = fused.flat_inputs(input_gradients(ctx, arriving, nudged, as_operator=True))
         between = (None,) * (len(fused.scan_fields) + len(rest))
         return (*found[:num_first], *between, *found[num_first:])
 
     operator.register_autograd(differentiate, setup_context=setup_context)
+
+
+def _apart(x: Tensor) -> Tensor:
+    """Contiguous, and alone in its storage."""
+    if not x.is_contiguous():
+        return x.contiguous()
+    is_part = not torch.compiler.is_compiling() and x.untyped_storage().nbytes() > x.numel() * x.itemsize
+    return x.clone() if is_part else x
 
 
 def _define_backward(fused: FusedScan) -> None:
@@ -367,9 +329,9 @@ def _define_backward(fused: FusedScan) -> None:
     optional = {name for name in fused.saved_inputs if fused.inputs[name].optional}
 
     def flat_gradients(gradients: Inputs, like: Tensor) -> tuple[Tensor, ...]:
-        # no two of an operator's results may be one tensor, not even two that are empty
+        # no two of an operator's results may be one tensor or share one, not even two that are empty
         found = (getattr(gradients, name) for name in fused.gradients)
-        return tuple(like.new_empty(0) if x is None else x for x in found)
+        return tuple(like.new_empty(0) if x is None else _apart(x) for x in found)
 
     @torch.library.custom_op(
         f"plait::{fused.name}_backward",
@@ -381,14 +343,14 @@ def _define_backward(fused: FusedScan) -> None:
     def operator(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (nudged, backend) = fused.split(arguments, len(fields))
         arriving = Arriving(**dict(zip(fused.arriving, tensors, strict=False)))
-        inputs, made = _saved(fused, tensors[num_arriving:])
+        inputs, made = saved(fused, tensors[num_arriving:])
         found = module_of(backend, fused.name).backward(arriving, inputs, made, scan, nudged)
         return flat_gradients(found, made.output)
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (nudged, _) = fused.split(arguments, len(fields))
-        inputs, made = _saved(fused, tensors[num_arriving:])
+        inputs, made = saved(fused, tensors[num_arriving:])
         return flat_gradients(allocate_gradients(inputs, made, scan, nudged), made.output)
 
     def no_second_derivative(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:

@@ -3,13 +3,15 @@
 As a term of the energies g learns what is good to read on average, and a state that cannot be addressed yet
 is not: its score is pushed below that of states that are merely harmless, it is no longer kept, and nothing
 can teach the network to address it. So the scores of the states that are kept are also drawn, by cross
-entropy, towards the share each of them has in what the loss feels of reading: u_j = |dL/de_j|, whatever its
-sign,
+entropy, towards the share each of them has in what the loss feels of reading, whatever its sign:
 
+    u_j = ‖dL/dh_{t+1}‖ · |dL/de_j| / Σ_i |dL/de_i|
     dg += λ · Σ_t Σ_j (p_j Σ_i u_i − u_j) h_j,    p = softmax over what is kept of gᵀh.
 
 λ is `usage`. It reaches g alone. What was never read (α = 0) and what the window holds anyway has no part
-in it.
+in it. dL/dh_{t+1} is what comes to it from outside, not through later steps: what is read at a step is first
+told at the next, so a step counts by the answer it serves. By |dL/de_j| itself steps would count by what
+passes through them on its way back, and where that does not fade blank steps outweigh the question.
 """
 
 from __future__ import annotations
@@ -19,7 +21,9 @@ from typing import Any
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
+from torch.nn.functional import pad
 
+from plait.ops.arrival import Arrival
 from plait.ops.attention import accumulation_dtype, attend
 from plait.ops.scan.contract import Inputs, Scanned
 from plait.ops.slots import MemoryState
@@ -28,23 +32,34 @@ __all__ = ["by_place", "usage_gradient", "with_usage"]
 
 
 def with_usage(
-    energies: Tensor, memory: MemoryState, worth: Tensor, window: int, usage: Tensor | float
+    energies: Tensor,
+    memory: MemoryState,
+    worth: Tensor,
+    window: int,
+    usage: Tensor | float,
+    arrival: Arrival,
 ) -> Tensor:
     """`energies` (B, κ) as they are; going back through them adds to the gradient of `worth`."""
     wide = accumulation_dtype(memory.slots.dtype)
     rated = memory.slots.detach().to(wide) @ worth.to(wide)
     weights = attend(energies.detach(), memory.slots.detach(), memory.born >= 0).weights
-    found: Tensor = _Usage.apply(energies, rated, weights, window, usage)
+    found: Tensor = _Usage.apply(energies, rated, weights, window, usage, arrival)
     return found
 
 
 class _Usage(torch.autograd.Function):
     @staticmethod
     def forward(
-        ctx: Any, energies: Tensor, rated: Tensor, weights: Tensor, window: int, usage: Tensor | float
+        ctx: Any,
+        energies: Tensor,
+        rated: Tensor,
+        weights: Tensor,
+        window: int,
+        usage: Tensor | float,
+        arrival: Arrival,
     ) -> Tensor:
         ctx.save_for_backward(rated, weights)
-        ctx.window, ctx.usage = window, usage
+        ctx.window, ctx.usage, ctx.arrival, ctx.step = window, usage, arrival, arrival.step
         return energies.view_as(energies)
 
     @staticmethod
@@ -53,17 +68,42 @@ class _Usage(torch.autograd.Function):
         rated, weights = ctx.saved_tensors
         read = weights > 0
         read[:, : ctx.window] = False
-        return d_energies, ctx.usage * _pull(d_energies, rated, read), None, None, None
+        told = _told(ctx.arrival.output, d_energies, ctx.step)
+        pull = _pull(_used(d_energies, told), rated, read)
+        return d_energies, ctx.usage * pull, None, None, None, None
 
 
-def _pull(d_energies: Tensor, rated: Tensor, read: Tensor) -> Tensor:
+def _told(arrived: Tensor | None, like: Tensor, step: int | None = None) -> Tensor:
+    """‖dL/dh_{t+1}‖ of all steps t (T, B), or of one (B,), from what arrives at outputs; 0 at the last."""
+    if arrived is None:
+        return like.new_zeros(like.shape[:-1])
+    if step is None:
+        return pad(torch.linalg.vector_norm(arrived[1:].to(like.dtype), dim=2), (0, 0, 0, 1))
+    if step + 1 == len(arrived):
+        return like.new_zeros(like.shape[:-1])
+    norm: Tensor = torch.linalg.vector_norm(arrived[step + 1].to(like.dtype), dim=1)
+    return norm
+
+
+def _used(d_energies: Tensor, told: Tensor) -> Tensor:
+    """u (…, κ), from dL/de and what the answer after it is told (…).
+
+    >>> _used(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([8.0]))
+    tensor([[4., 2., 2.]])
+    """
+    felt = d_energies.abs()
+    total = felt.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(felt.dtype).tiny)
+    return felt / total * told.unsqueeze(-1)
+
+
+def _pull(used: Tensor, rated: Tensor, read: Tensor) -> Tensor:
     """p_j Σ u − u_j, zero where nothing was read.
 
-    >>> used = torch.tensor([[2.0, 1.0, -3.0]])  # the window's, and of two that score alike
+    >>> used = torch.tensor([[2.0, 1.0, 3.0]])  # the window's, and of two that score alike
     >>> _pull(used, torch.zeros(1, 3), torch.tensor([[False, True, True]]))
     tensor([[ 0.,  1., -1.]])
     """
-    used = d_energies.abs().masked_fill(~read, 0)
+    used = used.masked_fill(~read, 0)
     likely = torch.softmax(rated.masked_fill(~read, -torch.inf), dim=-1).masked_fill(~read, 0)
     return likely * used.sum(dim=-1, keepdim=True) - used
 
@@ -79,8 +119,10 @@ def by_place(packed: Tensor, bits: int) -> Tensor:
     return torch.empty_like(held).scatter_(2, (packed - (held << bits)).long(), held)
 
 
-def usage_gradient(d_energies: Tensor, inputs: Inputs, made: Scanned, window: int) -> Tensor:
-    """The same for all steps at once: (H,), from dL/de (T, B, κ) by slot.
+def usage_gradient(
+    d_energies: Tensor, arrived: Tensor | None, inputs: Inputs, made: Scanned, window: int
+) -> Tensor:
+    """The same for all steps at once: (H,), from dL/de (T, B, κ) by slot, and what arrives at the outputs.
 
     Sums are taken in one order, so that the result has the same bits every time: what a slot gathers while it
     holds one state is the difference of two sums from the end, and a state comes and goes once at most.
@@ -93,7 +135,8 @@ def usage_gradient(d_energies: Tensor, inputs: Inputs, made: Scanned, window: in
     row = torch.arange(rows, device=held.device).unsqueeze(1)
     rated = (states @ inputs.worth.to(wide)).flatten()[held.clamp_min(0) * rows + row]
     read = (held >= 0) & (made.weights[..., window:] > 0)
-    pulls = _pull(d_energies[..., window:], rated, read).double()
+    used = _used(d_energies, _told(arrived, d_energies))
+    pulls = _pull(used[..., window:], rated, read).double()
     after = torch.cat([pulls.flip(0).cumsum(0).flip(0), torch.zeros_like(pulls[:1])])
     from_here = after[:-1] - after.gather(0, _end(inputs.reset, pulls).unsqueeze(2).expand_as(pulls))
     before = torch.cat([torch.full_like(held[:1], -1), held[:-1]])

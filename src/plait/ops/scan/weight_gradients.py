@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -12,12 +12,22 @@ from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import CellScan, Scan
 from plait.ops.scan.usage import usage_gradient
 
-__all__ = ["asked_without_memory", "collect_gradients", "outer"]
+__all__ = ["Outer", "asked_without_memory", "collect_gradients", "outer"]
+
+Outer = Callable[[Tensor, Tensor], Tensor]
 
 
 def outer(left: Tensor, right: Tensor) -> Tensor:
-    """Σ over all leading dimensions of left ⊗ right: (..., M), (..., N) → (M, N)."""
-    return left.flatten(0, -2).t() @ right.flatten(0, -2)
+    """Σ over all rows of left ⊗ right: (R, M), (R, N) → (M, N)."""
+    return left.t() @ right
+
+
+class Beside(NamedTuple):
+    """What a backend leaves side by side, so that one product gives dV and dW_a: `rows` (T, B, ·) of dz, of a
+    GRU dL/d(V_n s + b'_n), and dq; and `sums` of these columns, then dL/dv_a."""
+
+    rows: Tensor
+    sums: Tensor
 
 
 def collect_gradients(
@@ -26,35 +36,42 @@ def collect_gradients(
     made: Scanned,
     scan: CellScan,
     nudged: bool,
-    outer: Callable[[Tensor, Tensor], Tensor] = outer,
+    arrived: Tensor | None = None,
+    taught: tuple[Tensor, Tensor | None] | None = None,
+    beside: Beside | None = None,
+    outer: Outer = outer,
 ) -> Inputs:
-    """Turn what a reverse walk leaves into every gradient, in the layer's type, contiguous; a backend may have
-    its own way to take an `outer` product.
+    """Turn what a reverse walk leaves into every gradient, in the layer's type; all but that of `projected`
+    are contiguous. A backend may have a way of its own to take an `outer` product.
 
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
     slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise,
-    and what `usage` adds.
+    and what `usage` adds, for which the gradient that `arrived` at the outputs is needed, unless a backend
+    has `taught` g already: dp with that in it, of states and slots.
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
-    asked, recurred = made.asked.to(wide), _recurred(walked.projected, made, scan)
+    asked = _flat(made.asked, wide)
+    recurred, of_state, of_query = _of_state(walked, made, scan, asked, beside, outer)
     found: dict[str, Tensor | None] = {
-        "projected": walked.projected,
-        "recurrent": outer(recurred, asked),
+        "recurrent": of_state,
         "hidden": walked.hidden,
         "cell_state": walked.cell_state,
         "nudge": walked.states if nudged else None,
-        **_biases(walked.projected, recurred, inputs, made, scan),
+        **_biases(walked.projected, recurred, inputs, made, scan, beside),
     }
     if "memory" in scan.traits:
-        attention = _attention(walked, inputs, made, asked, outer)
-        if isinstance(scan, Scan) and inputs.usage is not None:
-            attention["worth"] += usage_gradient(walked.energies, inputs, made, scan.window)
+        taken = taught or (walked.scores, walked.initial_scores)
+        if beside is not None:
+            walked = walked._replace(energy=beside.sums[-made.output.shape[2] :])
+        attention = _attention(walked, inputs, made, of_query, taken, outer)
+        if isinstance(scan, Scan) and inputs.usage is not None and taught is None:
+            attention["worth"] += usage_gradient(walked.energies, arrived, inputs, made, scan.window)
         found |= attention
-    # each its own storage, whatever a backend returns twice
-    converted: dict[str, Any] = {
-        name: None if x is None else x.to(dtype).contiguous() for name, x in found.items()
-    }
-    return Inputs(**converted)
+    if dtype is not wide:
+        found = {name: None if x is None else x.to(dtype) for name, x in found.items()}
+    kept: dict[str, Any] = {name: None if x is None else x.contiguous() for name, x in found.items()}
+    bias = None if beside is None else beside.sums[: walked.projected.shape[2]].to(dtype)
+    return Inputs(projected=walked.projected.to(dtype), bias=bias, **kept)
 
 
 def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
@@ -63,28 +80,50 @@ def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
     return before if inputs.reset is None else before.masked_fill_(inputs.reset.unsqueeze(2), 0)
 
 
+def _of_state(
+    walked: ReverseWalk, made: Scanned, scan: CellScan, asked: Tensor, beside: Beside | None, outer: Outer
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """dL/d(V s_{t−1}) for all steps, dV and, with a memory, dW_a; `asked` is flat."""
+    if beside is None:
+        recurred = _recurred(walked.projected, made, scan)
+        of_query = outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
+        return recurred, outer(_flat(recurred, asked.dtype), asked), of_query
+    size, product = made.output.shape[2], outer(_flat(beside.rows, asked.dtype), asked)
+    of_state, of_query = product.split((len(product) - size, size))
+    if scan.cell != "gru":
+        return walked.projected, of_state, of_query
+    return walked.projected, torch.cat([of_state[: 2 * size], of_state[3 * size :]]), of_query
+
+
 def _attention(
     walked: ReverseWalk,
     inputs: Inputs,
     made: Scanned,
-    asked: Tensor,
-    outer: Callable[[Tensor, Tensor], Tensor],
-) -> dict[str, Tensor]:
-    """What reading a memory adds."""
-    wide = asked.dtype
-    states, slots = made.output.to(wide), inputs.slots.to(wide)
-    found = {
-        "query": outer(walked.queries, asked),
-        "key": outer(walked.keys, states),
+    of_query: Tensor | None,
+    taught: tuple[Tensor, Tensor | None],
+    outer: Outer,
+) -> dict[str, Any]:
+    """What reading a memory adds. Without a state no slot was there at the beginning."""
+    wide = walked.keys.dtype
+    states = _flat(made.output, wide)
+    found: dict[str, Any] = {
+        "query": of_query,
+        "key": outer(_flat(walked.keys, wide), states),
         "energy": walked.energy,
-        "slots": walked.initial_states + walked.initial_keys @ inputs.key.to(wide),
     }
-    if slots.numel():
-        found["key"] += outer(walked.initial_keys, slots)
     if inputs.worth is not None:
-        d_new, d_old = walked.scores.unsqueeze(2), walked.initial_scores.unsqueeze(2)
-        found["worth"] = (outer(d_new, states) + outer(d_old, slots)).squeeze(0)
-        found["slots"] += d_old * inputs.worth.to(wide)
+        found["worth"] = outer(taught[0].view(-1, 1), states)
+    if not inputs.is_new:
+        slots, d_keys = _flat(inputs.slots, wide), _flat(walked.initial_keys, wide)
+        if len(slots):
+            found["key"] = found["key"] + outer(d_keys, slots)
+        found["slots"] = walked.initial_states + walked.initial_keys @ inputs.key.to(wide)
+        if inputs.worth is not None:
+            assert taught[1] is not None
+            found["worth"] = found["worth"] + outer(taught[1].view(-1, 1), slots)
+            found["slots"] += walked.initial_scores.unsqueeze(2) * inputs.worth.to(wide)
+    if inputs.worth is not None:
+        found["worth"] = found["worth"].squeeze(0)
     return found
 
 
@@ -99,14 +138,27 @@ def _recurred(d_projected: Tensor, made: Scanned, scan: CellScan) -> Tensor:
 
 
 def _biases(
-    d_projected: Tensor, recurred: Tensor, inputs: Inputs, made: Scanned, scan: CellScan
+    d_projected: Tensor,
+    recurred: Tensor,
+    inputs: Inputs,
+    made: Scanned,
+    scan: CellScan,
+    beside: Beside | None,
 ) -> dict[str, Tensor]:
     """The gradients of the cell's own biases, those it has."""
     size, found = made.output.shape[2], {}
     if inputs.candidate_bias is not None:
-        found["candidate_bias"] = recurred[..., 2 * size :].sum(dim=(0, 1))
+        found["candidate_bias"] = (
+            recurred[..., 2 * size :].sum(dim=(0, 1)) if beside is None else beside.sums[3 * size : 4 * size]
+        )
     if inputs.modrelu_bias is not None:
         at = slice(2 * size, 3 * size) if scan.cell == "gru" else slice(None)
         sign = torch.sign(made.activated[..., at].to(d_projected.dtype))
         found["modrelu_bias"] = (d_projected[..., at] * sign).sum(dim=(0, 1))
     return found
+
+
+def _flat(x: Tensor, wide: torch.dtype) -> Tensor:
+    """(..., N) → (all the others, N), in the type that sums are taken in."""
+    flat = x.flatten(0, -2)
+    return flat if flat.dtype is wide else flat.to(wide)

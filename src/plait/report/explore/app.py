@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import AsyncIterator, Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from anyio.to_thread import current_default_thread_limiter
 from starlette.applications import Starlette
 from starlette.datastructures import MutableHeaders
 from starlette.exceptions import HTTPException
@@ -24,12 +26,15 @@ from plait.report.explore.gradients import law_view, norm_runs, norms_view, path
 from plait.report.explore.library import Library
 from plait.report.explore.memory import memory_runs, memory_view
 from plait.report.explore.plane import MOST_BYTES, config_view, plan_view, plane_view
-from plait.report.explore.runs import group_view, overview, plot_view
+from plait.report.explore.runs import beside_view, group_view, overview, plot_view
 from plait.report.explore.server import HOST
 from plait.report.page import render
 
 __all__ = ["application"]
 
+# Threads that answer. More would take turns at the same processor, and each keeps memory of its own: with the
+# forty that are usual a server with many readers grows for hours.
+ANSWERING = 4
 STATIC = Path(__file__).with_name("static")
 # The page may load from here alone, so no script of it can talk to another machine.
 # Nor may another site's page show it in a frame, or a browser take an answer for something it is not.
@@ -52,7 +57,7 @@ def application(folder: Path) -> Starlette:
         return lambda query: library.once((name, *sorted(query.items())), lambda: view(library, query))
 
     views: dict[str, View] = {
-        "memory/runs": kept("memory/runs", lambda library, query: memory_runs(library)),
+        "memory/runs": lambda query: memory_runs(library),
         "memory": lambda query: memory_view(library, query),
         "law": law_view,
         "reach": reach_view,
@@ -64,6 +69,7 @@ def application(folder: Path) -> Starlette:
         "runs": kept("runs", lambda library, query: overview(library)),
         "group": kept("group", group_view),
         "plot": kept("plot", plot_view),
+        "beside": kept("beside", beside_view),
     }
     routes: list[BaseRoute] = [Route("/", _page(folder))]
     routes += [Route(f"/api/{name}", _endpoint(view)) for name, view in views.items()]
@@ -76,8 +82,15 @@ def application(folder: Path) -> Starlette:
             Middleware(_Guarded),
             Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"]),
         ],
+        lifespan=_few_threads,
         exception_handlers={PlaitError: _told, HTTPException: _refused, Exception: _failed},
     )
+
+
+@contextlib.asynccontextmanager
+async def _few_threads(app: Starlette) -> AsyncIterator[None]:
+    current_default_thread_limiter().total_tokens = ANSWERING
+    yield
 
 
 class _Guarded:

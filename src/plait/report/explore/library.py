@@ -13,9 +13,11 @@ from typing import Any
 
 from plait.errors import ConfigError, UnknownNameError
 from plait.report.gather import Group, gather
+from plait.result import scored
+from plait.runs.kinds import kind_of
 from plait.runs.reading import RunFolder, is_run
 
-__all__ = ["Library"]
+__all__ = ["Library", "named"]
 
 WATCHED = (".json", ".jsonl", ".safetensors", ".tar.gz")
 MOST_KEPT = 100
@@ -79,6 +81,14 @@ class Library:
         if is_run(self.folder):
             return run.folder.resolve().name
         return run.folder.relative_to(self.folder).as_posix()
+
+
+def named(run: RunFolder) -> str:
+    """How a list calls a run."""
+    if not run.description:
+        return run.name
+    score = "" if run.score is None else f", {scored(run.score, kind_of(run.description).score)}"
+    return f"{run.model} on {run.task.replace(' delay', '')}{score} ({run.name[-6:]})"
 
 
 def _state(folder: Path) -> list[tuple[str, int, int]]:

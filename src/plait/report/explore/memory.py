@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import threading
 from collections.abc import Mapping
 from functools import lru_cache
@@ -9,28 +10,38 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import ConfigError, DataError
-from plait.report.explore.library import Library
+from plait.report.explore.library import Library, named
 from plait.report.explore.memory_timeline import MOST, memory_timeline
 from plait.report.explore.query_parameters import whole_number
-from plait.result import percent
 from plait.runs.reading import RunFolder
 
 if TYPE_CHECKING:
     from plait.tasks import Task
 
-__all__ = ["SAMPLES", "memory_runs", "memory_view"]
+__all__ = ["EXAMPLE", "REMEMBERING", "SAMPLES", "SEQUENCES", "memory_runs", "memory_view"]
 
 SAMPLES = 100  # held-out sequences to choose from, where they are drawn
+EXAMPLE = "example"  # the key of a trace that is part of plait: there is always something to look at
+# By name, so that runs are listed without torch, which takes seconds to load.
+REMEMBERING = (
+    "memrnn", "memlstm", "relrnn", "rellstm", "relgru", "unirnn", "unilstm", "sab", "transformer",
+)  # fmt: skip
+SEQUENCES = ("copy", "transfer", "denoise", "recall", "mqar", "smnist", "pmnist", "ptb", "text")
 _GUARD = threading.Lock()  # one trace at a time: two cores serve one person
 
 
 def memory_runs(library: Library) -> list[dict[str, str]]:
-    """The runs that can be looked into: they have a checkpoint, and their model a memory."""
-    return [
-        {"key": key, "name": _named(run)}
-        for key, run in library.runs().items()
+    """The runs to look into: those with a checkpoint whose model has a memory; last, an example."""
+    try:
+        runs = library.runs()
+    except (ConfigError, DataError):  # none here, or none that can be read
+        runs = {}
+    found = [
+        {"key": key, "name": named(run)}
+        for key, run in runs.items()
         if (run.folder / "checkpoint.safetensors").is_file() and run.description and _remembers(run)
     ]
+    return [*found, {"key": EXAMPLE, "name": "an example: relrnn on copy 20"}]
 
 
 def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
@@ -40,6 +51,8 @@ def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
         ConfigError: if there is no such run or sample, or the model has no memory.
         DataError: if the run's data are not on this machine; nothing is fetched.
     """
+    if query.get("run") == EXAMPLE:
+        return _example()
     run = library.run(query.get("run", ""))
     sample = whole_number(query, "sample", 0, 0, SAMPLES - 1)
     checkpoint = run.folder / "checkpoint.safetensors"
@@ -47,6 +60,13 @@ def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
         raise ConfigError(f"{run.name} has no checkpoint, so nothing can be run through it")
     with _GUARD:
         return _traced(run.folder, checkpoint.stat().st_mtime_ns, sample)
+
+
+@lru_cache(maxsize=1)
+def _example() -> dict[str, Any]:
+    """One sample of a trained run as it was traced; `made` is the command that trains it."""
+    found: dict[str, Any] = json.loads(Path(__file__).with_name("example.json").read_text(encoding="utf-8"))
+    return found
 
 
 @lru_cache(maxsize=32)
@@ -150,22 +170,8 @@ def _image(task: Any, batch: Any) -> dict[str, Any]:
 
 
 def _remembers(run: RunFolder) -> bool:
-    from plait.models import MODELS
-    from plait.tasks import TASKS
-
     task, model = (run.description[part].get("name", "") for part in ("task", "model"))
-    if task in _OWN or run.description["model"].get("bidirectional"):
-        return False
-    return task in TASKS and model in MODELS and model not in _FORGETFUL  # a world of RL has no sequences
+    return task in SEQUENCES and model in REMEMBERING and not run.description["model"].get("bidirectional")
 
 
 _OWN = ("csv", "data")
-_FORGETFUL = ("rnn", "lstm", "gru", "orthrnn", "exprnn", "goru")
-
-
-def _named(run: RunFolder) -> str:
-    """How a list calls a run."""
-    task, model = run.description["task"], run.description["model"]
-    delay = f" {task['delay']}" if "delay" in task else ""
-    score = "" if run.score is None else f", {percent(run.score)}"
-    return f"{model.get('name', '?')} on {task.get('name', '?')}{delay}{score} ({run.name[-6:]})"

@@ -5,14 +5,16 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from plait.report.explore.library import Library
+from plait.report.beside import beside
+from plait.report.explore.library import Library, named
 from plait.report.explore.query_parameters import table_data, whole_number
 from plait.report.gather import Group
+from plait.report.page_figures import caption_of, plot_data
 from plait.report.plots import Plot, plots
-from plait.report.report_page import damages, grid_data, headline, plot_data, standing
+from plait.report.report_page import damages, grid_data, headline, standing
 from plait.report.tables import cost_table, result_table, run_table, transfer_table
 
-__all__ = ["group_view", "overview", "plot_view"]
+__all__ = ["beside_view", "group_view", "overview", "plot_view"]
 
 
 def overview(library: Library) -> dict[str, Any]:
@@ -23,6 +25,7 @@ def overview(library: Library) -> dict[str, Any]:
         "standing": standing(groups),
         "damaged": damages(groups),
         "groups": [group.title for group in groups],
+        "runs": [{"key": key, "name": named(run)} for key, run in library.runs().items()],
     }
 
 
@@ -51,7 +54,25 @@ def plot_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
     group = _group(library, query)
     found = plots(group)
     plot = found[whole_number(query, "plot", 0, 0, max(0, len(found) - 1))]
-    return {"title": plot.title, "caption": plot.caption, **plot_data(plot), "published": _lines(group, plot)}
+    words = {"title": plot.title, "caption": caption_of(plot)}
+    return {**words, **plot_data(plot), "published": _lines(group, plot)}
+
+
+def beside_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
+    """One run, or one beside another: curves over the same axes, their difference, and how to repeat each."""
+    keys = [query.get("first", ""), query.get("second", "")]
+    found = beside(*(library.run(key) for key in keys if key or key == keys[0]))
+    return {
+        "title": found.title,
+        "tables": [table_data(table) for table in found.tables],
+        "plots": [
+            {"title": plot.title, "caption": caption_of(plot), **plot_data(plot)} for plot in found.plots
+        ],
+        "commands": [
+            {"name": name, "command": command}
+            for name, command in zip(found.names, found.commands, strict=True)
+        ],
+    }
 
 
 def _group(library: Library, query: Mapping[str, str]) -> Group:

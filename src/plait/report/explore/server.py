@@ -43,7 +43,7 @@ def bind(port: int | None = None) -> tuple[socket.socket, str]:
 
 def server_for(app: Starlette) -> uvicorn.Server:
     """A quiet server: what goes wrong is told on the page."""
-    return uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, lifespan="off"))
+    return uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, lifespan="on"))
 
 
 def serve(app: Starlette, where: socket.socket, address: str | None = None) -> Iterator[str]:

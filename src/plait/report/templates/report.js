@@ -65,31 +65,31 @@
     button(bar, "whole", null, whole);
   }
 
-  // The value of a line at x: that of its nearest point; nothing before its first and after its last.
-  function valueAt(xs, ys, x) {
+  // The place of a line's point nearest to x; -1 before its first and after its last.
+  function nearest(xs, x) {
     const slack = (xs[xs.length - 1] - xs[0]) / 100;
-    if (!xs.length || x < xs[0] - slack || x > xs[xs.length - 1] + slack) return null;
+    if (!xs.length || x < xs[0] - slack || x > xs[xs.length - 1] + slack) return -1;
     let low = 0, high = xs.length - 1;
     while (high - low > 1) {
       const middle = (low + high) >> 1;
       if (xs[middle] <= x) low = middle; else high = middle;
     }
-    return ys[x - xs[low] <= xs[high] - x ? low : high];
+    return x - xs[low] <= xs[high] - x ? low : high;
   }
 
-  function median(values) {
-    const sorted = [...values].sort((a, b) => a - b), half = sorted.length >> 1;
-    return sorted.length % 2 ? sorted[half] : (sorted[half - 1] + sorted[half]) / 2;
-  }
-
-  // The points of every line in one view, without those that have no place in it.
-  function points(plot, view) {
-    const found = [];
+  // The points of every line in one view, without those that have no place in it: one line a name, its seeds
+  // together with `low` and `high` around their mean, or one line a seed.
+  function points(plot, view, each) {
+    const found = [], together = new Map(each ? [] : (view.together ?? []).map((one) => [one.name, one]));
     for (const line of plot.lines) {
+      const { name, color } = line, mine = together.get(name);
+      if (mine) {
+        if (!found.some((one) => one.name === name)) found.push({ name, color, seeds: mine.count, xs: mine.x, ys: mine.mean, low: mine.low, high: mine.high });
+        continue;
+      }
       const x = line.columns[view.x] ?? [], y = line.columns[view.y] ?? [];
       const there = x.map((_, i) => i).filter((i) => x[i] !== null && (y[i] ?? null) !== null);
-      const { name, color } = line;
-      if (there.length) found.push({ name, color, xs: there.map((i) => x[i]), ys: there.map((i) => y[i]) });
+      if (there.length) found.push({ name, color, seeds: 1, xs: there.map((i) => x[i]), ys: there.map((i) => y[i]) });
     }
     return found;
   }
@@ -98,25 +98,37 @@
 
   function drawCurves(figure, plot) {
     const [views, box, legend] = parts(figure);
-    const hidden = new Set();
-    let view = plot.views[0], lines, entries;
+    const hidden = new Set(), under = element("p", "value under");
+    let view = plot.views[0], each = false, lines, entries;
 
+    // What stands under the pointer: at which point, and what every line is worth there.
     function show(values, x) {
+      const seen = x === null ? [] : lines.filter((line) => !hidden.has(line.name)).map((line) => [line, nearest(line.xs, x)]).filter(([, i]) => i >= 0);
+      const at = seen.map(([line, i]) => line.xs[i]).reduce((best, one) => Math.abs(one - x) < Math.abs(best - x) ? one : best, Infinity);
+      under.textContent = seen.length ? `${shortNumber(at)} ${view.x_label}` : "";
       for (const [name, entry] of entries) {
-        const mine = x === null ? [] : lines.filter((line) => line.name === name);
-        const found = mine.map((line) => valueAt(line.xs, line.ys, x)).filter((value) => value !== null);
-        entry.value.textContent = found.length ? values(median(found)) : "";
+        const words = seen.filter(([line]) => line.name === name).map(([line]) => {
+          const i = nearest(line.xs, at), range = line.low ? ` (${values(line.low[i])}–${values(line.high[i])})` : "";
+          return i < 0 ? "" : values(line.ys[i]) + range + (line.xs[i] === at ? "" : ` at ${shortNumber(line.xs[i])}`);
+        });
+        entry.value.textContent = words.filter(Boolean).join(", ");
       }
     }
 
     function build() {
       figure.plot?.destroy();
-      lines = points(plot, view);
+      lines = points(plot, view, each);
       const values = view.percent ? percent : shortNumber;
-      const series = lines.map((line) => ({
-        label: line.name, stroke: style(`--c${line.color % 10}`), width: 1.6, dash: line.color >= 10 ? [6, 3] : undefined,
-        spanGaps: true, points: { show: line.xs.length < 3 }, show: !hidden.has(line.name),
-      }));
+      const series = [], bands = [], columns = [];
+      const put = (line, ys, look) => {
+        columns.push([line.xs, ys]);
+        return series.push({ label: line.name, spanGaps: true, show: !hidden.has(line.name), points: { show: false }, ...look });
+      };
+      for (const line of lines) {
+        const stroke = style(`--c${line.color % 10}`);
+        put(line, line.ys, { stroke, width: 1.6, dash: line.color >= 10 ? [6, 3] : undefined, points: { show: line.xs.length < 3 } });
+        if (line.low) bands.push({ series: [put(line, line.high, { edge: true }), put(line, line.low, { edge: true })], fill: `${stroke}33` });
+      }
       const shares = { range: { min: { soft: 0, mode: 1 }, max: { pad: 0.02, soft: 1, mode: 1 } } }; // all of 0 to 1
       const y = view.log ? { distr: 3 } : view.percent ? shares : {};
       const options = {
@@ -124,16 +136,17 @@
         scales: { x: { time: false }, y },
         axes: [axis(view.x_label, 30, ticks(shortNumber)), axis(view.y_label, view.log ? 60 : 50, ticks(values))],
         cursor: { drag: { x: true, y: true, uni: 30 }, points: { show: false } },
-        series: [{}, ...series],
+        series: [{}, ...series], bands,
         hooks: { setCursor: [(u) => show(values, u.cursor.left >= 0 ? u.posToVal(u.cursor.left, "x") : null)] },
       };
-      figure.plot = new uPlot(options, uPlot.join(lines.map((line) => [line.xs, line.ys])), box);
+      figure.plot = new uPlot(options, uPlot.join(columns), box);
       touch(figure.plot);
       names();
     }
 
     function names() {
       legend.replaceChildren();
+      under.textContent = "";
       entries = new Map();
       for (const line of lines) {
         if (entries.has(line.name)) continue;
@@ -141,7 +154,7 @@
         const swatch = element("span", "swatch"), value = element("span", "value");
         swatch.style.backgroundColor = style(`--c${line.color % 10}`);
         if (line.color >= 10) swatch.classList.add("dashed");
-        const seeds = lines.filter((other) => other.name === line.name).length;
+        const seeds = lines.filter((other) => other.name === line.name).reduce((sum, other) => sum + other.seeds, 0);
         made.append(swatch, element("span", "name", line.name), seeds > 1 ? ` ×${seeds}` : "", value);
         entries.set(line.name, { made, value });
       }
@@ -149,8 +162,8 @@
 
     function toggle(name) {
       hidden.has(name) ? hidden.delete(name) : hidden.add(name);
-      lines.forEach((line, place) => {
-        if (line.name === name) figure.plot.setSeries(place + 1, { show: !hidden.has(name) });
+      figure.plot.series.forEach((one, place) => {
+        if (place && one.label === name) figure.plot.setSeries(place, { show: !hidden.has(name) });
       });
       entries.get(name).made.setAttribute("aria-pressed", !hidden.has(name));
     }
@@ -158,11 +171,19 @@
     for (const one of plot.views) {
       button(views, one.name, one === view, (pressed) => {
         view = one;
-        views.querySelectorAll("[aria-pressed]").forEach((other) => other.setAttribute("aria-pressed", other === pressed));
+        views.querySelectorAll("[data-view]").forEach((other) => other.setAttribute("aria-pressed", other === pressed));
+        build();
+      }).dataset.view = one.name;
+    }
+    if (plot.views.some((one) => one.together?.length)) {
+      button(views, "each seed", each, (pressed) => {
+        each = !each;
+        pressed.setAttribute("aria-pressed", each);
         build();
       });
     }
     zoomButtons(figure, views, build);
+    legend.before(under);
     build();
     return build;
   }
@@ -228,7 +249,6 @@
 
     zoomButtons(figure, views, build);
     const ramp = element("div", "ramp"), ends = element("div", "ends");
-    ramp.style.background = `linear-gradient(to right, ${RAMP.map((color) => `rgb(${color})`).join(",")})`;
     ends.append(element("span", "", "weight 0"), element("span", "", largest / 1000));
     legend.before(ramp, ends);
     legend.append(readout);
@@ -240,6 +260,7 @@
   const sight = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) {
       if (!isIntersecting || built.has(target)) continue;
+      target.dataset.drawn = ""; // its picture makes room
       const draw = target.dataset.kind === "map" ? drawMap : drawCurves;
       built.set(target, draw(target, data[target.id]));
     }

@@ -2,8 +2,9 @@
 
 from plait.tasks.minigrid.names import BACKENDS, WORLDS, check_transfer, world_named
 from plait.tasks.minigrid.opening import open_worlds
-from plait.tasks.minigrid.vector import ACTIONS, Moment, Observation, Snapshot, Worlds, episode_seed
+from plait.tasks.minigrid.seen import ACTIONS, Observation
 from plait.tasks.minigrid.words import MISSION_LENGTH, WORDS, mission_tokens
+from plait.tasks.worlds.base import Moment, Snapshot, Worlds, episode_seed
 
 __all__ = [
     "ACTIONS", "BACKENDS", "MISSION_LENGTH", "WORDS", "WORLDS", "Moment", "Observation", "Snapshot", "Worlds",

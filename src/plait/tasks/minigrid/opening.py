@@ -6,7 +6,7 @@ from plait.errors import known
 from plait.tasks.minigrid.farama import FaramaWorlds
 from plait.tasks.minigrid.names import BACKENDS, world_named
 from plait.tasks.minigrid.pool import PoolWorlds
-from plait.tasks.minigrid.vector import Worlds
+from plait.tasks.worlds.base import Worlds
 
 __all__ = ["open_worlds"]
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import numpy as np
@@ -10,8 +11,9 @@ from torch import Tensor
 
 from plait.errors import require
 from plait.tasks.minigrid.names import full_id
-from plait.tasks.minigrid.vector import Moment, Observation, Snapshot, Worlds, episode_seed, first_moment
+from plait.tasks.minigrid.seen import MOVES, Observation, could_show
 from plait.tasks.minigrid.words import mission_tokens
+from plait.tasks.worlds.base import Moment, Snapshot, Worlds, episode_seed, first_moment
 
 __all__ = ["PoolWorlds"]
 
@@ -20,11 +22,14 @@ class PoolWorlds(Worlds):
     """EnvPool seeds a world once, not each episode, and has no way to save it; so a snapshot is every
     action since the beginning (one byte a step), and is restored by playing them again."""
 
+    fields = Observation._fields
+
     def __init__(self, name: str, envs: int, seed: int = 0, held_out: bool = False) -> None:
-        super().__init__(name, envs, seed, held_out)
+        super().__init__(name, envs, seed, held_out, MOVES)
         self._make = require("envpool", "envpool").make_gymnasium
         self._seeds = [episode_seed(seed, world, 0, held_out) for world in range(envs)]
         self._pool: Any = None
+        self._shown: Any = None
         self._taken = bytearray()
         self._ended = np.zeros(envs, bool)
         self._missions: dict[bytes, tuple[int, ...]] = {}
@@ -34,15 +39,16 @@ class PoolWorlds(Worlds):
         self._pool = self._make(full_id(self.name), num_envs=self.envs, env_seed=self._seeds, num_threads=1)
         self._taken = bytearray()
         self._ended = np.zeros(self.envs, bool)
-        return first_moment(self._observation(self._pool.reset()[0]))
+        self._shown = self._pool.reset()[0]
+        return first_moment(self.present())
 
     def step(self, actions: Tensor) -> Moment:
         chosen = self._checked(actions).numpy()
         self._taken += chosen.astype(np.uint8).tobytes()
-        seen, reward, terminated, truncated, _ = self._pool.step(chosen.astype(np.int32))
+        self._shown, reward, terminated, truncated, _ = self._pool.step(chosen.astype(np.int32))
         begins, self._ended = self._ended, terminated | truncated
         flags = (torch.from_numpy(part.copy()) for part in (terminated, truncated, begins))
-        return Moment(self._observation(seen), torch.from_numpy(reward.astype(np.float32)), *flags)
+        return Moment(self.present(), torch.from_numpy(reward.astype(np.float32)), *flags)
 
     def snapshot(self) -> Snapshot:
         taken = np.frombuffer(bytes(self._taken), np.uint8).reshape(-1, self.envs)
@@ -53,10 +59,17 @@ class PoolWorlds(Worlds):
         taken = snapshot["actions"].numpy()
         self._taken = bytearray(taken.tobytes())
         for actions in taken.astype(np.int32):
-            _, _, terminated, truncated, _ = self._pool.step(actions)
+            self._shown, _, terminated, truncated, _ = self._pool.step(actions)
             self._ended = terminated | truncated
 
-    def _observation(self, seen: dict[str, Any]) -> Observation:
+    def observed(self, parts: Iterable[Tensor]) -> Observation:
+        return Observation(*parts)
+
+    def could_show(self, observation: Observation) -> bool:
+        return could_show(observation)
+
+    def present(self) -> Observation:
+        seen = self._shown
         missions = [self._tokens(row.tobytes()) for row in seen["mission"]]
         return Observation(
             torch.from_numpy(seen["image"].astype(np.uint8)),

@@ -7,14 +7,15 @@ from typing import TYPE_CHECKING
 from plait.lazy import lazily
 
 if TYPE_CHECKING:
+    from plait.training.ppo.encoders import Encoder
     from plait.training.ppo.learner import FittedPolicy, clipped_objective, fit_policy
-    from plait.training.ppo.policy import Encoder, Policy, build_policy, describe_policy, load_policy
+    from plait.training.ppo.policy import Policy, build_policy, describe_policy, load_policy
     from plait.training.ppo.rollout import advantages, evaluate_policy
     from plait.training.recipe import Settings
 
 # Resolved when first used, as in `plait.training`: the command line's help loads no torch.
 _HOMES = {
-    "Encoder": "policy",
+    "Encoder": "encoders",
     "FittedPolicy": "learner",
     "Policy": "policy",
     "Settings": "plait.training.recipe",

@@ -8,11 +8,9 @@ import numpy as np
 import torch
 
 from plait.errors import ConfigError
-from plait.tasks.minigrid import ACTIONS, world_named
-from plait.tasks.minigrid.farama import FaramaWorlds
 from plait.training.learner import generator_for
 from plait.training.ppo.policy import Policy
-from plait.training.ppo.rollout import gumbel, sample
+from plait.training.ppo.stage import Stage
 
 __all__ = ["Scene", "Slot", "play_episode"]
 
@@ -27,31 +25,34 @@ class Slot(NamedTuple):
 class Scene(NamedTuple):
     """One step: the world before it (`frame`, `view` and `text`), the memory, and what was done.
 
-    `action` is empty in the last scene, which shows how the episode ended; `gained` is the return so far.
+    `action` is empty in the last scene, which shows how the episode ended; `probability` is None where it was
+    an amount and not a choice; `gained` is the return so far.
     """
 
     step: int
-    frame: np.ndarray[Any, Any]
-    view: np.ndarray[Any, Any]
+    frame: np.ndarray[Any, Any] | None
+    view: np.ndarray[Any, Any] | None
     text: str
     mission: str
     slots: tuple[Slot, ...]
     action: str
-    probability: float
+    probability: float | None
     gained: float
 
 
 @torch.no_grad()
 def play_episode(
-    policy: Policy, world: str, seed: int = 0, greedy: bool = False, layer: int = 1, tile: int = 32
-) -> list[Scene]:
+    policy: Policy, world: str, seed: int = 0, greedy: bool = False, layer: int = 1, tile: int = 32,
+    drawn: bool = True,
+) -> list[Scene]:  # fmt: skip
     """Play one held-out episode.
 
     Args:
         seed: which episode.
         greedy: take the likeliest action instead of drawing.
         layer: whose memory is looked at; a policy without one has no slots.
-        tile: pixels of a cell in `frame`.
+        tile: pixels of a cell of a grid world in `frame`.
+        drawn: with pictures of the world; without, `frame` and `view` may be None.
 
     >>> from plait.training.ppo import build_policy, describe_policy
     >>> scenes = play_episode(build_policy(describe_policy("Empty-5x5", hidden_size=8)), "Empty-5x5")
@@ -61,24 +62,32 @@ def play_episode(
     layers = 0 if policy.recurrent is None else policy.recurrent.num_layers
     if layers and not 1 <= layer <= layers:
         raise ConfigError(f"layer: expected 1 to {layers}, got {layer}")
-    worlds = FaramaWorlds(world_named(world), 1, seed, held_out=True)
+    stage = policy.family.stage(world, seed, drawn, tile)
+    try:
+        return _played(policy, stage, seed, greedy, layer if layers else 0)
+    finally:
+        stage.worlds.close()
+
+
+def _played(policy: Policy, stage: Stage, seed: int, greedy: bool, layer: int) -> list[Scene]:
+    worlds, do = stage.worlds, policy.actions
     moment, state = worlds.reset(), None
     draw = generator_for(seed, "held-out", 1, "cpu")
     scenes: list[Scene] = []
     gained = 0.0
     while True:
-        options = {"need_trace": True} if layers else {}
+        options = {"need_trace": True} if layer else {}
         observation = moment.observation.map(lambda part: part.unsqueeze(0))
         logits, _, state, *rest = policy(observation, state, reset=moment.begins.unsqueeze(0), **options)
         slots = _slots(rest[0][layer - 1]) if rest else ()
-        seen = (worlds.frame(tile=tile), worlds.view(tile=10), worlds.text(), worlds.mission(), slots)
+        shown = stage.show(moment.observation)
         if bool(moment.ended):
-            scenes.append(Scene(len(scenes), *seen, "", 1.0, gained))
+            scenes.append(Scene(len(scenes), *shown, slots, "", 1.0, gained))
             return scenes
         likely = logits[0]
-        action = likely.argmax(-1) if greedy else sample(likely, gumbel((1, len(ACTIONS)), draw))
-        chance = likely.softmax(-1)[0, action].item()
-        scenes.append(Scene(len(scenes), *seen, ACTIONS[int(action)], chance, gained))
+        action = do.likeliest(likely) if greedy else do.sample(likely, do.noise((1,), draw))
+        name, chance = do.told(likely[0], action[0])
+        scenes.append(Scene(len(scenes), *shown, slots, name, chance, gained))
         moment = worlds.step(action)
         gained += moment.reward.item()
 

@@ -15,15 +15,16 @@ from torch import Tensor
 
 from plait.errors import CheckpointError, ConfigError, DivergedError
 from plait.estimates import FLOAT, check_fits
-from plait.result import percent
 from plait.runs.checkpoint import Checkpoint, check_alike, leaves, with_leaves
-from plait.tasks.minigrid import Moment, Observation, open_worlds
-from plait.tasks.minigrid.words import WORDS
+from plait.tasks.worlds.actions import Actions
+from plait.tasks.worlds.base import Moment
 from plait.training.callbacks import Results, Words
 from plait.training.carried_state import check_carried
 from plait.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.training.ppo.policy import Policy, build_policy
-from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, chosen, evaluate_policy
+from plait.training.ppo.returns import BestMean, ReturnScale
+from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, evaluate_policy
+from plait.training.ppo.words import PolicyWords
 from plait.training.process import Group
 from plait.training.recipe import Settings
 from plait.training.session import Fitted, train_run
@@ -40,47 +41,7 @@ __all__ = [
 
 FittedPolicy = Fitted
 _LEAST_SPREAD = 0.1  # of advantages; returns lie between 0 and 1
-_PLANES = 7 * 7 * 21  # numbers of an observation as an update reads it
 _FLAGS = ("reward", "terminated", "truncated", "begins")
-
-
-class PolicyWords(Words):
-    """Steps of the worlds, and returns. Millions of steps read better with commas."""
-
-    unit = "step"
-
-    def began(self, done: int, total: int) -> str:
-        return f"{total:,} steps" + (f", resuming after {done:,}" if done else "")
-
-    def place(self, done: int, total: int) -> str:
-        return f"{done:,}/{total:,} steps"
-
-    def ended(self, summary: dict[str, Any]) -> str:
-        return f"{summary['steps']:,} steps"
-
-    def step(self, step: Step) -> str:
-        """Return and success of the episodes that ended lately.
-
-        >>> PolicyWords().step(Step({"return": 0.5, "success": 0.75}))
-        'return 0.500  success 75.0%'
-        """
-        if step.figures["return"] is None:
-            return "no episode ended yet"
-        return f"return {step.figures['return']:.3f}  success {percent(step.figures['success'])}"
-
-    def results(self, results: Results) -> str:
-        """The same of held-out episodes, world by world.
-
-        >>> PolicyWords().results({"DoorKey-5x5": {"score": 0.9, "success": 1.0, "length": 20.0}})
-        'DoorKey-5x5 return 0.900  success 100.0%  20 steps'
-        """
-        return "; ".join(
-            f"{name} return {one['score']:.3f}  success {percent(one['success'])}  {one['length']:.0f} steps"
-            for name, one in results.items()
-        )
-
-    def bar(self, step: Step, last: Results) -> str:
-        return self.step(step)
 
 
 class Losses(NamedTuple):
@@ -117,13 +78,15 @@ def ppo_loss(
     returns: Tensor,
     counted: Tensor,
     settings: Settings,
+    do: Actions,
 ) -> Losses:
     """−mean(clipped objective) + value · mean((V − R)²) / 2 − entropy · mean(H), over the counted steps.
 
-    All but `logits` (T, B, actions) are (T, B); `counted` is False on the steps whose action was ignored.
+    All but `logits` (T, B, outputs) and `actions` (T, B, …) are (T, B); `counted` is False on the steps whose
+    action was ignored; `do` says what the outputs mean.
     """
     weight = counted.to(values.dtype) / counted.sum().clamp_min(1)
-    new, entropy = chosen(logits, actions)
+    new, entropy = do.chosen(logits, actions)
     ratio = (new - old).exp()
     policy = -(clipped_objective(new, old, advantage, settings.clip) * weight).sum()
     value = ((values - returns).square() * weight).sum() / 2
@@ -147,7 +110,7 @@ class PolicyLearner(Learner):
     """A policy and its optimiser; to be trained by a session it needs worlds to play in as well.
 
     Args:
-        task: what the description says of it: `env`, `test_env`, `backend`.
+        task: what the description says of it: `env`, `test_env` and what its family knows.
     """
 
     words: Words = PolicyWords()
@@ -157,8 +120,10 @@ class PolicyLearner(Learner):
     def __init__(
         self, policy: Policy, settings: Settings, device: torch.device, task: dict[str, Any] | None = None
     ) -> None:
-        seen = FLOAT * (_PLANES + policy.encoder.features) * settings.envs * settings.rollout
-        check_fits(seen, "take fewer worlds (--envs) or a shorter rollout")
+        check_fits(
+            FLOAT * policy.seen * settings.envs * settings.rollout,
+            "take fewer worlds (--envs) or a shorter rollout",
+        )
         self.network = self.policy = policy.to(device)
         self.settings, self.device, self.schedule = settings, device, settings.plan()
         self.units = settings.envs * settings.rollout
@@ -166,8 +131,10 @@ class PolicyLearner(Learner):
         self.optimizer = torch.optim.Adam(self.parameters, lr=settings.lr, eps=1e-5, fused=True)
         if task is not None:
             self.task = task
-            worlds = open_worlds(task["env"], settings.envs, settings.seed, backend=task["backend"])
+            worlds = policy.family.open(task["env"], settings.envs, settings.seed)
             self.collector = Collector(worlds, device)
+            self.scale = ReturnScale(settings.envs, settings.discount) if settings.scale_returns else None
+            self.best = BestMean() if policy.family.best_mean else None
 
     def advance(self, number: int, stop: bool) -> Step:
         draw = generator_for(self.settings.seed, "train", number, "cpu")
@@ -175,25 +142,34 @@ class PolicyLearner(Learner):
             rollout = self.collector.collect(self.policy, self.settings.rollout, draw)
         except DivergedError as error:
             raise DivergedError(f"update {number}: {error}") from None
-        return Step(_figures(self.update(number, rollout)))
+        if self.best is not None:
+            self.best.add(rollout.episodes, self.units)
+        if self.scale is not None:
+            rollout = rollout._replace(rewards=self.scale(rollout))
+        return Step(_figures(self.update(number, rollout), self.policy.family.succeeds))
 
     def evaluate(self, final: bool) -> Results:
         world, settings = self.task["test_env" if final else "env"], self.settings
         if world is None:
             return {}
-        backend = self.task["backend"]
-        return {world: evaluate_policy(self.policy, world, settings.evaluate_on, settings.seed, backend)}
+        found = evaluate_policy(self.policy, world, settings.evaluate_on, settings.seed)
+        best = None if self.best is None or final else self.best.value
+        return {world: found if best is None else {**found, "mmer": best}}
 
     def tensors(self) -> dict[str, Tensor]:
         collector, moment = self.collector, self.collector.moment
         return {
             **super().tensors(),
             **{f"worlds.{name}": value for name, value in collector.worlds.snapshot().items()},
-            **{f"moment.{name}": getattr(moment.observation, name) for name in Observation._fields},
+            **dict(
+                zip((f"moment.{name}" for name in collector.worlds.fields), moment.observation, strict=True)
+            ),
             **{f"moment.{name}": getattr(moment, name) for name in _FLAGS},
             **{f"carry.{number}": leaf for number, leaf in enumerate(leaves(collector.state).values())},
             "so_far.gained": collector.gained,
             "so_far.lasted": collector.lasted,
+            **({} if self.scale is None else {f"scale.{k}": v for k, v in self.scale.tensors().items()}),
+            **({} if self.best is None else {"best.mean": self.best.state}),
         }
 
     @torch.no_grad()
@@ -201,11 +177,17 @@ class PolicyLearner(Learner):
         super().restore(checkpoint)
         collector = self.collector
         self._check_saved(checkpoint)
-        collector.worlds.restore(checkpoint.under("worlds."))
+        worlds = collector.worlds
+        worlds.restore(checkpoint.under("worlds."))
         saved, so_far = checkpoint.under("moment."), checkpoint.under("so_far.")
-        observation = Observation(*(saved[name] for name in Observation._fields))
+        observation = worlds.observed(saved[name] for name in worlds.fields)
+        self._check_replayed(observation, checkpoint)
         collector.moment = Moment(observation, *(saved[name] for name in _FLAGS))
         collector.gained, collector.lasted = so_far["gained"], so_far["lasted"]
+        if self.scale is not None:
+            self.scale.load(checkpoint.under("scale."))
+        if self.best is not None:
+            self.best.state = checkpoint.under("best.")["mean"]
         carried = checkpoint.under("carry.")
         remembers = self.policy.recurrent is not None and checkpoint.counters["update"]
         if carried or remembers:  # the shape of a state is the policy's own: it is taken from one step
@@ -221,19 +203,28 @@ class PolicyLearner(Learner):
     def _check_saved(self, checkpoint: Checkpoint) -> None:
         """Refuse worlds and moments that these worlds could not have had."""
         path, like, worlds = checkpoint.path, self.tensors(), self.collector.worlds
-        for part in ("worlds.", "moment.", "so_far."):
+        for part in ("worlds.", "moment.", "so_far.", "scale.", "best."):
             names = {k.removeprefix(part): v for k, v in like.items() if k.startswith(part)}
             check_alike(checkpoint.under(part), names, path)
         found = {**checkpoint.under("moment."), **checkpoint.under("so_far.")}
         fits = (
-            bool((found["direction"] < 4).all())
-            and bool((found["mission"] <= len(WORDS)).all())
+            worlds.could_show(worlds.observed(found[name] for name in worlds.fields))
             and bool(torch.isfinite(found["reward"]).all() & torch.isfinite(found["gained"]).all())
             and bool((found["lasted"] >= 0).all())
             and worlds.can_restore(checkpoint.under("worlds."))
         )
         if not fits:
             raise CheckpointError(f"{path}: expected a moment of {worlds.name}, got numbers out of range")
+
+    def _check_replayed(self, observation: Any, checkpoint: Checkpoint) -> None:
+        """Refuse worlds that did not come back to where they were: what happens there is then no function of
+        seeds and actions, and the run that went on would be another one."""
+        worlds = self.collector.worlds
+        if checkpoint.counters["update"] and not all(map(torch.equal, worlds.present(), observation)):
+            raise CheckpointError(
+                f"{checkpoint.path}: {worlds.name} did not come back to where it was when its actions were "
+                "played again: not its seed alone decides what happens there, so this run cannot be resumed"
+            )
 
     def update(self, number: int, rollout: Rollout) -> PolicyStep:
         """Improve the policy by what it played. A number that is not finite ends it: `DivergedError`."""
@@ -244,8 +235,8 @@ class PolicyLearner(Learner):
         )  # fmt: skip
         returns = advantage + rollout.values
         advantage = normalised(advantage, rollout.counted)
-        planes = self.policy.encoder.planes(rollout.observation.image.to(self.device))
-        rollout = rollout._replace(observation=rollout.observation._replace(image=planes))
+        seen = self.policy.prepared(rollout.observation.map(lambda part: part.to(self.device)))
+        rollout = rollout._replace(observation=seen)
         shown: list[tuple[float, ...]] = []
         for worlds in self._minibatches(number):
             losses = self._losses(rollout, advantage, returns, worlds)
@@ -277,7 +268,7 @@ class PolicyLearner(Learner):
         logits, values, _ = self.policy(rollout.observation.map(of), state, reset=of(rollout.begins))
         return ppo_loss(
             logits.float(), values.float(), of(rollout.actions), of(rollout.old), of(advantage), of(returns),
-            of(rollout.counted), self.settings,
+            of(rollout.counted), self.settings, self.policy.actions,
         )  # fmt: skip
 
     def _culprit(self, losses: Losses) -> str:
@@ -346,7 +337,7 @@ def learner_of(
     return PolicyLearner(build_policy(description, backend), settings, device, description["task"])
 
 
-def _figures(step: PolicyStep) -> dict[str, float | None]:
+def _figures(step: PolicyStep, succeeds: bool) -> dict[str, float | None]:
     """What is recorded of an update; return, success and length are None where no episode ended."""
     episodes, many = step.episodes, max(len(step.episodes), 1)
     means = (
@@ -355,5 +346,7 @@ def _figures(step: PolicyStep) -> dict[str, float | None]:
         sum(one.length for one in episodes) / many,
     )
     named = dict(zip(("return", "success", "length"), means if episodes else (None,) * 3, strict=True))
+    if not succeeds:
+        del named["success"]
     losses = {"loss" if k == "total" else k: round(v, 6) for k, v in step.losses.items()}
     return {"episodes": len(episodes), **named, **losses, "gradient_norm": round(step.gradient_norm, 6)}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any, cast
 
@@ -16,65 +16,19 @@ from plait.models.options import check_model
 from plait.ops.slots import MemoryState
 from plait.runs.kinds import kind_of
 from plait.runs.reading import find_run, read_run
-from plait.tasks.minigrid import ACTIONS, BACKENDS, WORDS, Observation, check_transfer, world_named
+from plait.tasks.worlds.names import name_of
+from plait.training.ppo.families import Family, family_of
 from plait.training.recipe import Settings
 
 __all__ = [
-    "FORMAT", "POLICIES", "Encoder", "Policy", "build_policy", "checked_policy", "describe_policy",
-    "load_policy",
+    "FORMAT", "POLICIES", "Policy", "build_policy", "checked_policy", "describe_policy", "load_policy",
 ]  # fmt: skip
 
 FORMAT = "plait policy 1"
 POLICIES = ("none", *MODELS)
 # As published: RelLSTM attends over its last five states and five relevant ones.
 _SCREENED = {"window": 5, "capacity": 5}
-_KINDS = (11, 6, 4)  # objects, colours and states a cell can hold
-
-
-class Encoder(nn.Module):
-    """One observation as a vector: e = relu(W conv(one-hot planes) + d[direction] + Σ m[word]).
-
-    >>> from plait.tasks.minigrid import open_worlds
-    >>> Encoder(32)(open_worlds("Empty-5x5", envs=3).reset().observation).shape
-    torch.Size([3, 32])
-    """
-
-    counts: Tensor
-    values: Tensor
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.features = features
-        self.register_buffer("counts", torch.tensor(_KINDS), persistent=False)
-        values = torch.cat([torch.arange(kinds, dtype=torch.uint8) for kinds in _KINDS])
-        self.register_buffer("values", values, persistent=False)
-        # Stride 2 keeps the agent's own cell, in the middle of the last row, inside one window.
-        self.view = nn.Sequential(
-            nn.Conv2d(sum(_KINDS), 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 2), nn.ReLU(), nn.Flatten(),
-            nn.Linear(32 * 2 * 2, features),
-        )  # fmt: skip
-        self.direction = nn.Embedding(4, features)
-        self.mission = nn.EmbeddingBag(len(WORDS) + 1, features, mode="sum", padding_idx=0)
-        for part in self.view:
-            if isinstance(part, nn.Conv2d | nn.Linear):
-                nn.init.orthogonal_(part.weight, 2**0.5)
-                nn.init.zeros_(cast(Tensor, part.bias))
-        for table in (self.direction, self.mission):
-            nn.init.normal_(table.weight, std=0.3)
-
-    def planes(self, image: Tensor) -> Tensor:
-        """(…, 7, 7, 3) uint8 as (…, 7, 7, 21) float: one plane for each object, colour and state.
-
-        An update reads its rollout several times; planes made once beforehand are taken as they are.
-        """
-        return (image.repeat_interleave(self.counts, -1) == self.values).float()
-
-    def forward(self, observation: Observation) -> Tensor:
-        """(N, features) of an observation of N worlds, its image raw or as planes."""
-        image = observation.image
-        planes = image if image.is_floating_point() else self.planes(image)
-        told = self.direction(observation.direction.int()) + self.mission(observation.mission.int())
-        return torch.relu(self.view(planes.permute(0, 3, 1, 2)) + told)
+_FIRST_SPREAD = -0.5  # logarithm of the spread of an amount whose bounds are −1 and 1
 
 
 class Policy(nn.Module):
@@ -83,38 +37,55 @@ class Policy(nn.Module):
     The heads have a layer of their own because what to do can be an exclusive or of what is remembered and
     what is seen (MemoryS7), which no linear readout can tell.
 
+    Where actions are amounts, the logits are their means, followed by the logarithms of their spreads, which
+    are weights of their own.
+
     Args:
         recurrent: any of the library's layers over `encoder.features` inputs; None for a policy that sees
             the present alone, whose h_t is one more layer.
         features: of the encoder, where there is no layer to say it.
+        family: the worlds it lives in; grid worlds if left out.
     """
 
-    def __init__(self, recurrent: Recurrent | None, features: int = 64) -> None:
+    def __init__(self, recurrent: Recurrent | None, features: int = 64, family: Family | None = None) -> None:
         super().__init__()
+        self.family = family or family_of({"name": "minigrid", "backend": "minigrid"})
+        self.actions = self.family.actions
         features = features if recurrent is None else recurrent.input_size
         hidden = features if recurrent is None else recurrent.hidden_size
         check_weights(2 * hidden**2 + (128 + 64) * features)
-        self.encoder = Encoder(features)
+        self.encoder = self.family.encoder(features)
+        self.seen: int = features + self.family.numbers  # numbers of a step that an update holds
         self.recurrent = recurrent
         self.present = nn.Sequential(nn.Linear(features, hidden), nn.Tanh()) if recurrent is None else None
-        self.actor = _head(hidden, len(ACTIONS), 0.01)
+        self.actor = _head(hidden, self.actions.outputs, 0.01)
         self.critic = _head(hidden, 1, 1.0)
+        free = self.actions.free
+        self.spread = nn.Parameter(torch.full((free,), _FIRST_SPREAD)) if free else None
 
     def forward(
-        self, observation: Observation, state: Any = None, *, reset: Tensor | None = None, **options: Any
+        self, observation: Any, state: Any = None, *, reset: Tensor | None = None, **options: Any
     ) -> Any:
         """Logits (T, B, actions), values (T, B) and the state, of an observation (T, B, …).
 
         `reset` (T, B) bool clears a row before that step; with `need_trace` the layer's traces come last.
         """
-        steps, worlds = observation.direction.shape
+        steps, worlds = observation[0].shape[:2]
         seen = self.encoder(observation.map(lambda part: part.flatten(0, 1))).unflatten(0, (steps, worlds))
         if self.recurrent is None:
             assert self.present is not None
             hidden, rest = self.present(seen), [None]
         else:
             hidden, *rest = self.recurrent(seen, state, reset=reset, **options)
-        return self.actor(hidden), self.critic(hidden).squeeze(-1), *rest
+        logits = self.actor(hidden)
+        if self.spread is not None:
+            logits = torch.cat([logits, self.spread.expand_as(logits)], -1)
+        return logits, self.critic(hidden).squeeze(-1), *rest
+
+    def prepared(self, observation: Any) -> Any:
+        """An observation as an update reads it, several times: what an encoder can do once is done."""
+        prepare = getattr(self.encoder, "prepared", None)
+        return observation if prepare is None else prepare(observation)
 
     def carried(self, state: Any) -> Any:
         """The state to continue with after a rollout: cut from the graph, and without the slots of a growing
@@ -147,24 +118,45 @@ def _trimmed(memory: MemoryState) -> MemoryState:
 
 
 def describe_policy(
-    env: str,
+    env: str | Callable[..., Any],
     model: str = "rellstm",
     settings: Settings | None = None,
     *,
-    test_env: str | None = None,
-    backend: str = "minigrid",
+    family: str | None = None,
+    test_env: str | Callable[..., Any] | None = None,
+    backend: str | None = None,
+    time_limit: int | None = None,
+    encoder: str | Callable[..., Any] | None = None,
     hidden_size: int = 64,
     **options: Any,
 ) -> dict[str, Any]:
-    """A run's description, ready for JSON; the options are those of the model's builder.
+    """A run's description, ready for JSON; further options are those of the model's builder.
+
+    Args:
+        env: the world: a name of the family, or, with the family gym, a function that makes one environment.
+            A run of a function that can be imported is resumed anywhere; of another, by passing it again.
+        family: minigrid, gym or popgym; left out, gym for a function and minigrid for a name.
+        test_env: a world to be tested in, once, at the end.
+        backend: minigrid: minigrid (Farama's, if left out), or envpool.
+        time_limit: gym: steps after which an episode is cut off, instead of the world's own limit.
+        encoder: gym, popgym: a function (space, features), or its name `module:function`, that gives a module
+            which reads observations, instead of the one chosen by the space.
 
     >>> describe_policy("DoorKey-5x5", "relgru")["model"]
     {'name': 'relgru', 'hidden_size': 64, 'window': 5, 'capacity': 5}
+    >>> describe_policy("CartPole", "gru", family="gym")["task"]
+    {'name': 'gym', 'env': 'CartPole-v1', 'test_env': None}
     """
     known(model, POLICIES, "model")
     usual = _SCREENED if model.startswith("rel") else {}
     given = {name: value for name, value in options.items() if value is not None}
-    task = {"name": "minigrid", "env": env, "test_env": test_env, "backend": backend}
+    family = family or ("gym" if callable(env) else "minigrid")
+    backend = backend or ("minigrid" if family == "minigrid" else None)
+    said = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
+    task: dict[str, Any] = {"name": family, "env": env, "test_env": test_env}
+    task |= {name: value for name, value in said.items() if value is not None}
+    if given.get("relevance") == "learned":
+        given.setdefault("noise", 0.0)
     parts = {"name": model, "hidden_size": hidden_size, **usual, **given}
     return checked_policy({"task": task, "model": parts, "recipe": (settings or Settings()).values()})
 
@@ -174,12 +166,7 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
     found = values.get("format", FORMAT)
     if found != FORMAT:
         raise ConfigError(f"format: expected {FORMAT!r}, got {found!r}; it was not written by this version")
-    task, model = dict(values["task"]), dict(values["model"])
-    known(task["backend"], BACKENDS, "backend")
-    task["env"] = world_named(task["env"])
-    if task["test_env"] is not None:
-        task["test_env"] = world_named(task["test_env"])
-        check_transfer(task["env"], task["test_env"])
+    task, model = family_of(values["task"]).checked(), dict(values["model"])
     if known(model["name"], POLICIES, "model") == "none":
         for option in model:
             known(option, ("name", "hidden_size"), "option of none")
@@ -188,6 +175,11 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
         check_model(model)
         if model.get("bidirectional"):
             raise ConfigError("bidirectional: expected False for a policy, which acts step by step, got True")
+        # A rollout that is played again must keep the states that were kept, or its ratios are not 1.
+        if model.get("relevance") == "learned" and model.get("noise") != 0:
+            raise ConfigError(
+                f"noise: expected 0 for a policy, whose actions are drawn, got {model.get('noise')}"
+            )
     recipe = Settings().changed(**values["recipe"]).check()
     return {"format": FORMAT, "task": task, "model": model, "recipe": recipe.values()}
 
@@ -201,11 +193,12 @@ def build_policy(description: dict[str, Any], layer_backend: str = "auto") -> Po
     """
     options = dict(description["model"])
     name, hidden = options.pop("name"), options["hidden_size"]
+    family = family_of(description["task"])
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(description["recipe"]["seed"])
         if name == "none":
-            return Policy(None, hidden)
-        return Policy(MODELS[name](hidden, backend=layer_backend, **options))
+            return Policy(None, hidden, family)
+        return Policy(MODELS[name](hidden, backend=layer_backend, **options), hidden, family)
 
 
 def load_policy(run: str | Path, *, device: str = "cpu", out: Path | str = "runs") -> Policy:
@@ -214,5 +207,7 @@ def load_policy(run: str | Path, *, device: str = "cpu", out: Path | str = "runs
 
     folder = find_run(run, out)
     if kind_of(read_run(folder).description).format != FORMAT:
-        raise CheckpointError(f"{folder} holds no policy; expected a run of plait train minigrid")
+        raise CheckpointError(
+            f"{folder} holds no policy; expected a run of plait train minigrid, gym or popgym"
+        )
     return cast(Policy, load(folder, device=device))

@@ -6,16 +6,17 @@ from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
-from torch.nn.functional import log_softmax
 
-from plait.errors import DivergedError
-from plait.tasks.minigrid import ACTIONS, Observation, Worlds, open_worlds
+from plait.errors import DivergedError, WorldError
+from plait.tasks.worlds.base import Worlds
 from plait.training.learner import generator_for
+from plait.training.ppo.families import family_of
 from plait.training.ppo.policy import Policy
 
-__all__ = ["Collector", "Episode", "Rollout", "advantages", "chosen", "evaluate_policy", "sample"]
+__all__ = ["Collector", "Episode", "Rollout", "advantages", "evaluate_policy"]
 
 _STRETCH = 64  # steps whose noise is drawn at once
+_LONGEST = 100_000  # steps of an episode that is waited for
 
 
 class Episode(NamedTuple):
@@ -29,13 +30,13 @@ class Rollout(NamedTuple):
     """T steps of B worlds.
 
     `observation` (T, B, …); `begins` (T, B) bool, where the policy's state was cleared; `counted` (T, B)
-    bool, False where the episode had ended and the action was ignored; `actions` (T, B); `logits`
-    (T, B, actions); `old`, `values`, `rewards` (T, B) float, log-probabilities of the actions and what the
+    bool, False where the episode had ended and the action was ignored; `actions` (T, B, …); `logits`
+    (T, B, outputs); `old`, `values`, `rewards` (T, B) float, log-probabilities of the actions and what the
     critic thought; `terminated`, `ended` (T, B) bool; `state` before the first step; `last_values` (B,) of
     the observation after the last step; `episodes` that ended.
     """
 
-    observation: Observation
+    observation: Any
     begins: Tensor
     counted: Tensor
     actions: Tensor
@@ -63,13 +64,14 @@ class Collector:
     @torch.no_grad()
     def collect(self, policy: Policy, steps: int, generator: torch.Generator) -> Rollout:
         """Play `steps` steps of every world; everything random comes from `generator`."""
-        noise = gumbel((steps, self.worlds.envs, len(ACTIONS)), generator)
+        do = policy.actions
+        noise = do.noise((steps, self.worlds.envs), generator)
         begin, episodes = self.state, []
         played: list[tuple[Tensor, ...]] = []
         for step in range(steps):
             before = self.moment
             logits, values, self.state = self._look(policy)
-            actions = sample(logits, noise[step])
+            actions = do.sample(logits, noise[step])
             self.moment = self.worlds.step(actions)
             after = self.moment
             episodes += self._count()
@@ -79,12 +81,12 @@ class Collector:
             )  # fmt: skip
         last_values = self._look(policy)[1]
         self.state = policy.carried(self.state)
-        image, direction, mission, begins, counted, actions, logits, values, rewards, terminated, ended = (
-            torch.stack(column) for column in zip(*played, strict=True)
-        )
+        columns = [torch.stack(column) for column in zip(*played, strict=True)]
+        seen = self.worlds.observed(columns[:-8])
+        begins, counted, actions, logits, values, rewards, terminated, ended = columns[-8:]
         rollout = Rollout(
-            Observation(image, direction, mission), begins, counted, actions, logits,
-            chosen(logits, actions)[0], values, rewards, terminated, ended, begin, last_values, episodes,
+            seen, begins, counted, actions, logits, do.chosen(logits, actions)[0], values, rewards,
+            terminated, ended, begin, last_values, episodes,
         )  # fmt: skip
         _check(rollout)
         return rollout
@@ -109,13 +111,6 @@ class Collector:
         self.gained[ended] = 0
         self.lasted[ended] = 0
         return found
-
-
-def chosen(logits: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-    """Log-probability of each action, and the entropy of its distribution; both shaped like `actions`."""
-    logarithms = log_softmax(logits, dim=-1)
-    entropy = -(logarithms.exp() * logarithms).sum(-1)
-    return logarithms.gather(-1, actions.unsqueeze(-1)).squeeze(-1), entropy
 
 
 def advantages(
@@ -154,17 +149,6 @@ def advantages(
     return result
 
 
-def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Noise to draw with: the largest of logits + noise is a draw from softmax(logits)."""
-    uniform = torch.rand(shape, generator=generator, device=generator.device)
-    return -(-uniform.clamp_min(1e-20).log()).clamp_min(1e-20).log()
-
-
-def sample(logits: Tensor, noise: Tensor) -> Tensor:
-    """One action a row, (B,) int64. Logits that are not numbers still name one; who collects looks later."""
-    return (logits + noise).argmax(-1)
-
-
 def _check(rollout: Rollout) -> None:
     for name, tensor in (("logits", rollout.logits), ("values", rollout.values)):
         wrong = ~torch.isfinite(tensor).flatten(2).all(-1) if tensor.dim() > 2 else ~torch.isfinite(tensor)
@@ -182,42 +166,58 @@ def evaluate_policy(
     world: str,
     episodes: int = 64,
     seed: int = 0,
-    backend: str = "minigrid",
+    backend: str | None = None,
     greedy: bool = False,
 ) -> dict[str, float]:
-    """Mean return over held-out episodes (`score`), share of them that gained something (`success`), mean
-    steps (`length`).
+    """Mean return over held-out episodes (`score`), in grid worlds the share of them that gained something
+    (`success`), mean steps (`length`).
 
     Every world plays one episode, so that short ones do not count more often than long ones.
 
     Args:
+        world: one of the policy's family.
         seed: decides the episodes and the draws; the same at every evaluation.
+        backend: of grid worlds; left out, the policy's own.
         greedy: take the likeliest action instead of drawing.
     """
-    worlds = open_worlds(world, episodes, seed, held_out=True, backend=backend)
-    draw = generator_for(seed, "held-out", 0, "cpu")
-    device = next(policy.parameters()).device
-    moment, state = worlds.reset(), None
-    gained, lasted = torch.zeros(episodes, dtype=torch.float64), torch.zeros(episodes, dtype=torch.int64)
-    playing = torch.ones(episodes, dtype=torch.bool)
+    family = policy.family if backend is None else family_of({**policy.family.task, "backend": backend})
+    worlds = family.open(world, episodes, seed, held_out=True)
     was_training = policy.training
     policy.eval()
+    try:
+        gained, lasted = _first_episodes(policy, worlds, generator_for(seed, "held-out", 0, "cpu"), greedy)
+    finally:
+        worlds.close()
+        policy.train(was_training)
+    success = {"success": (gained > 0).double().mean().item()} if family.succeeds else {}
+    return {"score": gained.mean().item(), **success, "length": lasted.double().mean().item()}
+
+
+def _first_episodes(
+    policy: Policy, worlds: Worlds, draw: torch.Generator, greedy: bool
+) -> tuple[Tensor, Tensor]:
+    """Return and length of every world's first episode."""
+    device, do = next(policy.parameters()).device, policy.actions
+    moment, state = worlds.reset(), None
+    gained = torch.zeros(worlds.envs, dtype=torch.float64)
+    lasted = torch.zeros(worlds.envs, dtype=torch.int64)
+    playing = torch.ones(worlds.envs, dtype=torch.bool)
     while bool(playing.any()):
-        noise = gumbel((_STRETCH, episodes, len(ACTIONS)), draw)
+        noise = do.noise((_STRETCH, worlds.envs), draw)
         for step in range(_STRETCH):
             observation = moment.observation.map(lambda part: part.unsqueeze(0).to(device))
             logits, _, state = policy(observation, state, reset=moment.begins.unsqueeze(0).to(device))
-            actions = logits[0].float().cpu()
-            moment = worlds.step(actions.argmax(-1) if greedy else sample(actions, noise[step]))
+            outputs = logits[0].float().cpu()
+            moment = worlds.step(do.likeliest(outputs) if greedy else do.sample(outputs, noise[step]))
             gained += moment.reward * playing
             lasted += playing
             playing &= ~moment.ended
             if not bool(playing.any()):
                 break
         state = policy.carried(state)
-    policy.train(was_training)
-    return {
-        "score": gained.mean().item(),
-        "success": (gained > 0).double().mean().item(),
-        "length": lasted.double().mean().item(),
-    }
+        if int(lasted.max()) > _LONGEST:
+            raise WorldError(
+                f"{worlds.name}: an episode has not ended after {_LONGEST:,} steps; give it a limit "
+                "(--time-limit)"
+            )
+    return gained, lasted

@@ -168,6 +168,7 @@ inline bool run_cluster(int index, int size, int threads, size_t bytes, std::fun
 
 // ---- machine.h on this machine
 DEVICE int thread_index() { return now->thread; }
+DEVICE int thread_anew() { return now->thread; }
 DEVICE int cluster_index() { return running_cluster; }
 DEVICE int block_rank() { return now->block; }
 DEVICE void arrive(Barrier& b, int threads) { if (++b.count == threads) b.count = 0, b.turn++; }
@@ -223,6 +224,7 @@ DEVICE float rcp(float x) { return 1.0f / x; }
 DEVICE float lg2(float x) { return log2f(x); }
 DEVICE float mad(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE float divide(float a, float b) { return a / b; }
+DEVICE float root(float x) { return std::sqrt(x); }
 
 DEVICE uint32_t shared_address(const void* p) { return (uint32_t)((const unsigned char*)p - block().memory.data()); }
 DEVICE MBarrier& mbarrier(uint32_t b) {

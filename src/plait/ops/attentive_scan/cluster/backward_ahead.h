@@ -12,7 +12,7 @@ template <class S>
 struct BackPlaces : BackLayout<S> {
   using L = BackLayout<S>;
   using Layer = typename S::Layer;
-  using L::GATHERED, L::H, L::HELD, L::INPUTS, L::KINDS, L::R, L::SLOTS, L::WIDTH;
+  using L::H, L::HELD, L::INPUTS, L::KINDS, L::R, L::SLOTS, L::WIDTH;
 
   const BackwardArguments& a;
   const int lane, rank, first, rows;  // first: row of the cluster; rows: how many of its R exist
@@ -27,11 +27,10 @@ struct BackPlaces : BackLayout<S> {
   MEMBER int64_t row(int t, int r) const { return (int64_t)t * a.rows + first + r; }
   MEMBER const Layer* layer(const void* p) const { return static_cast<const Layer*>(p); }
   MEMBER float* of_warp(int warp) const { return sm + 32 + warp * L::OF_WARP; }
-  // of a warp: the first two from a lane's slot on or with a slot's offset
+  // of a warp: the first with a slot's offset
   static MEMBER constexpr int record(int r, int kind) { return L::RECORDS + (r * HELD + kind) * SLOTS * 4; }
-  static MEMBER constexpr int gathered(int r, int kind) { return L::GATHERS + (r * GATHERED + kind) * SLOTS * 4; }
-  static MEMBER constexpr int factor(int r) { return L::FACTOR + r * L::FACTORS * 4; }
-  static MEMBER constexpr int stash(int r, int kind) { return L::STASH + (r * L::STASHED + kind) * 4; }
+  static MEMBER constexpr int factor(int r, int kind) { return L::FACTOR + (kind * R + r) * 4; }
+  static MEMBER constexpr int stash(int r, int kind) { return L::STASH + (kind * R + r) * 4; }
   static MEMBER constexpr int staged(int t, int r) { return L::STAGED + ((t & 1) * R + r) * HELD * 4; }
   static MEMBER constexpr int input(int ring, int r, int chunk) { return L::INPUT + ((ring * R + r) * INPUTS + chunk) * 4; }
   // of the block
@@ -44,6 +43,10 @@ struct BackPlaces : BackLayout<S> {
   // chunk `kind` of state `id` from feature `own` on: P by kind; and h itself
   MEMBER const float* product_of(int id, int r, int kind, int own) const {
     return a.products + (id * (int64_t)a.rows + first + r) * WIDTH + kind * H + own;
+  }
+  // the first of the two numbers that came from block c for a feature of a warp
+  MEMBER float* state_in(int c, int warp, int r, int feature) const {
+    return sm + L::STATES_IN + (((c * L::WARPS + warp) * R + r) * 4 + feature) * 2;
   }
   MEMBER const Layer* state_of(int id, int r, int own) const {
     return id < SLOTS ? layer(a.slots) + ((int64_t)(first + r) * SLOTS + id) * H + own
@@ -130,12 +133,30 @@ struct BackAhead : BackPlaces<S> {
     for (int n = thread; n < rows * F; n += MINE) {
       const int r = n / F, f = n % F;
       float* here = of_warp(f / 4) + f % 4;
-      float from[GATES], to[L::FACTORS - 2];
+      float from[GATES], to[L::FACTORS];
 #pragma unroll
       for (int k = 0; k < GATES; k++) from[k] = widened(reinterpret_cast<Layer*>(of_warp(f / 4) + B::input(ring, r, k))[f % 4]);
       prepare<S>(from, to);
 #pragma unroll
-      for (int k = 0; k < L::FACTORS - 2; k++) here[B::factor(r) + 4 * k] = to[k];
+      for (int k = 0; k < L::FACTORS; k++) here[B::factor(r, k)] = to[k];
+    }
+  }
+  // the weights of step t, which came by place, by slot: each by the warp that asked for it
+  MEMBER void sort_shares(int t) {
+    if (t < 0) return;
+    warp_sync();
+    for (int r = warp; r < rows; r += L::AHEAD) {
+      float* shares = B::shares(t) + r * SLOTS;
+      float found[L::EACH];
+#pragma unroll
+      for (int i = 0; i < L::EACH; i++) {
+        const int id = lane + 32 * i < SLOTS ? ids(t)[r * SLOTS + lane + 32 * i] : -1;
+        found[i] = id < 0 ? 0.0f : shares[B::place(id)];
+      }
+      warp_sync();
+#pragma unroll
+      for (int i = 0; i < L::EACH; i++)
+        if (lane + 32 * i < SLOTS) shares[lane + 32 * i] = found[i];
     }
   }
   MEMBER void walk() {
@@ -149,11 +170,13 @@ struct BackAhead : BackPlaces<S> {
     ask(a.steps);
     ring = 0;
     copies_wait<1>();
+    sort_shares(a.steps - 1);
     for (int t = a.steps - 1; t >= 0; t--) {
       barrier_sync(0, L::THREADS);
       ask(t);
       prepare_all();
       copies_wait<1>();
+      sort_shares(t - 1);
       barrier_arrive(1, L::THREADS);
       ring = next(ring);
     }

@@ -40,9 +40,9 @@ DEVICE float slope(float activated) {
   return activated == 0.0f ? 0.0f : 1.0f;
 }
 
-// From the gates (and c_{t-1} or s_{t-1}) of one feature what dL/dh is multiplied by: all factors but the last two.
+// From the gates (and c_{t-1} or s_{t-1}) of one feature what dL/dh is multiplied by.
 template <class S>
-DEVICE void prepare(const float (&in)[BackLayout<S>::GATES], float (&out)[BackLayout<S>::FACTORS - 2]) {
+DEVICE void prepare(const float (&in)[BackLayout<S>::GATES], float (&out)[BackLayout<S>::FACTORS]) {
   if constexpr (S::CELL == LSTM) {
     const float i = in[0], f = in[1], g = in[2], o = in[3], before = in[4];
     const float squashed = tanh_exact(rounded<typename S::Layer>(mad(f, before, i * g)));
@@ -58,13 +58,13 @@ DEVICE void prepare(const float (&in)[BackLayout<S>::GATES], float (&out)[BackLa
   }
 }
 
-// dL/dz by gate, as the input got it, from dL/dh of the warp's four features; `d_cell` becomes dL/dc_{t-1}, `direct` what
+// dL/dz by gate, as the input got it, from dL/dh; `d_cell` becomes dL/dc_{t-1}, `direct` what
 // reaches s_{t-1} beside the products, `recurred` dL/d(V s) of the last gate, which differs for a GRU.
 template <class S>
-DEVICE void recede(const float4 (&factors)[BackLayout<S>::FACTORS], float4 dh, float4& d_cell,
-                   float4 (&dz)[gates_of(S::CELL)], float4& recurred, float4& direct) {
+DEVICE void recede(const float (&factors)[BackLayout<S>::FACTORS], float dh, float& d_cell, float (&dz)[gates_of(S::CELL)],
+                   float& recurred, float& direct) {
   if constexpr (S::CELL == LSTM) {
-    const float4 dc = mad(dh, factors[4], d_cell);
+    const float dc = mad(dh, factors[4], d_cell);
 #pragma unroll
     for (int k = 0; k < 3; k++) dz[k] = dc * factors[k];
     dz[3] = dh * factors[3], d_cell = dc * factors[5], recurred = dz[3];

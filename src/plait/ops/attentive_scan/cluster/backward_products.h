@@ -76,7 +76,7 @@ struct BackProducts : BackPlaces<S> {
     for (int round = 0; round < L::PRODUCT_ROUNDS; round++) {
       const int task = round * WARPS + warp, r = task / COLUMNS, column = task % COLUMNS * 32 + lane;
       if (r < rows)
-        send2(shared_address(sm + L::STATES_IN + ((rank * R + r) * F + column % F) * 2), sums[round], states_came, column / F);
+        send2(shared_address(B::state_in(rank, column % F / 4, r, column % 4)), sums[round], states_came, column / F);
     }
   }
   MEMBER int column(int c) { return L::IN_FOURS ? c / 4 * 128 + lane * 4 + c % 4 : c * 32 + lane; }

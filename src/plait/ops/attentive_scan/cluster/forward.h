@@ -11,8 +11,7 @@ template <class S>
 DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
   using K = ForwardLayout<S>;
   float* sm = reinterpret_cast<float*>(memory);
-  const int thread = thread_index(), warp = thread / 32, lane = thread % 32, rank = block_rank();
-  const int first_row = cluster_index() * K::R;
+  const int thread = thread_index();
   for (int i = thread + K::RECORDS; i < K::WEIGHTS_AT; i += K::THREADS) sm[i] = 0.0f;
   if (thread == 0) {
     const uint32_t mbarriers = shared_address(sm);
@@ -23,20 +22,23 @@ DEVICE void scan_forward(const ForwardArguments& a, unsigned char* memory) {
     mbarrier_expect(mbarriers + 16, K::E_BYTES);
   }
   cluster_sync();  // memory is cleared and the barriers stand before anyone sends
-  if (warp < K::NW) {
+  // Each role asks anew who it is: what both had in common the compiler would keep in memory.
+  if (thread < K::NW * 32) {
     if constexpr (K::DEAL) more_registers<K::REGISTERS>();
-    Compute<K> compute(a, sm, warp, lane, rank, first_row);
+    const int self = thread_anew();
+    Compute<K> compute(a, sm, self / 32, self % 32, block_rank(), cluster_index() * K::R);
     compute.prepare();
     barrier_sync(PREPARED, K::MEET);
     compute.take_in();
     compute.walk();
   } else {
     if constexpr (K::DEAL) fewer_registers<K::CONTROL_REGISTERS>();
-    if (warp < K::NW + K::NCW) {
-      Control<K> control(a, sm, warp - K::NW, lane, rank, first_row);
+    const int self = thread_anew() - K::NW * 32, warp = self / 32, lane = self % 32;
+    if (warp < K::NCW) {
+      Control<K> control(a, sm, warp, lane, block_rank(), cluster_index() * K::R);
       control.prepare();
       if (lane == 0)
-        for (int r = warp - K::NW; r < K::R; r += K::NCW)
+        for (int r = warp; r < K::R; r += K::NCW)
           reinterpret_cast<int*>(sm)[K::WHERE + 8 + r] = K::record(r, K::START);  // "newest" before step 0: s_0
       barrier_arrive(PREPARED, K::MEET);
       control.walk();

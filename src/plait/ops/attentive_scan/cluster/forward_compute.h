@@ -58,7 +58,7 @@ struct Compute {
     for (int i = 0; i < GI; i++) {
       c[i] = 0.0f, in[i] = 0.0f, nudge[i] = 0.0f, bias[i] = 0.0f;
       if (!tasks_at.has_gates(i)) continue;
-      if (K::CELL == LSTM) c[i] = widened(static_cast<const Layer*>(a.cell_state)[tasks_at.state[i]]);
+      if (K::CELL == LSTM && a.cell_state) c[i] = widened(static_cast<const Layer*>(a.cell_state)[tasks_at.state[i]]);
       if (vector) bias[i] = widened(vector[tasks_at.state[i] % H]);
     }
     for (int f = warp * 32 + lane; f < F; f += NW * 32) sm[K::V_AT + f] = -2.0f * widened(static_cast<const Layer*>(a.energy)[own + f]);
@@ -75,7 +75,7 @@ struct Compute {
       barrier_sync(COMPUTED, NW * 32);
       for (int n = warp * 32 + lane; n < R * H; n += NW * 32) {
         const int64_t b = batch_row(n / H);
-        const bool there = j < 0 || whole(K::OCCUPIED + n / H) >> j & 1;
+        const bool there = j < 0 ? a.hidden != nullptr : whole(K::OCCUPIED + n / H) >> j & 1;
         const Layer* from = static_cast<const Layer*>(j < 0 ? a.hidden : a.slots) + (j < 0 ? b : b * SLOTS + j) * H;
         h[n] = there ? widened(from[n % H]) : 0.0f;
       }
@@ -124,9 +124,10 @@ struct Compute {
     return cut(r) ? 0.0f : sm[K::FACTOR + r] * mad(context, inverse, newest);
   }
 
+  // what the slots give to the gates of task I
   template <int I>
-  MEMBER void gates_task(int t) {
-    const int r = tasks_at.gates_row(I), fl = lane & 7, part = lane >> 3, from = tasks_at.gates_from[I];
+  MEMBER float gates_sum(int t) const {
+    const int r = tasks_at.gates_row(I), part = lane >> 3, from = tasks_at.gates_from[I];
     float al[K::AQ], sum = 0.0f;
     shares(K::ALPHAS + (r * 4 + part) * K::AQ, al);
     const float newest = sm[where(r, (t + 1) & 1) + tasks_at.gates_in[I] + part];
@@ -143,23 +144,28 @@ struct Compute {
     sum += shuffle_xor(sum, 16);
     const float context = (lo ? k1 : k0) + shuffle_xor(lo ? k0 : k1, 8);
     sum += shuffle_xor(sum, 8);
-    const float given = mixed(r, context, sum, newest);
-
-    before[I] = cut(r) ? 0.0f : c[I];
+    return mixed(r, context, sum, newest);
+  }
+  template <int I>
+  MEMBER void take_step(float given) {
+    const int fl = lane & 7, part = lane >> 3;
+    before[I] = cut(tasks_at.gates_row(I)) ? 0.0f : c[I];
     CellStep step;
     if constexpr (K::CELL == LSTM) step = lstm_step<Layer>(given, in[I], before[I], part, fl);
     else if constexpr (K::CELL == GRU) step = gru_step<Layer>(given, in[I], bias[I], part, fl);
     else step = elman_step<K::NONLINEARITY>(given, in[I], bias[I], fl);
-    const float h = rounded<Layer>(K::NUDGE ? step.h + nudge[I] : step.h);
-    c[I] = step.c, made[I] = h, act[I] = step.act;
-    send_state(I, t, h);
-    const int f = tasks_at.gates_in[I] / 4;
-    if constexpr (K::CELL == ELMAN) {
-      before[I] = given;  // q and s_{t-1}, to be saved by their lanes
-      if (part == 1) sm[K::Q_AT + r * F + f] = SCALE * given;
-    }
+    c[I] = step.c, act[I] = step.act;
+    made[I] = rounded<Layer>(K::NUDGE ? step.h + nudge[I] : step.h);
+    if constexpr (K::CELL == ELMAN) before[I] = given;  // q and s_{t-1}, to be saved by their lanes
+  }
+  // h_t to all blocks; and what this block's energies and the choice of slots need
+  template <int I>
+  MEMBER void hand_over(int t) {
+    send_state(I, t, made[I]);
+    const int r = tasks_at.gates_row(I), f = tasks_at.gates_in[I] / 4;
+    if (K::CELL == ELMAN && lane >> 3 == 1) sm[K::Q_AT + r * F + f] = SCALE * before[I];
     if constexpr (K::LEARNED) {
-      float rated = h * widened(static_cast<const Layer*>(a.worth)[own + f]);
+      float rated = made[I] * widened(static_cast<const Layer*>(a.worth)[own + f]);
 #pragma unroll
       for (int m = 4; m; m >>= 1) rated += shuffle_xor(rated, m);
       if (lane == 0) sm[K::SCORE + r * K::SCORES + f / 8] = rated;
@@ -174,7 +180,7 @@ struct Compute {
   }
   // 16 features: lane = half of the slots (then query or state) * 16 + feature
   template <int I>
-  MEMBER void query_task(int parity) {
+  MEMBER float query_sum(int t) const {
     const int r = tasks_at.query_row(I + K::QFIRST), part = lane >> 4, from = tasks_at.query_from[I];
     float x = 0.0f, y = 0.0f, sum = 0.0f;
 #pragma unroll
@@ -189,20 +195,57 @@ struct Compute {
     }
     const float mine = (part ? y : x) + shuffle_xor(part ? x : y, 16);
     sum += shuffle_xor(sum, 16);
-    const float value = mixed(r, mine, sum, sm[where(r, parity) + tasks_at.query_in[I] + part]);
-    if (lane < 16) sm[K::Q_AT + r * F + (tasks_at.query_in[I] - K::PAIRS) / 2] = SCALE * value;
-    asked[I] = value;
+    return mixed(r, mine, sum, sm[where(r, (t + 1) & 1) + tasks_at.query_in[I] + part]);
   }
   template <int I>
-  MEMBER void all_tasks(int t) {
+  MEMBER void hand_over_query() {
+    const int r = tasks_at.query_row(I + K::QFIRST);
+    if (lane < 16) sm[K::Q_AT + r * F + (tasks_at.query_in[I] - K::PAIRS) / 2] = SCALE * asked[I];
+  }
+  // Tasks that every warp has are taken together, stage by stage: nothing is written before all is read, so that the
+  // compiler may let them wait beside each other. Those that only some warps have follow one by one.
+  template <int I>
+  MEMBER void sum_up(int t, float (&given)[GI]) {
     if constexpr (I < K::TASKS) {
-      if (tasks_at.has_gates(I)) {
-        if constexpr (I < GI) gates_task<I>(t);
-      } else if (tasks_at.has_query(I)) {
-        if constexpr (K::SEPARATE && I >= K::QFIRST) query_task<I - K::QFIRST>((t + 1) & 1);
-      }
-      all_tasks<I + 1>(t);
+      if constexpr (K::all_gates(I)) given[I] = gates_sum<I>(t);
+      else if constexpr (K::all_queries(I)) asked[I - K::QFIRST] = query_sum<I - K::QFIRST>(t);
+      sum_up<I + 1>(t, given);
     }
+  }
+  template <int I>
+  MEMBER void take_steps(const float (&given)[GI]) {
+    if constexpr (I < GI) {
+      if constexpr (K::all_gates(I)) take_step<I>(given[I]);
+      take_steps<I + 1>(given);
+    }
+  }
+  template <int I>
+  MEMBER void hand_over_all(int t) {
+    if constexpr (I < K::TASKS) {
+      if constexpr (K::all_gates(I)) hand_over<I>(t);
+      else if constexpr (K::all_queries(I)) hand_over_query<I - K::QFIRST>();
+      hand_over_all<I + 1>(t);
+    }
+  }
+  template <int I>
+  MEMBER void single_tasks(int t) {
+    if constexpr (I < K::TASKS) {
+      if constexpr (!K::all_gates(I) && !K::all_queries(I)) {
+        if (tasks_at.has_gates(I)) {
+          if constexpr (I < GI) take_step<I>(gates_sum<I>(t)), hand_over<I>(t);
+        } else if (tasks_at.has_query(I)) {
+          if constexpr (K::SEPARATE && I >= K::QFIRST) asked[I - K::QFIRST] = query_sum<I - K::QFIRST>(t), hand_over_query<I - K::QFIRST>();
+        }
+      }
+      single_tasks<I + 1>(t);
+    }
+  }
+  MEMBER void all_tasks(int t) {
+    float given[GI];
+    sum_up<0>(t, given);
+    take_steps<0>(given);
+    hand_over_all<0>(t);
+    single_tasks<0>(t);
   }
 
   // ---- what a step leaves behind, off its path
@@ -248,9 +291,10 @@ struct Compute {
   // ---- energies: 8 lanes a slot, 4 slots a round
   MEMBER void old_energies(float vs) {
     constexpr int E = F / 8;
+    float all[K::ROUNDS];
 #pragma unroll
     for (int j = 0; j < K::ROUNDS; j++) {
-      if (!tasks_at.has_energies(j)) continue;
+      if (K::ROUNDS == 1 && !tasks_at.has_energies(j)) continue;  // of several rounds all are taken, and some not kept
       const float *k = sm + tasks_at.energy_key[j], *q = sm + tasks_at.energy_query[j], *v = sm + K::V_AT + (lane & 7) * E;
       float e = vs;
 #pragma unroll
@@ -267,8 +311,11 @@ struct Compute {
       }
 #pragma unroll
       for (int m = 4; m; m >>= 1) e += shuffle_xor(e, m);
-      if (tasks_at.energy_to[j] >= 0) sm[tasks_at.energy_to[j]] = e;
+      all[j] = e;
     }
+#pragma unroll
+    for (int j = 0; j < K::ROUNDS; j++)
+      if (tasks_at.energy_to[j] >= 0) sm[tasks_at.energy_to[j]] = all[j];
   }
 
   MEMBER void walk() {
@@ -276,7 +323,7 @@ struct Compute {
     for (int i = 0; i < F / 8; i++) vs += -0.5f * sm[K::V_AT + (lane & 7) * (F / 8) + i];
     for (int t = 0; t < a.steps; t++) {
       barrier_sync(ALPHA, K::MEET);
-      all_tasks<0>(t);
+      all_tasks(t);
       if constexpr (K::RESET) forget();
       barrier_sync(PLACED, K::MEET);
       save(t);

@@ -51,11 +51,11 @@ struct Control {
       if (row_of(i) >= R) continue;
       const int b = batch_row(i);
       const int64_t at = (int64_t)b * SLOTS + (in ? lane : 0);
-      birth[i] = in ? (int)a.born[at] : -1;
+      birth[i] = in && a.born ? (int)a.born[at] : -1;  // without a state every slot is empty
       credit[i] = birth[i] >= 0 ? a.relevance[at] : 0.0f;
       held[i] = birth[i] >= 0 ? lane : -1;
       place[i] = lane, newest[i] = 0, weight[i] = 0.0f, score[i] = credit[i], noise[i] = noise_then[i] = 0.0f, cut[i] = false;
-      steps[i] = (int)a.age[b], turn[i] = steps[i] % WINDOW;
+      steps[i] = a.age ? (int)a.age[b] : 0, turn[i] = steps[i] % WINDOW;
       const uint32_t occupied = vote(birth[i] >= 0);
       if (lane == 0) *ints(K::OCCUPIED + row_of(i)) = (int)occupied;
       look_ahead(i, 0);

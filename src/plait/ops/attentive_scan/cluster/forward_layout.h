@@ -64,8 +64,12 @@ struct ForwardLayout : S {
 
   // ---- sums over slots, each by one warp
   static constexpr int G_TASKS = R * F / 8;                     // 8 features' gates
+  static constexpr bool SAME_FEATURES = NW % (F / 8) == 0;      // a warp's tasks differ by rows alone
+  static constexpr int ROWS_ON = NW / (F / 8);
   static constexpr int Q_TASKS = SEPARATE ? R * F / 16 : 0;     // 16 features' query and state
   static constexpr int TASKS = ceil_div(G_TASKS + Q_TASKS, NW), GI = ceil_div(G_TASKS, NW);
+  NUMBER all_gates(int i) { return (i + 1) * NW <= G_TASKS; }  // whether every warp has gates, or a query, in round i
+  NUMBER all_queries(int i) { return i * NW >= G_TASKS && (i + 1) * NW <= G_TASKS + Q_TASKS; }
   static constexpr int QFIRST = G_TASKS / NW, QI = SEPARATE ? TASKS - QFIRST : 0;
 
   static constexpr int E_TASKS = R * QUARTER, ROUNDS = ceil_div(E_TASKS, NW);  // 4 slots' energies
@@ -105,38 +109,6 @@ struct ForwardLayout : S {
   static_assert(SLOTS <= 32, "a lane of a control warp is a slot");
   static_assert(R <= 8 && NW % 4 == 0 && C <= 16 && SQ < QW);
 };
-
-// Sum N values over the 8 lanes of a group; lane ks is left with value ks >> (3 - log2 N).
-template <int N>
-DEVICE float reduce8(float (&v)[N], int ks) {
-  if constexpr (N == 8) {
-#pragma unroll
-    for (int i = 0; i < 4; i++) {
-      const float keep = ks & 4 ? v[i + 4] : v[i], give = ks & 4 ? v[i] : v[i + 4];
-      v[i] = keep + shuffle_xor(give, 4);
-    }
-  }
-  if constexpr (N >= 4) {
-    constexpr int bit = N == 8 ? 2 : 4;
-#pragma unroll
-    for (int i = 0; i < 2; i++) {
-      const float keep = ks & bit ? v[i + 2] : v[i], give = ks & bit ? v[i] : v[i + 2];
-      v[i] = keep + shuffle_xor(give, bit);
-    }
-  }
-  if constexpr (N >= 2) {
-    constexpr int bit = N == 8 ? 1 : N == 4 ? 2 : 4;
-    const float keep = ks & bit ? v[1] : v[0], give = ks & bit ? v[0] : v[1];
-    v[0] = keep + shuffle_xor(give, bit);
-  }
-  if constexpr (N == 1) v[0] += shuffle_xor(v[0], 4);
-  if constexpr (N <= 2) v[0] += shuffle_xor(v[0], 2);
-  if constexpr (N <= 4) v[0] += shuffle_xor(v[0], 1);
-  return v[0];
-}
-
-NUMBER log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
-NUMBER power_under(int n) { return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
 
 // a float as an unsigned number of the same order, and back; all numbers are above 0
 DEVICE uint32_t ordered(float x) {

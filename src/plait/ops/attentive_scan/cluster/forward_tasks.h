@@ -25,7 +25,7 @@ struct ForwardTasks {
   MEMBER bool has_gates(int i) const { return (i + 1) * NW <= K::G_TASKS || i * NW + warp < K::G_TASKS; }
   MEMBER int gates_row(int i) const { return (i * NW + warp) / (F / 8); }
   MEMBER bool has_query(int i) const {
-    return K::SEPARATE && (i + 1) * NW > K::G_TASKS && i * NW + warp >= K::G_TASKS && i * NW + warp < K::G_TASKS + K::Q_TASKS;
+    return K::all_queries(i) || K::SEPARATE && (i + 1) * NW > K::G_TASKS && i * NW + warp >= K::G_TASKS && i * NW + warp < K::G_TASKS + K::Q_TASKS;
   }
   MEMBER int query_row(int i) const { return (i * NW + warp - K::G_TASKS) / (F / 16); }
   MEMBER bool has_energies(int j) const { return (j + 1) * NW <= K::E_TASKS || j * NW + NW - 1 - warp < K::E_TASKS; }
@@ -38,6 +38,14 @@ struct ForwardTasks {
     for (int i = 0; i < GI; i++) {
       if (!has_gates(i)) continue;
       const int r = gates_row(i), b = batch_row(r), f = (i * NW + warp) % (F / 8) * 8 + (lane & 7);
+      if (K::SAME_FEATURES && i > 0) {  // as the first task, so many rows on
+        int further = b - batch_row(gates_row(0));
+        keep(further);
+        gates_in[i] = gates_in[0], gates_from[i] = gates_from[0] + i * K::ROWS_ON * (K::PADDED + 1) * K::RECORD;
+        state_to[i] = state_to[0] + i * K::ROWS_ON * H;
+        state[i] = state[0] + further * H, input[i] = input[0] + further * G * H, gate[i] = gate[0] + further * 4 * H;
+        continue;
+      }
       gates_in[i] = 4 * f, gates_from[i] = K::record(r, part * K::QUARTER) + 4 * f;
       state_to[i] = r * H + own + (f & ~7) + (lane & 1) * 4;
       state[i] = b * H + own + f, input[i] = (b * G + (part < G ? part : 0)) * H + own + f, gate[i] = (b * 4 + part) * H + own + f;
@@ -55,7 +63,7 @@ struct ForwardTasks {
     for (int j = 0; j < K::ROUNDS; j++) {  // the last warps first: the first have gates
       const int n = j * NW + NW - 1 - warp, r = n < K::E_TASKS ? n / K::QUARTER : 0, x = n % K::QUARTER * 4 + part;
       energy_key[j] = K::record(r, x) + K::KEYS + (lane & 7) * (F / 8), energy_query[j] = K::Q_AT + r * F + (lane & 7) * (F / 8);
-      energy_to[j] = (lane & 7) == 0 && x < K::SLOTS ? K::E_OLD + r * K::EROW + x : -1;
+      energy_to[j] = n < K::E_TASKS && (lane & 7) == 0 && x < K::SLOTS ? K::E_OLD + r * K::EROW + x : -1;
       keep(energy_key[j]), keep(energy_query[j]), keep(energy_to[j]);
     }
     prepare_products<0, 0>(lane, own, first_row, rows);

@@ -21,6 +21,7 @@ using int64_t = long long;
 
 // ---- who runs
 DEVICE int thread_index() { return threadIdx.x; }
+DEVICE int thread_anew() { uint32_t i; asm volatile("mov.u32 %0, %%tid.x;" : "=r"(i)); return i; }  // not what was asked before
 DEVICE int cluster_index() { uint32_t i; asm volatile("mov.u32 %0, %%clusterid.x;" : "=r"(i)); return i; }
 DEVICE int block_rank() { uint32_t i; asm volatile("mov.u32 %0, %%cluster_ctarank;" : "=r"(i)); return i; }
 
@@ -49,6 +50,7 @@ DEVICE float rcp(float x) { float y; asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(y) 
 DEVICE float lg2(float x) { float y; asm("lg2.approx.ftz.f32 %0, %1;" : "=f"(y) : "f"(x)); return y; }
 DEVICE float mad(float a, float b, float c) { return __fmaf_rn(a, b, c); }
 DEVICE float divide(float a, float b) { return __fdiv_rn(a, b); }
+DEVICE float root(float x) { return __fsqrt_rn(x); }
 
 // keeps a number in its register, where the compiler would compute it anew
 DEVICE void keep(int& x) { asm volatile("" : "+r"(x)); }

@@ -43,4 +43,37 @@ DEVICE float activated(float z, float bias) {
 // r in tanh(q + k) = 1 - 2 r, of q and k scaled by SCALE; out of range it is 0 or 1, never a NaN
 DEVICE float half_gap(float q, float k) { return rcp(1.0f + ex2(q + k)); }
 
+NUMBER log2_of(int n) { return n <= 1 ? 0 : 1 + log2_of(n / 2); }
+NUMBER power_under(int n) { return n >= 8 ? 8 : n >= 4 ? 4 : n >= 2 ? 2 : 1; }
+
+// Sum N values over 8 lanes that stand APART from each other, of which this is number ks; it is left with value
+// ks >> (3 - log2 N).
+template <int N, int APART = 1>
+DEVICE float reduce8(float (&v)[N], int ks) {
+  if constexpr (N == 8) {
+#pragma unroll
+    for (int i = 0; i < 4; i++) {
+      const float keep = ks & 4 ? v[i + 4] : v[i], give = ks & 4 ? v[i] : v[i + 4];
+      v[i] = keep + shuffle_xor(give, 4 * APART);
+    }
+  }
+  if constexpr (N >= 4) {
+    constexpr int bit = N == 8 ? 2 : 4;
+#pragma unroll
+    for (int i = 0; i < 2; i++) {
+      const float keep = ks & bit ? v[i + 2] : v[i], give = ks & bit ? v[i] : v[i + 2];
+      v[i] = keep + shuffle_xor(give, bit * APART);
+    }
+  }
+  if constexpr (N >= 2) {
+    constexpr int bit = N == 8 ? 1 : N == 4 ? 2 : 4;
+    const float keep = ks & bit ? v[1] : v[0], give = ks & bit ? v[0] : v[1];
+    v[0] = keep + shuffle_xor(give, bit * APART);
+  }
+  if constexpr (N == 1) v[0] += shuffle_xor(v[0], 4 * APART);
+  if constexpr (N <= 2) v[0] += shuffle_xor(v[0], 2 * APART);
+  if constexpr (N <= 4) v[0] += shuffle_xor(v[0], 1 * APART);
+  return v[0];
+}
+
 }  // namespace plait

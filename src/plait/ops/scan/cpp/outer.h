@@ -26,7 +26,7 @@ void outer_tile(const T* left, int64_t m, const T* right, int64_t n, int64_t row
 template <class T>
 void outer_product(const T* left, int64_t m, const T* right, int64_t n, int64_t rows, T* out) {
   const int64_t tiles = (m + TILE_ROWS - 1) / TILE_ROWS;
-  at::parallel_for(0, tiles, 1 + (1 << 16) / (TILE_ROWS * n * rows + 1), [&](int64_t first, int64_t last) {
+  parallel_for(tiles, 1 + (1 << 16) / (TILE_ROWS * n * rows + 1), [&](int64_t first, int64_t last) {
     for (int64_t row = 0; row < rows; row += OUTER_ROWS)
       for (int64_t column = 0; column < n; column += PANEL<T>)
         for (int64_t c = first * TILE_ROWS; c < std::min(m, last * TILE_ROWS);) {

@@ -2,10 +2,9 @@
 
 #pragma once
 
-#include <ATen/Parallel.h>
-
 #include <vector>
 
+#include "parallel.h"
 #include "vectors.h"
 
 namespace plait {
@@ -31,7 +30,7 @@ struct Packed {
   // An n x n block at (k0, column0): entry (k, column) is source[k * row_stride + column * column_stride].
   void fill(const T* source, int64_t k0, int64_t column0, int64_t n, int64_t row_stride, int64_t column_stride) {
     // a vector of columns at a time: of a matrix that is turned, each of their lines is read once
-    at::parallel_for(0, (n + LANES<T> - 1) / LANES<T>, 1 + 4096 / n, [&](int64_t first, int64_t last) {
+    parallel_for((n + LANES<T> - 1) / LANES<T>, 1 + 4096 / n, [&](int64_t first, int64_t last) {
       for (int64_t column = first * LANES<T>; column < std::min(n, last * LANES<T>); column += LANES<T>) {
         T* to = at(k0, column0 + column);
         const T* from = source + column * column_stride;

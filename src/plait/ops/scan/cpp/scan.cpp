@@ -26,16 +26,19 @@ PLAIT_EXPORT int64_t plait_lanes(bool is_double) {
   return is_double ? plait::LANES<double> : plait::LANES<float>;
 }
 
-PLAIT_EXPORT void plait_outer_product(const void* left, int64_t m, const void* right, int64_t n, int64_t rows, void* out,
-                                      bool is_double) {
-  const auto as = [](const void* tensor, auto of) { return static_cast<decltype(of)>(const_cast<void*>(tensor)); };
-  using D = double*;
-  using F = float*;
-  if (is_double) plait::outer_product<double>(as(left, D()), m, as(right, D()), n, rows, as(out, D()));
-  else plait::outer_product<float>(as(left, F()), m, as(right, F()), n, rows, as(out, F()));
+// Every one of these returns false where memory ran out.
+PLAIT_EXPORT bool plait_outer_product(const void* left, int64_t m, const void* right, int64_t n, int64_t rows, void* out,
+                                      bool is_double) try {
+  const auto take = [&](auto number) {
+    using T = decltype(number);
+    plait::outer_product(static_cast<const T*>(left), m, static_cast<const T*>(right), n, rows, static_cast<T*>(out));
+  };
+  is_double ? take(double()) : take(float());
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
 }
 
-// Every walk returns false where memory ran out.
 #define PLAIT_WALK(name, Tensors)                                                                                    \
   PLAIT_EXPORT bool plait_##name(const plait::Sizes* n, const plait::Tensors* tensors, int64_t blocks,               \
                                  bool is_double) try {                                                               \

@@ -17,7 +17,7 @@ export function steps(low, high, count) {
 
 function logSteps(low, high, count) {
   const tens = steps(Math.log10(low), Math.log10(high), count).filter(Number.isInteger).map((n) => 10 ** n);
-  return tens.length > 1 ? tens : [1, 2, 5, 10, 20, 50, 100, 200, 500].map((n) => n * 10 ** Math.floor(Math.log10(low))).filter((n) => n >= low && n <= high);
+  return tens.length > 1 ? tens : steps(low, high, count).filter((value) => value > 0); // less than a decade or two
 }
 
 export function scale(axis, from, to) {
@@ -65,9 +65,10 @@ function path(X, Y, xs, ys) {
   return drawn;
 }
 
-function nearest(xs, value) {
+// The place of the value nearest to a pixel.
+function nearest(xs, X, pixel) {
   let best = 0;
-  xs.forEach((x, i) => { if (Math.abs(x - value) < Math.abs(xs[best] - value)) best = i; });
+  xs.forEach((x, i) => { if (Math.abs(X.at(x) - pixel) < Math.abs(X.at(xs[best]) - pixel)) best = i; });
   return best;
 }
 
@@ -96,21 +97,27 @@ export function chart({ width, height = 300, x, y, series, bands = [], over = nu
   return drawn;
 }
 
-// What the lines are worth under the pointer.
+// What the lines are worth under the pointer: at the nearest point that is drawn, which is named. Of a line that has
+// no point there, its nearest is told with its own place; a line that has ended, or not begun, is left out.
 function follow(drawn, inside, series, x, y, X, height, read) {
   const rule = svg("line", { "data-passing": true, y1: TOP, y2: height - BOTTOM, stroke: color("quiet"), "stroke-dasharray": "2 3", visibility: "hidden" });
   inside.append(rule);
+  const named = series.filter((one) => one.name && one.x.length), show = WORDS[y.kind];
+  const place = x.says ?? ((value) => `${x.label} ${short(value)}`);
+  const worth = (one, at) => {
+    const i = nearest(one.x, X, X.at(at));
+    if (at < one.x[0] || at > one.x[one.x.length - 1] || (one.y[i] ?? null) === null) return null;
+    const range = one.low ? ` (${show(one.low[i])}–${show(one.high[i])})` : "";
+    return `${one.name} ${show(one.y[i])}${range}${one.x[i] === at ? "" : ` at ${short(one.x[i])}`}`;
+  };
   drawn.addEventListener("pointermove", (event) => {
-    const at = event.clientX - drawn.getBoundingClientRect().left, value = X.back(at);
-    if (value < x.low || value > x.high) return;
-    rule.setAttribute("x1", at);
-    rule.setAttribute("x2", at);
+    const pixel = event.clientX - drawn.getBoundingClientRect().left, value = X.back(pixel);
+    if (value < x.low || value > x.high || !named.length) return;
+    const places = named.map((one) => one.x[nearest(one.x, X, pixel)]), at = places[nearest(places, X, pixel)];
+    rule.setAttribute("x1", X.at(at));
+    rule.setAttribute("x2", X.at(at));
     rule.setAttribute("visibility", "visible");
-    const named = series.filter((one) => one.name && one.x.length).map((one) => {
-      const found = one.y[nearest(one.x, value)];
-      return found === null || found === undefined ? null : `${one.name} ${WORDS[y.kind](found)}`;
-    });
-    read(`${x.label} ${short(Math.round(value * 100) / 100)}: ${named.filter(Boolean).slice(0, 8).join("; ")}`);
+    read(`${place(at)}: ${named.map((one) => worth(one, at)).filter(Boolean).slice(0, 8).join("; ")}`);
   });
   drawn.addEventListener("pointerleave", () => { rule.setAttribute("visibility", "hidden"); read(""); });
 }

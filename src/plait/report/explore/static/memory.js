@@ -11,7 +11,6 @@ let made = null;
 export async function show(panel) {
   try {
     const runs = await ask("memory/runs");
-    if (!runs.length) throw new Error("no run here has a checkpoint and a memory: plait train copy --model relrnn makes one");
     if (!made || made.names !== JSON.stringify(runs)) made = build(panel, runs);
     await made.load();
   } catch (error) {
@@ -22,7 +21,7 @@ export async function show(panel) {
 
 function build(panel, runs) {
   const self = { names: JSON.stringify(runs), trace: null };
-  const trouble = el("div"), about = el("p"), held = el("div"), controls = el("div", { className: "controls" });
+  const trouble = el("div"), about = el("p", null, "The weights are being loaded; the first time that takes some seconds."), origin = el("p", { className: "note" }), held = el("div"), controls = el("div", { className: "controls" });
   const moment = figure("memory-moment", "What this step reads",
     "Bars: the weight α of each state that can be read; below the line: the relevance β it has earned. ▼ came with this step, ◆ left the window and is kept, ✕ is lost.");
   const map = figure("memory-map", "All steps", "Row t: what step t reads; blank where a state is not in the memory. Click a row to go to its step.");
@@ -35,20 +34,32 @@ function build(panel, runs) {
   const time = slider("step", { low: 1, high: 2, value: 1, long: true, shown: (t) => `${t} of ${self.trace?.steps ?? "–"}` },
     (t) => { address.set({ step: t }); self.draw(false); });
   controls.append(run.node, sample.node, layer.node, time.node);
-  panel.replaceChildren(el("h2", null, "What a trained memory holds"), controls, trouble, about, moment.node, held,
+  panel.replaceChildren(el("h2", null, "What a trained memory holds"), controls, trouble, about, origin, moment.node, held,
     el("div", { className: "pair" }, map.node, image.node));
 
+  // What the address names; where it names nothing, the first run that can be shown, and there is always the example.
   self.load = async () => {
-    const asked = { run: address.get("run", runs[0].key), sample: address.get("sample", "0") };
-    run.set(asked.run);
-    sample.set(asked.sample);
-    try {
-      self.trace = await ask("memory", asked);
-      trouble.replaceChildren();
-    } catch (error) {
-      trouble.replaceChildren(failure(error));
+    const named = address.get("run"), keys = named ? [named] : [...new Set([...runs.slice(0, 3), runs.at(-1)])].map(({ key }) => key);
+    let found = null;
+    for (const key of keys) {
+      const asked = { run: key, sample: address.get("sample", "0") };
+      run.set(asked.run);
+      sample.set(asked.sample);
+      try {
+        found = await ask("memory", asked);
+        trouble.replaceChildren();
+        break;
+      } catch (error) {
+        trouble.replaceChildren(failure(error));
+      }
+    }
+    if (!found) {
+      if (!self.trace) about.replaceChildren();
       return;
     }
+    self.trace = found;
+    sample.node.hidden = Boolean(found.made);
+    origin.replaceChildren(...(found.made ? ["This example comes with plait; ", el("code", null, found.made), " made it. A run of yours with a checkpoint and a memory stands here in its place."] : []));
     layer.input.replaceChildren(...self.trace.layers.map((_, i) => el("option", { value: i + 1 }, i + 1)));
     layer.node.hidden = self.trace.layers.length < 2;
     time.input.max = self.trace.steps;
@@ -59,7 +70,7 @@ function build(panel, runs) {
     const trace = self.trace;
     if (!trace) return;
     const at = Math.min(trace.layers.length, Math.max(1, +address.get("layer", "1") || 1));
-    const step = Math.min(trace.steps, Math.max(1, Math.round(+address.get("step", trace.steps)) || 1));
+    const step = Math.min(trace.steps, Math.max(1, Math.round(+address.get("step", trace.step ?? trace.steps)) || 1));
     self.step = step;
     const timeline = trace.layers[at - 1], here = timeline[step - 1];
     layer.set(at);

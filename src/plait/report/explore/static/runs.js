@@ -1,17 +1,19 @@
 // Runs: what came, ours beside published, and curves.
 import * as address from "./address.js";
 import { ask, latest } from "./ask.js";
-import { chart, legend } from "./chart.js";
+import { beside } from "./beside.js";
+import { legend } from "./chart.js";
 import { choice } from "./controls.js";
-import { color, el, failure, folded, part } from "./dom.js";
+import { el, failure, folded, part } from "./dom.js";
 import { figure } from "./figure.js";
+import { drawLines, drawnLines } from "./lines.js";
 
 let made = null;
 
 export async function show(panel) {
   try {
     const found = await ask("runs");
-    if (!made || made.names !== JSON.stringify(found.groups)) made = build(panel, found);
+    if (!made || made.names !== JSON.stringify([found.groups, found.runs])) made = build(panel, found);
     made.says(found);
     await made.load();
   } catch (error) {
@@ -20,14 +22,14 @@ export async function show(panel) {
   }
 }
 
-function build(panel, { groups }) {
-  const self = { names: JSON.stringify(groups), group: null, asked: "" };
+function build(panel, { groups, runs }) {
+  const pair = beside(runs), self = { names: JSON.stringify([groups, runs]), group: null, asked: "" };
   const head = el("h2"), standing = el("p"), trouble = el("div"), about = el("div"), tables = el("div"), views = el("div", { className: "bar views" }), names = el("div");
   const curves = figure("runs-curves", "Curves");
   const change = (changes) => { address.set(changes); self.load(); };
   const group = choice("group", groups.map((title, i) => [i, title]), "0", (value) => change({ group: value, plot: null, view: null, hide: null }));
   const plot = choice("curves", [], "0", (value) => change({ plot: value, view: null }));
-  panel.replaceChildren(head, standing, el("div", { className: "controls" }, group.node, plot.node), trouble, about, views, curves.node, names, tables);
+  panel.replaceChildren(head, standing, el("div", { className: "controls" }, group.node, plot.node), trouble, about, views, curves.node, names, tables, pair.node);
 
   self.says = (found) => {
     head.replaceChildren(found.headline);
@@ -50,37 +52,25 @@ function build(panel, { groups }) {
     } catch (error) {
       trouble.replaceChildren(failure(error));
     }
+    await pair.load();
   });
   self.draw = (found) => {
     const at = Math.min(found.views.length - 1, Math.max(0, +address.get("view", "0") || 0)), view = found.views[at];
     const hidden = new Set(address.get("hide").split("|").filter(Boolean));
-    const lines = () => found.lines.filter((line) => line.columns[view.x] && line.columns[view.y]).map((line) => ({
-      name: line.name, seed: line.seed, color: color(`c${line.color % 10}`), dash: line.color >= 10 ? "6 3" : null, ...points(line, view) }));
+    const each = address.get("each") === "1", several = found.views.some((one) => one.together?.length);
+    const lines = () => drawnLines(found, view, each);
     const shown = () => lines().filter((line) => !hidden.has(line.name));
     const toggle = (name) => { hidden.has(name) ? hidden.delete(name) : hidden.add(name); address.set({ hide: [...hidden].join("|") }); self.draw(found); };
-    views.replaceChildren(...found.views.map((one, i) => el("button", { type: "button", "aria-pressed": String(i === at), onclick: () => { address.set({ view: i }); self.draw(found); } }, one.name)));
+    views.replaceChildren(...found.views.map((one, i) => el("button", { type: "button", "aria-pressed": String(i === at), onclick: () => { address.set({ view: i }); self.draw(found); } }, one.name)),
+      ...(several ? [el("button", { type: "button", "aria-pressed": String(each), onclick: () => { address.set({ each: each ? null : 1 }); self.draw(found); } }, "each seed")] : []));
     names.replaceChildren(legend(lines(), el, toggle, hidden));
     curves.title(found.title);
     const beside = Object.keys(found.published).length ? " Thin level lines: published." : "";
     curves.caption(found.caption + beside);
-    curves.show((width, read) => draw(view, shown(), found.published, width, read),
-      () => [["name", "seed", view.x_label, view.y_label], ...lines().flatMap((line) => line.x.map((x, i) => [line.name, line.seed, x, line.y[i]]))]);
+    curves.show((width, read) => drawLines(view, shown(), found.published, width, read),
+      () => [["name", "seed", view.x_label, view.y_label], ...drawnLines(found, view, true).flatMap((line) => line.x.map((x, i) => [line.name, line.seed, x, line.y[i]]))]);
   };
   return self;
-}
-
-function points(line, view) {
-  const x = line.columns[view.x], y = line.columns[view.y], there = x.map((_, i) => i).filter((i) => x[i] !== null && (y[i] ?? null) !== null);
-  return { x: there.map((i) => x[i]), y: there.map((i) => y[i]) };
-}
-
-function draw(view, lines, published, width, read) {
-  const kind = view.log ? "log" : view.percent ? "percent" : "linear";
-  const range = view.percent ? { low: 0, high: 1 } : lines.length ? {} : { low: 1, high: 10 };
-  const last = Math.max(1, ...lines.flatMap((line) => line.x)), first = Math.min(last - 1, ...lines.flatMap((line) => line.x));
-  const level = Object.entries(published).filter(([name]) => lines.some((line) => line.name === name)).map(([name, value]) => ({
-    x: [first, last], y: [value, value], color: lines.find((line) => line.name === name).color, dash: "1 4", width: 1 }));
-  return chart({ width, height: 340, read, x: { label: view.x_label, low: first, high: last }, y: { label: view.y_label, kind, ...range }, series: [...lines, ...level] });
 }
 
 function describe(group) {

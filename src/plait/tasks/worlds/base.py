@@ -9,43 +9,37 @@ from __future__ import annotations
 
 import hashlib
 from abc import ABC, abstractmethod
-from collections.abc import Callable
-from typing import NamedTuple
+from collections.abc import Callable, Iterable
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
 from plait.errors import ShapeError, seeded, whole
 from plait.estimates import check_fits
+from plait.tasks.worlds.actions import Actions
 
-__all__ = ["ACTIONS", "Moment", "Observation", "Snapshot", "Worlds", "episode_seed"]
+__all__ = ["Moment", "Seen", "Snapshot", "Worlds", "episode_seed", "first_moment"]
 
-ACTIONS = ("left", "right", "forward", "pickup", "drop", "toggle", "done")
 Snapshot = dict[str, Tensor]
-_WORLD = 50_000  # bytes of one of Farama's worlds, at least
-NO_ACTION = 255  # fills the rows of worlds that took fewer
+_WORLD = 50_000  # bytes of a world, at least
 
 
-class Observation(NamedTuple):
-    """What an agent sees of B worlds.
+class Seen(tuple[Tensor, ...]):
+    """What an agent sees of B worlds, tensor by tensor, each (B, …)."""
 
-    `image` (B, 7, 7, 3) uint8: object, colour and state of each cell of its window; `direction` (B,)
-    uint8, 0 to 3; `mission` (B, 13) uint8 tokens, 0 after the last word.
-    """
+    __slots__ = ()
 
-    image: Tensor
-    direction: Tensor
-    mission: Tensor
-
-    def map(self, function: Callable[[Tensor], Tensor]) -> Observation:
-        return Observation(*map(function, self))
+    def map(self, function: Callable[[Tensor], Tensor]) -> Seen:
+        """The same with `function` of every tensor."""
+        return Seen(map(function, self))
 
 
 class Moment(NamedTuple):
     """What a step gave: `observation` (B, …) after it; `reward` (B,) float32; `terminated`, `truncated`,
     `begins` (B,) bool: the world ended, its time was up, the observation is the first of an episode."""
 
-    observation: Observation
+    observation: Any
     reward: Tensor
     terminated: Tensor
     truncated: Tensor
@@ -65,11 +59,14 @@ class Worlds(ABC):
     held-out episodes have seeds that no training episode has.
     """
 
-    def __init__(self, name: str, envs: int, seed: int, held_out: bool) -> None:
+    fields: tuple[str, ...]
+    """What the tensors of an observation are called in a checkpoint."""
+
+    def __init__(self, name: str, envs: int, seed: int, held_out: bool, actions: Actions) -> None:
         whole(1, envs=envs)
         check_fits(_WORLD * envs, "take fewer worlds")
         seeded(seed=seed)
-        self.name, self.envs, self.seed, self.held_out = name, envs, seed, held_out
+        self.name, self.envs, self.seed, self.held_out, self.actions = name, envs, seed, held_out, actions
 
     @abstractmethod
     def reset(self) -> Moment:
@@ -77,7 +74,7 @@ class Worlds(ABC):
 
     @abstractmethod
     def step(self, actions: Tensor) -> Moment:
-        """Take `actions` (B,) int64, places in `ACTIONS`; worlds whose episode ended begin a new one."""
+        """Take `actions` (B, …), as `self.actions` has them; worlds whose episode ended begin a new one."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
@@ -87,22 +84,37 @@ class Worlds(ABC):
     def restore(self, snapshot: Snapshot) -> None:
         """Bring fresh worlds to where `snapshot` was taken."""
 
+    @abstractmethod
+    def present(self) -> Any:
+        """The observation of where the worlds stand."""
+
+    @abstractmethod
+    def observed(self, parts: Iterable[Tensor]) -> Any:
+        """An observation of these tensors, in the order of `fields`."""
+
+    @abstractmethod
+    def could_show(self, observation: Any) -> bool:
+        """Whether every number of an observation is in its range."""
+
     def can_restore(self, snapshot: Snapshot) -> bool:
         """Whether its numbers are in range: actions that there are, episodes counted from 0."""
-        actions, episode = snapshot["actions"], snapshot.get("episode", torch.zeros(1))
-        return bool(((actions < len(ACTIONS)) | (actions == NO_ACTION)).all()) and bool((episode >= 0).all())
+        episode = snapshot.get("episode", torch.zeros(1))
+        return self.actions.could_be(snapshot["actions"]) and bool((episode >= 0).all())
+
+    def close(self) -> None:  # noqa: B027  (most hold nothing)
+        """Let go of what the worlds hold."""
 
     def _checked(self, actions: Tensor) -> Tensor:
-        if actions.shape != (self.envs,) or actions.dtype != torch.int64:
-            raise ShapeError(
-                f"actions: expected int64 ({self.envs},), got {actions.dtype} {tuple(actions.shape)}"
-            )
+        wanted = (self.envs, *self.actions.shape)
+        if actions.shape != wanted or actions.dtype != self.actions.dtype:
+            kind = str(self.actions.dtype).removeprefix("torch.")
+            raise ShapeError(f"actions: expected {kind} {wanted}, got {actions.dtype} {tuple(actions.shape)}")
         return actions
 
 
-def first_moment(observation: Observation) -> Moment:
+def first_moment(observation: Any) -> Moment:
     """The moment before the first step: nothing gained, nothing ended, all begin."""
-    no = torch.zeros(len(observation.direction), dtype=torch.bool)
+    no = torch.zeros(len(observation[0]), dtype=torch.bool)
     return Moment(observation, torch.zeros(len(no)), no, no.clone(), ~no)
 
 

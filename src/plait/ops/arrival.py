@@ -1,0 +1,69 @@
+"""What arrives at the results of a walk, for those who need it before any of it flows back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from plait.ops.grad_limit import limit_of
+
+__all__ = ["Arrival"]
+
+
+class Arrival:
+    """Filled as a backward pass begins: `output` (T, B, H) is what comes from outside to each h_t, None where
+    nothing does, and `limit` what `grad_limit` makes of all that comes. `step` counts a walk's steps."""
+
+    def __init__(self, grad_limit: Tensor | None = None) -> None:
+        self.step, self.grad_limit = 0, grad_limit
+        self.output: Tensor | None = None
+        self.limit: Tensor | None = None
+
+    def at(self, output: Tensor, state: Any) -> tuple[Tensor, Any]:
+        """The results of a walk, as they are."""
+        memory = state.memory
+        given = (output, state.hidden, state.cell_state, memory.slots)
+        found = iter(_Arriving.apply(self, *(x for x in given if x is not None)))
+        output, hidden = next(found), next(found)
+        cell_state = None if state.cell_state is None else next(found)
+        return output, state._replace(
+            hidden=hidden, cell_state=cell_state, memory=memory._replace(slots=next(found))
+        )
+
+    def below_limit(self, state: Tensor) -> Tensor:
+        """`state`, whose gradient is kept below the limit, where there is one."""
+        if self.grad_limit is None:
+            return state
+        limited: Tensor = _Below.apply(state, self)
+        return limited
+
+
+class _Arriving(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, arrival: Arrival, *tensors: Tensor) -> tuple[Tensor, ...]:
+        ctx.arrival = arrival
+        ctx.set_materialize_grads(False)
+        return tuple(tensor.view_as(tensor) for tensor in tensors)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *gradients: Tensor | None) -> tuple[Tensor | None, ...]:
+        ctx.arrival.output = gradients[0]
+        ctx.arrival.limit = limit_of(gradients, ctx.arrival.grad_limit)
+        return (None, *gradients)
+
+
+class _Below(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, state: Tensor, arrival: Arrival) -> Tensor:
+        ctx.arrival = arrival
+        return state.view_as(state)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, gradient: Tensor) -> tuple[Tensor, None]:
+        most = ctx.arrival.limit.to(gradient.dtype)
+        return gradient.clamp(-most, most), None

@@ -1,0 +1,64 @@
+"""Every sum over steps, rows or clusters that a walk back owes, in one kernel.
+
+In torch each is an operation of its own, which takes the host as long as a third of a short walk.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from torch import Tensor
+
+from plait.ops.cuda_program import parameter_struct
+
+__all__ = ["SUMS_TEXT", "SumsShape", "column_sums"]
+
+SUMS, SUMS_TEXT = parameter_struct(
+    "SumsArguments",
+    {
+        "beside": "float*",
+        "energy": "float*",
+        "sums": "float*",
+        "steps": "int",
+        "clusters": "int",
+        "rows": "int",
+    },
+)
+
+
+@dataclass(frozen=True, eq=False)
+class SumsShape:
+    """The constants of one kernel: of so many columns, and of v's; a cluster takes 32 of them."""
+
+    columns: int
+    hidden: int
+    threads: int = 1024
+    cluster: int = 8
+    rows: int = 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """A sum of 32 columns for every warp and every block."""
+        return 128 * (self.threads // 32 + self.cluster)
+
+    def text(self, name: str) -> str:
+        """The struct of constants in C++."""
+        return (
+            f"struct {name} {{\n  static constexpr int COLUMNS = {self.columns}, HIDDEN = {self.hidden}, "
+            f"THREADS = {self.threads}, CLUSTER = {self.cluster};\n}};\n"
+        )
+
+
+def column_sums(
+    beside: Tensor, energy: Tensor, clusters: int, launch: Callable[[ctypes.Structure], None]
+) -> Tensor:
+    """Of `beside` (T, B, columns) over T and B; behind it of the first `clusters` rows of `energy` (·, H)."""
+    steps, rows, columns = beside.shape
+    if not rows:
+        return beside.new_zeros(columns + energy.shape[1])
+    sums = beside.new_empty(columns + energy.shape[1])
+    tensors = (beside, energy, sums)
+    launch(SUMS(*[x.data_ptr() for x in tensors], steps * rows, clusters, len(sums) // 32))
+    return sums

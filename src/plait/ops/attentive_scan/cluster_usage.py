@@ -1,0 +1,78 @@
+"""What `usage` adds to the gradient of g, in one kernel; `scan/usage.py` is the definition.
+
+In plain torch it is some forty small operations, which take longer to launch than a short walk back takes.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plait.ops.attentive_scan.cluster_shape import LAYERS
+from plait.ops.cuda_program import parameter_struct
+from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned
+from plait.ops.scan.kinds import Scan
+
+__all__ = ["USAGE_TEXT", "UsageShape", "taught_scores"]
+
+USAGE, USAGE_TEXT = parameter_struct(
+    "UsageArguments",
+    {
+        "output": "void*", "d_output": "void*", "slots": "void*", "worth": "void*", "usage": "float*",
+        "ids": "int*",
+        "weights": "float*", "d_energies": "float*", "d_scores": "float*", "d_initial_scores": "float*",
+        "taught": "float*", "taught_initial": "float*", "steps": "int", "rows": "int",
+    },
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class UsageShape:
+    """The constants of one kernel: a block a row, which takes `stretch` steps at a time."""
+
+    scan: Scan
+    hidden: int
+    dtype: torch.dtype
+    threads: int = 1024
+    stretch: int = 128
+    cluster: int = 1
+    rows: int = 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """For every step of a stretch what it pulls by and what each slot holds, and its score."""
+        return 4 * (self.stretch * 65 + 32)
+
+    def text(self, name: str) -> str:
+        """The struct of constants in C++."""
+        scan = self.scan
+        return (
+            f"struct {name} {{\n  static constexpr int HIDDEN = {self.hidden}, SLOTS = {scan.width}, "
+            f"WINDOW = {scan.window}, THREADS = {self.threads}, STRETCH = {self.stretch};\n"
+            f"  using Layer = {LAYERS[self.dtype]};\n}};\n"
+        )
+
+
+def taught_scores(
+    walked: ReverseWalk,
+    arrived: Tensor | None,
+    inputs: Inputs,
+    made: Scanned,
+    launch: Callable[[ctypes.Structure], None],
+) -> tuple[Tensor, Tensor | None]:
+    """dL/d(gᵀh) of every state and of the initial slots with what `usage` adds, which g alone is to see;
+    `arrived`: at the outputs, contiguous."""
+    steps, rows, _ = made.output.shape
+    taught = walked.scores.new_empty(walked.scores.shape)
+    initial = None if inputs.is_new else taught.new_empty(walked.initial_scores.shape)
+    tensors = (
+        made.output, arrived, inputs.slots, inputs.worth, inputs.usage, made.ids, made.weights,
+        walked.energies, walked.scores, walked.initial_scores, taught, initial,
+    )  # fmt: skip
+    if rows:
+        launch(USAGE(*[None if x is None else x.data_ptr() for x in tensors], steps, rows))
+    return taught, initial

@@ -1,0 +1,65 @@
+"""POPGym's worlds by their short names, as the paper has them and as they are called since.
+
+An observation is (what the world shows, the previous action, whether the episode begins), as in the
+published experiments: by the library's own wrappers, in their order.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from typing import Any
+
+from plait.errors import MissingExtraError, known, require
+
+__all__ = ["FAMILIES", "LEVELS", "MOVED", "NAVIGATION", "WORLDS", "make_world", "world_named"]
+
+LEVELS = ("Easy", "Medium", "Hard")
+FAMILIES = (
+    "Autoencode", "Battleship", "Concentration", "CountRecall", "HigherLower", "MineSweeper",
+    "MultiarmedBandit", "NoisyPositionOnlyCartPole", "NoisyPositionOnlyPendulum", "PositionOnlyCartPole",
+    "PositionOnlyPendulum", "RepeatFirst", "RepeatPrevious", "VelocityOnlyCartpole",
+)  # fmt: skip
+NAVIGATION = ("LabyrinthEscape", "LabyrinthExplore")  # these need mazelib
+WORLDS: tuple[str, ...] = tuple(family + level for family in FAMILIES for level in LEVELS)
+# The paper's names, where the library has others now.
+MOVED = {
+    "StatelessCartPole": "PositionOnlyCartPole",
+    "StatelessPendulum": "PositionOnlyPendulum",
+    "NoisyStatelessCartPole": "NoisyPositionOnlyCartPole",
+    "NoisyStatelessPendulum": "NoisyPositionOnlyPendulum",
+    "VelocityOnlyCartPole": "VelocityOnlyCartpole",
+    "Minesweeper": "MineSweeper",
+    "MultiArmedBandit": "MultiarmedBandit",
+}
+
+
+def world_named(name: str) -> str:
+    """The short name of a world, from it, from the paper's, or from the full id.
+
+    >>> world_named("popgym-RepeatFirstEasy-v0"), world_named("StatelessPendulumHard")
+    ('RepeatFirstEasy', 'PositionOnlyPendulumHard')
+    >>> world_named("RepeatFrstEasy")
+    Traceback (most recent call last):
+        ...
+    plait.errors.UnknownNameError: unknown world 'RepeatFrstEasy': did you mean 'RepeatFirstEasy' or ...
+    """
+    short = name.removeprefix("popgym-").removesuffix("-v0")
+    for level in LEVELS:
+        family = short.removesuffix(level)
+        if family != short and family in MOVED:
+            short = MOVED[family] + level
+    if any(short.startswith(family) for family in NAVIGATION):
+        if importlib.util.find_spec("mazelib") is None:
+            raise MissingExtraError(f"{short} needs mazelib: pip install 'popgym[navigation]'")
+        return known(short, [family + level for family in NAVIGATION for level in LEVELS], "world")
+    lower = {world.lower(): world for world in WORLDS}
+    return lower.get(short.lower()) or known(name, WORLDS, "world")
+
+
+def make_world(name: str, **options: Any) -> Any:
+    """One environment, wrapped as published: `Antialias(PreviousAction(world))`."""
+    gymnasium, popgym = require("gymnasium", "rl"), require("popgym", "rl")
+    wrappers = require("popgym.wrappers", "rl")
+    assert popgym is not None
+    world = gymnasium.make(f"popgym-{name}-v0", disable_env_checker=True, **options)
+    return wrappers.Antialias(wrappers.PreviousAction(world.unwrapped))

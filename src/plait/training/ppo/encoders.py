@@ -1,0 +1,199 @@
+"""One observation as a vector: of a grid world, of any space of gymnasium's, by a module of one's own."""
+
+from __future__ import annotations
+
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from plait.errors import ConfigError, ShapeError
+from plait.estimates import check_weights
+from plait.tasks.minigrid import WORDS, Observation
+from plait.tasks.worlds.base import Seen
+from plait.tasks.worlds.names import by_name
+from plait.tasks.worlds.spaces import Leaf, Observed
+
+__all__ = ["Encoder", "OwnEncoder", "SpaceEncoder"]
+
+_KINDS = (11, 6, 4)  # objects, colours and states a cell can hold
+_LARGEST_MAP = 8  # pixels of a side after the last convolution
+
+
+class Encoder(nn.Module):
+    """One observation as a vector: e = relu(W conv(one-hot planes) + d[direction] + Σ m[word]).
+
+    >>> from plait.tasks.minigrid import open_worlds
+    >>> Encoder(32)(open_worlds("Empty-5x5", envs=3).reset().observation).shape
+    torch.Size([3, 32])
+    """
+
+    counts: Tensor
+    values: Tensor
+    numbers = 7 * 7 * sum(_KINDS)  # of an observation as an update reads it
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.features = features
+        self.register_buffer("counts", torch.tensor(_KINDS), persistent=False)
+        values = torch.cat([torch.arange(kinds, dtype=torch.uint8) for kinds in _KINDS])
+        self.register_buffer("values", values, persistent=False)
+        # Stride 2 keeps the agent's own cell, in the middle of the last row, inside one window.
+        self.view = nn.Sequential(
+            nn.Conv2d(sum(_KINDS), 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 2), nn.ReLU(), nn.Flatten(),
+            nn.Linear(32 * 2 * 2, features),
+        )  # fmt: skip
+        self.direction = nn.Embedding(4, features)
+        self.mission = nn.EmbeddingBag(len(WORDS) + 1, features, mode="sum", padding_idx=0)
+        _orthogonal(self.view)
+        for table in (self.direction, self.mission):
+            nn.init.normal_(table.weight, std=0.3)
+
+    def planes(self, image: Tensor) -> Tensor:
+        """(…, 7, 7, 3) uint8 as (…, 7, 7, 21) float: one plane for each object, colour and state."""
+        return (image.repeat_interleave(self.counts, -1) == self.values).float()
+
+    def prepared(self, observation: Observation) -> Observation:
+        """An update reads its rollout several times: planes made once are taken as they are."""
+        return observation._replace(image=self.planes(observation.image))
+
+    def forward(self, observation: Observation) -> Tensor:
+        """(N, features) of an observation of N worlds, its image raw or as planes."""
+        image = observation.image
+        planes = image if image.is_floating_point() else self.planes(image)
+        told = self.direction(observation.direction.int()) + self.mission(observation.mission.int())
+        return torch.relu(self.view(planes.permute(0, 3, 1, 2)) + told)
+
+
+class SpaceEncoder(nn.Module):
+    """e = relu(Σ of the parts of an observation), by the kind of each part:
+
+    - choices: a row of a table for each number, added up;
+    - numbers: two layers over them, flat; bounded ones run from −1 to 1, of others sign(x) log(1 + |x|)
+      is read, so that neither needs a running mean;
+    - a picture: convolutions of stride 2 until no side is longer than eight, and a layer.
+
+    >>> from gymnasium.spaces import Box, Dict, Discrete
+    >>> space = Dict(card=Discrete(4), speed=Box(-1, 1, (3,)))
+    >>> seen = Seen((torch.tensor([[2]]), torch.zeros(1, 3)))
+    >>> SpaceEncoder(Observed(space, "cards"), 16)(seen).shape
+    torch.Size([1, 16])
+    """
+
+    def __init__(self, observed: Observed, features: int) -> None:
+        super().__init__()
+        self.features = features
+        self.parts = nn.ModuleList(_part(leaf, features) for leaf in observed.leaves)
+
+    def forward(self, observation: Seen) -> Tensor:
+        """(N, features) of an observation of N worlds."""
+        total = self.parts[0](observation[0])
+        for part, seen in zip(self.parts[1:], observation[1:], strict=True):
+            total = total + part(seen)
+        return torch.relu(total)
+
+
+def _part(leaf: Leaf, features: int) -> nn.Module:
+    kinds = {"choices": _Choices, "numbers": _Numbers, "picture": _Picture}
+    return kinds[leaf.kind](leaf, features)
+
+
+class _Choices(nn.Module):
+    offsets: Tensor
+
+    def __init__(self, leaf: Leaf, features: int) -> None:
+        super().__init__()
+        counts = torch.tensor(leaf.counts)
+        check_weights(int(counts.sum()) * features)
+        self.register_buffer("offsets", counts.cumsum(0) - counts, persistent=False)
+        self.table = nn.EmbeddingBag(int(counts.sum()), features, mode="sum")
+        nn.init.normal_(self.table.weight, std=len(counts) ** -0.5)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        found: Tensor = self.table(seen + self.offsets)
+        return found
+
+
+class _Numbers(nn.Module):
+    middle: Tensor
+    reach: Tensor
+    bounded: Tensor
+
+    def __init__(self, leaf: Leaf, features: int) -> None:
+        super().__init__()
+        middle, half = (torch.from_numpy(side).float() for side in leaf.scale)
+        check_weights(len(middle) * features)
+        self.register_buffer("bounded", ~middle.isnan(), persistent=False)
+        self.register_buffer("middle", middle.nan_to_num(), persistent=False)
+        self.register_buffer("reach", half.nan_to_num(1.0), persistent=False)
+        self.layers = nn.Sequential(
+            nn.Linear(len(middle), features), nn.Tanh(), nn.Linear(features, features)
+        )
+        _orthogonal(self.layers)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        flat = seen.flatten(1).float()
+        scaled = (flat - self.middle) / self.reach
+        found: Tensor = self.layers(torch.where(self.bounded, scaled, flat.sign() * flat.abs().log1p()))
+        return found
+
+
+class _Picture(nn.Module):
+    def __init__(self, leaf: Leaf, features: int) -> None:
+        super().__init__()
+        shape = leaf.space.shape
+        self.last, self.flat = bool(leaf.channels_last), len(shape) == 2
+        sides = list(shape if self.flat else shape[:-1] if self.last else shape[1:])
+        channels, layers = 1 if self.flat else shape[-1 if self.last else 0], []
+        width = 16
+        while max(sides) > _LARGEST_MAP:
+            layers += [nn.Conv2d(channels, width, 3, stride=2, padding=1), nn.ReLU()]
+            channels, width = width, min(2 * width, 64)
+            sides = [-(-side // 2) for side in sides]
+        check_weights(channels * sides[0] * sides[1] * features)
+        self.layers = nn.Sequential(
+            *layers, nn.Flatten(), nn.Linear(channels * sides[0] * sides[1], features)
+        )
+        _orthogonal(self.layers)
+
+    def forward(self, seen: Tensor) -> Tensor:
+        seen = seen.unsqueeze(1) if self.flat else seen.permute(0, 3, 1, 2) if self.last else seen
+        found: Tensor = self.layers(seen.float() / 255)
+        return found
+
+
+class OwnEncoder(nn.Module):
+    """A module of the user's: made by `make(space, features)` of gymnasium's observation space, called on an
+    observation in the form of that space (a tensor, or tensors by key or place, each (N, …); numbers of
+    choices are counted from 0 and stand in a row) and to give (N, features)."""
+
+    def __init__(self, name: str, observed: Observed, features: int) -> None:
+        super().__init__()
+        self.name, self.observed, self.features = name, observed, features
+        make = by_name(name, "encoder")
+        try:
+            inner = make(observed.space, features)
+        except Exception as error:
+            said = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"encoder: {name}(space, features) failed: {said}") from error
+        if not isinstance(inner, nn.Module):
+            raise ConfigError(
+                f"encoder: expected a torch.nn.Module from {name}(space, features), got "
+                f"{type(inner).__name__}"
+            )
+        self.inner = inner
+
+    def forward(self, observation: Seen) -> Tensor:
+        found: Any = self.inner(self.observed.structured(observation))
+        wanted = (len(observation[0]), self.features)
+        if not isinstance(found, Tensor) or found.shape != wanted:
+            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
+            raise ShapeError(f"encoder: expected {wanted} from {self.name}, got {got}")
+        return found
+
+
+def _orthogonal(layers: nn.Sequential) -> None:
+    for part in layers:
+        if isinstance(part, nn.Conv2d | nn.Linear):
+            nn.init.orthogonal_(part.weight, 2**0.5)
+            nn.init.zeros_(cast(Tensor, part.bias))

@@ -1,0 +1,198 @@
+"""Families of worlds: what a description says of a world, how it is opened, shown and acted in."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from functools import cached_property
+from typing import Any, ClassVar
+
+from torch import nn
+
+from plait.errors import ConfigError, known, whole
+from plait.tasks import minigrid
+from plait.tasks.minigrid.names import BACKENDS, check_transfer, world_named
+from plait.tasks.minigrid.seen import MOVES
+from plait.tasks.worlds import names, popgym
+from plait.tasks.worlds.actions import Actions
+from plait.tasks.worlds.base import Worlds
+from plait.tasks.worlds.gym import GymWorlds, Kind
+from plait.training.ppo.encoders import Encoder, OwnEncoder, SpaceEncoder
+from plait.training.ppo.stage import Stage, grid_stage, gym_stage
+
+__all__ = ["FAMILIES", "Family", "family_of"]
+
+
+class Family(ABC):
+    """Abstract: the worlds of a description's task.
+
+    Args:
+        task: `name` of the family, `env`, `test_env` and what else the family knows.
+    """
+
+    name: ClassVar[str]
+    options: ClassVar[tuple[str, ...]] = ()
+    """What a task may say beside the two worlds."""
+    succeeds: ClassVar[bool] = False
+    """Whether an episode that gained something is a success."""
+    best_mean: ClassVar[bool] = False
+    """Whether the best mean return of training (MMER) is told."""
+
+    def __init__(self, task: dict[str, Any]) -> None:
+        self.task = task
+
+    def checked(self) -> dict[str, Any]:
+        """The task with worlds by their full names, or an error that says what is wrong."""
+        task = {**self.task, "test_env": self.task.get("test_env")}
+        for option in task:
+            known(option, ("name", "env", "test_env", *self.options), f"option of {self.name}")
+        task["env"] = self.named(task["env"])
+        if task["test_env"] is not None:
+            task["test_env"] = self.named(task["test_env"])
+            self.check_transfer(task["env"], task["test_env"])
+        return task
+
+    @abstractmethod
+    def named(self, env: str) -> str:
+        """A world by the name it has in a description."""
+
+    @abstractmethod
+    def check_transfer(self, trained: str, tested: str) -> None:
+        """Refuse a world that a policy trained in the other cannot live in."""
+
+    @property
+    @abstractmethod
+    def actions(self) -> Actions:
+        """What can be done."""
+
+    @property
+    @abstractmethod
+    def numbers(self) -> int:
+        """How many numbers an observation has, as an update reads it."""
+
+    @abstractmethod
+    def encoder(self, features: int) -> nn.Module:
+        """What turns an observation into a vector."""
+
+    @abstractmethod
+    def open(self, env: str, envs: int, seed: int = 0, held_out: bool = False) -> Worlds:
+        """`envs` copies of a world of this family."""
+
+    @abstractmethod
+    def stage(self, env: str, seed: int, drawn: bool, tile: int) -> Stage:
+        """One world to be watched; `drawn` asks for pictures, of `tile` pixels a cell where it has cells."""
+
+
+class MiniGrid(Family):
+    """Farama's grid worlds, or EnvPool's."""
+
+    name = "minigrid"
+    options = ("backend",)
+    succeeds = True
+
+    def checked(self) -> dict[str, Any]:
+        known(self.task["backend"], BACKENDS, "backend")
+        return super().checked()
+
+    def named(self, env: str) -> str:
+        return world_named(env)
+
+    def check_transfer(self, trained: str, tested: str) -> None:
+        check_transfer(trained, tested)
+
+    @property
+    def actions(self) -> Actions:
+        return MOVES
+
+    @property
+    def numbers(self) -> int:
+        return Encoder.numbers
+
+    def encoder(self, features: int) -> nn.Module:
+        return Encoder(features)
+
+    def open(self, env: str, envs: int, seed: int = 0, held_out: bool = False) -> Worlds:
+        return minigrid.open_worlds(env, envs, seed, held_out, self.task["backend"])
+
+    def stage(self, env: str, seed: int, drawn: bool, tile: int) -> Stage:
+        return grid_stage(self.named(env), seed, tile)
+
+
+class Gym(Family):
+    """Any world of gymnasium's interface, by its id or by a function that makes it."""
+
+    name = "gym"
+    options: ClassVar[tuple[str, ...]] = ("time_limit", "encoder")
+
+    def checked(self) -> dict[str, Any]:
+        if "time_limit" in self.task:
+            whole(1, time_limit=self.task["time_limit"])
+        task = super().checked()
+        if "encoder" in task:
+            names.by_name(task["encoder"], "encoder")
+        return task
+
+    def named(self, env: str) -> str:
+        return names.world_id(names.name_of(env))
+
+    def check_transfer(self, trained: str, tested: str) -> None:
+        one, other = self._kind(trained), self._kind(tested)
+        for what, here, there in zip(("observations", "actions"), one.spaces, other.spaces, strict=True):
+            if here != there:
+                raise ConfigError(
+                    f"test_env: {tested} does not match {trained}: expected {what} {here}, got {there}"
+                )
+
+    @cached_property
+    def kind(self) -> Kind:
+        """Of the world it is trained in."""
+        return self._kind(self.task["env"])
+
+    @property
+    def actions(self) -> Actions:
+        return self.kind.actions
+
+    @property
+    def numbers(self) -> int:
+        return self.kind.observed.numbers
+
+    def encoder(self, features: int) -> nn.Module:
+        if "encoder" in self.task:
+            return OwnEncoder(self.task["encoder"], self.kind.observed, features)
+        return SpaceEncoder(self.kind.observed, features)
+
+    def open(self, env: str, envs: int, seed: int = 0, held_out: bool = False) -> Worlds:
+        env = self.named(env)
+        return GymWorlds(self.kind if env == self.task["env"] else self._kind(env), envs, seed, held_out)
+
+    def stage(self, env: str, seed: int, drawn: bool, tile: int) -> Stage:
+        return gym_stage(self.named(env), seed, drawn, self.maker)
+
+    def _kind(self, env: str) -> Kind:
+        return Kind(env, self.maker(env))
+
+    def maker(self, env: str, **options: Any) -> Callable[[], Any]:
+        """What makes one environment; `options` are those of gymnasium's `make`."""
+        return names.maker_of(env, self.task.get("time_limit"), **options)
+
+
+class PopGym(Gym):
+    """POPGym's worlds, with the previous action and the episode's beginning among what is seen."""
+
+    name = "popgym"
+    options = ("encoder",)
+    best_mean = True
+
+    def named(self, env: str) -> str:
+        return popgym.world_named(env)
+
+    def maker(self, env: str, **options: Any) -> Callable[[], Any]:
+        return lambda: popgym.make_world(env, **options)
+
+
+FAMILIES: dict[str, type[Family]] = {family.name: family for family in (MiniGrid, Gym, PopGym)}
+
+
+def family_of(task: dict[str, Any]) -> Family:
+    """The worlds of a description's task."""
+    return FAMILIES[known(task["name"], FAMILIES, "family of worlds")](task)

@@ -1,0 +1,57 @@
+"""What progress says of a policy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from plait.result import percent
+from plait.training.callbacks import Results, Words
+from plait.training.learner import Step
+
+__all__ = ["PolicyWords"]
+
+
+class PolicyWords(Words):
+    """Steps of the worlds, and returns. Millions of steps read better with commas."""
+
+    unit = "step"
+
+    def began(self, done: int, total: int) -> str:
+        return f"{total:,} steps" + (f", resuming after {done:,}" if done else "")
+
+    def place(self, done: int, total: int) -> str:
+        return f"{done:,}/{total:,} steps"
+
+    def ended(self, summary: dict[str, Any]) -> str:
+        return f"{summary['steps']:,} steps"
+
+    def step(self, step: Step) -> str:
+        """Return and success of the episodes that ended lately.
+
+        >>> PolicyWords().step(Step({"return": 0.5, "success": 0.75}))
+        'return 0.500  success 75.0%'
+        """
+        if step.figures["return"] is None:
+            return "no episode ended yet"
+        return f"return {step.figures['return']:.3f}{_success(step.figures)}"
+
+    def results(self, results: Results) -> str:
+        """The same of held-out episodes, world by world.
+
+        >>> PolicyWords().results({"DoorKey-5x5": {"score": 0.9, "success": 1.0, "length": 20.0}})
+        'DoorKey-5x5 return 0.900  success 100.0%  20 steps'
+        """
+        return "; ".join(
+            f"{name} return {one['score']:.3f}{_success(one)}  {one['length']:.0f} steps"
+            for name, one in results.items()
+        )
+
+    def bar(self, step: Step, last: Results) -> str:
+        return self.step(step)
+
+
+def _success(figures: Mapping[str, float | None]) -> str:
+    """Where an episode can succeed."""
+    share = figures.get("success")
+    return "" if share is None else f"  success {percent(share)}"
