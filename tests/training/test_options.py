@@ -6,7 +6,7 @@ from plait.cli import main
 from plait.errors import ConfigError
 from plait.experiments.keeping import HELD
 from plait.models.options import model_defaults
-from plait.tasks import CopyTask, PennTreebank, PermutedMNIST, TextTask
+from plait.tasks import CopyTask, PennTreebank, PermutedMNIST, RecallTask, TextTask
 from plait.training import Recipe
 from plait.training.options import PUBLISHED, defaults_for, described, published_for, settings_for
 
@@ -70,20 +70,21 @@ def test_what_was_said_comes_first_even_where_it_is_the_general_default():
     assert (model["window"], model["capacity"]) == (3, 10)
 
 
-def test_tasks_that_are_drawn_begin_with_what_was_held_for_20000_updates():
+def test_copy_begins_with_what_is_asked_to_hold_for_20000_updates():
     assert published_for("copy", "relrnn") is None
     held = {one.name: one for one in HELD.values()}
     for name in ("relrnn", "rellstm"):
         found = described(CopyTask(), {"name": name}, {}, None)
-        window = {"window": model_defaults(name)["window"]}
-        assert {**window, **found["model"]} == {"name": name, "hidden_size": 128, **held[name].options}
-        assert found["recipe"] == {**Recipe().values(), **held[name].training, "clip": 0.1}
+        usual = {key: model_defaults(name)[key] for key in held[name].options}
+        assert {**usual, **found["model"]} == {"name": name, "hidden_size": 128, **held[name].options}
+        assert found["recipe"] == {**Recipe().values(), **held[name].training}
         assert (found["recipe"]["updates"], found["recipe"]["evaluate_on"]) == (3000, 256)
 
 
-def test_models_without_a_memory_begin_as_ever_and_settle():
-    found = described(CopyTask(), {"name": "lstm"}, {}, None)
-    assert found["model"] == {"name": "lstm", "hidden_size": 128}
+@pytest.mark.parametrize(("task", "name"), [(CopyTask(), "lstm"), (RecallTask(), "rellstm")])
+def test_others_begin_as_ever_and_settle(task, name):
+    found = described(task, {"name": name}, {}, None)
+    assert found["model"] == {"name": name, "hidden_size": 128}
     assert found["recipe"] == {**Recipe().values(), "schedule": "settle"}
 
 

@@ -25,7 +25,10 @@ __all__ = ["COMMANDS", "main"]
 
 # name on the command line -> (function, one line of help). A name of two words is a subcommand.
 COMMANDS: dict[str, tuple[str, str]] = {
-    "demo": ("plait.commands.demo:demo", "RelRNN beside an LSTM on copy, with a page: about two minutes"),
+    "demo": (
+        "plait.commands.demo:demo",
+        "RelRNN beside an LSTM, two rules of what to keep, with a page: two to three minutes",
+    ),
     "report": (
         "plait.commands.report:report",
         "runs as one page: tables beside published values, curves",

@@ -44,14 +44,14 @@ class Late:
     capacity: int = 10
     recipe: Recipe = field(
         default_factory=lambda: Recipe(
-            updates=400, lr=4e-3, clip=0.1, optimizer="amsgrad", evaluate_every=25, evaluate_on=128
+            updates=300, lr=3e-3, schedule="settle", evaluate_every=25, evaluate_on=128
         )
     )
 
     def planned(self) -> dict[str, PlannedRun]:
         task = {"name": "recall", "length": self.length, "at": self.at}
         model = {"name": "rellstm", "hidden_size": self.hidden, "window": self.window}
-        model |= {"capacity": self.capacity, "forget_bias": 1.0, "grad_limit": 1.0}
+        model |= {"capacity": self.capacity}
         return {
             rule: PlannedRun(
                 f"step {self.at}", shown, task, {**model, "relevance": rule}, _seedless(self.recipe)

@@ -161,11 +161,11 @@ class Projection(NamedTuple):
         if not unseen:
             return linear(self.input, self.weight, self.bias)
         with torch.no_grad():
-            if self.bias is None or self.input.shape[:-1].numel() * len(self.weight) > _FEW:
+            if self.bias is None or self.input.shape[:-1].numel() * self.weight.shape[0] > _FEW:
                 return linear(self.input, self.weight, self.bias)
             # with a bias torch asks cuBLAS anew, at every call, which of its kernels is best
             flat = self.input.flatten(0, -2) @ self.weight.t()
-            return flat.add_(self.bias).view(*self.input.shape[:-1], len(self.weight))
+            return flat.add_(self.bias).view(*self.input.shape[:-1], self.weight.shape[0])
 
     def gradients(
         self, d_projected: Tensor, d_bias: Tensor | None, wanted: Sequence[bool]

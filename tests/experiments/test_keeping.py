@@ -1,0 +1,78 @@
+"""What a bounded memory keeps: the recorded runs say what the pages say of them."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from plait.experiments import experiment_named
+from plait.report.gather import gather
+
+RESULTS = Path(__file__).parents[2] / "results/memory"
+
+
+def reached(archive, **wanted):
+    """Updates until 99 % of the runs of an archive whose task, model and recipe have these values."""
+    runs = [run for group in gather([RESULTS / archive]) for cell in group.cells for run in cell.runs]
+    found = []
+    for run in runs:
+        parts = {**run.description["recipe"], **run.description["model"], **run.description["task"]}
+        parts = {"lead_in": 0, "relevance": "earned", **parts, "model": run.description["model"]["name"]}
+        if all(parts.get(key) == value for key, value in wanted.items()):
+            found.append(next((mark.update for mark in run.marks if mark.score >= 0.99), None))
+    return sorted(found, key=lambda update: (update is None, update))
+
+
+def test_what_is_kept_decides_what_is_learned():
+    """After a lead-in the published rule learns nothing, a learned score what a full memory learns."""
+    lead = {"lead_in": 60, "updates": 6000}
+    assert reached("keeping.tar.gz", model="relrnn", relevance="earned", **lead) == [None] * 5
+    learned = reached("by-answers.tar.gz", model="relrnn", relevance="learned", **lead)
+    assert learned == [1250, 1250, 1500, 1750, 4750]
+    full = reached("relative-clip.tar.gz", model="memrnn", **lead)
+    assert full == [1250, 1250, 1500, 2000, None]
+    assert all(ours <= 2 * theirs for ours, theirs in zip(learned[:4], full[:4], strict=True))
+
+
+def test_first_things_first_the_published_rule_learns_as_well():
+    assert None not in reached("keeping.tar.gz", model="relrnn", relevance="earned", lead_in=0)
+
+
+def test_use_counted_by_answers_learns_with_every_seed():
+    lines = [json.loads(line) for line in (RESULTS / "more-ideas.jsonl").read_text().splitlines()]
+    wanted = {"use_by": "answers", "lead": 60}
+    runs = [
+        one["curve"]
+        for one in lines
+        if wanted.items() <= one.items()
+        and (one["model"]["name"], one["model"]["usage"]) == ("rellstm", 1.0)
+        and "optimizer" not in one["recipe"]
+    ]
+    assert sorted(next(u for u, score, _ in curve if score >= 0.99) for curve in runs) == [
+        1250, 1500, 1750, 2000, 2250,
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(("settles", "stay"), [(None, 0), (0.1, 5), (0.03, 5), (0.01, 5)])
+def test_what_settles_is_not_lost(settles, stay):
+    """RelRNN on copy at delay 100, from first reaching 99 % to the end of the run."""
+    lines = [json.loads(line) for line in (RESULTS / "more-ideas.jsonl").read_text().splitlines()]
+    plain = {"updates": 20000, "clip": 1.0, "lr": 0.001, "evaluate_every": 200, "record_every": 100}
+    curves = [
+        one["curve"]
+        for one in lines
+        if one["model"] == {"name": "relrnn"}
+        and {k: v for k, v in one["recipe"].items() if k not in ("seed", "schedule")} == plain
+        and one.get("settles_at") == settles
+    ]
+    first = [next(u for u, score, _ in curve if score >= 0.99) for curve in curves]
+    lowest = [min(score for u, score, _ in c if u >= begin) for c, begin in zip(curves, first, strict=True)]
+    assert len(curves) == 5
+    assert sum(score >= 0.99 for score in lowest) == stay
+
+
+def test_the_plan_asks_for_every_lead_in_and_for_what_comes_late():
+    rows = {run.row for run in experiment_named("keeping").runs}
+    assert {f"lead-in {n}" for n in (0, 5, 20, 60, 200)} <= rows
+    assert {"recall at step 60", "recall at any step", "denoise 1000", "mqar 64, 4 pairs"} <= rows
+    assert {"lead-in 60, tested at delay 1000", "lead-in 60, tested at delay 5000"} <= rows
