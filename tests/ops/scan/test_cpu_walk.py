@@ -14,7 +14,7 @@ pytestmark = pytest.mark.skipif(
 )
 
 
-# more rows than are taken at a time, columns of several tiles and of a part of one, and none that fill a vector
+# more rows than are taken at a time, columns of several tiles and of part of one, and too few for a vector
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize(
     ("rows", "left", "right"), [(1, 1, 16), (300, 13, 80), (257, 24, 128), (40, 7, 5), (0, 3, 16)]
