@@ -35,10 +35,10 @@ RULES = {"earned": "RelLSTM, earned", "learned": "RelLSTM, learned"}  # on a sym
 @dataclass(frozen=True)
 class Late:
     """The case that separates the two rules by which a memory keeps states: one symbol, shown at step `at`,
-    asked for at the last. What comes first is not what matters."""
+    asked for at the last; all else is noise. What comes first is not what matters."""
 
-    length: int = 120
-    at: int = 50
+    length: int = 200
+    at: int = 60
     hidden: int = 64
     window: int = 10
     capacity: int = 10
@@ -49,7 +49,7 @@ class Late:
     )
 
     def planned(self) -> dict[str, PlannedRun]:
-        task = {"name": "recall", "length": self.length, "at": self.at}
+        task = {"name": "recall", "length": self.length, "at": self.at, "noisy": True}
         model = {"name": "rellstm", "hidden_size": self.hidden, "window": self.window}
         model |= {"capacity": self.capacity}
         return {
@@ -103,8 +103,12 @@ class Plan:
         changed = {
             key: value for key, value in {**model, **task, **recipe}.items() if value != usual.get(key)
         }
-        words = ((f"--{key.replace('_', '-')}", str(value)) for key, value in changed.items())
-        return ["train", kind, "--model", layer, *(word for pair in words for word in pair)]
+        words = [f"--{key.replace('_', '-')}" for key in changed]
+        pairs = (
+            [word] if value is True else [word, str(value)]
+            for word, value in zip(words, changed.values(), strict=True)
+        )
+        return ["train", kind, "--model", layer, *(word for pair in pairs for word in pair)]
 
     def planned(self) -> dict[str, PlannedRun]:
         """Every run by its name."""

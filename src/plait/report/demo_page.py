@@ -49,9 +49,9 @@ def results_table(plan: Plan, found: dict[str, Result]) -> Table:
     ]
     notes = [
         "In the paper an LSTM learns this delay too, with more updates.",
-        f"RelRNN and LSTM: copy, delay {plan.delay}; RelLSTM: one symbol, shown at step {plan.late.at}, to "
-        f"be named at step {plan.late.length}. Accuracy on held-out sequences; seconds with one thread each, "
-        "two at once; memory is the peak of the whole process, torch included.",
+        f"RelRNN and LSTM: copy, delay {plan.delay}; RelLSTM: one symbol in noise, shown at step "
+        f"{plan.late.at}, to be named at step {plan.late.length}. Accuracy on held-out sequences; seconds with "
+        "one thread each, two at once; memory is the peak of the whole process, torch included.",
     ]
     return Table(["model", "accuracy", "updates", "seconds", "memory (MiB)"], rows, notes=notes)
 
