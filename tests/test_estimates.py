@@ -54,7 +54,8 @@ def test_an_update_takes_at_least_what_is_estimated_and_not_many_times_more(name
         return step
 
     peak = 1e6 * peak_megabytes(update, torch.device("cpu"))
-    assert update_bytes(network, task, recipe) < peak < 20 * update_bytes(network, task, recipe)
+    most = 4 if network.recurrent.layers[0].initial_width else 20  # others' layers are not ours to know
+    assert update_bytes(network, task, recipe) < peak < most * update_bytes(network, task, recipe)
 
 
 @pytest.mark.parametrize(

@@ -20,10 +20,15 @@ SAYS = {
     "own_cell": "felt at 24 of 30 positions",
     "generate_text": "bits per character",
     "ppo_single_file": "steps an episode",
+    "recurrent_ppo": "steps an episode",
     "sb3_extractor": "steps an episode",
+    "torchrl_memory": "steps an episode",
 }
 # what a script needs beyond the package itself
-NEEDS = {"ppo_single_file": "gymnasium", "sb3_extractor": "stable_baselines3"}
+NEEDS = {
+    "ppo_single_file": "gymnasium", "sb3_extractor": "stable_baselines3", "recurrent_ppo": "sb3_contrib",
+    "torchrl_memory": "torchrl",
+}  # fmt: skip
 # a whole algorithm in one file
 LONGER = {"ppo_single_file": 100}
 

@@ -93,7 +93,8 @@ def check_update(network: Any, task: Any, recipe: Any, device: Any, processes: i
 
 def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> int:
     """Bytes beside the weights: their gradients, two numbers each for the optimiser, and of one part of a
-    batch the inputs, every layer's states and projections, the logits, and the slots of a bounded memory.
+    batch the inputs, every layer's states and projections, the logits, and of a bounded memory its slots, the
+    gradients of those states and projections, and which slots every step read and how much.
 
     >>> from plait.models import LSTM
     >>> from plait.tasks import CopyTask
@@ -106,9 +107,13 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
     rows = -(-recipe.batch_size // (recipe.accumulate * processes))
     logits = task.num_classes * (steps if task.reads == "all" else 1)
     layers: list[Any] = list(getattr(getattr(network, "recurrent", None), "layers", ()))
-    states = sum(
-        layer.hidden_size * (1 + getattr(getattr(layer, "cell", None), "gates", 1)) for layer in layers
-    )
+    states = sum(map(_numbers_a_step, layers))
     slots = sum(layer.hidden_size * layer.initial_width for layer in layers)
     number = FLOAT if recipe.precision == "fp32" else FLOAT // 2
     return int(3 * weights + number * rows * (steps * (task.input_size + states) + logits + slots))
+
+
+def _numbers_a_step(layer: Any) -> int:
+    """What a layer keeps of a step of a row. Layers without a memory may be torch's own, which keep less."""
+    states = int(layer.hidden_size * (1 + getattr(getattr(layer, "cell", None), "gates", 1)))
+    return 2 * (states + layer.initial_width) if layer.initial_width else states

@@ -4,6 +4,7 @@ import re
 
 import pytest
 
+from plait import cli
 from plait.cli import COMMANDS, main
 from plait.models import MODELS
 from plait.tasks import TASKS
@@ -104,9 +105,16 @@ def test_every_pair_has_defaults_and_they_are_those_a_run_gets(capsys):
         (["train", "copy", "--delay", "five"], "argument --delay: invalid whole number value: 'five'"),
         (["generate"], "the following arguments are required: RUN (plait generate --help)"),
         (["runs", "one", "two"], "unrecognized arguments: two"),
+        (["runs", "unpack", "a.tar.gz", "--out", ""], "argument --out: invalid path value: ''"),
+        (["train", "copy", "--out="], "argument --out: invalid path value: ''"),
     ],
 )
-def test_what_is_wrong_with_a_line_is_said_in_one(line, words, capsys):
+@pytest.mark.parametrize("door", ["tyro", "argparse"])
+def test_what_is_wrong_with_a_line_is_said_in_one(line, words, door, capsys, monkeypatch, tmp_path):
+    monkeypatch.chdir(tmp_path)  # in case one is taken for right
+    if door == "argparse":
+        installed = cli._installed
+        monkeypatch.setattr(cli, "_installed", lambda module: module != "tyro" and installed(module))
     assert main(line) == 2
     out, error = capsys.readouterr()
     assert out == ""

@@ -124,6 +124,8 @@ def _reader(kind: Any) -> Callable[[str], Any]:
         return str
 
     def read(text: str) -> Any:
+        if kind is Path and not text:  # a shell's variable that is not set; Python would take it for "."
+            raise ValueError
         return None if text == "None" else kind(text)
 
     read.__name__ = {int: "whole number", float: "number", Path: "path"}[kind]

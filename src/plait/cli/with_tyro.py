@@ -23,6 +23,8 @@ def read_arguments(function: Callable[..., Any], name: str, args: list[str]) -> 
     Raises:
         PlaitError: what is wrong with the arguments, in one line.
     """
+    if any(not word or word.endswith("=") for word in args):
+        with_argparse.read_arguments(function, name, args)  # which knows no path without a name
     # tyro draws its errors as boxes; ours are one line, so its words are caught and unboxed.
     caught = io.StringIO()
     try:

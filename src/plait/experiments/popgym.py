@@ -93,13 +93,14 @@ def _experiment(
 ) -> Experiment:  # fmt: skip
     recipe = settings.values()
     del recipe["seed"]
+    cells = [(world, *named) for world in worlds for named in CONTESTANTS.items()]
+    cells += [(world, *named) for world in worlds for named in (more or {}).get(world, {}).items()]
     runs = [
         PlannedRun(
             row=world, column=column, task={"name": "popgym", "env": world, "test_env": None},
             model={**model, "hidden_size": hidden}, recipe=recipe, scored_by="mmer",
         )
-        for world in worlds
-        for column, model in {**CONTESTANTS, **(more or {}).get(world, {})}.items()
+        for world, column, model in cells
     ]  # fmt: skip
     return Experiment(
         name=name,

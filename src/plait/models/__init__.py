@@ -20,6 +20,7 @@ from plait.models.builders import (
 )
 from plait.models.character_networks import CausalTransformer, LinearAttentionNetwork
 from plait.models.layer import Layer
+from plait.models.packed import Packed, unpack
 from plait.models.recurrent import Recurrent
 from plait.models.scorer import AdditiveScorer
 from plait.models.self_attentive import SelfAttentive
@@ -29,6 +30,7 @@ from plait.ops.walk import Trace
 
 __all__ = [
     "GORU", "GRU", "LSTM", "MODELS", "RNN", "SAB", "AdditiveScorer", "CausalTransformer", "ExpRNN", "Layer",
-    "LinearAttentionNetwork", "MemLSTM", "MemRNN", "NamedModel", "OrthRNN", "Recurrent", "RelGRU", "RelLSTM",
-    "RelRNN", "SelfAttentive", "State", "Trace", "Transformer", "UniLSTM", "UniRNN",
+    "LinearAttentionNetwork", "MemLSTM", "MemRNN", "NamedModel", "OrthRNN", "Packed", "Recurrent",
+    "RelGRU", "RelLSTM", "RelRNN", "SelfAttentive", "State", "Trace", "Transformer", "UniLSTM", "UniRNN",
+    "unpack",
 ]  # fmt: skip

@@ -16,7 +16,9 @@ from plait.ops.slots import MemoryState
 from plait.ops.state_check import follow
 from plait.ops.walk import LayerState, Trace
 
-__all__ = ["State", "join_rows", "join_traces"]
+__all__ = ["DIGIT", "State", "join_rows", "join_traces"]
+
+DIGIT = 2**24  # below this every whole number is a float32
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: tensors have no truth value
@@ -139,6 +141,21 @@ class State:
             _stacked(cells) if cells else None,
             tuple(layer.memory for layer in layers),
         )
+
+    def pack(self) -> Tensor:
+        """Everything as one tensor (1, B, F) of float32, or float64 where the state is: for buffers that hold
+        a tensor a step. Zeros are the empty state, so that a row multiplied by 0 begins anew; steps are kept
+        in two digits, and are exact. `plait.models.packed.unpack` gives it back.
+        """
+        batched = self if self.hidden.dim() == 3 else self.batched()
+        kind = torch.promote_types(self.hidden.dtype, torch.float32)
+        parts: list[Tensor] = []
+        for hidden, cell_state, (slots, relevance, born, age) in batched.layers():
+            floats = [hidden, *([] if cell_state is None else [cell_state]), slots.flatten(1), relevance]
+            parts += [part.to(kind) for part in floats]
+            for steps in (born + 1, age.unsqueeze(1)):
+                parts += [(steps % DIGIT).to(kind), steps.div(DIGIT, rounding_mode="floor").to(kind)]
+        return torch.cat(parts, -1).unsqueeze(0)
 
     def unbatched(self) -> State:
         """Without the batch axis of size 1."""

@@ -27,8 +27,9 @@ __all__ = ["PLACE_BITS", "BackShape", "back_shape", "walk_back"]
 
 SHARED_LIMIT = 227 * 1024  # bytes a block of a Hopper GPU may have
 # Microseconds of a step by the blocks of a cluster: with one row, and what each further one adds (measured
-# for RelLSTM with 128 features, in clusters of 8 with one row and of 4; the rest is a guess)
-_FIRST_ROW, _FURTHER_ROW = {8: 1.1, 4: 1.3, 2: 1.5}, {8: 0.8, 4: 1.0, 2: 1.5}
+# for 128 features in clusters of 8 with one row and of 4: 1.21, 2.37, 2.98, 4.17 with 1, 3, 4, 5 rows of
+# RelLSTM; the rest is a guess)
+_FIRST_ROW, _FURTHER_ROW = {8: 1.06, 4: 1.2, 2: 1.5}, {8: 0.8, 4: 0.65, 2: 1.5}
 PLACE_BITS = 6  # of an id, as in `scan/cluster/shape.h`
 
 
@@ -58,7 +59,8 @@ class BackShape:
         scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32 - 4
         held = scan.gates + 2 + (scan.cell == "gru")
         inputs, factors = (3, 1) if scan.cell == "elman" else (7, 6 if scan.cell == "lstm" else 5)
-        of_warp = held * slots + 2 * held + 3 * inputs + factors + scan.gates + 1
+        stashed = scan.gates + 3 + (scan.cell == "lstm")
+        of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + 2 * stashed
         of_row = warps * (4 * of_warp + 2 * hidden + slots) + 2 * hidden + (self.cluster + 12) * slots + 4
         return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
 

@@ -60,5 +60,5 @@ def column_sums(
         return beside.new_zeros(columns + energy.shape[1])
     sums = beside.new_empty(columns + energy.shape[1])
     tensors = (beside, energy, sums)
-    launch(SUMS(*[x.data_ptr() for x in tensors], steps * rows, clusters, len(sums) // 32))
+    launch(SUMS(*[x.data_ptr() for x in tensors], steps * rows, clusters, sums.shape[0] // 32))
     return sums

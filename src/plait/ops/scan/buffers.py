@@ -79,15 +79,15 @@ def whole(
 
 def _asked(
     inputs: Inputs, scan: CellScan, need_trace: bool, save: bool
-) -> tuple[dict[str, int], dict[str, bool]]:
-    """The sizes of a forward pass, and what of `Spec.when` it has."""
+) -> tuple[tuple[int, ...], tuple[str | None, ...]]:
+    """The sizes of a forward pass as `sizes_of` takes them, and the words of `Spec.when` that hold."""
     steps, rows, _ = inputs.projected.shape
     size = inputs.recurrent.shape[1]
     features = 4 * size if scan.cell != "elman" else 0 if inputs.nudge is None else size
     slots = scan.width if scan.width is not None else inputs.born.shape[1]
     read = need_trace or (save and "bounded" in scan.traits)
-    wanted = {"save": save, "trace": need_trace, "read": read}
-    return sizes_of(scan, steps, rows, size, slots, features), wanted
+    words = "save" if save else None, "trace" if need_trace else None, "read" if read else None
+    return (steps, rows, size, slots, features), words
 
 
 def allocate_walk(
@@ -100,17 +100,16 @@ def allocate_walk(
 ) -> ReverseWalk:
     """Uninitialised tensors for everything in `ReverseWalk`; `lean`: and None for what nobody asks for, or
     that a backend sees to itself."""
-    sizes = _sizes_back(inputs, made, scan)
     state = "memory" not in scan.traits or not inputs.is_new
-    wanted = {"nudged": nudged, "learned": inputs.worth is not None, "state": state}
-    plan = _plan_of(ReverseWalk, made.output, scan, sizes, wanted)
+    learned = inputs.worth is not None
+    words = "nudged" if nudged else None, "learned" if learned else None, "state" if state else None
+    plan = _plan_of(ReverseWalk, made.output, scan, _sizes_back(inputs, made, scan), words)
     return ReverseWalk(**_room(made.output, plan, lean, without))
 
 
 def allocate_gradients(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> Inputs:
     """Uninitialised tensors for the gradient of every input that has one and is there."""
-    sizes = _sizes_back(inputs, made, scan)
-    found = {}
+    sizes, found = sizes_of(scan, *_sizes_back(inputs, made, scan)), {}
     for name, spec in specs(Inputs, scan.traits).items():
         if spec.has_gradient and is_present(name, spec, inputs, scan, nudged):
             found[name] = made.output.new_empty(shape_of(spec, sizes))
@@ -124,12 +123,9 @@ def is_present(name: str, spec: Spec, inputs: Inputs, scan: CellScan, nudged: bo
     return not spec.optional or (getattr(inputs, name) is not None if spec.saved else spec.only == scan.cell)
 
 
-def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> dict[str, int]:
-    steps, rows, size = made.output.shape
+def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> tuple[int, ...]:
     slots = scan.width
-    if slots is None:
-        slots = inputs.slots.shape[1]
-    return sizes_of(scan, steps, rows, size, slots)
+    return (*made.output.shape, inputs.slots.shape[1] if slots is None else slots)
 
 
 # a tensor's name, its shape, its type, and whether it is wanted
@@ -150,28 +146,28 @@ def _plan_of(
     record: Any,
     like: Tensor,
     scan: CellScan,
-    sizes: Mapping[str, int],
-    wanted: Mapping[str, bool],
+    sizes: tuple[int, ...],
+    words: tuple[str | None, ...],
     backend: str = "",
 ) -> _Plan:
-    plan = _plan_once if all(type(size) is int for size in sizes.values()) else _plan
-    return plan(record, scan, tuple(sizes.items()), tuple(wanted.items()), backend, like.dtype)
+    plan = _plan_once if all(type(size) is int for size in sizes) else _plan
+    return plan(record, scan, sizes, words, backend, like.dtype)
 
 
 def _plan(
     record: Any,
     scan: CellScan,
-    sizes: tuple[tuple[str, int], ...],
-    wanted: tuple[tuple[str, bool], ...],
+    sizes: tuple[int, ...],
+    words: tuple[str | None, ...],
     backend: str,
     dtype: torch.dtype,
 ) -> _Plan:
     """What is not wanted, or not of this cell or backend, has no steps; without steps no element, or None."""
-    made, lengths, asked = [], dict(sizes), dict(wanted)
+    made, lengths = [], sizes_of(scan, *sizes)
     for name, spec in specs(record, scan.traits).items():
         shape = shape_of(spec, lengths)
         foreign = spec.only not in ("", scan.cell) or (spec.by and backend not in spec.by)
-        is_wanted = not foreign and all(asked[word] for word in spec.when.split())
+        is_wanted = not foreign and all(word in words for word in spec.when.split())
         if not is_wanted:
             shape = (0, *shape[1:]) if spec.shape[0] in "TS" else (0,)
         absent = spec.optional and shape == (0,)

@@ -161,19 +161,19 @@ class Projection(NamedTuple):
         if not unseen:
             return linear(self.input, self.weight, self.bias)
         with torch.no_grad():
-            if self.bias is None or self.input.shape[:-1].numel() * len(self.weight) > _FEW:
+            if self.bias is None or self.input.shape[:-1].numel() * self.weight.shape[0] > _FEW:
                 return linear(self.input, self.weight, self.bias)
             # with a bias torch asks cuBLAS anew, at every call, which of its kernels is best
             flat = self.input.flatten(0, -2) @ self.weight.t()
-            return flat.add_(self.bias).view(*self.input.shape[:-1], len(self.weight))
+            return flat.add_(self.bias).view(*self.input.shape[:-1], self.weight.shape[0])
 
     def gradients(
         self, d_projected: Tensor, d_bias: Tensor | None, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         """Of those that are wanted, in the same order."""
-        rows = d_projected.flatten(0, -2)
+        rows = d_projected.reshape(-1, self.weight.shape[0])  # a batch of gradients cannot be flattened
         return [
-            (rows @ self.weight).view(self.input.shape) if wanted[0] else None,
+            (rows @ self.weight).reshape(self.input.shape) if wanted[0] else None,
             rows.t() @ self.input.flatten(0, -2) if wanted[1] else None,
             (rows.sum(dim=0) if d_bias is None else d_bias) if wanted[2] else None,
         ]

@@ -123,7 +123,7 @@ class FusedScan:
         if isinstance(projected, Projection):
             source = projected if is_lean else None
             projected = projected.made(unseen=is_lean)
-        if state is None and not is_lean:
+        if state is None and not is_lean and projected.dim() == 3:  # else it is refused anyway
             state = _nothing_before(projected, scan)
         given = Inputs.of(projected, weights, state, reset, nudge, noise, grad_limit, usage)
         inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)

@@ -80,7 +80,7 @@ def _of_state(
         of_query = _outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
         return recurred, _outer(_flat(recurred, asked.dtype), asked), of_query
     size, product = made.output.shape[2], _outer(_flat(beside.rows, asked.dtype), asked)
-    of_state, of_query = product.split((len(product) - size, size))
+    of_state, of_query = product.split((product.shape[0] - size, size))
     if scan.cell != "gru":
         return walked.projected, of_state, of_query
     return walked.projected, torch.cat([of_state[: 2 * size], of_state[3 * size :]]), of_query

@@ -26,12 +26,11 @@ struct Back : BackStages<S> {
   using P = BackProducts<S>;
   using T = BackStages<S>;
   using Layer = typename S::Layer;
-  using L::C, L::COLUMNS, L::EACH, L::EIGHTH, L::F, L::G, L::H, L::R, L::SLOTS, L::THREADS, L::WARPS;
+  using L::C, L::COLUMNS, L::EACH, L::F, L::G, L::GATHERED, L::H, L::HELD, L::KINDS, L::R, L::SLOTS, L::THREADS, L::WARPS;
   using B::a, B::first, B::lane, B::rank, B::ring, B::rows, B::sm;
-  using B::held, B::ids, B::layer, B::place, B::row, B::stash, B::there;
+  using B::gathered, B::held, B::ids, B::layer, B::place, B::record, B::row, B::stash, B::there;
   using P::here, P::multiply, P::own, P::put_product, P::scores_came, P::send_products, P::states_came, P::warp;
-  using T::d_cell, T::d_energy, T::d_score, T::direct, T::feature, T::from_here, T::group, T::has, T::in, T::is_reset, T::mine,
-      T::put_scores, T::refill, T::slot_at, T::to_key, T::to_state, T::v, T::writes;
+  using T::at, T::d_energy, T::d_score, T::from_here, T::gain, T::in, T::is_reset, T::leave, T::left, T::put_score, T::refill, T::share, T::v;
   using typename T::Ready;
 
   MEMBER Back(const BackwardArguments& arguments, float* memory) : T(arguments, memory) {}
@@ -40,27 +39,29 @@ struct Back : BackStages<S> {
     const int last = a.steps - 1;
     P::load_weights();
     from_here = row(last, 0) * H + own;
-    v = 4.0f * widened(layer(a.energy)[own + feature]), d_energy = 0.0f;
-    const int64_t at = (int64_t)(first + mine) * H + own + feature;
-    direct = a.d_hidden && there(mine) ? widened(layer(a.d_hidden)[at]) : 0.0f;
-    d_cell = a.d_cell_state && there(mine) ? widened(layer(a.d_cell_state)[at]) : 0.0f;
+    v = 4.0f * widened4(layer(a.energy) + own), d_energy = nothing();
 #pragma unroll
     for (int r = 0; r < R; r++) {
       is_reset[r] = false;
 #pragma unroll
-      for (int i = 0; i < EACH; i++) d_score[r][i] = 0.0f;
-      if (there(r)) refill(last, r);
+      for (int i = 0; i < EACH; i++) d_score[r][i] = 0.0f, share[r][i] = 0.0f;
+      if (!there(r)) continue;
       const int64_t b = first + r;
-      const float arrived = a.d_hidden && there(r) ? widened(layer(a.d_hidden)[b * H + own + feature]) : 0.0f;
-      float sum[EIGHTH];
-#pragma unroll
-      for (int i = 0; i < EIGHTH; i++) {
-        const int id = has(i) && there(r) ? ids(last)[r * SLOTS + slot_at(i)] : -1;
-        sum[i] = id < 0 ? 0.0f : arrived * widened(B::state_of(held(id), r, own)[feature]);
-        to_key[r][i] = 0.0f;
-        to_state[r][i] = a.d_slots && id >= 0 ? widened(layer(a.d_slots)[(b * SLOTS + place(id)) * H + own + feature]) : 0.0f;
+      const float4 arrived = a.d_hidden ? widened4(layer(a.d_hidden) + b * H + own) : nothing();
+      if (lane == 0) {
+        store4(left + stash(r, G + 1), arrived);
+        if (a.d_cell_state) store4(left + stash(r, G + 3), widened4(layer(a.d_cell_state) + b * H + own));
       }
-      put_scores(r, sum);
+#pragma unroll
+      for (int i = 0; i < EACH; i++) {
+        const int id = in(i) ? ids(last)[r * SLOTS + lane + 32 * i] : -1;
+        const float4 state = id < 0 ? nothing() : widened4(B::state_of(held(id), r, own));
+        const float4 direct = arrived * state;
+        put_score(r, i, a.mix * ((direct.x + direct.y) + (direct.z + direct.w)));
+        refill(last, r, i);
+        if (in(i) && a.d_slots && id >= 0)
+          store4(at[i] + gathered(r, 1), widened4(layer(a.d_slots) + (b * SLOTS + place(id)) * H + own));
+      }
     }
   }
   MEMBER void walk() {
@@ -86,13 +87,15 @@ struct Back : BackStages<S> {
       T::settle(t);
       watch.stamp(7);
       Ready ready;
-      T::make_ready(ready);
+      T::make_ready(t, ready);
       mbarrier_wait(states_came, parity);
       if (thread_index() == 0) mbarrier_expect(states_came, C * rows * F * 8);
       watch.stamp(8);
       T::recede_all(t, ready);
       watch.stamp(9);
       ring = B::next(ring), from_here -= (int64_t)a.rows * H;
+      float* const last = left;
+      left = leave, leave = last;
     }
     if (cluster_index() == 0 && rank == 0 && lane == 0) watch.write(a.profile, warp);
     end();
@@ -108,44 +111,48 @@ struct Back : BackStages<S> {
 #pragma unroll
       for (int c = 0; c < COLUMNS; c++) product[c] = none[c] = 0.0f;
 #pragma unroll
-      for (int k = 0; k <= G; k++) multiply(product, k, load4(here + stash(r, k)));
+      for (int k = 0; k <= G; k++) multiply(product, k, load4(left + stash(r, k)));
       put_product(r, 0, product), put_product(r, 1, none);
+#pragma unroll
+      for (int i = 0; i < EACH; i++) {
+        const float4 gained = gain(r, i);
+        if (in(i)) store4(at[i] + gathered(r, 1), gained);
+      }
     }
     cluster_sync();
     send_products();
     mbarrier_wait(states_came, a.steps & 1);
     const bool wanted = a.d_hidden_out;  // else nothing came before
-    if (writes && wanted) {
-      const int64_t at = (int64_t)(first + mine) * H + own + feature;
-      float ds = direct;
-      for (int c = 0; c < C; c++) ds += *B::state_in(c, warp, mine, feature);
-      a.d_hidden_out[at] = ds;
-      if (S::CELL == LSTM) a.d_cell_state_out[at] = d_cell;
-    }
 #pragma unroll
     for (int r = 0; r < R; r++) {
       if (!there(r) || !wanted) continue;
       const int64_t b = first + r;
-#pragma unroll
-      for (int i = 0; i < EIGHTH; i++) {
-        const int x = slot_at(i);
-        if (!has(i)) continue;
-        const int64_t at = (b * SLOTS + x) * H + own + feature;
-        const bool stayed = held(ids(0)[r * SLOTS + x]) == x;
-        a.d_initial_keys[at] = stayed ? to_key[r][i] : 0.0f;
-        a.d_initial_states[at] = stayed ? to_state[r][i] : 0.0f;
-        a.initial_slots[at] = stayed ? widened(layer(a.slots)[at]) : 0.0f;
+      float4 ds = L::DIRECT ? load4(left + stash(r, G + 1)) : nothing();
+      for (int c = 0; c < C; c++) {
+        const float* from = B::state_in(c, warp, r, 0);
+        ds = ds + float4{from[0], from[2], from[4], from[6]};
       }
+      if (lane == 0) store4(a.d_hidden_out + b * H + own, ds);
+      if (S::CELL == LSTM && lane == 0) store4(a.d_cell_state_out + b * H + own, load4(left + stash(r, G + 3)));
 #pragma unroll
       for (int i = 0; i < EACH; i++) {
         const int x = lane + 32 * i;
-        if (S::LEARNED && warp == 0 && rank == 0 && in(i))
-          a.d_initial_scores[b * SLOTS + x] = held(ids(0)[r * SLOTS + x]) == x ? d_score[r][i] : 0.0f;
+        if (!in(i)) continue;
+        const bool stayed = held(ids(0)[r * SLOTS + x]) == x;
+        store4(a.d_initial_keys + (b * SLOTS + x) * H + own, stayed ? load4(at[i] + gathered(r, 0)) : nothing());
+        store4(a.d_initial_states + (b * SLOTS + x) * H + own, stayed ? load4(at[i] + gathered(r, 1)) : nothing());
+        store4(a.initial_slots + (b * SLOTS + x) * H + own,
+               stayed ? widened4(layer(a.slots) + (b * SLOTS + x) * H + own) : nothing());
+        if (S::LEARNED && warp == 0 && rank == 0) a.d_initial_scores[b * SLOTS + x] = stayed ? d_score[r][i] : 0.0f;
       }
     }
 #pragma unroll
-    for (int m = 16; m > 2; m >>= 1) d_energy += shuffle_xor(d_energy, m);
-    if (group == 0) a.d_energy[(int64_t)cluster_index() * H + own + feature] = 2.0f * d_energy;
+    for (int m = 16; m; m >>= 1) {
+      const float4 other = {shuffle_xor(d_energy.x, m), shuffle_xor(d_energy.y, m), shuffle_xor(d_energy.z, m),
+                            shuffle_xor(d_energy.w, m)};
+      d_energy = d_energy + other;
+    }
+    if (lane == 0) store4(a.d_energy + (int64_t)cluster_index() * H + own, 2.0f * d_energy);
   }
 };
 

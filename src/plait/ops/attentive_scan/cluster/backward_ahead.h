@@ -12,7 +12,7 @@ template <class S>
 struct BackPlaces : BackLayout<S> {
   using L = BackLayout<S>;
   using Layer = typename S::Layer;
-  using L::H, L::HELD, L::INPUTS, L::KINDS, L::R, L::SLOTS, L::WIDTH;
+  using L::GATHERED, L::H, L::HELD, L::INPUTS, L::KINDS, L::R, L::SLOTS, L::WIDTH;
 
   const BackwardArguments& a;
   const int lane, rank, first, rows;  // first: row of the cluster; rows: how many of its R exist
@@ -27,8 +27,9 @@ struct BackPlaces : BackLayout<S> {
   MEMBER int64_t row(int t, int r) const { return (int64_t)t * a.rows + first + r; }
   MEMBER const Layer* layer(const void* p) const { return static_cast<const Layer*>(p); }
   MEMBER float* of_warp(int warp) const { return sm + 32 + warp * L::OF_WARP; }
-  // of a warp: the first with a slot's offset
+  // of a warp: the first two from a lane's slot on or with a slot's offset
   static MEMBER constexpr int record(int r, int kind) { return L::RECORDS + (r * HELD + kind) * SLOTS * 4; }
+  static MEMBER constexpr int gathered(int r, int kind) { return L::GATHERS + (r * GATHERED + kind) * SLOTS * 4; }
   static MEMBER constexpr int factor(int r, int kind) { return L::FACTOR + (kind * R + r) * 4; }
   static MEMBER constexpr int stash(int r, int kind) { return L::STASH + (kind * R + r) * 4; }
   static MEMBER constexpr int staged(int t, int r) { return L::STAGED + ((t & 1) * R + r) * HELD * 4; }
@@ -141,24 +142,6 @@ struct BackAhead : BackPlaces<S> {
       for (int k = 0; k < L::FACTORS; k++) here[B::factor(r, k)] = to[k];
     }
   }
-  // the weights of step t, which came by place, by slot: each by the warp that asked for it
-  MEMBER void sort_shares(int t) {
-    if (t < 0) return;
-    warp_sync();
-    for (int r = warp; r < rows; r += L::AHEAD) {
-      float* shares = B::shares(t) + r * SLOTS;
-      float found[L::EACH];
-#pragma unroll
-      for (int i = 0; i < L::EACH; i++) {
-        const int id = lane + 32 * i < SLOTS ? ids(t)[r * SLOTS + lane + 32 * i] : -1;
-        found[i] = id < 0 ? 0.0f : shares[B::place(id)];
-      }
-      warp_sync();
-#pragma unroll
-      for (int i = 0; i < L::EACH; i++)
-        if (lane + 32 * i < SLOTS) shares[lane + 32 * i] = found[i];
-    }
-  }
   MEMBER void walk() {
     begin_inputs(a.steps - 1);
     ask_inputs(a.steps - 1, 0);
@@ -170,13 +153,11 @@ struct BackAhead : BackPlaces<S> {
     ask(a.steps);
     ring = 0;
     copies_wait<1>();
-    sort_shares(a.steps - 1);
     for (int t = a.steps - 1; t >= 0; t--) {
       barrier_sync(0, L::THREADS);
       ask(t);
       prepare_all();
       copies_wait<1>();
-      sort_shares(t - 1);
       barrier_arrive(1, L::THREADS);
       ring = next(ring);
     }

@@ -1,10 +1,10 @@
 // Who holds what while a cluster walks back through time, and where it lies in shared memory (counted in floats).
 //
 // Block `rank` owns F features, and of these warp w the four from 4 w on, with all their rows of M = [V; W_a; U_a]
-// (G blocks of V, then W_a, then U_a: `kinds`). A lane stands for a feature of some slots in what sums over features or
-// slots, for a feature of one row in the cell, and for columns of M in the products. So every sum over a slot's features or
-// over the rows of M begins in registers, and only two sums a step leave the warp: the slots' scores and the products. Four
-// warps more (AHEAD) fetch what the others will need.
+// (G blocks of V, then W_a, then U_a: `kinds`). A lane stands for a slot (two, with more than 32) in what sums over
+// features, and for columns of M in the products. So every sum over a slot's features or over the rows of M begins in
+// registers, and only two sums a step leave the warp: the slots' scores and the products. Four warps more (AHEAD) fetch
+// what the others will need.
 //
 // What is kept for a feature is kept for all four of a warp, one chunk of 16 bytes, the chunks of a kind side by
 // side over slots: lanes read them without conflicts.
@@ -35,28 +35,29 @@ struct BackLayout {
   static constexpr int REGISTERS = (EACH_WARP * (WARPS / 4 + 1) - OF_AHEAD) / (WARPS < 4 ? 1 : WARPS / 4) / 8 * 8;
   // In the cell a lane is one feature of one row, lane = group * 4 + feature; of the 8 groups a row has 8 / TOGETHER.
   static constexpr int TOGETHER = R <= 1 ? 1 : R <= 2 ? 2 : R <= 4 ? 4 : 8, OF_ROW = 3 - log2_of(TOGETHER);
-  // Elsewhere it is a feature of the slots group, group + 8 ...
+  // In the scores a lane is a feature of the slots group, group + 8 ...
   static constexpr int EIGHTH = ceil_div(SLOTS, 8);
   static_assert(H % 32 == 0 && F % 4 == 0 && F * C == H && SLOTS <= 64 && R <= 8);
   static_assert(S::SHARED_KINDS == 0 || IN_FOURS);
 
-  // chunks of a slot: P_j by kind (the last is its key), for a GRU h_j
-  static constexpr int HELD = KINDS + DIRECT;
+  // chunks of a slot: P_j by kind (the last is its key), for a GRU h_j; and what has been gathered for its key and for h_j
+  static constexpr int HELD = KINDS + DIRECT, GATHERED = 2;
   // chunks that come in at a step: its gates and c_{t-1} or s_{t-1} (of an Elman cell h before the nudge), q, dL/dh
   static constexpr int GATES = CELL == ELMAN ? 1 : 5, INPUTS = GATES + 2;
   // chunks of what the cell multiplies dL/dh by
   static constexpr int FACTORS = CELL == LSTM ? 6 : CELL == GRU ? 5 : 1;
-  // chunks that a step leaves to the one before: dL/d(V s), dL/dq
-  static constexpr int STASHED = G + 1;
+  // chunks that a step leaves to the one before: dL/d(V s), dL/dq, what reaches s directly, dL/ds_t, dL/dc
+  static constexpr int STASHED = G + 3 + (CELL == LSTM);
 
   // Of a warp, from its own place on. A row's slots lie together; what comes from far away lies in rings. What the cell
   // reads and writes lies by rows, so that its lanes read neighbours.
   static constexpr int RECORDS = 0;                                    // R, HELD, SLOTS
-  static constexpr int STAGED = RECORDS + R * HELD * SLOTS * 4;        // 2, R, HELD
+  static constexpr int GATHERS = RECORDS + R * HELD * SLOTS * 4;       // R, GATHERED, SLOTS
+  static constexpr int STAGED = GATHERS + R * GATHERED * SLOTS * 4;    // 2, R, HELD
   static constexpr int INPUT = STAGED + 2 * R * HELD * 4;              // 3, R, INPUTS
   static constexpr int FACTOR = INPUT + 3 * R * INPUTS * 4;            // FACTORS, R
-  static constexpr int STASH = FACTOR + R * FACTORS * 4;               // STASHED, R
-  static constexpr int WEIGHTS = STASH + R * STASHED * 4;              // SHARED_KINDS, 4, COLUMNS, a lane
+  static constexpr int STASH = FACTOR + R * FACTORS * 4;               // 2, STASHED, R
+  static constexpr int WEIGHTS = STASH + 2 * R * STASHED * 4;          // SHARED_KINDS, 4, COLUMNS, a lane
   static constexpr int OF_WARP = WEIGHTS + S::SHARED_KINDS * 4 * COLUMNS * 32;
   // Of the block
   static constexpr int PRODUCT = 32 + WARPS * OF_WARP;                 // WARPS, R, 2, H; first 128 bytes of barriers
@@ -71,6 +72,18 @@ struct BackLayout {
 };
 
 // Four numbers, of a warp's four features
+DEVICE float4 operator+(float4 a, float4 b) { return {a.x + b.x, a.y + b.y, a.z + b.z, a.w + b.w}; }
+DEVICE float4 operator*(float4 a, float4 b) { return {a.x * b.x, a.y * b.y, a.z * b.z, a.w * b.w}; }
+DEVICE float4 operator*(float a, float4 b) { return {a * b.x, a * b.y, a * b.z, a * b.w}; }
+DEVICE float4 mad(float a, float4 b, float4 c) {
+  return {mad(a, b.x, c.x), mad(a, b.y, c.y), mad(a, b.z, c.z), mad(a, b.w, c.w)};
+}
+DEVICE float4 mad(float4 a, float4 b, float4 c) {
+  return {mad(a.x, b.x, c.x), mad(a.y, b.y, c.y), mad(a.z, b.z, c.z), mad(a.w, b.w, c.w)};
+}
+DEVICE float4 shuffle(float4 v, int lane) {
+  return {shuffle(v.x, lane), shuffle(v.y, lane), shuffle(v.z, lane), shuffle(v.w, lane)};
+}
 DEVICE float4 nothing() { return {0.0f, 0.0f, 0.0f, 0.0f}; }
 
 // Four numbers in the layer's type, wherever they lie
