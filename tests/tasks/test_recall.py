@@ -27,21 +27,6 @@ def test_one_symbol_among_blanks(at):
         assert (places == at).all()
 
 
-def test_noise_takes_the_place_of_blanks_and_moves_nothing_else():
-    plain, noisy = (
-        RecallTask(30, 7, noisy=n).batch(512, torch.Generator().manual_seed(0)) for n in (False, True)
-    )
-    assert torch.equal(plain.targets, noisy.targets)
-    assert torch.equal(plain.inputs[..., 1:], noisy.inputs[..., 1:])
-    blank = plain.inputs[..., 0] == 1
-    assert (noisy.inputs[..., 0][~blank] == 0).all()
-    drawn = noisy.inputs[..., 0][blank]
-    assert drawn.mean().abs() < 0.05
-    assert drawn.std() == pytest.approx(1, abs=0.05)
-    assert RecallTask(30, 7, noisy=True).show() == RecallTask(30, 7).show()
-    assert "noisy" not in RecallTask(30, 7).options()
-
-
 def test_the_step_is_uniform_before_the_last():
     tokens, _ = draw(RecallTask(21), batch_size=40_000)
     counts = (tokens[:-1] > 0).sum(1).double()

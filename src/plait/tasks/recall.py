@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass
 from typing import ClassVar
 
 import torch
 
 from plait.errors import ConfigError, whole
 from plait.estimates import FLOAT, check_fits
-from plait.tasks.base import IGNORE, LATER, SMALLER, Batch, Task
+from plait.tasks.base import IGNORE, SMALLER, Batch, Task
 from plait.tasks.picture import draw
 from plait.tasks.ten_symbols import ALPHABET
 
@@ -28,8 +28,7 @@ class RecallTask(Task):
     ```
 
     Without `at` the step is drawn uniformly from 1 … L − 1, anew in every sequence. Inputs are one-hot over
-    10 (blank 0, symbols 1..8, marker 9), classes 9 (index 0 unused). Where it is `noisy` a blank is a normal
-    number instead of 1: no two states are alike then, and a memory has to tell what matters.
+    10 (blank 0, symbols 1..8, marker 9), classes 9 (index 0 unused).
 
     >>> inputs, targets, *_ = RecallTask(length=50, at=7).batch(4, torch.Generator().manual_seed(0))
     >>> inputs.shape, torch.equal(inputs[6].argmax(-1), targets[0])
@@ -41,7 +40,6 @@ class RecallTask(Task):
     marker: ClassVar[int] = ALPHABET + 1
     length: int = 200
     at: int | None = None
-    noisy: bool = field(default=False, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         whole(2, length=self.length)
@@ -80,13 +78,10 @@ class RecallTask(Task):
         tokens.scatter_(0, places, symbols)
         tokens[-1] = self.marker
         inputs = torch.zeros(self.length, batch_size, self.input_size, device=device)
-        inputs.scatter_(2, tokens.unsqueeze(2), 1.0)
-        if self.noisy:
-            inputs[..., 0] *= torch.randn(self.length, batch_size, generator=generator, device=device)
-        return Batch(inputs, symbols)
+        return Batch(inputs.scatter_(2, tokens.unsqueeze(2), 1.0), symbols)
 
     def show(self, seed: int = 0, width: int = 100) -> str:
         """One sequence, one character a step."""
-        batch = replace(self, noisy=False).batch(1, torch.Generator().manual_seed(seed))
+        batch = self.batch(1, torch.Generator().manual_seed(seed))
         targets = [IGNORE] * (self.length - 1) + batch.targets[:, 0].tolist()
         return draw(batch.inputs[:, 0].argmax(-1).tolist(), targets, self.marker, width)

@@ -98,8 +98,6 @@ class TaskOptions:
     """recall, mqar: steps of a sequence."""
     at: int | None = None
     """recall: the step that shows the symbol; left out, it is drawn anew in every sequence."""
-    noisy: bool = False
-    """recall: blanks are noise, so that no two states are alike."""
     pairs: int | None = None
     """mqar: keys and values to remember."""
     vocab: int | None = None
