@@ -52,7 +52,7 @@ def test_the_help_of_a_task_and_a_model_has_their_options_and_their_defaults(cap
         "--updates": "3000",
     }
     assert default(said, "--seed") == "0"
-    assert default(said, "--relevance") == "earned"
+    assert default(said, "--relevance") == "learned"
     assert "--span" not in said
     assert "--heads" not in said
     said = help_of(capsys, "train", "ptb", "--model", "exprnn")

@@ -56,8 +56,8 @@ def test_what_differs_is_told_and_how_to_repeat_each(pair):
     assert rows["seconds"] == ["7.0", "7.0"]
     assert options.rows == [["model", "lstm", "relrnn"], ["lr", "0.001", "0.004"]]
     assert found.commands == [
-        "plait train copy --delay 100 --model lstm --hidden 128 --updates 300",
-        "plait train copy --delay 100 --model relrnn --hidden 128 --updates 300 --lr 0.004",
+        "plait train copy --plain --delay 100 --model lstm --hidden 128 --updates 300",
+        "plait train copy --plain --delay 100 --model relrnn --hidden 128 --updates 300 --lr 0.004",
     ]
 
 
@@ -93,10 +93,10 @@ def test_a_run_s_page_says_how_to_repeat_it(pair, bench, tmp_path, capsys):
     write_report(pair[0], tmp_path / "one.html")
     text = (tmp_path / "one.html").read_text()
     assert "How to repeat this run: one command" in text
-    assert "plait train copy --delay 100 --model lstm --hidden 128 --updates 300" in text
+    assert "plait train copy --plain --delay 100 --model lstm --hidden 128 --updates 300" in text
     assert 'id="beside"' not in text
     assert main(["runs", "show", str(pair[0])]) == 0
-    assert "repeat: plait train copy --delay 100 --model lstm" in capsys.readouterr().out
+    assert "repeat: plait train copy --plain --delay 100 --model lstm" in capsys.readouterr().out
     third = bench.run("runs", "gru")
     write_report(third.parent, tmp_path / "three.html")
     text = (tmp_path / "three.html").read_text()

@@ -113,5 +113,5 @@ def test_what_no_option_says_has_no_command(change):
         "model": {"name": "lstm", "hidden_size": 4},
         "recipe": {},
     }
-    assert repeat_command(description) == "plait train copy --delay 3 --model lstm --hidden 4"
+    assert repeat_command(description) == "plait train copy --plain --delay 3 --model lstm --hidden 4"
     assert repeat_command(description | change) is None

@@ -40,6 +40,7 @@ def train(
     of_recipe: Annotated[RecipeOptions, flat] = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
     data: Path | None = None,
+    plain: bool = False,
     backend: str = "auto",
     resume: Annotated[str | None, option(metavar="RUN")] = None,
     means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
@@ -57,6 +58,8 @@ def train(
             minigrid, gym or popgym --help (reinforcement learning).
         epochs: how often the training data are gone through, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
+        plain: begin with the model's and the recipe's own defaults, not with what this task recommends; for
+            commands that must stay the same when that changes.
         backend: of the model's scan; auto chooses.
         resume: resume this run, bit-exactly; its options stay as they were, only --updates may grow.
     """
@@ -70,15 +73,17 @@ def train(
         if task in _FROM_ELSEWHERE:
             raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
         values = {"name": task, **given(of_task)}
-        description = described_run(values, of_model.values(), of_recipe, epochs, means)
+        description = described_run(values, of_model.values(), of_recipe, epochs, means, plain)
         return trained(description, means, backend)
     model = {k: v for k, v in given(of_model).items() if v != getattr(ModelOptions, k)}
     said = {**given(of_task), **model, **given(of_recipe), **({"epochs": epochs} if epochs else {})}
+    said |= {"plain": True} if plain else {}
     return resumed(str(resume), said, means, backend)
 
 
 def described_run(
-    task: dict[str, Any], model: dict[str, Any], of_recipe: Any, epochs: int | None, means: MeansOptions
+    task: dict[str, Any], model: dict[str, Any], of_recipe: Any, epochs: int | None, means: MeansOptions,
+    plain: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
     """The complete description of what was said."""
     from plait.tasks import task_named
@@ -89,9 +94,10 @@ def described_run(
     # What is wrong is said all at once, so what was given is checked as a whole before it is completed.
     checked({"task": task, "model": {"hidden_size": 1, **model}, "recipe": recipe})
     on_cpu = device_named(means.device or "auto").type == "cpu"
-    found = completed(described(task_named(**task), model, recipe, epochs, on_cpu))
+    found = completed(described(task_named(**task), model, recipe, epochs, on_cpu, plain))
     said = {*model, *recipe, *(["epochs"] if epochs else [])}
-    if task["name"] == "text" and on_cpu and not said & {"hidden_size", "batch_size", "epochs", "updates"}:
+    small = task["name"] == "text" and on_cpu and not plain
+    if small and not said & {"hidden_size", "batch_size", "epochs", "updates"}:
         _tell_sizes(model["name"], means.quiet)  # once it is sure that there is a run
     return found
 

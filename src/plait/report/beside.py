@@ -137,5 +137,5 @@ def _options(names: Sequence[str], runs: Sequence[RunFolder]) -> Table:
     return Table(["option", *names], rows, title="In what they differ", notes=notes)
 
 
-def _plain(value: Any) -> str:
-    return value if isinstance(value, str) else json.dumps(value)
+def _plain(value: Any) -> str | None:
+    return value if value is None or isinstance(value, str) else json.dumps(value)

@@ -162,15 +162,18 @@ class Run:
             if counters["update"] < learner.schedule.updates:
                 counters |= regular
         else:
-            self._refuse_curves_alone()
+            self._refuse_what_was_saved()
         if learner.group.first:
             self._enter(counters, session)
         return counters
 
-    def _refuse_curves_alone(self) -> None:
-        if self.metrics.path.exists() and self.metrics.path.stat().st_size:
+    def _refuse_what_was_saved(self) -> None:
+        """It does not begin anew: curves, or its environment, show that there was a checkpoint."""
+        curves = self.metrics.path.exists() and self.metrics.path.stat().st_size
+        if curves or self.environment.get("saved"):
+            has = "has curves" if curves else "was saved"
             raise CheckpointError(
-                f"{self.folder} has curves and no checkpoint to resume from; nothing was changed"
+                f"{self.folder} {has} and has no checkpoint to resume from; nothing was changed"
             )
 
     def _enter(self, counters: dict[str, Any], session: dict[str, Any]) -> None:
@@ -185,10 +188,12 @@ class Run:
         self._remember([*sessions, {"from_update": counters.get("update", 0), **session}])
 
     def _remember(self, sessions: list[dict[str, Any]]) -> None:
-        """Write the sessions down, with what may stand in config.json: before it is written, and after."""
+        """Write the sessions down, with what may stand in config.json: before it is written, and after; and
+        whether there has been a checkpoint."""
         known = self.environment.get("configs", [])
         here = digest_of(self.description)
         environment = {"run": self.id, "configs": [*(one for one in known if one != here), here]}
+        environment |= {"saved": True} if self.checkpoint.exists() else {}
         write_json(self.folder / "environment.json", with_own_digest({**environment, "sessions": sessions}))
 
     def changes(self, here: dict[str, Any]) -> list[str]:
@@ -201,8 +206,11 @@ class Run:
         """Write the checkpoint. Every process calls this; the first one writes."""
         from plait.runs.checkpoint import save_checkpoint
 
-        journals = self.positions() if learner.group.first else {}
+        first, fresh = learner.group.first, not self.checkpoint.exists()
+        journals = self.positions() if first else {}
         save_checkpoint(self.checkpoint, learner, self.id, {**counters, "journals": journals})
+        if first and fresh:
+            self._remember(self.environment.get("sessions", []))
 
     def positions(self) -> dict[str, Any]:
         """How long the curves are on the disk, and their digests; a checkpoint remembers it."""

@@ -37,10 +37,11 @@ def checkpoint_header(
     except CheckpointError:
         troubles.append("checkpoint.safetensors is cut short or not a checkpoint")
         return _VOUCHES_FOR_NOTHING
-    if header and not environment and not troubles:
-        troubles.append("environment.json is missing, which is written before a checkpoint")
+    filled = any(map(_is_filled, journals))
+    if (header or filled) and not environment and not sums and not troubles:
+        troubles.append("environment.json is missing, which is written before a checkpoint and before curves")
     recorded = "configs" in environment or bool(troubles)  # what cannot be read may have said so
-    if not header and recorded and not sums and any(map(_is_filled, journals)):
+    if not header and not sums and ((recorded and filled) or environment.get("saved")):
         troubles.append("checkpoint.safetensors is missing, without which nothing vouches for the curves")
         return _VOUCHES_FOR_NOTHING
     return header

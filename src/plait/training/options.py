@@ -190,16 +190,22 @@ else:
 
 
 def described(
-    task: Task, model: dict[str, Any], recipe: dict[str, Any], epochs: int | None, on_cpu: bool = False
+    task: Task,
+    model: dict[str, Any],
+    recipe: dict[str, Any],
+    epochs: int | None,
+    on_cpu: bool = False,
+    plain: bool = False,
 ) -> dict[str, Any]:
-    """A run's description from what was said, the task's settings where nothing was, defaults elsewhere.
+    """A run's description from what was said, the task's settings where nothing was (`plain`: not these),
+    defaults elsewhere.
 
     On a data set all that is held out is evaluated after every epoch, unless told otherwise.
     """
     from plait.models import MODELS
     from plait.models.options import model_defaults
 
-    row = settings_for(task.name, model["name"], on_cpu)
+    row = None if plain else settings_for(task.name, model["name"], on_cpu)
     names = frozenset(model_defaults(model["name"]) if model["name"] in MODELS else ())
     model = {"hidden_size": _HIDDEN, **(row.model(names, model) if row else {}), **model}
     values = {**Recipe().values(), **(row.recipe() if row else {}), **recipe}
@@ -233,7 +239,8 @@ def defaults_for(words: list[str]) -> dict[str, Any] | None:
     model = _said(words, "model") or ModelOptions.model
     if task is None or model not in MODELS:
         return None
-    row = settings_for(task, model, device_named(_said(words, "device") or "auto").type == "cpu")
+    on_cpu = device_named(_said(words, "device") or "auto").type == "cpu"
+    row = None if "--plain" in words else settings_for(task, model, on_cpu)
     names = frozenset(model_defaults(model))
     published = row.model(names) if row else {}
     small = MODELS[model](

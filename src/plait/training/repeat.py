@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from plait.runs.kinds import kind_of
-from plait.training.options import ModelOptions, PolicyOptions, TaskOptions, published_for
+from plait.training.options import ModelOptions, PolicyOptions, TaskOptions
 from plait.training.recipe import Recipe, Settings
 
 __all__ = ["repeat_command"]
@@ -20,11 +20,8 @@ _FOUND = ("sha256", "classes")  # follows from the data
 _OF_CSV = (
     "target", "sequence", "order", "features", "missing", "answer", "asks", "length", "held_out",
 )  # fmt: skip
-# What data sets and published settings decide, so that Recipe's own defaults say nothing of it.
-_DECIDED = (
-    "updates", "batch_size", "lr", "orthogonal_lr", "optimizer", "clip", "schedule", "evaluate_every",
-    "evaluate_on",
-)  # fmt: skip
+# What the size of a data set decides where nothing is said.
+_DECIDED = ("updates", "batch_size", "evaluate_every", "evaluate_on")
 _WORLDS = ("env", "test_env", "backend", "time_limit", "encoder")
 _ALL_HELD_OUT = ("smnist", "pmnist", "ptb", "text", "csv")  # evaluated on all there is, where nothing is said
 
@@ -36,12 +33,12 @@ class _Unsayable(Exception):
 def repeat_command(description: Mapping[str, Any]) -> str | None:
     """What to type to train a run again; None where no command can say it: a network or data of one's own.
 
-    Sizes and rates are named even where they are what a command would take today, so that it stays the same
-    run. Where it is computed (device, threads) is no part of what a run is.
+    It names the sizes, and takes nothing from what a task recommends today, so that it stays the same run.
+    Where it is computed (device, threads) is no part of what a run is.
 
     >>> repeat_command({"task": {"name": "copy", "delay": 50}, "model": {"name": "lstm", "hidden_size": 64},
     ...                 "recipe": {"updates": 500, "lr": 0.001, "seed": 3}})
-    'plait train copy --delay 50 --model lstm --hidden 64 --updates 500 --seed 3'
+    'plait train copy --plain --delay 50 --model lstm --hidden 64 --updates 500 --seed 3'
     """
     task, model, recipe = (dict(description.get(part) or {}) for part in ("task", "model", "recipe"))
     try:
@@ -66,11 +63,12 @@ def _supervised(task: dict[str, Any], model: dict[str, Any], recipe: dict[str, A
         said = {"held_out" if key == "share" else key: value for key, value in task.items()}
         yield from _options(_unusual(said, {"standardise": True}), _OF_CSV)
     else:
+        yield "--plain"  # what a task recommends may change
         yield from _options(task, _fields(TaskOptions))
     yield from _of_model(model, {"truncate": 10} if model["name"] == "sab" else {}, ModelOptions)
     if recipe.get("evaluate_on", 0) is None and name not in _ALL_HELD_OUT:
         raise _Unsayable
-    decided = _DECIDED if name == "csv" or published_for(name, model["name"]) else ()
+    decided = _DECIDED if name in _ALL_HELD_OUT else ()
     usual = {key: value for key, value in _defaults(Recipe).items() if key not in decided}
     yield from _options(_unusual(recipe, usual), _fields(Recipe))
 

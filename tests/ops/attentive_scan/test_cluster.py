@@ -12,8 +12,9 @@ from dataclasses import replace
 import pytest
 import torch
 
+from plait.errors import BackendError
 from plait.ops import parity
-from plait.ops.attentive_scan import cluster_scan, reference
+from plait.ops.attentive_scan import attentive_scan, cluster_scan, reference
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape
 from plait.ops.attentive_scan.cluster_choice import Split, splits
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD_TEXT, Shape
@@ -22,7 +23,7 @@ from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT, UsageShape
 from plait.ops.parity import TOLERANCE, Case, make_problem
 from plait.ops.scan import Scan, backends, record_backends
 from plait.ops.scan.boundary import conform
-from plait.ops.scan.contract import Inputs
+from plait.ops.scan.contract import Inputs, Projection
 
 RELEVANCY = {"window": 2, "capacity": 2}
 LARGER = {"window": 5, "capacity": 4}
@@ -188,6 +189,54 @@ def test_forward_and_back_on_the_emulator(index, both, monkeypatch):
     backends._resolved.cache_clear()
     assert ran == ["cluster"]
     assert parity.differences(parity.run(problem, case.scan, "reference", case.new), got, case.dtype) == []
+
+
+@pytest.fixture
+def layer_on_the_emulator(both, monkeypatch):
+    """The cluster scan of a case of `WHOLE`, with no state, of a projection whose gradients it takes too."""
+    index = next(i for i, (case, _) in enumerate(WHOLE) if case.new and case.scan.cell == "lstm")
+    case, split = WHOLE[index]
+    run = f"run_walk_{index}"
+    monkeypatch.setattr(cluster_scan, "missing", lambda *_: None)
+    monkeypatch.setattr(cluster_scan, "shape_for", lambda *_: shape_of(case, split))
+    monkeypatch.setattr(cluster_scan, "back_shape_for", lambda *_: back_shape_of(case))
+    launch = lambda way, _, given, __: getattr(both[way], run)(ctypes.byref(given), 3)  # noqa: E731
+    monkeypatch.setattr(cluster_scan, "launch", launch)
+    backends._resolved.cache_clear()
+    problem = make_problem(case)
+    torch.manual_seed(0)
+    shapes = (case.steps, case.rows, 3), (4 * case.size, 3), (4 * case.size,)
+    source = [torch.randn(shape).requires_grad_() for shape in shapes]
+
+    def walked(backend):
+        given = Projection(*source)
+        return attentive_scan(given, problem.weights, None, case.scan, None, problem.nudge, True, backend)
+
+    yield walked, source
+    backends._resolved.cache_clear()
+
+
+def test_a_projections_gradients_are_taken_with_the_scans(layer_on_the_emulator):
+    walked, source = layer_on_the_emulator
+    found = walked("cluster").output
+    assert found.grad_fn.next_functions[0][0].variable is source[0]  # no node of autograd between
+    expected = walked("reference").output
+    torch.testing.assert_close(found, expected, atol=2e-5, rtol=0)
+    several = torch.randn(2, *found.shape)
+    batch = torch.autograd.grad(found, source, several, is_grads_batched=True, retain_graph=True)
+    for place, arriving in enumerate(several):
+        one = torch.autograd.grad(found, source, arriving, retain_graph=True)
+        wanted = torch.autograd.grad(expected, source, arriving, retain_graph=True)
+        for x, y, z in zip(one, wanted, batch, strict=True):
+            torch.testing.assert_close(x, y, atol=2e-5 * y.abs().max().item(), rtol=0)
+            torch.testing.assert_close(z[place], y, atol=2e-5 * y.abs().max().item(), rtol=0)
+
+
+def test_a_projection_has_no_second_derivative(layer_on_the_emulator):
+    walked, (x, *_) = layer_on_the_emulator
+    (d_x,) = torch.autograd.grad(walked("cluster").output.sum(), x, create_graph=True)
+    with pytest.raises(BackendError, match="no second derivative; use backend='reference'"):
+        d_x.sum().backward()
 
 
 def test_a_reset_forgets_what_is_no_number(emulated, monkeypatch):

@@ -65,8 +65,8 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
             continue
         quads = -(-(gates + 2) * features // 4 // 8)
         for rows in (1, 2, 4, 8):
-            # Of a thread's registers so many are for weights; what is more lies in shared memory, and where
-            # that is half of them, reading it takes registers, too.
+            # Of a thread's registers so many are for weights; the rest lies in shared memory. Timed for an
+            # LSTM with 64 features a block and two rows (192 weights): 3.24, 2.79, 2.66 us with 112, 96, 80.
             each = hidden // 8
             held = 128 if rows == 1 else 96 if quads * each <= 160 else 80
             shared = max(0, quads - held // each)

@@ -171,9 +171,9 @@ class Projection(NamedTuple):
         self, d_projected: Tensor, d_bias: Tensor | None, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
         """Of those that are wanted, in the same order."""
-        rows = d_projected.flatten(0, -2)
+        rows = d_projected.reshape(-1, self.weight.shape[0])  # a batch of gradients cannot be flattened
         return [
-            (rows @ self.weight).view(self.input.shape) if wanted[0] else None,
+            (rows @ self.weight).reshape(self.input.shape) if wanted[0] else None,
             rows.t() @ self.input.flatten(0, -2) if wanted[1] else None,
             (rows.sum(dim=0) if d_bias is None else d_bias) if wanted[2] else None,
         ]
@@ -302,8 +302,8 @@ def named(inputs: Any, made: Any = None, arriving: Any = None, walked: Any = Non
 
     A gradient has `d_` before its name, and what comes out `_out` after it where that name also goes in.
 
-    >>> list(named(Inputs._fields, Scanned._fields))[18:21]
-    ['usage', 'output', 'hidden_out']
+    >>> list(named(Inputs._fields, Scanned._fields))[19:22]
+    ['bias', 'output', 'hidden_out']
     """
     found: dict[str, Any] = {}
     for record, given, mark in (
