@@ -26,9 +26,10 @@ def body(path):
     return text
 
 
-def test_a_committed_table_is_drawn_again_from_its_archive(tmp_path):
-    write_report([RESULTS / "rl" / "table4.tar.gz"], tmp_path / "table4.md", "md")
-    assert body(tmp_path / "table4.md") == body(RESULTS / "rl" / "table4.md")
+@pytest.mark.parametrize("name", ["rl/table4", "popgym/popgym-easy"])
+def test_a_committed_table_is_drawn_again_from_its_archive(name, tmp_path):
+    write_report([RESULTS / f"{name}.tar.gz"], tmp_path / "table.md", "md")
+    assert body(tmp_path / "table.md") == body(RESULTS / f"{name}.md")
 
 
 def test_pages_and_run_folders_are_not_kept():
