@@ -102,14 +102,14 @@ def _attention(
         "energy": walked.energy,
     }
     if inputs.worth is not None:
-        found["worth"] = _outer(taught[0].view(-1, 1), states)
+        found["worth"] = _outer(taught[0].reshape(-1, 1), states)
     if not inputs.is_new:
         slots, d_keys = _flat(inputs.slots, wide), _flat(walked.initial_keys, wide)
         found["key"] = found["key"] + _outer(d_keys, slots)
         found["slots"] = walked.initial_states + walked.initial_keys @ inputs.key.to(wide)
         if inputs.worth is not None:
             assert taught[1] is not None
-            found["worth"] = found["worth"] + _outer(taught[1].view(-1, 1), slots)
+            found["worth"] = found["worth"] + _outer(taught[1].reshape(-1, 1), slots)
             found["slots"] += walked.initial_scores.unsqueeze(2) * inputs.worth.to(wide)
     if inputs.worth is not None:
         found["worth"] = found["worth"].squeeze(0)
