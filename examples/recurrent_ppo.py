@@ -4,7 +4,7 @@ RecurrentPPO keeps (h, c) of every step in its buffers and multiplies them by 0 
 `Packed` puts a whole state, slots and all, into these two tensors, and zeros are the empty memory.
 
 pip install 'plait[rl]' stable-baselines3 sb3-contrib
-python examples/recurrent_ppo.py            # about a minute on one core
+python examples/recurrent_ppo.py            # about four minutes on one core
 python examples/recurrent_ppo.py --smoke    # seconds; its numbers mean nothing
 """
 

@@ -316,6 +316,7 @@ WRONG = {f"usage: {name}": ("usage", pair) for name, pair in TAUGHT_WRONG.items(
 WRONG |= {f"sums: {name}": ("sums", pair) for name, pair in SUMMED_WRONG.items()}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("mutation", WRONG)
 def test_what_follows_a_walk_can_fail(mutation: str, built: Built, others: Built) -> None:
     names = ("learned", "kept", "gru")

@@ -71,6 +71,9 @@ CASES = [
     *(Case(scan_of(cell, "relevancy"), new=True, learned=True) for cell in ("tanh", "lstm", "gru")),
     Case(scan_of("tanh", "relevancy", mix=0.8), steps=20, rows=9, size=33),
     Case(scan_of("lstm", "relevancy", window=1, capacity=1), steps=20, rows=7, size=16),
+    # whole vectors, eight of them and one more
+    Case(scan_of("lstm", "relevancy"), steps=12, rows=3, size=144, carried=True, nudge=True),
+    Case(scan_of("gru", "relevancy"), steps=12, rows=3, size=144, reset=True),
     Case(scan_of("tanh", "relevancy"), steps=12, rows=4, carried=True, ties=True, reset=True),
     # scores where e^{2k} is out of range, and rows enough for several tasks
     Case(scan_of("tanh", "relevancy"), steps=4, rows=3, far=True),

@@ -46,9 +46,9 @@ def test_samples_differ_and_answers_are_the_networks(ask, relrnn):
 
 def test_a_run_without_memory_is_not_offered(ask):
     names = [run["name"] for run in ask("memory/runs")]
-    assert len(names) == 2
     assert names[0].startswith("relrnn on copy 12")
-    assert names[1].startswith("an example")
+    assert names[-1].startswith("an example")
+    assert all(name.startswith("rel") for name in names[:-1]), "no LSTM among them"
     lstm = next(run["key"] for run in ask("norms/runs") if "lstm" in run["key"])
     assert "has no memory" in ask.error("memory", run=lstm)
 
@@ -86,7 +86,7 @@ def test_runs_are_listed_and_the_example_is_shown_without_torch(library_folder):
         "from plait.report.explore.library import Library\n"
         "from plait.report.explore.memory import memory_runs, memory_view\n"
         f"library = Library(Path({str(library_folder)!r}))\n"
-        "assert len(memory_runs(library)) == 2\n"
+        "assert len(memory_runs(library)) >= 2\n"
         "assert memory_view(library, {'run': 'example'})['steps'] == 40\n"
         "sys.exit('torch' in sys.modules)"
     )

@@ -9,7 +9,7 @@ from torch.nn.functional import pad
 from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
-from plait.ops.scan.cpu_walk import blocks_of, lane_of, missing, ready, walk_back
+from plait.ops.scan.cpu_walk import blocks_of, lane_of, missing, outer_product, ready, walk_back
 from plait.ops.scan.cpu_walk import walk_forward as forward
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import collect_gradients
@@ -46,14 +46,14 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         initial_states=walked.initial_states[..., :size],
         energy=walked.energy.sum(dim=0)[:size],
     )
-    found = collect_gradients(walked, inputs, made, scan, nudged, arriving.output)
+    found = collect_gradients(walked, inputs, made, scan, nudged, arriving.output, outer=outer_product)
     return found if len(found.slots) == rows else found._replace(slots=torch.zeros_like(slots))
 
 
 def _reads_initial(ids: Tensor) -> bool:
-    """Whether anything was read of the memory as it came in: most sequences begin with nothing in it."""
-    first = ids[0]
-    return bool(((first >= 0) & (first < first.shape[1])).any())
+    """Whether anything was read of the memory as it came in: most sequences begin with nothing in it. Beside
+    that, the first step of a row holds one state, its own."""
+    return int((ids[0] >= 0).sum()) > ids.shape[1]
 
 
 def _padded(x: Tensor, lane: int) -> Tensor:

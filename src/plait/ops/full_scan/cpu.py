@@ -11,7 +11,7 @@ import torch
 
 from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
-from plait.ops.scan.cpu_walk import blocks_of, lane_of, missing, ready, walk_back
+from plait.ops.scan.cpu_walk import blocks_of, lane_of, missing, outer_product, ready, walk_back
 from plait.ops.scan.cpu_walk import walk_forward as forward
 from plait.ops.scan.kinds import FullScan
 from plait.ops.scan.weight_gradients import collect_gradients
@@ -42,7 +42,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
     walk_back(arrived, given, kept, walked, scan, made.output.dtype, occupied_before=before)
     walked = walked._replace(energy=walked.energy.sum(dim=0)[:size])
     held = inputs._replace(slots=inputs.slots.flatten(0, 1)[places].unsqueeze(0))
-    gradients = collect_gradients(walked, held, made, scan, nudged)
+    gradients = collect_gradients(walked, held, made, scan, nudged, outer=outer_product)
     slots = torch.zeros_like(inputs.slots, memory_format=torch.contiguous_format)
     slots.view(-1, size)[places] = gradients.slots[0]
     return gradients._replace(slots=slots)

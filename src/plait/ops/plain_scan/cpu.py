@@ -5,7 +5,7 @@ from __future__ import annotations
 from plait.ops.attention import accumulation_dtype
 from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
-from plait.ops.scan.cpu_walk import missing, ready, walk_back
+from plait.ops.scan.cpu_walk import missing, outer_product, ready, walk_back
 from plait.ops.scan.cpu_walk import walk_forward as forward
 from plait.ops.scan.kinds import PlainScan
 from plait.ops.scan.weight_gradients import asked_without_memory, collect_gradients
@@ -23,4 +23,6 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan,
     kept = kept._replace(asked=asked_without_memory(given, kept), gates=kept.activated)
     walked = allocate_walk(inputs, made, scan, nudged)
     walk_back(arrived, given, kept, walked, scan, dtype)
-    return collect_gradients(walked, inputs, made._replace(asked=kept.asked), scan, nudged)
+    return collect_gradients(
+        walked, inputs, made._replace(asked=kept.asked), scan, nudged, outer=outer_product
+    )

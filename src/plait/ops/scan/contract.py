@@ -302,8 +302,8 @@ def named(inputs: Any, made: Any = None, arriving: Any = None, walked: Any = Non
 
     A gradient has `d_` before its name, and what comes out `_out` after it where that name also goes in.
 
-    >>> list(named(Inputs._fields, Scanned._fields))[18:21]
-    ['usage', 'output', 'hidden_out']
+    >>> list(named(Inputs._fields, Scanned._fields))[19:22]
+    ['bias', 'output', 'hidden_out']
     """
     found: dict[str, Any] = {}
     for record, given, mark in (

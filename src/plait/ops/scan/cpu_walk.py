@@ -18,8 +18,11 @@ from plait.ops.scan.buffers import allocate
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, specs
 from plait.ops.scan.cpu_library import library
 from plait.ops.scan.kinds import CellScan, Scan
+from plait.ops.scan.weight_gradients import outer
 
-__all__ = ["Sizes", "blocks_of", "lane_of", "missing", "ready", "walk_back", "walk_forward"]
+__all__ = [
+    "Sizes", "blocks_of", "lane_of", "missing", "outer_product", "ready", "walk_back", "walk_forward",
+]  # fmt: skip
 
 _ROUNDING = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _CELLS = {"elman": 0, "lstm": 1, "gru": 2}
@@ -100,6 +103,19 @@ def walk_back(
     """Walk back through time into `walked`; all is wide and contiguous, `dtype` the layer's type."""
     pointers = [*inputs, *made, *arriving, *walked, initial_keys, occupied_before, limit]
     _call("backward", scan, _sizes_of(scan, inputs, walked, dtype), pointers, walked.projected.dtype)
+
+
+def outer_product(left: Tensor, right: Tensor) -> Tensor:
+    """`weight_gradients.outer` by the tiles of the walks: MKL's product of such tall matrices is slower."""
+    rows, columns = right.shape
+    if not rows or columns != lane_of(columns, right.dtype):
+        return outer(left, right)
+    left, right = left.contiguous(), right.contiguous()
+    out = right.new_empty(left.shape[1], columns)
+    sizes = left.data_ptr(), left.shape[1], right.data_ptr(), columns, rows, out.data_ptr()
+    if not library().plait_outer_product(*sizes, right.dtype == torch.float64):
+        raise MemoryError("the gradient of a weight ran out of memory; use a smaller batch or fewer steps")
+    return out
 
 
 def blocks_of(rows: int) -> int:

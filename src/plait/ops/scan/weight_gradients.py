@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import torch
@@ -11,7 +12,14 @@ from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import CellScan, Scan
 from plait.ops.scan.usage import usage_gradient
 
-__all__ = ["asked_without_memory", "collect_gradients"]
+__all__ = ["Outer", "asked_without_memory", "collect_gradients", "outer"]
+
+Outer = Callable[[Tensor, Tensor], Tensor]
+
+
+def outer(left: Tensor, right: Tensor) -> Tensor:
+    """Σ over all rows of left ⊗ right: (R, M), (R, N) → (M, N)."""
+    return left.t() @ right
 
 
 class Beside(NamedTuple):
@@ -31,9 +39,10 @@ def collect_gradients(
     arrived: Tensor | None = None,
     taught: tuple[Tensor, Tensor | None] | None = None,
     beside: Beside | None = None,
+    outer: Outer = outer,
 ) -> Inputs:
     """Turn what a reverse walk leaves into every gradient, in the layer's type; all but that of `projected`
-    are contiguous.
+    are contiguous. A backend may have a way of its own to take an `outer` product.
 
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
     slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise,
@@ -42,7 +51,7 @@ def collect_gradients(
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
     asked = _flat(made.asked, wide)
-    recurred, of_state, of_query = _of_state(walked, made, scan, asked, beside)
+    recurred, of_state, of_query = _of_state(walked, made, scan, asked, beside, outer)
     found: dict[str, Tensor | None] = {
         "recurrent": of_state,
         "hidden": walked.hidden,
@@ -54,7 +63,7 @@ def collect_gradients(
         taken = taught or (walked.scores, walked.initial_scores)
         if beside is not None:
             walked = walked._replace(energy=beside.sums[-made.output.shape[2] :])
-        attention = _attention(walked, inputs, made, of_query, taken)
+        attention = _attention(walked, inputs, made, of_query, taken, outer)
         if isinstance(scan, Scan) and inputs.usage is not None and taught is None:
             attention["worth"] += usage_gradient(walked.energies, arrived, inputs, made, scan.window)
         found |= attention
@@ -72,14 +81,14 @@ def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
 
 
 def _of_state(
-    walked: ReverseWalk, made: Scanned, scan: CellScan, asked: Tensor, beside: Beside | None
+    walked: ReverseWalk, made: Scanned, scan: CellScan, asked: Tensor, beside: Beside | None, outer: Outer
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """dL/d(V s_{t−1}) for all steps, dV and, with a memory, dW_a; `asked` is flat."""
     if beside is None:
         recurred = _recurred(walked.projected, made, scan)
-        of_query = _outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
-        return recurred, _outer(_flat(recurred, asked.dtype), asked), of_query
-    size, product = made.output.shape[2], _outer(_flat(beside.rows, asked.dtype), asked)
+        of_query = outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
+        return recurred, outer(_flat(recurred, asked.dtype), asked), of_query
+    size, product = made.output.shape[2], outer(_flat(beside.rows, asked.dtype), asked)
     of_state, of_query = product.split((product.shape[0] - size, size))
     if scan.cell != "gru":
         return walked.projected, of_state, of_query
@@ -92,24 +101,26 @@ def _attention(
     made: Scanned,
     of_query: Tensor | None,
     taught: tuple[Tensor, Tensor | None],
+    outer: Outer,
 ) -> dict[str, Any]:
     """What reading a memory adds. Without a state no slot was there at the beginning."""
     wide = walked.keys.dtype
     states = _flat(made.output, wide)
     found: dict[str, Any] = {
         "query": of_query,
-        "key": _outer(_flat(walked.keys, wide), states),
+        "key": outer(_flat(walked.keys, wide), states),
         "energy": walked.energy,
     }
     if inputs.worth is not None:
-        found["worth"] = _outer(taught[0].reshape(-1, 1), states)
+        found["worth"] = outer(taught[0].reshape(-1, 1), states)
     if not inputs.is_new:
         slots, d_keys = _flat(inputs.slots, wide), _flat(walked.initial_keys, wide)
-        found["key"] = found["key"] + _outer(d_keys, slots)
+        if len(slots):
+            found["key"] = found["key"] + outer(d_keys, slots)
         found["slots"] = walked.initial_states + walked.initial_keys @ inputs.key.to(wide)
         if inputs.worth is not None:
             assert taught[1] is not None
-            found["worth"] = found["worth"] + _outer(taught[1].reshape(-1, 1), slots)
+            found["worth"] = found["worth"] + outer(taught[1].reshape(-1, 1), slots)
             found["slots"] += walked.initial_scores.unsqueeze(2) * inputs.worth.to(wide)
     if inputs.worth is not None:
         found["worth"] = found["worth"].squeeze(0)
@@ -151,8 +162,3 @@ def _flat(x: Tensor, wide: torch.dtype) -> Tensor:
     """(..., N) → (all the others, N), in the type that sums are taken in."""
     flat = x.flatten(0, -2)
     return flat if flat.dtype is wide else flat.to(wide)
-
-
-def _outer(left: Tensor, right: Tensor) -> Tensor:
-    """Σ over all rows of left ⊗ right: (R, M), (R, N) → (M, N)."""
-    return left.t() @ right

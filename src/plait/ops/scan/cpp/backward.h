@@ -119,7 +119,6 @@ class SlotWalkBack : public WalkBack<T> {
   }
 
   void reread(int64_t t, int64_t r, bool plain) override {
-    TICK
     const int32_t* ids = turn(t, r);
     const T* weights = at(a.weights, t, r, n.width);
     Held<T>& known = held[r];
@@ -131,7 +130,6 @@ class SlotWalkBack : public WalkBack<T> {
                        T(0), known.plain[buffer] && plain,
                        !this->worth ? nullptr : born < 0 ? at(a.d_initial_scores, 0, r, n.width) + ids[j] : at(a.d_scores, born, r, 1)};
     }
-    TOCK(27)
     this->spread(r, reads.data(), read);
     if (T* to = at(a.d_energies, t, r, n.width)) {  // by slot; what was not read has none
       read = 0;

@@ -42,21 +42,23 @@ struct Packed {
   }
 };
 
-// out[r, :] = x[r, :] times a panel VECTORS wide; with ADDS, this is added to it
+// out[r, :] = x[r, :] times a panel VECTORS wide; with ADDS, this is added to it. Where numbers of x and rows of the panel
+// follow each other is said by `x_step` and `panel_step`.
 template <class T, int ROWS, int VECTORS = TILE_VECTORS, bool ADDS = false>
-void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, int64_t out_stride) {
+void tile(const T* x, int64_t x_stride, int64_t depth, const T* panel, T* out, int64_t out_stride, int64_t x_step = 1,
+          int64_t panel_step = VECTORS * LANES<T>) {
   Vec<T> sum[ROWS][VECTORS];
 #pragma GCC unroll 8
   for (int r = 0; r < ROWS; ++r)
 #pragma GCC unroll 4
     for (int c = 0; c < VECTORS; ++c) sum[r][c] = ADDS ? load(out + r * out_stride + c * LANES<T>) : Vec<T>(T(0));
-  for (int64_t k = 0; k < depth; ++k, panel += VECTORS * LANES<T>) {
+  for (int64_t k = 0; k < depth; ++k, x += x_step, panel += panel_step) {
     Vec<T> w[VECTORS];
 #pragma GCC unroll 4
     for (int c = 0; c < VECTORS; ++c) w[c] = Vec<T>::loadu(panel + c * LANES<T>);
 #pragma GCC unroll 8
     for (int r = 0; r < ROWS; ++r) {
-      const Vec<T> factor(x[r * x_stride + k]);
+      const Vec<T> factor(x[r * x_stride]);
 #pragma GCC unroll 4
       for (int c = 0; c < VECTORS; ++c) sum[r][c] = at::vec::fmadd(factor, w[c], sum[r][c]);
     }

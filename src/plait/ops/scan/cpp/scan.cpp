@@ -10,6 +10,7 @@
 
 #include "backward.h"
 #include "forward.h"
+#include "outer.h"
 #include "past.h"
 #include "past_back.h"
 #include "plain.h"
@@ -20,15 +21,24 @@
 #define PLAIT_EXPORT __attribute__((visibility("default")))
 
 extern "C" {
-#ifdef PLAIT_TIMERS
-PLAIT_EXPORT unsigned long long* plait_timers() { return plait_parts; }
-#endif
 
 PLAIT_EXPORT int64_t plait_lanes(bool is_double) {
   return is_double ? plait::LANES<double> : plait::LANES<float>;
 }
 
-// Every walk returns false where memory ran out.
+// Every one of these returns false where memory ran out.
+PLAIT_EXPORT bool plait_outer_product(const void* left, int64_t m, const void* right, int64_t n, int64_t rows, void* out,
+                                      bool is_double) try {
+  const auto take = [&](auto number) {
+    using T = decltype(number);
+    plait::outer_product(static_cast<const T*>(left), m, static_cast<const T*>(right), n, rows, static_cast<T*>(out));
+  };
+  is_double ? take(double()) : take(float());
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
 #define PLAIT_WALK(name, Tensors)                                                                                    \
   PLAIT_EXPORT bool plait_##name(const plait::Sizes* n, const plait::Tensors* tensors, int64_t blocks,               \
                                  bool is_double) try {                                                               \

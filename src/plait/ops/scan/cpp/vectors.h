@@ -11,15 +11,6 @@
 
 #include "arguments.h"
 
-#ifdef PLAIT_TIMERS
-#include <x86intrin.h>
-inline unsigned long long plait_parts[32];
-#define TICK unsigned long long tick_ = __rdtsc();
-#define TOCK(i) { auto n_ = __rdtsc(); plait_parts[i] += n_ - tick_; tick_ = n_; }
-#else
-#define TICK
-#define TOCK(i)
-#endif
 namespace plait {
 
 template <class T>
@@ -89,12 +80,12 @@ inline bool within(const Vec<float>& x, float limit) {
 
 // Half the time of a division: 14 bits and one Newton step, exact to 1 or 2 units in the last place. For positive x that
 // is not infinite.
-inline Vec<float> finite_reciprocal(const Vec<float>& x) {
+[[gnu::always_inline]] inline Vec<float> finite_reciprocal(const Vec<float>& x) {
   const __m512 guess = _mm512_rcp14_ps(x);
   return _mm512_fmadd_ps(_mm512_fnmadd_ps(x, guess, _mm512_set1_ps(1.0f)), guess, guess);
 }
 // The minimum keeps infinity out of the step (and lets a NaN through).
-inline Vec<float> reciprocal(const Vec<float>& positive) {
+[[gnu::always_inline]] inline Vec<float> reciprocal(const Vec<float>& positive) {
   return finite_reciprocal(_mm512_min_ps(_mm512_set1_ps(4e37f), positive));
 }
 
@@ -102,7 +93,7 @@ inline Vec<float> reciprocal(const Vec<float>& positive) {
 struct Halved {
   __m512 n, p;
 };
-inline Halved halved(__m512 x) {
+[[gnu::always_inline]] inline Halved halved(__m512 x) {
   const __m512 n = _mm512_roundscale_ps(_mm512_mul_ps(x, _mm512_set1_ps(1.44269504f)), _MM_FROUND_TO_NEAREST_INT | _MM_FROUND_NO_EXC);
   const __m512 r = _mm512_fnmadd_ps(n, _mm512_set1_ps(-2.12194440e-4f), _mm512_fnmadd_ps(n, _mm512_set1_ps(0.693359375f), x));
   __m512 p = _mm512_set1_ps(1.9875691500e-4f);
@@ -113,14 +104,14 @@ inline Halved halved(__m512 x) {
 
 // Inlined, where ATen's vectors call a library: 2^n (1 + p), within 2 units in the last place. Out of range it is 0 or
 // infinity, and a NaN is let through.
-inline Vec<float> exponential(const Vec<float>& given) {
+[[gnu::always_inline]] inline Vec<float> exponential(const Vec<float>& given) {
   const Halved e = halved(_mm512_max_ps(_mm512_set1_ps(-110.0f), _mm512_min_ps(_mm512_set1_ps(90.0f), given)));
   return _mm512_scalef_ps(_mm512_add_ps(e.p, _mm512_set1_ps(1.0f)), e.n);
 }
 
 // (e^{2x} - 1) / (e^{2x} + 1), with e^{2x} - 1 = 2^n p + (2^n - 1) where e^r = 1 + p, so that nothing cancels; within 3
 // units in the last place, and a NaN is let through.
-inline Vec<float> hyperbolic_tangent(const Vec<float>& given) {
+[[gnu::always_inline]] inline Vec<float> hyperbolic_tangent(const Vec<float>& given) {
   const __m512 bound = _mm512_set1_ps(10.0f), one = _mm512_set1_ps(1.0f);
   const __m512 x = _mm512_max_ps(_mm512_sub_ps(_mm512_setzero_ps(), bound), _mm512_min_ps(bound, given));
   const Halved e = halved(_mm512_add_ps(x, x));
@@ -130,7 +121,7 @@ inline Vec<float> hyperbolic_tangent(const Vec<float>& given) {
 #endif
 
 template <class T>
-Vec<T> sigmoid(const Vec<T>& x) {
+[[gnu::always_inline]] inline Vec<T> sigmoid(const Vec<T>& x) {
   return reciprocal(Vec<T>(T(1)) + exponential(x.neg()));
 }
 
@@ -149,7 +140,7 @@ bool grow(const T* x, T* grown, int64_t lane) {
 
 // 1 / (1 + e^{2(q + k)}), from which tanh = 1 - 2r and tanh' = 4r(1 - r)
 template <class T>
-Vec<T> fading(const Vec<T>& grown_query, const Vec<T>& grown_key) {
+[[gnu::always_inline]] inline Vec<T> fading(const Vec<T>& grown_query, const Vec<T>& grown_key) {
   return finite_reciprocal(at::vec::fmadd(grown_query, grown_key, Vec<T>(T(1))));
 }
 

@@ -53,16 +53,11 @@ class Walk {
       if (a.reset)
         for (int64_t r = 0; r < count; ++r)
           if (a.reset[t * n.rows + begin + r]) clear_row(r);
-      TICK
       ahead.read(at(a.projected, t, 0, n.gates() * n.size), count * n.gates() * n.size * sizeof(T));
       product(hidden.data(), lane, count, from_hidden, product_s.data(), from_hidden.columns, &ahead);
-      TOCK(0)
       for (int64_t r = 0; r < count; ++r) recur(t, r);
-      TOCK(1)
       product(h.data(), lane, count, to_key, product_h.data(), to_key.columns);
-      TOCK(2)
       for (int64_t r = 0; r < count; ++r) remember(t, r);
-      TOCK(3)
     }
     for (int64_t r = 0; r < count; ++r) {
       copy(at(a.hidden_out, 0, r, n.size), hidden.data() + r * lane);

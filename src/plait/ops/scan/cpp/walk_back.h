@@ -59,18 +59,12 @@ class WalkBack {
       start(r);
     }
     for (int64_t t = n.steps - 1; t >= 0; --t) {
-      TICK
       for (int64_t r = 0; r < count; ++r) attend(t, r);
-      TOCK(8)
       product(d_keys(t), lane, count, key, d_by_key.data(), key.columns);
-      TOCK(9)
       for (int64_t r = 0; r < count; ++r) recur(t, r);
-      TOCK(10)
       if (t > 0) look_ahead(t - 1);
       product(d_back.data(), (n.gates() + 1) * lane, count, to_hidden, d_hidden.data(), to_hidden.columns, &ahead);
-      TOCK(11)
       for (int64_t r = 0; r < count; ++r) reach_back(t, r);
-      TOCK(12)
     }
     for (int64_t r = 0; r < count; ++r) {
       copy(at(a.d_hidden_out, 0, r, n.size), d_hidden.data() + r * to_hidden.columns);
@@ -103,7 +97,6 @@ class WalkBack {
   // to the states and keys that were read, and to the query of row r; a key gathers its gradient over 4 v_a, which is
   // common to all steps and comes in once, by `whole_d_key`
   void spread(int64_t r, Read<T>* reads, int64_t read) {
-    TICK
     int64_t j = 0;
     for (; j + 4 <= read; j += 4) weigh<4>(reads + j);
     for (; j < read; ++j) weigh<1>(reads + j);
@@ -114,11 +107,9 @@ class WalkBack {
       if (worth) *reads[j].d_score += reads[j].d_energy;
     }
     T* d_query = d_back.data() + (r * (n.gates() + 1) + n.gates()) * lane;
-    TOCK(24)
     int64_t i = 0;
     for (; i + 4 * LANES<T> <= lane; i += 4 * LANES<T>) score<4>(reads, read, i, d_query);
     for (; i < lane; i += LANES<T>) score<1>(reads, read, i, d_query);
-    TOCK(25)
   }
 
   // the two may be one
@@ -155,18 +146,15 @@ class WalkBack {
   // through the read of step t
   void attend(int64_t t, int64_t r) {
     const T* d_s = d_hidden.data() + r * to_hidden.columns;
-    TICK
     for (int64_t i = 0; i < lane; ++i) d_context[i] = T(n.mix) * d_s[i];
     query = whole<T>(at(a.queries, t, r, n.size), 1, n.size, lane, query_room);
-    const bool pl = grow(query, grown.data(), lane);
-    TOCK(26)
-    reread(t, r, pl);
+    reread(t, r, grow(query, grown.data(), lane));
     copy(at(a.d_queries, t, r, n.size), d_back.data() + (r * (n.gates() + 1) + n.gates()) * lane);
   }
 
   // dL/dα of COUNT states that were read
   template <int COUNT>
-  void weigh(Read<T>* slots) const {
+  [[gnu::noinline]] void weigh(Read<T>* slots) const {
     Vec<T> sum[COUNT];
 #pragma GCC unroll 4
     for (int j = 0; j < COUNT; ++j) sum[j] = Vec<T>(T(0));
@@ -180,7 +168,7 @@ class WalkBack {
 
   // through the scores: VECTORS vectors of features from i on, whose sums stay in registers while all slots pass
   template <int VECTORS>
-  void score(const Read<T>* slots, int64_t count, int64_t i, T* d_query) {
+  [[gnu::noinline]] void score(const Read<T>* slots, int64_t count, int64_t i, T* d_query) {
     const Vec<T> half(T(0.5)), two(T(2)), four(T(4));
     Vec<T> asked[VECTORS], arriving[VECTORS], d_q[VECTORS], d_v[VECTORS];
 #pragma GCC unroll 4
