@@ -71,13 +71,8 @@ def test_the_readmes_headline_is_what_the_example_prints(tmp_path):
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     said = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, check=True, env=environment)
     line = re.compile(r"(\w+) +names the first symbol of 200 steps: ([0-9.]+)%")
-    rules = re.compile(r"RelLSTM  names the symbol of step 61, what it keeps (\w+): ([0-9.]+)%")
     for text in (said.stdout, (ROOT / "README.md").read_text()):
         found = {name: float(share) for name, share in line.findall(text)}
         assert list(found) == ["LSTM", "RelLSTM"]
         assert found["LSTM"] < 20
         assert found["RelLSTM"] > 99
-        late = {rule: float(share) for rule, share in rules.findall(text)}
-        assert list(late) == ["earned", "learned"]
-        assert late["earned"] < 30
-        assert late["learned"] > 80

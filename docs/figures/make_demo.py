@@ -16,7 +16,7 @@ HERE = Path(__file__).parent
 def main(out: Path) -> None:
     plan = Plan()
     jobs = jobs_of(plan.experiment(), out)
-    found = results({name: out / job.id for name, job in zip(MODELS, jobs[: len(MODELS)], strict=True)})
+    found = results({name: out / job.id for name, job in zip(MODELS, jobs, strict=True)})
     title = f"Copy over {plan.delay} steps, seed {plan.recipe.seed}"
     save(accuracy_figure(plan, list(found.values()), title, size=(7.0, 3.4)), HERE / "demo_accuracy.png")
 

@@ -11,20 +11,35 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
+import torch
+
 from plait.figures import save
 from plait.figures.canvas import blank
-from plait.report.attention import held_when_asked
-from plait.training import read_run
+from plait.tasks import task_named
+from plait.training import load, read_run
 
 HERE = Path(__file__).parent
+SEQUENCES = 256
+
+
+def held(run: Path) -> tuple[list[float], float, int]:
+    """For every step before the question the share of held-out sequences whose memory holds it; the share
+    of symbols named rightly; the lead-in."""
+    description = read_run(run).description
+    network, task = load(run), task_named(**description["task"])
+    batch = task.batch(SEQUENCES, torch.Generator().manual_seed(1))
+    with torch.no_grad():
+        logits, _, (trace,) = network.eval()(batch.inputs, need_trace=True)
+    question = len(batch.inputs) - 10
+    born = trace.born[question - 1]
+    shares = [(born == step).any(dim=1).float().mean().item() for step in range(question)]
+    return shares, task.score(logits, batch.targets).item(), task.lead_in
 
 
 def main(earned: Path, learned: Path) -> None:
     figure, ax = blank(7.0, 3.2)
     for name, run in (("earned, as published", earned), ("learned", learned)):
-        record = read_run(run)
-        lead_in, score = record.description["task"]["lead_in"], record.summary["score"]
-        shares = held_when_asked(run)
+        shares, score, lead_in = held(run)
         ax.plot([100 * share for share in shares], label=f"{name}: {score:.0%} of symbols right")
     ax.axvspan(lead_in, lead_in + 9, alpha=0.15, color="grey", lw=0)
     ax.text(lead_in + 4.5, 104, "symbols", ha="center", fontsize=8)

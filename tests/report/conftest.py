@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 
-from plait.report.demo import Late, Plan, run_demo
+from plait.report.demo import Plan, run_demo
 from plait.training import Recipe
 
 
@@ -30,8 +30,7 @@ def small_plan():
     recipe = Recipe(
         updates=6, batch_size=4, evaluate_every=3, evaluate_on=4, record_every=2, gradients_every=6
     )
-    late = Late(length=12, at=4, hidden=6, window=4, capacity=3, recipe=recipe.changed(gradients_every=0))
-    return Plan(delay=12, hidden=6, window=4, capacity=3, recipe=recipe, late=late)
+    return Plan(delay=12, hidden=6, window=4, capacity=3, recipe=recipe)
 
 
 @pytest.fixture(scope="session")

@@ -27,7 +27,7 @@ __all__ = ["COMMANDS", "main"]
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
         "plait.commands.demo:demo",
-        "RelRNN beside an LSTM, two rules of what to keep, with a page: two to three minutes",
+        "RelRNN beside an LSTM on copy, with a page: about two minutes",
     ),
     "report": (
         "plait.commands.report:report",

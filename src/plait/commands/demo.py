@@ -11,14 +11,13 @@ __all__ = ["demo"]
 
 
 def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bool = False) -> CommandResult:
-    """Train RelRNN and an LSTM on copy with delay 100, and RelLSTM where what matters comes late, by either
-    rule of what to keep; write a page about it.
+    """Train RelRNN and an LSTM on copy with delay 100, side by side, and write a page about it.
 
-    Takes two to three minutes on two cores. Ctrl-C saves and stops; the next call goes on. Runs that are
+    Takes about two minutes on two cores. Ctrl-C saves and stops; the next call goes on. Runs that are
     complete are used again.
 
     Args:
-        out: the folder for the runs and for index.html.
+        out: the folder for the two runs and for index.html.
         seed: of initial weights, training data and held-out data.
         fresh: train again, even if the runs are complete.
         quiet: no progress.
@@ -28,7 +27,8 @@ def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bo
     from plait.report.demo import Plan, run_demo
     from plait.report.demo_page import headline, results_table, write_demo_page
 
-    plan = Plan().seeded(seed)
+    plan = Plan()
+    plan = Plan(recipe=plan.recipe.changed(seed=seed))
     command = f"plait demo --out {out} --seed {seed}"
     found = run_demo(plan, out / "runs", fresh, quiet)
     table = results_table(plan, found)

@@ -11,11 +11,10 @@ import torch
 
 from plait.figures import attention_matrix
 from plait.tasks import Task
-from plait.tasks.ten_symbols import SYMBOLS
 from plait.training import build, load, read_run
 from plait.training.learner import generator_for
 
-__all__ = ["Sample", "held_when_asked", "read_sample"]
+__all__ = ["Sample", "read_sample"]
 
 
 @dataclass(frozen=True)
@@ -52,18 +51,6 @@ def read_sample(folder: Path, symbols: int, seed: int = 0) -> Sample:
         logits[-symbols:, 0].argmax(-1).tolist(),
         batch.targets[-symbols:, 0].tolist(),
     )
-
-
-@torch.no_grad()
-def held_when_asked(folder: Path, sequences: int = 256) -> list[float]:
-    """For every step before the first that answers: in which share of held-out sequences the memory of the
-    run in `folder` holds that step's state there."""
-    _, task = build(read_run(folder).description)
-    batch = task.batch(sequences, generator_for(1, "held-out", 0, "cpu"))
-    _, _, traces = load(folder)(batch.inputs, need_trace=True)
-    asked = len(batch.inputs) - (1 if task.reads == "last" else SYMBOLS)
-    born = traces[-1].born[asked - 1]
-    return [(born == step).any(dim=1).float().mean().item() for step in range(asked)]
 
 
 def _picture(task: Task, batch: Any) -> str:

@@ -26,38 +26,9 @@ from plait.runs.folder import Journal, is_locked, read_json
 from plait.training import Recipe, read_run
 from plait.training.options import defaults_for
 
-__all__ = ["MODELS", "RULES", "Late", "Plan", "Result", "results", "run_demo"]
+__all__ = ["MODELS", "Plan", "Result", "results", "run_demo"]
 
-MODELS = {"relrnn": "RelRNN", "lstm": "LSTM"}  # on copy
-RULES = {"earned": "RelLSTM, earned", "learned": "RelLSTM, learned"}  # on a symbol that comes late
-
-
-@dataclass(frozen=True)
-class Late:
-    """The case that separates the two rules by which a memory keeps states: one symbol, shown at step `at`,
-    asked for at the last. What comes first is not what matters."""
-
-    length: int = 120
-    at: int = 50
-    hidden: int = 64
-    window: int = 10
-    capacity: int = 10
-    recipe: Recipe = field(
-        default_factory=lambda: Recipe(
-            updates=300, lr=3e-3, schedule="settle", evaluate_every=25, evaluate_on=128
-        )
-    )
-
-    def planned(self) -> dict[str, PlannedRun]:
-        task = {"name": "recall", "length": self.length, "at": self.at}
-        model = {"name": "rellstm", "hidden_size": self.hidden, "window": self.window}
-        model |= {"capacity": self.capacity}
-        return {
-            rule: PlannedRun(
-                f"step {self.at}", shown, task, {**model, "relevance": rule}, _seedless(self.recipe)
-            )
-            for rule, shown in RULES.items()
-        }
+MODELS = {"relrnn": "RelRNN", "lstm": "LSTM"}
 
 
 @dataclass(frozen=True)
@@ -85,58 +56,46 @@ class Plan:
             gradients_every=2000,
         )
     )
-    late: Late = field(default_factory=Late)
 
-    def seeded(self, seed: int) -> Plan:
-        """The same from another seed."""
-        late = dataclasses.replace(self.late, recipe=self.late.recipe.changed(seed=seed))
-        return dataclasses.replace(self, recipe=self.recipe.changed(seed=seed), late=late)
-
-    def arguments(self, name: str) -> list[str]:
-        """`train copy …`: a run as a person would type it after `plait`."""
-        planned = self.planned()[name]
-        task, model = dict(planned.task), dict(planned.model)
-        kind, layer = task.pop("name"), model.pop("name")
-        usual = defaults_for([kind, "--model", layer]) or {}
-        recipe = {**dataclasses.asdict(Recipe()), **planned.recipe, "seed": self.recipe.seed}
-        model["hidden"] = model.pop("hidden_size")
-        changed = {
-            key: value for key, value in {**model, **task, **recipe}.items() if value != usual.get(key)
+    def arguments(self, model: str) -> list[str]:
+        """`train copy …`: the run of a model as a person would type it after `plait`."""
+        usual = defaults_for(["copy", "--model", model]) or {}
+        recipe = dataclasses.asdict(self.recipe)
+        changed = {key: value for key, value in recipe.items() if value != usual.get(key)}
+        options = {
+            "model": model,
+            "hidden": self.hidden,
+            **self._memory(model),
+            "delay": self.delay,
+            **changed,
         }
-        words = ((f"--{key.replace('_', '-')}", str(value)) for key, value in changed.items())
-        return ["train", kind, "--model", layer, *(word for pair in words for word in pair)]
+        words = ((f"--{key.replace('_', '-')}", str(value)) for key, value in options.items())
+        return ["train", "copy", *(word for pair in words for word in pair)]
 
-    def planned(self) -> dict[str, PlannedRun]:
-        """Every run by its name."""
+    def experiment(self) -> Experiment:
+        """The runs of those commands."""
+        recipe = self.recipe.values()
+        seed = recipe.pop("seed")
         task = {"name": "copy", "delay": self.delay}
-        copy = {
-            model: PlannedRun(
+        runs = tuple(
+            PlannedRun(
                 f"delay {self.delay}",
                 shown,
                 task,
                 {"name": model, "hidden_size": self.hidden, **self._memory(model)},
-                _seedless(self.recipe),
+                recipe,
             )
             for model, shown in MODELS.items()
-        }
-        return {**copy, **self.late.planned()}
-
-    def experiment(self) -> Experiment:
-        """The runs of those commands."""
-        title, runs = "RelRNN beside an LSTM on copy", tuple(self.planned().values())
-        seeds = (self.recipe.seed,)
+        )
+        title = "RelRNN beside an LSTM on copy"
         return Experiment(
-            "demo", title, "plait demo", "", "curves", "held-out accuracy", 0.99, "", seeds, runs, ()
+            "demo", title, "plait demo", "", "curves", "held-out accuracy", 0.99, "", (seed,), runs, ()
         )
 
     def _memory(self, model: str) -> dict[str, Any]:
         if model != "relrnn":
             return {}
         return {"window": self.window, "capacity": self.capacity}
-
-
-def _seedless(recipe: Recipe) -> dict[str, Any]:
-    return {key: value for key, value in recipe.values().items() if key != "seed"}
 
 
 @dataclass(frozen=True)
@@ -157,8 +116,7 @@ class Result:
     def held_out(self) -> tuple[list[int], list[float]]:
         """Updates, and the accuracy on held-out sequences after them."""
         lines = [line for line in self.metrics if "held_out" in line]
-        scores = [next(iter(line["held_out"].values()))["score"] for line in lines]
-        return [line["update"] for line in lines], scores
+        return [line["update"] for line in lines], [line["held_out"]["copy"]["score"] for line in lines]
 
     def losses(self) -> tuple[list[int], list[float]]:
         """Updates, and the loss of their batch."""
@@ -174,7 +132,7 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
         fresh: delete the runs of this plan first.
     """
     experiment = plan.experiment()
-    jobs = dict(zip(plan.planned(), jobs_of(experiment, out), strict=True))
+    jobs = dict(zip(MODELS, jobs_of(experiment, out), strict=True))
     folders = {name: out / job.id for name, job in jobs.items()}
     if fresh:
         _forget(folders.values())
@@ -186,8 +144,8 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
     if missing:
         _build_kernel(plan, say)
         say(
-            f"copy with delay {plan.delay}, and a symbol that comes late: {', '.join(missing)}, "
-            "two at a time; Ctrl-C saves and stops, plait demo continues"
+            f"copy with delay {plan.delay}, {plan.recipe.updates} updates: {' and '.join(missing)}, "
+            "a process and a thread each; Ctrl-C saves and stops, plait demo continues"
         )
         means = Means(device="cpu", together=len(MODELS), retry=True, quiet=quiet)
         outcome, _ = carry_out(experiment, out, means, write_down=False)
@@ -202,8 +160,7 @@ def results(folders: dict[str, Path]) -> dict[str, Result]:
     for name, folder in folders.items():
         metrics, gradients = (Journal.read(folder / f"{part}.jsonl") for part in ("metrics", "gradients"))
         session = read_json(folder / "environment.json")["sessions"][0]
-        shown = (MODELS | RULES)[name]
-        found[name] = Result(shown, folder, read_run(folder).summary, metrics, gradients, session)
+        found[name] = Result(MODELS[name], folder, read_run(folder).summary, metrics, gradients, session)
     return found
 
 
