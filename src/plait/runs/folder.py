@@ -192,7 +192,10 @@ class Run:
         whether there has been a checkpoint."""
         known = self.environment.get("configs", [])
         here = digest_of(self.description)
-        environment = {"run": self.id, "configs": [*(one for one in known if one != here), here]}
+        environment: dict[str, Any] = {
+            "run": self.id,
+            "configs": [*(one for one in known if one != here), here],
+        }
         environment |= {"saved": True} if self.checkpoint.exists() else {}
         write_json(self.folder / "environment.json", with_own_digest({**environment, "sessions": sessions}))
 
