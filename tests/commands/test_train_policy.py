@@ -92,6 +92,32 @@ def test_a_world_that_raises_is_named_and_the_run_can_go_on(tmp_path, capsys):
     assert len(list(tmp_path.glob("*/checkpoint.safetensors"))) == 1
 
 
+def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monkeypatch):
+    """A stranger's folder names a module beside it: neither resuming nor watching imports it."""
+    from plait.tasks.worlds import names
+
+    (tmp_path / "strange.py").write_text(
+        "import gymnasium\nimport pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
+        "def make():\n    return gymnasium.make('CartPole-v1')\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    out = ["--out", str(tmp_path / "runs")]
+    assert run("gym", "--env", "strange:make", *SMALL, *out, "--json") == 0
+    folder = json.loads(capsys.readouterr().out)["folder"]
+    (tmp_path / "ran").unlink()
+    monkeypatch.setattr(names, "_SAID", set())
+    for line in (["train", "gym", "--resume", folder, "--steps", "160", "--quiet"], ["watch", folder]):
+        monkeypatch.delitem(sys.modules, "strange", raising=False)
+        assert main(line) == 2
+        said = capsys.readouterr().err
+        assert "strange:make is code that a run folder names, and is not run unasked" in said
+        assert "PLAIT_ALLOW=strange" in said
+        assert not (tmp_path / "ran").exists()
+    monkeypatch.setenv("PLAIT_ALLOW", "other,strange")
+    assert main(["train", "gym", "--resume", folder, "--steps", "160", "--quiet"]) == 0
+    assert "complete: 160 steps" in capsys.readouterr().out
+
+
 @pytest.mark.parametrize(("family", "module"), [("gym", "gymnasium"), ("popgym", "popgym")])
 def test_what_is_missing_names_its_extra(family, module, monkeypatch, tmp_path, capsys):
     monkeypatch.setitem(sys.modules, module, None)

@@ -135,7 +135,7 @@ def test_lines_come_from_the_commands_and_from_the_seed_alone(monkeypatch):
     described = commands({"RUN": ("a-run",)})
     named = {command.name for command in described}
     assert {"train", "train minigrid", "runs unpack", "bench rl"} <= named
-    drawn = [line(described, 1, number) for number in range(4000)]
+    drawn = [line(described, 1, number) for number in range(12_000)]
     assert drawn[7] == line(described, 1, 7)
     assert drawn[7] != line(described, 2, 7)
     words = {word.partition("=")[0] for _, line in drawn for word in line}

@@ -42,6 +42,7 @@ def watch(
     seeded(seed=seed)
     from plait.report.film import check_ending, film, lines
     from plait.runs.reading import find_run, read_run
+    from plait.tasks.worlds.names import name_of
     from plait.training.ppo.episode import play_episode
     from plait.training.ppo.policy import load_policy
 
@@ -51,7 +52,7 @@ def watch(
     policy = load_policy(folder)
     trained = read_run(folder).description["task"]["env"]
     family = policy.family
-    world = trained if env is None else family.named(env)
+    world = trained if env is None else family.named(name_of(env))
     family.check_transfer(trained, world)
     scenes = play_episode(policy, world, seed, greedy, layer, drawn=output is not None)
     told = {"env": world, "seed": seed, "steps": len(scenes) - 1, "return": scenes[-1].gained}

@@ -19,6 +19,7 @@ PAIRS += [("tuple", done) for done in ACTIONS if done not in ("tuple", "discrete
 
 
 def opened(name, envs=3, seed=0, held_out=False, **options):
+    name_of(name)  # said, so that it may be run
     return GymWorlds(Kind(name, maker_of(name, **options)), envs, seed, held_out)
 
 
@@ -142,7 +143,7 @@ class Own(gymnasium.Env):
 
 def test_names():
     assert world_id("CartPole") == world_id("CartPole-v1") == "CartPole-v1"
-    assert world_id("gymnasium:CartPole-v1") == "gymnasium:CartPole-v1"
+    assert world_id(name_of("gymnasium:CartPole-v1")) == "gymnasium:CartPole-v1"
     assert world_id(name_of(make_cart)).endswith(":make_cart")
     assert by_name(name_of(make_cart), "world") is make_cart
     assert opened(name_of(make_cart)).reset().observation[0].shape == (3, 4)
@@ -153,9 +154,11 @@ def test_names():
     with pytest.raises(UnknownNameError, match="did you mean plait train minigrid --env DoorKey-5x5"):
         world_id("DorKey-5x5")
     with pytest.raises(ConfigError, match="no module 'nowhere'"):
-        world_id("nowhere:Cart-v0")
+        world_id(name_of("nowhere:Cart-v0"))
     with pytest.raises(ConfigError, match="gymnasium has no 'Cart'"):
-        world_id("gymnasium:Cart")
+        world_id(name_of("gymnasium:Cart"))
+    with pytest.raises(ConfigError, match=r"shelf:open is code that a run folder names, .*PLAIT_ALLOW=shelf"):
+        world_id("shelf:open")
     with pytest.raises(ConfigError, match="expected a function or class with a name"):
         name_of(lambda: None)
     with pytest.raises(WorldError, match="Own cannot be made: OSError: no screen"):

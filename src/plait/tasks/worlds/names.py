@@ -1,9 +1,14 @@
-"""Which world a name means: an id of gymnasium's registry, or a function of a module, as `package:name`."""
+"""Which world a name means: an id of gymnasium's registry, or a function of a module, as `package:name`.
+
+A name with a colon is code that is imported and called. Who says it, on the command line or in Python, means
+it; a run folder may come from a stranger, and what it names is not run before it was said.
+"""
 
 from __future__ import annotations
 
 import difflib
 import importlib
+import os
 import re
 from collections.abc import Callable
 from typing import Any
@@ -15,15 +20,19 @@ __all__ = ["by_name", "maker_of", "name_of", "world_id"]
 # Ids that a package of ours registers when it is imported.
 _REGISTERS = {"popgym-": "popgym", "MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
 _GIVEN: dict[str, Any] = {}  # what was passed in Python, by the name it has in a description
+_SAID: set[str] = set()  # names of code that who uses this process said
+ALLOWED = "PLAIT_ALLOW"  # modules whose code run folders may name, with commas
 
 
 def name_of(thing: Any) -> str:
-    """What was made in Python under the name it can be found by, here or by who imports its module.
+    """What was made in Python under the name it can be found by, here or by who imports its module; a name
+    that is given is said by who calls, and may be run.
 
     >>> name_of(name_of)
     'plait.tasks.worlds.names:name_of'
     """
     if isinstance(thing, str):
+        _SAID.add(thing)
         return thing
     own = getattr(thing, "__qualname__", None)
     if own is None or "<lambda>" in own:
@@ -38,9 +47,9 @@ def name_of(thing: Any) -> str:
 def by_name(name: str, what: str) -> Any:
     """What `name_of` named: what was passed to it in this process, or what its module has under that name.
 
-    >>> by_name("math:sqrt", "function")(4.0)
+    >>> by_name(name_of("math:sqrt"), "function")(4.0)
     2.0
-    >>> by_name("math:sqroot", "function")
+    >>> by_name(name_of("math:sqroot"), "function")
     Traceback (most recent call last):
         ...
     plait.errors.ConfigError: function: math has no 'sqroot'; expected PACKAGE.MODULE:NAME
@@ -48,6 +57,7 @@ def by_name(name: str, what: str) -> Any:
     if name in _GIVEN:
         return _GIVEN[name]
     module, _, path = name.partition(":")
+    _check_said(name)
     found = _imported(module, what)
     for part in path.split("."):
         if not hasattr(found, part):
@@ -62,6 +72,7 @@ def world_id(name: str) -> str:
     gymnasium = require("gymnasium", "rl")
     module, colon, rest = name.rpartition(":")
     if colon:
+        _check_said(name)
         if name in _GIVEN or rest not in _registered(gymnasium, module):
             by_name(name, "world")
         return name
@@ -87,6 +98,8 @@ def maker_of(name: str, time_limit: int | None = None, **options: Any) -> Callab
     """
     gymnasium = require("gymnasium", "rl")
     module, colon, rest = name.rpartition(":")
+    if colon:
+        _check_said(name)
     if colon and (name in _GIVEN or rest not in _registered(gymnasium, module)):
         function = by_name(name, "world")
         if time_limit is None:
@@ -96,6 +109,15 @@ def maker_of(name: str, time_limit: int | None = None, **options: Any) -> Callab
         options["max_episode_steps"] = time_limit
     # Without gymnasium's checker, which costs more than most worlds do.
     return lambda: gymnasium.make(name, disable_env_checker=True, **options)
+
+
+def _check_said(name: str) -> None:
+    module = name.partition(":")[0]
+    if name not in _SAID and name not in _GIVEN and module not in os.environ.get(ALLOWED, "").split(","):
+        raise ConfigError(
+            f"{name} is code that a run folder names, and is not run unasked; if you know what it is: "
+            f"{ALLOWED}={module} plait …"
+        )
 
 
 def _registered(gymnasium: Any, module: str) -> Any:

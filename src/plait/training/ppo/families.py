@@ -133,7 +133,7 @@ class Gym(Family):
         return task
 
     def named(self, env: str) -> str:
-        return names.world_id(names.name_of(env))
+        return names.world_id(env)
 
     def check_transfer(self, trained: str, tested: str) -> None:
         one, other = self._kind(trained), self._kind(tested)

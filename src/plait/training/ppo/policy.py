@@ -153,7 +153,7 @@ def describe_policy(
     family = family or ("gym" if callable(env) else "minigrid")
     backend = backend or ("minigrid" if family == "minigrid" else None)
     said = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
-    task: dict[str, Any] = {"name": family, "env": env, "test_env": test_env}
+    task: dict[str, Any] = {"name": family, "env": name_of(env), "test_env": test_env and name_of(test_env)}
     task |= {name: value for name, value in said.items() if value is not None}
     if given.get("relevance") == "learned":
         given.setdefault("noise", 0.0)

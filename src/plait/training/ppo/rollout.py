@@ -9,6 +9,7 @@ from torch import Tensor
 
 from plait.errors import DivergedError, WorldError
 from plait.tasks.worlds.base import Worlds
+from plait.tasks.worlds.names import name_of
 from plait.training.learner import generator_for
 from plait.training.ppo.families import family_of
 from plait.training.ppo.policy import Policy
@@ -181,7 +182,7 @@ def evaluate_policy(
         greedy: take the likeliest action instead of drawing.
     """
     family = policy.family if backend is None else family_of({**policy.family.task, "backend": backend})
-    worlds = family.open(world, episodes, seed, held_out=True)
+    worlds = family.open(name_of(world), episodes, seed, held_out=True)
     was_training = policy.training
     policy.eval()
     try:
