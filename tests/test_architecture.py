@@ -120,6 +120,37 @@ def test_no_local_path_in_any_text():
         assert not pattern.search(path.read_text()), path
 
 
+ALONE = """
+import importlib, os, sys
+import numpy, torch
+for name in sys.argv[1:]:
+    child = os.fork()
+    if not child:
+        try:
+            importlib.import_module(name)
+        except ModuleNotFoundError as error:
+            os._exit("plait" in str(error.name))  # a library that is not installed
+        except BaseException as error:
+            print(name, repr(error), flush=True)
+            os._exit(1)
+        os._exit(0)
+    if os.waitpid(child, 0)[1]:
+        print("not alone:", name, flush=True)
+"""
+
+
+def test_every_module_of_the_scans_can_be_the_first_that_is_imported():
+    """Two that need each other work only in the order in which something else imports them."""
+    names = [".".join(("plait", *path.relative_to(SOURCE).with_suffix("").parts)) for path in FILES]
+    names = [name.removesuffix(".__init__") for name in names if not name.endswith("__main__")]
+    names = [name for name in names if name.startswith("plait.ops.scan")]
+    assert len(names) > 10
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", ALONE, *names], capture_output=True, text=True
+    )
+    assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr[-2000:]
+
+
 TRACER = """
 import sys
 import safetensors.torch, plait.cli.with_tyro  # imported before, because tracing their imports takes long

@@ -35,6 +35,7 @@ REFUSED = {
     f"train copy {TRAIN} --grad-limit 1e39": "grad_limit: expected at most 1e+37, got 1e+39",
     f"train copy {TRAIN} --relevance learned --usage 1e39": "usage: expected at most 1e+37, got 1e+39",
     f"train copy {TRAIN} --model lstm --forget-bias -1e39": "forget_bias: expected a finite number of at",
+    "train minigrid --env DoorKey-5x5 --dropout inf": "dropout: expected a finite number",
     "train minigrid --env DoorKey-5x5 --clip 1e39": "clip: expected at most 1e+37, got 1e+39",
     f"train mqar {TRAIN} --vocab 1000000000": "GB are free here; take a smaller hidden size, fewer layers or",
     f"train mqar {TRAIN} --embedding 9223372036854775808": "embedding: expected at most",

@@ -55,7 +55,8 @@ def train_gym(
     """Train a policy by PPO in any world of Gymnasium's interface: plait train gym --env CartPole-v1.
 
     Actions may be discrete, multi-discrete, multi-binary or a box; observations these, or dicts and tuples
-    of them. An episode that the time limit cut off is told from one that ended.
+    of them. An episode that the time limit cut off is told from one that ended. Ctrl-C and SIGTERM save and
+    stop; --resume goes on.
 
     Args:
         env: the world to train in: an id that is registered (PACKAGE:ID imports the package first), or a
@@ -83,6 +84,7 @@ def train_popgym(
     """Train a policy by PPO in a world of POPGym: plait train popgym --env RepeatFirstEasy --model rellstm.
 
     What is seen holds the previous action and whether the episode begins, as in the published experiments.
+    Ctrl-C and SIGTERM save and stop; --resume goes on.
 
     Args:
         env: the world to train in, such as RepeatPreviousEasy; the paper's names are understood too.

@@ -22,6 +22,7 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from io import FileIO
+from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -38,9 +39,7 @@ __all__ = [
     "read_json", "read_plain", "run_id", "write_json", "write_summary", "write_whole",
 ]  # fmt: skip
 
-
-MOST_NESTED = 64
-MOST_TEXT = 2**30
+MOST_NESTED, MOST_TEXT = 64, 2**30
 
 
 def run_id(description: dict[str, Any]) -> str:
@@ -54,7 +53,12 @@ def run_id(description: dict[str, Any]) -> str:
         began = {units: amounts[0] for units, amounts in history.items()}
         description = {**description, "recipe": {**description["recipe"], **began}}
         del description["extended"]
-    canonical = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    try:
+        canonical = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        found = (pair for part in description.values() if isinstance(part, dict) for pair in part.items())
+        name = next((k for k, v in found if isinstance(v, float) and not isfinite(v)), "a value")
+        raise ConfigError(f"{name}: expected a finite number") from error
     names = [
         str(part.get("name") or part.get("class", "").rpartition(".")[2]).lower()
         for part in (description["task"], description["model"])
@@ -169,12 +173,9 @@ class Run:
 
     def _refuse_what_was_saved(self) -> None:
         """It does not begin anew: curves, or its environment, show that there was a checkpoint."""
-        curves = self.metrics.path.exists() and self.metrics.path.stat().st_size
-        if curves or self.environment.get("saved"):
-            has = "has curves" if curves else "was saved"
-            raise CheckpointError(
-                f"{self.folder} {has} and has no checkpoint to resume from; nothing was changed"
-            )
+        path = self.metrics.path
+        if (path.exists() and path.stat().st_size) or self.environment.get("saved"):
+            raise CheckpointError(f"{self.folder} has no checkpoint to resume from; nothing was changed")
 
     def _enter(self, counters: dict[str, Any], session: dict[str, Any]) -> None:
         """A session begins where these counters were saved: the last end is forgotten, later lines cut."""
@@ -188,11 +189,13 @@ class Run:
         self._remember([*sessions, {"from_update": counters.get("update", 0), **session}])
 
     def _remember(self, sessions: list[dict[str, Any]]) -> None:
-        """Write the sessions down, with what may stand in config.json: before it is written, and after; and
-        whether there has been a checkpoint."""
+        """Write down the sessions, what may stand in config.json, and whether there was a checkpoint."""
         known = self.environment.get("configs", [])
         here = digest_of(self.description)
-        environment = {"run": self.id, "configs": [*(one for one in known if one != here), here]}
+        environment: dict[str, Any] = {
+            "run": self.id,
+            "configs": [*(one for one in known if one != here), here],
+        }
         environment |= {"saved": True} if self.checkpoint.exists() else {}
         write_json(self.folder / "environment.json", with_own_digest({**environment, "sessions": sessions}))
 
@@ -206,10 +209,10 @@ class Run:
         """Write the checkpoint. Every process calls this; the first one writes."""
         from plait.runs.checkpoint import save_checkpoint
 
-        first, fresh = learner.group.first, not self.checkpoint.exists()
-        journals = self.positions() if first else {}
+        fresh = learner.group.first and not self.checkpoint.exists()
+        journals = self.positions() if learner.group.first else {}
         save_checkpoint(self.checkpoint, learner, self.id, {**counters, "journals": journals})
-        if first and fresh:
+        if fresh:
             self._remember(self.environment.get("sessions", []))
 
     def positions(self) -> dict[str, Any]:

@@ -127,7 +127,7 @@ class Recipe(Numbers):
         >>> Recipe(updates=-1, optimizer="adm").check()
         Traceback (most recent call last):
             ...
-        plait.errors.ConfigError: updates: expected at least 1, got -1; unknown optimizer 'adm': did you mean 'adam'? (one of: adam, rmsprop)
+        plait.errors.ConfigError: updates: expected at least 1, got -1; unknown optimizer 'adm': did you mean 'adam'? (one of: adam, amsgrad, rmsprop)
         """  # noqa: E501  (the message is one line)
         from_one = ("updates", "batch_size", "accumulate", "evaluate_every", "record_every", "evaluate_on")
         yield from self._wrong(partial(whole, 1), *from_one)

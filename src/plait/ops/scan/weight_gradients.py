@@ -112,7 +112,7 @@ def _attention(
         "energy": walked.energy,
     }
     if inputs.worth is not None:
-        found["worth"] = outer(taught[0].view(-1, 1), states)
+        found["worth"] = outer(taught[0].reshape(-1, 1), states)
     if not inputs.is_new:
         slots, d_keys = _flat(inputs.slots, wide), _flat(walked.initial_keys, wide)
         if len(slots):
@@ -120,7 +120,7 @@ def _attention(
         found["slots"] = walked.initial_states + walked.initial_keys @ inputs.key.to(wide)
         if inputs.worth is not None:
             assert taught[1] is not None
-            found["worth"] = found["worth"] + outer(taught[1].view(-1, 1), slots)
+            found["worth"] = found["worth"] + outer(taught[1].reshape(-1, 1), slots)
             found["slots"] += walked.initial_scores.unsqueeze(2) * inputs.worth.to(wide)
     if inputs.worth is not None:
         found["worth"] = found["worth"].squeeze(0)
