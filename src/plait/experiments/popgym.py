@@ -51,7 +51,7 @@ _FEW = Settings(steps=1_000_000, evaluate_every=49)
 _SMALL = Settings(steps=1024, envs=8, rollout=64, epochs=1, evaluate_on=2)
 _UNREAD = (
     "No published value stands beside ours: the paper's table of results could not be read where this was "
-    "written, and its repository holds none.",
+    "written, and none was found in those files of its repository that could.",
     "MMER: the largest mean return of the episodes that ended within 65,536 steps of training, as published.",
 )
 
