@@ -16,7 +16,8 @@ from typing import Any
 __all__ = [
     "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
     "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
-    "UnloadedWarning", "WorldError", "at_least", "in_float32", "known", "require", "seeded", "whole",
+    "UnloadedWarning", "WorldError", "at_least", "in_float32", "known",
+    "known_in_any_case", "require", "seeded", "whole",
 ]  # fmt: skip
 
 LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
@@ -94,6 +95,17 @@ def known(name: str, options: Iterable[str], what: str) -> str:
     close = difflib.get_close_matches(str(name).lower(), options, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     raise UnknownNameError(f"unknown {what} {name!r}: {hint}(one of: {', '.join(options)})")
+
+
+def known_in_any_case(name: str, options: Iterable[str], what: str, said: str) -> str:
+    """The one of `options` that is `name` but for its case, else `known` of what was `said`.
+
+    >>> known_in_any_case("doorkey-5x5", ["DoorKey-5x5"], "world", "MiniGrid-doorkey-5x5-v0")
+    'DoorKey-5x5'
+    """
+    options = list(options)
+    found = next((option for option in options if option.lower() == name.lower()), None)
+    return found or known(said, options, what)
 
 
 def at_least(minimum: float, **values: Any) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, known_in_any_case
 
 __all__ = ["BACKENDS", "WORLDS", "check_transfer", "full_id", "words_of", "world_named"]
 
@@ -42,12 +42,7 @@ def world_named(name: str) -> str:
     plait.errors.UnknownNameError: unknown environment 'DorKey-5x5': did you mean 'DoorKey-5x5' or ...
     """
     short = name.removeprefix("MiniGrid-").removesuffix("-v0")
-    short = _SHORTER.get(short, short)
-    # Looked for without regard to case, as the nearest names are.
-    lower = {world.lower(): world for world in WORLDS}
-    if short.lower() in lower:
-        return lower[short.lower()]
-    return known(name, WORLDS, "environment")
+    return known_in_any_case(_SHORTER.get(short, short), WORLDS, "environment", name)
 
 
 def full_id(name: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from plait.errors import MissingExtraError, known, require
+from plait.errors import MissingExtraError, known, known_in_any_case, require
 
 __all__ = ["FAMILIES", "LEVELS", "MOVED", "NAVIGATION", "WORLDS", "make_world", "world_named"]
 
@@ -52,8 +52,7 @@ def world_named(name: str) -> str:
         if importlib.util.find_spec("mazelib") is None:
             raise MissingExtraError(f"{short} needs mazelib: pip install 'popgym[navigation]'")
         return known(short, [family + level for family in NAVIGATION for level in LEVELS], "world")
-    lower = {world.lower(): world for world in WORLDS}
-    return lower.get(short.lower()) or known(name, WORLDS, "world")
+    return known_in_any_case(short, WORLDS, "world", name)
 
 
 def make_world(name: str, **options: Any) -> Any:
