@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from plait.figures import model_places
@@ -75,11 +75,9 @@ def plots(group: Group, most: int = MOST) -> list[Plot]:
         cells = [cell for cell in group.cells if cell.row == row]
         for kind, title, columns, caption, views in _makers(cells):
             lines = list(_lines(group, cells, columns, most))
-            plot = Plot(f"{group.name}-{place}-{kind}", f"{row}: {title}", caption, views, lines)
-            there = [view for view in views if plot.shown(view)]
-            if there:
-                found.append(Plot(plot.key, plot.title, plot.caption, there, lines))
-    return found
+            found.append(Plot(f"{group.name}-{place}-{kind}", f"{row}: {title}", caption, views, lines))
+    there = ([view for view in plot.views if plot.shown(view)] for plot in found)
+    return [replace(plot, views=views) for plot, views in zip(found, there, strict=True) if views]
 
 
 def _cost_of_delay(group: Group) -> Iterator[Plot]:
@@ -107,9 +105,7 @@ def _cost_of_delay(group: Group) -> Iterator[Plot]:
         View(unit, "delay", unit, "delay", f"{unit} to {target}, median", log=True)
         for unit in ("updates", "seconds")
     ]
-    plot = Plot(f"{group.name}-delays", "What a longer delay costs", _COST, views, lines)
-    if drawn := [view for view in views if plot.shown(view)]:
-        yield Plot(plot.key, plot.title, plot.caption, drawn, lines)
+    yield Plot(f"{group.name}-delays", "What a longer delay costs", _COST, views, lines)
 
 
 def _makers(
