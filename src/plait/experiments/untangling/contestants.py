@@ -11,10 +11,22 @@ from plait.errors import known
 from plait.experiments.description import PlannedRun
 from plait.experiments.untangling.size import Size
 
-__all__ = ["COPY", "DENOISE", "OURS", "RECIPES", "RECOMMENDED", "SOURCE", "Contestant", "contestants", "grid"]
+__all__ = [
+    "COPY",
+    "DENOISE",
+    "OURS",
+    "RECIPES",
+    "RECOMMENDED",
+    "SOURCE",
+    "Contestant",
+    "contestants",
+    "grid",
+    "model_of",
+]
 
 SOURCE = "Kerg et al., NeurIPS 2020, arXiv:2006.09471, supplement"
 RECIPES = ("published", "plait")
+_BY_OURS = ", plait"  # ends a column, so that both recipes can stand in one table
 
 
 @dataclass(frozen=True)
@@ -27,8 +39,16 @@ class Contestant:
     training: dict[str, Any] = field(default_factory=dict)
     chrono: bool = False
 
-    def planned(self, column: str, task: str, delay: int, size: Size, **others: Any) -> PlannedRun:
-        """The run of this model on a task with one delay."""
+    def planned(
+        self,
+        column: str,
+        task: str,
+        delay: int,
+        size: Size,
+        full: dict[str, Any] | None = None,
+        **others: Any,
+    ) -> PlannedRun:
+        """The run of this model on a task with one delay; `full` is changed of its recipe at full size."""
         return PlannedRun(
             row=f"T = {delay}",
             column=column,
@@ -39,7 +59,7 @@ class Contestant:
                 **self.options,
                 **({"chrono": delay} if self.chrono else {}),
             },
-            recipe=size.training(**self.training),
+            recipe=size.training(full, **self.training),
             **others,
         )
 
@@ -99,7 +119,16 @@ def contestants(task: str, recipe: str = "published") -> dict[str, Contestant]:
     """The models of copy or denoise by their columns, trained by one of the `RECIPES`."""
     if known(recipe, RECIPES, "recipe") == "published":
         return {"copy": COPY, "denoise": DENOISE}[task]
-    return {f"{column}, plait": one for column, one in RECOMMENDED.items()}
+    return {column + _BY_OURS: one for column, one in RECOMMENDED.items()}
+
+
+def model_of(column: str) -> str:
+    """The model of a column, whichever recipe it is trained by.
+
+    >>> model_of("RelLSTM, plait"), model_of("LSTM")
+    ('RelLSTM', 'LSTM')
+    """
+    return column.removesuffix(_BY_OURS)
 
 
 # What the supplement leaves open and these experiments share.

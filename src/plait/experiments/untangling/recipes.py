@@ -18,11 +18,11 @@ DELAY = 300
 def recipes(size: Size) -> Experiment:
     """Copy at delay 300: what each model learns with some settings, one seed."""
     runs = [
-        dataclasses.replace(one.planned(column, "copy", DELAY // size.shrink, size), row=settings)
+        dataclasses.replace(
+            one.planned(column, "copy", DELAY // size.shrink, size, {"updates": 20_000}), row=settings
+        )
         for column, settings, one in _tried()
     ]
-    for run in runs:
-        run.recipe["updates"] = min(run.recipe["updates"], 20_000)
     return Experiment(
         name="recipes",
         title="Copy at delay 300: which settings learn it soonest",

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 from plait.experiments.description import Experiment, PlannedRun
-from plait.experiments.untangling.contestants import OURS, SOURCE, contestants, grid
+from plait.experiments.untangling.contestants import OURS, SOURCE, contestants, grid, model_of
 from plait.experiments.untangling.size import Size
 
 __all__ = ["DELAYS", "table5"]
@@ -59,7 +59,7 @@ def table5(size: Size, recipe: str = "published") -> Experiment:
 
 
 def _with_published(run: PlannedRun) -> PlannedRun:
-    model = run.column.removesuffix(", plait")
+    model = model_of(run.column)
     value = _PUBLISHED.get(model, (None,) * len(DELAYS))[DELAYS.index(run.task["delay"])]
     note = "out of memory" if (run.row, model) == ("T = 2000", "MemRNN") else ""
     return dataclasses.replace(run, published=value, published_note=note)

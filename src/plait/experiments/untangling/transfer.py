@@ -42,6 +42,6 @@ def transfer(size: Size, recipe: str = "published") -> Experiment:
 def _planned(
     column: str, contestant: Contestant, delay: int, test_delays: list[int], size: Size
 ) -> PlannedRun:
-    run = contestant.planned(column, "transfer", delay, size)
-    training = size.training({"evaluate_every": 1000, "evaluate_on": 100}, **contestant.training)
-    return dataclasses.replace(run, task={**run.task, "test_delays": test_delays}, recipe=training)
+    seldom = {"evaluate_every": 1000, "evaluate_on": 100}
+    run = contestant.planned(column, "transfer", delay, size, seldom)
+    return dataclasses.replace(run, task={**run.task, "test_delays": test_delays})
