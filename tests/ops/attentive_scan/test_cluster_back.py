@@ -255,10 +255,13 @@ def test_every_usual_size_has_a_kernel(cell: str) -> None:
     assert back_shape(Scan(cell, 10, 10), 100, FLOAT, 1, at_a_time) is None
 
 
-WAITED = (
-    "    if (thread_index() == 0) mbarrier_expect({0}_came, rows * L::{1}_BYTES);\n    watch.stamp({2});\n"
-)
-WAIT = "    mbarrier_wait({0}_came, parity);\n" + WAITED
+def without_waiting(what: str, stage: int) -> tuple[str, str]:
+    """A piece of a step that waits for messages, and the same without."""
+    goes_on = f"rows * L::{what.upper()[:-1]}_BYTES);\n    watch.stamp({stage});\n"
+    goes_on = f"    if (thread_index() == 0) mbarrier_expect({what}_came, {goes_on}"
+    return f"    mbarrier_wait({what}_came, parity);\n{goes_on}", goes_on
+
+
 MUTATIONS = {
     "scores of half the blocks": ("total<C>(sm + L::SCORES_IN", "total<C / 2>(sm + L::SCORES_IN"),
     "a softmax without its mean": ("share[r][i] * (d[r][i] - mean[r])", "share[r][i] * d[r][i]"),
@@ -271,8 +274,8 @@ MUTATIONS = {
     ),
     "a reset that keeps dL/dc": ("        d_cell = 0.0f;\n", ""),
     "a reset that keeps the slots": ("            refill(t - 1, r, i);\n", ""),
-    "scores read before they came": (WAIT.format("scores", "SCORE", 3), WAITED.format("scores", "SCORE", 3)),
-    "products read before they came": (WAIT.format("states", "STATE", 8), WAITED.format("states", "STATE", 8)),
+    "scores read before they came": without_waiting("scores", 3),
+    "products read before they came": without_waiting("states", 8),
     "inputs of another step": ("ask_inputs(t - 2, ring == 0 ? 2 : ring - 1)", "ask_inputs(t - 2, ring)"),
     "half of dL/dv": ("2.0f * d_energy", "d_energy"),
     "a score that does not reach its state": ("base = mad(score,", "base = mad(0.0f * score,"),
@@ -311,9 +314,12 @@ LIMITED_WRONG = {
     "no direct way": ("limited = L::DIRECT || t == a", "limited = t == a"),
     "h_t's own share twice": ("part = L::LIMITED ? a.mix", "part = L::LIMITED ? 2.0f * a.mix"),
     "slots are given nothing": ("T::gain(r, i);\n    }", "load4(at[i] + gathered(r, 1));\n    }"),
-    "states read before they came": (WAIT.format("states", "STATE", 4), WAITED.format("states", "STATE", 4)),
-    "scores read too soon": (WAIT.format("scores", "SCORE", 8), WAITED.format("scores", "SCORE", 8)),
-    "a product begun too soon": ("    barrier_sync(0, THREADS);\n    watch.stamp(1);", "    watch.stamp(1);"),
+    "states read before they came": without_waiting("states", 4),
+    "scores read too soon": without_waiting("scores", 8),
+    "a product sent too soon": (
+        "    barrier_sync(0, THREADS);\n    watch.stamp(1);",
+        "    barrier_arrive(0, THREADS);\n    watch.stamp(1);",
+    ),
 }  # fmt: skip
 
 
@@ -322,12 +328,7 @@ LIMITED_WRONG = {
 def test_a_limited_walk_can_fail(mutation: str, built: Built, others: Built) -> None:
     names = ("limited", "limited_past", "limited_learned", "limited_ring")
     library = built(names, LIMITED_WRONG[mutation])
-    try:
-        found = [gaps(by_kernel(name, library, others), by_definition(name), FLOAT) for name in names]
-    except AssertionError as error:
-        assert "the emulator gave up" in str(error)
-    else:
-        assert any(found)
+    assert any(gaps(by_kernel(name, library, others), by_definition(name), FLOAT) for name in names)
 
 
 TAUGHT_WRONG = {
