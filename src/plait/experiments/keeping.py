@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -9,7 +10,10 @@ from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.untangling.contestants import Contestant
 from plait.experiments.untangling.size import Size
 
-__all__ = ["CONTESTANTS", "HELD", "LEAD_INS", "keeping"]
+__all__ = ["BASE", "CONTESTANTS", "HELD", "LEAD_INS", "SEEDS", "keeping", "planned"]
+
+BASE = "ours; the task is that of Kerg et al., NeurIPS 2020, arXiv:2006.09471"
+SEEDS = (0, 1, 2, 3, 4)
 
 LEAD_INS = (60, 0, 20, 200, 5)  # the one that separates them first
 _SLOTS = {"window": 10, "capacity": 15}
@@ -89,23 +93,22 @@ _HOLDING = {"updates": 20_000, "until_accuracy": None, "evaluate_every": 100, "r
 
 def keeping(size: Size) -> Experiment:
     """Copy at delay 100 after lead-ins of blanks, and other tasks in which what matters may come late."""
-    runs = [
-        _planned(row, column, held_out, size)
-        for row in _rows(size)
-        for held_out in row.sets
-        for column in row.columns
-    ]
+    runs = []
+    for row in _rows(size):
+        for held_out, column in itertools.product(row.sets, row.columns):
+            one, name = (CONTESTANTS | HELD)[column], f"{row.name} {held_out}".strip()
+            runs.append(planned(name, column, row.task, one, size, row.training, held_out))
     return Experiment(
         name="keeping",
         title="What a bounded memory keeps: copy after a lead-in of blanks, 25 states",
-        source="ours; the task is that of Kerg et al., NeurIPS 2020, arXiv:2006.09471",
+        source=BASE,
         claim="Screening as published keeps what comes first; a score that reading trains keeps what is "
         "asked for.",
         kind="table",
         metric="accuracy on the last ten steps; chance is 12.5%",
         updates_to=0.99,
         needs="",
-        seeds=(0, 1, 2, 3, 4) if size.published else size.seeds,
+        seeds=SEEDS if size.published else size.seeds,
         runs=tuple(runs),
         notes=(
             "Hidden size 128, batches of 32, clipping at 0.1, Adam (amsgrad for RelRNN learned); a run ends "
@@ -116,14 +119,22 @@ def keeping(size: Size) -> Experiment:
     )
 
 
-def _planned(row: _Row, column: str, held_out: str, size: Size) -> PlannedRun:
-    contestant = (CONTESTANTS | HELD)[column]
-    full = {**_FULL, **row.training, **contestant.training}
+def planned(
+    row: str,
+    column: str,
+    task: dict[str, Any],
+    contestant: Contestant,
+    size: Size,
+    training: dict[str, Any] | None = None,
+    scored_on: str = "",
+) -> PlannedRun:
+    """The run of a model on a task; `training` is changed of its recipe at full size."""
+    full = {**_FULL, **(training or {}), **contestant.training}
     return PlannedRun(
-        row=f"{row.name} {held_out}".strip(),
+        row=row,
         column=column,
-        task=row.task,
+        task=task,
         model={"name": contestant.name, "hidden_size": size.hidden, **contestant.options},
         recipe=size.training(full, **contestant.training),
-        scored_on=held_out,
+        scored_on=scored_on,
     )
