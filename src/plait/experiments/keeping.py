@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -44,6 +46,13 @@ HELD = {
         {"schedule": "settle", "optimizer": "amsgrad", "lr": 4e-3, "clip": 0.1, "relative_clip": 10.0},
     ),
 }
+# Where an answer is read from several states, two layers may do what one cannot.
+DEEP = {
+    "RelLSTM learned, two layers": dataclasses.replace(
+        CONTESTANTS["RelLSTM learned"], options={**CONTESTANTS["RelLSTM learned"].options, "num_layers": 2}
+    )
+}
+_READERS = ("RelLSTM learned", *DEEP, "MemLSTM", "LSTM chrono", "Transformer")
 _BOUNDED = tuple(column for column in CONTESTANTS if column.startswith("Rel"))
 # A bounded search: what has not learned it by then is shown as it stands there.
 _FULL = {
@@ -71,9 +80,7 @@ def _rows(size: Size) -> list[_Row]:
     ]
     further = tuple(n // size.shrink for n in (1000, 5000))
     transfer = {"name": "transfer", "delay": delay, "lead_in": lead_ins[0], "test_delays": list(further)}
-    length, at, noisy = (n // size.shrink for n in (200, 60, 1000))
-    asked = {"name": "mqar", "length": 64, "pairs": 4}
-    asked = asked if size.published else {**asked, "length": 16, "pairs": 2, "vocab": 32}
+    length, at = (n // size.shrink for n in (200, 60))
     return [
         *found,
         _Row("held for 20,000 updates", {"name": "copy", "delay": delay}, _HOLDING, tuple(HELD)),
@@ -83,11 +90,30 @@ def _rows(size: Size) -> list[_Row]:
             f"lead-in {lead_ins[0]}, tested at", transfer, {"evaluate_every": 500},
             ("RelRNN learned", "RelLSTM learned"), tuple(f"delay {n}" for n in further),
         ),
-        _Row(f"denoise {noisy}", {"name": "denoise", "delay": noisy}, columns=_BOUNDED),
-        _Row(f"mqar {asked['length']}, {asked['pairs']} pairs", asked),
+        *_denoise(size),
+        *_asked(size),
     ]  # fmt: skip
 
 
+def _denoise(size: Size) -> Iterator[_Row]:
+    """Trained at the delay it is asked at, and at shorter ones, where more of what is kept is a symbol."""
+    long = 1000 // size.shrink
+    for delay in (30 // size.shrink, 100 // size.shrink):
+        task = {"name": "denoise", "delay": delay, "test_delays": [long]}
+        yield _Row(f"denoise {delay}, tested at", task, _LONGER, _BOUNDED, (f"delay {long}",))
+    yield _Row(f"denoise {long}", {"name": "denoise", "delay": long}, _LONGER, _BOUNDED)
+
+
+def _asked(size: Size) -> Iterator[_Row]:
+    """Pairs as published, whose answer is due with its key; and two steps later, when it can be read."""
+    task = {"name": "mqar", "length": 64, "pairs": 4}
+    task = task if size.published else {**task, "length": 16, "pairs": 2, "vocab": 32}
+    name = f"mqar {task['length']}, {task['pairs']} pairs"
+    yield _Row(name, task, columns=_READERS)
+    yield _Row(f"{name}, two steps later", {**task, "after": 2}, columns=_READERS)
+
+
+_LONGER = {"updates": 10_000, "until_accuracy": 1.0, "schedule": "settle"}
 _HOLDING = {"updates": 20_000, "until_accuracy": None, "evaluate_every": 100, "record_every": 100}
 
 
@@ -96,7 +122,7 @@ def keeping(size: Size) -> Experiment:
     runs = []
     for row in _rows(size):
         for held_out, column in itertools.product(row.sets, row.columns):
-            one, name = (CONTESTANTS | HELD)[column], f"{row.name} {held_out}".strip()
+            one, name = (CONTESTANTS | HELD | DEEP)[column], f"{row.name} {held_out}".strip()
             runs.append(planned(name, column, row.task, one, size, row.training, held_out))
     return Experiment(
         name="keeping",
