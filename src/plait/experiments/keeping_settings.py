@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 from plait.experiments.description import Experiment, PlannedRun
@@ -12,8 +13,6 @@ from plait.experiments.untangling.contestants import Contestant
 from plait.experiments.untangling.size import Size
 
 __all__ = ["keeping_settings"]
-
-_GUARD = 100.0  # relative clip
 
 
 def keeping_settings(size: Size) -> Experiment:
@@ -32,7 +31,7 @@ def keeping_settings(size: Size) -> Experiment:
         runs=tuple(runs),
         notes=(
             "Where a row says nothing else: RelLSTM with Adam at 0.004, forget bias 1, noise 0.3, usage 1, "
-            "limit 1; RelRNN with amsgrad at 0.002, noise 0.1, no usage, mix 0.75; relative clip 100.",
+            "limit 1; RelRNN with amsgrad at 0.002, noise 0.1, no usage, mix 0.75.",
             "A run ends at 99.5% on 256 held-out sequences, or after 6,000 updates.",
         ),
     )
@@ -47,28 +46,42 @@ def _tasks(row: str, one: Contestant, size: Size) -> Iterator[PlannedRun]:
 
 def _tried() -> Iterator[tuple[str, Contestant]]:
     """Settings in words, and the model with them."""
-    free = {"grad_limit": None}
-    yield "RelLSTM", _with("RelLSTM learned", {})
-    yield "RelLSTM amsgrad", _with("RelLSTM learned", {}, optimizer="amsgrad")
-    yield "RelLSTM no limit", _with("RelLSTM learned", free)
-    yield "RelLSTM no limit, relative clip 10", _with("RelLSTM learned", free, relative_clip=10.0)
-    yield "RelLSTM lr 0.002", _with("RelLSTM learned", {}, lr=2e-3)
-    yield "RelLSTM usage 3", _with("RelLSTM learned", {"usage": 3.0})
-    yield "RelRNN", _with("RelRNN learned", {})
-    for noise in (0.0, 0.03):
-        yield f"RelRNN noise {noise:g}", _with("RelRNN learned", {"noise": noise})
-    yield "RelRNN limit", _with("RelRNN learned", {"grad_limit": 1.0})
-    yield "RelRNN lr 0.004", _with("RelRNN learned", {}, lr=4e-3)
-    yield "RelRNN Adam, lr 0.001", _with("RelRNN learned", {}, lr=1e-3, optimizer=None)
-    earned = {"relevance": None, "noise": None, "usage": None}
-    yield "RelRNN earned", _with("RelRNN learned", earned)
+    yield "RelRNN", _with("RelRNN learned")
+    yield "RelRNN noise 0.03", _with("RelRNN learned", noise=0.03)
+    yield "RelRNN noise 0.03, lr 0.001", _with("RelRNN learned", noise=0.03, lr=1e-3)
+    yield "RelRNN noise 0", _with("RelRNN learned", noise=0.0)
+    yield "RelLSTM", _with("RelLSTM learned")
+    yield "RelLSTM amsgrad", _with("RelLSTM learned", optimizer="amsgrad")
+    yield from ((f"{row}, relative clip 10", one) for row, one in _clipped())
 
 
-def _with(column: str, options: dict[str, Any], **training: Any) -> Contestant:
-    """One of `keeping`, but for these options of the model and of its training (None: without it)."""
+def _clipped() -> Iterator[tuple[str, Contestant]]:
+    relrnn = partial(_with, "RelRNN learned", relative_clip=10.0)
+    yield "RelRNN", relrnn()
+    yield "RelRNN noise 0.03", relrnn(noise=0.03)
+    yield "RelRNN noise 0", relrnn(noise=0.0)
+    yield "RelRNN lr 0.004", relrnn(lr=4e-3)
+    yield "RelRNN Adam, lr 0.001", relrnn(lr=1e-3, optimizer=None)
+    yield "RelRNN earned", relrnn(relevance=None, noise=None, usage=None)
+    rellstm = partial(_with, "RelLSTM learned", relative_clip=10.0)
+    yield "RelLSTM amsgrad", rellstm(optimizer="amsgrad")
+    free = partial(rellstm, grad_limit=None)
+    yield "RelLSTM no limit", free()
+    yield "RelLSTM no limit, lr 0.002", free(lr=2e-3)
+    yield "RelLSTM no limit, usage 3", free(usage=3.0)
+    yield "RelLSTM no limit, mix 0.75", free(mix=0.75)
+
+
+_OF_TRAINING = ("lr", "optimizer", "relative_clip")
+
+
+def _with(column: str, **changes: Any) -> Contestant:
+    """One of `keeping` with these changes of its options and its training (None: without it)."""
     usual = CONTESTANTS[column]
-    guarded = {**usual.training, "relative_clip": _GUARD, **training}
-    return dataclasses.replace(usual, options=_said({**usual.options, **options}), training=_said(guarded))
+    training = {name: changes.pop(name) for name in _OF_TRAINING if name in changes}
+    return dataclasses.replace(
+        usual, options=_said({**usual.options, **changes}), training=_said({**usual.training, **training})
+    )
 
 
 def _said(values: dict[str, Any]) -> dict[str, Any]:
