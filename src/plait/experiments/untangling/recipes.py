@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from plait.experiments.description import Experiment
-from plait.experiments.untangling.contestants import RECOMMENDED, SOURCE, Contestant
+from plait.experiments.untangling.contestants import RECOMMENDED, SOURCE, STEADY, Contestant
 from plait.experiments.untangling.size import Size
 
 __all__ = ["recipes"]
@@ -16,12 +17,13 @@ DELAY = 300
 
 
 def recipes(size: Size) -> Experiment:
-    """Copy at delay 300: what each model learns with some settings, one seed."""
+    """Copy at delay 300, some at a longer one: what each model learns with some settings, one seed."""
     runs = [
         dataclasses.replace(
-            one.planned(column, "copy", DELAY // size.shrink, size, {"updates": 20_000}), row=settings
+            one.planned(column, "copy", delay // size.shrink, size, {"updates": 20_000}),
+            row=settings if delay == DELAY else f"{settings}, delay {delay // size.shrink}",
         )
-        for column, settings, one in _tried()
+        for column, settings, one, delay in (*((*tried, DELAY) for tried in _tried()), *_steadied())
     ]
     return Experiment(
         name="recipes",
@@ -35,7 +37,9 @@ def recipes(size: Size) -> Experiment:
         seeds=size.seeds[:1],
         runs=tuple(runs),
         notes=(
-            "Adam, batches of 32, clipping at 0.1, 25 slots where a row says nothing else; one seed.",
+            "Adam, batches of 32, clipping at 0.1, 25 slots, delay 300 where a row says nothing else; one "
+            "seed.",
+            "Steady: clipped at ten times the usual norm as well, with a rate that settles.",
             "A run ends when it makes no mistake on 200 held-out sequences, or after 20,000 updates.",
         ),
     )
@@ -72,8 +76,22 @@ def _tried() -> Iterator[tuple[str, str, Contestant]]:
         yield "expRNN", f"RMSprop, lr {lr:g}", _with("expRNN", {}, lr=lr, orthogonal_lr=lr / 10)
 
 
-def _with(column: str, options: dict[str, Any], **training: Any) -> Contestant:
-    """What we recommend, but for these options of the model (None: without it) and of its training."""
+def _steadied() -> Iterator[tuple[str, str, Contestant, int]]:
+    """Where the first of them hovered or diverged: longer delays, with a gradient and a rate that settle."""
+    for lr in (2e-4, 1e-4, 5e-5):
+        yield "orth-RNN", f"RMSprop, lr {lr:g}, steady", _with("orth-RNN", {}, STEADY, lr=lr), 1000
+    for optimizer, lr in (("adam", 4e-3), ("adam", 2e-3), ("amsgrad", 4e-3)):
+        settings = f"learned, {optimizer}, lr {lr:g}, steady"
+        one = _with("RelLSTM", {"relevance": "learned"}, STEADY, lr=lr, optimizer=optimizer)
+        yield "RelLSTM", settings, one, 500
+
+
+def _with(
+    column: str, options: dict[str, Any], further: Mapping[str, Any] = MappingProxyType({}), **training: Any
+) -> Contestant:
+    """What we recommend, but for these options of the model (None: without it) and of its training, which is
+    steady only where `further` says so."""
     usual = RECOMMENDED[column]
     model = {k: v for k, v in {**usual.options, **options}.items() if v is not None}
-    return dataclasses.replace(usual, options=model, training={**usual.training, **training})
+    plain = {k: v for k, v in usual.training.items() if k not in STEADY}
+    return dataclasses.replace(usual, options=model, training={**plain, **further, **training})
