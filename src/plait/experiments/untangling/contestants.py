@@ -114,10 +114,12 @@ STEADY = {"relative_clip": 10.0, "schedule": "settle"}
 _STEADILY = {**_BATCHES, **STEADY}
 RECOMMENDED = {
     "RelRNN": Contestant("relrnn", {**_SLOTS, "mix": 0.75}, {**_STEADILY, "lr": 1e-3}),
-    "RelLSTM": Contestant("rellstm", {**_LEARNED, "forget_bias": 1.0}, {**_STEADILY, "lr": 4e-3}),
-    "MemRNN": Contestant("memrnn", {"mix": 0.75}, {**_STEADILY, "lr": 2e-3}),
+    "RelLSTM": Contestant(
+        "rellstm", {**_LEARNED, "forget_bias": 1.0}, {**_STEADILY, "lr": 4e-3, "optimizer": "amsgrad"}
+    ),
+    "MemRNN": Contestant("memrnn", {"mix": 0.75}, {**_STEADILY, "lr": 1e-3}),
     "LSTM": Contestant("lstm", {}, {**_STEADILY, "lr": 4e-3}, chrono=True),
-    "orth-RNN": Contestant("orthrnn", {"nonlinearity": "modrelu"}, {**_STEADILY, **_RMSPROP}),
+    "orth-RNN": Contestant("orthrnn", {"nonlinearity": "modrelu"}, {**_STEADILY, **_RMSPROP, "lr": 1e-4}),
     "expRNN": replace(
         _EXPRNN, training={"lr": 1e-3, "optimizer": "rmsprop", "orthogonal_lr": 1e-4, **STEADY}
     ),

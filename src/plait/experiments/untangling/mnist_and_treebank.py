@@ -120,11 +120,11 @@ class _Data:
 
 _MNIST = _Data(
     "mnist", "pmnist", 500, {"group": 28, "subset": 200}, {"hidden_size": 36, "num_layers": 2},
-    RECOMMENDED_ON_MNIST, 20,
+    RECOMMENDED_ON_MNIST, 10,
 )  # fmt: skip
 _TREEBANK = _Data(
     "ptb", "ptb", 261, {"span": 20, "embedding": 16}, {"hidden_size": 264, "num_layers": 4},
-    RECOMMENDED_ON_TREEBANK, 20,
+    RECOMMENDED_ON_TREEBANK, 8,
 )  # fmt: skip
 
 

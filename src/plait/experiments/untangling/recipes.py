@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Iterator, Mapping
-from types import MappingProxyType
+from collections.abc import Iterator
 from typing import Any
 
 from plait.experiments.description import Experiment
@@ -72,26 +71,26 @@ def _tried() -> Iterator[tuple[str, str, Contestant]]:
     open_gates = dataclasses.replace(_with("LSTM", {"forget_bias": 1.0}, lr=1e-3), chrono=False)
     yield "LSTM", "forget bias 1, lr 0.001", open_gates
     for lr in (1e-3, 2e-4):
-        yield "orth-RNN", f"RMSprop, lr {lr:g}", _with("orth-RNN", {}, lr=lr)
-        yield "expRNN", f"RMSprop, lr {lr:g}", _with("expRNN", {}, lr=lr, orthogonal_lr=lr / 10)
+        rmsprop = {"optimizer": "rmsprop", "lr": lr}
+        yield "orth-RNN", f"RMSprop, lr {lr:g}", _with("orth-RNN", {}, **rmsprop)
+        yield "expRNN", f"RMSprop, lr {lr:g}", _with("expRNN", {}, **rmsprop, orthogonal_lr=lr / 10)
 
 
 def _steadied() -> Iterator[tuple[str, str, Contestant, int]]:
     """Where the first of them hovered or diverged: longer delays, with a gradient and a rate that settle."""
-    for lr in (2e-4, 1e-4, 5e-5):
-        yield "orth-RNN", f"RMSprop, lr {lr:g}, steady", _with("orth-RNN", {}, STEADY, lr=lr), 1000
-    for optimizer, lr in (("adam", 4e-3), ("adam", 2e-3), ("amsgrad", 4e-3)):
-        settings = f"learned, {optimizer}, lr {lr:g}, steady"
-        one = _with("RelLSTM", {"relevance": "learned"}, STEADY, lr=lr, optimizer=optimizer)
-        yield "RelLSTM", settings, one, 500
+    for lr in (2e-4, 1e-4):
+        one = _with("orth-RNN", {}, **STEADY, optimizer="rmsprop", lr=lr)
+        yield "orth-RNN", f"RMSprop, lr {lr:g}, steady", one, 1000
+    for optimizer in ("adam", "amsgrad"):
+        for lr in (4e-3, 2e-3):
+            one = _with("RelLSTM", {"relevance": "learned"}, **STEADY, optimizer=optimizer, lr=lr)
+            yield "RelLSTM", f"learned, {optimizer}, lr {lr:g}, steady", one, 500
 
 
-def _with(
-    column: str, options: dict[str, Any], further: Mapping[str, Any] = MappingProxyType({}), **training: Any
-) -> Contestant:
-    """What we recommend, but for these options of the model (None: without it) and of its training, which is
-    steady only where `further` says so."""
+def _with(column: str, options: dict[str, Any], **training: Any) -> Contestant:
+    """What we recommend, but for these options of the model (None: without it) and of its training; what
+    steadies it, and another optimiser than Adam, only where it is said."""
     usual = RECOMMENDED[column]
     model = {k: v for k, v in {**usual.options, **options}.items() if v is not None}
-    plain = {k: v for k, v in usual.training.items() if k not in STEADY}
-    return dataclasses.replace(usual, options=model, training={**plain, **further, **training})
+    plain = {k: v for k, v in usual.training.items() if k not in {*STEADY, "optimizer"}}
+    return dataclasses.replace(usual, options=model, training={**plain, **training})
