@@ -38,7 +38,7 @@ def recipes(size: Size) -> Experiment:
         notes=(
             "Adam, batches of 32, clipping at 0.1, 25 slots, delay 300 where a row says nothing else; one "
             "seed.",
-            "Steady: clipped at ten times the usual norm as well, with a rate that settles.",
+            "Steady: clipped at a hundred times the usual norm as well, with a rate that settles.",
             "A run ends when it makes no mistake on 200 held-out sequences, or after 20,000 updates.",
         ),
     )
