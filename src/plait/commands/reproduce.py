@@ -62,8 +62,8 @@ def reproduce(
         updates: train for at most this many; this makes them other runs.
         steps: table4: play this many instead of 5,000,000; this too makes other runs.
         backend: table4: minigrid (Farama's, as it is) or envpool (C++, about twice as fast in all).
-        recipe: table5, denoise, transfer: published (the paper's tables, the authors' script) or plait (what
-            we recommend); into one folder, both stand beside each other.
+        recipe: published (the paper's tables, the authors' script) or plait (what we recommend) for what
+            the paper has but table4, figure7 and figure9; into one folder, both stand beside each other.
         out: folder of results (runs/NAME if not given); what it holds is not run again.
         reuse: take finished runs over from this folder.
         device: auto, cpu, cuda or cuda:N; cuda means every GPU.
