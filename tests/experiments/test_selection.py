@@ -26,9 +26,9 @@ def test_seeds_and_updates():
 
 def test_rows_steps_and_backend_of_worlds():
     part = Selection.read("rellstm", rows="Memory, doorkey", steps=1e6, backend="envpool").of(WORLDS)
-    assert [run.row for run in part.runs] == [
-        "MemoryS7, trained", "MemoryS13, tested", "DoorKey-5x5, trained", "DoorKey-16x16, tested",
-    ]  # fmt: skip
+    rows = ("MemoryS7, trained", "MemoryS13, tested", "DoorKey-5x5, trained", "DoorKey-16x16, tested")
+    columns = ("RelLSTM", "RelLSTM learned")  # one name for both
+    assert [run.cell for run in part.runs] == [(row, column) for row in rows for column in columns]
     assert {run.recipe["steps"] for run in part.runs} == {1e6}
     assert {run.task["backend"] for run in part.runs} == {"envpool"}
     assert part.notes == (*WORLDS.notes, "Here: 1,000,000 steps at most.")

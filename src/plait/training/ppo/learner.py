@@ -234,7 +234,7 @@ class PolicyLearner(Learner):
         )  # fmt: skip
         returns = advantage + rollout.values
         advantage = normalised(advantage, rollout.counted)
-        seen = self.policy.prepared(rollout.observation.map(lambda part: part.to(self.device)))
+        seen = self.policy.prepared(rollout.observation, self.device)
         rollout = rollout._replace(observation=seen)
         shown: list[tuple[float, ...]] = []
         for worlds in self._minibatches(number):
