@@ -86,10 +86,10 @@ class _Data:
     def _planned(
         self, column: str, one: Contestant, epochs: int, size: Size, task: dict[str, Any], trace: bool = False
     ) -> PlannedRun:
-        per_epoch = {"evaluate_every": self.per_epoch, "evaluate_on": None, "record_every": 100}
-        full = Recipe(updates=epochs * self.per_epoch, **per_epoch).changed(**one.training)
+        updates = epochs * self.per_epoch
+        full = Recipe(updates, evaluate_every=self.per_epoch, evaluate_on=None, record_every=100)
         small = size.recipe.changed(**{**one.training, "batch_size": size.recipe.batch_size})
-        values = (full if size.published else small).values()
+        values = (full.changed(**one.training) if size.published else small).values()
         del values["seed"]
         return PlannedRun(
             row={"smnist": "sequential", "pmnist": "permuted"}.get(task["name"], "characters"),
