@@ -256,10 +256,11 @@ def test_every_usual_size_has_a_kernel(cell: str) -> None:
 
 
 def without_waiting(what: str, stage: int) -> tuple[str, str]:
-    """A piece of a step that waits for messages, and the same without."""
-    goes_on = f"rows * L::{what.upper()[:-1]}_BYTES);\n    watch.stamp({stage});\n"
-    goes_on = f"    if (thread_index() == 0) mbarrier_expect({what}_came, {goes_on}"
-    return f"    mbarrier_wait({what}_came, parity);\n{goes_on}", goes_on
+    """A piece of a step that waits for messages, and the same where only one thread does."""
+    first = "if (thread_index() == 0) "
+    expects = f"{first}mbarrier_expect({what}_came, rows * L::{what.upper()[:-1]}_BYTES);"
+    waits = f"mbarrier_wait({what}_came, parity);\n    {expects}\n    watch.stamp({stage});\n"
+    return waits, first + waits
 
 
 MUTATIONS = {
