@@ -20,7 +20,7 @@ from plait.errors import BusyError, OutputError, PlaitError
 from plait.experiments.plan import jobs_of
 from plait.report.demo import Plan, run_demo
 from plait.report.demo_page import headline, results_table
-from plait.report.pictures import gradient_seen, kept_of_noise
+from plait.report.pictures import gradient_seen
 from plait.runs.folder import locked
 
 LONG = 100_000  # updates nobody waits for
@@ -78,13 +78,6 @@ def test_what_is_said_of_gradients_is_what_is_seen():
     said = gradient_seen("RelRNN", flat, np.array([5.9, 2e-9, 1.0]), 1.0)
     assert "nothing to learn from" not in said
     assert "trained, 5.9 times, though step 2 feels only 2.0e-09 times: what was not kept is not felt" in said
-
-
-def test_the_published_rule_keeps_what_comes_first_of_noise():
-    earned, learned = (kept_of_noise(Plan(), rule) for rule in ("earned", "learned"))
-    assert (earned < 20).mean() > 0.6
-    assert (learned < 20).mean() < 0.2
-    assert np.array_equal(earned, kept_of_noise(Plan(), "earned"))
 
 
 def test_table_and_headline_say_what_the_runs_say(trained, small_plan):

@@ -44,7 +44,7 @@ def record_kept(runs: Mapping[str, Path]) -> dict[str, Any]:
         with torch.no_grad():
             logits, _, (trace,) = network.eval()(batch.inputs, need_trace=True)
         question = len(batch.inputs) - SYMBOLS
-        born = trace.born[question - 1][:, network.recurrent.layers[0].memory.window :]
+        born = trace.born[question - 1][:, run.description["model"]["window"] :]
         shares = [(born == step).any(dim=1).float().mean().item() for step in range(question)]
         rules[rule] = {
             "shares": [round(share, 4) for share in shares],
