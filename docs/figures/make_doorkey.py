@@ -156,7 +156,7 @@ def _median(first: Tensor) -> float | None:
     return reached.median().item() if len(reached) else None
 
 
-def measure(runs: list[Path]) -> dict[str, Any]:
+def measure(runs: list[Path]) -> None:
     found: dict[str, Any] = {**circumstances(torch.device("cpu"), 1), "episodes": EPISODES, "every": EVERY}
     found |= {"world": WORLD, "runs": []}
     for run in runs:
@@ -164,7 +164,7 @@ def measure(runs: list[Path]) -> dict[str, Any]:
         model = record.description["model"]
         row: dict[str, Any] = {
             "run": record.id, "model": model["name"], "relevance": model.get("relevance", "earned"),
-            "seed": record.description["recipe"]["seed"], "steps": record.description["recipe"]["steps"],
+            "seed": record.description["recipe"]["seed"], "steps": record.summary["steps"],
         }  # fmt: skip
         row |= {what: play(policy, WORLD, what, looking=what == "nothing") for what in WAYS}
         row["flattened"] = play(policy, WORLD, temperature=2.0)
@@ -172,7 +172,7 @@ def measure(runs: list[Path]) -> dict[str, Any]:
             told = {name: value for name, value in row[what].items() if name != "memory"}
             _say(f"{row['run']} {what}: {told}")
         found["runs"].append(row)
-    return found
+        write_json(RESULT, found)  # each takes minutes
 
 
 def along(model: str, seed: int, steps: int, **options: Any) -> None:
@@ -200,7 +200,7 @@ def main(arguments: list[str]) -> None:
     torch.set_num_threads(1)
     way, *rest = arguments
     if way == "memory":
-        write_json(RESULT, measure([Path(run) for run in rest]))
+        measure([Path(run) for run in rest])
     elif way == "along":
         model, _, relevance = rest[0].partition(" ")
         along(model, int(rest[1]), int(float(rest[2])), **({"relevance": relevance} if relevance else {}))
