@@ -4,10 +4,10 @@ python docs/figures/make_doorkey.py memory RUN [RUN …]      # of `plait reprod
 python docs/figures/make_doorkey.py along MODEL SEED STEPS  # trains, and plays the large world on the way
 python docs/figures/make_doorkey.py draw                    # the figure again, from the numbers
 
-Writes results/rl/doorkey.json, adds to results/rl/doorkey-along.jsonl (or $ALONG), and draws
-docs/figures/doorkey-memory.png. Episodes are held out and actions are drawn. In `memory` each run plays as it
-was trained, with parts of its memory emptied every `EVERY` steps, and with probabilities flattened by a
-temperature of 2.
+`memory` adds a line to results/rl/doorkey.jsonl for each run, `along` one to $ALONG for each look; the figure
+is docs/figures/doorkey-memory.png. Episodes are held out, actions are drawn. In `memory` each run plays as it
+was trained, with probabilities flattened by a temperature of 2, and with parts of its memory emptied every
+`EVERY` steps (with --quick without the last).
 """
 
 from __future__ import annotations
@@ -15,18 +15,18 @@ from __future__ import annotations
 import json
 import os
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from plait.bench.machine import circumstances
 from plait.figures import save
 from plait.figures.canvas import blank
 from plait.models import State
 from plait.ops.slots import clear
-from plait.runs.folder import read_json, write_json
+from plait.provenance import commit
 from plait.training import read_run
 from plait.training.learner import generator_for
 from plait.training.ppo import Settings, describe_policy
@@ -35,8 +35,8 @@ from plait.training.ppo.policy import Policy, load_policy
 from plait.training.process import Group
 
 HERE = Path(__file__).parent
-RESULT = HERE.parent.parent / "results/rl/doorkey.json"
-ALONG = Path(os.environ.get("ALONG", RESULT.with_name("doorkey-along.jsonl")))
+RESULT = HERE.parent.parent / "results/rl/doorkey.jsonl"
+ALONG = Path(os.environ.get("ALONG", "doorkey-along.jsonl"))
 TRAINED, WORLD, EPISODES, EVERY = "DoorKey-5x5", "DoorKey-16x16", 64, 64
 WAYS = ("nothing", "slots", "h and c", "both")
 ALONG_AT = (100e3, 200e3, 300e3, 450e3, 600e3, 1e6, 1.5e6, 2e6, 3e6, 4e6, 5e6)
@@ -156,23 +156,18 @@ def _median(first: Tensor) -> float | None:
     return reached.median().item() if len(reached) else None
 
 
-def measure(runs: list[Path]) -> None:
-    found: dict[str, Any] = {**circumstances(torch.device("cpu"), 1), "episodes": EPISODES, "every": EVERY}
-    found |= {"world": WORLD, "runs": []}
-    for run in runs:
-        record, policy = read_run(run), load_policy(run).eval()
-        model = record.description["model"]
-        row: dict[str, Any] = {
-            "run": record.id, "model": model["name"], "relevance": model.get("relevance", "earned"),
-            "seed": record.description["recipe"]["seed"], "steps": record.summary["steps"],
-        }  # fmt: skip
-        row |= {what: play(policy, WORLD, what, looking=what == "nothing") for what in WAYS}
-        row["flattened"] = play(policy, WORLD, temperature=2.0)
-        for what in (*WAYS, "flattened"):
-            told = {name: value for name, value in row[what].items() if name != "memory"}
-            _say(f"{row['run']} {what}: {told}")
-        found["runs"].append(row)
-        write_json(RESULT, found)  # each takes minutes
+def measure(run: Path, ways: Sequence[str]) -> None:
+    """Play, and add a line to what was measured before."""
+    record, policy = read_run(run), load_policy(run).eval()
+    model = record.description["model"]
+    row: dict[str, Any] = {
+        "run": record.id, "model": model["name"], "relevance": model.get("relevance", "earned"),
+        "seed": record.description["recipe"]["seed"], "steps": record.summary["steps"], "episodes": EPISODES,
+        "commit": commit(),
+    }  # fmt: skip
+    row |= {what: play(policy, WORLD, what, looking=what == "nothing") for what in ways}
+    row["flattened"] = play(policy, WORLD, temperature=2.0)
+    _add(RESULT, row)
 
 
 def along(model: str, seed: int, steps: int, **options: Any) -> None:
@@ -186,45 +181,48 @@ def along(model: str, seed: int, steps: int, **options: Any) -> None:
         if update * units in {units * round(look / units) for look in ALONG_AT}:
             line = {"model": model, **options, "seed": seed, "steps": update * units}
             line |= {world: play(learner.policy, world) for world in (TRAINED, WORLD)}
-            with ALONG.open("a") as file:
-                file.write(json.dumps(line) + "\n")
-            _say(json.dumps(line))
+            _add(ALONG, line)
 
 
-def _say(line: str) -> None:
-    sys.stdout.write(line + "\n")
-    sys.stdout.flush()
+def _add(path: Path, line: dict[str, Any]) -> None:
+    with path.open("a") as file:
+        file.write(json.dumps(line) + "\n")
 
 
-def main(arguments: list[str]) -> None:
-    torch.set_num_threads(1)
-    way, *rest = arguments
-    if way == "memory":
-        measure([Path(run) for run in rest])
-    elif way == "along":
-        model, _, relevance = rest[0].partition(" ")
-        along(model, int(rest[1]), int(float(rest[2])), **({"relevance": relevance} if relevance else {}))
-        return
-    draw(read_json(RESULT))
-
-
-def draw(found: dict[str, Any]) -> None:
-    """The return with and without parts of the memory, run by run."""
+def draw(rows: list[dict[str, Any]]) -> None:
+    """How far each policy gets, and how many reach the goal when its probabilities are flattened."""
+    stages = ("took the key", "opened the door", "reached the goal")
     figure, ax = blank(7.0, 3.2)
-    names = [_named(row) for row in found["runs"]]
-    for place, way in enumerate(WAYS):
-        heights = [row[way]["return"] for row in found["runs"]]
-        ax.bar([x + 0.2 * (place - 1.5) for x in range(len(names))], heights, 0.18, label=way)
-    ax.set_xticks(range(len(names)), names, fontsize=8)
-    ax.set(ylabel=f"return in {found['world']}", ylim=(0, None))
-    title = f"forgotten every {found['every']} steps"
-    ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, title=title)
+    bars = [(stage, [row["nothing"][stage] for row in rows]) for stage in stages]
+    bars.append(("reached the goal, flattened", [row["flattened"]["reached the goal"] for row in rows]))
+    for place, (name, shares) in enumerate(bars):
+        ax.bar(
+            [x + 0.2 * (place - 1.5) for x in range(len(rows))], [100 * s for s in shares], 0.18, label=name
+        )
+    ax.set_xticks(range(len(rows)), [_named(row) for row in rows], fontsize=7)
+    ax.set(ylabel=f"% of episodes in {WORLD}", ylim=(0, 105))
+    ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=8)
     save(figure, HERE / "doorkey-memory.png")
 
 
 def _named(row: dict[str, Any]) -> str:
     kind = {"memlstm": "MemLSTM", "rellstm": "RelLSTM"}[row["model"]]
-    return f"{kind}{' learned' if row['relevance'] == 'learned' else ''}\nseed {row['seed']}"
+    relevance = f" {row['relevance']}" if row["model"] == "rellstm" else ""
+    return f"{kind}{relevance}\nseed {row['seed']}, {row['steps'] / 1e6:.1f}M steps"
+
+
+def main(arguments: list[str]) -> None:
+    torch.set_num_threads(1)
+    way, *rest = arguments
+    if way == "along":
+        model, _, relevance = rest[0].partition(" ")
+        along(model, int(rest[1]), int(float(rest[2])), **({"relevance": relevance} if relevance else {}))
+        return
+    if way == "memory":
+        for run in rest:
+            if run != "--quick":
+                measure(Path(run), WAYS[:1] if "--quick" in rest else WAYS)
+    draw([json.loads(line) for line in RESULT.read_text().splitlines()])
 
 
 if __name__ == "__main__":
