@@ -13,6 +13,7 @@ from plait.experiments.untangling.size import Size
 
 __all__ = [
     "FIRST_ON_MNIST",
+    "GUARD",
     "OURS",
     "RECIPES",
     "RECOMMENDED",
@@ -108,17 +109,17 @@ DENOISE = {name: _RMSPROPPED[name] for name in dict.fromkeys((*_FIRST, *_RMSPROP
 _SLOTS = {"window": 10, "capacity": 15}
 _LEARNED = {**_SLOTS, "relevance": "learned"}
 _BATCHES = {"batch_size": 32, "clip": 0.1}
-# One gradient in thousands is out of all proportion, or not finite; and a rate that learns quickly makes
-# mistakes for ever. Without these two, six of 57 runs ended on such a gradient or hovered above 97 %.
+# Gradients through a memory of tanh units are out of all proportion now and then, or not finite: those are
+# left out. RelRNN loses what it learned with a closer bound (at delay 1000, with 100 times the usual norm).
+GUARD = {"relative_clip": 1e6}
+# Those that hovered below 100 %, or diverged, at a rate that learns quickly.
 STEADY = {"relative_clip": 100.0, "schedule": "settle"}
 _STEADILY = {**_BATCHES, **STEADY}
 RECOMMENDED = {
-    "RelRNN": Contestant("relrnn", {**_SLOTS, "mix": 0.75}, {**_STEADILY, "lr": 1e-3}),
-    "RelLSTM": Contestant(
-        "rellstm", {**_LEARNED, "forget_bias": 1.0}, {**_STEADILY, "lr": 4e-3, "optimizer": "amsgrad"}
-    ),
+    "RelRNN": Contestant("relrnn", {**_SLOTS, "mix": 0.75}, {**_BATCHES, **GUARD, "lr": 1e-3}),
+    "RelLSTM": Contestant("rellstm", {**_LEARNED, "forget_bias": 1.0}, {**_BATCHES, "lr": 4e-3}),
     "MemRNN": Contestant("memrnn", {"mix": 0.75}, {**_STEADILY, "lr": 1e-3}),
-    "LSTM": Contestant("lstm", {}, {**_STEADILY, "lr": 4e-3}, chrono=True),
+    "LSTM": Contestant("lstm", {}, {**_BATCHES, "lr": 4e-3}, chrono=True),
     "orth-RNN": Contestant("orthrnn", {"nonlinearity": "modrelu"}, {**_STEADILY, **_RMSPROP, "lr": 1e-4}),
     "expRNN": replace(
         _EXPRNN, training={"lr": 1e-3, "optimizer": "rmsprop", "orthogonal_lr": 1e-4, **STEADY}
@@ -131,7 +132,7 @@ RECOMMENDED_ON_DENOISE = {
 }
 
 # On data of more than a batch nothing settles, since nobody is ever without mistakes: the rate is halved.
-_HALVED = {"lr": 1e-3, "clip": 1.0, "relative_clip": 100.0, "schedule": "halve"}
+_HALVED = {"lr": 1e-3, "clip": 1.0, "schedule": "halve", **GUARD}
 _IMAGES = {**_HALVED, "batch_size": 100}
 _PIXELS = {"hidden_size": 128, "chrono": 784}
 _MODRELU = {"hidden_size": 128, "nonlinearity": "modrelu", "initialiser": "henaff"}

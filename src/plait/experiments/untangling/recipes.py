@@ -7,7 +7,13 @@ from collections.abc import Iterator
 from typing import Any
 
 from plait.experiments.description import Experiment
-from plait.experiments.untangling.contestants import RECOMMENDED, SOURCE, STEADY, Contestant
+from plait.experiments.untangling.contestants import (
+    GUARD,
+    RECOMMENDED,
+    SOURCE,
+    STEADY,
+    Contestant,
+)
 from plait.experiments.untangling.size import Size
 
 __all__ = ["recipes"]
@@ -92,5 +98,5 @@ def _with(column: str, options: dict[str, Any], **training: Any) -> Contestant:
     steadies it, and another optimiser than Adam, only where it is said."""
     usual = RECOMMENDED[column]
     model = {k: v for k, v in {**usual.options, **options}.items() if v is not None}
-    plain = {k: v for k, v in usual.training.items() if k not in {*STEADY, "optimizer"}}
+    plain = {k: v for k, v in usual.training.items() if k not in {*STEADY, *GUARD, "optimizer"}}
     return dataclasses.replace(usual, options=model, training={**plain, **training})
