@@ -237,8 +237,8 @@ def test_our_tables_8_and_9():
 def test_what_was_searched_first_is_as_it_was():
     """The search was made without what steadies; its ids must not move with what we recommend."""
     runs = {run.cell: run.recipe for run in experiments()["recipes"].runs}
-    assert "relative_clip" not in runs["learned, lr 0.004", "RelLSTM"]
-    assert runs["RMSprop, lr 0.0001, steady, delay 1000", "orth-RNN"]["relative_clip"] == 100.0
+    assert len(runs) == 28
+    assert not any("relative_clip" in recipe or "schedule" in recipe for recipe in runs.values())
 
 
 def test_an_experiment_with_one_recipe_says_so():
