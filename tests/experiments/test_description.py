@@ -210,14 +210,13 @@ def test_each_model_has_the_published_recipe_and_ours():
     assert ours["T = 300", "LSTM, plait"].model["chrono"] == 300
 
 
-def test_our_recipe_leaves_out_what_is_not_finite():
-    """RelLSTM, LSTM and expRNN never met such a gradient on copy."""
-    for name in ("table5", "denoise", "figure10", "table8", "table9"):
-        for run in experiments(recipe="plait")[name].runs:
-            guarded = "relative_clip" in run.recipe
-            assert guarded or run.model["name"] in ("rellstm", "lstm", "exprnn"), (name, run.cell)
-    for run in experiments(recipe="plait")["table8"].runs:
-        assert run.recipe["schedule"] == "halve"
+def test_our_recipe_changes_where_a_delay_is_long():
+    runs = {run.cell: run.recipe for run in experiments(recipe="plait")["table5"].runs}
+    for column, from_delay in (("MemRNN, plait", 500), ("orth-RNN, plait", 1000)):
+        for delay in (100, 200, 300, 500, 1000, 2000):
+            assert ("relative_clip" in runs[f"T = {delay}", column]) == (delay >= from_delay)
+    assert runs["T = 500", "orth-RNN, plait"]["lr"] == 2 * runs["T = 1000", "orth-RNN, plait"]["lr"]
+    assert not any("relative_clip" in runs[f"T = {delay}", "RelRNN, plait"] for delay in (100, 2000))
 
 
 def test_our_tables_8_and_9():
