@@ -12,7 +12,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import nn
@@ -30,6 +30,8 @@ from plait.training.process import Group, device_named, environment, join, peak_
 from plait.training.stop import CutShort, Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]
+
+Kept = TypeVar("Kept", DivergedError, WorldError)
 
 
 @dataclass
@@ -227,9 +229,11 @@ class Session:
             status, reason = ending  # not before all is on the disk
         except DivergedError as error:
             status, reason = "diverged", str(error)
-            raise self._with_advice(error) from None
+            advice = "the last good checkpoint is kept in {}. Lower the learning rate, clip, or mend the data"
+            raise self._kept(error, advice) from None
         except WorldError as error:
-            raise self._kept(error) from error.__cause__
+            advice = "the run is kept, continue: plait train --resume {}"
+            raise self._kept(error, advice) from error.__cause__
         finally:
             summary = self._summary(status, reason)
             if self.run is not None and self.group.first and status != "interrupted":
@@ -369,18 +373,9 @@ class Session:
         if self.run is not None:
             self.run.save(self.learner, {**asdict(self.counters), **self.regular})
 
-    def _with_advice(self, error: DivergedError) -> DivergedError:
-        if self.run is None:
-            return error
-        return DivergedError(
-            f"{error}; the last good checkpoint is kept in {self.run.folder}. Lower the learning rate, clip, "
-            "or mend the data"
-        )
-
-    def _kept(self, error: WorldError) -> WorldError:
-        if self.run is None:
-            return error
-        return WorldError(f"{error}; the run is kept, continue: plait train --resume {self.run.folder}")
+    def _kept(self, error: Kept, advice: str) -> Kept:
+        """The same error with where the run is kept, and what to do; `advice` has {} for the folder."""
+        return error if self.run is None else type(error)(f"{error}; {advice.format(self.run.folder)}")
 
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
         counters, device, place = self.counters, self.learner.device, self._place()
