@@ -84,16 +84,20 @@ class Encoder(nn.Module):
 
     def forward(self, observation: Observation) -> Tensor:
         """(N, features) of an observation of N worlds, as they show it or `prepared`."""
+        # To look weights up is the faster way to play, and the slower one to learn.
+        if torch.is_grad_enabled() and not observation.image.is_floating_point():
+            observation = self.prepared(observation)
         image, direction, mission = observation
-        near, _, far, _, _, last = self.view
+        layers = tuple(self.view)
+        near, far, last = cast(nn.Conv2d, layers[0]), cast(nn.Conv2d, layers[2]), layers[5]
         weight, words = _over_windows(near), torch.cat([self.no_word, self.mission.weight[1:]])
         if image.is_floating_point():
             windows, told = image @ weight, mission @ words
         else:
             windows, told = self._looked_up(image, weight), embedding_bag(mission.int(), words, mode="sum")
-        seen = torch.relu(windows + near.bias).view(-1, 3, 3, near.out_channels)
+        seen = torch.relu(windows + cast(Tensor, near.bias)).view(-1, 3, 3, near.out_channels)
         seen = seen.unfold(1, 2, 1).unfold(2, 2, 1).permute(0, 1, 2, 4, 5, 3).reshape(4 * len(seen), -1)
-        seen = torch.relu(torch.addmm(far.bias, seen, _over_windows(far)))
+        seen = torch.relu(torch.addmm(cast(Tensor, far.bias), seen, _over_windows(far)))
         # As the planes of a convolution stand when they are flattened: all places of one, then the next.
         seen = last(seen.view(-1, 4, far.out_channels).transpose(1, 2).flatten(1))
         return torch.relu(seen + (told + self.direction(direction.int())))
