@@ -26,7 +26,7 @@ def case(cell: str, steps: int = 6, rows: int = 1, mix: float = 0.5, **flags: ob
     return Case(scan, steps=steps, rows=rows, **flags)  # type: ignore[arg-type]
 
 
-# blocks of a cluster, and the case: three positions a block lie near, and 4 C steps are walked back at a time
+# blocks of a cluster, and the case: four positions a block lie near, and 16 steps are walked back at a time
 SMALL = [
     (3, case("tanh", steps=15, rows=2, carried=True, reset=True, nudge=True, strided=True)),
     (1, case("tanh", steps=40, size=17)),
@@ -46,7 +46,7 @@ SMALL = [
 def shape_of(way: str, case: Case, cluster: int) -> Shape:
     """As many warps as a small hidden size needs, and few positions near."""
     assert isinstance(case.scan, FullScan)
-    return Shape(way, case.scan, case.size, case.dtype, cluster, warps=8 if case.size > 128 else 4, near=3)
+    return Shape(way, case.scan, case.size, case.dtype, cluster, warps=8 if case.size > 128 else 4, near=4)
 
 
 @dataclass

@@ -9,12 +9,12 @@ import torch
 from plait.ops.cuda_program import parameter_struct
 from plait.ops.scan.kinds import FullScan
 
-__all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
+__all__ = ["AT_ONCE", "BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
 
 # dynamic shared memory a block of a Hopper GPU can have
 _MOST_SHARED = 232_448
-# positions a block gathers gradients for at a time, as in `cluster/backward.h`
-_HELD = 4
+# steps between which the walk back gives to the past, as in `cluster/backward.h`
+AT_ONCE = 16
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 
@@ -36,11 +36,11 @@ FORWARD, FORWARD_TEXT = parameter_struct(
 BACKWARD, BACKWARD_TEXT = parameter_struct(
     "BackwardArguments",
     _READ
-    | _all("const float*", "transposed_key past queries contexts normalisers d_slots")
+    | _all("const float*", "transposed_key past queries contexts normalisers")
     | _all("const void*", "output asked cells gates d_output d_hidden d_cell_state")
-    | {"first": "const long long*"}
+    | {"first": "const long long*", "logs": "const bool*"}
     | _all("float*", "d_projected d_queries d_keys d_states d_energy d_hidden_out d_cell_state_out")
-    | _all("float*", "d_initial_states d_initial_keys given means")
+    | _all("float*", "gathered shares")
     | _SIZES,
 )
 
@@ -58,7 +58,7 @@ def padded(number: int) -> int:
 class Shape:
     """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
 
-    `near` positions of a block lie in its shared memory; None: as many as it has room for. `rows` a cluster
+    `near` positions of a block, a multiple of 4, lie in its shared memory; None: as many as it has room for. `rows` a cluster
     is always one.
     """
 
@@ -81,14 +81,16 @@ class Shape:
         row, features = padded(self.hidden), -(-self.hidden // self.cluster)
         outputs = padded((self.scan.gates + 1) * features)
         if self.way == "forward":
-            return 5 * row + (self.cluster + self.warps) * (row + 4) + outputs
-        return (5 + 2 * self.cluster + 10 * _HELD + self.warps) * row + outputs + 2 * padded(features)
+            return 5 * row + 4 + (self.cluster + self.warps) * (row + 4) + outputs
+        held = -(-AT_ONCE // self.cluster)
+        rows = 5 + 2 * self.cluster + 2 * held + 2 * AT_ONCE + self.warps
+        return rows * row + outputs + 2 * padded(features)
 
     @property
     def positions(self) -> int:
         """How many of a block's positions lie in its shared memory."""
         room = (_MOST_SHARED // 4 - self.floats) // (2 * padded(self.hidden))
-        return room if self.near is None else self.near
+        return room // 4 * 4 if self.near is None else self.near
 
     @property
     def shared_bytes(self) -> int:

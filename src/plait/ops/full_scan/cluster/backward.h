@@ -1,7 +1,7 @@
 // The walk back. A step is two exchanges: the parts of dq_t, with what the position of h_t has gathered, to all; then
-// the parts of ds_{t-1}. A step reads its past once, for dq_t. What a step gives to the positions it read is not added
-// there and then, which would be four times the reading: before R = 4 C steps are walked, the R positions they wrote
-// gather what all later steps give them, four positions a warp, the steps dealt to warps; among the R the walk adds.
+// the parts of ds_{t-1}. A step reads its past once, for dq_t. What it gives to the positions it read is not added there and then, which
+// would be four times the reading: its weights and scores are kept until AT_ONCE steps have been walked, and then a position gets
+// from all of them what they give. Among the positions that these steps wrote themselves the walk adds, in shared memory.
 
 #pragma once
 
@@ -9,19 +9,19 @@
 
 namespace plait {
 
-constexpr int HELD = 4;  // positions a block gathers for at a time
+constexpr int AT_ONCE = 16;  // steps between which the past is given to
 
 template <class S>
 struct PastBackwardLayout : PastShape<S> {
   using P = PastShape<S>;
-  static constexpr int R = HELD * P::C;
+  static constexpr int HELD = ceil_div(AT_ONCE, P::C);  // positions of these steps in a block
   static constexpr int GIVEN = 0, QUERY_PART = GIVEN + P::HP, STATE = QUERY_PART + P::C * P::HP, SLOPE = STATE + P::HP;
   static constexpr int GIVEN_PART = SLOPE + P::HP, D_QUERY = GIVEN_PART + P::C * P::HP, D_KEY = D_QUERY + P::HP;
   static constexpr int OUTPUTS = D_KEY + P::HP, D_GATES = OUTPUTS + round_up(P::F, 4);
   static constexpr int BESIDE = D_GATES + round_up((P::G + 1) * P::F, 4), WARP_PART = BESIDE + round_up(P::F, 4);
   static constexpr int GATHERED = WARP_PART + P::W * P::HP;  // of each held position: its state's, its key's slope
-  static constexpr int COPIES = GATHERED + 2 * HELD * P::HP, NEAR = COPIES + 4 * 2 * HELD * P::HP;
-  static constexpr int END = NEAR + S::NEAR * 2 * P::HP;
+  static constexpr int WALKED = GATHERED + 2 * HELD * P::HP;  // of each of these steps: its query, what it gives
+  static constexpr int NEAR = WALKED + 2 * AT_ONCE * P::HP, END = NEAR + S::NEAR * 2 * P::HP;
   static_assert(END * 4 == S::SHARED_BYTES, "Python counts shared memory otherwise");
 };
 
@@ -34,13 +34,19 @@ struct PastBackward {
   float* const sm;
   const int thread, warp, lane, rank, row, width, feature;
   const float *const past, *const barred;
+  float *const gathered, *const shares;  // of each position two sums, of each four positions and step their weights and scores
+  const bool logs;
   float dc = 0.0f, dv[K::N];
 
   MEMBER PastBackward(const BackwardArguments& a, float* sm)
       : a(a), sm(sm), thread(thread_index()), warp(thread / 32), lane(thread % 32), rank(block_rank()),
         row(cluster_index()), width(a.initial + a.steps),
         feature(thread < K::F && rank * K::F + thread < K::H ? rank * K::F + thread : K::H),
-        past(a.past + (int64_t)row * width * 2 * K::HP), barred(a.barred + (int64_t)row * a.initial) {}
+        past(a.past + (int64_t)row * width * 2 * K::HP), barred(a.barred + (int64_t)row * a.initial),
+        gathered(a.gathered + (int64_t)row * width * 2 * K::HP),
+        shares(a.shares + (int64_t)row * (width / 4 + SPARE_FOURS) * AT_ONCE * 8), logs(a.logs[row]) {}
+
+  static constexpr int SPARE_FOURS = 12;  // of up to eight blocks, whose last four may not be full
 
   MEMBER static const Layer* layer(const void* p) { return reinterpret_cast<const Layer*>(p); }
   MEMBER int first_of(int t) { return a.first ? (int)a.first[(int64_t)t * a.rows + row] : 0; }
@@ -56,160 +62,154 @@ struct PastBackward {
     cluster_sync();
   }
 
-  // What the steps from `begin` on give to HELD positions of this block, base + C n, into GATHERED.
-  MEMBER void gather(int base, int end, int begin) {
-    Four<K> four;
-    float to_state[HELD][K::N], to_slope[HELD][K::N], v[K::N], bar[HELD];
-    fetch<K>(v, a.twice_energy, lane);
-    four.fetch_all(past, least(base, width - 1) * 2 * K::HP, K::C * 2 * K::HP, base < end ? (end - 1 - base) / K::C : 0, lane);
-#pragma unroll
-    for (int u = 0; u < HELD; u++) {
-      const int p = base + K::C * u;
-      bar[u] = p >= end ? -infinity() : p < a.initial ? barred[p] : 0.0f;
-      clear<K>(to_state[u]), clear<K>(to_slope[u]);
-    }
-    for (int t = begin + warp; t < a.steps; t += K::W) {
-      const int64_t at = (int64_t)t * a.rows + row;
-      const int first = first_of(t);
-      if (first > base + K::C * (HELD - 1)) continue;
-      float q[K::N], given[K::N], half[HELD][K::N], e[4], d[4];
-      fetch<K>(q, a.queries + at * K::HP, lane);
-#pragma unroll
-      for (int n = 0; n < K::N; n += 4) {
-        const int j = n * 32 + 4 * lane;
-        const bool in = K::HP % 128 == 0 || j < K::HP;
-        const float4 x = in ? load4_fresh(a.given + at * K::HP + j) : float4{0.0f, 0.0f, 0.0f, 0.0f};
-        given[n] = x.x, given[n + 1] = x.y, given[n + 2] = x.z, given[n + 3] = x.w;
-      }
-      const float normaliser = a.normalisers[at], mean = load_fresh(a.means + at);
-#pragma unroll
-      for (int u = 0; u < HELD; u++) {
-        e[u] = 0.0f, d[u] = dot<K>(four.h[u], given);
-#pragma unroll
-        for (int n = 0; n < K::N; n++) half[u][n] = half_tanh(q[n] + four.k[u][n]), e[u] = mad(v[n], half[u][n], e[u]);
-      }
-      sum_all(e, d, lane);
-#pragma unroll
-      for (int u = 0; u < HELD; u++) {
-        const float share = base + K::C * u >= first ? exponential(e[u] + bar[u] - normaliser) : 0.0f, score = share * (d[u] - mean);
-#pragma unroll
-        for (int n = 0; n < K::N; n++) {
-          to_state[u][n] = mad(share, given[n], to_state[u][n]);
-          to_slope[u][n] = mad(score, mad(-half[u][n], half[u][n], 0.25f), to_slope[u][n]);
-        }
-      }
-    }
-    join_copies(to_state, to_slope, base, end);
-  }
-
-  // The sums of all warps, in the same order every time: four copies, then one.
-  MEMBER void join_copies(const float (&to_state)[HELD][K::N], const float (&to_slope)[HELD][K::N], int base, int end) {
-    float* mine = sm + K::COPIES + warp % 4 * 2 * HELD * K::HP;
-    for (int turn = 0; turn < K::W / 4; turn++) {
-      if (warp / 4 == turn) {
-#pragma unroll
-        for (int u = 0; u < HELD; u++) {
-          float x[K::N], y[K::N];
-          clear<K>(x), clear<K>(y);
-          if (turn) fetch<K>(x, mine + u * K::HP, lane), fetch<K>(y, mine + (HELD + u) * K::HP, lane);
-#pragma unroll
-          for (int n = 0; n < K::N; n++) x[n] += to_state[u][n], y[n] += to_slope[u][n];
-          keep<K>(mine + u * K::HP, x, lane), keep<K>(mine + (HELD + u) * K::HP, y, lane);
-        }
-      }
-      block_sync<K>();
-    }
-    for (int i = thread; i < 2 * HELD * K::HP; i += K::THREADS) {
-      float sum = 0.0f;
-      for (int copy = 0; copy < 4; copy++) sum += sm[K::COPIES + copy * 2 * HELD * K::HP + i];
-      const int u = i / K::HP, j = i % K::HP, p = base + K::C * u;  // what arrives at the final slots is a state's
-      if (u < HELD && a.d_slots && j < K::H && p < end) sum += a.d_slots[((int64_t)row * width + p) * K::H + j];
-      sm[K::GATHERED + i] = sum;
-    }
-    block_sync<K>();
-  }
-
   // The first of this block's positions from p on.
   MEMBER int own_from(int p) { return p + (rank - p % K::C + K::C) % K::C; }
 
-  struct Step {  // what every lane knows of step t
-    float q[K::N], given[K::N], v[K::N], dq[K::N], normaliser, mean;
+  struct Step {  // what every lane knows of step t, and its sums over positions p: score_p, score_p r_p, score_p r_p^2
+    float q[K::N], given[K::N], v[K::N], half, normaliser, mean, score = 0.0f, once[K::N], twice[K::N];
   };
 
-  MEMBER void add(Step& s, Four<K>& four, int t, int i, int there) {
-    float e[4], d[4];
+  MEMBER float* shares_of(int i, int t) { return shares + ((i / 4 * K::C + rank) * AT_ONCE + t % AT_ONCE) * 8; }
+
+  template <bool LOGS>
+  MEMBER void add(Step& s, Four<K>& four, int t, int i, int low, int high) {
+    float e[4], d[4], share[4];
 #pragma unroll
     for (int u = 0; u < 4; u++) {
-      e[u] = 0.0f, d[u] = dot<K>(four.h[u], s.given);
+      e[u] = s.half, d[u] = dot<K>(four.h[u], s.given);
 #pragma unroll
       for (int n = 0; n < K::N; n++) {
-        four.k[u][n] = half_tanh(s.q[n] + four.k[u][n]);
-        e[u] = mad(s.v[n], four.k[u][n], e[u]);
+        four.k[u][n] = gap<LOGS>(s.q[n], four.k[u][n]);
+        e[u] = mad(-s.v[n], four.k[u][n], e[u]);
       }
     }
     sum_all(e, d, lane);
-    if (there < 4 || rank + K::C * (t % 2 ? i - 3 : i) < a.initial) {
+    if (i < low || i + 4 > high || rank + K::C * i < a.initial) {
 #pragma unroll
       for (int u = 0; u < 4; u++) {
-        const int p = rank + K::C * (t % 2 ? i - u : i + u);
-        if (u >= there || p < a.initial) e[u] += u >= there ? -infinity() : barred[p];
+        const int p = rank + K::C * (i + u);
+        if (i + u < low || i + u >= high) e[u] = -infinity();
+        else if (p < a.initial) e[u] += barred[p];
       }
     }
 #pragma unroll
-    for (int u = 0; u < 4; u++) {
-      const float score = exponential(e[u] - s.normaliser) * (d[u] - s.mean);
-#pragma unroll
-      for (int n = 0; n < K::N; n++) {
-        const float tilt = score * four.k[u][n];
-        dv[n] += tilt;
-        s.dq[n] += mad(-tilt, four.k[u][n], 0.25f * score);
-      }
+    for (int u = 0; u < 4; u++) share[u] = exponential(e[u] - s.normaliser), d[u] = share[u] * (d[u] - s.mean);
+    if (lane == 0) {
+      float* kept = shares_of(i, t);
+      store4(kept, float4{share[0], share[1], share[2], share[3]}), store4(kept + 4, float4{d[0], d[1], d[2], d[3]});
     }
-  }
-
-  MEMBER void read_old(Step& s, int t, int base) {  // positions before those of this block of steps
-    visit_all<S, K>(sm + K::NEAR, past, own_before<K>(first_of(t), rank), own_before<K>(base, rank), t % 2, rank, warp, lane,
-                    [&](Four<K>& four, int i, int there) { add(s, four, t, i, there); });
-  }
-
-  MEMBER void read_held(Step& s, int t, int base) {  // the positions of this block of steps, a warp each
-    const int p = own_from(base) + K::C * warp;
-    if (warp >= HELD || p > a.initial + t || p < first_of(t)) return;
-    float k[K::N], h[K::N], x[K::N], e = 0.0f;
-    fetch<K>(k, past + p * 2 * K::HP, lane), fetch<K>(h, past + p * 2 * K::HP + K::HP, lane);
 #pragma unroll
-    for (int n = 0; n < K::N; n++) k[n] = half_tanh(s.q[n] + k[n]), e = mad(s.v[n], k[n], e);
-    const float share = exponential(whole_sum(e) - s.normaliser), score = share * (whole_sum(dot<K>(h, s.given)) - s.mean);
-    float* to_state = sm + K::GATHERED + warp * K::HP;
-    float* to_slope = to_state + HELD * K::HP;
-    fetch<K>(x, to_state, lane);
-#pragma unroll
-    for (int n = 0; n < K::N; n++) x[n] = mad(share, s.given[n], x[n]);
-    keep<K>(to_state, x, lane);
-    fetch<K>(x, to_slope, lane);
+    for (int u = 0; u < 4; u++) add_slopes(s, d[u], four.k[u]);
+  }
+  MEMBER static void add_slopes(Step& s, float score, const float (&r)[K::N]) {
+    s.score += score;
 #pragma unroll
     for (int n = 0; n < K::N; n++) {
-      const float tilt = score * k[n], slope = mad(-tilt, k[n], 0.25f * score);
-      dv[n] += tilt, s.dq[n] += slope, x[n] += slope;
+      const float tilt = score * r[n];
+      s.once[n] += tilt, s.twice[n] = mad(tilt, r[n], s.twice[n]);
     }
-    keep<K>(to_slope, x, lane);
+  }
+
+  template <bool LOGS>
+  MEMBER void read_old(Step& s, int t, int base) {  // positions before those of these steps
+    const int low = own_before<K>(first_of(t), rank), high = own_before<K>(base, rank);
+    visit_all<S, K>(sm + K::NEAR, past, low, high, t % 2, rank, warp, lane,
+                    [&](Four<K>& four, int i) { add<LOGS>(s, four, t, i, low, high); });
+  }
+
+  template <bool LOGS>
+  MEMBER void read_held(Step& s, int t, int base) {  // the positions of these steps, a warp each
+    for (int n = warp; n < K::HELD; n += K::W) {
+      const int p = own_from(base) + K::C * n;
+      if (p > a.initial + t || p < first_of(t)) continue;
+      float k[K::N], h[K::N], x[K::N], e = s.half;
+      fetch<K>(k, past + p * 2 * K::HP, lane), fetch<K>(h, past + p * 2 * K::HP + K::HP, lane);
+#pragma unroll
+      for (int f = 0; f < K::N; f++) k[f] = gap<LOGS>(s.q[f], k[f]), e = mad(-s.v[f], k[f], e);
+      const float share = exponential(whole_sum(e) - s.normaliser), score = share * (whole_sum(dot<K>(h, s.given)) - s.mean);
+      float* to_state = sm + K::GATHERED + n * K::HP;
+      float* to_slope = to_state + K::HELD * K::HP;
+      fetch<K>(x, to_state, lane);
+#pragma unroll
+      for (int f = 0; f < K::N; f++) x[f] = mad(share, s.given[f], x[f]);
+      keep<K>(to_state, x, lane);
+      fetch<K>(x, to_slope, lane);
+#pragma unroll
+      for (int f = 0; f < K::N; f++) x[f] = mad(score, mad(-k[f], k[f], k[f]), x[f]);
+      keep<K>(to_slope, x, lane);
+      add_slopes(s, score, k);
+    }
   }
 
   MEMBER void read(int t, int base) {
     const int64_t at = (int64_t)t * a.rows + row;
     Step s;
     fetch<K>(s.q, a.queries + at * K::HP, lane), fetch<K>(s.given, sm + K::GIVEN, lane), fetch<K>(s.v, a.twice_energy, lane);
-    clear<K>(s.dq);
+    clear<K>(s.once), clear<K>(s.twice);
     float context[K::N];
     fetch<K>(context, a.contexts + at * K::HP, lane);
-    s.normaliser = a.normalisers[at], s.mean = whole_sum(dot<K>(context, s.given));
-    if (rank == t % K::C && warp == 0) {  // for those who gather later
-      keep<K>(a.given + at * K::HP, s.given, lane);
-      if (lane == 0) a.means[at] = s.mean;
+    s.normaliser = a.normalisers[at], s.mean = whole_sum(dot<K>(context, s.given)), s.half = 0.0f;
+#pragma unroll
+    for (int n = 0; n < K::N; n++) {
+      s.half = mad(0.5f, s.v[n], s.half);
+      if (!logs) s.q[n] = ex2(s.q[n]);
     }
-    read_old(s, t, base);
-    read_held(s, t, base);
-    keep<K>(sm + K::WARP_PART + warp * K::HP, s.dq, lane);
+    if (warp == 0) {  // for what is given later
+      float* walked = sm + K::WALKED + t % AT_ONCE * 2 * K::HP;
+      keep<K>(walked, s.q, lane), keep<K>(walked + K::HP, s.given, lane);
+    }
+    if (logs) read_old<true>(s, t, base), read_held<true>(s, t, base);
+    else read_old<false>(s, t, base), read_held<false>(s, t, base);
+    float dq[K::N];
+#pragma unroll
+    for (int n = 0; n < K::N; n++) dv[n] += mad(0.5f, s.score, -s.once[n]), dq[n] = s.once[n] - s.twice[n];
+    keep<K>(sm + K::WARP_PART + warp * K::HP, dq, lane);
+  }
+
+  // What the steps from `begin` to `end` give to the positions before theirs: four positions a warp, in registers.
+  template <bool LOGS>
+  MEMBER void give(int begin, int end, int base) {
+    const int low = own_before<K>(first_of(begin), rank), high = own_before<K>(base, rank);
+    for (int i = (low / 4 + warp) * 4; i < high; i += 4 * K::W) {
+      float k[4][K::N], state[4][K::N], slope[4][K::N];
+#pragma unroll
+      for (int u = 0; u < 4; u++) {
+        const int own = least(i + u, high - 1), p = rank + K::C * own;
+        fetch<K>(k[u], own < S::NEAR ? sm + K::NEAR + own * 2 * K::HP : past + p * 2 * K::HP, lane);
+        fetch<K>(state[u], gathered + p * 2 * K::HP, lane), fetch<K>(slope[u], gathered + p * 2 * K::HP + K::HP, lane);
+      }
+#pragma unroll 1
+      for (int t = begin; t < end; t++) {
+        if (a.first && own_before<K>(first_of(t), rank) >= least(i + 4, high)) break;  // a reset: from this step on nobody read them
+        float q[K::N], given[K::N];
+        const float* walked = sm + K::WALKED + t % AT_ONCE * 2 * K::HP;
+        fetch<K>(q, walked, lane), fetch<K>(given, walked + K::HP, lane);
+        const float4 x = load4(shares_of(i, t)), y = load4(shares_of(i, t) + 4);
+        const float share[4] = {x.x, x.y, x.z, x.w}, score[4] = {y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int u = 0; u < 4; u++) {
+#pragma unroll
+          for (int n = 0; n < K::N; n++) {
+            const float r = gap<LOGS>(q[n], k[u][n]);
+            state[u][n] = mad(share[u], given[n], state[u][n]), slope[u][n] = mad(score[u], mad(-r, r, r), slope[u][n]);
+          }
+        }
+      }
+#pragma unroll
+      for (int u = 0; u < 4; u++) {
+        float* sums = gathered + (rank + K::C * (i + u)) * 2 * K::HP;
+        if (i + u < high) keep<K>(sums, state[u], lane), keep<K>(sums + K::HP, slope[u], lane);
+      }
+    }
+    block_sync<K>();
+  }
+
+  MEMBER void take_up(int base, int end) {  // what the positions of the next steps have been given by all later ones
+    for (int i = thread; i < 2 * K::HELD * K::HP; i += K::THREADS) {
+      const int u = i / K::HP, p = own_from(base) + K::C * (u % K::HELD);
+      sm[K::GATHERED + i] = p < end ? gathered[(2 * p + u / K::HELD) * K::HP + i % K::HP] : 0.0f;
+    }
+    block_sync<K>();
   }
 
   MEMBER float over_warps(int j) {
@@ -231,7 +231,7 @@ struct PastBackward {
       put_part<K>(sm + K::QUERY_PART + rank * K::HP + j, over_warps(j), part, parts);
       if (here % K::C != rank) return;
       const float* held = sm + K::GATHERED + (here - own_from(base)) / K::C * K::HP + j;
-      put_part<K>(sm + K::STATE + j, held[0], part, parts), put_part<K>(sm + K::SLOPE + j, held[HELD * K::HP], part, parts);
+      put_part<K>(sm + K::STATE + j, held[0], part, parts), put_part<K>(sm + K::SLOPE + j, held[K::HELD * K::HP], part, parts);
     });
   }
 
@@ -321,18 +321,7 @@ struct PastBackward {
     block_sync<K>();
   }
 
-  MEMBER void finish() {  // the initial slots gather from all steps; dv from all warps and blocks
-    for (int base = 0; base < a.initial; base += K::R) {
-      gather(own_from(base), a.initial, 0);
-      for (int i = thread; i < HELD * K::HP; i += K::THREADS) {
-        const int p = own_from(base) + K::C * (i / K::HP), j = i % K::HP;
-        if (p >= a.initial || j >= K::H) continue;
-        const int64_t at = ((int64_t)row * a.initial + p) * K::H + j;
-        a.d_initial_states[at] = sm[K::GATHERED + i];
-        a.d_initial_keys[at] = 2.0f * a.twice_energy[j] * sm[K::GATHERED + HELD * K::HP + i];
-      }
-      block_sync<K>();
-    }
+  MEMBER void finish() {  // dv from all warps and blocks
     keep<K>(sm + K::WARP_PART + warp * K::HP, dv, lane);
     block_sync<K>();
     if (thread < K::HP) put(shared_address(sm + K::QUERY_PART + rank * K::HP + thread), over_warps(thread), 0);
@@ -342,10 +331,12 @@ struct PastBackward {
 
   MEMBER void walk() {
     prepare();
-    for (int begin = (a.steps - 1) / K::R * K::R; begin >= 0; begin -= K::R) {
-      const int end = begin + K::R < a.steps ? begin + K::R : a.steps, base = a.initial + begin;
-      gather(own_from(base), a.initial + end, end);
+    for (int begin = (a.steps - 1) / AT_ONCE * AT_ONCE; begin >= 0; begin -= AT_ONCE) {
+      const int end = least(begin + AT_ONCE, a.steps), base = a.initial + begin;
+      take_up(base, a.initial + end);
       for (int t = end - 1; t >= begin; t--) step(t, base);
+      if (logs) give<true>(begin, end, base);
+      else give<false>(begin, end, base);
     }
     finish();
   }

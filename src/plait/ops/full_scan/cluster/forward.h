@@ -12,7 +12,8 @@ template <class S>
 struct PastForwardLayout : PastShape<S> {
   using P = PastShape<S>;
   static constexpr int ASKED = 0, STATE = ASKED + P::HP, QUERY = STATE + 2 * P::HP, KEY = QUERY + P::HP;
-  static constexpr int PART = KEY + P::HP, STRIDE = P::HP + 4;  // context, mass, own energy, largest energy
+  static constexpr int FAR = KEY + P::HP;  // whether a query, a key was
+  static constexpr int PART = FAR + 4, STRIDE = P::HP + 4;  // context, mass, own energy, largest energy
   static constexpr int MASS = P::HP, OWN = P::HP + 1, MOST = P::HP + 2;
   static_assert(P::F * P::C <= P::THREADS, "a thread for each feature and block");
   static constexpr int OUTPUTS = PART + P::C * STRIDE, WARP_PART = OUTPUTS + round_up((P::G + 1) * P::F, 4);
@@ -33,6 +34,7 @@ struct PastForward {
   const float* const barred;
   float c = 0.0f, in[K::G];
   int first = 0;
+  bool logs = false;  // this block's keys are kept as they are
 
   MEMBER PastForward(const ForwardArguments& a, float* sm)
       : a(a), sm(sm), thread(thread_index()), warp(thread / 32), lane(thread % 32), rank(block_rank()),
@@ -53,8 +55,32 @@ struct PastForward {
     if (S::CELL == LSTM && feature < K::H && !begins) c = widened(layer(a.cell_state)[row * K::H + feature]);
     for (int i = thread; i < least(own_before<K>(a.initial, rank), S::NEAR) * 2 * K::HP; i += K::THREADS)
       sm[K::NEAR + i] = past[(rank + K::C * (i / (2 * K::HP))) * 2 * K::HP + i % (2 * K::HP)];
+    block_sync<K>();
+    for (int i = thread; i < own_before<K>(a.initial, rank) * K::HP; i += K::THREADS)
+      if (is_far(record(i / K::HP)[i % K::HP])) sm[K::FAR] = 1.0f;
     take_in(0);
+    block_sync<K>();
+    logs = sm[K::FAR] != 0.0f;
+    if (!logs) change_keys(a.initial, [](float k) { return ex2(k); });
     cluster_sync();
+  }
+
+  MEMBER float* record(int i) {  // of this block's i-th position
+    return i < S::NEAR ? sm + K::NEAR + i * 2 * K::HP : past + (rank + K::C * i) * 2 * K::HP;
+  }
+  template <class Change>
+  MEMBER void change_keys(int before, Change change) {
+    for (int i = thread; i < own_before<K>(before, rank) * K::HP; i += K::THREADS) {
+      float* k = record(i / K::HP) + i % K::HP;
+      *k = change(*k);
+    }
+  }
+  // The first query or key that is too far: the powers become keys again. Which of the two flags was raised stands still meanwhile.
+  MEMBER void settle(int flag, int before) {
+    if (logs || sm[K::FAR + flag] == 0.0f) return;
+    change_keys(before, [](float k) { return log_of(k); });
+    logs = true;
+    block_sync<K>();
   }
 
   MEMBER void take_in(int t) {  // the input of step t
@@ -99,7 +125,9 @@ struct PastForward {
     h = rounded<Layer>(h);
     save(a.output, at, h);
     put(shared_address(sm + K::STATE + t % 2 * K::HP + feature), h, target);
-    put(shared_address(sm + K::QUERY + feature), SCALE * sm[K::OUTPUTS + K::G * K::F + thread % K::F], target);
+    const float q = SCALE * sm[K::OUTPUTS + K::G * K::F + thread % K::F];
+    put(shared_address(sm + K::QUERY + feature), q, target);
+    if (is_far(q)) put(shared_address(sm + K::FAR), 1.0f, target);
   }
 
   // k_t of the own features to the block that owns the position; what they add to its energy
@@ -110,8 +138,10 @@ struct PastForward {
       const int f = rank * K::F + o;
       if (f >= K::H) return;
       const float k = SCALE * sum;
-      energy = mad(a.twice_energy[f], half_tanh(sm[K::QUERY + f] + k), energy);
-      put(shared_address(sm + K::KEY + f), k, (a.initial + t) % K::C);
+      const int owner = (a.initial + t) % K::C;
+      energy = mad(a.twice_energy[f], 0.5f - half_gap(sm[K::QUERY + f], k), energy);
+      put(shared_address(sm + K::KEY + f), k, owner);
+      if (is_far(k)) put(shared_address(sm + K::FAR + 1), 1.0f, owner);
     });
     return whole_sum(energy);
   }
@@ -120,17 +150,18 @@ struct PastForward {
     float q[K::N], v[K::N], context[K::N], most, mass, half;
   };
 
-  MEMBER void add(Read& r, const Four<K>& four, int t, int i, int there) {
+  template <bool LOGS>
+  MEMBER void add(Read& r, const Four<K>& four, int t, int i, int low, int high) {
     float e[4], larger = r.most;
 #pragma unroll
     for (int u = 0; u < 4; u++) {
-      e[u] = r.half;  // v (1/2 - x) summed over a lane's features
+      e[u] = r.half;  // v (1/2 - r) summed over a lane's features
 #pragma unroll
-      for (int n = 0; n < K::N; n++) e[u] = mad(-r.v[n], rcp(1.0f + ex2(r.q[n] + four.k[u][n])), e[u]);
+      for (int n = 0; n < K::N; n++) e[u] = mad(-r.v[n], gap<LOGS>(r.q[n], four.k[u][n]), e[u]);
     }
     sum_all(e, lane);
-    const bool plain = there == 4 && !a.energies && rank + K::C * (t % 2 ? i - 3 : i) >= a.initial;
-    if (!plain) unusual(e, t, i, there);
+    const bool plain = i >= low && i + 4 <= high && !a.energies && rank + K::C * i >= a.initial;
+    if (!plain) unusual(e, t, i, low, high);
 #pragma unroll
     for (int u = 0; u < 4; u++) larger = larger_of(e[u], larger);
     if (larger == -infinity()) return;
@@ -147,14 +178,22 @@ struct PastForward {
     }
   }
 
-  MEMBER void unusual(float (&e)[4], int t, int i, int there) {  // initial slots, fewer than four, a trace
+  MEMBER void unusual(float (&e)[4], int t, int i, int low, int high) {  // initial slots, not all four, a trace
 #pragma unroll
     for (int u = 0; u < 4; u++) {
-      const int p = rank + K::C * (t % 2 ? i - u : i + u);
-      if (p < a.initial && u < there) e[u] += barred[p];  // minus infinity where a slot is empty
-      if (u >= there) e[u] = -infinity();
-      if (a.energies && u < there && lane == 0) a.energies[((int64_t)t * a.rows + row) * width + p] = e[u];
+      const int p = rank + K::C * (i + u);
+      const bool there = i + u >= low && i + u < high;
+      if (there && p < a.initial) e[u] += barred[p];  // minus infinity where a slot is empty
+      if (!there) e[u] = -infinity();
+      if (a.energies && there && lane == 0) a.energies[((int64_t)t * a.rows + row) * width + p] = e[u];
     }
+  }
+
+  template <bool LOGS>
+  MEMBER void read_past(Read& r, int t) {
+    const int low = own_before<K>(first, rank), high = own_before<K>(a.initial + t, rank);
+    visit_all<S, K>(sm + K::NEAR, past, low, high, t % 2, rank, warp, lane,
+                    [&](const Four<K>& four, int i) { add<LOGS>(r, four, t, i, low, high); });
   }
 
   MEMBER void read(Read& r, int t) {
@@ -162,8 +201,10 @@ struct PastForward {
     r.most = -infinity(), r.mass = r.half = 0.0f;
 #pragma unroll
     for (int n = 0; n < K::N; n++) r.half = mad(0.5f, r.v[n], r.half);
-    visit_all<S, K>(sm + K::NEAR, past, own_before<K>(first, rank), own_before<K>(a.initial + t, rank), t % 2, rank, warp, lane,
-                    [&](const Four<K>& four, int i, int there) { add(r, four, t, i, there); });
+    if (logs) return read_past<true>(r, t);
+#pragma unroll
+    for (int n = 0; n < K::N; n++) r.q[n] = ex2(r.q[n]);
+    read_past<false>(r, t);
   }
 
   MEMBER void tell(const Read& r, float energy) {  // this block's part, to all
@@ -216,9 +257,9 @@ struct PastForward {
       }
       sm[K::ASKED + thread] = clears ? 0.0f : s;
       if (here % K::C == rank) {
-        const int n = here / K::C;
-        float* record = n < S::NEAR ? sm + K::NEAR + n * 2 * K::HP : past + here * 2 * K::HP;
-        record[thread] = sm[K::KEY + thread], record[K::HP + thread] = h;
+        const float k = sm[K::KEY + thread];
+        float* place = record(here / K::C);
+        place[thread] = logs ? k : ex2(k), place[K::HP + thread] = h;
         if (thread < K::H) layer(a.slots)[((int64_t)row * width + here) * K::H + thread] = narrowed<Layer>(h);
       }
     }
@@ -234,11 +275,13 @@ struct PastForward {
       write(t);
       take_in(t + 1);
       cluster_sync();
+      settle(0, a.initial + t);
       const float energy = own_energy(t);
       Read r;
       read(r, t);
       tell(r, energy);
       cluster_sync();
+      settle(1, a.initial + t);
       join(t);
       block_sync<K>();
     }

@@ -87,8 +87,6 @@ DEVICE void sum_all(float (&x)[4], float (&y)[4], int lane) {
   for (int u = 0; u < 4; u++) x[u] = shuffle(sum, 8 * u), y[u] = shuffle(sum, 8 * u + 4);
 }
 
-// tanh(a) / 2 of a scaled by SCALE: out of range it is 1/2 or -1/2, never a NaN
-DEVICE float half_tanh(float scaled) { return 0.5f - rcp(1.0f + ex2(scaled)); }
 DEVICE float infinity() { return of_bits(0x7f800000u); }
 constexpr float LN2 = 0.69314718055994531f;
 DEVICE float exponential(float x) { return ex2(LOG2E * x); }
@@ -121,39 +119,55 @@ DEVICE void own_products(const float* weights, const float* vector, int rank, in
 template <class K>
 DEVICE int own_before(int position, int rank) { return position > rank ? (position - rank + K::C - 1) / K::C : 0; }
 
-// Four of a block's positions: records of a key and a state, `step` numbers apart, the last of them at `last`.
+// A key is kept as 2 to the power of it, so that a pair of a query and a key costs one special function and not two. Where one
+// of a row is beyond FARTHEST, its keys are kept as they are: `logs`.
+constexpr float FARTHEST = 120.0f;
+DEVICE bool is_far(float scaled) { return !(scaled <= FARTHEST && scaled >= -FARTHEST); }
+DEVICE float log_of(float power) {  // to rounding, where lg2 of a large or small number is not
+  const uint32_t bits = bits_of(power);
+  return (float)((int)(bits >> 23) - 127) + lg2(of_bits((bits & 0x7fffffu) | 0x3f800000u));
+}
+// r in tanh(q + k) = 1 - 2 r
+template <bool LOGS>
+DEVICE float gap(float q, float k) { return LOGS ? half_gap(q, k) : rcp(mad(q, k, 1.0f)); }
+
+// Four of a block's positions: records of a key and a state, `apart` numbers from each other; beyond the `last`-th it again.
 template <class K>
 struct Four {
   float k[4][K::N], h[4][K::N];
 
-  MEMBER void fetch_all(const float* records, int at, int step, int last, int lane) {
+  MEMBER void fetch_all(const float* records, int at, int apart, int last, int lane) {
     const float* own = records + 4 * lane;
 #pragma unroll
     for (int u = 0; u < 4; u++) {
-      const float* record = own + (at + least(u, last) * step);
+      const float* record = own + (at + least(u, last) * apart);
       fetch_own<K>(k[u], record, lane), fetch_own<K>(h[u], record + K::HP, lane);
     }
   }
 };
 
-// Goes through a block's positions from `low` to `high`, first those near, in shared memory, then those far, in global
-// memory: visit(four, i, there), i the first of them and `there` how many there are. In every other step they are taken from the other
-// end, so that what the cache holds of one step is what the next one asks for first.
+// Goes through a block's positions from `low` to `high` in fours, from multiples of four on: first those near, in shared
+// memory, then those far, in global memory: visit(four, i), i the first of them, which may lie before `low`, as the
+// last may lie behind `high`. In every other step they are taken from the other end, so that what the cache holds of one step is what the
+// next one asks for first. A warp that is dealt one less of the near ones begins with the far ones.
 template <class S, class K, class Visit>
 DEVICE void visit_all(const float* near, const float* far, int low, int high, bool reversed, int rank, int warp, int lane, Visit visit) {
-  const int middle = least(S::NEAR > low ? S::NEAR : low, high > low ? high : low);
+  static_assert(S::NEAR % 4 == 0, "a four lies near or far");
+  const int first = low / 4, last = high > low ? ceil_div(high, 4) : first;
+  const int middle = least(last, S::NEAR / 4 > first ? S::NEAR / 4 : first);
   Four<K> four;
+  int n = warp;
 #pragma unroll 1
   for (int part = 0; part < 2; part++) {
-    const int begin = part ? middle : low, end = part ? high : middle, apart = (part ? K::C : 1) * 2 * K::HP;
+    const int begin = part ? middle : first, count = (part ? last : middle) - begin, apart = (part ? K::C : 1) * 2 * K::HP;
     const float* records = part ? far + rank * 2 * K::HP : near;
-    const int step = reversed ? -apart : apart, origin = reversed ? end - 1 : begin;
 #pragma unroll 1
-    for (int i = 4 * warp; i < end - begin; i += 4 * K::W) {
-      const int there = least(end - begin - i, 4);
-      four.fetch_all(records, (reversed ? origin - i : origin + i) * apart, step, there - 1, lane);
-      visit(four, reversed ? origin - i : origin + i, there);
+    for (; n < count; n += K::W) {
+      const int i = 4 * (reversed ? begin + count - 1 - n : begin + n);
+      four.fetch_all(records, i * apart, apart, high - 1 - i, lane);
+      visit(four, i);
     }
+    n -= count;
   }
 }
 
