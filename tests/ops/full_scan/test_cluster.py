@@ -26,27 +26,32 @@ def case(cell: str, steps: int = 6, rows: int = 1, mix: float = 0.5, **flags: ob
     return Case(scan, steps=steps, rows=rows, **flags)  # type: ignore[arg-type]
 
 
-# blocks of a cluster, and the case: four positions a block lie near, and 16 steps are walked back at a time
+# blocks and rows of a cluster, and the case: four positions a block lie near, 16 steps are walked back at a time
 SMALL = [
-    (3, case("tanh", steps=15, rows=2, carried=True, reset=True, nudge=True, strided=True)),
-    (1, case("tanh", steps=40, size=17)),
-    (2, case("modrelu", steps=5, carried=True, nudge=True)),
-    (2, case("lstm", steps=11, carried=True, reset=True)),
-    (2, case("lstm", steps=1, nudge=True)),
-    (3, case("gru", steps=9, carried=True, reset=True, nudge=True)),
-    (2, case("lstm", steps=3, rows=0, reset=True)),
-    (2, case("tanh", steps=15, size=256)),
-    (2, case("tanh", steps=5, far=True)),
-    (2, case("relu", steps=21, rows=2, reset=True)),
-    (1, case("lstm", steps=9, carried=True, dtype=torch.bfloat16)),
-    (2, case("tanh", steps=9, ties=True, mix=0.8)),
+    (3, 1, case("tanh", steps=18, rows=2, carried=True, reset=True, nudge=True, strided=True)),
+    (1, 1, case("tanh", steps=40, size=17)),
+    (2, 1, case("modrelu", steps=5, carried=True, nudge=True)),
+    (2, 1, case("lstm", steps=11, carried=True, reset=True)),
+    (2, 1, case("lstm", steps=1, nudge=True)),
+    (3, 1, case("gru", steps=9, carried=True, reset=True, nudge=True)),
+    (2, 1, case("lstm", steps=3, rows=0, reset=True)),
+    (2, 1, case("tanh", steps=15, size=256)),
+    (2, 1, case("tanh", steps=5, far=True)),
+    (2, 1, case("relu", steps=21, rows=2, reset=True)),
+    (1, 1, case("lstm", steps=9, carried=True, dtype=torch.bfloat16)),
+    (2, 1, case("tanh", steps=9, ties=True, mix=0.8)),
+    (2, 2, case("tanh", steps=37, rows=4, carried=True, reset=True, nudge=True)),
+    (2, 2, case("lstm", steps=19, rows=2, size=17, carried=True, reset=True)),
+    (3, 3, case("gru", steps=9, rows=3, carried=True, reset=True, nudge=True)),
+    (2, 2, case("tanh", steps=18, rows=2, far=True, carried=True)),
 ]
 
 
-def shape_of(way: str, case: Case, cluster: int) -> Shape:
+def shape_of(way: str, case: Case, cluster: int, together: int) -> Shape:
     """As many warps as a small hidden size needs, and few positions near."""
     assert isinstance(case.scan, FullScan)
-    return Shape(way, case.scan, case.size, case.dtype, cluster, warps=8 if case.size > 128 else 4, near=4)
+    warps = 8 if case.size > 128 else 4
+    return Shape(way, case.scan, case.size, case.dtype, cluster, warps, near=4, rows=together)
 
 
 @dataclass
@@ -55,7 +60,7 @@ class Emulated:
 
     compile: Callable[..., ctypes.CDLL]
     shapes: dict[tuple[str, str], Shape]
-    cluster: int = 1
+    cluster: tuple[int, int] = (1, 1)
     seed: int = 0
     made: dict[str, ctypes.CDLL] = field(default_factory=dict)
 
@@ -65,7 +70,7 @@ class Emulated:
         steps, rows, _ = like.shape
         names = {str(shape): name for (there, name), shape in self.shapes.items() if there == way}
         case = Case(scan, size=like.shape[2], dtype=like.dtype)
-        name = names[str(shape_of(way, case, self.cluster))]
+        name = names[str(shape_of(way, case, *self.cluster))]
         if way not in self.made:
             wanted = {name: shape for (there, name), shape in self.shapes.items() if there == way}
             self.made[way] = self.compile("full_scan", way, TEXTS[way], wanted)
@@ -79,7 +84,7 @@ def compiled(emulated: Callable[..., ctypes.CDLL]) -> Emulated:
     shapes = {
         (way, f"walk_{index}"): shape
         for way in TEXTS
-        for index, shape in enumerate(dict.fromkeys(shape_of(way, case, cluster) for cluster, case in SMALL))
+        for index, shape in enumerate(dict.fromkeys(shape_of(way, case, *cluster) for *cluster, case in SMALL))
     }
     return Emulated(emulated, shapes)
 
@@ -102,9 +107,9 @@ def compared(case: Case, device: str) -> list[str]:
     return found
 
 
-@pytest.mark.parametrize(("cluster", "case"), SMALL, ids=lambda x: str(x))
-def test_it_equals_the_reference(walking: Emulated, cluster: int, case: Case) -> None:
-    walking.cluster = cluster
+@pytest.mark.parametrize(("cluster", "together", "case"), SMALL, ids=lambda x: str(x))
+def test_it_equals_the_reference(walking: Emulated, cluster: int, together: int, case: Case) -> None:
+    walking.cluster = cluster, together
     for walking.seed in range(2):
         assert compared(case, "cpu") == []
 
@@ -140,12 +145,12 @@ SHOWN_BY = {"mass without fading": 1, "copies of a warp": 7}
 def test_a_change_of_the_source_shows(
     name: str, walking: Emulated, emulated: Callable[..., ctypes.CDLL], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    cluster, case = SMALL[SHOWN_BY.get(name, 0)]
+    *cluster, case = SMALL[SHOWN_BY.get(name, 0)]
     way = "forward" if [*MUTATIONS].index(name) < BACK else "backward"
-    shape = shape_of(way, case, cluster)
+    shape = shape_of(way, case, *cluster)
     (found,) = (name for (there, name), other in walking.shapes.items() if there == way and other == shape)
     changed = emulated("full_scan", way, TEXTS[way], {found: shape}, MUTATIONS[name])
-    walking.cluster, walking.seed = cluster, 0
+    walking.cluster, walking.seed = (cluster[0], cluster[1]), 0
     assert compared(case, "cpu") == []
     monkeypatch.setitem(walking.made, way, changed)
     assert any(compared(case, "cpu") for walking.seed in range(3))

@@ -204,12 +204,14 @@ def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], ini
     struct = FORWARD if way == "forward" else BACKWARD
     given = arguments(struct, tensors, steps, rows, initial, scan.mix)
     kernel = _kernel(shape, device)
-    kernel.launch(rows * shape.cluster, shape.threads, shape.cluster, shape.shared_bytes, given)
+    blocks = rows // shape.rows * shape.cluster
+    kernel.launch(blocks, shape.threads, shape.cluster, shape.shared_bytes, given)
 
 
 @lru_cache(maxsize=256)
 def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> Shape:
-    """The most blocks a row with which all rows still run at a time; one where there is none."""
+    """The most blocks a row with which all rows still run at a time. Where there is none a block a row: in
+    pairs, so that each keeps half of the weights, but for an odd number of rows."""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
     warps = 16 if size <= 128 else 8  # more registers a thread for more features a lane
     for cluster in (8, 4, 2):
@@ -218,7 +220,8 @@ def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, 
             shape.threads, cluster, shape.shared_bytes
         ):
             return shape
-    return Shape(way, scan, size, dtype, 1, warps)
+    together = 1 if rows % 2 else 2
+    return Shape(way, scan, size, dtype, together, warps, rows=together)
 
 
 @lru_cache(maxsize=64)

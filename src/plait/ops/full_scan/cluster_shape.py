@@ -56,10 +56,9 @@ def padded(number: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
+    """The constants of one kernel: `cluster` blocks of `warps` warps walk one row, or as many rows as blocks.
 
-    `near` positions of a block, a multiple of 4, lie in its shared memory; None: as many as it has room for. `rows` a cluster
-    is always one.
+    `near` positions of a block, a multiple of 4, lie in its shared memory; None: as many as it has room for.
     """
 
     way: str
@@ -77,24 +76,36 @@ class Shape:
 
     @property
     def floats(self) -> int:
-        """Of shared memory beside the near positions, as the two headers lay them out."""
+        """Of shared memory beside weights and near positions, as the two headers lay them out."""
         row, features = padded(self.hidden), -(-self.hidden // self.cluster)
-        outputs = padded((self.scan.gates + 1) * features)
+        dealt = self.cluster if self.rows == 1 else 1
+        outputs = padded(self.rows * (self.scan.gates + 1) * features)
         if self.way == "forward":
-            return 5 * row + 4 + (self.cluster + self.warps) * (row + 4) + outputs
-        held = -(-AT_ONCE // self.cluster)
-        rows = 5 + 2 * self.cluster + 2 * held + 2 * AT_ONCE + self.warps
-        return rows * row + outputs + 2 * padded(features)
+            return (3 + 3 * self.rows) * row + 4 + (dealt + self.warps) * (row + 4) + outputs
+        held = -(-AT_ONCE // dealt)
+        rows = 3 + (3 + self.warps) * self.rows + dealt + self.cluster + 2 * held + 2 * AT_ONCE
+        return rows * row + outputs + 2 * padded(self.rows * features)
+
+    @property
+    def matrix(self) -> int:
+        """The numbers of a block's own rows of one matrix."""
+        return -(-self.hidden // self.cluster) * padded(self.hidden)
+
+    @property
+    def kept(self) -> int:
+        """How many matrices a block keeps its rows of, where it has not to keep all rows of them."""
+        room = (_MOST_SHARED // 4 - self.floats - 8 * padded(self.hidden)) // self.matrix
+        return min(room, self.scan.gates + 2) if self.cluster > 1 else 0
 
     @property
     def positions(self) -> int:
         """How many of a block's positions lie in its shared memory."""
-        room = (_MOST_SHARED // 4 - self.floats) // (2 * padded(self.hidden))
-        return room // 4 * 4 if self.near is None else self.near
+        left = _MOST_SHARED // 4 - self.floats - self.kept * self.matrix
+        return left // (2 * padded(self.hidden)) // 4 * 4 if self.near is None else self.near
 
     @property
     def shared_bytes(self) -> int:
-        return 4 * (self.floats + 2 * self.positions * padded(self.hidden))
+        return 4 * (self.floats + self.kept * self.matrix + 2 * self.positions * padded(self.hidden))
 
     def text(self, name: str) -> str:
         """The struct of constants in C++."""
@@ -102,7 +113,7 @@ class Shape:
             "CELL": f"plait::{self.scan.cell.upper()}",
             "NONLINEARITY": f"plait::{self.scan.nonlinearity.upper()}",
             "HIDDEN": self.hidden, "CLUSTER": self.cluster, "WARPS": self.warps, "NEAR": self.positions,
-            "SHARED_BYTES": self.shared_bytes,
+            "ROWS": self.rows, "KEPT": self.kept, "SHARED_BYTES": self.shared_bytes,
         }  # fmt: skip
         constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
         layer = f"using Layer = {_LAYERS[self.dtype]};"

@@ -1,5 +1,6 @@
 // The forward walk. A step is two exchanges: h_t and q_t of every block's features to all, then the parts of the
-// context, each with its largest energy and its mass, which every block joins in the same order.
+// context, each with its largest energy and its mass, which every block joins in the same order. Of as many rows as blocks
+// it is three: h_t to all and q_t to who reads the row, k_t to the same, and s_t to all.
 // The first positions of a block lie in its shared memory, the others in global memory.
 
 #pragma once
@@ -11,13 +12,14 @@ namespace plait {
 template <class S>
 struct PastForwardLayout : PastShape<S> {
   using P = PastShape<S>;
-  static constexpr int ASKED = 0, STATE = ASKED + P::HP, QUERY = STATE + 2 * P::HP, KEY = QUERY + P::HP;
-  static constexpr int FAR = KEY + P::HP;  // whether a query, a key was
+  static constexpr int ASKED = 0, STATE = ASKED + P::R * P::HP, QUERY = STATE + 2 * P::R * P::HP, KEY = QUERY + P::HP;
+  static constexpr int ENERGY = KEY + P::HP, FAR = ENERGY + P::HP;  // whether a query, a key was
   static constexpr int PART = FAR + 4, STRIDE = P::HP + 4;  // context, mass, own energy, largest energy
   static constexpr int MASS = P::HP, OWN = P::HP + 1, MOST = P::HP + 2;
   static_assert(P::F * P::C <= P::THREADS, "a thread for each feature and block");
-  static constexpr int OUTPUTS = PART + P::C * STRIDE, WARP_PART = OUTPUTS + round_up((P::G + 1) * P::F, 4);
-  static constexpr int NEAR = WARP_PART + P::W * STRIDE, END = NEAR + S::NEAR * 2 * P::HP;
+  static constexpr int OUTPUTS = PART + P::D * STRIDE, WARP_PART = OUTPUTS + round_up(P::R * (P::G + 1) * P::F, 4);
+  static constexpr int WEIGHTS = WARP_PART + P::W * STRIDE, NEAR = WEIGHTS + P::KEPT * P::F * P::HP;
+  static constexpr int END = NEAR + S::NEAR * 2 * P::HP;
   static_assert(END * 4 == S::SHARED_BYTES, "Python counts shared memory otherwise");
 };
 
@@ -28,8 +30,10 @@ struct PastForward {
 
   const ForwardArguments& a;
   float* const sm;
-  const int thread, warp, lane, rank, row, width;
-  const int target, feature;  // a thread computes the cell of a feature for one block, or has none: H
+  const int thread, warp, lane, rank, width;
+  const int row, place;  // the row this block reads, and whose positions of it
+  const int target, feature;  // a thread computes the cell of a feature for one block, or of one row, or has none: H
+  const int cell_row;
   float* const past;  // of this row: a record for each position, its key and its state
   const float* const barred;
   float c = 0.0f, in[K::G];
@@ -38,25 +42,31 @@ struct PastForward {
 
   MEMBER PastForward(const ForwardArguments& a, float* sm)
       : a(a), sm(sm), thread(thread_index()), warp(thread / 32), lane(thread % 32), rank(block_rank()),
-        row(cluster_index()), width(a.initial + a.steps),
+        width(a.initial + a.steps), row(cluster_index() * K::R + (K::R == 1 ? 0 : rank)), place(K::R == 1 ? rank : 0),
         target(thread / K::F), feature(target < K::C && own_feature() < K::H ? own_feature() : K::H),
+        cell_row(cluster_index() * K::R + (K::R == 1 ? 0 : target)),
         past(a.past + (int64_t)row * width * 2 * K::HP), barred(a.barred + (int64_t)row * a.initial) {}
 
   MEMBER int own_feature() const { return rank * K::F + thread % K::F; }
   MEMBER static Layer* layer(void* p) { return reinterpret_cast<Layer*>(p); }
-  MEMBER bool reset_at(int t) { return a.reset && t < a.steps && a.reset[(int64_t)t * a.rows + row]; }
+  MEMBER bool reset_at(int t, int row) { return a.reset && t < a.steps && a.reset[(int64_t)t * a.rows + row]; }
 
   MEMBER void prepare() {
-    for (int i = thread; i < K::NEAR; i += K::THREADS) sm[i] = 0.0f;
+    for (int i = thread; i < K::WEIGHTS; i += K::THREADS) sm[i] = 0.0f;
+    for (int block = 0; block < K::KEPT; block++)
+      keep_weights<K>(sm + K::WEIGHTS, block, a.weights + block * K::H * K::HP, rank, thread);
     block_sync<K>();
-    const bool begins = reset_at(0);
-    if (begins) first = a.initial;
-    if (thread < K::H && !begins) sm[K::ASKED + thread] = widened(layer(a.hidden)[row * K::H + thread]);
-    if (S::CELL == LSTM && feature < K::H && !begins) c = widened(layer(a.cell_state)[row * K::H + feature]);
-    for (int i = thread; i < least(own_before<K>(a.initial, rank), S::NEAR) * 2 * K::HP; i += K::THREADS)
-      sm[K::NEAR + i] = past[(rank + K::C * (i / (2 * K::HP))) * 2 * K::HP + i % (2 * K::HP)];
+    if (reset_at(0, row)) first = a.initial;
+    if (thread < K::HP) sm[K::ENERGY + thread] = a.twice_energy[thread];
+    for (int i = thread; i < K::R * K::H; i += K::THREADS) {
+      const int r = i / K::H, other = cluster_index() * K::R + r;
+      if (!reset_at(0, other)) sm[K::ASKED + r * K::HP + i % K::H] = widened(layer(a.hidden)[other * K::H + i % K::H]);
+    }
+    if (S::CELL == LSTM && feature < K::H && !reset_at(0, cell_row)) c = widened(layer(a.cell_state)[cell_row * K::H + feature]);
+    for (int i = thread; i < least(own_before<K>(a.initial, place), S::NEAR) * 2 * K::HP; i += K::THREADS)
+      sm[K::NEAR + i] = past[(place + K::D * (i / (2 * K::HP))) * 2 * K::HP + i % (2 * K::HP)];
     block_sync<K>();
-    for (int i = thread; i < own_before<K>(a.initial, rank) * K::HP; i += K::THREADS)
+    for (int i = thread; i < own_before<K>(a.initial, place) * K::HP; i += K::THREADS)
       if (is_far(record(i / K::HP)[i % K::HP])) sm[K::FAR] = 1.0f;
     take_in(0);
     block_sync<K>();
@@ -66,11 +76,11 @@ struct PastForward {
   }
 
   MEMBER float* record(int i) {  // of this block's i-th position
-    return i < S::NEAR ? sm + K::NEAR + i * 2 * K::HP : past + (rank + K::C * i) * 2 * K::HP;
+    return i < S::NEAR ? sm + K::NEAR + i * 2 * K::HP : past + (place + K::D * i) * 2 * K::HP;
   }
   template <class Change>
   MEMBER void change_keys(int before, Change change) {
-    for (int i = thread; i < own_before<K>(before, rank) * K::HP; i += K::THREADS) {
+    for (int i = thread; i < own_before<K>(before, place) * K::HP; i += K::THREADS) {
       float* k = record(i / K::HP) + i % K::HP;
       *k = change(*k);
     }
@@ -87,14 +97,17 @@ struct PastForward {
     if (feature == K::H || t >= a.steps) return;
 #pragma unroll
     for (int g = 0; g < K::G; g++)
-      in[g] = widened(layer(a.projected)[((int64_t)t * a.rows + row) * K::G * K::H + g * K::H + feature]);
+      in[g] = widened(layer(a.projected)[((int64_t)t * a.rows + cell_row) * K::G * K::H + g * K::H + feature]);
   }
 
-  MEMBER void save(void* where, int64_t at, float v) { if (where && target == 0) layer(where)[at] = narrowed<Layer>(v); }
+  MEMBER void save(void* where, int64_t at, float v) { if (where && (K::R > 1 || target == 0)) layer(where)[at] = narrowed<Layer>(v); }
+
+  MEMBER const float* outputs() { return sm + K::OUTPUTS + (K::R == 1 ? 0 : target) * (K::G + 1) * K::F + thread % K::F; }
+  MEMBER float asked() { return sm[K::ASKED + (K::R == 1 ? 0 : target) * K::HP + feature]; }
 
   MEMBER float cell(int64_t at) {  // h_t of a thread's feature, before the nudge
-    const float* pre = sm + K::OUTPUTS + thread % K::F;
-    const float s = sm[K::ASKED + feature], bias = a.modrelu_bias ? a.modrelu_bias[feature] : 0.0f;
+    const float* pre = outputs();
+    const float s = asked(), bias = a.modrelu_bias ? a.modrelu_bias[feature] : 0.0f;
     const int64_t gate = (at - feature) * 4 + feature;
     if constexpr (S::CELL == ELMAN) {
       const float h = activated<S::NONLINEARITY>(in[0] + pre[0], bias);
@@ -116,33 +129,44 @@ struct PastForward {
     }
   }
 
-  MEMBER void write(int t) {  // h_t and q_t of the own features, each block's copy by threads of its own
+  // h_t and q_t of the own features to whoever reads the row, h_t to all: each block's copy, or each row, by threads of its own
+  MEMBER void write(int t) {
     if (feature == K::H) return;
-    const int64_t at = ((int64_t)t * a.rows + row) * K::H + feature;
-    save(a.asked, at, sm[K::ASKED + feature]);
+    const int64_t at = ((int64_t)t * a.rows + cell_row) * K::H + feature;
+    save(a.asked, at, asked());
     float h = cell(at);
     if (a.nudge) h += widened(layer(a.nudge)[at]);
     h = rounded<Layer>(h);
     save(a.output, at, h);
-    put(shared_address(sm + K::STATE + t % 2 * K::HP + feature), h, target);
-    const float q = SCALE * sm[K::OUTPUTS + K::G * K::F + thread % K::F];
+    float* state = state_of(t, K::R == 1 ? 0 : target) + feature;
+    if constexpr (K::R == 1) put(shared_address(state), h, target);
+    else for (int r = 0; r < K::C; r++) put(shared_address(state), h, r);
+    const float q = SCALE * outputs()[K::G * K::F];
     put(shared_address(sm + K::QUERY + feature), q, target);
     if (is_far(q)) put(shared_address(sm + K::FAR), 1.0f, target);
   }
+  MEMBER float* state_of(int t, int r) { return sm + K::STATE + (t % 2 * K::R + r) * K::HP; }
 
-  // k_t of the own features to the block that owns the position; what they add to its energy
+  // k_t of the own features to the block that owns the position; what they add to its energy, where this block can tell
   MEMBER float own_energy(int t) {
     float energy = 0.0f;
-    const float* weights = a.weights + (int64_t)(K::G + 1) * K::H * K::HP;
-    own_products<K, 1>(weights, sm + K::STATE + t % 2 * K::HP, rank, warp, lane, [&](int o, float sum) {
-      const int f = rank * K::F + o;
+    constexpr int KEPT = K::KEPT > K::G + 1 ? 1 : 0;
+    own_products<K, 1, KEPT>(sm + K::WEIGHTS + (K::G + 1) * K::F * K::HP, a.weights + (K::G + 1) * K::H * K::HP, state_of(t, 0), rank, warp, lane,
+                             [&](int o, int r, float sum) {
+      const int f = rank * K::F + o, owner = K::R == 1 ? (a.initial + t) % K::C : r;
       if (f >= K::H) return;
       const float k = SCALE * sum;
-      const int owner = (a.initial + t) % K::C;
-      energy = mad(a.twice_energy[f], 0.5f - half_gap(sm[K::QUERY + f], k), energy);
+      if (K::R == 1) energy = mad(sm[K::ENERGY + f], 0.5f - half_gap(sm[K::QUERY + f], k), energy);
       put(shared_address(sm + K::KEY + f), k, owner);
       if (is_far(k)) put(shared_address(sm + K::FAR + 1), 1.0f, owner);
     });
+    return K::R == 1 ? whole_sum(energy) : 0.0f;
+  }
+  MEMBER float whole_energy() {  // of h_t, once all of k_t is here
+    float q[K::N], k[K::N], v[K::N], energy = 0.0f;
+    fetch<K>(q, sm + K::QUERY, lane), fetch<K>(k, sm + K::KEY, lane), fetch<K>(v, sm + K::ENERGY, lane);
+#pragma unroll
+    for (int n = 0; n < K::N; n++) energy = mad(v[n], 0.5f - half_gap(q[n], k[n]), energy);
     return whole_sum(energy);
   }
 
@@ -160,7 +184,7 @@ struct PastForward {
       for (int n = 0; n < K::N; n++) e[u] = mad(-r.v[n], gap<LOGS>(r.q[n], four.k[u][n]), e[u]);
     }
     sum_all(e, lane);
-    const bool plain = i >= low && i + 4 <= high && !a.energies && rank + K::C * i >= a.initial;
+    const bool plain = i >= low && i + 4 <= high && !a.energies && place + K::D * i >= a.initial;
     if (!plain) unusual(e, t, i, low, high);
 #pragma unroll
     for (int u = 0; u < 4; u++) larger = larger_of(e[u], larger);
@@ -181,7 +205,7 @@ struct PastForward {
   MEMBER void unusual(float (&e)[4], int t, int i, int low, int high) {  // initial slots, not all four, a trace
 #pragma unroll
     for (int u = 0; u < 4; u++) {
-      const int p = rank + K::C * (i + u);
+      const int p = place + K::D * (i + u);
       const bool there = i + u >= low && i + u < high;
       if (there && p < a.initial) e[u] += barred[p];  // minus infinity where a slot is empty
       if (!there) e[u] = -infinity();
@@ -191,13 +215,13 @@ struct PastForward {
 
   template <bool LOGS>
   MEMBER void read_past(Read& r, int t) {
-    const int low = own_before<K>(first, rank), high = own_before<K>(a.initial + t, rank);
-    visit_all<S, K>(sm + K::NEAR, past, low, high, t % 2, rank, warp, lane,
+    const int low = own_before<K>(first, place), high = own_before<K>(a.initial + t, place);
+    visit_all<S, K>(sm + K::NEAR, past, low, high, t % 2, place, warp, lane,
                     [&](const Four<K>& four, int i) { add<LOGS>(r, four, t, i, low, high); });
   }
 
   MEMBER void read(Read& r, int t) {
-    fetch<K>(r.q, sm + K::QUERY, lane), fetch<K>(r.v, a.twice_energy, lane), clear<K>(r.context);
+    fetch<K>(r.q, sm + K::QUERY, lane), fetch<K>(r.v, sm + K::ENERGY, lane), clear<K>(r.context);
     r.most = -infinity(), r.mass = r.half = 0.0f;
 #pragma unroll
     for (int n = 0; n < K::N; n++) r.half = mad(0.5f, r.v[n], r.half);
@@ -207,7 +231,7 @@ struct PastForward {
     read_past<false>(r, t);
   }
 
-  MEMBER void tell(const Read& r, float energy) {  // this block's part, to all
+  MEMBER void tell(const Read& r, float energy) {  // this block's part, to all that read the row
     float* part = sm + K::WARP_PART + warp * K::STRIDE;
     keep<K>(part, r.context, lane);
     if (lane == 0) part[K::MASS] = r.mass, part[K::OWN] = energy, part[K::MOST] = r.most;
@@ -223,54 +247,62 @@ struct PastForward {
         const float share = j == K::OWN ? 1.0f : any ? exponential(number[w * K::STRIDE + K::MOST] - larger) : 0.0f;
         sum = mad(share, number[w * K::STRIDE + j], sum);
       }
-      put_part<K>(sm + K::PART + rank * K::STRIDE + j, j == K::MOST ? larger : sum, of, parts);
+      put_part<K>(sm + K::PART + place * K::STRIDE + j, j == K::MOST ? larger : sum, of, parts);
     });
   }
   MEMBER static float larger_of(float x, float y) { return x > y || x != x ? x : y; }  // a NaN wins
 
-  MEMBER void join(int t) {  // s_t from all parts, the same in every block
-    const bool clears = reset_at(t + 1);
+  MEMBER void join(int t) {  // s_t from all parts, the same in every block that reads the row
+    const bool clears = reset_at(t + 1, row);
     const int64_t at = (int64_t)t * a.rows + row;
     const int here = a.initial + t;
+    float own = K::R == 1 ? 0.0f : whole_energy();
     if (thread < K::HP) {
-      float own = 0.0f, larger, mass = 0.0f, sum = 0.0f;
+      float larger, mass = 0.0f, sum = 0.0f;
 #pragma unroll
-      for (int r = 0; r < K::C; r++) own += sm[K::PART + r * K::STRIDE + K::OWN];
+      for (int r = 0; r < K::D; r++) own += sm[K::PART + r * K::STRIDE + K::OWN];
       larger = own;
 #pragma unroll
-      for (int r = 0; r < K::C; r++) larger = larger_of(sm[K::PART + r * K::STRIDE + K::MOST], larger);
-      const float h = sm[K::STATE + t % 2 * K::HP + thread], share = exponential(own - larger);
+      for (int r = 0; r < K::D; r++) larger = larger_of(sm[K::PART + r * K::STRIDE + K::MOST], larger);
+      const float h = state_of(t, K::R == 1 ? 0 : rank)[thread], share = exponential(own - larger);
       mass = share, sum = share * h;
 #pragma unroll
-      for (int r = 0; r < K::C; r++) {
+      for (int r = 0; r < K::D; r++) {
         const float* part = sm + K::PART + r * K::STRIDE;
         const float weight = exponential(part[K::MOST] - larger);
         mass = mad(weight, part[K::MASS], mass), sum = mad(weight, part[thread], sum);
       }
       const float context = divide(sum, mass), s = rounded<Layer>(a.mix * (h + rounded<Layer>(context)));
-      const bool mine = thread / K::F == rank && thread < K::H;
+      const bool mine = thread < K::H && (K::R > 1 || thread / K::F == rank);
       if (mine && a.contexts) a.contexts[at * K::H + thread] = context;
       if (mine && t == a.steps - 1) layer(a.hidden_out)[row * K::H + thread] = narrowed<Layer>(s);
-      if (thread == 0 && rank == 0) {
+      if (thread == 0 && place == 0) {
         if (a.normalisers) a.normalisers[at] = larger + lg2(mass) * LN2;
         if (a.energies) a.energies[at * width + here] = own;
       }
-      sm[K::ASKED + thread] = clears ? 0.0f : s;
-      if (here % K::C == rank) {
+      tell_asked(clears ? 0.0f : s);
+      if (here % K::D == place) {
         const float k = sm[K::KEY + thread];
-        float* place = record(here / K::C);
-        place[thread] = logs ? k : ex2(k), place[K::HP + thread] = h;
+        float* of_h = record(here / K::D);
+        of_h[thread] = logs ? k : ex2(k), of_h[K::HP + thread] = h;
         if (thread < K::H) layer(a.slots)[((int64_t)row * width + here) * K::H + thread] = narrowed<Layer>(h);
       }
     }
-    if (S::CELL == LSTM && feature < K::H && t == a.steps - 1) save(a.cell_state_out, row * K::H + feature, c);
-    if (clears) c = 0.0f, first = here + 1;
+    if (S::CELL == LSTM && feature < K::H && t == a.steps - 1) save(a.cell_state_out, cell_row * K::H + feature, c);
+    if (clears) first = here + 1;
+    if (reset_at(t + 1, cell_row)) c = 0.0f;
+  }
+  MEMBER void tell_asked(float s) {
+    if constexpr (K::R == 1) sm[K::ASKED + thread] = s;
+    else for (int r = 0; r < K::C; r++) put(shared_address(sm + K::ASKED + rank * K::HP + thread), s, r);
   }
 
   MEMBER void walk() {
     prepare();
     for (int t = 0; t < a.steps; t++) {
-      own_products<K, K::G + 1>(a.weights, sm + K::ASKED, rank, warp, lane, [&](int o, float sum) { sm[K::OUTPUTS + o] = sum; });
+      own_products<K, K::G + 1, least(K::KEPT, K::G + 1)>(
+          sm + K::WEIGHTS, a.weights, sm + K::ASKED, rank, warp, lane,
+          [&](int o, int r, float sum) { sm[K::OUTPUTS + r * (K::G + 1) * K::F + o] = sum; });
       block_sync<K>();
       write(t);
       take_in(t + 1);
@@ -283,7 +315,8 @@ struct PastForward {
       cluster_sync();
       settle(1, a.initial + t);
       join(t);
-      block_sync<K>();
+      if constexpr (K::R == 1) block_sync<K>();
+      else cluster_sync();
     }
     cluster_sync();  // nobody leaves while its memory may be written
   }

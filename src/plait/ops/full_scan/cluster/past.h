@@ -1,6 +1,7 @@
-// What both walks of the full memory share. A cluster of C blocks walks one row. Position p, an initial slot or h_t,
-// belongs to block p mod C; each block reads its own positions, and the parts are joined. Of products with a matrix a
-// block computes the outputs of its own H / C features. A lane holds four features, or eight beyond 128 of them.
+// What both walks of the full memory share. A cluster of C blocks walks one row, or C rows. Of one row position p, an
+// initial slot or h_t, belongs to block p mod C; each block reads its own positions, and the parts are joined. Of C rows each
+// block reads one. Of products with a matrix a block computes the outputs of its own H / C features, for all rows of
+// the cluster, and keeps its rows of as many matrices as it has room for. A lane holds four features, or eight beyond 128 of them.
 
 #pragma once
 
@@ -12,12 +13,15 @@ template <class S>
 struct PastShape {
   static constexpr int H = S::HIDDEN, HP = round_up(H, 4), C = S::CLUSTER, W = S::WARPS, THREADS = 32 * W;
   static constexpr int G = gates_of(S::CELL), F = ceil_div(H, C), N = 4 * ceil_div(HP, 128);
+  static constexpr int R = S::ROWS, D = R == 1 ? C : 1;  // rows of a cluster; blocks a row's positions are dealt to
+  static constexpr int KEPT = S::KEPT;  // matrices whose rows lie in shared memory
+  static_assert(R == 1 || R == C, "a block reads one row or its part of one");
   using Layer = typename S::Layer;
 };
 
 enum { WHOLE_BLOCK = 1 };
 
-DEVICE int least(int a, int b) { return a < b ? a : b; }
+NUMBER least(int a, int b) { return a < b ? a : b; }
 template <class K>
 DEVICE void block_sync() { barrier_sync(WHOLE_BLOCK, K::THREADS); }
 
@@ -91,33 +95,45 @@ DEVICE float infinity() { return of_bits(0x7f800000u); }
 constexpr float LN2 = 0.69314718055994531f;
 DEVICE float exponential(float x) { return ex2(LOG2E * x); }
 
-// Outputs of the products of COUNT blocks of H rows with a vector, those of this block's own features: a lane is given
-// output o = block * F + feature and its sum by `take`. A warp computes four at a time; where there are fewer it does the
-// last one again, which costs less than asking.
-template <class K, int COUNT, class Take>
-DEVICE void own_products(const float* weights, const float* vector, int rank, int warp, int lane, Take take) {
-  float x[K::N];
-  fetch<K>(x, vector, lane);
-  const float* own = weights + 4 * lane;
+// A block's own rows of the matrices it keeps, from those in global memory; features that are not there are the last one's.
+template <class K>
+DEVICE void keep_weights(float* kept, int block, const float* matrix, int rank, int thread) {
+  for (int i = thread; i < K::F * K::HP; i += K::THREADS)
+    kept[block * K::F * K::HP + i] = matrix[least(rank * K::F + i / K::HP, K::H - 1) * K::HP + i % K::HP];
+}
+
+// Outputs of the products of COUNT blocks of H rows with R vectors, those of this block's own features: a lane is given
+// output o = block * F + feature of the r-th vector and its sum by take(o, r, sum). The first KEPT blocks lie in shared
+// memory. A warp computes four at a time; where there are fewer it does the last one again, which costs less than asking.
+template <class K, int COUNT, int KEPT, class Take>
+DEVICE void own_products(const float* kept, const float* weights, const float* vectors, int rank, int warp, int lane, Take take) {
+  float x[K::R][K::N];
+#pragma unroll
+  for (int r = 0; r < K::R; r++) fetch<K>(x[r], vectors + r * K::HP, lane);
 #pragma unroll 2
   for (int first = warp; first < COUNT * K::F; first += 4 * K::W) {
-    float sums[4];
+    float sums[K::R][4];
 #pragma unroll
     for (int u = 0; u < 4; u++) {
       const int o = least(first + u * K::W, COUNT * K::F - 1), f = least(rank * K::F + o % K::F, K::H - 1);
       float row[K::N];
-      fetch_own<K>(row, own + (o / K::F * K::H + f) * K::HP, lane);
-      sums[u] = dot<K>(row, x);
+      if (KEPT >= COUNT || o < KEPT * K::F) fetch<K>(row, kept + o * K::HP, lane);
+      else fetch<K>(row, weights + (o / K::F * K::H + f) * K::HP, lane);
+#pragma unroll
+      for (int r = 0; r < K::R; r++) sums[r][u] = dot<K>(row, x[r]);
     }
-    const float sum = four_sums(sums, lane);
-    const int o = first + lane / 8 * K::W;
-    if (lane % 8 == 0 && o < COUNT * K::F) take(o, sum);
+#pragma unroll
+    for (int r = 0; r < K::R; r++) {
+      const float sum = four_sums(sums[r], lane);
+      const int o = first + lane / 8 * K::W;
+      if (lane % 8 == 0 && o < COUNT * K::F) take(o, r, sum);
+    }
   }
 }
 
-// Which of its own positions a block may read: those from `first` on, counted i = 0, 1 .. as position rank + C i.
+// How many of a block's own positions lie before one; they are counted i = 0, 1 .. as position rank + D i, rank among D.
 template <class K>
-DEVICE int own_before(int position, int rank) { return position > rank ? (position - rank + K::C - 1) / K::C : 0; }
+DEVICE int own_before(int position, int rank) { return position > rank ? (position - rank + K::D - 1) / K::D : 0; }
 
 // A key is kept as 2 to the power of it, so that a pair of a query and a key costs one special function and not two. Where one
 // of a row is beyond FARTHEST, its keys are kept as they are: `logs`.
@@ -159,7 +175,7 @@ DEVICE void visit_all(const float* near, const float* far, int low, int high, bo
   int n = warp;
 #pragma unroll 1
   for (int part = 0; part < 2; part++) {
-    const int begin = part ? middle : first, count = (part ? last : middle) - begin, apart = (part ? K::C : 1) * 2 * K::HP;
+    const int begin = part ? middle : first, count = (part ? last : middle) - begin, apart = (part ? K::D : 1) * 2 * K::HP;
     const float* records = part ? far + rank * 2 * K::HP : near;
 #pragma unroll 1
     for (; n < count; n += K::W) {
@@ -171,17 +187,18 @@ DEVICE void visit_all(const float* near, const float* far, int low, int high, bo
   }
 }
 
-// Work on `items` numbers and the sending of each to every block, dealt to all threads: work(item, part, PARTS) sends to
+// Work on `items` numbers and the sending of each to every block that reads the row, dealt to all threads: work(item, part, PARTS) sends to
 // the blocks part, part + PARTS ...
 template <class K, int ITEMS, class Work>
 DEVICE void deal(int thread, Work work) {
-  constexpr int PARTS = K::THREADS < ITEMS ? 1 : K::THREADS / ITEMS < K::C ? K::THREADS / ITEMS : K::C;
+  constexpr int PARTS = K::THREADS < ITEMS ? 1 : K::THREADS / ITEMS < K::D ? K::THREADS / ITEMS : K::D;
   for (int i = thread; i < PARTS * ITEMS; i += K::THREADS) work(i % ITEMS, i / ITEMS, PARTS);
 }
-// v to the same place in the blocks of a part
+// v to the same place in the blocks of a part; where a block reads a row alone, in itself
 template <class K>
 DEVICE void put_part(float* place, float v, int part, int parts) {
-  for (int r = part; r < K::C; r += parts) put(shared_address(place), v, r);
+  if constexpr (K::D == 1) *place = v;
+  else for (int r = part; r < K::D; r += parts) put(shared_address(place), v, r);
 }
 
 }  // namespace plait
