@@ -26,7 +26,7 @@ def case(cell: str, steps: int = 6, rows: int = 1, mix: float = 0.5, **flags: ob
     return Case(scan, steps=steps, rows=rows, **flags)  # type: ignore[arg-type]
 
 
-# blocks and rows of a cluster, and the case: four positions a block lie near, 16 steps are walked back at a time
+# blocks and rows of a cluster, and the case: eight positions a block lie near, 16 steps are walked back at a time
 SMALL = [
     (3, 1, case("tanh", steps=18, rows=2, carried=True, reset=True, nudge=True, strided=True)),
     (1, 1, case("tanh", steps=40, size=17)),
@@ -51,7 +51,7 @@ def shape_of(way: str, case: Case, cluster: int, together: int) -> Shape:
     """As many warps as a small hidden size needs, and few positions near."""
     assert isinstance(case.scan, FullScan)
     warps = 8 if case.size > 128 else 4
-    return Shape(way, case.scan, case.size, case.dtype, cluster, warps, near=4, rows=together)
+    return Shape(way, case.scan, case.size, case.dtype, cluster, warps, near=8, rows=together)
 
 
 @dataclass

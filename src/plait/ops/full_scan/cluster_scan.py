@@ -39,8 +39,8 @@ LARGEST_SIZE = 256
 _SCALE = 2.8853900817779268
 # powers of scaled queries and keys up to here may be multiplied, as in `cluster/past.h`
 _FARTHEST = 120.0
-# fours of positions beyond a row's width, as in `cluster/backward.h`
-_SPARE_FOURS = 12
+# eights of positions beyond a row's width, as in `cluster/backward.h`
+_SPARE = 12
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
@@ -165,7 +165,7 @@ def backward_tensors(
         "d_hidden_out": walked["hidden"],
         "d_cell_state_out": walked["cell_state"],
         "gathered": gathered,
-        "shares": states.new_empty(rows, width // 4 + _SPARE_FOURS, AT_ONCE, 8),
+        "shares": states.new_empty(rows, width // 8 + _SPARE, AT_ONCE, 16),
     }
 
 

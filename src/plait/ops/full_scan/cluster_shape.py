@@ -15,6 +15,8 @@ __all__ = ["AT_ONCE", "BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "S
 _MOST_SHARED = 232_448
 # steps between which the walk back gives to the past, as in `cluster/backward.h`
 AT_ONCE = 16
+# positions a warp reads forward before it takes their weights, as in `cluster/forward.h`
+_TILE = 128
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 
@@ -58,7 +60,7 @@ def padded(number: int) -> int:
 class Shape:
     """The constants of one kernel: `cluster` blocks of `warps` warps walk one row, or as many rows as blocks.
 
-    `near` positions of a block, a multiple of 4, lie in its shared memory; None: as many as it has room for.
+    `near` positions of a block, a multiple of 8, lie in its shared memory; None: as many as it has room for.
     """
 
     way: str
@@ -81,7 +83,7 @@ class Shape:
         dealt = self.cluster if self.rows == 1 else 1
         outputs = padded(self.rows * (self.scan.gates + 1) * features)
         if self.way == "forward":
-            return (3 + 3 * self.rows) * row + 4 + (dealt + self.warps) * (row + 4) + outputs
+            return (3 + 3 * self.rows) * row + 4 + (dealt + self.warps) * (row + 4) + outputs + _TILE * self.warps
         held = -(-AT_ONCE // dealt)
         rows = 3 + (3 + self.warps) * self.rows + dealt + self.cluster + 2 * held + 2 * AT_ONCE
         return rows * row + outputs + 2 * padded(self.rows * features)
@@ -94,14 +96,14 @@ class Shape:
     @property
     def kept(self) -> int:
         """How many matrices a block keeps its rows of, where it has not to keep all rows of them."""
-        room = (_MOST_SHARED // 4 - self.floats - 8 * padded(self.hidden)) // self.matrix
+        room = (_MOST_SHARED // 4 - self.floats - 16 * padded(self.hidden)) // self.matrix
         return min(room, self.scan.gates + 2) if self.cluster > 1 else 0
 
     @property
     def positions(self) -> int:
         """How many of a block's positions lie in its shared memory."""
         left = _MOST_SHARED // 4 - self.floats - self.kept * self.matrix
-        return left // (2 * padded(self.hidden)) // 4 * 4 if self.near is None else self.near
+        return left // (2 * padded(self.hidden)) // 8 * 8 if self.near is None else self.near
 
     @property
     def shared_bytes(self) -> int:

@@ -24,7 +24,7 @@ struct PastBackwardLayout : PastShape<S> {
   static constexpr int WALKED = GATHERED + 2 * HELD * P::HP;  // of each of these steps: its query, what it gives
   static constexpr int WEIGHTS = WALKED + 2 * AT_ONCE * P::HP, NEAR = WEIGHTS + P::KEPT * P::F * P::HP;
   static constexpr int END = NEAR + S::NEAR * 2 * P::HP;
-  static_assert(END * 4 == S::SHARED_BYTES, "Python counts shared memory otherwise");
+  static_assert(END * 4 == S::SHARED_BYTES && S::NEAR % EIGHT == 0, "Python counts shared memory otherwise");
 };
 
 template <class S>
@@ -49,9 +49,9 @@ struct PastBackward {
         cell_row(cluster_index() * K::R + which),
         past(a.past + (int64_t)row * width * 2 * K::HP), barred(a.barred + (int64_t)row * a.initial),
         gathered(a.gathered + (int64_t)row * width * 2 * K::HP),
-        shares(a.shares + (int64_t)row * (width / 4 + SPARE_FOURS) * AT_ONCE * 8), logs(a.logs[row]) {}
+        shares(a.shares + (int64_t)row * (width / EIGHT + SPARE) * AT_ONCE * 2 * EIGHT), logs(a.logs[row]) {}
 
-  static constexpr int SPARE_FOURS = 12;  // of up to eight blocks, whose last four may not be full
+  static constexpr int SPARE = 12;  // eights of up to eight blocks, whose last one may not be full
 
   MEMBER static const Layer* layer(const void* p) { return reinterpret_cast<const Layer*>(p); }
   MEMBER int first_of(int t) { return a.first ? (int)a.first[(int64_t)t * a.rows + row] : 0; }
@@ -87,37 +87,38 @@ struct PastBackward {
     next.normaliser = a.normalisers[at];
   }
 
-  MEMBER float* shares_of(int i, int t) { return shares + ((i / 4 * K::D + place) * AT_ONCE + t % AT_ONCE) * 8; }
+  MEMBER float* shares_of(int i, int t) {  // eight weights, then eight scores
+    return shares + ((i / EIGHT * K::D + place) * AT_ONCE + t % AT_ONCE) * 2 * EIGHT + i % EIGHT;
+  }
 
   template <bool LOGS>
-  MEMBER void add(Step& s, Four<K>& four, int t, int i, int low, int high) {
-    float e[4], d[4], share[4];
+  MEMBER void add(Step& s, const Eights& all, int t, int i) {
+    const float* first = i < S::NEAR ? sm + K::NEAR + i * 2 * K::HP : past + (place + K::D * i) * 2 * K::HP;
+    const int apart = i < S::NEAR ? 2 * K::HP : K::D * 2 * K::HP;
+    float r[EIGHT][K::N], e[EIGHT], d[EIGHT];
+    fetch_eight<K>(r, first, apart, all.high - 1 - i, lane);
+    {
+      float h[EIGHT][K::N];
+      fetch_eight<K>(h, first + K::HP, apart, all.high - 1 - i, lane);
 #pragma unroll
-    for (int u = 0; u < 4; u++) {
-      e[u] = s.half, d[u] = dot<K>(four.h[u], s.given);
-#pragma unroll
-      for (int n = 0; n < K::N; n++) {
-        four.k[u][n] = gap<LOGS>(s.q[n], four.k[u][n]);
-        e[u] = mad(-s.v[n], four.k[u][n], e[u]);
-      }
-    }
-    sum_all(e, d, lane);
-    if (i < low || i + 4 > high || place + K::D * i < a.initial) {
-#pragma unroll
-      for (int u = 0; u < 4; u++) {
-        const int p = place + K::D * (i + u);
-        if (i + u < low || i + u >= high) e[u] = -infinity();
-        else if (p < a.initial) e[u] += barred[p];
-      }
+      for (int u = 0; u < EIGHT; u++) d[u] = dot<K>(h[u], s.given);
     }
 #pragma unroll
-    for (int u = 0; u < 4; u++) share[u] = exponential(e[u] - s.normaliser), d[u] = share[u] * (d[u] - s.mean);
-    if (lane == 0) {
-      float* kept = shares_of(i, t);
-      store4(kept, float4{share[0], share[1], share[2], share[3]}), store4(kept + 4, float4{d[0], d[1], d[2], d[3]});
-    }
+    for (int u = 0; u < EIGHT; u++) {
+      e[u] = s.half;
 #pragma unroll
-    for (int u = 0; u < 4; u++) add_slopes(s, d[u], four.k[u]);
+      for (int n = 0; n < K::N; n++) r[u][n] = gap<LOGS>(s.q[n], r[u][n]), e[u] = mad(-s.v[n], r[u][n], e[u]);
+    }
+    // lane 2 u has the energy of the u-th, and lane 16 + 2 u its other sum
+    const float sum = sixteen_sums(e, d, lane), other = shuffle_xor(sum, 16);
+    const int own = i + lane % 16 / 2, p = place + K::D * own;
+    float energy = lane < 16 ? sum : other;
+    if (own < all.low || own >= all.high) energy = -infinity();
+    else if (p < a.initial) energy += barred[p];
+    const float share = exponential(energy - s.normaliser), score = share * ((lane < 16 ? other : sum) - s.mean);
+    if (lane % 2 == 0) shares_of(i, t)[lane / 2] = lane < 16 ? share : score;
+#pragma unroll
+    for (int u = 0; u < EIGHT; u++) add_slopes(s, shuffle(score, 2 * u), r[u]);
   }
   MEMBER static void add_slopes(Step& s, float score, const float (&r)[K::N]) {
     s.score += score;
@@ -130,9 +131,9 @@ struct PastBackward {
 
   template <bool LOGS>
   MEMBER void read_old(Step& s, int t, int base) {  // positions before those of these steps
-    const int low = own_before<K>(first_of(t), place), high = own_before<K>(base, place);
-    visit_all<S, K>(sm + K::NEAR, past, low, high, t % 2, place, warp, lane,
-                    [&](Four<K>& four, int i) { add<LOGS>(s, four, t, i, low, high); });
+    const Eights all(own_before<K>(first_of(t), place), own_before<K>(base, place), t % 2);
+#pragma unroll 1
+    for (int n = warp; n < all.count; n += K::W) add<LOGS>(s, all, t, all.position(n));
   }
 
   template <bool LOGS>
@@ -192,11 +193,11 @@ struct PastBackward {
       }
 #pragma unroll 1
       for (int t = begin; t < end; t++) {
-        if (a.first && own_before<K>(first_of(t), place) >= least(i + 4, high)) break;  // a reset: from this step on nobody read them
+        if (a.first && own_before<K>(first_of(t), place) >= least(i / EIGHT * EIGHT + EIGHT, high)) break;  // a reset: from this step on nobody read them
         float q[K::N], given[K::N];
         const float* walked = sm + K::WALKED + t % AT_ONCE * 2 * K::HP;
         fetch<K>(q, walked, lane), fetch<K>(given, walked + K::HP, lane);
-        const float4 x = load4(shares_of(i, t)), y = load4(shares_of(i, t) + 4);
+        const float4 x = load4(shares_of(i, t)), y = load4(shares_of(i, t) + EIGHT);
         const float share[4] = {x.x, x.y, x.z, x.w}, score[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
         for (int u = 0; u < 4; u++) {
@@ -328,8 +329,8 @@ struct PastBackward {
       const int f = rank * K::F + o % K::F;
       if (f >= K::H) continue;
       float x[K::N];
-      if (o < K::KEPT * K::F) fetch<K>(x, sm + K::WEIGHTS + o * K::HP, lane);
-      else fetch<K>(x, a.weights + (o / K::F * K::H + f) * K::HP, lane);
+      const bool kept = K::KEPT > K::G || (K::KEPT && o < K::KEPT * K::F);
+      fetch<K>(x, kept ? sm + K::WEIGHTS + o * K::HP : a.weights + (o / K::F * K::H + f) * K::HP, lane);
 #pragma unroll
       for (int r = 0; r < K::R; r++) {
         const float d = sm[K::D_GATES + r * (K::G + 1) * K::F + o];

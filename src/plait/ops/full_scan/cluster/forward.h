@@ -18,9 +18,10 @@ struct PastForwardLayout : PastShape<S> {
   static constexpr int MASS = P::HP, OWN = P::HP + 1, MOST = P::HP + 2;
   static_assert(P::F * P::C <= P::THREADS, "a thread for each feature and block");
   static constexpr int OUTPUTS = PART + P::D * STRIDE, WARP_PART = OUTPUTS + round_up(P::R * (P::G + 1) * P::F, 4);
-  static constexpr int WEIGHTS = WARP_PART + P::W * STRIDE, NEAR = WEIGHTS + P::KEPT * P::F * P::HP;
+  static constexpr int ENERGIES = WARP_PART + P::W * STRIDE, TILE = 128;  // a warp's, of so many positions at a time
+  static constexpr int WEIGHTS = ENERGIES + P::W * TILE, NEAR = WEIGHTS + P::KEPT * P::F * P::HP;
   static constexpr int END = NEAR + S::NEAR * 2 * P::HP;
-  static_assert(END * 4 == S::SHARED_BYTES, "Python counts shared memory otherwise");
+  static_assert(END * 4 == S::SHARED_BYTES && S::NEAR % EIGHT == 0, "Python counts shared memory otherwise");
 };
 
 template <class S>
@@ -173,51 +174,90 @@ struct PastForward {
   struct Read {  // a warp's part of the softmax
     float q[K::N], v[K::N], context[K::N], most, mass, half;
   };
+  struct Eight {  // where eight records are
+    const float* first;
+    int apart;
+  };
+  MEMBER Eight eight(int i) {
+    if (i < S::NEAR) return {sm + K::NEAR + i * 2 * K::HP, 2 * K::HP};
+    return {past + (place + K::D * i) * 2 * K::HP, K::D * 2 * K::HP};
+  }
 
+  // The energies of the positions i .. i + 7, lane 4 u that of the u-th
   template <bool LOGS>
-  MEMBER void add(Read& r, const Four<K>& four, int t, int i, int low, int high) {
-    float e[4], larger = r.most;
+  MEMBER float energy_of(const Read& r, const Eights& all, int t, int i) {
+    float k[EIGHT][K::N], e[EIGHT];
+    const Eight at = eight(i);
+    fetch_eight<K>(k, at.first, at.apart, all.high - 1 - i, lane);
 #pragma unroll
-    for (int u = 0; u < 4; u++) {
+    for (int u = 0; u < EIGHT; u++) {
       e[u] = r.half;  // v (1/2 - r) summed over a lane's features
 #pragma unroll
-      for (int n = 0; n < K::N; n++) e[u] = mad(-r.v[n], gap<LOGS>(r.q[n], four.k[u][n]), e[u]);
+      for (int n = 0; n < K::N; n++) e[u] = mad(-r.v[n], gap<LOGS>(r.q[n], k[u][n]), e[u]);
     }
-    sum_all(e, lane);
-    const bool plain = i >= low && i + 4 <= high && !a.energies && place + K::D * i >= a.initial;
-    if (!plain) unusual(e, t, i, low, high);
+    float energy = eight_sums(e, lane);
+    const int own = i + lane / 4, p = place + K::D * own;
+    const bool there = own >= all.low && own < all.high;
+    if (there && p < a.initial) energy += barred[p];  // minus infinity where a slot is empty
+    if (a.energies && there && lane % 4 == 0) a.energies[((int64_t)t * a.rows + row) * width + p] = energy;
+    return there ? energy : -infinity();
+  }
+
+  // The energies of a tile of a warp's positions become their shares, the sums so far fade: whether there are any
+  MEMBER bool shares_of(Read& r, float* energies, int count) {
+    float larger = r.most, x[K::TILE / 32];
 #pragma unroll
-    for (int u = 0; u < 4; u++) larger = larger_of(e[u], larger);
-    if (larger == -infinity()) return;
+    for (int m = 0; m < K::TILE / 32; m++) {
+      x[m] = 32 * m + lane < count ? energies[32 * m + lane] : -infinity();
+      larger = larger_of(x[m], larger);
+    }
+#pragma unroll
+    for (int mask = 16; mask; mask /= 2) larger = larger_of(shuffle_xor(larger, mask), larger);
+    if (larger == -infinity()) return false;
     const float fade = exponential(r.most - larger);
     r.mass *= fade, r.most = larger;
 #pragma unroll
     for (int n = 0; n < K::N; n++) r.context[n] *= fade;
 #pragma unroll
-    for (int u = 0; u < 4; u++) {
-      const float share = exponential(e[u] - larger);
-      r.mass += share;
-#pragma unroll
-      for (int n = 0; n < K::N; n++) r.context[n] = mad(share, four.h[u][n], r.context[n]);
+    for (int m = 0; m < K::TILE / 32; m++) {
+      const float share = exponential(x[m] - larger);
+      r.mass += share;  // a lane's part of it
+      if (32 * m + lane < count) energies[32 * m + lane] = share;
     }
-  }
-
-  MEMBER void unusual(float (&e)[4], int t, int i, int low, int high) {  // initial slots, not all four, a trace
-#pragma unroll
-    for (int u = 0; u < 4; u++) {
-      const int p = place + K::D * (i + u);
-      const bool there = i + u >= low && i + u < high;
-      if (there && p < a.initial) e[u] += barred[p];  // minus infinity where a slot is empty
-      if (!there) e[u] = -infinity();
-      if (a.energies && there && lane == 0) a.energies[((int64_t)t * a.rows + row) * width + p] = e[u];
-    }
+    return true;
   }
 
   template <bool LOGS>
   MEMBER void read_past(Read& r, int t) {
-    const int low = own_before<K>(first, place), high = own_before<K>(a.initial + t, place);
-    visit_all<S, K>(sm + K::NEAR, past, low, high, t % 2, place, warp, lane,
-                    [&](const Four<K>& four, int i) { add<LOGS>(r, four, t, i, low, high); });
+    const Eights all(own_before<K>(first, place), own_before<K>(a.initial + t, place), t % 2);
+    float* energies = sm + K::ENERGIES + warp * K::TILE;
+#pragma unroll 1
+    for (int begin = warp; begin < all.count; begin += K::TILE / EIGHT * K::W) {
+      const int count = least(K::TILE / EIGHT, ceil_div(all.count - begin, K::W));
+#pragma unroll 1
+      for (int n = 0; n < count; n++) {
+        const float energy = energy_of<LOGS>(r, all, t, all.position(begin + n * K::W));
+        if (lane % 4 == 0) energies[n * EIGHT + lane / 4] = energy;
+      }
+      warp_sync();
+      const bool any = shares_of(r, energies, count * EIGHT);
+      warp_sync();
+#pragma unroll 1
+      for (int n = 0; any && n < count; n++) {
+        const int i = all.position(begin + n * K::W);
+        const Eight at = eight(i);
+        float h[EIGHT][K::N];
+        fetch_eight<K>(h, at.first + K::HP, at.apart, all.high - 1 - i, lane);
+        const float4 x = load4(energies + n * EIGHT), y = load4(energies + n * EIGHT + 4);
+        const float share[EIGHT] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
+#pragma unroll
+        for (int u = 0; u < EIGHT; u++)
+#pragma unroll
+          for (int m = 0; m < K::N; m++) r.context[m] = mad(share[u], h[u][m], r.context[m]);
+      }
+      warp_sync();
+    }
+    r.mass = whole_sum(r.mass);
   }
 
   MEMBER void read(Read& r, int t) {

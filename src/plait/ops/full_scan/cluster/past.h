@@ -77,18 +77,25 @@ DEVICE float four_sums(const float (&x)[4], int lane) {
   sum += shuffle_xor(sum, 4), sum += shuffle_xor(sum, 2), sum += shuffle_xor(sum, 1);
   return sum;
 }
-// every lane is left with all four, and with all eight
-DEVICE void sum_all(float (&x)[4], int lane) {
-  const float sum = four_sums(x, lane);
+// lane 4 n is left with the sum of the n-th of eight; lane 2 n with that of the n-th of sixteen
+DEVICE float eight_sums(const float (&x)[8], int lane) {
+  float y[4];
 #pragma unroll
-  for (int u = 0; u < 4; u++) x[u] = shuffle(sum, 8 * u);
-}
-DEVICE void sum_all(float (&x)[4], float (&y)[4], int lane) {
-  const float a = quarter_sum(x, lane), b = quarter_sum(y, lane);
+  for (int u = 0; u < 4; u++) y[u] = halved(x[u], x[u + 4], lane & 16, 16);
+  const float a = halved(y[0], y[2], lane & 8, 8), b = halved(y[1], y[3], lane & 8, 8);
   float sum = halved(a, b, lane & 4, 4);
   sum += shuffle_xor(sum, 2), sum += shuffle_xor(sum, 1);
+  return sum;
+}
+DEVICE float sixteen_sums(const float (&x)[8], const float (&y)[8], int lane) {
+  float z[8];
 #pragma unroll
-  for (int u = 0; u < 4; u++) x[u] = shuffle(sum, 8 * u), y[u] = shuffle(sum, 8 * u + 4);
+  for (int u = 0; u < 8; u++) z[u] = halved(x[u], y[u], lane & 16, 16);
+#pragma unroll
+  for (int u = 0; u < 4; u++) z[u] = halved(z[u], z[u + 4], lane & 8, 8);
+  const float a = halved(z[0], z[2], lane & 4, 4), b = halved(z[1], z[3], lane & 4, 4);
+  const float sum = halved(a, b, lane & 2, 2);
+  return sum + shuffle_xor(sum, 1);
 }
 
 DEVICE float infinity() { return of_bits(0x7f800000u); }
@@ -117,8 +124,7 @@ DEVICE void own_products(const float* kept, const float* weights, const float* v
     for (int u = 0; u < 4; u++) {
       const int o = least(first + u * K::W, COUNT * K::F - 1), f = least(rank * K::F + o % K::F, K::H - 1);
       float row[K::N];
-      if (KEPT >= COUNT || o < KEPT * K::F) fetch<K>(row, kept + o * K::HP, lane);
-      else fetch<K>(row, weights + (o / K::F * K::H + f) * K::HP, lane);
+      fetch<K>(row, KEPT == COUNT || (KEPT && o < KEPT * K::F) ? kept + o * K::HP : weights + (o / K::F * K::H + f) * K::HP, lane);
 #pragma unroll
       for (int r = 0; r < K::R; r++) sums[r][u] = dot<K>(row, x[r]);
     }
@@ -147,45 +153,31 @@ DEVICE float log_of(float power) {  // to rounding, where lg2 of a large or smal
 template <bool LOGS>
 DEVICE float gap(float q, float k) { return LOGS ? half_gap(q, k) : rcp(mad(q, k, 1.0f)); }
 
-// Four of a block's positions: records of a key and a state, `apart` numbers from each other; beyond the `last`-th it again.
+// Eight vectors of HP numbers, `apart` from each other; beyond the `last`-th it again.
+constexpr int EIGHT = 8;
 template <class K>
-struct Four {
-  float k[4][K::N], h[4][K::N];
-
-  MEMBER void fetch_all(const float* records, int at, int apart, int last, int lane) {
-    const float* own = records + 4 * lane;
+DEVICE void fetch_eight(float (&x)[EIGHT][K::N], const float* first, int apart, int last, int lane) {
+  const float* own = first + 4 * lane;
+  if (last >= EIGHT - 1) {
 #pragma unroll
-    for (int u = 0; u < 4; u++) {
-      const float* record = own + (at + least(u, last) * apart);
-      fetch_own<K>(k[u], record, lane), fetch_own<K>(h[u], record + K::HP, lane);
-    }
-  }
-};
-
-// Goes through a block's positions from `low` to `high` in fours, from multiples of four on: first those near, in shared
-// memory, then those far, in global memory: visit(four, i), i the first of them, which may lie before `low`, as the
-// last may lie behind `high`. In every other step they are taken from the other end, so that what the cache holds of one step is what the
-// next one asks for first. A warp that is dealt one less of the near ones begins with the far ones.
-template <class S, class K, class Visit>
-DEVICE void visit_all(const float* near, const float* far, int low, int high, bool reversed, int rank, int warp, int lane, Visit visit) {
-  static_assert(S::NEAR % 4 == 0, "a four lies near or far");
-  const int first = low / 4, last = high > low ? ceil_div(high, 4) : first;
-  const int middle = least(last, S::NEAR / 4 > first ? S::NEAR / 4 : first);
-  Four<K> four;
-  int n = warp;
-#pragma unroll 1
-  for (int part = 0; part < 2; part++) {
-    const int begin = part ? middle : first, count = (part ? last : middle) - begin, apart = (part ? K::D : 1) * 2 * K::HP;
-    const float* records = part ? far + rank * 2 * K::HP : near;
-#pragma unroll 1
-    for (; n < count; n += K::W) {
-      const int i = 4 * (reversed ? begin + count - 1 - n : begin + n);
-      four.fetch_all(records, i * apart, apart, high - 1 - i, lane);
-      visit(four, i);
-    }
-    n -= count;
+    for (int u = 0; u < EIGHT; u++) fetch_own<K>(x[u], own + u * apart, lane);
+  } else {
+#pragma unroll
+    for (int u = 0; u < EIGHT; u++) fetch_own<K>(x[u], own + least(u, last) * apart, lane);
   }
 }
+
+// The positions of a block that may be read, from `low` to `high`, in eights that begin at multiples of eight: a warp is dealt
+// the n-th, n-th + W .. of them. In every other step they are counted from the other end, so that what the cache holds of one step is
+// what the next one asks for first.
+struct Eights {
+  int low, high, begin, count;
+  bool reversed;
+
+  MEMBER Eights(int low, int high, bool reversed)
+      : low(low), high(high), begin(low / EIGHT), count(high > low ? ceil_div(high, EIGHT) - begin : 0), reversed(reversed) {}
+  MEMBER int position(int n) const { return EIGHT * (reversed ? begin + count - 1 - n : begin + n); }
+};
 
 // Work on `items` numbers and the sending of each to every block that reads the row, dealt to all threads: work(item, part, PARTS) sends to
 // the blocks part, part + PARTS ...
