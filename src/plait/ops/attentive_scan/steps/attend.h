@@ -64,17 +64,17 @@ struct Attend {
     }
   }
 
+  MEMBER int found() { return held >= 0 ? held : K::WIDTH + a.t; }
+
   // This warp's part of the energies of every GROUPS-th slot, and of what h_t is worth
   MEMBER void score() {
     const int part = warp % K::PARTS, group = warp / K::PARTS;
     const float* key[K::EACH];
     float sum[K::EACH], rated = 0.0f;
-    bool there[K::EACH], own[K::EACH];
 #pragma unroll
     for (int n = 0; n < K::EACH; n++) {
-      const int x = group + K::GROUPS * n, id = shuffle(held, x % 32);
-      there[n] = x < K::WIDTH && id >= 0, own[n] = x == turn, sum[n] = 0.0f;
-      key[n] = entry<S>(a.initial_keys, (const float*)a.keys, own[n] ? -1 : id, b, a.rows);
+      key[n] = entry<S>(a.initial_keys, (const float*)a.keys, shuffle(found(), (group + K::GROUPS * n) % 32), b, a.rows);
+      sum[n] = 0.0f;
     }
     const Layer* query = layer(a.product) + ((int64_t)b * (S::GATES + 1) + S::GATES) * K::H;
     for (int i = part * K::PART + lane; i < (part + 1) * K::PART && i < K::FOURS; i += 32) {
@@ -82,12 +82,10 @@ struct Attend {
       const float4 v = wide4(layer(a.energy) + 4 * i);
       float4 k[K::EACH];
 #pragma unroll
-      for (int n = 0; n < K::EACH; n++)
-        if (there[n]) k[n] = own[n] ? mine : load4(key[n] + 4 * i);
+      for (int n = 0; n < K::EACH; n++) k[n] = load4(key[n] + 4 * i);
 #pragma unroll
       for (int n = 0; n < K::EACH; n++) {
-        if (!there[n]) continue;
-        const float4 r = gaps(q, k[n]);
+        const float4 r = gaps(q, group + K::GROUPS * n == turn ? mine : k[n]);
         sum[n] = dot4(v, {mad(-2.0f, r.x, 1.0f), mad(-2.0f, r.y, 1.0f), mad(-2.0f, r.z, 1.0f), mad(-2.0f, r.w, 1.0f)}, sum[n]);
       }
       if (group == 0) {
@@ -140,10 +138,8 @@ struct Attend {
       float4 sum = {0.0f, 0.0f, 0.0f, 0.0f};
 #pragma unroll
       for (int n = 0; n < ceil_div(K::WIDTH, 2); n++) {
-        const int x = (2 * n + half) % 32, id = shuffle(held, x);
-        const float weight = shuffle(share, x);
-        if (half < 2 && x < K::WIDTH && id >= 0)
-          sum = mad4(weight, wide4(entry<S>(layer(a.slots), layer(a.output), id, b, a.rows) + at), sum);
+        const int x = (2 * n + half) % 32, id = shuffle(found(), x);  // a lane beyond the slots has nothing, and no share
+        sum = mad4(shuffle(share, x), wide4(entry<S>(layer(a.slots), layer(a.output), id, b, a.rows) + at), sum);
       }
       if (half < 2) store4(sm + K::HALVES + half * K::H + at, sum);
     }

@@ -35,11 +35,12 @@ DEVICE float sum_of_warp(float a) {
   for (int mask = 16; mask; mask /= 2) a += shuffle_xor(a, mask);
   return a;
 }
-// Where the state (or key) of id `held` is: an initial slot of row b, or step held - WIDTH of the history. Nothing: not to be read.
+// Where the state (or key) of id `held` is: an initial slot of row b, or step held - WIDTH of the history. Where a slot holds nothing
+// h_t is read in its place, and weighs nothing: a branch would let each load wait for the one before it.
 template <class S, class Kind>
 DEVICE const Kind* entry(const Kind* initial, const Kind* history, int held, int b, int rows) {
   if (held >= S::WIDTH) return history + ((int64_t)(held - S::WIDTH) * rows + b) * S::HIDDEN;
-  return initial + ((int64_t)b * S::WIDTH + (held < 0 ? 0 : held)) * S::HIDDEN;
+  return initial + ((int64_t)b * S::WIDTH + held) * S::HIDDEN;
 }
 
 }  // namespace plait

@@ -33,22 +33,22 @@ struct Unattend {
     return alive ? times(a.mix, ds) : float4{0.0f, 0.0f, 0.0f, 0.0f};
   }
 
+  MEMBER int found() { return held >= 0 ? held : K::WIDTH + a.t; }
+
   MEMBER float score_of() {  // dL/de of a lane's slot
     const int part = warp % K::PARTS, group = warp / K::PARTS;
     const Layer* state[K::EACH];
     float sum[K::EACH];
-    bool there[K::EACH];
 #pragma unroll
     for (int n = 0; n < K::EACH; n++) {
-      const int x = group + K::GROUPS * n, id = shuffle(held, x % 32);
-      there[n] = x < K::WIDTH && id >= 0, sum[n] = 0.0f;
-      state[n] = entry<S>(layer(a.slots), layer(a.output), id, b, a.rows);
+      state[n] = entry<S>(layer(a.slots), layer(a.output), shuffle(found(), (group + K::GROUPS * n) % 32), b, a.rows);
+      sum[n] = 0.0f;
     }
     for (int i = part * K::PART + lane; i < (part + 1) * K::PART && i < K::FOURS; i += 32) {
       const float4 d = given(4 * i);
 #pragma unroll
       for (int n = 0; n < K::EACH; n++)
-        if (there[n]) sum[n] = dot4(d, wide4(state[n] + 4 * i), sum[n]);
+        sum[n] = dot4(d, wide4(state[n] + 4 * i), sum[n]);
     }
 #pragma unroll
     for (int n = 0; n < K::EACH; n++) {
@@ -85,23 +85,22 @@ struct Unattend {
     int id[BATCH];
 #pragma unroll
     for (int n = 0; n < BATCH; n++) {
-      const int x = 2 * (first + n) + half, found = shuffle(held, x % 32);
-      id[n] = half < 2 && x < K::WIDTH ? found : -1;
-      if (id[n] < 0) continue;
+      id[n] = shuffle(found(), (2 * (first + n) + half) % 32);
       const int64_t there = ((int64_t)id[n] * a.rows + b) * K::H + at;
       k[n] = load4(entry<S>(a.initial_keys, a.keys, id[n], b, a.rows) + at);
       slope[n] = load4(a.d_keys + there), state[n] = load4(a.d_states + there);
     }
 #pragma unroll
     for (int n = 0; n < BATCH; n++) {
-      const int x = (2 * (first + n) + half) % 32;
-      const float weight = shuffle(share, x), of_energy = shuffle(score, x), four = 4.0f * of_energy;
-      if (id[n] < 0) continue;
+      const int x = 2 * (first + n) + half;
+      const float weight = shuffle(share, x % 32), of_energy = shuffle(score, x % 32), four = 4.0f * of_energy;
+      const bool there_is = shuffle(held, x % 32) >= 0 && x < 32 && half < 2;
       const float4 r = gaps(q, k[n]);
       const float4 gain = {four * v.x * mad(-r.x, r.x, r.x), four * v.y * mad(-r.y, r.y, r.y),
                            four * v.z * mad(-r.z, r.z, r.z), four * v.w * mad(-r.w, r.w, r.w)};
       const int64_t there = ((int64_t)id[n] * a.rows + b) * K::H + at;
       state[n] = mad4(weight, d, state[n]);
+      if (!there_is) continue;
       store4(a.d_keys + there, plus(slope[n], gain)), store4(a.d_states + there, state[n]);
       sums.energy = mad4(of_energy, {mad(-2.0f, r.x, 1.0f), mad(-2.0f, r.y, 1.0f), mad(-2.0f, r.z, 1.0f), mad(-2.0f, r.w, 1.0f)}, sums.energy);
       sums.query = plus(sums.query, gain);
