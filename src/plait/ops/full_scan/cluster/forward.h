@@ -183,12 +183,17 @@ struct PastForward {
     return {past + (place + K::D * i) * 2 * K::HP, K::D * 2 * K::HP};
   }
 
-  // The energies of the positions i .. i + 7, lane 4 u that of the u-th
-  template <bool LOGS>
-  MEMBER float energy_of(const Read& r, const Eights& all, int t, int i) {
-    float k[EIGHT][K::N], e[EIGHT];
+  MEMBER void fetch_part(float (&x)[EIGHT][K::N], const Eights& all, int n, int part) {  // keys (0) or states (1) of the n-th eight
+    if (n >= all.count) return;
+    const int i = all.position(n);
     const Eight at = eight(i);
-    fetch_eight<K>(k, at.first, at.apart, all.high - 1 - i, lane);
+    fetch_eight<K>(x, at.first + part * K::HP, at.apart, all.high - 1 - i, lane);
+  }
+
+  // The energies of the positions i .. i + 7, whose keys are k: lane 4 u that of the u-th
+  template <bool LOGS>
+  MEMBER float energy_of(const Read& r, const float (&k)[EIGHT][K::N], const Eights& all, int t, int i) {
+    float e[EIGHT];
 #pragma unroll
     for (int u = 0; u < EIGHT; u++) {
       e[u] = r.half;  // v (1/2 - r) summed over a lane's features
@@ -227,48 +232,53 @@ struct PastForward {
     return true;
   }
 
+  // A warp's keys, of which the first eight have been asked for, then its states, of which the first are while weights are taken
   template <bool LOGS>
-  MEMBER void read_past(Read& r, int t) {
-    const Eights all(own_before<K>(first, place), own_before<K>(a.initial + t, place), t % 2);
+  MEMBER void read_past(Read& r, const Eights& all, float (&x)[EIGHT][K::N], int t) {
     float* energies = sm + K::ENERGIES + warp * K::TILE;
 #pragma unroll 1
     for (int begin = warp; begin < all.count; begin += K::TILE / EIGHT * K::W) {
       const int count = least(K::TILE / EIGHT, ceil_div(all.count - begin, K::W));
 #pragma unroll 1
       for (int n = 0; n < count; n++) {
-        const float energy = energy_of<LOGS>(r, all, t, all.position(begin + n * K::W));
+        const int m = begin + n * K::W;
+        if (m != warp) fetch_part(x, all, m, 0);
+        const float energy = energy_of<LOGS>(r, x, all, t, all.position(m));
         if (lane % 4 == 0) energies[n * EIGHT + lane / 4] = energy;
       }
+      fetch_part(x, all, begin, 1);
       warp_sync();
       const bool any = shares_of(r, energies, count * EIGHT);
       warp_sync();
 #pragma unroll 1
       for (int n = 0; any && n < count; n++) {
-        const int i = all.position(begin + n * K::W);
-        const Eight at = eight(i);
-        float h[EIGHT][K::N];
-        fetch_eight<K>(h, at.first + K::HP, at.apart, all.high - 1 - i, lane);
-        const float4 x = load4(energies + n * EIGHT), y = load4(energies + n * EIGHT + 4);
-        const float share[EIGHT] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
-#pragma unroll
-        for (int u = 0; u < EIGHT; u++)
-#pragma unroll
-          for (int m = 0; m < K::N; m++) r.context[m] = mad(share[u], h[u][m], r.context[m]);
+        if (n) fetch_part(x, all, begin + n * K::W, 1);
+        add(r, x, energies + n * EIGHT);
       }
       warp_sync();
     }
     r.mass = whole_sum(r.mass);
   }
+  MEMBER void add(Read& r, const float (&h)[EIGHT][K::N], const float* shares) {
+    const float4 x = load4(shares), y = load4(shares + 4);
+    const float share[EIGHT] = {x.x, x.y, x.z, x.w, y.x, y.y, y.z, y.w};
+#pragma unroll
+    for (int u = 0; u < EIGHT; u++)
+#pragma unroll
+      for (int m = 0; m < K::N; m++) r.context[m] = mad(share[u], h[u][m], r.context[m]);
+  }
 
-  MEMBER void read(Read& r, int t) {
+  MEMBER Eights before(int t) { return Eights(own_before<K>(first, place), own_before<K>(a.initial + t, place), t % 2); }
+
+  MEMBER void read(Read& r, float (&k)[EIGHT][K::N], int t) {
     fetch<K>(r.q, sm + K::QUERY, lane), fetch<K>(r.v, sm + K::ENERGY, lane), clear<K>(r.context);
     r.most = -infinity(), r.mass = r.half = 0.0f;
 #pragma unroll
     for (int n = 0; n < K::N; n++) r.half = mad(0.5f, r.v[n], r.half);
-    if (logs) return read_past<true>(r, t);
+    if (logs) return read_past<true>(r, before(t), k, t);
 #pragma unroll
     for (int n = 0; n < K::N; n++) r.q[n] = ex2(r.q[n]);
-    read_past<false>(r, t);
+    read_past<false>(r, before(t), k, t);
   }
 
   MEMBER void tell(const Read& r, float energy) {  // this block's part, to all that read the row
@@ -348,9 +358,11 @@ struct PastForward {
       take_in(t + 1);
       cluster_sync();
       settle(0, a.initial + t);
+      float k[EIGHT][K::N];
+      fetch_part(k, before(t), warp, 0);  // while the own key is made
       const float energy = own_energy(t);
       Read r;
-      read(r, t);
+      read(r, k, t);
       tell(r, energy);
       cluster_sync();
       settle(1, a.initial + t);
