@@ -85,6 +85,12 @@ def test_learned_beside_earned_a_stream_and_the_summary(capsys: pytest.CaptureFi
     assert [*data["summary"]["RelLSTM"]] == ["6x2, hidden 8", "step, hidden 8, 1 rows"]
 
 
+def test_of_one_step_and_one_row(capsys: pytest.CaptureFixture[str]) -> None:
+    """With one step nothing is read from a memory: its weights have no part in the output."""
+    assert main(["bench", "layers", *TINY, "--shapes", "1x1", "--layers", "relrnn,memlstm", "--json"]) == 0
+    assert {row["parity"] for row in json.loads(capsys.readouterr().out)["rows"]} <= {"≤ 2e-05", None}
+
+
 def test_the_summary_is_of_what_auto_runs() -> None:
     def row(backend: str, ratio: float) -> dict[str, object]:
         row = {"layer": "RelRNN", "backend": backend, "T": 6, "B": 2, "hidden": 8}

@@ -26,12 +26,17 @@ def test_seeds_and_updates():
 
 def test_rows_steps_and_backend_of_worlds():
     part = Selection.read("rellstm", rows="Memory, doorkey", steps=1e6, backend="envpool").of(WORLDS)
-    assert [run.row for run in part.runs] == [
-        "MemoryS7, trained", "MemoryS13, tested", "DoorKey-5x5, trained", "DoorKey-16x16, tested",
-    ]  # fmt: skip
+    rows = ("MemoryS7, trained", "MemoryS13, tested", "DoorKey-5x5, trained", "DoorKey-16x16, tested")
+    columns = ("RelLSTM", "RelLSTM learned")  # one name for both
+    assert [run.cell for run in part.runs] == [(row, column) for row in rows for column in columns]
     assert {run.recipe["steps"] for run in part.runs} == {1e6}
     assert {run.task["backend"] for run in part.runs} == {"envpool"}
     assert part.notes == (*WORLDS.notes, "Here: 1,000,000 steps at most.")
+
+
+def test_columns():
+    part = Selection.read(rows="lead-in 60", columns="Learned").of(experiment_named("keeping"))
+    assert {run.column for run in part.runs} == {"RelRNN learned", "RelLSTM learned"}
 
 
 def test_nothing_selected_is_everything():
@@ -46,6 +51,7 @@ def test_nothing_selected_is_everything():
         ({"delays": "1e3"}, ConfigError, "delays: expected whole numbers"),
         ({"seeds": "a"}, ConfigError, "seeds: expected whole numbers"),
         ({"rows": "T = 150"}, UnknownNameError, "unknown row of table5 't = 150'"),
+        ({"columns": "lstn"}, UnknownNameError, "unknown column of table5 'lstn'"),
         ({"rows": "T = 100", "delays": "200"}, ConfigError, "no run with all of what was asked for"),
         ({"steps": 100}, ConfigError, "--steps does not apply: .* counted in updates"),
         ({"backend": "envpool"}, ConfigError, "--backend does not apply"),

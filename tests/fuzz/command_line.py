@@ -102,9 +102,8 @@ class Fuzzer:
     def try_line(self, words: list[str], usual=(), stops=False, argparse=False):
         """How the line ended, and what is wrong with that."""
         ended = self.run(words, self.world.renew(), argparse, stops)
-        named = [
-            os.path.realpath(os.path.join(self.world.here, "work", word)) for word in words if len(word) < 256
-        ]
+        said = [part for word in words for part in (word, word.partition("=")[2]) if 0 < len(part) < 256]
+        named = [os.path.realpath(os.path.join(self.world.here, "work", part)) for part in said]
         outside = [place for place in ended.outside if not any(_under(place, name) for name in named)]
         return ended, judge(words, ended, self.world.strays(words, usual) + outside)
 

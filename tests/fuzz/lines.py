@@ -47,7 +47,7 @@ SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     "bounds": {"--depth": "1234", "--width": "1234"},
     "reproduce": {"--max-minutes": ("0", "1e-9")},
     "bench rank": {"--size": ("64", "65"), "--repeats": "1"},
-    "bench layers": {"--shapes": ("2x1", "3x2"), "--repeats": "1", "--hidden": "48",
+    "bench layers": {"--shapes": ("2x1", "3x2", "1x1"), "--repeats": "1", "--hidden": "48",
                      "--layers": ("relrnn", "goru")},
     "bench streaming": {"--steps": ("10", "20"), "--hidden": "48"},
     "bench tasks": {"--updates": "1"},

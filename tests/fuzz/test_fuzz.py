@@ -33,7 +33,7 @@ def deep(place: str = "", /, *, more: bool = False):
     if more: pathlib.Path("a/x").touch()
     return good()
 def home(): (pathlib.Path.home() / ".planted").write_text("x"); return good()
-def outside(): (root.parent / "outside.txt").write_text("x"); return good()
+def outside(*, out: str = ""): (root.parent / "outside.txt").write_text("x"); return good()
 def device():
     pathlib.Path("part").write_text("x")
     os.replace("part", "/dev/null")
@@ -62,7 +62,8 @@ fuzzer.world.renew()
 above = fuzzer.try_line(["deep", "a/b/c"])[1]
 fuzzer.world.renew()
 beside = fuzzer.try_line(["deep", "a/b/c", "--more"])[1]
-print(json.dumps({**found, "named": named, "above": above, "beside": beside}))
+told = fuzzer.try_line(["outside", f"--out={root.parent}/outside.txt"])[1]
+print(json.dumps({**found, "named": named, "told": told, "above": above, "beside": beside}))
 """
 
 
@@ -92,6 +93,7 @@ SEEN = {
     "beside": "changed outside: work/a/x",
     "home": "changed outside: home/.planted",
     "outside": "changed outside: '",
+    "told": None,
     "device": "changed outside: '/dev/null'",
     "nan": "--json, and no JSON",
 }

@@ -6,6 +6,7 @@ import gzip
 import io
 import tarfile
 import tracemalloc
+from types import SimpleNamespace
 
 import pytest
 
@@ -200,6 +201,22 @@ def test_archives_without_measure_are_refused(runs, tmp_path, monkeypatch):
         refused(path, tmp_path / "out", "more than 1,000 bytes")
     written(path, {"one/config.json": b"{}"}, twice=["one/config.json"])
     refused(path, tmp_path / "out", "'one/config.json' twice")
+
+
+@pytest.mark.parametrize("free", [10**12, 10**6])
+def test_a_bomb_that_says_its_size_is_refused_before_it_is_written(tmp_path, monkeypatch, free):
+    """Of forty kilobytes forty megabytes, or more than there is room for."""
+
+    def never(*_, **__):
+        raise AssertionError("it is written")
+
+    path = tmp_path / "bomb.tar.gz"
+    written(path, {"one/metrics.jsonl": bytes(40_000_000)})
+    most = min(100 * path.stat().st_size, free)
+    monkeypatch.setattr(module, "UNSUSPECTED", 2_000_000)
+    monkeypatch.setattr(module.shutil, "disk_usage", lambda _: SimpleNamespace(free=free))
+    monkeypatch.setattr(tarfile.TarFile, "extract", never)
+    refused(path, tmp_path / "out", f"more than {most:,} bytes")
 
 
 def test_a_bomb_is_refused_while_it_is_read(tmp_path):

@@ -27,6 +27,18 @@ def test_every_key_is_asked_once_and_answered(length, pairs):
         assert targets[asked, row].tolist() == [known[key] for key in inputs[asked, row].tolist()]
 
 
+def test_an_answer_may_be_due_later():
+    """The same pairs and queries, each answer so many steps after its key."""
+    inputs, targets, *_ = MultiQueryRecallTask(16, 2, after=3).batch(32, torch.Generator().manual_seed(1))
+    assert inputs.shape == targets.shape == (19, 32)
+    for row in range(32):
+        known = dict(zip(inputs[:4:2, row].tolist(), inputs[1:4:2, row].tolist(), strict=True))
+        due = (targets[:, row] != IGNORE).nonzero().flatten()
+        assert targets[due, row].tolist() == [known[key] for key in inputs[due - 3, row].tolist()]
+    assert "after" not in MultiQueryRecallTask().options()
+    assert "answered 3 steps later" in MultiQueryRecallTask(16, 2, after=3).show(width=200)
+
+
 def test_queries_thin_out_by_the_published_law():
     """Of one pair, so that a place is drawn once: within five standard deviations of (g + 1)^-0.99."""
     task = MultiQueryRecallTask(34, 1, vocab=64)
@@ -50,6 +62,7 @@ def test_what_does_not_fit_is_named():
         ({"vocab": 64}, "vocab: expected an even number above length 64"),
         ({"vocab": 8191}, "vocab: expected an even number"),
         ({"pairs": 0}, "pairs: expected at least 1"),
+        ({"after": -1}, "after: expected at least 0"),
         ({"embedding": 1.5}, "embedding: expected a whole number"),
     ):
         with pytest.raises(ConfigError, match=message):

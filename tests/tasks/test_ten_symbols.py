@@ -51,6 +51,13 @@ def test_copy_after_a_lead_in_is_copy_after_blanks(delay, lead_in, seed):
     assert task.chance_loss == pytest.approx(10 * math.log(8) / task.length)
 
 
+def test_denoise_is_scored_at_other_delays_where_they_are_named():
+    task = DenoiseTask(20, test_delays=[30, 40])
+    assert [one.length for one in task.held_out().values()] == [40, 50, 60]
+    assert task_named(**{"name": "denoise", **task.options()}) == task
+    assert (list(DenoiseTask(20).held_out()), DenoiseTask(20).options()) == (["denoise"], {"delay": 20})
+
+
 def test_a_lead_in_is_held_out_too_and_said():
     task = TransferCopyTask(20, (30, 40), lead_in=7)
     assert [one.length for one in task.held_out().values()] == [47, 57, 67]
@@ -207,6 +214,7 @@ def test_a_hundred_long_sequences_take_milliseconds(task):
         (lambda: DenoiseTask(2.5), "delay: expected a whole number, got 2.5"),
         (lambda: TransferCopyTask(5, ()), "test_delays: expected at least one"),
         (lambda: TransferCopyTask(5, (3, 0)), "test_delays: expected at least 1, got 0"),
+        (lambda: DenoiseTask(5, test_delays=(3, 0)), "test_delays: expected at least 1, got 0"),
     ],
 )
 def test_bad_sizes(make, message):

@@ -8,6 +8,7 @@ import threading
 
 import pytest
 
+from plait.training import stop as stop_module
 from plait.training.stop import Stop
 
 # It spends minutes in one call that lets other threads run, as a scan of a huge batch does.
@@ -29,7 +30,7 @@ def test_a_second_signal_ends_what_does_not_hear(number, code):
             assert process.stdout.readline() == "at work\n"
             process.send_signal(number)
             assert process.stderr.readline().startswith(
-                "stopping: what is being computed is finished and saved"
+                "stopping: what is being computed is finished or left"
             )
             process.send_signal(number)
             assert process.wait(timeout=20) == code
@@ -62,3 +63,19 @@ def test_other_signals_are_none_of_its_business(capfd):
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert capfd.readouterr().err == ""
+
+
+def test_a_stop_is_overdue_only_after_a_while(monkeypatch):
+    """What ends soon is finished and kept; who asks after every update is not asked in between."""
+    now = [100.0]
+    monkeypatch.setattr(stop_module.time, "monotonic", lambda: now[0])
+    clocked, asking = Stop(max_minutes=1, signals=False), Stop(signals=False, also=lambda: True)
+    with Stop() as signalled:
+        signal.raise_signal(signal.SIGINT)
+        found = []
+        for now[0] in (101.0, 103.0, 161.0, 163.0):
+            found.append((clocked.asked, clocked.overdue, signalled.overdue, asking.overdue))
+    assert found == [
+        (False, False, False, False), (False, False, True, False),
+        (True, False, True, False), (True, True, True, False),
+    ]  # fmt: skip

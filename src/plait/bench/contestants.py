@@ -100,7 +100,7 @@ class Contestant:
         x, arriving = self.tensors()
 
         def step() -> tuple[Tensor, ...]:
-            return torch.autograd.grad(module(x)[0], weights, arriving)
+            return torch.autograd.grad(module(x)[0], weights, arriving, materialize_grads=True)
 
         return step
 

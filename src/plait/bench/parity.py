@@ -83,7 +83,7 @@ def _outcome(contestant: Contestant) -> dict[str, Tensor]:
     x.requires_grad_()
     output, state = module(x)
     weights = dict(module.named_parameters())
-    gradients = torch.autograd.grad(output, [x, *weights.values()], arriving)
+    gradients = torch.autograd.grad(output, [x, *weights.values()], arriving, materialize_grads=True)
     parts = {"output": output, "hidden": state.hidden, "slots": state.memory[0].slots}
     if state.cell_state is not None:
         parts["cell_state"] = state.cell_state

@@ -26,6 +26,7 @@ def reproduce(
     models: str = "",
     delays: str = "",
     rows: str = "",
+    columns: str = "",
     seeds: str = "",
     updates: int | None = None,
     steps: float | None = None,
@@ -56,12 +57,13 @@ def reproduce(
         models: only these, with commas: relrnn,lstm.
         delays: only these, with commas: 100,200.
         rows: only rows whose name holds one of these words, with commas: memory,doorkey.
+        columns: only columns whose name holds one of these words, with commas: learned,chrono.
         seeds: these instead of the experiment's own, with commas: 0,1.
         updates: train for at most this many; this makes them other runs.
         steps: table4: play this many instead of 5,000,000; this too makes other runs.
         backend: table4: minigrid (Farama's, as it is) or envpool (C++, about twice as fast in all).
-        recipe: table5, denoise, transfer: published (the paper's tables, the authors' script) or plait (what
-            we recommend); into one folder, both stand beside each other.
+        recipe: published (the paper's tables, the authors' script) or plait (what we recommend) for what
+            the paper has but table4, figure7 and figure9; into one folder, both stand beside each other.
         out: folder of results (runs/NAME if not given); what it holds is not run again.
         reuse: take finished runs over from this folder.
         device: auto, cpu, cuda or cuda:N; cuda means every GPU.
@@ -92,7 +94,9 @@ def reproduce(
         )
     from plait.experiments.launch import Means, carry_out, told
 
-    selection = Selection.read(models, delays, rows, seeds, updates=updates, steps=steps, backend=backend)
+    selection = Selection.read(
+        models, delays, rows, columns, seeds, updates=updates, steps=steps, backend=backend
+    )
     experiment = selection.of(experiment_named(name, smoke, recipe))
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)

@@ -9,6 +9,7 @@ from plait.errors import ConfigError, known, require
 from plait.experiments.depthwidth import DEPTHWIDTH
 from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.keeping import keeping
+from plait.experiments.keeping_settings import keeping_settings
 from plait.experiments.popgym import popgym, popgym_easy
 from plait.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE
 
@@ -22,7 +23,7 @@ WORLDS = ("minigrid", "popgym")  # what can be installed
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
     """Every experiment by its name, but for those with a runner of their own (`depthwidth-figure1`)."""
     size = SMOKE if smoke else FULL
-    items = (*ITEMS, keeping, popgym, popgym_easy)
+    items = (*ITEMS, keeping, keeping_settings, popgym, popgym_easy)
     described = (*(item(size, recipe) for item in BY_RECIPE), *(item(size) for item in items))
     return by_name(dataclasses.replace(one, smoke=smoke) for one in described)
 

@@ -16,28 +16,32 @@ __all__ = ["Selection"]
 class Selection:
     """What to keep, and what to replace; an empty part keeps everything as it is.
 
-    `rows` keeps the rows whose name holds one of these words. `seeds` replaces the seeds; `updates`, or
-    `steps` where worlds are played, their number; `backend` what plays the worlds.
+    `rows` and `columns` keep those whose name holds one of these words. `seeds` replaces the seeds;
+    `updates`, or `steps` where worlds are played, their number; `backend` what plays the worlds.
     """
 
     models: tuple[str, ...] = ()
     delays: tuple[int, ...] = ()
     rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
     seeds: tuple[int, ...] = ()
     updates: int | None = None
     steps: float | None = None
     backend: str = ""
 
     @staticmethod
-    def read(models: str = "", delays: str = "", rows: str = "", seeds: str = "", **other: Any) -> Selection:
+    def read(
+        models: str = "", delays: str = "", rows: str = "", columns: str = "", seeds: str = "", **other: Any
+    ) -> Selection:
         """From words on a command line.
 
         >>> Selection.read("relrnn,lstm", "100, 200").delays
         (100, 200)
         """
         return Selection(
-            _words(models), _numbers(delays, "delays"), _words(rows), _numbers(seeds, "seeds"), **other
-        )
+            _words(models), _numbers(delays, "delays"), _words(rows), _words(columns),
+            _numbers(seeds, "seeds"), **other,
+        )  # fmt: skip
 
     def of(self, experiment: Experiment) -> Experiment:
         """The experiment with what was selected; a name, delay or row it does not have is an error."""
@@ -51,10 +55,8 @@ class Selection:
                 {str(run.task.get("delay")) for run in experiment.runs},
                 f"delay of {experiment.name}",
             )
-        for word in self.rows:
-            names = [run.row for run in experiment.runs]
-            if not any(word in name.lower() for name in names):
-                known(word, dict.fromkeys(names), f"row of {experiment.name}")
+        _check_words(self.rows, [run.row for run in experiment.runs], f"row of {experiment.name}")
+        _check_words(self.columns, [run.column for run in experiment.runs], f"column of {experiment.name}")
         runs = tuple(self._changed(run) for run in experiment.runs if self._keeps(run))
         if not runs:
             raise ConfigError(
@@ -74,6 +76,7 @@ class Selection:
             (not self.models or run.model["name"] in self.models)
             and (not self.delays or run.task.get("delay") in self.delays)
             and (not self.rows or any(word in run.row.lower() for word in self.rows))
+            and (not self.columns or any(word in run.column.lower() for word in self.columns))
         )
 
     def _changed(self, run: PlannedRun) -> PlannedRun:
@@ -88,6 +91,13 @@ class Selection:
                 raise ConfigError("--backend does not apply: this experiment plays no worlds")
             task = {**task, "backend": self.backend}
         return dataclasses.replace(run, task=task, recipe=recipe)
+
+
+def _check_words(words: tuple[str, ...], names: list[str], what: str) -> None:
+    """Refuse a word that no name holds."""
+    for word in words:
+        if not any(word in name.lower() for name in names):
+            known(word, dict.fromkeys(names), what)
 
 
 def _words(text: str) -> tuple[str, ...]:

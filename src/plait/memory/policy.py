@@ -72,7 +72,7 @@ class NoMemory(Memory):
     """Nothing is remembered: s_t = h_t, and the layer is its `torch.nn` namesake."""
 
     def write(self, h: Tensor, state: MemoryState) -> MemoryState:
-        return state._replace(age=state.age + 1)
+        return MemoryState(state.slots, state.relevance, state.born, state.age + 1)
 
     def read(self, query: Tensor, state: MemoryState, energies: Energies) -> tuple[None, MemoryState]:
         return None, state

@@ -300,7 +300,7 @@ class Recurrent(TorchTools):
         parts = [state.hidden, state.hidden if state.cell_state is None else state.cell_state]
         layers = state.memory if isinstance(state.memory, tuple) else (None,)
         for memory in layers:
-            parts += memory if isinstance(memory, MemoryState) and len(memory) == 4 else [None]
+            parts += [*memory] if isinstance(memory, MemoryState) and len(memory) == 4 else [None]
         for part in parts:
             if not isinstance(part, Tensor):
                 raise ShapeError(

@@ -65,6 +65,15 @@ def needs_reference() -> bool:
     """Whether plain steps are wanted: by a transform of `torch.func` (vmap, grad, jvp, …), for which fused
     code has no rules and the reference needs none, or by an export to ONNX, which knows only torch's own.
     """
-    if _functorch.peek_interpreter_stack() is not None:
+    if _is_transformed():
         return True
     return torch.compiler.is_exporting() and torch.onnx.is_in_onnx_export()
+
+
+def _is_transformed() -> bool:
+    return _functorch.peek_interpreter_stack() is not None
+
+
+# A constant to torch.compile, as `_resolve` in `ops/scan/backends.py`: the compiler of torch 2.11 wraps what
+# it is given here, and finds that not to be None. A graph is guarded by that stack in any case.
+_is_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]

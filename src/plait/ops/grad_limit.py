@@ -15,7 +15,7 @@ from collections.abc import Iterable
 import torch
 from torch import Tensor
 
-__all__ = ["limit_of"]
+__all__ = ["largest_of", "limit_of"]
 
 
 def limit_of(arriving: Iterable[Tensor | None], factor: Tensor | None) -> Tensor | None:
@@ -24,10 +24,18 @@ def limit_of(arriving: Iterable[Tensor | None], factor: Tensor | None) -> Tensor
     >>> limit_of([torch.tensor([1.0, -3.0]), None], torch.tensor(2.0))
     tensor(6.)
     """
-    if factor is None:
-        return None
+    return None if factor is None else factor * largest_of(arriving, factor)
+
+
+def largest_of(arriving: Iterable[Tensor | None], like: Tensor) -> Tensor:
+    """The largest element of what arrives, whatever its sign, in the type of `like`. A NaN stays one.
+
+    >>> largest_of([torch.tensor([1.0, -3.0]), None], torch.tensor(2.0))
+    tensor(3.)
+    """
     there = [gradient for gradient in arriving if gradient is not None and gradient.numel()]
     if not there:
-        return torch.zeros_like(factor)
-    largest = torch.stack([gradient.abs().amax().to(factor.dtype) for gradient in there]).amax()
-    return factor * largest
+        return torch.zeros_like(like)
+    # one operation where one gradient arrives, as most often
+    found = [torch.linalg.vector_norm(gradient, torch.inf).to(like.dtype) for gradient in there]
+    return found[0] if len(found) == 1 else torch.stack(found).amax()

@@ -26,7 +26,8 @@ class MemoryState(NamedTuple):
 
     `slots` (B, κ, H); `relevance` (B, κ) in the accumulation type; `born` (B, κ) int64: the step, counted
     from 0 since the row's last reset, whose state the slot holds, −1 where empty; `age` (B,) int64: the
-    number of steps since that reset, which is `born` of the next state.
+    number of steps since that reset, which is `born` of the next state. What a walk hands back is made by
+    naming all four: the compiler of torch 2.11 cannot return what `_replace` makes.
     """
 
     slots: Tensor
@@ -126,14 +127,16 @@ def append(h: Tensor, memory: MemoryState, wanted: Tensor) -> MemoryState:
 
 def rated(memory: MemoryState, worth: Tensor) -> MemoryState:
     """The same memory, its relevance learned: gᵀh of what each slot holds, 0 where it is empty."""
-    return memory._replace(relevance=scores(memory.slots, worth).masked_fill(memory.born < 0, 0))
+    relevance = scores(memory.slots, worth).masked_fill(memory.born < 0, 0)
+    return MemoryState(memory.slots, relevance, memory.born, memory.age)
 
 
 def credit(memory: MemoryState, weights: Tensor, window: int) -> MemoryState:
     """Every member of the ring earns its attention weight; what was kept is frozen."""
     relevance = memory.relevance
     earned = pad(weights[:, :window].detach().to(relevance.dtype), (0, relevance.shape[1] - window))
-    return memory._replace(relevance=relevance + earned)  # not in place: vmap has no rule for that
+    relevance = relevance + earned  # not in place: vmap has no rule for that
+    return MemoryState(memory.slots, relevance, memory.born, memory.age)
 
 
 def ages_before(age: Tensor, reset: Tensor | None, steps: int) -> Tensor:

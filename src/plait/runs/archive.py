@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import os
+import shutil
 import tarfile
 import tempfile
 import zlib
@@ -28,6 +29,8 @@ EXPERIMENT = "experiment.json"  # what the runs of a folder belong to travels wi
 SUMS = "SHA256SUMS"
 MOST_FILES = 100_000
 MOST_BYTES = 64 * 2**30
+# Beyond a gigabyte, times what the archive itself takes: gzip makes a thousandth of zeros, a third of runs.
+UNSUSPECTED, MOST_TIMES = 2**30, 100
 MOST_SUMS = 32 * 2**20
 HEADERS = 2**20  # of one member, and what pads the end
 
@@ -165,7 +168,7 @@ def _take_out(archive: Path, file: io.BufferedReader, room: Path) -> None:
 def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
     """Every file into `room`; the archive is read to its end, where gzip's own checksum stands."""
     names: set[str] = set()
-    total = 0
+    total, most = 0, _room_for(file, room)
     with _Measured(file, archive) as content:
         with tarfile.open(fileobj=content, mode="r|") as tar:
             for member in tar:
@@ -175,10 +178,15 @@ def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
                 if member.name == SUMS and member.size > MOST_SUMS:
                     raise CheckpointError(f"{archive} holds a {SUMS} of more than {MOST_SUMS:,} bytes")
                 total += member.size
-                if member.name in names or len(names) >= MOST_FILES or total > MOST_BYTES:
+                if member.name in names or len(names) >= MOST_FILES:
                     raise CheckpointError(
-                        f"{archive} holds {member.name!r} twice, more than {MOST_FILES:,} files or more than "
-                        f"{MOST_BYTES:,} bytes; nothing was unpacked"
+                        f"{archive} holds {member.name!r} twice, or more than {MOST_FILES:,} files; "
+                        "nothing was unpacked"
+                    )
+                if total > most:
+                    raise CheckpointError(
+                        f"{archive} holds more than {most:,} bytes, the most that an archive of its size may "
+                        "hold and that is free here; nothing was unpacked"
                     )
                 names.add(member.name)
                 content.left = max(content.left, HEADERS) + member.size
@@ -187,6 +195,12 @@ def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
         while content.read(1 << 20):
             pass
     return names
+
+
+def _room_for(file: io.BufferedReader, room: Path) -> int:
+    """The most bytes that are taken out of an archive, known before any of them is written."""
+    packed = os.fstat(file.fileno()).st_size
+    return min(MOST_BYTES, max(UNSUSPECTED, MOST_TIMES * packed), shutil.disk_usage(room).free)
 
 
 def _verify(archive: Path, room: Path, names: set[str]) -> None:

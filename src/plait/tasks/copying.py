@@ -10,7 +10,7 @@ from torch import Tensor
 
 from plait.errors import ConfigError, whole
 from plait.tasks.base import LATER, Task
-from plait.tasks.ten_symbols import SYMBOLS, TenSymbolsTask
+from plait.tasks.ten_symbols import SYMBOLS, TenSymbolsTask, checked_delays
 
 __all__ = ["CopyTask", "TransferCopyTask"]
 
@@ -74,11 +74,9 @@ class TransferCopyTask(CopyTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        object.__setattr__(self, "test_delays", tuple(self.test_delays))
+        object.__setattr__(self, "test_delays", checked_delays(self.test_delays))
         if not self.test_delays:
             raise ConfigError("test_delays: expected at least one delay, got none; use the copy task instead")
-        for delay in self.test_delays:
-            whole(1, test_delays=delay)
 
     def held_out(self) -> Mapping[str, Task]:
         delays = (self.delay, *self.test_delays)

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import torch
 from torch import Tensor
 
-from plait.tasks.ten_symbols import SYMBOLS, TenSymbolsTask
+from plait.tasks.base import LATER, Task
+from plait.tasks.ten_symbols import SYMBOLS, TenSymbolsTask, checked_delays
 
 __all__ = ["DenoiseTask"]
 
@@ -23,7 +25,8 @@ class DenoiseTask(TenSymbolsTask):
     ```
 
     The places are ten distinct ones among the first T + 9 steps. Inputs are one-hot over 11 (marker 10, index
-    9 unused), classes 10 (index 9 unused), as in the published experiments.
+    9 unused), classes 10 (index 9 unused), as in the published experiments. With `test_delays` it is scored
+    at these as well.
 
     >>> inputs, targets, *_ = DenoiseTask(delay=50).batch(4, torch.Generator().manual_seed(0))
     >>> inputs[:, :, 1:9].sum(dim=(0, 2)).tolist(), targets[-10:].min().item() >= 1
@@ -33,6 +36,16 @@ class DenoiseTask(TenSymbolsTask):
     name = "denoise"
     marker = 10
     classes = 10
+    test_delays: tuple[int, ...] = field(default=(), kw_only=True, metadata=LATER)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        object.__setattr__(self, "test_delays", checked_delays(self.test_delays))
+
+    def held_out(self) -> Mapping[str, Task]:
+        if not self.test_delays:
+            return super().held_out()
+        return {f"delay {delay}": DenoiseTask(delay) for delay in (self.delay, *self.test_delays)}
 
     def places(self, batch_size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
         # The places of the ten largest of T + 9 uniform numbers are a uniform choice without repetition.

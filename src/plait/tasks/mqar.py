@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import textwrap
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import ClassVar
 
 import torch
@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plait.errors import ConfigError, whole
 from plait.estimates import FLOAT, check_fits
-from plait.tasks.base import IGNORE, SMALLER, Batch, Task
+from plait.tasks.base import IGNORE, LATER, SMALLER, Batch, Task
 
 __all__ = ["MultiQueryRecallTask"]
 
@@ -32,7 +32,9 @@ class MultiQueryRecallTask(Task):
     Keys are P different ones of 1 … V/2 − 1, values P different ones of V/2 … V − 1. Each key comes again
     once, at step 2P + 2g + 1, its g drawn without repetition from 0 … (L − 2P)/2 − 1 with probability
     ∝ (g + 1)^(a − 1), a = 0.01. All other steps (?) show any symbol, and only queries have a target.
-    Published: V = 8,192 and (L, P) = (64, 4), (128, 8), (256, 16).
+    Published: V = 8,192 and (L, P) = (64, 4), (128, 8), (256, 16). With `after` an answer is due so many
+    steps after its key, and any symbols follow as many steps: a layer that reads its memory with the state
+    of the step before can answer after two.
 
     >>> inputs, targets, *_ = MultiQueryRecallTask(64, 4).batch(32, torch.Generator().manual_seed(0))
     >>> inputs.shape, (targets >= 4096).sum(0).unique().tolist()
@@ -44,10 +46,12 @@ class MultiQueryRecallTask(Task):
     pairs: int = 4
     vocab: int = 8192
     embedding: int = 64
+    after: int = field(default=0, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         whole(1, pairs=self.pairs, embedding=self.embedding)
         whole(2, length=self.length, vocab=self.vocab)
+        whole(0, after=self.after)
         if self.length % 2 or self.length < 4 * self.pairs:
             raise ConfigError(
                 f"length: expected an even number of at least 4 · pairs = {4 * self.pairs}, got {self.length}"
@@ -79,7 +83,7 @@ class MultiQueryRecallTask(Task):
         device: torch.device | str = "cpu",
         index: int = 0,
     ) -> Batch:
-        check_fits(FLOAT * batch_size * (self.vocab + 4 * self.length), SMALLER, str(device))
+        check_fits(FLOAT * batch_size * (self.vocab + 4 * (self.length + self.after)), SMALLER, str(device))
         half, shown = self.vocab // 2, 2 * self.pairs
 
         def different(count: int) -> Tensor:
@@ -90,11 +94,11 @@ class MultiQueryRecallTask(Task):
         gaps = torch.arange(1, (self.length - shown) // 2 + 1, device=device, dtype=torch.float32)
         law = (gaps ** (POWER - 1)).expand(batch_size, -1)
         places = shown + 2 * law.multinomial(self.pairs, generator=generator).t()
-        size = (self.length, batch_size)
+        size = (self.length + self.after, batch_size)
         inputs = torch.randint(self.vocab, size, generator=generator, device=device)
         inputs[0:shown:2], inputs[1:shown:2] = keys, values
         inputs.scatter_(0, places, keys)
-        return Batch(inputs, torch.full_like(inputs, IGNORE).scatter_(0, places, values))
+        return Batch(inputs, torch.full_like(inputs, IGNORE).scatter_(0, places + self.after, values))
 
     def show(self, seed: int = 0, width: int = 100) -> str:
         """One sequence: what is paired, and when which key is asked."""
@@ -102,9 +106,10 @@ class MultiQueryRecallTask(Task):
         shown, tokens = 2 * self.pairs, inputs[:, 0].tolist()
         pairs = [f"{key} is {value}" for key, value in zip(tokens[:shown:2], tokens[1:shown:2], strict=True)]
         asked = [
-            f"step {step}: {tokens[step - 1]}? {target}"
+            f"step {step - self.after}: {tokens[step - 1 - self.after]}? {target}"
             for step, target in enumerate(targets[:, 0].tolist(), 1)
             if target != IGNORE
         ]
-        lines = (f"steps 1 to {shown}: {', '.join(pairs)}", f"asked: {', '.join(asked)}")
+        when = f", answered {self.after} steps later" if self.after else ""
+        lines = (f"steps 1 to {shown}: {', '.join(pairs)}", f"asked{when}: {', '.join(asked)}")
         return "\n".join(textwrap.fill(line, max(width, 20)) for line in lines)

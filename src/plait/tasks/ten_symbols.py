@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -15,7 +16,7 @@ from plait.estimates import FLOAT, check_fits
 from plait.tasks.base import SMALLER, Batch, Task, accuracy
 from plait.tasks.picture import draw
 
-__all__ = ["ALPHABET", "SYMBOLS", "TenSymbolsTask"]
+__all__ = ["ALPHABET", "SYMBOLS", "TenSymbolsTask", "checked_delays"]
 
 SYMBOLS = 10  # how many are shown and asked back
 ALPHABET = 8  # they are uniform in 1..8; 0 is the blank
@@ -88,3 +89,11 @@ class TenSymbolsTask(Task):
         """One sequence, one character a step."""
         batch = self.batch(1, torch.Generator().manual_seed(seed))
         return draw(batch.inputs[:, 0].argmax(-1).tolist(), batch.targets[:, 0].tolist(), self.marker, width)
+
+
+def checked_delays(delays: Iterable[int]) -> tuple[int, ...]:
+    """Delays that a task is tested at."""
+    found = tuple(delays)
+    for delay in found:
+        whole(1, test_delays=delay)
+    return found

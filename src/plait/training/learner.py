@@ -25,6 +25,7 @@ from plait.runs.checkpoint import Checkpoint, load_state, state_tensors
 from plait.training.callbacks import Results, Words
 from plait.training.process import Group
 from plait.training.recipe import Recipe
+from plait.training.stop import Stop
 
 __all__ = [
     "PURPOSES",
@@ -116,11 +117,12 @@ class Learner(abc.ABC):
     group: Group = Group()
 
     @abc.abstractmethod
-    def advance(self, number: int, stop: bool) -> Step:
-        """Make update `number`, counted from 1; `stop` is whether this process was asked to.
+    def advance(self, number: int, stop: Stop) -> Step:
+        """Make update `number`, counted from 1; `stop` knows whether this process was asked to.
 
         Raises:
             DivergedError: if a number on the way is not finite; nothing is changed then.
+            CutShort: if it would take long and `stop` is overdue; `tensors` are then those before it.
         """
 
     @abc.abstractmethod

@@ -93,7 +93,7 @@ class TaskOptions:
     lead_in: int | None = None
     """copy, transfer: blanks before the symbols."""
     test_delays: tuple[int, ...] | None = None
-    """transfer: the delays it is tested at."""
+    """transfer, denoise: the delays it is tested at."""
     length: int | None = None
     """recall, mqar: steps of a sequence."""
     at: int | None = None
@@ -102,6 +102,8 @@ class TaskOptions:
     """mqar: keys and values to remember."""
     vocab: int | None = None
     """mqar: symbols there are, half of them keys."""
+    after: int | None = None
+    """mqar: steps between a key and its answer; 0 as published."""
     group: int | None = None
     """smnist, pmnist: pixels a step."""
     subset: int | None = None

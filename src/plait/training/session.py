@@ -27,7 +27,7 @@ from plait.strict import checked
 from plait.training.callbacks import Everyone, Results, Watcher, display
 from plait.training.learner import Learner, Step
 from plait.training.process import Group, device_named, environment, join, peak_memory
-from plait.training.stop import Stop
+from plait.training.stop import CutShort, Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]
 
@@ -267,7 +267,11 @@ class Session:
         while counters.update < schedule.updates and not self._good_enough():
             if every and counters.update % every == 0:
                 self._record_gradients()
-            step = self.learner.advance(counters.update + 1, self.stop.asked)
+            try:
+                step = self.learner.advance(counters.update + 1, self.stop)
+            except CutShort:
+                self.everyone.noted(f"update {counters.update + 1} was cut short; resuming makes it anew")
+                return "stopped", self.stop.reason
             counters.update += 1
             counters.loss = step.figures.get("loss")
             self.everyone.updated(self._counted(counters.update), step)

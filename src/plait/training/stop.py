@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import os
 import select
 import signal
@@ -15,11 +16,16 @@ from typing import Any
 
 from plait.errors import ConfigError
 
-__all__ = ["Stop"]
+__all__ = ["CutShort", "Stop"]
 
 _SIGNALS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _SOON = 0.5  # seconds within which most updates end, and nothing has to be said
 _AT_ONCE = 1.0  # seconds that what was interrupted may take to leave
+_PATIENCE = 2.0  # seconds within which most updates end; what takes longer may be left
+
+
+class CutShort(Exception):
+    """What was begun was left because a stop was overdue; what there is to save is from before it."""
 
 
 class Stop(contextlib.AbstractContextManager["Stop"]):
@@ -53,6 +59,7 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
         self._before: dict[signal.Signals, Any] = {}
         self._listening = contextlib.ExitStack()
         self.signal: signal.Signals | None = None
+        self._since = math.inf  # when it came
 
     def __enter__(self) -> Stop:
         if self._signals:
@@ -73,7 +80,7 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
     def _heard(self, number: int, _: FrameType | None) -> None:
         if self.signal is not None:
             raise KeyboardInterrupt
-        self.signal = signal.Signals(number)
+        self.signal, self._since = signal.Signals(number), time.monotonic()
 
     def _listen(self) -> None:
         """Have the number of every signal written to a pipe, and a thread that reads it."""
@@ -92,7 +99,9 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
             return
         number = _number(pipe, _SOON)
         if number == 0:
-            _say("stopping: what is being computed is finished and saved first; Ctrl-C again ends at once")
+            _say(
+                "stopping: what is being computed is finished or left, then saved; Ctrl-C again ends at once"
+            )
             number = _number(pipe)
         if number is not None and self._last_words and _number(pipe, _AT_ONCE) == 0:
             _say(f"plait: ended at once; {self._last_words}")
@@ -101,6 +110,12 @@ class Stop(contextlib.AbstractContextManager["Stop"]):
     @property
     def asked(self) -> bool:
         return self.signal is not None or self._late or (self._also is not None and self._also())
+
+    @property
+    def overdue(self) -> bool:
+        """Whether a signal or the clock asked so long ago that what takes a while is to be left."""
+        since = self._since if self._end is None else min(self._since, self._end)
+        return time.monotonic() >= since + _PATIENCE
 
     @property
     def _late(self) -> bool:

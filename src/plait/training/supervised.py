@@ -32,6 +32,7 @@ from plait.training.own_data import own_task, whole_epochs
 from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe, updates_of
 from plait.training.session import Fitted, train
+from plait.training.stop import Stop
 from plait.training.update_cuda_graph import Passes, UpdateCudaGraph, can_capture
 
 __all__ = ["SupervisedLearner", "evaluate", "fit", "forward", "learner_of"]
@@ -68,8 +69,8 @@ class SupervisedLearner(Learner):
         """Whether this update is the first of an epoch: the sequences of the last one have ended."""
         return self.batches_per_epoch is not None and (update - 1) % self.batches_per_epoch == 0
 
-    def advance(self, number: int, stop: bool) -> Step:
-        return self.update(number, self.batch(number), stop)
+    def advance(self, number: int, stop: Stop) -> Step:
+        return self.update(number, self.batch(number), stop.asked)
 
     def evaluate(self, final: bool) -> Results:
         if final and not self.task.tested_on():

@@ -130,7 +130,7 @@ def test_forward_on_the_emulator(index, walks, monkeypatch):
         assert differences(case, split, walks, f"walk_{index}", seed, monkeypatch) == []
 
 
-# forward and back together, as a layer calls them; where gradients have a limit Triton walks back
+# forward and back together, as a layer calls them
 WHOLE = [
     case("lstm", RELEVANCY, (2, 1, 4, 0), steps=7, rows=2, carried=True, reset=True, nudge=True),
     case("gru", RELEVANCY, (2, 2, 4, 0), steps=7, rows=3, learned=True, noise=True),
@@ -165,15 +165,13 @@ def both(emulated) -> dict[str, ctypes.CDLL]:
 
 
 def back_shape_of(case: Case) -> BackShape:
-    shape = back_shape(case.scan, case.size, case.dtype, max(case.rows, 1), {2: 66})
+    shape = back_shape(case.scan, case.size, case.dtype, max(case.rows, 1), {2: 66}, case.limited)
     return replace(shape, reset=case.reset, learned=case.learned)
 
 
 @pytest.mark.parametrize("index", range(len(WHOLE)), ids=lambda i: str(WHOLE[i][0]))
 def test_forward_and_back_on_the_emulator(index, both, monkeypatch):
     case, split = WHOLE[index]
-    if case.limited:
-        pytest.importorskip("triton", reason="triton is not installed: pip install 'plait[kernels]'")
 
     def launch(way, _, given, __):
         getattr(both[way], f"run_walk_{index}")(ctypes.byref(given), 3)
@@ -325,6 +323,8 @@ REAL = [
         ("lstm", "tanh", 10, None, 128, 40, {"carried": True, "reset": True, "nudge": True}),
         ("lstm", "tanh", 10, None, 128, 60, {"learned": True, "noise": True, "reset": True}),
         ("lstm", "tanh", 10, None, 128, 40, {"limited": True, "carried": True}),
+        ("gru", "tanh", 10, None, 128, 40, {"limited": True, "carried": True, "reset": True, "nudge": True}),
+        ("elman", "tanh", 10, None, 128, 60, {"limited": True, "new": True, "learned": True}),
         ("lstm", "tanh", 6, 3, 64, 60, {"carried": True}),
         ("lstm", "tanh", 10, None, 256, 40, {}),
         ("lstm", "tanh", 0, None, 128, 40, {"dtype": torch.bfloat16}),

@@ -38,7 +38,7 @@ PAST = {"carried": True, "reset": True}
 def case(scan: Scan, split: tuple[int, ...], steps: int, rows: int, size: int = SIZE, dtype=FLOAT, **flags):
     """A kernel (blocks of a cluster, rows it walks, kinds of weights in shared memory), and what it gets."""
     problem = Case(scan, steps=steps, rows=rows, size=size, dtype=dtype, **flags)
-    compiled = {name: getattr(problem, name) for name in ("reset", "learned")}
+    compiled = {name: getattr(problem, name) for name in ("reset", "learned", "limited")}
     return replace(BackShape(scan, size, dtype, *split), **compiled), problem
 
 
@@ -56,6 +56,14 @@ CASES: dict[str, tuple[BackShape, Case]] = {
     "three_steps": case(GRU, (4, 2), 3, 2, carried=True, learned=True),
     "narrow": case(GRU, (4, 2), 6, 3, dtype=torch.bfloat16, carried=True),
     "far": case(LSTM, (4, 2), 7, 2, far=True),
+    "limited": case(LSTM, (4, 2), 12, 3, limited=True),
+    "limited_past": case(GRU, (2, 1), 9, 2, **PAST, nudge=True, limited=True),
+    "limited_learned": case(TANH, (4, 2), 12, 3, **PAST, learned=True, noise=True, limited=True),
+    "limited_ring": case(
+        MODRELU, (2, 3), 8, 4, carried=True, limited=True
+    ),  # h_t may take the place of h_{t-1}
+    "limited_narrow": case(LSTM, (8, 1), 6, 2, dtype=torch.bfloat16, carried=True, limited=True),
+    "limited_step": case(LSTM, (2, 1), 1, 1, carried=True, limited=True),
 }
 SLOW = {
     "wide": case(WIDE, (2, 1), 46, 1, carried=True),
@@ -247,10 +255,18 @@ def test_every_usual_size_has_a_kernel(cell: str) -> None:
     assert back_shape(Scan(cell, 10, 10), 100, FLOAT, 1, at_a_time) is None
 
 
+def without_waiting(what: str, stage: int) -> tuple[str, str]:
+    """A piece of a step that waits for messages, and the same where only one thread does."""
+    first = "if (thread_index() == 0) "
+    expects = f"{first}mbarrier_expect({what}_came, rows * L::{what.upper()[:-1]}_BYTES);"
+    waits = f"mbarrier_wait({what}_came, parity);\n    {expects}\n    watch.stamp({stage});\n"
+    return waits, first + waits
+
+
 MUTATIONS = {
     "scores of half the blocks": ("total<C>(sm + L::SCORES_IN", "total<C / 2>(sm + L::SCORES_IN"),
     "a softmax without its mean": ("share[r][i] * (d[r][i] - mean[r])", "share[r][i] * d[r][i]"),
-    "h_t beside what is read": ("part = a.mix * (1.0f + B::shares(t)", "part = a.mix * (0.0f + B::shares(t)"),
+    "h_t beside what is read": (": a.mix * (1.0f + B::shares(t)", ": a.mix * (0.0f + B::shares(t)"),
     "a slot not emptied": ("if (lane < GATHERED) store4", "if (false) store4"),
     "a slot not refilled": ("if (lane < HELD) store4", "if (false) store4"),
     "an older state given what it was not read for": (
@@ -259,8 +275,8 @@ MUTATIONS = {
     ),
     "a reset that keeps dL/dc": ("        d_cell = 0.0f;\n", ""),
     "a reset that keeps the slots": ("            refill(t - 1, r, i);\n", ""),
-    "scores read before they came": ("      mbarrier_wait(scores_came, parity);\n", ""),
-    "products read before they came": ("      mbarrier_wait(states_came, parity);\n", ""),
+    "scores read before they came": without_waiting("scores", 3),
+    "products read before they came": without_waiting("states", 8),
     "inputs of another step": ("ask_inputs(t - 2, ring == 0 ? 2 : ring - 1)", "ask_inputs(t - 2, ring)"),
     "half of dL/dv": ("2.0f * d_energy", "d_energy"),
     "a score that does not reach its state": ("base = mad(score,", "base = mad(0.0f * score,"),
@@ -283,6 +299,36 @@ def test_the_emulator_can_fail(mutation: str, built: Built, others: Built) -> No
     eight slots."""
     names = ("past", "gru", "learned", "twelve_slots")
     library = built(names, MUTATIONS[mutation])
+    assert any(gaps(by_kernel(name, library, others), by_definition(name), FLOAT) for name in names)
+
+
+LIMITED_WRONG = {
+    "no limit": ("if (t < a.steps - 1) limited = below(limited);", ""),
+    "a limit on the last state": ("if (t < a.steps - 1) limited =", "limited ="),
+    "no limit below zero": ("x < -most ? -most : x", "x"),
+    "s_0 without a limit": ("ds = {T::below(ds.x), T::below(ds.y), T::below(ds.z), T::below(ds.w)};", ";"),
+    "what arrives, not so many times that": ("*a.grad_limit * *a.limit", "*a.limit"),
+    "a key without its own step": ("mad(pulled, sums[1], sums[0])", "sums[0]"),
+    "a key without the later steps": ("mad(pulled, sums[1], sums[0])", "pulled * sums[1]"),
+    "dL/de of another row": ("if (r == mine) T::pulled = of_row;", "T::pulled = of_row;"),
+    "scores of another row": ("shuffle(limited, (r << L::OF_ROW)", "shuffle(limited, (0 << L::OF_ROW)"),
+    "no direct way": ("limited = L::DIRECT || t == a", "limited = t == a"),
+    "h_t's own share twice": ("part = L::LIMITED ? a.mix", "part = L::LIMITED ? 2.0f * a.mix"),
+    "slots are given nothing": ("T::gain(r, i);\n    }", "load4(at[i] + gathered(r, 1));\n    }"),
+    "states read before they came": without_waiting("states", 4),
+    "scores read too soon": without_waiting("scores", 8),
+    "a product sent too soon": (
+        "    barrier_sync(0, THREADS);\n    watch.stamp(1);",
+        "    barrier_arrive(0, THREADS);\n    watch.stamp(1);",
+    ),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mutation", LIMITED_WRONG)
+def test_a_limited_walk_can_fail(mutation: str, built: Built, others: Built) -> None:
+    names = ("limited", "limited_past", "limited_learned", "limited_ring")
+    library = built(names, LIMITED_WRONG[mutation])
     assert any(gaps(by_kernel(name, library, others), by_definition(name), FLOAT) for name in names)
 
 

@@ -112,6 +112,27 @@ def test_compiles_without_a_break(model: str, backend: str) -> None:
         torch.testing.assert_close(eager, traced)
 
 
+@pytest.mark.parametrize("backend", ["auto", "reference"])
+def test_compiled_it_goes_on_from_its_state(backend: str) -> None:
+    """And `auto` stays what it is: one operator in the graph, no loop."""
+    torch.compiler.reset()
+    layer, graphs = plait.RelLSTM(3, 8, window=3, capacity=2, backend=backend), []
+
+    def keep(graph: torch.fx.GraphModule, _: object) -> torch.fx.GraphModule:
+        graphs.append(graph)
+        return graph
+
+    compiled, x = torch.compile(layer, fullgraph=True, backend=keep), torch.randn(4, 2, 3)
+    output, state = compiled(x)
+    further, _ = compiled(x, state.detach())
+    expected, end = layer(x)
+    torch.testing.assert_close(output, expected)
+    torch.testing.assert_close(further, layer(x, end)[0])
+    for graph in graphs:
+        called = [node.target for node in graph.graph.nodes]
+        assert (torch.ops.plait.attentive_scan.default in called) == (backend == "auto")
+
+
 @pytest.mark.parametrize("backend", FUSED_HERE)
 def test_autocast(backend: str) -> None:
     layer, x = plait.RelLSTM(3, 8, window=3, capacity=2, backend=backend), torch.randn(9, 2, 3)

@@ -8,9 +8,10 @@ pytest.importorskip("gymnasium")
 from gymnasium import spaces
 
 from plait.errors import PlaitError
+from plait.tasks.minigrid import Observation
 from plait.tasks.worlds.base import Seen
 from plait.tasks.worlds.spaces import Observed
-from plait.training.ppo.encoders import SpaceEncoder
+from plait.training.ppo.encoders import Encoder, SpaceEncoder
 
 
 def encoder_of(space, features=8):
@@ -54,3 +55,25 @@ def test_a_grey_picture_has_two_axes():
 def test_a_choice_among_too_many_is_refused_before_it_is_made():
     with pytest.raises(PlaitError, match="GB"):
         encoder_of(spaces.Discrete(10**12))
+
+
+def test_a_grid_is_read_as_convolutions_read_its_planes():
+    """Raw and prepared, in what comes out and in every gradient; numbers that stand for nothing count for
+    nothing, and so does the place of no word."""
+    torch.manual_seed(0)
+    encoder = Encoder(16)
+    for parameter in encoder.parameters():
+        torch.nn.init.normal_(parameter, std=0.3)
+    image = torch.randint(0, 14, (40, 7, 7, 3), dtype=torch.uint8)
+    image[0] = 255
+    mission = torch.randint(0, 20, (40, 13), dtype=torch.uint8)
+    seen = Observation(image, torch.randint(0, 4, (40,), dtype=torch.uint8), mission)
+    told = encoder.direction(seen.direction.int()) + encoder.mission(mission.int())
+    convolved = torch.relu(encoder.view(encoder.planes(image).permute(0, 3, 1, 2)) + told)
+    wanted = (convolved, *torch.autograd.grad(convolved.sin().sum(), list(encoder.parameters())))
+    for form in (seen, encoder.prepared(seen)):
+        code = encoder(form)
+        found = (code, *torch.autograd.grad(code.sin().sum(), list(encoder.parameters())))
+        for one, other in zip(found, wanted, strict=True):
+            torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+    assert not wanted[-1][0].any()

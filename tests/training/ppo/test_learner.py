@@ -10,6 +10,7 @@ from plait.runs.checkpoint import read_checkpoint
 from plait.training.callbacks import Watcher
 from plait.training.ppo import evaluate_policy, load_policy
 from plait.training.ppo import learner as learner_module
+from plait.training.stop import Stop
 
 
 class Crash(BaseException):
@@ -26,6 +27,16 @@ class DieAt(Watcher):
         self.left -= 1
         if not self.left:
             raise Crash
+
+
+class Notes(Watcher):
+    """What a person is told beside."""
+
+    def __init__(self):
+        self.lines = []
+
+    def noted(self, text):
+        self.lines.append(text)
 
 
 def timeless(lines):
@@ -175,3 +186,21 @@ def test_every_update_draws_its_own_actions(small_fit, monkeypatch):
     monkeypatch.setattr(learner_module, "generator_for", remembered)
     small_fit()
     assert [one for one in drawn if one[0] == "train"] == [("train", number) for number in range(1, 7)]
+
+
+@pytest.mark.parametrize("backend", backends())
+@pytest.mark.parametrize(("model", "steps"), [("rellstm", 4), ("memlstm", 24), ("none", 29)])
+def test_a_rollout_is_left_when_a_stop_is_overdue(
+    small_fit, outcome_of, tmp_path, monkeypatch, model, steps, backend
+):
+    """In the midst of the first rollout of ten steps, or of the third: the run is where that began."""
+    asked, notes, arguments = [], Notes(), {"model": model, "backend": backend}
+    with monkeypatch.context() as patch:
+        patch.setattr(Stop, "overdue", property(lambda _: asked.append(1) or len(asked) > steps))
+        stopped = small_fit(tmp_path / "run", watchers=[notes], **arguments)
+    made = steps // 10
+    assert (stopped.status, stopped.summary["updates"], len(asked)) == ("stopped", made, steps + 1)
+    assert notes.lines[0] == f"update {made + 1} was cut short; resuming makes it anew"
+    small_fit(tmp_path / "run", resume=True, **arguments)
+    small_fit(tmp_path / "whole", **arguments)
+    assert outcome_of(tmp_path / "run") == outcome_of(tmp_path / "whole")

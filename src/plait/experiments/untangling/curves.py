@@ -3,22 +3,22 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
 
 from plait.experiments.description import Experiment, PlannedRun
-from plait.experiments.untangling.contestants import COPY, DENOISE, OURS, SOURCE, Contestant, grid
+from plait.experiments.untangling.contestants import OURS, SOURCE, contestants, grid, model_of
 from plait.experiments.untangling.size import Size
 from plait.experiments.untangling.table5 import DELAYS
 
 __all__ = ["figure4", "figure5", "figure6"]
 
 
-def figure4(size: Size) -> Experiment:
+def figure4(size: Size, recipe: str = "published") -> Experiment:
     """orth-RNN, expRNN and RelRNN on copy and denoise, six delays."""
-    columns = ("orth-RNN", "expRNN", "RelRNN")
     runs = [
         dataclasses.replace(run, row=f"{task}, {run.row}")
-        for task, contestants in (("copy", COPY), ("denoise", DENOISE))
-        for run in grid([(column, contestants[column]) for column in columns], task, size, *DELAYS)
+        for task in ("copy", "denoise")
+        for run in _runs(("orth-RNN", "expRNN", "RelRNN"), task, size, recipe)
     ]
     return _curves(
         "figure4",
@@ -29,23 +29,29 @@ def figure4(size: Size) -> Experiment:
     )
 
 
-def figure5(size: Size) -> Experiment:
+def figure5(size: Size, recipe: str = "published") -> Experiment:
     """LSTM on denoise."""
-    return _alone("figure5", "LSTM", size)
+    return _alone("figure5", "LSTM", size, recipe)
 
 
-def figure6(size: Size) -> Experiment:
+def figure6(size: Size, recipe: str = "published") -> Experiment:
     """GORU on denoise."""
-    return _alone("figure6", "GORU", size)
+    return _alone("figure6", "GORU", size, recipe)
 
 
-def _alone(name: str, column: str, size: Size) -> Experiment:
-    one: list[tuple[str, Contestant]] = [(column, DENOISE[column])]
+def _runs(models: Sequence[str], task: str, size: Size, recipe: str) -> list[PlannedRun]:
+    """Of these models by one recipe."""
+    columns = contestants(task, recipe)
+    of_model = {model_of(column): (column, one) for column, one in columns.items()}
+    return grid([of_model[model] for model in models], task, size, *DELAYS)
+
+
+def _alone(name: str, column: str, size: Size, recipe: str) -> Experiment:
     return _curves(
         name,
         f"Denoise: training curves of {column}",
         f"{column} needs more updates on denoise than RelRNN, or does not learn it.",
-        grid(one, "denoise", size, *DELAYS),
+        _runs((column,), "denoise", size, recipe),
         size,
     )
 

@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+import dataclasses
+
 from plait.experiments.description import Experiment, PlannedRun
-from plait.experiments.untangling.contestants import OURS, SOURCE
+from plait.experiments.untangling.contestants import OURS, SOURCE, Contestant, contestants
 from plait.experiments.untangling.size import Size
 
 __all__ = ["figure3"]
 
 VARIED = (3, 8, 18, 25)
 FIXED = 15
-# The published command for RelLSTM on denoise has this rate and the optimiser's default.
-_TRAINING = {"lr": 1e-3, "optimizer": "rmsprop", "gradients_every": 10}
+_RATE = {
+    "published": ", learning rate 0.001 with RMSprop as in the published command for RelLSTM.",
+    "plait": ", trained as in denoise --recipe plait.",
+}
 _FULL = {"updates": 20_000, "gradients_every": 5_000}
 
 
-def figure3(size: Size) -> Experiment:
+def figure3(size: Size, recipe: str = "published") -> Experiment:
     """RelLSTM on denoise, T = 1000: both panels."""
     (delay,) = size.delays(1000)
-    left = [_planned("capacity", value, delay, size, window=FIXED, capacity=value) for value in VARIED]
-    right = [_planned("window", value, delay, size, window=value, capacity=FIXED) for value in VARIED]
+    (one,) = (found for found in contestants("denoise", recipe).values() if found.name == "rellstm")
+    left = [_planned(one, "capacity", {"window": FIXED, "capacity": n}, delay, size) for n in VARIED]
+    right = [_planned(one, "window", {"window": n, "capacity": FIXED}, delay, size) for n in VARIED]
     return Experiment(
         name="figure3",
         title="RelLSTM on denoise: norms of the gradient with respect to every state, after training",
@@ -34,19 +39,16 @@ def figure3(size: Size) -> Experiment:
         runs=(*left, *right),
         notes=(
             f"Denoise with T = {delay}; {FIXED} for what is not varied.",
-            "Ours: 20,000 updates at most (the paper gives no number), learning rate 0.001 with RMSprop as "
-            "in the published command for RelLSTM.",
+            "Ours: 20,000 updates at most (the paper gives no number)" + _RATE[recipe],
             OURS[0],
             OURS[2],
         ),
     )
 
 
-def _planned(row: str, value: int, delay: int, size: Size, **memory: int) -> PlannedRun:
-    return PlannedRun(
-        row=row,
-        column=f"{row} {value}",
-        task={"name": "denoise", "delay": delay},
-        model={"name": "rellstm", "hidden_size": size.hidden, **memory},
-        recipe=size.training(_FULL, **_TRAINING),
+def _planned(one: Contestant, row: str, memory: dict[str, int], delay: int, size: Size) -> PlannedRun:
+    varied = dataclasses.replace(
+        one, options={**one.options, **memory}, training={**one.training, "gradients_every": 10}
     )
+    planned = varied.planned(f"{row} {memory[row]}", "denoise", delay, size, _FULL)
+    return dataclasses.replace(planned, row=row)

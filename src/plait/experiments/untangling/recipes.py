@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Any
 
 from plait.experiments.description import Experiment
-from plait.experiments.untangling.contestants import RECOMMENDED, SOURCE, Contestant
+from plait.experiments.untangling.contestants import RECOMMENDED, SOURCE, STEADY, Contestant
 from plait.experiments.untangling.size import Size
 
 __all__ = ["recipes"]
@@ -16,12 +16,13 @@ DELAY = 300
 
 
 def recipes(size: Size) -> Experiment:
-    """Copy at delay 300: what each model learns with some settings, one seed."""
+    """Copy at delay 300, some at a longer one: what each model learns with some settings, one seed."""
     runs = [
         dataclasses.replace(
-            one.planned(column, "copy", DELAY // size.shrink, size, {"updates": 20_000}), row=settings
+            one.planned(column, "copy", delay // size.shrink, size, {"updates": 20_000}),
+            row=settings if delay == DELAY else f"{settings}, delay {delay // size.shrink}",
         )
-        for column, settings, one in _tried()
+        for column, settings, one, delay in (*((*tried, DELAY) for tried in _tried()), *_steadied())
     ]
     return Experiment(
         name="recipes",
@@ -35,7 +36,9 @@ def recipes(size: Size) -> Experiment:
         seeds=size.seeds[:1],
         runs=tuple(runs),
         notes=(
-            "Adam, batches of 32, clipping at 0.1, 25 slots where a row says nothing else; one seed.",
+            "Adam, batches of 32, clipping at 0.1, 25 slots, delay 300 where a row says nothing else; one "
+            "seed.",
+            "Steady: clipped at a hundred times the usual norm as well, with a rate that settles.",
             "A run ends when it makes no mistake on 200 held-out sequences, or after 20,000 updates.",
         ),
     )
@@ -68,12 +71,26 @@ def _tried() -> Iterator[tuple[str, str, Contestant]]:
     open_gates = dataclasses.replace(_with("LSTM", {"forget_bias": 1.0}, lr=1e-3), chrono=False)
     yield "LSTM", "forget bias 1, lr 0.001", open_gates
     for lr in (1e-3, 2e-4):
-        yield "orth-RNN", f"RMSprop, lr {lr:g}", _with("orth-RNN", {}, lr=lr)
-        yield "expRNN", f"RMSprop, lr {lr:g}", _with("expRNN", {}, lr=lr, orthogonal_lr=lr / 10)
+        rmsprop = {"optimizer": "rmsprop", "lr": lr}
+        yield "orth-RNN", f"RMSprop, lr {lr:g}", _with("orth-RNN", {}, **rmsprop)
+        yield "expRNN", f"RMSprop, lr {lr:g}", _with("expRNN", {}, **rmsprop, orthogonal_lr=lr / 10)
+
+
+def _steadied() -> Iterator[tuple[str, str, Contestant, int]]:
+    """Where the first of them hovered or diverged: longer delays, with a gradient and a rate that settle."""
+    for lr in (2e-4, 1e-4):
+        one = _with("orth-RNN", {}, **STEADY, optimizer="rmsprop", lr=lr)
+        yield "orth-RNN", f"RMSprop, lr {lr:g}, steady", one, 1000
+    for optimizer in ("adam", "amsgrad"):
+        for lr in (4e-3, 2e-3):
+            one = _with("RelLSTM", {"relevance": "learned"}, **STEADY, optimizer=optimizer, lr=lr)
+            yield "RelLSTM", f"learned, {optimizer}, lr {lr:g}, steady", one, 500
 
 
 def _with(column: str, options: dict[str, Any], **training: Any) -> Contestant:
-    """What we recommend, but for these options of the model (None: without it) and of its training."""
+    """What we recommend, but for these options of the model (None: without it) and of its training; what
+    steadies it, and another optimiser than Adam, only where it is said."""
     usual = RECOMMENDED[column]
     model = {k: v for k, v in {**usual.options, **options}.items() if v is not None}
-    return dataclasses.replace(usual, options=model, training={**usual.training, **training})
+    plain = {k: v for k, v in usual.training.items() if k not in {*STEADY, "optimizer"}}
+    return dataclasses.replace(usual, options=model, training={**plain, **training})

@@ -17,20 +17,20 @@ from torch import Tensor
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
 from plait.ops.attentive_scan.cluster_sums import SumsShape, column_sums
 from plait.ops.attentive_scan.cluster_usage import UsageShape, taught_scores
+from plait.ops.grad_limit import largest_of
 from plait.ops.scan.buffers import allocate_walk, contiguous
 from plait.ops.scan.cluster_source import KernelShape, arguments
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import Beside, collect_gradients
 
-__all__ = ["PLACE_BITS", "BackShape", "back_shape", "walk_back"]
+__all__ = ["BackShape", "back_shape", "walk_back"]
 
 SHARED_LIMIT = 227 * 1024  # bytes a block of a Hopper GPU may have
 # Microseconds of a step by the blocks of a cluster: with one row, and what each further one adds (measured
 # for 128 features in clusters of 8 with one row and of 4: 1.21, 2.37, 2.98, 4.17 with 1, 3, 4, 5 rows of
 # RelLSTM; the rest is a guess)
 _FIRST_ROW, _FURTHER_ROW = {8: 1.06, 4: 1.2, 2: 1.5}, {8: 0.8, 4: 0.65, 2: 1.5}
-PLACE_BITS = 6  # of an id, as in `scan/cluster/shape.h`
 
 
 @dataclass(frozen=True, eq=False)
@@ -46,6 +46,7 @@ class BackShape:
     shared_kinds: int = 0
     reset: bool = False
     learned: bool = False
+    limited: bool = False
     profile: bool = False
 
     @property
@@ -57,11 +58,13 @@ class BackShape:
     def shared_bytes(self) -> int:
         """What `cluster/backward_layout.h` lays out; the compiler refuses a shape where the two differ."""
         scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32 - 4
-        held = scan.gates + 2 + (scan.cell == "gru")
+        held = 2 if self.limited else scan.gates + 2 + (scan.cell == "gru")
+        products, first = (3, hidden) if self.limited else (2, 0)
         inputs, factors = (3, 1) if scan.cell == "elman" else (7, 6 if scan.cell == "lstm" else 5)
         stashed = scan.gates + 3 + (scan.cell == "lstm")
         of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + 2 * stashed
-        of_row = warps * (4 * of_warp + 2 * hidden + slots) + 2 * hidden + (self.cluster + 12) * slots + 4
+        of_row = warps * (4 * of_warp + products * hidden + slots) + 2 * hidden + first
+        of_row += (self.cluster + 12) * slots + 4
         return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
 
     def text(self, name: str) -> str:
@@ -71,7 +74,7 @@ class BackShape:
             "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
             "HIDDEN": self.hidden, "SLOTS": scan.width, "CLUSTER": self.cluster, "ROWS": self.rows,
             "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes,
-            "RESET": self.reset, "LEARNED": self.learned, "PROFILE": self.profile,
+            "RESET": self.reset, "LEARNED": self.learned, "LIMITED": self.limited, "PROFILE": self.profile,
         }  # fmt: skip
         constants = ", ".join(
             f"{key} = {int(value) if isinstance(value, bool) else value}" for key, value in numbers.items()
@@ -81,14 +84,19 @@ class BackShape:
 
 
 def back_shape(
-    scan: Scan, hidden: int, dtype: torch.dtype, rows: int, clusters_at_a_time: dict[int, int]
+    scan: Scan,
+    hidden: int,
+    dtype: torch.dtype,
+    rows: int,
+    clusters_at_a_time: dict[int, int],
+    limited: bool = False,
 ) -> BackShape | None:
     """The quickest kernel for so many rows, None if none fits. A cluster that walks several rows together
     takes less time than several waves of clusters."""
     found: list[tuple[float, int, BackShape]] = []
     for cluster, at_a_time in clusters_at_a_time.items():
         for count in range(1, 6):  # as many as were seen on a GPU
-            shape = _fitted(BackShape(scan, hidden, dtype, cluster, count))
+            shape = _fitted(BackShape(scan, hidden, dtype, cluster, count, limited=limited))
             if shape is not None:
                 waves = -(-rows // (count * at_a_time))
                 time = _FIRST_ROW[cluster] + _FURTHER_ROW[cluster] * (count - 1)
@@ -134,7 +142,8 @@ def walk_back(
     walked, beside = _room(inputs, made, scan, nudged)
     slots: Any = None if inputs.is_new else made.queries.new_empty(inputs.slots.shape)
     given = _aligned(arriving)
-    records = (contiguous(inputs), made, given, walked, (slots, profile))
+    largest = None if inputs.grad_limit is None else largest_of(given, inputs.grad_limit)
+    records = (contiguous(inputs), made, given, walked, (slots, profile, largest))
     if rows:
         launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
     add_up = partial(launch, "sums", _sums_shape(beside.shape[2], shape.hidden))

@@ -14,7 +14,7 @@ from functools import lru_cache
 import torch
 
 from plait.ops import cuda_program
-from plait.ops.attentive_scan.cluster_back import PLACE_BITS, BackShape, back_shape, walk_back
+from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, walk_back
 from plait.ops.attentive_scan.cluster_choice import LARGEST_WIDTH, choose, clusters_that_fit, splits
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD, FORWARD_TEXT, LAYERS, Shape
 from plait.ops.attentive_scan.cluster_sums import SUMS_TEXT
@@ -23,7 +23,6 @@ from plait.ops.scan.buffers import allocate, contiguous
 from plait.ops.scan.cluster_source import KernelShape, arguments, headers, source
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import Scan
-from plait.ops.scan.usage import by_place
 
 __all__ = ["back_shape_for", "backward", "forward", "launch", "missing", "shape_for"]
 
@@ -60,35 +59,15 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk every row back."""
-    if inputs.grad_limit is not None:
-        return _backward_by_triton(arriving, inputs, made, scan, nudged)
     _, rows, size = made.output.shape
     device = made.output.device.index
-    flags = inputs.reset is not None, inputs.worth is not None
+    flags = inputs.reset is not None, inputs.worth is not None, inputs.grad_limit is not None
     shape = back_shape_for(scan, size, made.output.dtype, rows, flags, device)
 
     def run(way: str, shape: KernelShape, given: ctypes.Structure) -> None:
         launch(way, shape, given, device)
 
     return walk_back(arriving, inputs, made, scan, nudged, shape, run)
-
-
-def _backward_by_triton(
-    arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool
-) -> Inputs:
-    """The walk back where dL/ds_t has a limit: the cluster's reads with it before it is formed."""
-    from plait.ops.attentive_scan import triton_scan
-
-    size = made.output.shape[2]
-    keys = made.products[scan.width :, :, -size:].contiguous()
-    # a slot that nobody read may hold anything, and Triton multiplies it by zero
-    if inputs.is_new:
-        rows = made.output.shape[1]
-        inputs = inputs._replace(slots=made.output.new_zeros(rows, scan.width, size))
-    unread = made.ids[0] >> PLACE_BITS != torch.arange(scan.width, device=made.ids.device)
-    inputs = inputs._replace(slots=inputs.slots.masked_fill(unread.unsqueeze(2), 0))
-    ids = made.ids if size <= triton_scan.LARGEST_PERSISTENT else by_place(made.ids, PLACE_BITS)
-    return triton_scan.backward(arriving, inputs, made._replace(keys=keys, ids=ids), scan, nudged)
 
 
 @lru_cache
@@ -102,11 +81,11 @@ def shape_for(
 
 @lru_cache
 def back_shape_for(
-    scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, bool], device: int | None
+    scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, bool, bool], device: int | None
 ) -> BackShape:
-    """What the walk back of a batch is compiled for; `flags`: a reset, a learned relevance."""
+    """What the walk back of a batch is compiled for; `flags`: a reset, a learned relevance, a limit."""
     at_a_time = {cluster: clusters_that_fit(cluster, device) for cluster in (8, 4, 2)}
-    found = back_shape(scan, size, dtype, rows, at_a_time)
+    found = back_shape(scan, size, dtype, rows, at_a_time, limited=flags[2])
     assert found is not None, "`missing` lets no other scan pass"
     return replace(found, reset=flags[0], learned=flags[1])
 

@@ -20,7 +20,7 @@ LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 FORWARD, FORWARD_TEXT = argument_struct("ForwardArguments", Inputs, Scanned)
 BACKWARD, BACKWARD_TEXT = argument_struct(
-    "BackwardArguments", Inputs, Scanned, Arriving, ReverseWalk, own=("initial_slots", "profile")
+    "BackwardArguments", Inputs, Scanned, Arriving, ReverseWalk, own=("initial_slots", "profile", "limit")
 )
 
 

@@ -33,6 +33,7 @@ class PoolWorlds(Worlds):
         self._taken = bytearray()
         self._ended = np.zeros(envs, bool)
         self._missions: dict[bytes, tuple[int, ...]] = {}
+        self._told: tuple[np.ndarray[Any, Any], Tensor] | None = None
 
     def reset(self) -> Moment:
         # Made anew: a pool that is reset again would continue its random numbers.
@@ -70,11 +71,14 @@ class PoolWorlds(Worlds):
 
     def present(self) -> Observation:
         seen = self._shown
-        missions = [self._tokens(row.tobytes()) for row in seen["mission"]]
+        # Missions last as long as episodes: they are read anew where one of them changed.
+        if self._told is None or not np.array_equal(seen["mission"], self._told[0]):
+            missions = [self._tokens(row.tobytes()) for row in seen["mission"]]
+            self._told = seen["mission"].copy(), torch.tensor(missions, dtype=torch.uint8)
         return Observation(
             torch.from_numpy(seen["image"].astype(np.uint8)),
             torch.from_numpy(seen["direction"].astype(np.uint8)),
-            torch.tensor(missions, dtype=torch.uint8),
+            self._told[1],
         )
 
     def _tokens(self, padded: bytes) -> tuple[int, ...]:

@@ -6,6 +6,7 @@ from typing import Any, cast
 
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import embedding_bag
 
 from plait.errors import ConfigError, ShapeError
 from plait.estimates import check_weights
@@ -23,21 +24,25 @@ _LARGEST_MAP = 8  # pixels of a side after the last convolution
 class Encoder(nn.Module):
     """One observation as a vector: e = relu(W conv(one-hot planes) + d[direction] + Σ m[word]).
 
+    The convolutions are products over windows laid out side by side, since images of 7 × 7 are too small for
+    a convolution to be worth its preparations; and the first, over planes of noughts and ones, is a sum of
+    the weights where the ones are.
+
     >>> from plait.tasks.minigrid import open_worlds
     >>> Encoder(32)(open_worlds("Empty-5x5", envs=3).reset().observation).shape
     torch.Size([3, 32])
     """
 
+    cells: Tensor
     counts: Tensor
+    first: Tensor
+    no_word: Tensor
     values: Tensor
-    numbers = 7 * 7 * sum(_KINDS)  # of an observation as an update reads it
+    numbers = 9 * 9 * sum(_KINDS)  # of an observation as an update reads it
 
     def __init__(self, features: int) -> None:
         super().__init__()
         self.features = features
-        self.register_buffer("counts", torch.tensor(_KINDS), persistent=False)
-        values = torch.cat([torch.arange(kinds, dtype=torch.uint8) for kinds in _KINDS])
-        self.register_buffer("values", values, persistent=False)
         # Stride 2 keeps the agent's own cell, in the middle of the last row, inside one window.
         self.view = nn.Sequential(
             nn.Conv2d(sum(_KINDS), 16, 3, stride=2), nn.ReLU(), nn.Conv2d(16, 32, 2), nn.ReLU(), nn.Flatten(),
@@ -48,21 +53,57 @@ class Encoder(nn.Module):
         _orthogonal(self.view)
         for table in (self.direction, self.mission):
             nn.init.normal_(table.weight, std=0.3)
+        self._lay_out()
+
+    def _lay_out(self) -> None:
+        """Where the numbers of an image stand in the nine windows, and what each is the weight of."""
+        counts = torch.tensor(_KINDS)
+        cells = torch.arange(7 * 7 * 3).view(7, 7, 3).unfold(0, 3, 2).unfold(1, 3, 2).permute(0, 1, 3, 4, 2)
+        within = sum(_KINDS) * torch.arange(9).view(9, 1) + counts.cumsum(0) - counts
+        for name, buffer in (
+            ("cells", cells.reshape(-1)),
+            ("counts", counts.to(torch.uint8).repeat(9 * 9)),
+            ("first", within.flatten().repeat(9).int()),
+            ("no_word", torch.zeros(1, self.features)),
+            ("values", torch.cat([torch.arange(kinds, dtype=torch.uint8) for kinds in _KINDS])),
+        ):
+            self.register_buffer(name, buffer, persistent=False)
 
     def planes(self, image: Tensor) -> Tensor:
-        """(…, 7, 7, 3) uint8 as (…, 7, 7, 21) float: one plane for each object, colour and state."""
-        return (image.repeat_interleave(self.counts, -1) == self.values).float()
+        """(N, 7, 7, 3) uint8 as (N, 7, 7, 21) float: one plane for each object, colour and state."""
+        parts = zip(image.unbind(-1), self.values.split(_KINDS), strict=True)
+        return torch.cat([(part.unsqueeze(-1) == values).float() for part, values in parts], -1)
 
     def prepared(self, observation: Observation) -> Observation:
-        """An update reads its rollout several times: planes made once are taken as they are."""
-        return observation._replace(image=self.planes(observation.image))
+        """An update reads its rollout several times: windows (N, 9, 189) of planes, and how often each word
+        stands in a mission (N, words), are made once and taken as they are."""
+        windows = self.planes(observation.image).unfold(1, 3, 2).unfold(2, 3, 2).permute(0, 1, 2, 4, 5, 3)
+        words = torch.arange(len(WORDS) + 1, device=windows.device)
+        often = (observation.mission.unsqueeze(-1) == words).sum(1).float()
+        return observation._replace(image=windows.reshape(len(windows), 9, -1), mission=often)
 
     def forward(self, observation: Observation) -> Tensor:
-        """(N, features) of an observation of N worlds, its image raw or as planes."""
-        image = observation.image
-        planes = image if image.is_floating_point() else self.planes(image)
-        told = self.direction(observation.direction.int()) + self.mission(observation.mission.int())
-        return torch.relu(self.view(planes.permute(0, 3, 1, 2)) + told)
+        """(N, features) of an observation of N worlds, as they show it or `prepared`."""
+        image, direction, mission = observation
+        near, _, far, _, _, last = self.view
+        weight, words = _over_windows(near), torch.cat([self.no_word, self.mission.weight[1:]])
+        if image.is_floating_point():
+            windows, told = image @ weight, mission @ words
+        else:
+            windows, told = self._looked_up(image, weight), embedding_bag(mission.int(), words, mode="sum")
+        seen = torch.relu(windows + near.bias).view(-1, 3, 3, near.out_channels)
+        seen = seen.unfold(1, 2, 1).unfold(2, 2, 1).permute(0, 1, 2, 4, 5, 3).reshape(4 * len(seen), -1)
+        seen = torch.relu(torch.addmm(far.bias, seen, _over_windows(far)))
+        # As the planes of a convolution stand when they are flattened: all places of one, then the next.
+        seen = last(seen.view(-1, 4, far.out_channels).transpose(1, 2).flatten(1))
+        return torch.relu(seen + (told + self.direction(direction.int())))
+
+    def _looked_up(self, image: Tensor, weight: Tensor) -> Tensor:
+        """Windows times weights, (N, 9, channels); a number that stands for nothing has no weight."""
+        numbers = image.flatten(1).index_select(1, self.cells)
+        places = torch.where(numbers < self.counts, numbers.int() + self.first, len(weight))
+        weight = torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
+        return embedding_bag(places.view(-1, 27), weight, mode="sum").view(len(image), 9, -1)
 
 
 class SpaceEncoder(nn.Module):
@@ -190,6 +231,11 @@ class OwnEncoder(nn.Module):
             got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ShapeError(f"encoder: expected {wanted} from {self.name}, got {got}")
         return found
+
+
+def _over_windows(layer: nn.Conv2d) -> Tensor:
+    """(window, channels): the weights of a convolution as a product with its windows takes them."""
+    return layer.weight.permute(2, 3, 1, 0).flatten(0, 2)
 
 
 def _orthogonal(layers: nn.Sequential) -> None:

@@ -28,6 +28,7 @@ from plait.training.ppo.words import PolicyWords
 from plait.training.process import Group
 from plait.training.recipe import Settings
 from plait.training.session import Fitted, train_run
+from plait.training.stop import Stop
 
 __all__ = [
     "FittedPolicy",
@@ -136,10 +137,10 @@ class PolicyLearner(Learner):
             self.scale = ReturnScale(settings.envs, settings.discount) if settings.scale_returns else None
             self.best = BestMean() if policy.family.best_mean else None
 
-    def advance(self, number: int, stop: bool) -> Step:
+    def advance(self, number: int, stop: Stop) -> Step:
         draw = generator_for(self.settings.seed, "train", number, "cpu")
         try:
-            rollout = self.collector.collect(self.policy, self.settings.rollout, draw)
+            rollout = self.collector.collect(self.policy, self.settings.rollout, draw, stop)
         except DivergedError as error:
             raise DivergedError(f"update {number}: {error}") from None
         if self.best is not None:
@@ -157,17 +158,15 @@ class PolicyLearner(Learner):
         return {world: found if best is None else {**found, "mmer": best}}
 
     def tensors(self) -> dict[str, Tensor]:
-        collector, moment = self.collector, self.collector.moment
+        place, fields = self.collector.place(), self.collector.worlds.fields
         return {
             **super().tensors(),
-            **{f"worlds.{name}": value for name, value in collector.worlds.snapshot().items()},
-            **dict(
-                zip((f"moment.{name}" for name in collector.worlds.fields), moment.observation, strict=True)
-            ),
-            **{f"moment.{name}": getattr(moment, name) for name in _FLAGS},
-            **{f"carry.{number}": leaf for number, leaf in enumerate(leaves(collector.state).values())},
-            "so_far.gained": collector.gained,
-            "so_far.lasted": collector.lasted,
+            **{f"worlds.{name}": value for name, value in place.worlds.items()},
+            **dict(zip((f"moment.{name}" for name in fields), place.moment.observation, strict=True)),
+            **{f"moment.{name}": getattr(place.moment, name) for name in _FLAGS},
+            **{f"carry.{number}": leaf for number, leaf in enumerate(leaves(place.state).values())},
+            "so_far.gained": place.gained,
+            "so_far.lasted": place.lasted,
             **({} if self.scale is None else {f"scale.{k}": v for k, v in self.scale.tensors().items()}),
             **({} if self.best is None else {"best.mean": self.best.state}),
         }
@@ -235,7 +234,7 @@ class PolicyLearner(Learner):
         )  # fmt: skip
         returns = advantage + rollout.values
         advantage = normalised(advantage, rollout.counted)
-        seen = self.policy.prepared(rollout.observation.map(lambda part: part.to(self.device)))
+        seen = self.policy.prepared(rollout.observation, self.device)
         rollout = rollout._replace(observation=seen)
         shown: list[tuple[float, ...]] = []
         for worlds in self._minibatches(number):

@@ -17,6 +17,8 @@ from plait.ops.slots import MemoryState
 from plait.runs.kinds import kind_of
 from plait.runs.reading import find_run, read_run
 from plait.tasks.worlds.names import name_of
+from plait.training.ppo.distinct import Distinct, distinct
+from plait.training.ppo.encoders import OwnEncoder
 from plait.training.ppo.families import Family, family_of
 from plait.training.recipe import Settings
 
@@ -71,7 +73,9 @@ class Policy(nn.Module):
         `reset` (T, B) bool clears a row before that step; with `need_trace` the layer's traces come last.
         """
         steps, worlds = observation[0].shape[:2]
-        seen = self.encoder(observation.map(lambda part: part.flatten(0, 1))).unflatten(0, (steps, worlds))
+        flat = observation.map(lambda part: part.flatten(0, 1))
+        seen = flat.encoded(self.encoder) if isinstance(flat, Distinct) else self.encoder(flat)
+        seen = seen.unflatten(0, (steps, worlds))
         if self.recurrent is None:
             assert self.present is not None
             hidden, rest = self.present(seen), [None]
@@ -82,10 +86,16 @@ class Policy(nn.Module):
             logits = torch.cat([logits, self.spread.expand_as(logits)], -1)
         return logits, self.critic(hidden).squeeze(-1), *rest
 
-    def prepared(self, observation: Any) -> Any:
-        """An observation as an update reads it, several times: what an encoder can do once is done."""
+    def prepared(self, observation: Any, device: torch.device) -> Any:
+        """An observation (T, B, …) as an update reads it, several times: what an encoder can do once is done.
+
+        An encoder of the user's reads all of them, each time: it may look at others in its batch.
+        """
+        if isinstance(self.encoder, OwnEncoder):
+            return observation.map(lambda part: part.to(device))
+        found = distinct(observation, device)
         prepare = getattr(self.encoder, "prepared", None)
-        return observation if prepare is None else prepare(observation)
+        return found if prepare is None else Distinct(found.place, prepare(found.rows))
 
     def carried(self, state: Any) -> Any:
         """The state to continue with after a rollout: cut from the graph, and without the slots of a growing

@@ -8,13 +8,14 @@ import torch
 from torch import Tensor
 
 from plait.errors import DivergedError, WorldError
-from plait.tasks.worlds.base import Worlds
+from plait.tasks.worlds.base import Moment, Snapshot, Worlds
 from plait.tasks.worlds.names import name_of
 from plait.training.learner import generator_for
 from plait.training.ppo.families import family_of
 from plait.training.ppo.policy import Policy
+from plait.training.stop import CutShort, Stop
 
-__all__ = ["Collector", "Episode", "Rollout", "advantages", "evaluate_policy"]
+__all__ = ["Collector", "Episode", "Place", "Rollout", "advantages", "evaluate_policy"]
 
 _STRETCH = 64  # steps whose noise is drawn at once
 _LONGEST = 100_000  # steps of an episode that is waited for
@@ -52,6 +53,16 @@ class Rollout(NamedTuple):
     episodes: list[Episode]
 
 
+class Place(NamedTuple):
+    """Where a policy stands in its worlds: `gained` and `lasted` (B,) are of the episodes that are open."""
+
+    worlds: Snapshot
+    moment: Moment
+    state: Any
+    gained: Tensor
+    lasted: Tensor
+
+
 class Collector:
     """Worlds, and where the policy stands in them: the last moment, its state, rewards gathered so far."""
 
@@ -61,15 +72,31 @@ class Collector:
         self.state: Any = None
         self.gained = torch.zeros(worlds.envs, dtype=torch.float64)
         self.lasted = torch.zeros(worlds.envs, dtype=torch.int64)
+        self._left: Place | None = None
+
+    def place(self) -> Place:
+        """To be saved; after a stretch that was left, where that began."""
+        return self._left or Place(
+            self.worlds.snapshot(), self.moment, self.state, self.gained.clone(), self.lasted.clone()
+        )
 
     @torch.no_grad()
-    def collect(self, policy: Policy, steps: int, generator: torch.Generator) -> Rollout:
-        """Play `steps` steps of every world; everything random comes from `generator`."""
+    def collect(
+        self, policy: Policy, steps: int, generator: torch.Generator, stop: Stop | None = None
+    ) -> Rollout:
+        """Play `steps` steps of every world; everything random comes from `generator`.
+
+        Args:
+            stop: once it is overdue, the stretch is left: `CutShort`.
+        """
         do = policy.actions
         noise = do.noise((steps, self.worlds.envs), generator)
-        begin, episodes = self.state, []
+        first, begin, episodes = self.place(), self.state, []
         played: list[tuple[Tensor, ...]] = []
         for step in range(steps):
+            if stop is not None and stop.overdue:
+                self._left = first
+                raise CutShort
             before = self.moment
             logits, values, self.state = self._look(policy)
             actions = do.sample(logits, noise[step])

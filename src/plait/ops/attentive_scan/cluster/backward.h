@@ -11,22 +11,24 @@
 // That one buffer for each suffices: a block sends the scores of a step only when it has all products of the step
 // before, and those were sent when every warp of their block had read its scores; and the other way round.
 //
+// Where dL/ds_t has a limit the exchanges come in another order, by the same argument: `backward_limited.h`.
+//
 // What a slot gathers lies in its block's shared memory until the slot is given to an older state; `ids` tell which.
 
 #pragma once
 
-#include "backward_stages.h"
+#include "backward_limited.h"
 
 namespace plait {
 
 template <class S>
-struct Back : BackStages<S> {
+struct Back : BackLimited<S> {
   using L = BackLayout<S>;
   using B = BackPlaces<S>;
   using P = BackProducts<S>;
-  using T = BackStages<S>;
+  using T = BackLimited<S>;
   using Layer = typename S::Layer;
-  using L::C, L::COLUMNS, L::EACH, L::F, L::G, L::GATHERED, L::H, L::HELD, L::KINDS, L::R, L::SLOTS, L::THREADS, L::WARPS;
+  using L::C, L::COLUMNS, L::EACH, L::F, L::G, L::H, L::R, L::SLOTS, L::THREADS, L::WARPS;
   using B::a, B::first, B::lane, B::rank, B::ring, B::rows, B::sm;
   using B::gathered, B::held, B::ids, B::layer, B::place, B::record, B::row, B::stash, B::there;
   using P::here, P::multiply, P::own, P::put_product, P::scores_came, P::send_products, P::states_came, P::warp;
@@ -57,42 +59,79 @@ struct Back : BackStages<S> {
         const int id = in(i) ? ids(last)[r * SLOTS + lane + 32 * i] : -1;
         const float4 state = id < 0 ? nothing() : widened4(B::state_of(held(id), r, own));
         const float4 direct = arrived * state;
-        put_score(r, i, a.mix * ((direct.x + direct.y) + (direct.z + direct.w)));
+        if constexpr (!L::LIMITED) put_score(r, i, a.mix * ((direct.x + direct.y) + (direct.z + direct.w)));
         refill(last, r, i);
         if (in(i) && a.d_slots && id >= 0)
           store4(at[i] + gathered(r, 1), widened4(layer(a.d_slots) + (b * SLOTS + place(id)) * H + own));
       }
     }
   }
+  MEMBER void step(int t, int parity, Watch<S::PROFILE>& watch) {
+    barrier_sync(0, THREADS);
+    watch.stamp(0);
+    T::send_scores();
+    watch.stamp(1);
+    T::gather(t);
+    watch.stamp(2);
+    mbarrier_wait(scores_came, parity);
+    if (thread_index() == 0) mbarrier_expect(scores_came, rows * L::SCORE_BYTES);
+    watch.stamp(3);
+    T::read(t);
+    watch.stamp(4);
+    barrier_sync(1, THREADS);
+    watch.stamp(5);
+    send_products();
+    watch.stamp(6);
+    T::settle(t);
+    watch.stamp(7);
+    Ready ready;
+    T::make_ready(t, ready);
+    mbarrier_wait(states_came, parity);
+    if (thread_index() == 0) mbarrier_expect(states_came, rows * L::STATE_BYTES);
+    watch.stamp(8);
+    T::recede_all(t, ready);
+    watch.stamp(9);
+  }
+  MEMBER void limited_step(int t, int parity, Watch<S::PROFILE>& watch) {
+    T::begin_state();
+    watch.stamp(0);
+    barrier_sync(0, THREADS);
+    watch.stamp(1);
+    P::send_first();
+    watch.stamp(2);
+    T::look(t);
+    watch.stamp(3);
+    mbarrier_wait(states_came, parity);
+    if (thread_index() == 0) mbarrier_expect(states_came, rows * L::STATE_BYTES);
+    watch.stamp(4);
+    T::take_state(t);
+    watch.stamp(5);
+    barrier_sync(1, THREADS);
+    watch.stamp(6);
+    T::send_scores();
+    send_products();
+    watch.stamp(7);
+    T::give();
+    Ready ready;
+    T::make_ready(t, ready);
+    mbarrier_wait(scores_came, parity);
+    if (thread_index() == 0) mbarrier_expect(scores_came, rows * L::SCORE_BYTES);
+    watch.stamp(8);
+    T::read(t);
+    watch.stamp(9);
+    T::find_pulled();
+    T::settle(t);
+    watch.stamp(10);
+    T::recede_all(t, ready);
+    warp_sync();
+    watch.stamp(11);
+  }
   MEMBER void walk() {
     begin();
     Watch<S::PROFILE> watch;
     for (int t = a.steps - 1; t >= 0; t--) {
-      const int parity = (a.steps - 1 - t) & 1;
-      barrier_sync(0, THREADS);
-      watch.stamp(0);
-      T::send_scores();
-      watch.stamp(1);
-      T::gather(t);
-      watch.stamp(2);
-      mbarrier_wait(scores_came, parity);
-      if (thread_index() == 0) mbarrier_expect(scores_came, C * rows * SLOTS * 4);
-      watch.stamp(3);
-      T::read(t);
-      watch.stamp(4);
-      barrier_sync(1, THREADS);
-      watch.stamp(5);
-      send_products();
-      watch.stamp(6);
-      T::settle(t);
-      watch.stamp(7);
-      Ready ready;
-      T::make_ready(t, ready);
-      mbarrier_wait(states_came, parity);
-      if (thread_index() == 0) mbarrier_expect(states_came, C * rows * F * 8);
-      watch.stamp(8);
-      T::recede_all(t, ready);
-      watch.stamp(9);
+      if constexpr (L::LIMITED) limited_step(t, (a.steps - 1 - t) & 1, watch);
+      else step(t, (a.steps - 1 - t) & 1, watch);
       ring = B::next(ring), from_here -= (int64_t)a.rows * H;
       float* const last = left;
       left = leave, leave = last;
@@ -100,10 +139,8 @@ struct Back : BackStages<S> {
     if (cluster_index() == 0 && rank == 0 && lane == 0) watch.write(a.profile, warp);
     end();
   }
-  // dL/ds_0 takes one product more; then what the initial slots have gathered, dL/dc_0, and dL/dv of the cluster. Before
-  // that everybody meets: no exchange lies between this product and the last, which everybody must have read. An initial
-  // slot that nobody read comes out as zeros, whatever it held.
-  MEMBER void end() {
+  // what dL/ds_0 takes, and what the last step gives
+  MEMBER void last_product() {
     barrier_sync(2, WARPS * 32);  // a slower warp may still be adding up the last step's products
 #pragma unroll
     for (int r = 0; r < R; r++) {
@@ -119,8 +156,16 @@ struct Back : BackStages<S> {
         if (in(i)) store4(at[i] + gathered(r, 1), gained);
       }
     }
+  }
+  // dL/ds_0 takes one product more; then what the initial slots have gathered, dL/dc_0, and dL/dv of the cluster. Before
+  // that everybody meets: no exchange lies between this product and the last, which everybody must have read. An initial
+  // slot that nobody read comes out as zeros, whatever it held.
+  MEMBER void end() {
+    if constexpr (L::LIMITED) T::begin_state();
+    else last_product();
     cluster_sync();
-    send_products();
+    if constexpr (L::LIMITED) P::send_first();
+    else send_products();
     mbarrier_wait(states_came, a.steps & 1);
     const bool wanted = a.d_hidden_out;  // else nothing came before
 #pragma unroll
@@ -129,9 +174,10 @@ struct Back : BackStages<S> {
       const int64_t b = first + r;
       float4 ds = L::DIRECT ? load4(left + stash(r, G + 1)) : nothing();
       for (int c = 0; c < C; c++) {
-        const float* from = B::state_in(c, warp, r, 0);
-        ds = ds + float4{from[0], from[2], from[4], from[6]};
+        const float* from = L::LIMITED ? B::first_in(c, warp, r, 0) : B::state_in(c, warp, r, 0);
+        ds = ds + (L::LIMITED ? load4(from) : float4{from[0], from[2], from[4], from[6]});
       }
+      if constexpr (L::LIMITED) ds = {T::below(ds.x), T::below(ds.y), T::below(ds.z), T::below(ds.w)};
       if (lane == 0) store4(a.d_hidden_out + b * H + own, ds);
       if (S::CELL == LSTM && lane == 0) store4(a.d_cell_state_out + b * H + own, load4(left + stash(r, G + 3)));
 #pragma unroll
@@ -165,8 +211,8 @@ DEVICE void scan_backward(const BackwardArguments& a, unsigned char* memory) {
     const uint32_t scores_came = shared_address(memory), states_came = scores_came + 8;
     mbarrier_init(scores_came, 1), mbarrier_init(states_came, 1);
     mbarrier_fence();
-    mbarrier_expect(scores_came, L::C * places.rows * L::SLOTS * 4);
-    mbarrier_expect(states_came, L::C * places.rows * L::F * 8);
+    mbarrier_expect(scores_came, places.rows * L::SCORE_BYTES);
+    mbarrier_expect(states_came, places.rows * L::STATE_BYTES);
   }
   for (int n = 32 + thread_index() * 4; n < L::FLOATS; n += L::THREADS * 4)  // of rows that are not there, too
     for (int i = 0; i < 4 && n + i < L::FLOATS; i++) sm[n + i] = 0.0f;

@@ -45,9 +45,12 @@ struct BackPlaces : BackLayout<S> {
   MEMBER const float* product_of(int id, int r, int kind, int own) const {
     return a.products + (id * (int64_t)a.rows + first + r) * WIDTH + kind * H + own;
   }
-  // the first of the two numbers that came from block c for a feature of a warp
+  // the first of the two numbers that came from block c for a feature of a warp; and the one that came before these
   MEMBER float* state_in(int c, int warp, int r, int feature) const {
     return sm + L::STATES_IN + (((c * L::WARPS + warp) * R + r) * 4 + feature) * 2;
+  }
+  MEMBER float* first_in(int c, int warp, int r, int feature) const {
+    return sm + L::FIRST_IN + ((c * L::WARPS + warp) * R + r) * 4 + feature;
   }
   MEMBER const Layer* state_of(int id, int r, int own) const {
     return id < SLOTS ? layer(a.slots) + ((int64_t)(first + r) * SLOTS + id) * H + own
@@ -60,7 +63,7 @@ struct BackAhead : BackPlaces<S> {
   using L = BackLayout<S>;
   using B = BackPlaces<S>;
   using Layer = typename S::Layer;
-  using L::F, L::GATES, L::H, L::HELD, L::INPUTS, L::KINDS, L::R, L::SLOTS, L::WARPS;
+  using L::F, L::GATES, L::H, L::HELD, L::INPUTS, L::R, L::SLOTS, L::WARPS;
   using B::a, B::held, B::ids, B::lane, B::layer, B::next, B::of_warp, B::rank, B::ring, B::row, B::rows, B::slot_of, B::sm;
   static constexpr int MINE = L::AHEAD * 32, ROUNDS = ceil_div(R * INPUTS * WARPS, MINE), OF_FOUR = 4 * sizeof(Layer);
 
@@ -123,7 +126,7 @@ struct BackAhead : BackPlaces<S> {
       for (int n = lane; n < HELD * WARPS; n += 32) {
         const int kind = n / WARPS, own = rank * F + n % WARPS * 4;
         float* into = of_warp(n % WARPS) + B::staged(t - 1, r) + kind * 4;
-        if (kind < KINDS) copy_async<16>(into, B::product_of(id < 0 ? 0 : id, r, kind, own), id >= 0);
+        if (kind <= L::KEY) copy_async<16>(into, B::product_of(id < 0 ? 0 : id, r, L::FIRST + kind, own), id >= 0);
         else copy_async<OF_FOUR>(into, B::state_of(id < 0 ? 0 : id, r, own), id >= 0);
       }
     }

@@ -24,6 +24,7 @@ struct BackLayout {
   static constexpr bool IN_FOURS = COLUMNS % 4 == 0;       // a lane's columns are neighbours by the four
   static constexpr int EACH = ceil_div(SLOTS, 32);         // slots a lane
   static constexpr bool DIRECT = CELL == GRU;              // s_{t-1} also passes beside the products
+  static constexpr bool LIMITED = S::LIMITED;              // dL/ds_t is, so it comes before the scores: `backward_limited.h`
   // blocks of H that a step leaves side by side: dL/dz, of a GRU dL/d(V_n s), dL/dq
   static constexpr int BESIDE = G + DIRECT + 1;
   static constexpr int REGISTER_KINDS = KINDS - S::SHARED_KINDS;  // the rest of M lies in shared memory
@@ -40,8 +41,10 @@ struct BackLayout {
   static_assert(H % 32 == 0 && F % 4 == 0 && F * C == H && SLOTS <= 64 && R <= 8);
   static_assert(S::SHARED_KINDS == 0 || IN_FOURS);
 
-  // chunks of a slot: P_j by kind (the last is its key), for a GRU h_j; and what has been gathered for its key and for h_j
-  static constexpr int HELD = KINDS + DIRECT, GATHERED = 2;
+  // chunks of a slot: P_j by kind (the last is its key), for a GRU h_j; where dL/ds_t comes first its key and h_j alone; and
+  // what has been gathered for its key and for h_j
+  static constexpr bool STATES = DIRECT || LIMITED;
+  static constexpr int FIRST = LIMITED ? KINDS - 1 : 0, KEY = KINDS - 1 - FIRST, HELD = KEY + 1 + STATES, GATHERED = 2;
   // chunks that come in at a step: its gates and c_{t-1} or s_{t-1} (of an Elman cell h before the nudge), q, dL/dh
   static constexpr int GATES = CELL == ELMAN ? 1 : 5, INPUTS = GATES + 2;
   // chunks of what the cell multiplies dL/dh by
@@ -60,9 +63,12 @@ struct BackLayout {
   static constexpr int WEIGHTS = STASH + 2 * R * STASHED * 4;          // SHARED_KINDS, 4, COLUMNS, a lane
   static constexpr int OF_WARP = WEIGHTS + S::SHARED_KINDS * 4 * COLUMNS * 32;
   // Of the block
-  static constexpr int PRODUCT = 32 + WARPS * OF_WARP;                 // WARPS, R, 2, H; first 128 bytes of barriers
-  static constexpr int STATES_IN = PRODUCT + WARPS * R * 2 * H;        // C, WARPS, R, 4, 2
-  static constexpr int SCORE = STATES_IN + C * R * F * 2;              // WARPS, R, SLOTS
+  static constexpr int PRODUCTS = 2 + LIMITED;
+  static constexpr int STATE_BYTES = C * F * (LIMITED ? 4 : 8), SCORE_BYTES = C * (SLOTS * 4 + LIMITED * F * 8);  // a row
+  static constexpr int PRODUCT = 32 + WARPS * OF_WARP;                 // WARPS, R, PRODUCTS, H; first 128 bytes of barriers
+  static constexpr int STATES_IN = PRODUCT + WARPS * R * PRODUCTS * H; // C, WARPS, R, 4, 2
+  static constexpr int FIRST_IN = STATES_IN + C * R * F * 2;           // where dL/ds_t comes first: C, WARPS, R, 4
+  static constexpr int SCORE = FIRST_IN + LIMITED * C * R * F;         // WARPS, R, SLOTS
   static constexpr int SCORES_IN = SCORE + WARPS * R * SLOTS;          // C, R, SLOTS
   static constexpr int SHARE = SCORES_IN + C * R * SLOTS;              // 4, R, SLOTS
   static constexpr int IDS = SHARE + 4 * R * SLOTS;                    // 8, R, SLOTS

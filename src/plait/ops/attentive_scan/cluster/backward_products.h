@@ -50,7 +50,7 @@ struct BackProducts : BackPlaces<S> {
   }
   // this warp's part of a product, where the others' lie
   MEMBER void put_product(int r, int which, const float (&product)[COLUMNS]) {
-    float* to = sm + L::PRODUCT + ((warp * R + r) * 2 + which) * H;
+    float* to = sm + L::PRODUCT + ((warp * R + r) * L::PRODUCTS + which) * H;
     if constexpr (L::IN_FOURS) {
 #pragma unroll
       for (int c = 0; c < COLUMNS; c += 4)
@@ -63,20 +63,36 @@ struct BackProducts : BackPlaces<S> {
   MEMBER float* shared_weight(int kind, int f, int c) {
     return here + L::WEIGHTS + ((kind - L::REGISTER_KINDS) * 4 + f) * COLUMNS * 32 + c * 32 + lane * 4;
   }
-  // add up the warps' parts and send each column of both products to its owner
+  // add up the warps' parts and send each column of the last two products to its owner
   MEMBER void send_products() {
     float2 sums[L::PRODUCT_ROUNDS];
 #pragma unroll
     for (int round = 0; round < L::PRODUCT_ROUNDS; round++) {
       const int task = round * WARPS + warp, r = task / COLUMNS, column = task % COLUMNS * 32 + lane;
-      const float* from = sm + L::PRODUCT + (r < R ? r : 0) * 2 * H + column;
-      sums[round] = {total<WARPS>(from, 2 * R * H), total<WARPS>(from + H, 2 * R * H)};
+      const float* from = sm + L::PRODUCT + ((r < R ? r : 0) * L::PRODUCTS + L::PRODUCTS - 2) * H + column;
+      sums[round] = {total<WARPS>(from, L::PRODUCTS * R * H), total<WARPS>(from + H, L::PRODUCTS * R * H)};
     }
 #pragma unroll
     for (int round = 0; round < L::PRODUCT_ROUNDS; round++) {
       const int task = round * WARPS + warp, r = task / COLUMNS, column = task % COLUMNS * 32 + lane;
       if (r < rows)
-        send2(shared_address(B::state_in(rank, column % F / 4, r, column % 4)), sums[round], states_came, column / F);
+        send2(shared_address(B::state_in(rank, column % F / 4, r, column % 4)), sums[round],
+              L::LIMITED ? scores_came : states_came, column / F);
+    }
+  }
+  // the same with the first, where it goes alone
+  MEMBER void send_first() {
+    float sums[L::PRODUCT_ROUNDS];
+#pragma unroll
+    for (int round = 0; round < L::PRODUCT_ROUNDS; round++) {
+      const int task = round * WARPS + warp, r = task / COLUMNS, column = task % COLUMNS * 32 + lane;
+      sums[round] = total<WARPS>(sm + L::PRODUCT + (r < R ? r : 0) * L::PRODUCTS * H + column, L::PRODUCTS * R * H);
+    }
+#pragma unroll
+    for (int round = 0; round < L::PRODUCT_ROUNDS; round++) {
+      const int task = round * WARPS + warp, r = task / COLUMNS, column = task % COLUMNS * 32 + lane;
+      if (r < rows)
+        send(shared_address(B::first_in(rank, column % F / 4, r, column % 4)), sums[round], states_came, column / F);
     }
   }
   MEMBER int column(int c) { return L::IN_FOURS ? c / 4 * 128 + lane * 4 + c % 4 : c * 32 + lane; }

@@ -20,7 +20,7 @@ struct BackStages : BackProducts<S> {
 
   float* at[EACH];                          // this lane's slots at the warp's place
   float4 bend[R][EACH], d_energy, v;  // bend: half of tanh(q + k), then dL/d(q + k)
-  float share[R][EACH], d_score[R][EACH];
+  float share[R][EACH], d_score[R][EACH], felt[R][EACH];  // felt: dL/de
   int slot[R];                              // where h_t lies
   bool is_reset[R];
   float *left, *leave;                      // what the step after this left, and what this one leaves
@@ -29,6 +29,7 @@ struct BackStages : BackProducts<S> {
   const int group, feature, mine;
   const bool keeps, writes;
   float asked, base, part;
+  float limited, pulled;                    // where dL/ds_t comes first: it, and dL/de of h_t
   int64_t from_here;                        // where this warp's features of the first row lie in (T, B, H)
 
   MEMBER BackStages(const BackwardArguments& arguments, float* memory)
@@ -90,9 +91,7 @@ struct BackStages : BackProducts<S> {
 #pragma unroll
       for (int i = 0; i < EACH; i++) {
         gained[r][i] = gain(r, i), share[r][i] = now[r][i];  // from the step after this
-        const float4 x = mad(SCALE, load4(at[i] + record(r, G + 1)), q);
-        bend[r][i] = {0.5f - rcp(1.0f + ex2(x.x)), 0.5f - rcp(1.0f + ex2(x.y)), 0.5f - rcp(1.0f + ex2(x.z)),
-                      0.5f - rcp(1.0f + ex2(x.w))};
+        bend[r][i] = bent(load4(at[i] + record(r, L::KEY)), q);
       }
     }
 #pragma unroll
@@ -103,6 +102,13 @@ struct BackStages : BackProducts<S> {
         if (in(i)) store4(at[i] + gathered(r, 1), gained[r][i]);
     }
   }
+  // half of tanh(q + k), of a query that was scaled
+  static MEMBER float4 bent(float4 key, float4 q) {
+    const float4 x = mad(SCALE, key, q);
+    return {0.5f - rcp(1.0f + ex2(x.x)), 0.5f - rcp(1.0f + ex2(x.y)), 0.5f - rcp(1.0f + ex2(x.z)), 0.5f - rcp(1.0f + ex2(x.w))};
+  }
+  // what dL/de is multiplied by for dL/d(q + k), of that half
+  MEMBER float4 bent_back(float4 half) const { return v * mad(-1.0f * half, half, {0.25f, 0.25f, 0.25f, 0.25f}); }
   // dL/dh_j of this lane's slots with what dL/ds gives of the step whose shares these are
   MEMBER float4 gain(int r, int i) {
     return mad(a.mix * share[r][i], load4(left + stash(r, G + 2)), load4(at[i] + gathered(r, 1)));
@@ -138,18 +144,20 @@ struct BackStages : BackProducts<S> {
             a.d_energies[row(t, r) * SLOTS + place(ids(t)[r * SLOTS + lane + 32 * i])] = de;
         }
         d_energy = mad(de, half, d_energy);
-        bend[r][i] = de * (v * mad(-1.0f * half, half, {0.25f, 0.25f, 0.25f, 0.25f}));
+        felt[r][i] = de, bend[r][i] = de * bent_back(half);
         keys[r][i] = load4(at[i] + gathered(r, 0)) + bend[r][i];
         if (i == 0 || slot[r] >= 32) newest[r] = keys[r][i];
       }
       newest[r] = shuffle(newest[r], slot[r] & 31);
+      if constexpr (!L::LIMITED) {
 #pragma unroll
-      for (int c = 0; c < COLUMNS; c++) product[r][c] = 0.0f;
-      multiply(product[r], G + 1, newest[r]);
+        for (int c = 0; c < COLUMNS; c++) product[r][c] = 0.0f;
+        multiply(product[r], G + 1, newest[r]);
+      }
     }
 #pragma unroll
     for (int r = 0; r < R; r++) {
-      put_product(r, 1, product[r]);
+      if constexpr (!L::LIMITED) put_product(r, 1, product[r]);
 #pragma unroll
       for (int i = 0; i < EACH; i++)
         if (in(i)) store4(at[i] + gathered(r, 0), keys[r][i]);
@@ -173,7 +181,7 @@ struct BackStages : BackProducts<S> {
     }
     asked = reduce8<L::TOGETHER, 4>(each, group);
     const int x = B::slot_of(t, mine);
-    part = a.mix * (1.0f + B::shares(t)[mine * SLOTS + place(ids(t)[mine * SLOTS + x])]);
+    part = L::LIMITED ? a.mix : a.mix * (1.0f + B::shares(t)[mine * SLOTS + place(ids(t)[mine * SLOTS + x])]);
     base = widened(reinterpret_cast<Layer*>(here + input(ring, mine, L::GATES + 1))[feature]);
     base += here[gathered(mine, 1) + x * 4 + feature];
     if constexpr (S::LEARNED) {
@@ -219,10 +227,11 @@ struct BackStages : BackProducts<S> {
   MEMBER void refill(int t, int r, int i) {
     if (!in(i)) return;
     const int id = held(ids(t)[r * SLOTS + lane + 32 * i]);
-    for (int k = 0; k < KINDS; k++) store4(at[i] + record(r, k), id < 0 ? nothing() : load4(B::product_of(id, r, k, own)));
-    if constexpr (L::DIRECT)
+    for (int k = 0; k <= L::KEY; k++)
+      store4(at[i] + record(r, k), id < 0 ? nothing() : load4(B::product_of(id, r, L::FIRST + k, own)));
+    if constexpr (L::STATES)
       for (int f = 0; f < 4; f++)
-        reinterpret_cast<Layer*>(at[i] + record(r, KINDS))[f] = id < 0 ? Layer{} : B::state_of(id, r, own)[f];
+        reinterpret_cast<Layer*>(at[i] + record(r, HELD - 1))[f] = id < 0 ? Layer{} : B::state_of(id, r, own)[f];
   }
   // what is needed as soon as the products are there; with one row of its slots, too
   struct Ready {
@@ -233,7 +242,7 @@ struct BackStages : BackProducts<S> {
     for (int k = 0; k < L::FACTORS; k++) ready.factors[k] = here[factor(mine, k) + feature];
     ready.d_cell = S::CELL == LSTM ? left[stash(mine, G + 3) + feature] : 0.0f;
     ready.direct = L::DIRECT || t == a.steps - 1 ? left[stash(mine, G + 1) + feature] : 0.0f;
-    if constexpr (R == 1) read_records(0, ready.records);
+    if constexpr (R == 1 && !L::LIMITED) read_records(0, ready.records);
   }
   // of the slots group, group + 8 ... this lane's feature; beyond the last slot whatever lies there, to be read by nobody
   MEMBER void read_records(int r, float (&records)[L::EIGHTH][HELD]) {
@@ -242,9 +251,12 @@ struct BackStages : BackProducts<S> {
 #pragma unroll
       for (int k = 0; k < HELD; k++) {
         if (k <= G) records[i][k] = here[record(r, k) + lane + 32 * i];
-        if (k == KINDS) records[i][k] = widened(reinterpret_cast<const Layer*>(here + record(r, k) + (group + 8 * i) * 4)[feature]);
+        if (k == KINDS) records[i][k] = state_at(r, i);
       }
     }
+  }
+  MEMBER float state_at(int r, int i) const {
+    return widened(reinterpret_cast<const Layer*>(here + record(r, HELD - 1) + (group + 8 * i) * 4)[feature]);
   }
   // when the products are there: through the cell to dL/d[V s; W_a s] of the step before (the last of g: what reaches s
   // directly), a lane for each feature of each row; and on to the scores of the step before
@@ -255,7 +267,8 @@ struct BackStages : BackProducts<S> {
       const float2 x = load2(B::state_in(c, warp, mine, feature));
       sums[0] += x.x, sums[1] += x.y;
     }
-    ds += sums[0], dh = mad(part, ds, dh + sums[1]);
+    if constexpr (L::LIMITED) ds = limited, dh = mad(part, ds, dh + mad(pulled, sums[1], sums[0]));
+    else ds += sums[0], dh = mad(part, ds, dh + sums[1]);
     g[G + 1] = 0.0f;
     recede<S>(ready.factors, dh, d_cell, dz, g[G - 1], g[G + 1]);
     const float recurred = g[G - 1];
@@ -273,14 +286,14 @@ struct BackStages : BackProducts<S> {
         d_cell = 0.0f;
       }
     }
-    if constexpr (R == 1) put_scores(0, g, ready.records);
+    if constexpr (R == 1 && !L::LIMITED) put_scores(0, g, ready.records);
     if (keeps) {
 #pragma unroll
       for (int k = 0; k < G + 1 + L::DIRECT; k++) leave[stash(mine, k) + feature] = g[k];
-      leave[stash(mine, G + 2) + feature] = ds;
+      if constexpr (!L::LIMITED) leave[stash(mine, G + 2) + feature] = ds;
       if constexpr (S::CELL == LSTM) leave[stash(mine, G + 3) + feature] = d_cell;
     }
-    if constexpr (R > 1) {
+    if constexpr (R > 1 && !L::LIMITED) {
 #pragma unroll
       for (int r = 0; r < R; r++) {
         float of_row[G + 2], records[L::EIGHTH][HELD];
@@ -298,11 +311,10 @@ struct BackStages : BackProducts<S> {
       if (a.d_states) a.d_states[from_here + mine * H + feature] = dh;
     }
   }
-  // this warp's part of dL/da_j for the step that read the slots as they are now
+  // this warp's part of dL/da_j for the step that read the slots as they are now; of g, or of dL/ds_t alone
   MEMBER void put_scores(int r, const float (&g)[G + 2], const float (&records)[L::EIGHTH][HELD]) {
-    const bool upper = lane & 2, odd = lane & 1;
 #pragma unroll
-    for (int i = 0; i < L::EIGHTH; i += 4) {  // four slots together: a lane is left with slot group + 8 (i + feature)
+    for (int i = 0; i < L::EIGHTH; i += 4) {
       float sum[4];
 #pragma unroll
       for (int j = 0; j < 4; j++) {
@@ -313,12 +325,26 @@ struct BackStages : BackProducts<S> {
 #pragma unroll
         for (int k = 0; k <= G; k++) sum[j] = mad(g[k], of_slot[k], sum[j]);
       }
-      const float x = (upper ? sum[2] : sum[0]) + shuffle_xor(upper ? sum[0] : sum[2], 2);
-      const float y = (upper ? sum[3] : sum[1]) + shuffle_xor(upper ? sum[1] : sum[3], 2);
-      const float score = a.mix * ((odd ? y : x) + shuffle_xor(odd ? x : y, 1));
-      const int slot = group + 8 * (i + feature);
-      if (slot < SLOTS) sm[L::SCORE + (warp * R + r) * SLOTS + slot] = score;
+      put_four(r, i, sum);
     }
+  }
+  MEMBER void put_scores(int r, float ds) {
+#pragma unroll
+    for (int i = 0; i < L::EIGHTH; i += 4) {
+      float sum[4];
+#pragma unroll
+      for (int j = 0; j < 4; j++) sum[j] = i + j < L::EIGHTH ? ds * state_at(r, i + j) : 0.0f;
+      put_four(r, i, sum);
+    }
+  }
+  // the sums of four slots over features: a lane is left with slot group + 8 (i + feature)
+  MEMBER void put_four(int r, int i, const float (&sum)[4]) {
+    const bool upper = lane & 2, odd = lane & 1;
+    const float x = (upper ? sum[2] : sum[0]) + shuffle_xor(upper ? sum[0] : sum[2], 2);
+    const float y = (upper ? sum[3] : sum[1]) + shuffle_xor(upper ? sum[1] : sum[3], 2);
+    const float score = a.mix * ((odd ? y : x) + shuffle_xor(odd ? x : y, 1));
+    const int slot = group + 8 * (i + feature);
+    if (slot < SLOTS) sm[L::SCORE + (warp * R + r) * SLOTS + slot] = score;
   }
 };
 
