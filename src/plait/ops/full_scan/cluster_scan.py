@@ -210,8 +210,8 @@ def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], ini
 
 @lru_cache(maxsize=256)
 def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> Shape:
-    """The most blocks a row with which all rows still run at a time. Where there is none a block a row: in
-    pairs, so that each keeps half of the weights, but for an odd number of rows."""
+    """The most blocks a row with which all rows still run at a time. Where there is none a block a row: back
+    in pairs, so that each keeps half of the weights, but for an odd number of rows."""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
     warps = 16 if size <= 128 else 8  # more registers a thread for more features a lane
     for cluster in (8, 4, 2):
@@ -220,7 +220,7 @@ def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, 
             shape.threads, cluster, shape.shared_bytes
         ):
             return shape
-    together = 1 if rows % 2 else 2
+    together = 1 if way == "forward" or rows % 2 else 2
     return Shape(way, scan, size, dtype, together, warps, rows=together)
 
 

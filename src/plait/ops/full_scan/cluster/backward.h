@@ -11,9 +11,54 @@ namespace plait {
 
 constexpr int AT_ONCE = 16;  // steps between which the past is given to
 
+// lane 2 n is left with the sum of the n-th of sixteen
+DEVICE float sixteen_sums(const float (&x)[8], const float (&y)[8], int lane) {
+  float z[8];
+#pragma unroll
+  for (int u = 0; u < 8; u++) z[u] = halved(x[u], y[u], lane & 16, 16);
+#pragma unroll
+  for (int u = 0; u < 4; u++) z[u] = halved(z[u], z[u + 4], lane & 8, 8);
+  const float a = halved(z[0], z[2], lane & 4, 4), b = halved(z[1], z[3], lane & 4, 4);
+  const float sum = halved(a, b, lane & 2, 2);
+  return sum + shuffle_xor(sum, 1);
+}
+
+// The walk back is given 2 to the power of each query and key, so that a pair of them costs one special function and not two; of a
+// row whose powers might not be multiplied it is given queries and keys themselves: `logs`.
+// r in tanh(q + k) = 1 - 2 r
+template <bool LOGS>
+DEVICE float gap(float q, float k) { return LOGS ? half_gap(q, k) : rcp(mad(q, k, 1.0f)); }
+
+// Eight vectors of HP numbers, `apart` from each other; beyond the `last`-th it again.
+constexpr int EIGHT = 8;
+template <class K>
+DEVICE void fetch_eight(float (&x)[EIGHT][K::N], const float* first, int apart, int last, int lane) {
+  const float* own = first + 4 * lane;
+  if (last >= EIGHT - 1) {
+#pragma unroll
+    for (int u = 0; u < EIGHT; u++) fetch_own<K>(x[u], own + u * apart, lane);
+  } else {
+#pragma unroll
+    for (int u = 0; u < EIGHT; u++) fetch_own<K>(x[u], own + least(u, last) * apart, lane);
+  }
+}
+
+// The positions of a block that may be read, from `low` to `high`, in eights that begin at multiples of eight: a warp is dealt
+// the n-th, n-th + W .. of them. In every other step they are counted from the other end, so that what the cache holds of one step is
+// what the next one asks for first.
+struct Eights {
+  int low, high, begin, count;
+  bool reversed;
+
+  MEMBER Eights(int low, int high, bool reversed)
+      : low(low), high(high), begin(low / EIGHT), count(high > low ? ceil_div(high, EIGHT) - begin : 0), reversed(reversed) {}
+  MEMBER int position(int n) const { return EIGHT * (reversed ? begin + count - 1 - n : begin + n); }
+};
+
 template <class S>
 struct PastBackwardLayout : PastShape<S> {
   using P = PastShape<S>;
+  static constexpr bool ALONE = P::D == 1;
   static constexpr int HELD = ceil_div(AT_ONCE, P::D);  // positions of these steps in a block
   static constexpr int GIVEN = 0, ENERGY = GIVEN + P::HP, SLOPE = ENERGY + P::HP, STATE = SLOPE + P::HP;
   static constexpr int D_QUERY = STATE + P::R * P::HP, D_KEY = D_QUERY + P::R * P::HP, QUERY_PART = D_KEY + P::R * P::HP;
