@@ -26,8 +26,8 @@ def case(cell: str, steps: int = 6, rows: int = 1, mix: float = 0.5, **flags: ob
     return Case(scan, steps=steps, rows=rows, **flags)  # type: ignore[arg-type]
 
 
-# blocks of a cluster, its rows on the way back, and the case: three positions a block lie near, or eight on the way
-# back, where 16 steps are walked at a time
+# blocks of a cluster, its rows on the way back, and the case: three positions a block lie near, or eight on
+# the way back, where 16 steps are walked at a time
 SMALL = [
     (3, 1, case("tanh", steps=18, rows=2, carried=True, reset=True, nudge=True, strided=True)),
     (1, 1, case("tanh", steps=40, size=17)),
@@ -65,7 +65,7 @@ class Emulated:
     shapes: dict[tuple[str, str], Shape]
     cluster: tuple[int, int] = (1, 1)
     seed: int = 0
-    made: dict[str, ctypes.CDLL] = field(default_factory=dict)
+    made: dict[tuple[str, str], ctypes.CDLL] = field(default_factory=dict)
 
     def launch(
         self, way: str, scan: FullScan, like: torch.Tensor, tensors: dict[str, Any], initial: int
@@ -74,12 +74,12 @@ class Emulated:
         names = {str(shape): name for (there, name), shape in self.shapes.items() if there == way}
         case = Case(scan, size=like.shape[2], dtype=like.dtype)
         name = names[str(shape_of(way, case, *self.cluster))]
-        if way not in self.made:
-            wanted = {name: shape for (there, name), shape in self.shapes.items() if there == way}
-            self.made[way] = self.compile("full_scan", way, TEXTS[way], wanted)
+        if (way, name) not in self.made:
+            wanted = {name: self.shapes[way, name]}
+            self.made[way, name] = self.compile("full_scan", way, TEXTS[way], wanted)
         struct = FORWARD if way == "forward" else BACKWARD
         given = cluster_scan.arguments(struct, tensors, steps, rows, initial, scan.mix)
-        getattr(self.made[way], f"run_{name}")(ctypes.byref(given), self.seed)
+        getattr(self.made[way, name], f"run_{name}")(ctypes.byref(given), self.seed)
 
 
 @pytest.fixture(scope="module")
@@ -140,12 +140,12 @@ MUTATIONS = {
     "no wait for ds": ("    push();\n    cluster_sync();\n", "    push();\n"),
     "a reset stops nothing": ("cut ? 0.0f : over_parts", "over_parts"),
     "another matrix kept": ("block <= K::G ? a.weights", "block < K::G ? a.weights"),
-    "the cell of another row": ("cell_row(cluster_index() * K::R + which),", "cell_row(cluster_index() * K::R),"),
-    "gradients of another row": ("const float d = sm[K::D_GATES + r *", "const float d = sm[K::D_GATES + 0 *"),
+    "the cell of another row": ("cell_row(cluster_index() * K::R + which", "cell_row(cluster_index() * K::R"),
+    "gradients of another row": ("float d = sm[K::D_GATES + r *", "float d = sm[K::D_GATES + 0 *"),
     "powers that are none": ("logs(a.logs[row])", "logs(false)"),
 }  # fmt: skip
 BACK = [*MUTATIONS].index("mean of the weights' gradients")
-# which of SMALL shows it, where not the first does: more positions than a block reads at a time, two rows, far keys
+# which of SMALL shows it, where not the first does: more positions than are read at a time, two rows, far
 SHOWN_BY = {
     "mass without fading": 1,
     "the cell of another row": 12,
@@ -166,7 +166,7 @@ def test_a_change_of_the_source_shows(
     changed = emulated("full_scan", way, TEXTS[way], {found: shape}, MUTATIONS[name])
     walking.cluster, walking.seed = (cluster[0], cluster[1]), 0
     assert compared(case, "cpu") == []
-    monkeypatch.setitem(walking.made, way, changed)
+    monkeypatch.setitem(walking.made, (way, found), changed)
     assert any(compared(case, "cpu") for walking.seed in range(3))
 
 

@@ -56,7 +56,7 @@ def padded(number: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """The constants of one kernel: `cluster` blocks of `warps` warps walk one row, or back as many rows as blocks.
+    """The constants of one kernel: `cluster` blocks of `warps` warps walk one row; back, as many too.
 
     `near` positions of a block lie in its shared memory, on the way back a multiple of 8; None: as many as it
     has room for.
@@ -94,7 +94,7 @@ class Shape:
 
     @property
     def kept(self) -> int:
-        """How many matrices a block keeps its rows of on the way back, where it has not to keep all rows of them."""
+        """How many matrices a block keeps its rows of, on the way back, where it need not keep them all."""
         if self.way == "forward" or self.cluster == 1:
             return 0
         room = (_MOST_SHARED // 4 - self.floats - 16 * padded(self.hidden)) // self.matrix
