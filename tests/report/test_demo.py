@@ -18,10 +18,12 @@ import plait
 from plait.cli import main
 from plait.errors import BusyError, OutputError, PlaitError
 from plait.experiments.plan import jobs_of
+from plait.report.attention import Sample, read_sample
 from plait.report.demo import Plan, run_demo
 from plait.report.demo_page import headline, results_table
-from plait.report.pictures import gradient_seen, kept_of_noise
+from plait.report.pictures import gradient_seen
 from plait.runs.folder import locked
+from plait.tasks.ten_symbols import SYMBOLS
 
 LONG = 100_000  # updates nobody waits for
 
@@ -78,13 +80,6 @@ def test_what_is_said_of_gradients_is_what_is_seen():
     said = gradient_seen("RelRNN", flat, np.array([5.9, 2e-9, 1.0]), 1.0)
     assert "nothing to learn from" not in said
     assert "trained, 5.9 times, though step 2 feels only 2.0e-09 times: what was not kept is not felt" in said
-
-
-def test_the_published_rule_keeps_what_comes_first_of_noise():
-    earned, learned = (kept_of_noise(Plan(), rule) for rule in ("earned", "learned"))
-    assert (earned < 20).mean() > 0.6
-    assert (learned < 20).mean() < 0.2
-    assert np.array_equal(earned, kept_of_noise(Plan(), "earned"))
 
 
 def test_table_and_headline_say_what_the_runs_say(trained, small_plan):
@@ -220,3 +215,21 @@ def test_the_demonstration_shows_what_it_promises(tmp_path, capsys):
     assert runs["relrnn"]["score"] >= 0.99
     assert runs["lstm"]["score"] < 0.99
     assert runs["relrnn"]["updates"] == runs["lstm"]["updates"]
+    sample = read_sample(Path(runs["relrnn"]["folder"]), SYMBOLS)
+    assert diagonal(sample) >= 7, "symbols are read where they were kept, one after the other"
+
+
+def diagonal(sample):
+    """How many of the last steps read a kept state most, each the next after the one before it read."""
+    late = np.nan_to_num(sample.weights[-SYMBOLS:])
+    places = late.argmax(axis=1) - np.arange(SYMBOLS)
+    return max(int((places == place).sum()) for place in range(2 * SYMBOLS))
+
+
+def test_a_diagonal_is_told_from_what_is_none():
+    weights = np.full((40, 40), np.nan)
+    weights[-SYMBOLS:, 2:22] = 0
+    weights[range(30, 40), range(3, 13)] = 1
+    assert diagonal(Sample(weights, "", [], [])) == SYMBOLS
+    weights[30:36] = weights[30]
+    assert diagonal(Sample(weights, "", [], [])) == 5

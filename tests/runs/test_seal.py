@@ -334,3 +334,17 @@ def test_where_the_sums_are_damaged_nothing_vouches_for_the_curves(ended):
     assert found.status == "damaged"
     assert not found.losses
     assert not found.gradients
+
+
+@pytest.mark.parametrize("sums", ["of the other", "none"])
+def test_a_summary_of_another_run_is_not_shown(ended, small_fit, tmp_path, sums):
+    """With the sums of that run, or with none, nothing else says that it is another's."""
+    other = tmp_path / "others" / "run"
+    small_fit(other, model="relrnn", seed=7, updates=2)
+    shutil.copy(other / "summary.json", ended)
+    if sums == "none":
+        (ended / SUMS).unlink()
+    else:
+        shutil.copy(other / SUMS, ended)
+    found = listed(ended)
+    assert (found.status, found.summary) == ("damaged", {})

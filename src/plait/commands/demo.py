@@ -13,7 +13,7 @@ __all__ = ["demo"]
 def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bool = False) -> CommandResult:
     """Train RelRNN and an LSTM on copy with delay 100, side by side, and write a page about it.
 
-    Takes about two minutes on two cores. Ctrl-C saves and stops; the next call goes on. Runs that are
+    Takes about a minute on two cores. Ctrl-C saves and stops; the next call goes on. Runs that are
     complete are used again.
 
     Args:

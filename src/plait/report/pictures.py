@@ -7,12 +7,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
-import torch
 
-from plait import RelRNN
 from plait.figures import Curve, draw_curves, draw_heatmap, inline_svg, model_places
 from plait.report.attention import Sample
 from plait.report.demo import Plan, Result
+from plait.report.kept import draw_kept, kept_caption, recorded
 from plait.result import percent
 from plait.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
 
@@ -20,7 +19,6 @@ __all__ = ["Picture", "accuracy_figure", "pictures"]
 
 # Small in inches: letters stay readable where the page is as narrow as a phone.
 CURVES, SQUARE = (4.8, 3.1), (4.8, 4.4)
-KEPT_STEPS, KEPT_BIN, KEPT_ROWS = 300, 20, 64
 FAINT = 1e-6  # of a norm: below this there is nothing to learn from
 
 
@@ -42,7 +40,7 @@ def pictures(plan: Plan, task: TenSymbolsTask, found: Mapping[str, Result], samp
         _gradients(plan, runs),
         _attention(found["relrnn"], task, sample),
         _answering(found["relrnn"], task, sample),
-        _kept(plan),
+        _kept(),
     ]
 
 
@@ -183,36 +181,11 @@ def _answering(run: Result, task: TenSymbolsTask, sample: Sample) -> Picture:
     return Picture("The last steps, closer", inline_svg(figure, "answering", caption), caption)
 
 
-def _kept(plan: Plan) -> Picture:
-    """What either rule keeps of noise, before anything was learned: nothing in it matters."""
-    curves, seen = [], []
-    for place, relevance in enumerate(("earned", "learned")):
-        steps = kept_of_noise(plan, relevance)
-        counts, edges = np.histogram(steps, bins=KEPT_STEPS // KEPT_BIN, range=(0, KEPT_STEPS))
-        curves.append(
-            Curve(edges[:-1] + KEPT_BIN / 2, 100 * counts / counts.sum(), relevance, "solid", place)
-        )
-        seen.append(f"{percent(counts[0] / counts.sum())} ({relevance})")
-    figure = draw_curves(
-        curves, x_label="step a kept state is of", y_label="share of the slots (%)", size=CURVES
-    )
-    caption = (
-        f"Which steps hold the {plan.capacity} slots beyond the window after {KEPT_STEPS} steps of noise, in "
-        f"a RelRNN that nobody trained, over {KEPT_ROWS} sequences. The first {KEPT_BIN} steps hold "
-        f"{' and '.join(seen)}. The published rule, earned, keeps what comes first, because early states "
-        'share the attention with few others; with relevance="learned" a score decides that reading trains, '
-        "and while it trains all steps have their chance."
-    )
-    return Picture("What either rule keeps", inline_svg(figure, "kept", caption), caption)
-
-
-def kept_of_noise(plan: Plan, relevance: str) -> Any:
-    """The steps, from 0, of the states an untrained RelRNN of the plan's size keeps beyond its window."""
-    with torch.random.fork_rng(devices=[]), torch.no_grad():
-        torch.manual_seed(plan.recipe.seed)
-        model = RelRNN(8, plan.hidden, window=plan.window, capacity=plan.capacity, relevance=relevance)
-        _, state = model(torch.randn(KEPT_STEPS, KEPT_ROWS, 8))
-    return state.memory[0].born[:, plan.window :].flatten().numpy()
+def _kept() -> Picture:
+    """The case that separates the rules: what matters comes late. Recorded: to train it takes a GPU."""
+    found = recorded()
+    caption = kept_caption(found)
+    return Picture("What either rule keeps", inline_svg(draw_kept(found, CURVES), "kept", caption), caption)
 
 
 def _positive(norms: Any) -> Any:

@@ -177,6 +177,8 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
             troubles.append("config.json does not describe a run")
     summary = _summary(folder, troubles, sums, running)
     environment = _environment(folder, troubles, sums)
+    if not _is_of_this_run(summary, description, environment, troubles):
+        summary = {}
     header = {} if running or summary else checkpoint_header(folder, troubles, environment, sums)
     if description and not running and not is_of(description, environment, header, troubles):
         description = {}
@@ -222,6 +224,18 @@ def _summary(folder: Path, troubles: list[str], sums: dict[str, str], running: b
     if not sums and MARK.items() <= summary.items() and not running and not troubles:
         troubles.append(f"{SUMS} is missing, which summary.json says is there")
     return summary
+
+
+def _is_of_this_run(
+    summary: dict[str, Any], description: dict[str, Any], environment: dict[str, Any], troubles: list[str]
+) -> bool:
+    """Whether a summary is not another run's; sums that fit neither the description nor the environment
+    would be that run's too. Those from before there were sums are read as they are."""
+    mine = run_id(description) if description else environment.get("run")
+    if MARK.items() <= summary.items() and mine is not None and summary.get("run", mine) != mine:
+        troubles.append(f"summary.json is that of {summary['run']}")
+        return False
+    return bool(description or environment) or not troubles
 
 
 def _left_off(folder: Path, sums: dict[str, str], curves: bool) -> str:

@@ -101,7 +101,7 @@ def test_what_they_do_not_run() -> None:
 # what is changed in the source, the kernel it is in, and which of SMALL shows it
 MUTATIONS = {
     "the most relevant leaves": ("attend", "other < least ?", "other > least ?", 0),
-    "a reset keeps the memory": ("attend", "if (lane < K::WIDTH && !cleared)", "if (lane < K::WIDTH)", 0),
+    "a reset keeps the memory": ("attend", "if (lane < K::WIDTH && !cleared)", "if (lane < K::WIDTH)", 6),
     "credit to all": ("attend", "lane < S::WINDOW) credit += share", "lane < K::WIDTH) credit += share", 4),
     "the key of before": ("attend", "== turn ? mine : k[n]", "== -1 ? mine : k[n]", 0),
     "half of the slots": ("attend", "load4(sm + K::HALVES + K::H +", "load4(sm + K::HALVES +", 0),
@@ -111,7 +111,7 @@ MUTATIONS = {
     "no mean": ("unattend", "(d_share - sum_of_warp(share * d_share))", "d_share", 0),
     "given to nothing": ("unattend", "      if (!there_is) continue;\n", "", 0),
     "h_t reads itself": ("unattend", "if (id[n] == K::WIDTH + a.t) sums.own = state[n];", "", 0),
-    "a reset lets through": ("unattend", "alive ? times", "true ? times", 0),
+    "a reset lets through": ("unattend", "alive ? times", "true ? times", 6),
     "h_t has no worth": ("unattend", "mine = mad4(rated,", "mine = mad4(0.0f,", 6),
     "one half of the sums": ("unattend", "load4(halves + (3 + n) * K::H)", "load4(halves + n * K::H)", 0),
 }  # fmt: skip

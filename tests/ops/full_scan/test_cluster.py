@@ -148,6 +148,7 @@ BACK = [*MUTATIONS].index("mean of the weights' gradients")
 # which of SMALL shows it, where not the first does: more positions than are read at a time, two rows, far
 SHOWN_BY = {
     "mass without fading": 1,
+    "an empty slot is read": 12,
     "the cell of another row": 12,
     "gradients of another row": 12,
     "powers that are none": 8,

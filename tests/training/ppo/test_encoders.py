@@ -76,4 +76,6 @@ def test_a_grid_is_read_as_convolutions_read_its_planes():
         found = (code, *torch.autograd.grad(code.sin().sum(), list(encoder.parameters())))
         for one, other in zip(found, wanted, strict=True):
             torch.testing.assert_close(one, other, atol=2e-5, rtol=1e-4)
+    with torch.no_grad():  # while playing it looks weights up
+        torch.testing.assert_close(encoder(seen), convolved, atol=2e-5, rtol=1e-4)
     assert not wanted[-1][0].any()

@@ -6,6 +6,8 @@ scan itself.
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import torch
@@ -19,10 +21,35 @@ from plait.ops.scan.kinds import CellScan
 if TYPE_CHECKING:
     from plait.ops.scan.operator import FusedScan
 
-__all__ = ["Eager", "input_gradients", "keep_for_backward", "saved"]
+__all__ = ["Eager", "Look", "input_gradients", "keep_for_backward", "picked", "saved"]
 
 _NUDGE = Inputs._fields.index("nudge")
 _NOTHING = (None,) * len(Inputs._fields)
+
+
+def picked(wanted: Sequence[str], among: Sequence[str]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
+    """Takes the values of these names out of a tuple of the others' and None, which stands for what is not
+    among them. A call of a scan does it a dozen times: by names it would take a tenth of the host's time.
+
+    >>> picked(["b", "x"], ["a", "b"])((1, 2, None))
+    (2, None)
+    """
+    places = [among.index(name) if name in among else len(among) for name in wanted]
+    if len(places) == 1:
+        return lambda values: (values[places[0]],)
+    return itemgetter(*places) if places else lambda values: ()
+
+
+class Look:
+    """Which results a caller sees. `at` takes them out of a `Scanned`, `back` makes one of them; `records`
+    are those without a gradient; `arrived` brings gradients into the order of `Arriving`."""
+
+    def __init__(self, names: tuple[str, ...], arriving: tuple[str, ...]) -> None:
+        found = picked(names, Scanned._fields)
+        self.at = lambda made: found((*made, None))
+        self.back = picked(Scanned._fields, names)
+        self.records = picked([name for name in names if name not in arriving], Scanned._fields)
+        self.arrived = picked([name if name in arriving else "" for name in Arriving._fields], names)
 
 
 class Eager(torch.autograd.Function):
@@ -35,9 +62,10 @@ class Eager(torch.autograd.Function):
     ) -> tuple[Tensor | None, ...]:
         inputs = Inputs._make(tensors[3:])
         made = fused.forward(inputs, scan, need_trace, True, backend)
-        names = fused.seen[need_trace]
-        keep_for_backward(ctx, fused, inputs, made, names, scan, backend, tensors[:2])
-        return tuple([getattr(made, name) for name in names])
+        look = fused.looks[need_trace]
+        keep_for_backward(ctx, fused, inputs, made, look, scan, backend, tensors[:2])
+        found: tuple[Tensor | None, ...] = look.at(made)
+        return found
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -64,36 +92,34 @@ def keep_for_backward(
     fused: FusedScan,
     inputs: Inputs,
     made: Scanned,
-    names: tuple[str, ...],
+    look: Look,
     scan: Any,
     backend: str,
     before: tuple[Tensor | None, ...] = (),
 ) -> None:
-    """Keep what the backward pass reads, after what is read `before` it; `names` are the results a gradient
+    """Keep what the backward pass reads, after what is read `before` it; `look` are the results a gradient
     may arrive at, in their order."""
-    read = [getattr(inputs, name) for name in fused.saved_inputs]
-    ctx.save_for_backward(*before, *read, *[getattr(made, name) for name in fused.saved_made])
-    ctx.fused, ctx.scan, ctx.backend, ctx.nudged = fused, scan, backend, inputs.nudge is not None
-    ctx.names, ctx.before = names, len(before)
+    ctx.save_for_backward(*before, *fused.kept_inputs((*inputs, None)), *fused.kept_made((*made, None)))
+    ctx.of, ctx.nudged, ctx.before = (fused, scan, backend, look), inputs.nudge is not None, len(before)
     ctx.set_materialize_grads(False)
-    # the empty cell state of a cell that has none is nothing a gradient could arrive at
-    has_none = "" if scan.cell == "lstm" else "cell_state"
-    records = [getattr(made, name) for name in names if name not in fused.arriving or name == has_none]
+    records = look.records((*made, None))
+    if scan.cell != "lstm":  # the empty cell state of a cell that has none: no gradient could arrive there
+        records = (*records, made.cell_state)
     ctx.mark_non_differentiable(*[x for x in records if x is not None])
 
 
 def input_gradients(ctx: Any, arriving: tuple[Tensor | None, ...], nudged: bool, as_operator: bool) -> Inputs:
     """A gradient or None for every input."""
-    fused: FusedScan = ctx.fused
-    scan: CellScan = ctx.scan
-    given = dict(zip(ctx.names, arriving, strict=True))
-    arrived = Arriving(**{name: given[name] for name in fused.arriving})
+    fused: FusedScan
+    scan: CellScan
+    fused, scan, backend, look = ctx.of
+    arrived = Arriving._make(look.arrived((*arriving, None)))
     if all(gradient is None for gradient in arrived):
         return Inputs._make(_NOTHING)
     inputs, made = saved(fused, ctx.saved_tensors[ctx.before :])
     if as_operator:
-        return _by_operator(fused, arrived, inputs, made, scan, nudged, ctx.backend)
-    found: Inputs = module_of(ctx.backend, fused.name).backward(arrived, inputs, made, scan, nudged)
+        return _by_operator(fused, arrived, inputs, made, scan, nudged, backend)
+    found: Inputs = module_of(backend, fused.name).backward(arrived, inputs, made, scan, nudged)
     return found
 
 
@@ -120,7 +146,5 @@ def _by_operator(
 
 def saved(fused: FusedScan, tensors: tuple[Any, ...]) -> tuple[Inputs, Scanned]:
     """What a backward pass reads; the rest is None."""
-    inputs = dict(zip(fused.saved_inputs, tensors, strict=False))
-    made = dict(zip(fused.saved_made, tensors[len(fused.saved_inputs) :], strict=True))
-    nothing: dict[str, Any] = {"hidden": None, "cell_state": None}
-    return Inputs(**{"projected": None, **inputs}), Scanned(**{**nothing, **made})
+    kept = (*tensors, None)
+    return Inputs._make(fused.inputs_of_kept(kept)), Scanned._make(fused.made_of_kept(kept))

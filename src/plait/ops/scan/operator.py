@@ -23,7 +23,7 @@ from plait.ops.scan.backends import module_of, resolve_for
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.buffers import allocate, allocate_gradients, whole
 from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Projection, Scanned, ScanWeights, specs
-from plait.ops.scan.eager import Eager, input_gradients, keep_for_backward, saved
+from plait.ops.scan.eager import Eager, Look, input_gradients, keep_for_backward, picked, saved
 from plait.ops.scan.kinds import CellScan
 from plait.ops.slots import MemoryState, ages_before, empty_memory
 from plait.ops.state_check import remember
@@ -83,6 +83,11 @@ class FusedScan:
         self.saved_inputs = tuple(name for name, spec in self.inputs.items() if spec.saved in kind.traits)
         self.saved_made = tuple(name for name, spec in self.scanned.items() if spec.saved in kind.traits)
         self.gradients = tuple(name for name, spec in self.inputs.items() if spec.has_gradient)
+        self.kept_inputs = picked(self.saved_inputs, Inputs._fields)
+        self.kept_made = picked(self.saved_made, Scanned._fields)
+        kept = (*self.saved_inputs, *(f"made {name}" for name in self.saved_made))
+        self.inputs_of_kept = picked(Inputs._fields, kept)
+        self.made_of_kept = picked([f"made {name}" for name in Scanned._fields], kept)
         _define_forward(self)
         _define_backward(self)
 
@@ -178,7 +183,7 @@ class FusedScan:
             return Scanned(**dict(zip(self.scanned, made, strict=True)))
         if save:
             seen = Eager.apply(self, scan, need_trace, backend, *given)
-            return Scanned(**dict(zip(self.seen[need_trace], seen, strict=True)))
+            return Scanned._make(self.looks[need_trace].back((*seen, None)))
         return self.forward(inputs, scan, need_trace, save, backend)
 
     def forward(self, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str) -> Scanned:
@@ -186,13 +191,20 @@ class FusedScan:
         return cast(Scanned, module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save))
 
     @cached_property
-    def seen(self) -> dict[bool, tuple[str, ...]]:
+    def looks(self) -> dict[bool, Look]:
         """What a caller looks at, without and with a trace; the rest is for the backward pass alone."""
         asked = {False: ("",), True: ("", "trace", "read")}
         return {
-            trace: tuple(name for name, spec in self.scanned.items() if spec.when in when)
+            trace: Look(
+                tuple(name for name, spec in self.scanned.items() if spec.when in when), self.arriving
+            )
             for trace, when in asked.items()
         }
+
+    @cached_property
+    def whole_look(self) -> Look:
+        """The same at everything, as the operator gives it."""
+        return Look(tuple(self.scanned), self.arriving)
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
@@ -303,7 +315,7 @@ def _define_forward(fused: FusedScan) -> None:
             raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
         made = Scanned(**dict(zip(fused.scanned, output, strict=True)))
         inputs = fused.unflat_inputs(tensors, scan)
-        keep_for_backward(ctx, fused, inputs, made, tuple(fused.scanned), scan, backend)
+        keep_for_backward(ctx, fused, inputs, made, fused.whole_look, scan, backend)
 
     def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
         nudged = ctx.nudged and ctx.needs_input_grad[fused.arguments.index("nudge")]

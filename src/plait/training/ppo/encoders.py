@@ -84,6 +84,9 @@ class Encoder(nn.Module):
 
     def forward(self, observation: Observation) -> Tensor:
         """(N, features) of an observation of N worlds, as they show it or `prepared`."""
+        # To look weights up is the faster way to play, and the slower one to learn.
+        if torch.is_grad_enabled() and not observation.image.is_floating_point():
+            observation = self.prepared(observation)
         image, direction, mission = observation
         near, _, far, _, _, last = self.view
         weight, words = _over_windows(near), torch.cat([self.no_word, self.mission.weight[1:]])
