@@ -1,9 +1,12 @@
-"""One observation as a vector: of a grid world, of any space of gymnasium's, by a module of one's own."""
+"""One observation as a vector: of a grid world, of any space of gymnasium's, by a module of one's own; and
+the observations of a rollout, each read once."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, cast
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import embedding_bag
@@ -15,7 +18,7 @@ from plait.tasks.worlds.base import Seen
 from plait.tasks.worlds.names import by_name
 from plait.tasks.worlds.spaces import Leaf, Observed
 
-__all__ = ["Encoder", "OwnEncoder", "SpaceEncoder"]
+__all__ = ["Distinct", "Encoder", "OwnEncoder", "SpaceEncoder", "distinct"]
 
 _KINDS = (11, 6, 4)  # objects, colours and states a cell can hold
 _LARGEST_MAP = 8  # pixels of a side after the last convolution
@@ -88,15 +91,16 @@ class Encoder(nn.Module):
         if torch.is_grad_enabled() and not observation.image.is_floating_point():
             observation = self.prepared(observation)
         image, direction, mission = observation
-        near, _, far, _, _, last = self.view
+        layers = tuple(self.view)
+        near, far, last = cast(nn.Conv2d, layers[0]), cast(nn.Conv2d, layers[2]), layers[5]
         weight, words = _over_windows(near), torch.cat([self.no_word, self.mission.weight[1:]])
         if image.is_floating_point():
             windows, told = image @ weight, mission @ words
         else:
             windows, told = self._looked_up(image, weight), embedding_bag(mission.int(), words, mode="sum")
-        seen = torch.relu(windows + near.bias).view(-1, 3, 3, near.out_channels)
+        seen = torch.relu(windows + cast(Tensor, near.bias)).view(-1, 3, 3, near.out_channels)
         seen = seen.unfold(1, 2, 1).unfold(2, 2, 1).permute(0, 1, 2, 4, 5, 3).reshape(4 * len(seen), -1)
-        seen = torch.relu(torch.addmm(far.bias, seen, _over_windows(far)))
+        seen = torch.relu(torch.addmm(cast(Tensor, far.bias), seen, _over_windows(far)))
         # As the planes of a convolution stand when they are flattened: all places of one, then the next.
         seen = last(seen.view(-1, 4, far.out_channels).transpose(1, 2).flatten(1))
         return torch.relu(seen + (told + self.direction(direction.int())))
@@ -234,6 +238,48 @@ class OwnEncoder(nn.Module):
             got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
             raise ShapeError(f"encoder: expected {wanted} from {self.name}, got {got}")
         return found
+
+
+class Distinct:
+    """What was seen, (T, B) steps of worlds: `place` (…) says which of `rows` (U, …) stood there.
+
+    An encoder that reads every observation by itself need not read one twice, so an update hands it those of
+    `rows` alone that a minibatch holds.
+    """
+
+    def __init__(self, place: Tensor, rows: Any) -> None:
+        self.place, self.rows = place, rows
+
+    def __getitem__(self, _: int) -> Tensor:
+        return self.place
+
+    def map(self, function: Callable[[Tensor], Tensor]) -> Distinct:
+        """The same with `function` of the places, which have the shape of a tensor of observations."""
+        return Distinct(function(self.place), self.rows)
+
+    def encoded(self, encoder: Callable[[Any], Tensor]) -> Tensor:
+        """(N, features) of N places."""
+        present, where = self.place.unique(return_inverse=True)
+        return encoder(self.rows.map(lambda part: part.index_select(0, present))).index_select(0, where)
+
+
+def distinct(observation: Any, device: torch.device) -> Distinct:
+    """An observation (T, B, …) as it is, byte for byte, on `device`.
+
+    >>> from plait.tasks.worlds.base import Seen
+    >>> found = distinct(Seen((torch.tensor([[7, 3], [3, 7]]),)), torch.device("cpu"))
+    >>> found.rows[0][found.place].tolist()
+    [[7, 3], [3, 7]]
+    """
+    steps, worlds = observation[0].shape[:2]
+    flat = observation.map(lambda part: part.reshape(steps * worlds, *part.shape[2:]))
+    parts = [part.contiguous().numpy().reshape(len(part), -1).view(np.uint8) for part in flat]
+    joined = np.ascontiguousarray(np.concatenate(parts, 1))
+    whole = joined.view(np.dtype((np.void, joined.shape[1]))).ravel()
+    _, first, place = np.unique(whole, return_index=True, return_inverse=True)
+    kept = torch.from_numpy(first)
+    rows = flat.map(lambda part: part.index_select(0, kept).to(device))
+    return Distinct(torch.from_numpy(place).view(steps, worlds).to(device), rows)
 
 
 def _over_windows(layer: nn.Conv2d) -> Tensor:
