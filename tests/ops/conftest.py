@@ -63,10 +63,15 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ctypes.C
         pytest.skip("no g++ here")
 
     def library(
-        room: str, way: str, struct: str, shapes: dict[str, object], replaced: tuple[str, str] | None = None
+        room: str,
+        way: str,
+        struct: str,
+        shapes: dict[str, object],
+        replaced: tuple[str, str] | None = None,
+        place: str = "cluster",
     ) -> ctypes.CDLL:
         folder = tmp_path_factory.mktemp(f"{room}_{way}")
-        files = dict(cluster_source.headers(room))
+        files = dict(cluster_source.headers(room, place))
         if replaced is not None:
             found = sum(text.count(replaced[0]) for text in files.values())
             assert found == 1, f"{replaced[0]!r} must stand once, it stands {found} times"

@@ -31,6 +31,9 @@ from plait.training.stop import CutShort, Stop
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]
 
+_DIVERGED = "the last good checkpoint is kept in {}. Lower the learning rate, clip, or mend the data"
+_KEPT = "the run is kept, continue: plait train --resume {}"
+
 
 @dataclass
 class Counters:
@@ -227,9 +230,9 @@ class Session:
             status, reason = ending  # not before all is on the disk
         except DivergedError as error:
             status, reason = "diverged", str(error)
-            raise self._with_advice(error) from None
+            raise self._advised(error, _DIVERGED) from None
         except WorldError as error:
-            raise self._kept(error) from error.__cause__
+            raise self._advised(error, _KEPT) from error.__cause__
         finally:
             summary = self._summary(status, reason)
             if self.run is not None and self.group.first and status != "interrupted":
@@ -369,18 +372,9 @@ class Session:
         if self.run is not None:
             self.run.save(self.learner, {**asdict(self.counters), **self.regular})
 
-    def _with_advice(self, error: DivergedError) -> DivergedError:
-        if self.run is None:
-            return error
-        return DivergedError(
-            f"{error}; the last good checkpoint is kept in {self.run.folder}. Lower the learning rate, clip, "
-            "or mend the data"
-        )
-
-    def _kept(self, error: WorldError) -> WorldError:
-        if self.run is None:
-            return error
-        return WorldError(f"{error}; the run is kept, continue: plait train --resume {self.run.folder}")
+    def _advised(self, error: PlaitError, advice: str) -> PlaitError:
+        """The error and what can be done about it, where there is a folder to go on from."""
+        return error if self.run is None else type(error)(f"{error}; {advice.format(self.run.folder)}")
 
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
         counters, device, place = self.counters, self.learner.device, self._place()

@@ -7,7 +7,7 @@ from torch import nn
 from plait.tasks.worlds.base import Seen
 from plait.training.learner import generator_for
 from plait.training.ppo import Settings, build_policy, describe_policy
-from plait.training.ppo.distinct import Distinct, distinct
+from plait.training.ppo.encoders import Distinct, distinct
 from plait.training.ppo.rollout import Collector
 
 CPU = torch.device("cpu")

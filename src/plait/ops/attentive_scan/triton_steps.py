@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -9,6 +10,7 @@ import triton
 from torch import Tensor
 
 from plait.ops.attention import accumulation_dtype
+from plait.ops.attentive_scan import cuda_steps
 from plait.ops.attentive_scan.triton_step_kernels import attend_step, cell_step, unattend_step, uncell_step
 from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate
@@ -90,16 +92,16 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
         NONLINEARITY=scan.nonlinearity,
         BLOCK=blocks["BLOCK"],
     )
-    attend = arguments(
-        attend_step, tensors, B=rows, mix=scan.mix, H=size, WINDOW=scan.window, WIDTH=width,
-        EVERY=scan.every or 0, G=scan.gates, TRACE=need_trace, **blocks,
+    attend = _reading(
+        "attend", attend_step, tensors, scan, size, rows, WINDOW=scan.window, EVERY=scan.every or 0,
+        G=scan.gates, TRACE=need_trace,
     )  # fmt: skip
     grid = (rows, triton.cdiv(size, blocks["BLOCK"]))
     for t in range(steps):
         torch.mm(asked[t], from_hidden, out=product)
         cell_step[grid](t=t, **cell)
         torch.mm(out.output[t], key, out=key_product)
-        attend_step[(rows,)](t=t, **attend)
+        attend(t)
     final = _entries(ids[-1], inputs.slots, out.output)
     return out._replace(
         slots=final,
@@ -143,7 +145,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
         "d_projected": d_projected, "both": both, "d_rates": d_rates,
         "d_energies": d_energies,
     }  # fmt: skip
-    unattend = arguments(unattend_step, tensors, B=rows, mix=scan.mix, H=size, WIDTH=width, **blocks)
+    unattend = _reading("unattend", unattend_step, tensors, scan, size, rows)
     uncell = arguments(
         uncell_step, tensors, B=rows, H=size, WIDTH=width, CELL=scan.cell, NONLINEARITY=scan.nonlinearity,
         BLOCK=blocks["BLOCK"],
@@ -151,7 +153,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
     uncell["HAS_NUDGE"] = made.gates.shape[2] > 0
     grid = (rows, triton.cdiv(size, blocks["BLOCK"]))
     for t in reversed(range(steps)):
-        unattend_step[(rows,)](t=t, **unattend)
+        unattend(t)
         torch.mm(d_keys[width + t], key, out=back_key)
         uncell_step[grid](t=t, **uncell)
         torch.mm(both, both_weights, out=d_hidden)
@@ -173,6 +175,28 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
         initial_scores=d_rates[:width].t(),
         energies=d_energies,
     )
+
+
+def _reading(
+    way: str,
+    kernel: Any,
+    tensors: dict[str, Tensor | None],
+    scan: Scan,
+    size: int,
+    rows: int,
+    **settings: Any,
+) -> Callable[[int], None]:
+    """The kernel of a step that reads the memory: in CUDA C++ where it can run, else in Triton."""
+    output = tensors["output"]
+    if output is not None and cuda_steps.missing(scan, size, output.device) is None:
+        return cuda_steps.prepared(way, tensors, scan, size, rows)
+    fixed = {"B": rows, "mix": scan.mix, "H": size, "WIDTH": scan.width, **_blocks(size, scan.width)}
+    given = arguments(kernel, tensors, **fixed, **settings)
+
+    def step(t: int) -> None:
+        kernel[(rows,)](t=t, **given)
+
+    return step
 
 
 def _blocks(size: int, width: int) -> dict[str, int]:

@@ -8,14 +8,22 @@ from __future__ import annotations
 
 import ctypes
 from functools import lru_cache
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
 from plait.ops import cuda_program
-from plait.ops.full_scan.cluster_shape import BACKWARD, BACKWARD_TEXT, FORWARD, FORWARD_TEXT, Shape, padded
+from plait.ops.full_scan.cluster_shape import (
+    AT_ONCE,
+    BACKWARD,
+    BACKWARD_TEXT,
+    FORWARD,
+    FORWARD_TEXT,
+    Shape,
+    padded,
+)
 from plait.ops.full_scan.ending import finish, normalise
 from plait.ops.full_scan.torch_past import Readable
 from plait.ops.scan.buffers import allocate, allocate_walk
@@ -29,6 +37,10 @@ __all__ = ["backward", "forward", "missing"]
 LARGEST_SIZE = 256
 # tanh(q + k) is computed from 2 to the power of scaled queries and keys
 _SCALE = 2.8853900817779268
+# powers of scaled queries and keys up to here may be multiplied, as in `cluster/past.h`
+_FARTHEST = 120.0
+# eights of positions beyond a row's width, as in `cluster/backward.h`
+_SPARE = 12
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
@@ -63,7 +75,10 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
     walked = allocate_walk(inputs, made, scan, nudged)
     if len(walked.hidden):
         tensors = backward_tensors(arriving, inputs, made, walked._asdict())
-        _launch("backward", scan, made.output, tensors, inputs.slots.shape[1])
+        initial, size = inputs.slots.shape[1:]
+        _launch("backward", scan, made.output, tensors, initial)
+        states, slopes = cast(Tensor, tensors["gathered"])[:, :initial, :, :size].unbind(dim=2)
+        walked = walked._replace(initial_states=states, initial_keys=slopes * (4 * inputs.energy.float()))
     walked = walked._replace(energy=walked.energy.sum(dim=0))
     return collect_gradients(walked, inputs, made, scan, nudged)
 
@@ -114,10 +129,17 @@ def backward_tensors(
     readable = Readable(inputs.born, inputs.reset, steps)
     slots = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
     states = torch.cat([slots, made.output.transpose(0, 1)], dim=1).float()
-    d_slots = None if arriving.slots is None else arriving.slots.float().contiguous()
-    if d_slots is not None and inputs.reset is not None:
-        gone = readable.excluded(steps - 1, 0, states.shape[1]).t().unsqueeze(2)
-        d_slots = d_slots.masked_fill(gone, 0)
+    keys = states @ (_SCALE * inputs.key.float().t())
+    queries = made.asked.float() @ (_SCALE * inputs.query.float().t())
+    logs = torch.maximum(keys.abs().amax(dim=(1, 2)), queries.abs().amax(dim=(0, 2))) > _FARTHEST
+    powers = torch.where(logs[:, None, None], keys, keys.exp2())
+    width = states.shape[1]
+    gathered = states.new_zeros(rows, width, 2, row)
+    if arriving.slots is not None:
+        gathered[:, :, 0, :size] = arriving.slots
+        if inputs.reset is not None:
+            gone = readable.excluded(steps - 1, 0, width).t().unsqueeze(2)
+            gathered[:, :, 0, :size].masked_fill_(gone, 0)
     first = readable.first
     return {
         "weights": torch.cat([_rows(inputs.recurrent), _rows(inputs.query)]),
@@ -125,11 +147,11 @@ def backward_tensors(
         "barred": _barred(inputs.born),
         "reset": None if inputs.reset is None else inputs.reset.contiguous(),
         "transposed_key": _rows(inputs.key.t()),
-        "past": torch.stack([_rows(states @ (_SCALE * inputs.key.float().t())), _rows(states)], dim=2),
-        "queries": _rows(made.asked.float() @ (_SCALE * inputs.query.float().t())),
+        "past": torch.stack([_rows(powers), _rows(states)], dim=2),
+        "queries": _rows(queries),
+        "logs": logs,
         "contexts": _rows(made.contexts),
         "normalisers": made.normalisers,
-        "d_slots": d_slots,
         **{name: getattr(made, name) for name in ("output", "asked", "cells", "gates")},
         "d_output": None if arriving.output is None else arriving.output.contiguous(),
         "d_hidden": None if arriving.hidden is None else arriving.hidden.contiguous(),
@@ -140,12 +162,10 @@ def backward_tensors(
         "d_keys": walked["keys"],
         "d_states": walked["states"],
         "d_energy": walked["energy"],
-        "d_initial_states": walked["initial_states"],
-        "d_initial_keys": walked["initial_keys"],
         "d_hidden_out": walked["hidden"],
         "d_cell_state_out": walked["cell_state"],
-        "given": made.contexts.new_empty(steps, rows, row),
-        "means": made.contexts.new_empty(steps, rows),
+        "gathered": gathered,
+        "shares": states.new_empty(rows, width // 8 + _SPARE, AT_ONCE, 16),
     }
 
 
@@ -184,12 +204,14 @@ def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], ini
     struct = FORWARD if way == "forward" else BACKWARD
     given = arguments(struct, tensors, steps, rows, initial, scan.mix)
     kernel = _kernel(shape, device)
-    kernel.launch(rows * shape.cluster, shape.threads, shape.cluster, shape.shared_bytes, given)
+    blocks = rows // shape.rows * shape.cluster
+    kernel.launch(blocks, shape.threads, shape.cluster, shape.shared_bytes, given)
 
 
 @lru_cache(maxsize=256)
 def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> Shape:
-    """The most blocks a row with which all rows still run at a time; one where there is none."""
+    """The most blocks a row with which all rows still run at a time. Where there is none a block a row: back
+    in pairs, so that each keeps half of the weights, but for an odd number of rows."""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
     warps = 16 if size <= 128 else 8  # more registers a thread for more features a lane
     for cluster in (8, 4, 2):
@@ -198,7 +220,8 @@ def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, 
             shape.threads, cluster, shape.shared_bytes
         ):
             return shape
-    return Shape(way, scan, size, dtype, 1, warps)
+    together = 1 if way == "forward" or rows % 2 else 2
+    return Shape(way, scan, size, dtype, together, warps, rows=together)
 
 
 @lru_cache(maxsize=64)

@@ -9,12 +9,12 @@ import torch
 from plait.ops.cuda_program import parameter_struct
 from plait.ops.scan.kinds import FullScan
 
-__all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
+__all__ = ["AT_ONCE", "BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
 
 # dynamic shared memory a block of a Hopper GPU can have
 _MOST_SHARED = 232_448
-# positions a block gathers gradients for at a time, as in `cluster/backward.h`
-_HELD = 4
+# steps between which the walk back gives to the past, as in `cluster/backward.h`
+AT_ONCE = 16
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 
@@ -36,11 +36,11 @@ FORWARD, FORWARD_TEXT = parameter_struct(
 BACKWARD, BACKWARD_TEXT = parameter_struct(
     "BackwardArguments",
     _READ
-    | _all("const float*", "transposed_key past queries contexts normalisers d_slots")
+    | _all("const float*", "transposed_key past queries contexts normalisers")
     | _all("const void*", "output asked cells gates d_output d_hidden d_cell_state")
-    | {"first": "const long long*"}
+    | {"first": "const long long*", "logs": "const bool*"}
     | _all("float*", "d_projected d_queries d_keys d_states d_energy d_hidden_out d_cell_state_out")
-    | _all("float*", "d_initial_states d_initial_keys given means")
+    | _all("float*", "gathered shares")
     | _SIZES,
 )
 
@@ -56,10 +56,10 @@ def padded(number: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """The constants of one kernel: `cluster` blocks of `warps` warps walk a row.
+    """The constants of one kernel: `cluster` blocks of `warps` warps walk one row; back, as many too.
 
-    `near` positions of a block lie in its shared memory; None: as many as it has room for. `rows` a cluster
-    is always one.
+    `near` positions of a block lie in its shared memory, on the way back a multiple of 8; None: as many as it
+    has room for.
     """
 
     way: str
@@ -77,22 +77,39 @@ class Shape:
 
     @property
     def floats(self) -> int:
-        """Of shared memory beside the near positions, as the two headers lay them out."""
+        """Of shared memory beside weights and near positions, as the two headers lay them out."""
         row, features = padded(self.hidden), -(-self.hidden // self.cluster)
-        outputs = padded((self.scan.gates + 1) * features)
+        dealt = self.cluster if self.rows == 1 else 1
+        outputs = padded(self.rows * (self.scan.gates + 1) * features)
         if self.way == "forward":
-            return 5 * row + (self.cluster + self.warps) * (row + 4) + outputs
-        return (5 + 2 * self.cluster + 10 * _HELD + self.warps) * row + outputs + 2 * padded(features)
+            return 5 * row + (dealt + self.warps) * (row + 4) + outputs
+        held = -(-AT_ONCE // dealt)
+        rows = 3 + (3 + self.warps) * self.rows + dealt + self.cluster + 2 * held + 2 * AT_ONCE
+        return rows * row + outputs + 2 * padded(self.rows * features)
+
+    @property
+    def matrix(self) -> int:
+        """The numbers of a block's own rows of one matrix."""
+        return -(-self.hidden // self.cluster) * padded(self.hidden)
+
+    @property
+    def kept(self) -> int:
+        """How many matrices a block keeps its rows of, on the way back, where it need not keep them all."""
+        if self.way == "forward" or self.cluster == 1:
+            return 0
+        room = (_MOST_SHARED // 4 - self.floats - 16 * padded(self.hidden)) // self.matrix
+        return min(room, self.scan.gates + 2)
 
     @property
     def positions(self) -> int:
         """How many of a block's positions lie in its shared memory."""
-        room = (_MOST_SHARED // 4 - self.floats) // (2 * padded(self.hidden))
-        return room if self.near is None else self.near
+        room = (_MOST_SHARED // 4 - self.floats - self.kept * self.matrix) // (2 * padded(self.hidden))
+        at_once = 1 if self.way == "forward" else 8
+        return room // at_once * at_once if self.near is None else self.near
 
     @property
     def shared_bytes(self) -> int:
-        return 4 * (self.floats + 2 * self.positions * padded(self.hidden))
+        return 4 * (self.floats + self.kept * self.matrix + 2 * self.positions * padded(self.hidden))
 
     def text(self, name: str) -> str:
         """The struct of constants in C++."""
@@ -100,7 +117,7 @@ class Shape:
             "CELL": f"plait::{self.scan.cell.upper()}",
             "NONLINEARITY": f"plait::{self.scan.nonlinearity.upper()}",
             "HIDDEN": self.hidden, "CLUSTER": self.cluster, "WARPS": self.warps, "NEAR": self.positions,
-            "SHARED_BYTES": self.shared_bytes,
+            "ROWS": self.rows, "KEPT": self.kept, "SHARED_BYTES": self.shared_bytes,
         }  # fmt: skip
         constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
         layer = f"using Layer = {_LAYERS[self.dtype]};"

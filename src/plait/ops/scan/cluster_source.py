@@ -61,9 +61,10 @@ def arguments(
 
 
 @cache
-def headers(room: str) -> tuple[tuple[str, str], ...]:
-    """The files of a room's kernels by the names they include each other by."""
-    files = (path for folder in ("scan", room) for path in sorted((_OPS / folder / "cluster").glob("*.h")))
+def headers(room: str, folder: str = "cluster") -> tuple[tuple[str, str], ...]:
+    """The files of a room's kernels by the names they include each other by, with those of the machine."""
+    places = (_OPS / "scan" / "cluster", _OPS / room / folder)
+    files = (path for place in places for path in sorted(place.glob("*.h")))
     return tuple((path.name, path.read_text(encoding="utf-8")) for path in files)
 
 

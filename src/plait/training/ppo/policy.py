@@ -17,8 +17,7 @@ from plait.ops.slots import MemoryState
 from plait.runs.kinds import kind_of
 from plait.runs.reading import find_run, read_run
 from plait.tasks.worlds.names import name_of
-from plait.training.ppo.distinct import Distinct, distinct
-from plait.training.ppo.encoders import OwnEncoder
+from plait.training.ppo.encoders import Distinct, OwnEncoder, distinct
 from plait.training.ppo.families import Family, family_of
 from plait.training.recipe import Settings
 

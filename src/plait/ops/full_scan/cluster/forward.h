@@ -8,6 +8,51 @@
 
 namespace plait {
 
+// every lane is left with all four
+DEVICE void sum_all(float (&x)[4], int lane) {
+  const float sum = four_sums(x, lane);
+#pragma unroll
+  for (int u = 0; u < 4; u++) x[u] = shuffle(sum, 8 * u);
+}
+// tanh(a) / 2 of a scaled by SCALE: out of range it is 1/2 or -1/2, never a NaN
+DEVICE float half_tanh(float scaled) { return 0.5f - rcp(1.0f + ex2(scaled)); }
+
+// Four of a block's positions: records of a key and a state, `step` numbers apart, the last of them at `last`.
+template <class K>
+struct Four {
+  float k[4][K::N], h[4][K::N];
+
+  MEMBER void fetch_all(const float* records, int at, int step, int last, int lane) {
+    const float* own = records + 4 * lane;
+#pragma unroll
+    for (int u = 0; u < 4; u++) {
+      const float* record = own + (at + least(u, last) * step);
+      fetch_own<K>(k[u], record, lane), fetch_own<K>(h[u], record + K::HP, lane);
+    }
+  }
+};
+
+// Goes through a block's positions from `low` to `high`, first those near, in shared memory, then those far, in global
+// memory: visit(four, i, there), i the first of them and `there` how many there are. In every other step they are taken from the other
+// end, so that what the cache holds of one step is what the next one asks for first.
+template <class S, class K, class Visit>
+DEVICE void visit_all(const float* near, const float* far, int low, int high, bool reversed, int rank, int warp, int lane, Visit visit) {
+  const int middle = least(S::NEAR > low ? S::NEAR : low, high > low ? high : low);
+  Four<K> four;
+#pragma unroll 1
+  for (int part = 0; part < 2; part++) {
+    const int begin = part ? middle : low, end = part ? high : middle, apart = (part ? K::C : 1) * 2 * K::HP;
+    const float* records = part ? far + rank * 2 * K::HP : near;
+    const int step = reversed ? -apart : apart, origin = reversed ? end - 1 : begin;
+#pragma unroll 1
+    for (int i = 4 * warp; i < end - begin; i += 4 * K::W) {
+      const int there = least(end - begin - i, 4);
+      four.fetch_all(records, (reversed ? origin - i : origin + i) * apart, step, there - 1, lane);
+      visit(four, reversed ? origin - i : origin + i, there);
+    }
+  }
+}
+
 template <class S>
 struct PastForwardLayout : PastShape<S> {
   using P = PastShape<S>;
@@ -106,7 +151,7 @@ struct PastForward {
   MEMBER float own_energy(int t) {
     float energy = 0.0f;
     const float* weights = a.weights + (int64_t)(K::G + 1) * K::H * K::HP;
-    own_products<K, 1>(weights, sm + K::STATE + t % 2 * K::HP, rank, warp, lane, [&](int o, float sum) {
+    own_products<K, 1, 0>(sm, weights, sm + K::STATE + t % 2 * K::HP, rank, warp, lane, [&](int o, int, float sum) {
       const int f = rank * K::F + o;
       if (f >= K::H) return;
       const float k = SCALE * sum;
@@ -229,7 +274,7 @@ struct PastForward {
   MEMBER void walk() {
     prepare();
     for (int t = 0; t < a.steps; t++) {
-      own_products<K, K::G + 1>(a.weights, sm + K::ASKED, rank, warp, lane, [&](int o, float sum) { sm[K::OUTPUTS + o] = sum; });
+      own_products<K, K::G + 1, 0>(sm, a.weights, sm + K::ASKED, rank, warp, lane, [&](int o, int, float sum) { sm[K::OUTPUTS + o] = sum; });
       block_sync<K>();
       write(t);
       take_in(t + 1);

@@ -1,6 +1,7 @@
-// What both walks of the full memory share. A cluster of C blocks walks one row. Position p, an initial slot or h_t,
-// belongs to block p mod C; each block reads its own positions, and the parts are joined. Of products with a matrix a
-// block computes the outputs of its own H / C features. A lane holds four features, or eight beyond 128 of them.
+// What both walks of the full memory share. A cluster of C blocks walks one row, or C rows. Of one row position p, an
+// initial slot or h_t, belongs to block p mod C; each block reads its own positions, and the parts are joined. Of C rows each
+// block reads one. Of products with a matrix a block computes the outputs of its own H / C features, for all rows of
+// the cluster, and keeps its rows of as many matrices as it has room for. A lane holds four features, or eight beyond 128 of them.
 
 #pragma once
 
@@ -12,12 +13,16 @@ template <class S>
 struct PastShape {
   static constexpr int H = S::HIDDEN, HP = round_up(H, 4), C = S::CLUSTER, W = S::WARPS, THREADS = 32 * W;
   static constexpr int G = gates_of(S::CELL), F = ceil_div(H, C), N = 4 * ceil_div(HP, 128);
+  static constexpr int R = S::ROWS, D = R == 1 ? C : 1;  // rows of a cluster; blocks a row's positions are dealt to
+  static constexpr bool ALONE = false;  // a block tells nobody but itself of what it read
+  static constexpr int KEPT = S::KEPT;  // matrices whose rows lie in shared memory
+  static_assert(R == 1 || R == C, "a block reads one row or its part of one");
   using Layer = typename S::Layer;
 };
 
 enum { WHOLE_BLOCK = 1 };
 
-DEVICE int least(int a, int b) { return a < b ? a : b; }
+NUMBER least(int a, int b) { return a < b ? a : b; }
 template <class K>
 DEVICE void block_sync() { barrier_sync(WHOLE_BLOCK, K::THREADS); }
 
@@ -73,101 +78,61 @@ DEVICE float four_sums(const float (&x)[4], int lane) {
   sum += shuffle_xor(sum, 4), sum += shuffle_xor(sum, 2), sum += shuffle_xor(sum, 1);
   return sum;
 }
-// every lane is left with all four, and with all eight
-DEVICE void sum_all(float (&x)[4], int lane) {
-  const float sum = four_sums(x, lane);
-#pragma unroll
-  for (int u = 0; u < 4; u++) x[u] = shuffle(sum, 8 * u);
-}
-DEVICE void sum_all(float (&x)[4], float (&y)[4], int lane) {
-  const float a = quarter_sum(x, lane), b = quarter_sum(y, lane);
-  float sum = halved(a, b, lane & 4, 4);
-  sum += shuffle_xor(sum, 2), sum += shuffle_xor(sum, 1);
-#pragma unroll
-  for (int u = 0; u < 4; u++) x[u] = shuffle(sum, 8 * u), y[u] = shuffle(sum, 8 * u + 4);
-}
-
-// tanh(a) / 2 of a scaled by SCALE: out of range it is 1/2 or -1/2, never a NaN
-DEVICE float half_tanh(float scaled) { return 0.5f - rcp(1.0f + ex2(scaled)); }
 DEVICE float infinity() { return of_bits(0x7f800000u); }
 constexpr float LN2 = 0.69314718055994531f;
 DEVICE float exponential(float x) { return ex2(LOG2E * x); }
 
-// Outputs of the products of COUNT blocks of H rows with a vector, those of this block's own features: a lane is given
-// output o = block * F + feature and its sum by `take`. A warp computes four at a time; where there are fewer it does the
-// last one again, which costs less than asking.
-template <class K, int COUNT, class Take>
-DEVICE void own_products(const float* weights, const float* vector, int rank, int warp, int lane, Take take) {
-  float x[K::N];
-  fetch<K>(x, vector, lane);
-  const float* own = weights + 4 * lane;
+// A block's own rows of the matrices it keeps, from those in global memory; features that are not there are the last one's.
+template <class K>
+DEVICE void keep_weights(float* kept, int block, const float* matrix, int rank, int thread) {
+  for (int i = thread; i < K::F * K::HP; i += K::THREADS)
+    kept[block * K::F * K::HP + i] = matrix[least(rank * K::F + i / K::HP, K::H - 1) * K::HP + i % K::HP];
+}
+
+// Outputs of the products of COUNT blocks of H rows with R vectors, those of this block's own features: a lane is given
+// output o = block * F + feature of the r-th vector and its sum by take(o, r, sum). The first KEPT blocks lie in shared
+// memory. A warp computes four at a time; where there are fewer it does the last one again, which costs less than asking.
+template <class K, int COUNT, int KEPT, class Take>
+DEVICE void own_products(const float* kept, const float* weights, const float* vectors, int rank, int warp, int lane, Take take) {
+  float x[K::R][K::N];
+#pragma unroll
+  for (int r = 0; r < K::R; r++) fetch<K>(x[r], vectors + r * K::HP, lane);
 #pragma unroll 2
   for (int first = warp; first < COUNT * K::F; first += 4 * K::W) {
-    float sums[4];
+    float sums[K::R][4];
 #pragma unroll
     for (int u = 0; u < 4; u++) {
       const int o = least(first + u * K::W, COUNT * K::F - 1), f = least(rank * K::F + o % K::F, K::H - 1);
       float row[K::N];
-      fetch_own<K>(row, own + (o / K::F * K::H + f) * K::HP, lane);
-      sums[u] = dot<K>(row, x);
-    }
-    const float sum = four_sums(sums, lane);
-    const int o = first + lane / 8 * K::W;
-    if (lane % 8 == 0 && o < COUNT * K::F) take(o, sum);
-  }
-}
-
-// Which of its own positions a block may read: those from `first` on, counted i = 0, 1 .. as position rank + C i.
-template <class K>
-DEVICE int own_before(int position, int rank) { return position > rank ? (position - rank + K::C - 1) / K::C : 0; }
-
-// Four of a block's positions: records of a key and a state, `step` numbers apart, the last of them at `last`.
-template <class K>
-struct Four {
-  float k[4][K::N], h[4][K::N];
-
-  MEMBER void fetch_all(const float* records, int at, int step, int last, int lane) {
-    const float* own = records + 4 * lane;
+      fetch<K>(row, KEPT == COUNT || (KEPT && o < KEPT * K::F) ? kept + o * K::HP : weights + (o / K::F * K::H + f) * K::HP, lane);
 #pragma unroll
-    for (int u = 0; u < 4; u++) {
-      const float* record = own + (at + least(u, last) * step);
-      fetch_own<K>(k[u], record, lane), fetch_own<K>(h[u], record + K::HP, lane);
+      for (int r = 0; r < K::R; r++) sums[r][u] = dot<K>(row, x[r]);
     }
-  }
-};
-
-// Goes through a block's positions from `low` to `high`, first those near, in shared memory, then those far, in global
-// memory: visit(four, i, there), i the first of them and `there` how many there are. In every other step they are taken from the other
-// end, so that what the cache holds of one step is what the next one asks for first.
-template <class S, class K, class Visit>
-DEVICE void visit_all(const float* near, const float* far, int low, int high, bool reversed, int rank, int warp, int lane, Visit visit) {
-  const int middle = least(S::NEAR > low ? S::NEAR : low, high > low ? high : low);
-  Four<K> four;
-#pragma unroll 1
-  for (int part = 0; part < 2; part++) {
-    const int begin = part ? middle : low, end = part ? high : middle, apart = (part ? K::C : 1) * 2 * K::HP;
-    const float* records = part ? far + rank * 2 * K::HP : near;
-    const int step = reversed ? -apart : apart, origin = reversed ? end - 1 : begin;
-#pragma unroll 1
-    for (int i = 4 * warp; i < end - begin; i += 4 * K::W) {
-      const int there = least(end - begin - i, 4);
-      four.fetch_all(records, (reversed ? origin - i : origin + i) * apart, step, there - 1, lane);
-      visit(four, reversed ? origin - i : origin + i, there);
+#pragma unroll
+    for (int r = 0; r < K::R; r++) {
+      const float sum = four_sums(sums[r], lane);
+      const int o = first + lane / 8 * K::W;
+      if (lane % 8 == 0 && o < COUNT * K::F) take(o, r, sum);
     }
   }
 }
 
-// Work on `items` numbers and the sending of each to every block, dealt to all threads: work(item, part, PARTS) sends to
+// How many of a block's own positions lie before one; they are counted i = 0, 1 .. as position rank + D i, rank among D.
+template <class K>
+DEVICE int own_before(int position, int rank) { return position > rank ? (position - rank + K::D - 1) / K::D : 0; }
+
+// Work on `items` numbers and the sending of each to every block that reads the row, dealt to all threads: work(item, part, PARTS) sends to
 // the blocks part, part + PARTS ...
 template <class K, int ITEMS, class Work>
 DEVICE void deal(int thread, Work work) {
-  constexpr int PARTS = K::THREADS < ITEMS ? 1 : K::THREADS / ITEMS < K::C ? K::THREADS / ITEMS : K::C;
+  constexpr int PARTS = K::THREADS < ITEMS ? 1 : K::THREADS / ITEMS < K::D ? K::THREADS / ITEMS : K::D;
   for (int i = thread; i < PARTS * ITEMS; i += K::THREADS) work(i % ITEMS, i / ITEMS, PARTS);
 }
 // v to the same place in the blocks of a part
 template <class K>
 DEVICE void put_part(float* place, float v, int part, int parts) {
-  for (int r = part; r < K::C; r += parts) put(shared_address(place), v, r);
+  if constexpr (K::ALONE) *place = v;
+  else for (int r = part; r < K::D; r += parts) put(shared_address(place), v, r);
 }
 
 }  // namespace plait
