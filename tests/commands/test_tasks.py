@@ -54,7 +54,7 @@ def test_mistakes_are_one_line(capsys, nowhere):
     for arguments, words in [
         (["tasks", "show", "cpy"], "did you mean 'copy'"),
         (["tasks", "show", "copy", "--delay", "0"], "delay: expected at least 1, got 0"),
-        (["tasks", "show", "denoise", "--test-delays", "3"], "unknown option of denoise"),
+        (["tasks", "show", "copy", "--test-delays", "3"], "unknown option of copy"),
         (["tasks", "show"], "TASK"),
         (["task"], "did you mean 'tasks'"),
         (["tasks", "show", "text"], "expected --text FILE"),

@@ -33,7 +33,7 @@ def task_named(name: str, **options: Any) -> Task:
     >>> task_named("denoise", length=30)
     Traceback (most recent call last):
         ...
-    plait.errors.UnknownNameError: unknown option of denoise 'length': (one of: delay)
+    plait.errors.UnknownNameError: unknown option of denoise 'length': (one of: delay, test_delays)
     """
     kind = TASKS[known(name, TASKS, "task")]
     fields = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("hidden")]
