@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,7 +11,7 @@ from plait.experiments.description import Experiment, PlannedRun
 from plait.experiments.untangling.contestants import Contestant
 from plait.experiments.untangling.size import Size
 
-__all__ = ["BASE", "CONTESTANTS", "HELD", "LEAD_INS", "SEEDS", "keeping", "planned"]
+__all__ = ["CONTESTANTS", "HELD", "LEAD_INS", "copy_after", "described", "keeping", "planned"]
 
 BASE = "ours; the task is that of Kerg et al., NeurIPS 2020, arXiv:2006.09471"
 SEEDS = (0, 1, 2, 3, 4)
@@ -47,14 +46,10 @@ HELD = {
     "RelRNN, plait train": Contestant("relrnn", {}, {**_STEADY, "lr": 2e-3}),
     "RelRNN, Adam": Contestant("relrnn", {}, {**_SETTLING, "clip": 1.0}),
     "RelLSTM, plait train": _RELLSTM,
-    "RelLSTM, Adam": dataclasses.replace(_RELLSTM, training={**_RELLSTM.training, "optimizer": "adam"}),
+    "RelLSTM, Adam": _RELLSTM.changed(optimizer="adam"),
 }
 # Where an answer is read from several states, two layers may do what one cannot.
-DEEP = {
-    "RelLSTM learned, two layers": dataclasses.replace(
-        CONTESTANTS["RelLSTM learned"], options={**CONTESTANTS["RelLSTM learned"].options, "num_layers": 2}
-    )
-}
+DEEP = {"RelLSTM learned, two layers": CONTESTANTS["RelLSTM learned"].changed({"num_layers": 2})}
 _READERS = ("RelLSTM learned", *DEEP, "MemLSTM", "LSTM chrono", "Transformer")
 _BOUNDED = tuple(column for column in CONTESTANTS if column.startswith("Rel"))
 # A bounded search: what has not learned it by then is shown as it stands there.
@@ -77,10 +72,7 @@ class _Row:
 
 def _rows(size: Size) -> list[_Row]:
     delay, lead_ins = 100 // size.shrink, LEAD_INS if size.published else (6, 0)
-    found = [
-        _Row(f"lead-in {n}", {"name": "copy", "delay": delay, **({"lead_in": n} if n else {})})
-        for n in lead_ins
-    ]
+    found = [_Row(f"lead-in {n}", copy_after(n, delay)) for n in lead_ins]
     further = tuple(n // size.shrink for n in (1000, 5000))
     transfer = {"name": "transfer", "delay": delay, "lead_in": lead_ins[0], "test_delays": list(further)}
     length, at = (n // size.shrink for n in (200, 60))
@@ -127,18 +119,13 @@ def keeping(size: Size) -> Experiment:
         for held_out, column in itertools.product(row.sets, row.columns):
             one, name = (CONTESTANTS | HELD | DEEP)[column], f"{row.name} {held_out}".strip()
             runs.append(planned(name, column, row.task, one, size, row.training, held_out))
-    return Experiment(
-        name="keeping",
-        title="What a bounded memory keeps: copy after a lead-in of blanks, 25 states",
-        source=BASE,
+    return described(
+        "keeping",
+        "What a bounded memory keeps: copy after a lead-in of blanks, 25 states",
+        runs,
+        size,
         claim="Screening as published keeps what comes first; a score that reading trains keeps what is "
         "asked for.",
-        kind="table",
-        metric="accuracy on the last ten steps; chance is 12.5%",
-        updates_to=0.99,
-        needs="",
-        seeds=SEEDS if size.published else size.seeds,
-        runs=tuple(runs),
         notes=(
             "Hidden size 128, batches of 32, clipping at 0.1, Adam (amsgrad for RelRNN learned); a run ends "
             "at 99.5% on 256 held-out sequences, or after 6,000 updates.",
@@ -146,6 +133,35 @@ def keeping(size: Size) -> Experiment:
             "Held: what `plait train copy` begins with, for 20,000 updates, whatever it has reached.",
         ),
     )
+
+
+def described(
+    name: str,
+    title: str,
+    runs: Iterable[PlannedRun],
+    size: Size,
+    notes: tuple[str, ...],
+    claim: str = "",
+) -> Experiment:
+    """An experiment of ours on what is kept: what all of them have in common, and these runs."""
+    return Experiment(
+        name=name,
+        title=title,
+        source=BASE,
+        claim=claim,
+        kind="table",
+        metric="accuracy on the last ten steps; chance is 12.5%",
+        updates_to=0.99,
+        needs="",
+        seeds=SEEDS if size.published else size.seeds,
+        runs=tuple(runs),
+        notes=notes,
+    )
+
+
+def copy_after(lead_in: int, delay: int) -> dict[str, Any]:
+    """Copy whose symbols come after so many blanks."""
+    return {"name": "copy", "delay": delay, **({"lead_in": lead_in} if lead_in else {})}
 
 
 def planned(

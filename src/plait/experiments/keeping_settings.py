@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
 
 from plait.experiments.description import Experiment, PlannedRun
-from plait.experiments.keeping import BASE, CONTESTANTS, SEEDS, planned
+from plait.experiments.keeping import CONTESTANTS, copy_after, described, planned
 from plait.experiments.untangling.contestants import Contestant
 from plait.experiments.untangling.size import Size
 
@@ -18,17 +17,11 @@ __all__ = ["keeping_settings"]
 def keeping_settings(size: Size) -> Experiment:
     """Copy at delay 100 without a lead-in and after one of 60, by the settings of a learned relevance."""
     runs = [run for row, one in _tried() for run in _tasks(row, one, size)]
-    return Experiment(
-        name="keeping-settings",
-        title="A learned relevance: which settings learn what to keep",
-        source=BASE,
-        claim="",
-        kind="table",
-        metric="accuracy on the last ten steps; chance is 12.5%",
-        updates_to=0.99,
-        needs="",
-        seeds=SEEDS if size.published else size.seeds,
-        runs=tuple(runs),
+    return described(
+        "keeping-settings",
+        "A learned relevance: which settings learn what to keep",
+        runs,
+        size,
         notes=(
             "Where a row says nothing else: RelLSTM with Adam at 0.004, forget bias 1, noise 0.3, usage 1, "
             "limit 1; RelRNN with amsgrad at 0.002, noise 0.1, no usage, mix 0.75.",
@@ -40,8 +33,7 @@ def keeping_settings(size: Size) -> Experiment:
 def _tasks(row: str, one: Contestant, size: Size) -> Iterator[PlannedRun]:
     delay = 100 // size.shrink
     for lead_in in (60 // size.shrink, 0):
-        task = {"name": "copy", "delay": delay, **({"lead_in": lead_in} if lead_in else {})}
-        yield planned(row, f"lead-in {lead_in}", task, one, size)
+        yield planned(row, f"lead-in {lead_in}", copy_after(lead_in, delay), one, size)
 
 
 def _tried() -> Iterator[tuple[str, Contestant]]:
@@ -77,12 +69,5 @@ _OF_TRAINING = ("lr", "optimizer", "relative_clip")
 
 def _with(column: str, **changes: Any) -> Contestant:
     """One of `keeping` with these changes of its options and its training (None: without it)."""
-    usual = CONTESTANTS[column]
     training = {name: changes.pop(name) for name in _OF_TRAINING if name in changes}
-    return dataclasses.replace(
-        usual, options=_said({**usual.options, **changes}), training=_said({**usual.training, **training})
-    )
-
-
-def _said(values: dict[str, Any]) -> dict[str, Any]:
-    return {name: value for name, value in values.items() if value is not None}
+    return CONTESTANTS[column].changed(changes, **training)

@@ -67,8 +67,20 @@ class Contestant:
             **others,
         )
 
+    def changed(self, options: Mapping[str, Any] | None = None, **training: Any) -> Contestant:
+        """The same but for these options of the model and of its training (None: without it)."""
+        return replace(
+            self,
+            options=_said({**self.options, **(options or {})}),
+            training=_said({**self.training, **training}),
+        )
+
     def _further(self, delay: int) -> dict[str, Any]:
         return self.far[1] if self.far is not None and delay >= self.far[0] else {}
+
+
+def _said(values: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in values.items() if value is not None}
 
 
 _SCREENED = {"window": 10, "capacity": 10}

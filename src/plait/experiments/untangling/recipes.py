@@ -77,6 +77,5 @@ def _with(column: str, options: dict[str, Any], **training: Any) -> Contestant:
     """What we recommend, but for these options of the model (None: without it) and of its training; what
     steadies it, and another optimiser than Adam, only where it is said."""
     usual = RECOMMENDED[column]
-    model = {k: v for k, v in {**usual.options, **options}.items() if v is not None}
-    plain = {k: v for k, v in usual.training.items() if k not in {*STEADY, "optimizer"}}
-    return dataclasses.replace(usual, options=model, training={**plain, **training})
+    plain = dict.fromkeys({*STEADY, "optimizer"} & usual.training.keys())
+    return usual.changed(options, **{**plain, **training})
