@@ -32,30 +32,31 @@ def as_flags(values):
 class Sleeper:
     """Plays and learns for as long as it is told."""
 
-    def __init__(self, called, name, playing, learning, steps=10):
-        self.called, self.name, self.naps, self.steps = called, name, (playing, learning), steps
+    def __init__(self, called, name, playing=0, learning=0, clock=time):
+        self.called, self.name, self.naps, self.clock = called, name, (playing, learning), clock
+        self.steps = 10
 
     def play(self):
         self.called.append(self.name)
-        time.sleep(self.naps[0])
+        self.clock.sleep(self.naps[0])
 
     def learn(self):
         self.called.append(self.name.upper())
-        time.sleep(self.naps[1])
+        self.clock.sleep(self.naps[1])
 
 
 def test_everyone_warms_up_and_takes_turns():
     called = []
-    contenders = {name: Sleeper(called, name, 0, 0) for name in "ab"}
+    contenders = {name: Sleeper(called, name) for name in "ab"}
     records = take_turns_playing(contenders, rounds=2, warm_up=3)
     assert "".join(called) == "aaaAbbbB" + "aAbB" * 2
     assert len(records["a"].playing) == len(records["a"].training) == 2
 
 
-def test_collection_is_part_of_training():
-    record = take_turns_playing({"a": Sleeper([], "a", 0.01, 0.03)}, rounds=2, warm_up=1)["a"]
-    assert 0.001 <= record.collection.median < 0.003
-    assert 0.004 <= record.whole.median < 0.009
+def test_collection_is_part_of_training(clock):
+    record = take_turns_playing({"a": Sleeper([], "a", 0.01, 0.03, clock)}, rounds=2, warm_up=1)["a"]
+    assert record.collection.median == pytest.approx(0.001)
+    assert record.whole.median == pytest.approx(0.004)
 
 
 def test_a_ratio_above_one_is_faster():
@@ -67,7 +68,7 @@ def test_a_ratio_above_one_is_faster():
         ("rellstm", "envpool"): record(2, 2),
         (rl._MATCHED, "minigrid"): record(4, 4),
     }
-    contenders = {key: Sleeper([], "", 0, 0) for key in records}
+    contenders = {key: Sleeper([], "") for key in records}
     lstm, rellstm, peer = rl._rows(records, contenders)
     assert (rellstm["to lstm"], rellstm["to RecurrentPPO"]) == (0.5, 2)
     assert (lstm["to lstm"], lstm["to RecurrentPPO"], lstm["collection"]) == (1, 4, 1)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import gc
-import time
 
 import pytest
 import torch
@@ -27,18 +26,18 @@ def test_a_disturbed_round_does_not_move_the_ratio() -> None:
     assert ours.ratio_to(peer) == pytest.approx(2.0)
 
 
-def test_ratio_of_sleeps() -> None:
-    steps = {"one": lambda: time.sleep(0.004), "three": lambda: time.sleep(0.012)}
+def test_ratio_of_sleeps(clock):
+    steps = {"one": clock.nap(0.004), "three": clock.nap(0.012)}
     times = take_turns(steps, CPU, rounds=5, warm_up=1, turn_seconds=0)
-    assert 2 < times["three"].ratio_to(times["one"]) < 4
+    assert times["three"].ratio_to(times["one"]) == pytest.approx(3)
 
 
-def test_a_slow_contestant_leaves_early() -> None:
-    steps = {"fast": lambda: None, "slow": lambda: time.sleep(0.01)}
-    times = take_turns(steps, CPU, rounds=12, warm_up=1, turn_seconds=0, most_seconds=0.1)
+def test_a_slow_contestant_leaves_early(clock):
+    steps = {"fast": clock.nap(0.001), "slow": clock.nap(0.01)}
+    times = take_turns(steps, CPU, rounds=12, warm_up=1, turn_seconds=0, most_seconds=0.11)
     assert len(times["fast"].rounds) == 12
-    assert 3 <= len(times["slow"].rounds) <= 5
-    assert times["slow"].ratio_to(times["fast"]) > 1
+    assert len(times["slow"].rounds) == 5
+    assert times["slow"].ratio_to(times["fast"]) == pytest.approx(10)
 
 
 def test_spread_of_one_round_is_nothing() -> None:
@@ -58,5 +57,5 @@ def test_threads_are_restored() -> None:
         pass
 
 
-def test_seconds_per_call_is_a_mean() -> None:
-    assert 0.002 < seconds_per_call(lambda: time.sleep(0.003), CPU, 3) < 0.03
+def test_seconds_per_call_is_a_mean(clock):
+    assert seconds_per_call(clock.nap(0.003), CPU, 3) == pytest.approx(0.003)

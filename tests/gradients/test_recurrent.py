@@ -82,9 +82,9 @@ def test_costs_at_most_three_times_a_plain_pass() -> None:
     best = {plain: float("inf"), probed: float("inf")}
     for _ in range(6):
         for work in best:
-            begin = time.perf_counter()
+            begin = time.process_time()  # of this process, whatever else runs on its core
             work()
-            best[work] = min(best[work], time.perf_counter() - begin)
+            best[work] = min(best[work], time.process_time() - begin)
     assert best[probed] < 3 * best[plain]
 
 
