@@ -72,13 +72,13 @@ class Eager(torch.autograd.Function):
         # The operator refuses a second derivative, and knows what to do with a batch of gradients.
         as_operator = torch.is_grad_enabled() or any(g is not None and _is_wrapped(g) for g in arriving)
         source, wanted = ctx.needs_input_grad[4:7], ctx.needs_input_grad[7:]
-        found = input_gradients(ctx, arriving, ctx.nudged and wanted[_NUDGE], as_operator)
+        x, weight, *kept = ctx.saved_tensors  # asked for once: a checkpoint computes them for that
+        found = input_gradients(ctx, kept, arriving, ctx.nudged and wanted[_NUDGE], as_operator)
         before: list[Tensor | None] = [None, None, None]
         if any(source) and found.projected is not None:
-            x, weight = ctx.saved_tensors[:2]
             before = Projection(x, weight, None).gradients(found.projected, found.bias, source)
-        kept = [x if is_wanted else None for x, is_wanted in zip(found, wanted, strict=True)]
-        return (None, None, None, None, *before, *kept)
+        after = [x if is_wanted else None for x, is_wanted in zip(found, wanted, strict=True)]
+        return (None, None, None, None, *before, *after)
 
 
 def _is_wrapped(tensor: Tensor) -> bool:
@@ -100,7 +100,7 @@ def keep_for_backward(
     """Keep what the backward pass reads, after what is read `before` it; `look` are the results a gradient
     may arrive at, in their order."""
     ctx.save_for_backward(*before, *fused.kept_inputs((*inputs, None)), *fused.kept_made((*made, None)))
-    ctx.of, ctx.nudged, ctx.before = (fused, scan, backend, look), inputs.nudge is not None, len(before)
+    ctx.of, ctx.nudged = (fused, scan, backend, look), inputs.nudge is not None
     ctx.set_materialize_grads(False)
     records = look.records((*made, None))
     if scan.cell != "lstm":  # the empty cell state of a cell that has none: no gradient could arrive there
@@ -108,15 +108,17 @@ def keep_for_backward(
     ctx.mark_non_differentiable(*[x for x in records if x is not None])
 
 
-def input_gradients(ctx: Any, arriving: tuple[Tensor | None, ...], nudged: bool, as_operator: bool) -> Inputs:
-    """A gradient or None for every input."""
+def input_gradients(
+    ctx: Any, kept: Sequence[Any], arriving: tuple[Tensor | None, ...], nudged: bool, as_operator: bool
+) -> Inputs:
+    """A gradient or None for every input, of what was kept of it."""
     fused: FusedScan
     scan: CellScan
     fused, scan, backend, look = ctx.of
     arrived = Arriving._make(look.arrived((*arriving, None)))
     if all(gradient is None for gradient in arrived):
         return Inputs._make(_NOTHING)
-    inputs, made = saved(fused, ctx.saved_tensors[ctx.before :])
+    inputs, made = saved(fused, kept)
     if as_operator:
         return _by_operator(fused, arrived, inputs, made, scan, nudged, backend)
     found: Inputs = module_of(backend, fused.name).backward(arrived, inputs, made, scan, nudged)
@@ -144,7 +146,7 @@ def _by_operator(
     return Inputs(**{"projected": None, "recurrent": None, **found})
 
 
-def saved(fused: FusedScan, tensors: tuple[Any, ...]) -> tuple[Inputs, Scanned]:
+def saved(fused: FusedScan, tensors: Sequence[Any]) -> tuple[Inputs, Scanned]:
     """What a backward pass reads; the rest is None."""
     kept = (*tensors, None)
     return Inputs._make(fused.inputs_of_kept(kept)), Scanned._make(fused.made_of_kept(kept))

@@ -319,7 +319,8 @@ def _define_forward(fused: FusedScan) -> None:
 
     def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
         nudged = ctx.nudged and ctx.needs_input_grad[fused.arguments.index("nudge")]
-        found = fused.flat_inputs(input_gradients(ctx, arriving, nudged, as_operator=True))
+        gradients = input_gradients(ctx, ctx.saved_tensors, arriving, nudged, as_operator=True)
+        found = fused.flat_inputs(gradients)
         between = (None,) * (len(fused.scan_fields) + len(rest))
         return (*found[:num_first], *between, *found[num_first:])
 
