@@ -187,7 +187,7 @@ class SelfAttentive(Layer):
         if isinstance(scan, Scan):  # which may need no state
             cell, options = self.cell, (reset, nudge, need_trace, backend, noise)
             limits = _number(self.memory.grad_limit, x), _number(self.memory.use or None, x)
-            given = Projection(x, cell.weight_ih, cell.bias) if x.is_cuda else cell.project(x)
+            given = Projection(x, cell.weight_ih, cell.bias)
             return attentive_scan(given, self._scan_weights(), state, scan, *options, *limits)
         state = state or self._beginning(x)
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:

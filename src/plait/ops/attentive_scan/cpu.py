@@ -22,32 +22,33 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     _, rows, size = made.output.shape
     wide, lane = made.weights.dtype, lane_of(size, made.weights.dtype)
     slots = inputs.slots
-    if inputs.worth is None and not _reads_initial(made.ids):
+    if not inputs.is_new and inputs.worth is None and not _reads_initial(made.ids):
         inputs = inputs._replace(slots=slots[:0])
-    given = Inputs._make(ready(tensor, wide) for tensor in inputs)
-    kept = Scanned._make(ready(tensor, wide) for tensor in made)
-    arrived = Arriving._make(ready(gradient, wide) for gradient in arriving)
-    states, initial_keys = _padded(kept.output, lane), _padded(given.slots @ given.key.t(), lane)
-    kept = kept._replace(output=states, keys=_padded(kept.keys, lane))
-    walked = allocate_walk(inputs, made, scan, nudged)._replace(
-        keys=torch.empty_like(kept.keys),
-        initial_keys=torch.zeros_like(initial_keys),
-        initial_states=torch.zeros_like(initial_keys),
-        energy=states.new_zeros(blocks_of(rows), lane),
-    )
-    if inputs.worth is not None:
-        walked.scores.zero_(), walked.initial_scores.zero_()
-    given = given._replace(slots=_padded(given.slots, lane))
+    given = Inputs._make([ready(tensor, wide) for tensor in inputs])
+    kept = Scanned._make([ready(tensor, wide) for tensor in made])
+    arrived = Arriving._make([ready(gradient, wide) for gradient in arriving])
+    kept = kept._replace(output=_padded(kept.output, lane), keys=_padded(kept.keys, lane))
+    own = {"keys": torch.empty_like(kept.keys), "energy": kept.keys.new_zeros(blocks_of(rows), lane)}
+    initial_keys = None
+    if not inputs.is_new:
+        initial_keys = _padded(given.slots @ given.key.t(), lane)
+        own |= {name: torch.zeros_like(initial_keys) for name in ("initial_keys", "initial_states")}
+        given = given._replace(slots=_padded(given.slots, lane))
+    walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=tuple(own))._replace(**own)
+    for gathers in (walked.scores, walked.initial_scores):
+        if gathers is not None:
+            gathers.zero_()
     limit = limit_of(arrived, given.grad_limit)
     walk_back(arrived, given, kept, walked, scan, made.output.dtype, initial_keys, limit=limit)
-    walked = walked._replace(
-        keys=walked.keys[..., :size],
-        initial_keys=walked.initial_keys[..., :size],
-        initial_states=walked.initial_states[..., :size],
-        energy=walked.energy.sum(dim=0)[:size],
+    own["energy"] = own["energy"].sum(dim=0)
+    if lane != size:
+        own = {name: tensor[..., :size] for name, tensor in own.items()}
+    found = collect_gradients(
+        walked._replace(**own), inputs, made, scan, nudged, arriving.output, outer=outer_product
     )
-    found = collect_gradients(walked, inputs, made, scan, nudged, arriving.output, outer=outer_product)
-    return found if len(found.slots) == rows else found._replace(slots=torch.zeros_like(slots))
+    if inputs.is_new or len(found.slots) == rows:
+        return found
+    return found._replace(slots=torch.zeros_like(slots))
 
 
 def _reads_initial(ids: Tensor) -> bool:

@@ -76,8 +76,8 @@ def walk_forward(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -
     """Walk through time; what is given and what comes back stands in `contract`."""
     dtype = inputs.projected.dtype
     wide = accumulation_dtype(dtype)
-    given = Inputs._make(ready(tensor, wide) for tensor in inputs)
-    out = allocate(given, scan, need_trace, save)
+    given = Inputs._make([ready(tensor, wide) for tensor in inputs])
+    out = allocate(given, scan, need_trace, save, lean=True)
     sizes = _sizes_of(scan, given, out, dtype)
     _call("forward", scan, sizes, [*given, *out], wide)
     if dtype == wide:
@@ -126,8 +126,13 @@ def blocks_of(rows: int) -> int:
 
 def lane_of(size: int, wide: torch.dtype) -> int:
     """A row of `size` features in whole vectors."""
-    lanes: int = library().plait_lanes(wide == torch.float64)
+    lanes = _lanes(wide == torch.float64)
     return -(-size // lanes) * lanes
+
+
+@cache
+def _lanes(is_double: bool) -> int:
+    return int(library().plait_lanes(is_double))
 
 
 def ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
@@ -140,16 +145,15 @@ def ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
 def _sizes_of(scan: CellScan, inputs: Inputs, walk: Scanned | ReverseWalk, dtype: torch.dtype) -> Sizes:
     """What a walk of these tensors is handed."""
     width = 0 if inputs.slots is None else inputs.slots.shape[1]
-    steps = len(walk.output if isinstance(walk, Scanned) else walk.projected)
-    rows, size = walk.hidden.shape
-    return Sizes.of(scan, steps, rows, size, width, dtype)
+    steps, rows, _ = (walk.output if isinstance(walk, Scanned) else walk.projected).shape
+    return Sizes.of(scan, steps, rows, inputs.recurrent.shape[1], width, dtype)
 
 
 def _call(way: str, scan: CellScan, sizes: Sizes, tensors: list[Tensor | None], wide: torch.dtype) -> None:
     """One of the library's walks over all rows, a block of them a task; no element, no address."""
     if not sizes.rows:
         return
-    addresses = (None if x is None or not x.numel() else x.data_ptr() for x in tensors)
+    addresses = [None if x is None or not x.numel() else x.data_ptr() for x in tensors]
     pointers = (ctypes.c_void_p * len(tensors))(*addresses)
     walk = getattr(library(), f"plait_{scan.name}_{way}")
     if not walk(ctypes.byref(sizes), pointers, blocks_of(sizes.rows), wide == torch.float64):

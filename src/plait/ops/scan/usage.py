@@ -127,9 +127,10 @@ def usage_gradient(
     Sums are taken in one order, so that the result has the same bits every time: what a slot gathers while it
     holds one state is the difference of two sums from the end, and a state comes and goes once at most.
     """
-    rows = d_energies.shape[1]
+    _, rows, width = d_energies.shape
     held, wide = made.ids[..., window:].long(), d_energies.dtype
-    states = torch.cat([inputs.slots.transpose(0, 1), made.output]).to(wide)  # by id: (κ + T, B, H)
+    slots = made.output.new_zeros(rows, width, made.output.shape[2]) if inputs.is_new else inputs.slots
+    states = torch.cat([slots.transpose(0, 1), made.output]).to(wide)  # by id: (κ + T, B, H)
     assert inputs.worth is not None
     assert inputs.usage is not None
     row = torch.arange(rows, device=held.device).unsqueeze(1)

@@ -37,6 +37,7 @@ class SlotWalk : public Walk<T> {
 
   void start(int64_t r) override {
     auto& memory = rows[r].memory;
+    if (!a.born) return memory.clear();  // nothing came before
     memory.age = a.age[begin + r];
     bool any = false;
     for (int64_t j = 0; j < n.width; ++j) {

@@ -46,7 +46,7 @@ class Walk {
   void run() {
     for (int64_t r = 0; r < count; ++r) {
       copy(hidden.data() + r * lane, at(a.hidden, 0, r, n.size));
-      if (a.cell_state) copy(cell_states.data() + r * lane, at(a.cell_state, 0, r, n.size));
+      copy(cell_states.data() + r * lane, at(a.cell_state, 0, r, n.size));
       start(r);
     }
     for (int64_t t = 0; t < n.steps; ++t) {
@@ -96,7 +96,7 @@ class Walk {
     return tensor ? static_cast<U*>(const_cast<void*>(tensor)) + (t * n.rows + begin + r) * features : nullptr;
   }
   void copy(T* to, const T* from) const {
-    if (to) std::copy(from, from + n.size, to);
+    if (to && from) std::copy(from, from + n.size, to);
   }
 
  private:
