@@ -3,6 +3,7 @@ where there is none. Data sets are there or a reason to skip; `nowhere` is a mac
 are trained in a moment (`small_fit`), or written by hand (`bench`)."""
 
 import dataclasses
+import gc
 import hashlib
 import json
 import os
@@ -31,6 +32,12 @@ from plait.training import Recipe, build, fit
 # A busy machine is slow, which is no failure; CI draws the same examples every time, a developer new ones.
 settings.register_profile("plait", deadline=None, derandomize=bool(os.environ.get("CI")))
 settings.load_profile("plait")
+
+
+def pytest_collection_finish():
+    """What the imports and thousands of collected tests left lasts to the end: garbage is not sought in it."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(autouse=True)

@@ -15,7 +15,8 @@ from plait.cli import main
 from plait.ops.attentive_scan import torch_scan
 
 TINY = [
-    "--quick", "--hidden", "8", "--input-size", "3", "--shapes", "6x2", "--device", "cpu", "--threads", "1",
+    "--quick", "--repeats", "2", "--hidden", "8", "--input-size", "3", "--shapes", "6x2", "--device", "cpu",
+    "--threads", "1",
 ]  # fmt: skip
 COLUMNS = [
     "layer", "backend", "T", "B", "hidden", "precision", "forward ms", "forward ratio", "ms", "spread ms",
