@@ -35,7 +35,7 @@ settings.load_profile("plait")
 
 
 def pytest_collection_finish():
-    """What the imports and thousands of collected tests left lasts to the end: garbage is not sought in it."""
+    """What imports and thousands of collected tests left lasts to the end: no garbage is sought in it."""
     gc.collect()
     gc.freeze()
 
