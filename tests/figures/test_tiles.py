@@ -6,6 +6,7 @@ import pytest
 
 from plait.errors import ConfigError
 from plait.figures import Curve, Tile, draw_tiles
+from plait.figures.curves import Band
 
 
 def test_each_setting_has_its_panel_and_each_name_one_entry():
@@ -37,6 +38,16 @@ def test_colours_that_come_again_are_dashed():
     )
     assert figure.axes[0].lines[0].get_linestyle() == "--"
     assert figure.axes[0].get_yscale() == "log"
+
+
+def test_what_was_measured_once_is_seen():
+    """As a score in a larger world, taken at the end: a line of one point, a band of no width."""
+    curves = [Curve([5], [0.4], "k"), Curve([5], [0.5], "l", "dashed"), Curve([1, 5], [0, 1], "m")]
+    (axes,) = draw_tiles([Tile("once", curves, [Band([5], [0.3], [0.5])])], x_label="", y_label="").axes
+    assert [line.get_marker() for line in axes.lines] == ["o", "o", "None"]
+    assert [line.get_markerfacecolor() == "none" for line in axes.lines] == [False, True, False]
+    (segment,) = axes.collections[1].get_segments()
+    assert segment.tolist() == [[5, 0.3], [5, 0.5]]
 
 
 def test_nothing_to_draw_is_an_error():

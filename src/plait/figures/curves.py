@@ -31,6 +31,11 @@ class Curve:
     style: str = "solid"
     color: float = 0
 
+    @property
+    def marker(self) -> str | None:
+        """A dot at every point: where that is the style, or where a line of one point would not be seen."""
+        return "o" if self.style == "dots" or np.size(self.x) < 2 else None
+
 
 @dataclass(frozen=True)
 class Band:
@@ -78,12 +83,11 @@ def draw_curves(
             raise ShapeError(
                 f"curve {curve.label!r}: expected x and y of one length, got {x.shape}, {y.shape}"
             )
-        marker = "o" if curve.style == "dots" else None
         axes.plot(
             x,
             y,
             linestyle="--" if curve.style == "solid" and curve.color >= len(LIGHT) else STYLES[curve.style],
-            marker=marker,
+            marker=curve.marker,
             markersize=3,
             linewidth=1.6 if curve.style == "solid" else 1.2,
             color=colors(curve.color),

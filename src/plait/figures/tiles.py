@@ -46,9 +46,10 @@ def draw_tiles(
     keys: dict[str, Any] = {}
     for axes, tile in zip(grid, tiles, strict=False):
         for band in tile.bands:
-            axes.fill_between(
-                band.x, band.low, band.high, color=palette()(band.color), alpha=0.2, linewidth=0
-            )
+            look = {"color": palette()(band.color), "alpha": 0.2}
+            axes.fill_between(band.x, band.low, band.high, linewidth=0, **look)
+            if len(band.x) == 1:  # which has no width
+                axes.vlines(band.x, band.low, band.high, linewidth=4, **look)
         for curve in tile.curves:
             line = _plot(axes, curve)
             if curve.label:
@@ -74,8 +75,8 @@ def draw_tiles(
 def _plot(axes: Any, curve: Curve) -> Any:
     place = int(curve.color)
     style = "--" if curve.style == "solid" and place >= 10 else STYLES[curve.style]  # colours come again
-    marker = "o" if curve.style == "dots" else None
-    (line,) = axes.plot(
-        curve.x, curve.y, linestyle=style, marker=marker, markersize=3, linewidth=1.2, color=palette()(place)
-    )
+    look = {"marker": curve.marker, "markersize": 3, "linewidth": 1.2, "color": palette()(place)}
+    if style in ("--", ":"):  # of one hue, but another line
+        look["markerfacecolor"] = "none"
+    (line,) = axes.plot(curve.x, curve.y, linestyle=style, **look)
     return line
