@@ -14,6 +14,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from plait.ops.attentive_scan.cluster_outer import FEW, OuterShape, outer_products
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
 from plait.ops.attentive_scan.cluster_sums import SumsShape, column_sums
 from plait.ops.attentive_scan.cluster_usage import UsageShape, teach_scores
@@ -146,13 +147,19 @@ def walk_back(
     records = (contiguous(inputs), made, given, walked, (slots, profile, largest))
     if rows:
         launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
-    add_up = partial(launch, "sums", _sums_shape(beside.shape[2], shape.hidden))
-    sums = column_sums(beside, walked.energy, clusters, add_up)
     initial = walked.initial_scores
     if inputs.usage is not None:
         teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
         initial = teach_scores(walked, given.output, inputs, made, teach)
-    left = Beside(beside, sums, keyed, initial)
+    products, columns = None, beside.shape[2]
+    if 0 < steps * rows <= FEW:
+        outer_shape = _outer_shape(columns, shape.hidden, keyed.shape[2], scan.cell == "gru", shape.dtype)
+        multiply = partial(launch, "outer", outer_shape)
+        products, sums = outer_products(beside, keyed, walked.energy, clusters, made, outer_shape, multiply)
+    else:
+        add_up = partial(launch, "sums", _sums_shape(columns, shape.hidden))
+        sums = column_sums(beside, walked.energy, clusters, add_up)
+    left = Beside(beside, sums, keyed, initial, products)
     return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, left)
 
 
@@ -176,7 +183,7 @@ def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[Reve
 _APART = "projected", "queries", "keys", "scores"  # what `_room` makes itself
 
 
-_usage_shape, _sums_shape = lru_cache(UsageShape), lru_cache(SumsShape)
+_usage_shape, _sums_shape, _outer_shape = lru_cache(UsageShape), lru_cache(SumsShape), lru_cache(OuterShape)
 
 
 def _aligned(arriving: Arriving) -> Arriving:

@@ -26,12 +26,14 @@ class Beside(NamedTuple):
     """What a backend leaves side by side, so that one product gives dV and dW_a: `rows` (T, B, ·) of dz, of a
     GRU dL/d(V_n s + b'_n), and dq; `sums` of these columns, then dL/dv_a; `keyed`, of which another gives
     dU_a and dg: dk and, where relevance is learned, dp with what `usage` adds, and columns of no meaning; and
-    dp of the `initial` slots likewise."""
+    dp of the `initial` slots likewise. Or it has taken the `products` itself: dV, dW_a, dU_a, dg, one below
+    the other."""
 
     rows: Tensor
     sums: Tensor
     keyed: Tensor
     initial: Tensor | None
+    products: Tensor | None = None
 
 
 def collect_gradients(
@@ -90,7 +92,11 @@ def _of_state(
         recurred = _recurred(walked.projected, made, scan)
         of_query = outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
         return recurred, outer(_flat(recurred, asked.dtype), asked), of_query
-    size, product = made.output.shape[2], outer(_flat(beside.rows, asked.dtype), asked)
+    size = made.output.shape[2]
+    if beside.products is not None:
+        end = scan.gates * size
+        return walked.projected, beside.products[:end], beside.products[end : end + size]
+    product = outer(_flat(beside.rows, asked.dtype), asked)
     of_state, of_query = product[:-size], product[-size:]
     if scan.cell != "gru":
         return walked.projected, of_state, of_query
@@ -108,7 +114,10 @@ def _attention(
     """What reading a memory adds. Without a state no slot was there at the beginning."""
     wide, size = walked.keys.dtype, made.output.shape[2]
     states = _flat(made.output, wide)
-    product = outer(_flat(walked.keys if beside is None else beside.keyed, wide), states)
+    if beside is not None and beside.products is not None:
+        product = beside.products[-size - (inputs.worth is not None) :]
+    else:
+        product = outer(_flat(walked.keys if beside is None else beside.keyed, wide), states)
     found: dict[str, Any] = {"query": of_query, "key": product[:size], "energy": walked.energy}
     initial = walked.initial_scores if beside is None else beside.initial
     if inputs.worth is not None:
