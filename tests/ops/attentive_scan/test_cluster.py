@@ -13,8 +13,10 @@ import pytest
 import torch
 
 from plait.errors import BackendError
+from plait.models.builders import MODELS
+from plait.models.options import model_defaults
 from plait.ops import parity
-from plait.ops.attentive_scan import attentive_scan, cluster_scan, reference
+from plait.ops.attentive_scan import attentive_scan, cluster_choice, cluster_scan, reference
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape
 from plait.ops.attentive_scan.cluster_choice import Split, splits
 from plait.ops.attentive_scan.cluster_outer import OUTER_TEXT, OuterShape
@@ -24,6 +26,7 @@ from plait.ops.parity import TOLERANCE, Case, make_problem
 from plait.ops.scan import Scan, backends, record_backends
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.contract import Inputs, Projection
+from plait.training.options import settings_for
 
 RELEVANCY = {"window": 2, "capacity": 2}
 LARGER = {"window": 5, "capacity": 4}
@@ -238,6 +241,32 @@ def test_a_projection_has_no_second_derivative(layer_on_the_emulator):
     (d_x,) = torch.autograd.grad(walked("cluster").output.sum(), x, create_graph=True)
     with pytest.raises(BackendError, match="no second derivative; use backend='reference'"):
         d_x.sum().backward()
+
+
+@pytest.mark.parametrize("name", ["rellstm", "relgru", "relrnn"])
+def test_what_train_begins_with_is_walked_there_and_back(name, monkeypatch):
+    """`plait train copy --model rellstm` says `--relevance learned --grad-limit 1`: nothing of it leaves the
+    cluster. What the kernels compute is another test's; here they are only called."""
+    called = []
+    monkeypatch.setattr(cluster_scan, "missing", lambda *_: None)
+    monkeypatch.setattr(cluster_scan, "clusters_that_fit", lambda *_: 15)
+    monkeypatch.setattr(cluster_choice, "clusters_that_fit", lambda *_: 15)
+    monkeypatch.setattr(cluster_scan, "launch", lambda way, shape, *_: called.append((way, shape)))
+    monkeypatch.setattr(backends, "PREFERRED", {"cpu": ("cluster",)})
+    for cached in (backends._resolved, cluster_scan.shape_for, cluster_scan.back_shape_for):
+        cached.cache_clear()
+    options = settings_for("copy", name, on_cpu=False).model(frozenset(model_defaults(name)))
+    layer = MODELS[name](10, 32, **options)
+    with record_backends() as ran:
+        layer(torch.randn(12, 2, 10))[0].sum().backward()
+    for cached in (backends._resolved, cluster_scan.shape_for, cluster_scan.back_shape_for):
+        cached.cache_clear()
+    assert ran == ["cluster"]
+    shapes = dict(called)
+    learns = options.get("relevance") == "learned"
+    assert set(shapes) == {"forward", "backward", "sums"} | ({"usage"} if learns else set())
+    assert shapes["backward"].limited == (options.get("grad_limit") is not None)
+    assert learns == (name != "relrnn")
 
 
 def test_a_reset_forgets_what_is_no_number(emulated, monkeypatch):
