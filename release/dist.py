@@ -2,7 +2,8 @@
 
 The source distribution, the wheel for any system and, on Linux with an x86-64 processor, the wheel that also
 holds the compiled scans; `SHA256SUMS` beside them. Refused: changes that are not committed, a tag that is not
-the version's, a changelog without that version and its day. `--untagged` builds the last commit, to try.
+the version's, a changelog without that version and its day or with changes above it. `--untagged` builds the
+last commit, to try.
 """
 
 from __future__ import annotations
@@ -95,8 +96,14 @@ def check_release(tree: Path, tag: str) -> None:
     if (cited := found(r"^version: (.+)$", tree / "CITATION.cff")) != version:
         raise RefusedError(f"CITATION.cff names {cited}, the version is {version}")
     day = found(r"^date-released: (.+)$", tree / "CITATION.cff")
-    if f"\n## [{version}] - {day}\n" not in (tree / "CHANGELOG.md").read_text(encoding="utf-8"):
-        raise RefusedError(f"CHANGELOG.md has no heading '## [{version}] - {day}', the day of CITATION.cff")
+    heading = f"## [{version}] - {day}"
+    before, there, _ = (tree / "CHANGELOG.md").read_text(encoding="utf-8").partition(f"\n{heading}\n")
+    if not there:
+        raise RefusedError(f"CHANGELOG.md has no heading '{heading}', the day of CITATION.cff")
+    if re.search(r"^- ", before, re.MULTILINE):
+        raise RefusedError(
+            f"CHANGELOG.md has changes under [Unreleased]; those in the tag belong under '{heading}'"
+        )
 
 
 def found(pattern: str, path: Path) -> str:

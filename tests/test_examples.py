@@ -19,6 +19,7 @@ SAYS = {
     "plan_budget": "3e+09 parameters: 48 layers of width 2304",
     "own_cell": "felt at 24 of 30 positions",
     "generate_text": "bits per character",
+    "cleanrl_layout": "steps an episode",
     "ppo_single_file": "steps an episode",
     "recurrent_ppo": "steps an episode",
     "sb3_extractor": "steps an episode",
@@ -27,10 +28,10 @@ SAYS = {
 # what a script needs beyond the package itself
 NEEDS = {
     "ppo_single_file": "gymnasium", "sb3_extractor": "stable_baselines3", "recurrent_ppo": "sb3_contrib",
-    "torchrl_memory": "torchrl",
+    "torchrl_memory": "torchrl", "cleanrl_layout": "gymnasium",
 }  # fmt: skip
 # a whole algorithm in one file
-LONGER = {"ppo_single_file": 100}
+LONGER = {"cleanrl_layout": 100, "ppo_single_file": 100}
 
 
 def test_every_script_is_known():

@@ -101,6 +101,13 @@ def test_the_start_lists_every_extra():
     assert "pip install 'plait[report,explore] @ git+URL'" in text
 
 
+def test_percentages_are_written_one_way():
+    """As tables and sentences of the program have them: 99%. The notes of the kernels are a log."""
+    pages = [page for page in (*PAGES, ROOT / "CHANGELOG.md") if page.parent.name != "notes"]
+    found = [f"{page.name}: {part}" for page in pages for part in re.findall(r".{20}\d %", page.read_text())]
+    assert not found
+
+
 def test_every_page_is_in_the_index():
     index = (ROOT / "docs" / "index.md").read_text()
     assert not [

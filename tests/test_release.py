@@ -114,6 +114,11 @@ def test_what_is_no_release_is_refused_in_a_line(project, built, capsys, change,
             "\n## [1.2.3] - 2026-01-30\n",
             "CHANGELOG.md has no heading '## [1.2.3] - 2026-01-31'",
         ),
+        (
+            "CHANGELOG.md",
+            "## [Unreleased]\n\n### Changed\n- A thing.\n\n## [1.2.3] - 2026-01-31\n",
+            "CHANGELOG.md has changes under [Unreleased]; those in the tag belong under '## [1.2.3]",
+        ),
     ],
 )
 def test_a_tag_that_disagrees_is_refused(project, built, capsys, file, text, message):

@@ -26,7 +26,7 @@ def body(path):
     return text
 
 
-@pytest.mark.parametrize("name", ["rl/table4", "popgym/popgym-easy"])
+@pytest.mark.parametrize("name", ["rl/table4", "rl/table4-unfinished", "popgym/popgym-easy"])
 def test_a_committed_table_is_drawn_again_from_its_archive(name, tmp_path):
     write_report([RESULTS / f"{name}.tar.gz"], tmp_path / "table.md", "md")
     assert body(tmp_path / "table.md") == body(RESULTS / f"{name}.md")

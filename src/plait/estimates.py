@@ -11,7 +11,16 @@ from typing import Any
 
 from plait.errors import ConfigError, require
 
-__all__ = ["FLOAT", "SMALL", "available_bytes", "check_fits", "check_update", "check_weights", "update_bytes"]
+__all__ = [
+    "FLOAT",
+    "SMALL",
+    "available_bytes",
+    "check_fits",
+    "check_update",
+    "check_weights",
+    "slot_numbers",
+    "update_bytes",
+]
 
 FLOAT = 4  # bytes of a number in float32
 SMALL = 1e8  # bytes nobody needs to ask for
@@ -106,11 +115,18 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
     steps = int(next((n for name in ("length", "span", "longest") if (n := getattr(task, name, 0))), 0))
     rows = -(-recipe.batch_size // (recipe.accumulate * processes))
     logits = task.num_classes * (steps if task.reads == "all" else 1)
-    layers: list[Any] = list(getattr(getattr(network, "recurrent", None), "layers", ()))
-    states = sum(map(_numbers_a_step, layers))
-    slots = sum(layer.hidden_size * layer.initial_width for layer in layers)
+    states, slots = sum(map(_numbers_a_step, _layers(network))), slot_numbers(network)
     number = FLOAT if recipe.precision == "fp32" else FLOAT // 2
     return int(3 * weights + number * rows * (steps * (task.input_size + states) + logits + slots))
+
+
+def slot_numbers(network: Any) -> int:
+    """Of a row: what the slots of its bounded memories hold."""
+    return int(sum(layer.hidden_size * layer.initial_width for layer in _layers(network)))
+
+
+def _layers(network: Any) -> list[Any]:
+    return list(getattr(getattr(network, "recurrent", None), "layers", ()))
 
 
 def _numbers_a_step(layer: Any) -> int:

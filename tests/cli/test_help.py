@@ -38,6 +38,7 @@ def test_no_help_says_that_a_default_is_none(capsys):
         said = capsys.readouterr().out
         assert said.startswith(f"usage: plait {name}"), name
         assert not re.search(r"default:\s*(None|False)|\{None\}|\(default:\s*\)", said), name
+        assert not re.search(r"\d %", said), f"{name}: a share is written 3%, as in tables"
         assert all(len(line) <= 80 or " " not in line.strip() for line in said.splitlines()), name
 
 

@@ -53,3 +53,13 @@ def test_a_reader_that_goes_away_is_no_error(words):
     assert job.stderr.read() == b""
     job.stderr.close()
     assert job.wait(60) == 0
+
+
+def test_ctrl_c_while_python_tidies_up_is_too_late_to_say_anything():
+    script = (
+        "import atexit, os, signal, sys; from plait.cli import entry\n"
+        "atexit.register(os.kill, os.getpid(), signal.SIGINT)\n"
+        "sys.argv = ['plait', '--version']\nentry()"
+    )
+    done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
+    assert (done.returncode, done.stderr) == (0, "")

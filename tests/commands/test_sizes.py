@@ -42,6 +42,7 @@ REFUSED = {
     f"train text {TRAIN} --text /dev/zero": "cannot read /dev/zero: not a plain file",
     "train minigrid --env DoorKey-5x5 --envs 1000000000": "GB are free here; take fewer worlds",
     "train minigrid --env DoorKey-5x5 --rollout 1000000000": "GB are free here; take fewer worlds",
+    "train minigrid --env DoorKey-5x5 --capacity 1000000000": "GB are free here; take fewer worlds",
     "train minigrid --env DoorKey-5x5 --hidden 1000000": "GB are free here; take a smaller hidden size",
     "tasks show copy --delay 1000000000": "GB are free here; take fewer sequences in a batch",
     "gradients law --eigenvalue 0.5 --length 1e300": "length: expected at most 1,000,000,000",

@@ -135,7 +135,7 @@ def played(folder, name, seed=0, env="DoorKey-5x5"):
         "format": "plait policy 1",
         "task": task,
         "model": {"name": name},
-        "recipe": {"seed": seed},
+        "recipe": {"seed": seed, "envs": 2, "rollout": 5},
     }
     evaluations = [
         {"update": 10, "steps": 100, "return": 0.1, "loss": 0.2},
@@ -165,6 +165,8 @@ def test_a_policys_score_is_a_return(tmp_path):
     (plot,) = plots(group)  # a policy's loss is no curve to look at
     assert plot.title.endswith("held-out return")
     assert [(view.y_label, view.percent) for view in plot.views] == [("held-out return", False)] * 2
+    assert [view.x_label for view in plot.views] == ["steps", "seconds"]
+    assert plot.lines[0].columns["steps"] == [100, 200]
     page = report_text([group], "plait report")
     assert "accuracy" not in page
     assert "Scored in other worlds" in page

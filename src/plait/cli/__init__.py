@@ -13,6 +13,7 @@ import importlib.util
 import json
 import os
 import shutil
+import signal
 import sys
 from collections.abc import Callable
 from typing import Any
@@ -285,4 +286,7 @@ def _help(group: str = "") -> str:
 
 def entry(*first: str) -> None:
     """The console script; `first` are words before those typed."""
-    sys.exit(main([*first, *sys.argv[1:]]))
+    try:
+        sys.exit(main([*first, *sys.argv[1:]]))
+    finally:  # all is said and done: Ctrl-C would only interrupt Python's own tidying up
+        signal.signal(signal.SIGINT, signal.SIG_IGN)

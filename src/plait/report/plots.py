@@ -73,7 +73,7 @@ def plots(group: Group, most: int = MOST) -> list[Plot]:
     found = list(_cost_of_delay(group))
     for place, row in enumerate(group.rows()):
         cells = [cell for cell in group.cells if cell.row == row]
-        for kind, title, columns, caption, views in _makers(cells):
+        for kind, title, columns, caption, views in _makers(cells, group.measure):
             lines = list(_lines(group, cells, columns, most))
             found.append(Plot(f"{group.name}-{place}-{kind}", f"{row}: {title}", caption, views, lines))
     there = ([view for view in plot.views if plot.shown(view)] for plot in found)
@@ -109,11 +109,13 @@ def _cost_of_delay(group: Group) -> Iterator[Plot]:
 
 
 def _makers(
-    cells: Sequence[Cell],
+    cells: Sequence[Cell], measure: str
 ) -> Iterator[tuple[str, str, Callable[[RunFolder, int], Any], str, Sequence[View]]]:
     """What is drawn of a row. The loss of a policy is none that falls, and says nothing here."""
     score = score_of(run for cell in cells for run in cell.runs)
-    yield "score", f"held-out {score}", _scores, _PLAYED if score == "return" else _SCORE, _score_views(score)
+    label = measure or f"held-out {score}"
+    caption = _SO_FAR if measure else _PLAYED if score == "return" else _SCORE
+    yield "score", label, _scores, caption, _score_views(score, label)
     if score != "return":
         yield "loss", "training loss", _losses, _LOSS, _LOSS_VIEWS
         yield "gradients", "‖∂L/∂hₜ‖", _gradients, _GRADIENTS, _GRADIENT_VIEWS
@@ -133,8 +135,11 @@ def _lines(
 def _scores(run: RunFolder, most: int) -> dict[str, list[Any]]:
     marks = [run.marks[place] for place in kept([mark.score for mark in run.marks], most)]
     times = [mark.seconds for mark in marks]
+    recipe = run.description.get("recipe", {})
+    played = recipe["envs"] * recipe["rollout"] if {"envs", "rollout"} <= recipe.keys() else 0
     return {
         "update": [mark.update for mark in marks],
+        **({"steps": [mark.update * played for mark in marks]} if played else {}),
         "score": [significant(mark.score) for mark in marks],
         **({"seconds": [significant(t, 6) for t in times]} if None not in times else {}),
     }
@@ -173,10 +178,12 @@ def _positive(value: float) -> float | None:
     return significant(value) if value > 0 else None
 
 
-def _score_views(score: str) -> list[View]:
-    percent, label = score == "accuracy", f"held-out {score}"
+def _score_views(score: str, label: str) -> list[View]:
+    """Policies by the steps they played, which is what other people's curves are drawn over."""
+    percent = score == "accuracy"
+    made = ("steps", "steps") if score == "return" else ("updates", "update")
     return [
-        View("updates", "update", "score", "updates", label, percent=percent),
+        View(*made, "score", made[0], label, percent=percent),
         View("seconds", "seconds", "score", "seconds", label, percent=percent),
     ]
 
@@ -195,6 +202,7 @@ _COST = (
     "Seconds are the runs' own clocks, beside whatever else the machine was doing."
 )
 _SCORE = "On sequences no model was trained on."
+_SO_FAR = "As it stood at each evaluation."
 _PLAYED = "Mean over episodes no policy was trained on."
 _LOSS = "Mean cross-entropy of an update's batch, before the update, on a logarithmic scale."
 _GRADIENTS = (

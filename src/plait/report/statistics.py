@@ -10,7 +10,7 @@ from plait.runs.reading import Mark
 
 __all__ = ["Spread", "first_reached", "spread", "verdict"]
 
-# A published 100 % stands for 99.5 % or more, and 256 sequences of ten symbols leave as much to chance.
+# A published 100% stands for 99.5% or more, and 256 sequences of ten symbols leave as much to chance.
 TOLERANCE = 0.01
 
 

@@ -116,7 +116,7 @@ class Recipe(Numbers):
     """Updates between two records of the norm of dL/dh_t for every step t; 0 for none."""
     schedule: str = "constant"
     """Of the learning rate: constant; halve: by half whenever the held-out loss is no better; or settle: it
-    falls with the share of held-out answers that are wrong, once that is below 3 %, to a hundredth."""
+    falls with the share of held-out answers that are wrong, once that is below 3%, to a hundredth."""
 
     called: ClassVar[str] = "part of a recipe"
     later: ClassVar[frozenset[str]] = frozenset({"orthogonal_lr", "schedule", "relative_clip"})

@@ -22,6 +22,7 @@ from plait.models.character_networks import CausalTransformer, LinearAttentionNe
 from plait.tasks.text import CharacterText
 from plait.training.callbacks import Results
 from plait.training.learner import Learner, Schedule, Step, clip_gradients
+from plait.training.stop import Stop
 
 __all__ = ["DeviceText", "SideBySide", "TextLearner"]
 
@@ -171,7 +172,7 @@ class SideBySide(Learner):
         evaluations = {recipe.updates * (i + 1) // recipe.looks for i in range(recipe.looks)}
         self.schedule = Schedule(recipe.updates, evaluations)
 
-    def advance(self, number: int, stop: bool) -> Step:
+    def advance(self, number: int, stop: Stop) -> Step:
         for learner in self.learners:
             learner.advance()
         if number % _UPDATES_BETWEEN_SYNCHRONISATIONS == 0 and self.text.train.is_cuda:

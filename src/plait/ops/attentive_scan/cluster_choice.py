@@ -6,7 +6,6 @@ weights and cost less than a second wave of clusters.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from functools import lru_cache
 from typing import NamedTuple
@@ -91,8 +90,6 @@ def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) ->
 
 @lru_cache
 def clusters_that_fit(cluster: int, device: int | None) -> int:
-    """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do;
-    among `PLAIT_GPU_SHARE` processes that share the GPU, each counts on its part."""
+    """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do."""
     program = cuda_program.program("probe", _PROBE, device=device)
-    fit = program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1)
-    return max(1, fit // max(1, int(os.environ.get("PLAIT_GPU_SHARE", "1"))))
+    return max(1, program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1))

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from plait.errors import CheckpointError, ConfigError, DivergedError
-from plait.estimates import FLOAT, check_fits
+from plait.estimates import FLOAT, check_fits, slot_numbers
 from plait.runs.checkpoint import Checkpoint, check_alike, leaves, with_leaves
 from plait.tasks.worlds.actions import Actions
 from plait.tasks.worlds.base import Moment
@@ -121,9 +121,10 @@ class PolicyLearner(Learner):
     def __init__(
         self, policy: Policy, settings: Settings, device: torch.device, task: dict[str, Any] | None = None
     ) -> None:
+        seen, slots = policy.seen * settings.envs * settings.rollout, slot_numbers(policy)
         check_fits(
-            FLOAT * policy.seen * settings.envs * settings.rollout,
-            "take fewer worlds (--envs) or a shorter rollout",
+            FLOAT * (seen + max(settings.envs, settings.evaluate_on) * slots),
+            "take fewer worlds (--envs), a shorter rollout or a smaller memory",
         )
         self.network = self.policy = policy.to(device)
         self.settings, self.device, self.schedule = settings, device, settings.plan()
