@@ -234,9 +234,9 @@ class SelfAttentive(Layer):
         if not noise or not self.training:
             return None
         drawn = torch.empty(x.shape[:2], dtype=accumulation_dtype(x.dtype), device=x.device).exponential_()
-        if not drawn.is_cuda:  # where no draw is below 2⁻²⁵
-            drawn.clamp_min_(1e-30)
-        return drawn.log_().mul_(-noise)
+        if drawn.is_cuda:  # where no draw is below 2⁻²⁵
+            return torch.xlogy(-noise, drawn)
+        return drawn.clamp_min_(1e-30).log_().mul_(-noise)
 
     def _read(
         self, arrival: Arrival | None, query: Tensor, memory: MemoryState

@@ -19,8 +19,8 @@ from plait.ops import parity
 from plait.ops.attentive_scan import attentive_scan, cluster_choice, cluster_scan, reference
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape
 from plait.ops.attentive_scan.cluster_choice import Split, splits
+from plait.ops.attentive_scan.cluster_outer import OUTER_TEXT, OuterShape
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD_TEXT, Shape
-from plait.ops.attentive_scan.cluster_sums import SUMS_TEXT, SumsShape
 from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT, UsageShape
 from plait.ops.parity import TOLERANCE, Case, make_problem
 from plait.ops.scan import Scan, backends, record_backends
@@ -150,10 +150,13 @@ def both(emulated) -> dict[str, ctypes.CDLL]:
     forward = {f"walk_{i}": shape_of(*item) for i, item in enumerate(WHOLE)}
     backward = {f"walk_{i}": back_shape_of(case) for i, (case, _) in enumerate(WHOLE)}
     blocks = {"elman": 2, "gru": 5, "lstm": 5}
-    sums = {
-        f"walk_{i}": SumsShape(blocks[case.scan.cell] * case.size, case.size, threads=64, cluster=2)
+    outer = {
+        f"walk_{i}": OuterShape(
+            blocks[case.scan.cell] * case.size, case.size, case.size + 4 * case.learned,
+            case.scan.cell == "gru", case.dtype, cluster=2,
+        )
         for i, (case, _) in enumerate(WHOLE)
-    }
+    }  # fmt: skip
     usage = {
         f"walk_{i}": UsageShape(case.scan, case.size, case.dtype, threads=64, stretch=4)
         for i, (case, _) in enumerate(WHOLE)
@@ -163,7 +166,7 @@ def both(emulated) -> dict[str, ctypes.CDLL]:
         "forward": emulated("attentive_scan", "forward", FORWARD_TEXT, forward),
         "backward": emulated("attentive_scan", "backward", BACKWARD_TEXT, backward),
         "usage": emulated("attentive_scan", "usage", USAGE_TEXT, usage),
-        "sums": emulated("attentive_scan", "sums", SUMS_TEXT, sums),
+        "outer": emulated("attentive_scan", "outer", OUTER_TEXT, outer),
     }
 
 

@@ -17,8 +17,9 @@ import torch
 from torch import Tensor
 
 from plait.ops import parity
-from plait.ops.attentive_scan import reference, torch_scan
+from plait.ops.attentive_scan import cluster_back, reference, torch_scan
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, walk_back
+from plait.ops.attentive_scan.cluster_outer import OUTER_TEXT, OuterShape
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT
 from plait.ops.attentive_scan.cluster_sums import SUMS_TEXT, SumsShape
 from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT, UsageShape
@@ -128,18 +129,22 @@ def built(emulated: Built) -> Built:
 
 @pytest.fixture(scope="module")
 def others(emulated: Built) -> Built:
-    """The kernels that follow a walk back: they teach g how much what is kept is read, and add up."""
+    """The kernels that follow a walk back: they teach g what use its states are, multiply and add up."""
 
     @cache
     def library(way: str, wrong: tuple[str, tuple[str, str]] = ("", ("", ""))) -> ctypes.CDLL:
-        shapes: dict[str, UsageShape | SumsShape] = {}
+        shapes: dict[str, UsageShape | SumsShape | OuterShape] = {}
         for name, (_, case) in ALL.items():
-            blocks = case.scan.gates + 1 + (case.scan.cell == "gru")
+            is_gru, size = case.scan.cell == "gru", case.size
+            columns = (case.scan.gates + 1 + is_gru) * size
             if way == "sums":
-                shapes[name] = SumsShape(blocks * case.size, case.size, threads=64, cluster=2)
+                shapes[name] = SumsShape(columns, size, threads=64, cluster=2)
+            elif way == "outer":
+                keyed = size + 4 * case.learned
+                shapes[name] = OuterShape(columns, size, keyed, is_gru, case.dtype, cluster=2)
             elif case.learned:
                 shapes[name] = UsageShape(case.scan, case.size, case.dtype, threads=64, stretch=4)
-        text = {"usage": USAGE_TEXT, "sums": SUMS_TEXT}[way]
+        text = {"usage": USAGE_TEXT, "sums": SUMS_TEXT, "outer": OUTER_TEXT}[way]
         return emulated("attentive_scan", way, text, shapes, wrong[1] if wrong[0] == way else None)
 
     return library
@@ -222,6 +227,13 @@ def gaps(found: Inputs, expected: dict[str, Tensor | None], dtype: torch.dtype) 
 
 @pytest.mark.parametrize("name", CASES)
 def test_gradients(name: str, built: Built, others: Built) -> None:
+    assert gaps(by_kernel(name, built(tuple(CASES)), others), by_definition(name), ALL[name][1].dtype) == []
+
+
+@pytest.mark.parametrize("name", ["learned", "gru", "narrow"])
+def test_products_by_torch(name: str, built: Built, others: Built, monkeypatch) -> None:
+    """As where rows are many: one kernel adds up, torch multiplies."""
+    monkeypatch.setattr(cluster_back, "FEW", 0)
     assert gaps(by_kernel(name, built(tuple(CASES)), others), by_definition(name), ALL[name][1].dtype) == []
 
 
@@ -337,8 +349,9 @@ TAUGHT_WRONG = {
     "a sum that goes on past a birth": ("          gathered = 0.0f;\n", ""),
     "use with its sign": ("felt = felt < 0.0f ? -felt : felt;", ""),
     "a share of all": ("divide(likely, all) * total - used", "divide(likely, all) - used"),
-    "what the same step is told": ("(at + a.rows) * H : 0)", "at * H : 0)"),
-    "told at the last step": ("a.d_output && t + 1 < a.steps ? root", "a.d_output ? root"),
+    "what the same step is told": ("a.d_scores[(at + a.rows) * APART + 2]", "a.d_scores[at * APART + 2]"),
+    "told at the last step": ("* APART + 2] : 0.0f", "* APART + 2] : a.d_scores[at * APART + 2]"),
+    "one step's score for four": ("to[1] = rated[i]", "to[1] = rated[0]"),
     "felt of what is kept alone": ("float felt = id < 0 ?", "float felt = !read ?"),
     "dL/dp forgotten": ("mad(usage, gathered, scores[t - begin])", "usage * gathered"),
     "initial slots forgotten": ("mad(usage, gathered, a.d_initial", "mad(usage, 0.0f, a.d_initial"),
@@ -360,11 +373,26 @@ SUMMED_WRONG = {
 }
 WRONG = {f"usage: {name}": ("usage", pair) for name, pair in TAUGHT_WRONG.items()}
 WRONG |= {f"sums: {name}": ("sums", pair) for name, pair in SUMMED_WRONG.items()}
+OUTER_WRONG = {
+    "rows of one block": ("c < C; c++) v += parts", "c < 1; c++) v += parts"),
+    "columns of one block": ("c < C; c++) v += summed", "c < 1; c++) v += summed"),
+    "a candidate by its dz": ("S::SKIPS && column >= 2 * H && column < 3 * H", "false"),
+    "dg left out": ("? COLUMNS : KEYED > H ? H + 1 : H)", "? COLUMNS : H)"),
+    "keys with s": ("of_beside ? a.asked : a.output", "a.asked"),
+    "rows beyond the last": ("const bool there = n < count;", "const bool there = n < count - 1;"),
+    "dL/dv of some clusters": ("multiplies ? a.count : a.clusters", "multiplies ? a.count : a.clusters - 1"),
+    "added up before it is there": (
+        "  cluster_sync();\n  for (int e = thread; multiplies",
+        "  for (int e = thread; multiplies",
+    ),
+}  # fmt: skip
+WRONG |= {f"outer: {name}": ("outer", pair) for name, pair in OUTER_WRONG.items()}
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("mutation", WRONG)
-def test_what_follows_a_walk_can_fail(mutation: str, built: Built, others: Built) -> None:
+def test_what_follows_a_walk_can_fail(mutation: str, built: Built, others: Built, monkeypatch) -> None:
+    monkeypatch.setattr(cluster_back, "FEW", 0 if mutation.startswith("sums") else 4096)
     names = ("learned", "kept", "gru")
     wrong = partial(others, wrong=WRONG[mutation])
     found = [by_kernel(name, built(tuple(CASES)), wrong, seed) for name in names for seed in (1, 2)]

@@ -14,9 +14,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from plait.ops.attentive_scan.cluster_outer import FEW, OuterShape, outer_products
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
 from plait.ops.attentive_scan.cluster_sums import SumsShape, column_sums
-from plait.ops.attentive_scan.cluster_usage import UsageShape, taught_scores
+from plait.ops.attentive_scan.cluster_usage import UsageShape, teach_scores
 from plait.ops.grad_limit import largest_of
 from plait.ops.scan.buffers import allocate_walk, contiguous
 from plait.ops.scan.cluster_source import KernelShape, arguments
@@ -139,35 +140,50 @@ def walk_back(
     """Every gradient; `launch` runs the kernel of this name and shape with its arguments."""
     steps, rows, _ = made.output.shape
     clusters = -(-rows // shape.rows)
-    walked, beside = _room(inputs, made, scan, nudged)
+    walked, beside, keyed = _room(inputs, made, scan, nudged)
     slots: Any = None if inputs.is_new else made.queries.new_empty(inputs.slots.shape)
     given = _aligned(arriving)
     largest = None if inputs.grad_limit is None else largest_of(given, inputs.grad_limit)
     records = (contiguous(inputs), made, given, walked, (slots, profile, largest))
     if rows:
         launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
-    add_up = partial(launch, "sums", _sums_shape(beside.shape[2], shape.hidden))
-    sums = column_sums(beside, walked.energy, clusters, add_up)
-    taught = None
+    initial = walked.initial_scores
     if inputs.usage is not None:
         teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
-        taught = taught_scores(walked, given.output, inputs, made, teach)
-    left = Beside(beside, sums)
-    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, taught, left)
+        initial = teach_scores(walked, given.output, inputs, made, teach)
+    products, columns = None, beside.shape[2]
+    if 0 < steps * rows <= FEW:
+        outer_shape = _outer_shape(columns, shape.hidden, keyed.shape[2], scan.cell == "gru", shape.dtype)
+        multiply = partial(launch, "outer", outer_shape)
+        products, sums = outer_products(beside, keyed, walked.energy, clusters, made, outer_shape, multiply)
+    else:
+        add_up = partial(launch, "sums", _sums_shape(columns, shape.hidden))
+        sums = column_sums(beside, walked.energy, clusters, add_up)
+    left = Beside(beside, sums, keyed, initial, products)
+    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, left)
 
 
-def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor]:
-    """For what the walk leaves; and, as one, what it leaves side by side at every step, of which one product
-    is taken: dL/dz, of a GRU dL/d(V_n s + b'_n), dL/dq."""
+def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor, Tensor]:
+    """For what the walk leaves; and, each as one, what it leaves side by side at every step, of which one
+    product is taken: dL/dz, of a GRU dL/d(V_n s + b'_n), dL/dq; and dL/dk with, where relevance is learned,
+    dL/d(gᵀh), and three numbers of room."""
     steps, rows, size = made.output.shape
     gates = scan.gates
     beside = made.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
-    walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=("projected", "queries"))
+    walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=_APART)
     projected, queries = beside.narrow(2, 0, gates * size), beside.narrow(2, beside.shape[2] - size, size)
-    return walked._replace(projected=projected, queries=queries), beside
+    if inputs.worth is None:
+        keys = made.queries.new_empty(steps, rows, size)
+        return walked._replace(projected=projected, queries=queries, keys=keys), beside, keys
+    keyed = made.queries.new_empty(steps, rows, size + 4)
+    keys, scores = keyed.narrow(2, 0, size), keyed.select(2, size)
+    return walked._replace(projected=projected, queries=queries, keys=keys, scores=scores), beside, keyed
 
 
-_usage_shape, _sums_shape = lru_cache(UsageShape), lru_cache(SumsShape)
+_APART = "projected", "queries", "keys", "scores"  # what `_room` makes itself
+
+
+_usage_shape, _sums_shape, _outer_shape = lru_cache(UsageShape), lru_cache(SumsShape), lru_cache(OuterShape)
 
 
 def _aligned(arriving: Arriving) -> Arriving:

@@ -16,6 +16,7 @@ import torch
 from plait.ops import cuda_program
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, walk_back
 from plait.ops.attentive_scan.cluster_choice import LARGEST_WIDTH, choose, clusters_that_fit, splits
+from plait.ops.attentive_scan.cluster_outer import OUTER_TEXT
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD, FORWARD_TEXT, LAYERS, Shape
 from plait.ops.attentive_scan.cluster_sums import SUMS_TEXT
 from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT
@@ -26,7 +27,13 @@ from plait.ops.scan.kinds import Scan
 
 __all__ = ["back_shape_for", "backward", "forward", "launch", "missing", "shape_for"]
 
-_STRUCTS = {"forward": FORWARD_TEXT, "backward": BACKWARD_TEXT, "usage": USAGE_TEXT, "sums": SUMS_TEXT}
+_STRUCTS = {
+    "forward": FORWARD_TEXT,
+    "backward": BACKWARD_TEXT,
+    "usage": USAGE_TEXT,
+    "sums": SUMS_TEXT,
+    "outer": OUTER_TEXT,
+}
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:

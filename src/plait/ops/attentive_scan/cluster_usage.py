@@ -17,7 +17,7 @@ from plait.ops.cuda_program import parameter_struct
 from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
 
-__all__ = ["USAGE_TEXT", "UsageShape", "taught_scores"]
+__all__ = ["USAGE_TEXT", "UsageShape", "teach_scores"]
 
 USAGE, USAGE_TEXT = parameter_struct(
     "UsageArguments",
@@ -25,7 +25,7 @@ USAGE, USAGE_TEXT = parameter_struct(
         "output": "void*", "d_output": "void*", "slots": "void*", "worth": "void*", "usage": "float*",
         "ids": "int*",
         "weights": "float*", "d_energies": "float*", "d_scores": "float*", "d_initial_scores": "float*",
-        "taught": "float*", "taught_initial": "float*", "steps": "int", "rows": "int",
+        "taught_initial": "float*", "steps": "int", "rows": "int",
     },
 )  # fmt: skip
 
@@ -52,27 +52,27 @@ class UsageShape:
         scan = self.scan
         return (
             f"struct {name} {{\n  static constexpr int HIDDEN = {self.hidden}, SLOTS = {scan.width}, "
-            f"WINDOW = {scan.window}, THREADS = {self.threads}, STRETCH = {self.stretch};\n"
+            f"WINDOW = {scan.window}, THREADS = {self.threads}, STRETCH = {self.stretch}, "
+            f"APART = {self.hidden + 4};\n"
             f"  using Layer = {LAYERS[self.dtype]};\n}};\n"
         )
 
 
-def taught_scores(
+def teach_scores(
     walked: ReverseWalk,
     arrived: Tensor | None,
     inputs: Inputs,
     made: Scanned,
     launch: Callable[[ctypes.Structure], None],
-) -> tuple[Tensor, Tensor | None]:
-    """dL/d(gᵀh) of every state and of the initial slots with what `usage` adds, which g alone is to see;
-    `arrived`: at the outputs, contiguous."""
+) -> Tensor | None:
+    """To dL/d(gᵀh) of every state, where the walk left it, is added what `usage` adds, which g alone is to
+    see; given back is that of the initial slots, if there are. `arrived`: at the outputs, contiguous."""
     steps, rows, _ = made.output.shape
-    taught = walked.scores.new_empty(walked.scores.shape)
-    initial = None if inputs.is_new else taught.new_empty(walked.initial_scores.shape)
+    initial = None if inputs.is_new else torch.empty_like(walked.initial_scores)
     tensors = (
         made.output, arrived, inputs.slots, inputs.worth, inputs.usage, made.ids, made.weights,
-        walked.energies, walked.scores, walked.initial_scores, taught, initial,
+        walked.energies, walked.scores, walked.initial_scores, initial,
     )  # fmt: skip
     if rows:
         launch(USAGE(*[None if x is None else x.data_ptr() for x in tensors], steps, rows))
-    return taught, initial
+    return initial

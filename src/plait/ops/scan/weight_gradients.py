@@ -24,10 +24,16 @@ def outer(left: Tensor, right: Tensor) -> Tensor:
 
 class Beside(NamedTuple):
     """What a backend leaves side by side, so that one product gives dV and dW_a: `rows` (T, B, ·) of dz, of a
-    GRU dL/d(V_n s + b'_n), and dq; and `sums` of these columns, then dL/dv_a."""
+    GRU dL/d(V_n s + b'_n), and dq; `sums` of these columns, then dL/dv_a; `keyed`, of which another gives
+    dU_a and dg: dk and, where relevance is learned, dp with what `usage` adds, and columns of no meaning; and
+    dp of the `initial` slots likewise. Or it has taken the `products` itself: dV, dW_a, dU_a, dg, one below
+    the other."""
 
     rows: Tensor
     sums: Tensor
+    keyed: Tensor
+    initial: Tensor | None
+    products: Tensor | None = None
 
 
 def collect_gradients(
@@ -37,7 +43,6 @@ def collect_gradients(
     scan: CellScan,
     nudged: bool,
     arrived: Tensor | None = None,
-    taught: tuple[Tensor, Tensor | None] | None = None,
     beside: Beside | None = None,
     outer: Outer = outer,
 ) -> Inputs:
@@ -47,7 +52,7 @@ def collect_gradients(
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
     slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise,
     and what `usage` adds, for which the gradient that `arrived` at the outputs is needed, unless a backend
-    has `taught` g already: dp with that in it, of states and slots.
+    has added it to what it leaves `beside`.
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
     asked = _flat(made.asked, wide)
@@ -60,11 +65,10 @@ def collect_gradients(
         **_biases(walked.projected, recurred, inputs, made, scan, beside),
     }
     if "memory" in scan.traits:
-        taken = taught or (walked.scores, walked.initial_scores)
         if beside is not None:
             walked = walked._replace(energy=beside.sums[-made.output.shape[2] :])
-        attention = _attention(walked, inputs, made, of_query, taken, outer)
-        if isinstance(scan, Scan) and inputs.usage is not None and taught is None:
+        attention = _attention(walked, inputs, made, of_query, beside, outer)
+        if isinstance(scan, Scan) and inputs.usage is not None and beside is None:
             attention["worth"] += usage_gradient(walked.energies, arrived, inputs, made, scan.window)
         found |= attention
     if dtype is not wide:
@@ -88,8 +92,12 @@ def _of_state(
         recurred = _recurred(walked.projected, made, scan)
         of_query = outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
         return recurred, outer(_flat(recurred, asked.dtype), asked), of_query
-    size, product = made.output.shape[2], outer(_flat(beside.rows, asked.dtype), asked)
-    of_state, of_query = product.split((product.shape[0] - size, size))
+    size = made.output.shape[2]
+    if beside.products is not None:
+        end = scan.gates * size
+        return walked.projected, beside.products[:end], beside.products[end : end + size]
+    product = outer(_flat(beside.rows, asked.dtype), asked)
+    of_state, of_query = product[:-size], product[-size:]
     if scan.cell != "gru":
         return walked.projected, of_state, of_query
     return walked.projected, torch.cat([of_state[: 2 * size], of_state[3 * size :]]), of_query
@@ -100,30 +108,29 @@ def _attention(
     inputs: Inputs,
     made: Scanned,
     of_query: Tensor | None,
-    taught: tuple[Tensor, Tensor | None],
+    beside: Beside | None,
     outer: Outer,
 ) -> dict[str, Any]:
     """What reading a memory adds. Without a state no slot was there at the beginning."""
-    wide = walked.keys.dtype
+    wide, size = walked.keys.dtype, made.output.shape[2]
     states = _flat(made.output, wide)
-    found: dict[str, Any] = {
-        "query": of_query,
-        "key": outer(_flat(walked.keys, wide), states),
-        "energy": walked.energy,
-    }
+    if beside is not None and beside.products is not None:
+        product = beside.products[-size - (inputs.worth is not None) :]
+    else:
+        product = outer(_flat(walked.keys if beside is None else beside.keyed, wide), states)
+    found: dict[str, Any] = {"query": of_query, "key": product[:size], "energy": walked.energy}
+    initial = walked.initial_scores if beside is None else beside.initial
     if inputs.worth is not None:
-        found["worth"] = outer(taught[0].reshape(-1, 1), states)
+        found["worth"] = outer(walked.scores.reshape(-1, 1), states)[0] if beside is None else product[size]
     if not inputs.is_new:
         slots, d_keys = _flat(inputs.slots, wide), _flat(walked.initial_keys, wide)
         if len(slots):
             found["key"] = found["key"] + outer(d_keys, slots)
         found["slots"] = walked.initial_states + walked.initial_keys @ inputs.key.to(wide)
         if inputs.worth is not None:
-            assert taught[1] is not None
-            found["worth"] = found["worth"] + outer(taught[1].reshape(-1, 1), slots)
+            assert initial is not None
+            found["worth"] = found["worth"] + outer(initial.reshape(-1, 1), slots)[0]
             found["slots"] += walked.initial_scores.unsqueeze(2) * inputs.worth.to(wide)
-    if inputs.worth is not None:
-        found["worth"] = found["worth"].squeeze(0)
     return found
 
 

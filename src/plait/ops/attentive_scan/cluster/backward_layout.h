@@ -27,6 +27,8 @@ struct BackLayout {
   static constexpr bool LIMITED = S::LIMITED;              // dL/ds_t is, so it comes before the scores: `backward_limited.h`
   // blocks of H that a step leaves side by side: dL/dz, of a GRU dL/d(V_n s), dL/dq
   static constexpr int BESIDE = G + DIRECT + 1;
+  // and numbers of a row of dL/dk: with a learned relevance dL/d(g'h) behind it, then room for `usage.h`
+  static constexpr int KEYED = H + (S::LEARNED ? 4 : 0);
   static constexpr int REGISTER_KINDS = KINDS - S::SHARED_KINDS;  // the rest of M lies in shared memory
   static constexpr int SCORE_ROUNDS = ceil_div(R * C, WARPS), PRODUCT_ROUNDS = ceil_div(R * COLUMNS, WARPS);  // of sending
   // Registers are dealt by the four warps: the warps ahead give away what they do not need. A quarter of a

@@ -161,7 +161,8 @@ struct BackStages : BackProducts<S> {
 #pragma unroll
       for (int i = 0; i < EACH; i++)
         if (in(i)) store4(at[i] + gathered(r, 0), keys[r][i]);
-      if (lane == 0 && there(r)) store4(a.d_keys + from_here + r * H, newest[r]);
+      if (lane == 0 && there(r))
+        store4(a.d_keys + (S::LEARNED ? row(t, r) * L::KEYED + own : from_here + r * H), newest[r]);
     }
   }
   // while the products fly: dL/dq, what dL/dh will be added to, and the slots as the step before read them
@@ -188,7 +189,7 @@ struct BackStages : BackProducts<S> {
 #pragma unroll
       for (int r = 0; r < R; r++) {
         const float score = of_slot(d_score[r], slot[r]);
-        if (warp == 0 && rank == 0 && lane == 0 && there(r)) a.d_scores[row(t, r)] = score;
+        if (warp == 0 && rank == 0 && lane == 0 && there(r)) a.d_scores[row(t, r) * L::KEYED] = score;
         if (r == mine) base = mad(score, widened(layer(a.worth)[own + feature]), base);
       }
     }

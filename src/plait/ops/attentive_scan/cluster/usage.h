@@ -17,6 +17,7 @@ template <class S>
 DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
   using Layer = typename S::Layer;
   constexpr int H = S::HIDDEN, SLOTS = S::SLOTS, STRETCH = S::STRETCH, WARPS = S::THREADS / 32;
+  constexpr int APART = S::APART, AT_ONCE = 4;  // rows of dL/d(g'h) lie so far apart, with two numbers of room behind each
   static_assert(SLOTS <= 32 && H % 32 == 0);
   float* pulls = reinterpret_cast<float*>(memory);  // STRETCH, 32
   int* held = reinterpret_cast<int*>(pulls + STRETCH * 32);
@@ -34,11 +35,28 @@ DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
     return sum(v);
   };
 
-  // g'h of every state, where later stands what it is taught: nobody asks for it any more by then
-  for (int t = warp; t < a.steps; t += WARPS) {
-    const int64_t at = (int64_t)t * a.rows + b;
-    const float v = product(output + at * H, worth);
-    if (lane == 0) a.taught[at] = v;
+  // of every step g'h, and what its answer is told; a warp has several on their way
+  for (int first = warp * AT_ONCE; first < a.steps; first += WARPS * AT_ONCE) {
+    float rated[AT_ONCE], told[AT_ONCE];
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+      const int64_t from = ((int64_t)(first + i < a.steps ? first + i : first) * a.rows + b) * H;
+      rated[i] = told[i] = 0.0f;
+#pragma unroll
+      for (int f = lane; f < H; f += 32) {
+        const float arrived = a.d_output ? widened(static_cast<const Layer*>(a.d_output)[from + f]) : 0.0f;
+        rated[i] = mad(widened(output[from + f]), widened(worth[f]), rated[i]), told[i] = mad(arrived, arrived, told[i]);
+      }
+    }
+    for (int m = 16; m; m >>= 1) {
+#pragma unroll
+      for (int i = 0; i < AT_ONCE; i++) rated[i] += shuffle_xor(rated[i], m), told[i] += shuffle_xor(told[i], m);
+    }
+#pragma unroll
+    for (int i = 0; i < AT_ONCE; i++) {
+      float* to = a.d_scores + ((int64_t)(first + i) * a.rows + b) * APART;
+      if (lane == 0 && first + i < a.steps) to[1] = rated[i], to[2] = root(told[i]);
+    }
   }
   for (int j = warp; a.slots && j < SLOTS; j += WARPS) {
     const float v = product(static_cast<const Layer*>(a.slots) + ((int64_t)b * SLOTS + j) * H, worth);
@@ -56,12 +74,11 @@ DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
       const int id = packed >> PLACE_BITS, place = packed & ((1 << PLACE_BITS) - 1);
       const bool read = id >= 0 && place >= S::WINDOW && a.weights[at * SLOTS + place] > 0.0f;
       // what the answer after it is told, dealt by how much the loss feels of reading each
-      const Layer* arrived = static_cast<const Layer*>(a.d_output) + (a.d_output && t + 1 < a.steps ? (at + a.rows) * H : 0);
-      const float told = a.d_output && t + 1 < a.steps ? root(product(arrived, arrived)) : 0.0f;
+      const float told = t + 1 < a.steps ? a.d_scores[(at + a.rows) * APART + 2] : 0.0f;
       float felt = id < 0 ? 0.0f : a.d_energies[at * SLOTS + place];
       felt = felt < 0.0f ? -felt : felt;
       const float everything = sum(felt), used = read ? divide(felt, everything < TINY ? TINY : everything) * told : 0.0f;
-      const float score = !read ? 0.0f : id < SLOTS ? initial[id] : a.taught[(int64_t)(id - SLOTS) * a.rows + b];
+      const float score = !read ? 0.0f : id < SLOTS ? initial[id] : a.d_scores[((int64_t)(id - SLOTS) * a.rows + b) * APART + 1];
       float top = read ? score : -3.4e38f;
       for (int m = 16; m; m >>= 1) {
         const float other = shuffle_xor(top, m);
@@ -70,7 +87,7 @@ DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
       const float likely = read ? ex2(LOG2E * (score - top)) : 0.0f, all = sum(likely), total = sum(used);
       pulls[(t - begin) * 32 + lane] = read ? divide(likely, all) * total - used : 0.0f;
       held[(t - begin) * 32 + lane] = id;
-      if (lane == 0) scores[t - begin] = a.d_scores[at];
+      if (lane == 0) scores[t - begin] = a.d_scores[at * APART];
     }
     barrier_sync(0, S::THREADS);
     if (warp == 0) {
@@ -78,7 +95,7 @@ DEVICE void scan_usage(const UsageArguments& a, unsigned char* memory) {
       for (int t = end - 1; t >= begin; t--) {
         gathered += pulls[(t - begin) * 32 + lane];
         if (held[(t - begin) * 32 + lane] == SLOTS + t) {  // born here
-          a.taught[(int64_t)t * a.rows + b] = mad(usage, gathered, scores[t - begin]);
+          a.d_scores[((int64_t)t * a.rows + b) * APART] = mad(usage, gathered, scores[t - begin]);
           gathered = 0.0f;
         }
       }

@@ -1,0 +1,87 @@
+"""The products and sums that a short walk back owes, in one kernel.
+
+By torch they are three operations, which take the host longer to ask for than a GPU to do where rows are few.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from plait.ops.attentive_scan.cluster_shape import LAYERS
+from plait.ops.cuda_program import parameter_struct
+from plait.ops.scan.contract import Scanned
+
+__all__ = ["FEW", "OUTER_TEXT", "OuterShape", "outer_products"]
+
+FEW = 4096  # steps times rows up to which it is used
+_TILE = 64
+
+OUTER, OUTER_TEXT = parameter_struct(
+    "OuterArguments",
+    {
+        "beside": "float*", "keyed": "float*", "energy": "float*", "asked": "void*", "output": "void*",
+        "products": "float*", "sums": "float*", "count": "int", "clusters": "int", "rows": "int",
+    },
+)  # fmt: skip
+
+
+@dataclass(frozen=True, eq=False)
+class OuterShape:
+    """The constants of one kernel: `columns` of what a step leaves beside each other, `keyed` of dk and dp;
+    `skips`: the third block has no product."""
+
+    columns: int
+    hidden: int
+    keyed: int
+    skips: bool
+    dtype: torch.dtype
+    threads: int = 256
+    cluster: int = 8
+    rows: int = 1
+
+    @property
+    def shared_bytes(self) -> int:
+        """Two pieces of 32 rows, and what the blocks have found."""
+        return 4 * (2 * 32 * _TILE + _TILE * _TILE + self.cluster * _TILE)
+
+    @property
+    def tasks(self) -> int:
+        """Clusters it takes."""
+        across = -(-self.hidden // _TILE)
+        keys = self.hidden + (self.keyed > self.hidden)
+        return (-(-self.columns // _TILE) - (-keys // _TILE)) * across + across
+
+    @property
+    def taken(self) -> int:
+        """Rows of the products."""
+        return self.columns - self.skips * self.hidden + self.hidden + (self.keyed > self.hidden)
+
+    def text(self, name: str) -> str:
+        """The struct of constants in C++."""
+        return (
+            f"struct {name} {{\n  static constexpr int COLUMNS = {self.columns}, HIDDEN = {self.hidden}, "
+            f"KEYED = {self.keyed}, SKIPS = {int(self.skips)}, THREADS = {self.threads}, "
+            f"CLUSTER = {self.cluster};\n  using Layer = {LAYERS[self.dtype]};\n}};\n"
+        )
+
+
+def outer_products(
+    beside: Tensor,
+    keyed: Tensor,
+    energy: Tensor,
+    clusters: int,
+    made: Scanned,
+    shape: OuterShape,
+    launch: Callable[[ctypes.Structure], None],
+) -> tuple[Tensor, Tensor]:
+    """dV, dW_a, dU_a and, with a learned relevance, dg, one below the other; and what `column_sums` gives."""
+    steps, rows, columns = beside.shape
+    products, sums = beside.new_empty(shape.taken, shape.hidden), beside.new_empty(columns + shape.hidden)
+    tensors = (beside, keyed, energy, made.asked, made.output, products, sums)
+    launch(OUTER(*[x.data_ptr() for x in tensors], steps * rows, clusters, shape.tasks))
+    return products, sums
