@@ -15,6 +15,8 @@ __all__ = ["AT_ONCE", "BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "S
 _MOST_SHARED = 232_448
 # steps between which the walk back gives to the past, as in `cluster/backward.h`
 AT_ONCE = 16
+# numbers of shared memory for mbarriers, as in `cluster/past.h`
+_BARRIERS = 32
 # positions a warp reads forward before it takes their weights, as in `cluster/forward.h`
 _TILE = 128
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
@@ -83,10 +85,10 @@ class Shape:
         dealt = self.cluster if self.rows == 1 else 1
         outputs = padded(self.rows * (self.scan.gates + 1) * features)
         if self.way == "forward":
-            return (3 + 3 * self.rows) * row + 4 + (dealt + self.warps) * (row + 4) + outputs + _TILE * self.warps
+            return _BARRIERS + (3 + 3 * self.rows) * row + (dealt + self.warps) * (row + 4) + outputs + _TILE * self.warps
         held = -(-AT_ONCE // dealt)
         rows = 3 + (3 + self.warps) * self.rows + dealt + self.cluster + 2 * held + 2 * AT_ONCE
-        return rows * row + outputs + 2 * padded(self.rows * features)
+        return _BARRIERS + rows * row + outputs + 2 * padded(self.rows * features)
 
     @property
     def matrix(self) -> int:

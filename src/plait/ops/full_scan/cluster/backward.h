@@ -15,7 +15,7 @@ template <class S>
 struct PastBackwardLayout : PastShape<S> {
   using P = PastShape<S>;
   static constexpr int HELD = ceil_div(AT_ONCE, P::D);  // positions of these steps in a block
-  static constexpr int GIVEN = 0, ENERGY = GIVEN + P::HP, SLOPE = ENERGY + P::HP, STATE = SLOPE + P::HP;
+  static constexpr int GIVEN = BARRIERS, ENERGY = GIVEN + P::HP, SLOPE = ENERGY + P::HP, STATE = SLOPE + P::HP;
   static constexpr int D_QUERY = STATE + P::R * P::HP, D_KEY = D_QUERY + P::R * P::HP, QUERY_PART = D_KEY + P::R * P::HP;
   static constexpr int GIVEN_PART = QUERY_PART + P::D * P::HP, OUTPUTS = GIVEN_PART + P::C * P::HP;
   static constexpr int D_GATES = OUTPUTS + round_up(P::R * P::F, 4), BESIDE = D_GATES + round_up(P::R * (P::G + 1) * P::F, 4);
@@ -57,7 +57,8 @@ struct PastBackward {
   MEMBER int first_of(int t) { return a.first ? (int)a.first[(int64_t)t * a.rows + row] : 0; }
 
   MEMBER void prepare() {
-    for (int i = thread; i < K::WEIGHTS; i += K::THREADS) sm[i] = 0.0f;
+    open_exchanges<K>(sm, thread);
+    for (int i = BARRIERS + thread; i < K::WEIGHTS; i += K::THREADS) sm[i] = 0.0f;
     for (int block = 0; block < K::KEPT; block++)
       keep_weights<K>(sm + K::WEIGHTS, block, block <= K::G ? a.weights + block * K::H * K::HP : a.transposed_key, rank, thread);
     for (int i = thread; i < least(own_before<K>(width, place), S::NEAR) * 2 * K::HP; i += K::THREADS)
@@ -245,16 +246,17 @@ struct PastBackward {
     const float* held = sm + K::GATHERED + (here - own_from(base)) / K::D * K::HP;
     if constexpr (K::R == 1) {
       deal<K, K::HP>(thread, [&](int j, int part, int parts) {
-        put_part<K>(sm + K::QUERY_PART + rank * K::HP + j, over_warps(j), part, parts);
+        message_part<K>(sm, 0, sm + K::QUERY_PART + rank * K::HP + j, over_warps(j), part, parts);
         if (here % K::D != place) return;
-        put_part<K>(sm + K::STATE + j, held[j], part, parts), put_part<K>(sm + K::SLOPE + j, held[K::HELD * K::HP + j], part, parts);
+        message_part<K>(sm, 0, sm + K::STATE + j, held[j], part, parts);
+        message_part<K>(sm, 0, sm + K::SLOPE + j, held[K::HELD * K::HP + j], part, parts);
       });
     } else if (thread < K::HP) {
       const int j = rank * K::HP + thread;
       const float four = 2.0f * sm[K::ENERGY + thread], dq = four * over_warps(thread), dk = four * held[K::HELD * K::HP + thread];
       const float dh = sm[K::GIVEN + thread] + held[thread];
       for (int r = 0; r < K::C; r++)
-        put(shared_address(sm + K::D_QUERY + j), dq, r), put(shared_address(sm + K::D_KEY + j), dk, r), put(shared_address(sm + K::STATE + j), dh, r);
+        message<K>(sm, 0, sm + K::D_QUERY + j, dq, r), message<K>(sm, 0, sm + K::D_KEY + j, dk, r), message<K>(sm, 0, sm + K::STATE + j, dh, r);
     }
   }
   MEMBER void heard() {  // of one row: dq_t and dk_t from what all have told
@@ -346,10 +348,10 @@ struct PastBackward {
     };
     float* part = sm + K::GIVEN_PART + rank * K::HP;
     if constexpr (K::R == 1) {
-      deal<K, K::HP>(thread, [&](int j, int of, int parts) { put_part<K>(part + j, total(j, 0), of, parts); });
+      deal<K, K::HP>(thread, [&](int j, int of, int parts) { message_part<K>(sm, 1, part + j, total(j, 0), of, parts); });
     } else {
       for (int i = thread; i < K::R * K::HP; i += K::THREADS)
-        put(shared_address(part + i % K::HP), total(i % K::HP, i / K::HP), i / K::HP);
+        message<K>(sm, 1, part + i % K::HP, total(i % K::HP, i / K::HP), i / K::HP);
     }
   }
 
@@ -362,7 +364,7 @@ struct PastBackward {
     ask(asked, t - 1);
     block_sync<K>();
     tell(t, base);
-    cluster_sync();
+    meet<K>(sm, 0, K::R == 1 ? (K::D + 2) * K::HP : 3 * K::R * K::HP, a.steps - 1 - t, thread);
     heard();
     constexpr int KEPT = K::KEPT > K::G + 1 ? 1 : 0;
     own_products<K, 1, KEPT>(sm + K::WEIGHTS + (K::G + 1) * K::F * K::HP, a.transposed_key, sm + K::D_KEY, rank, warp, lane,
@@ -371,7 +373,7 @@ struct PastBackward {
     if (feature < K::H) cell(t, saved);
     block_sync<K>();
     push();
-    cluster_sync();
+    meet<K>(sm, 1, K::C * K::HP, a.steps - 1 - t, thread);
     if (thread < K::HP) {
       const float ds = cut ? 0.0f : over_parts<K::C>(K::GIVEN_PART, thread);
       sm[K::GIVEN + thread] = a.mix * ds;

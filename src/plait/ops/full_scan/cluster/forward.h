@@ -12,9 +12,8 @@ namespace plait {
 template <class S>
 struct PastForwardLayout : PastShape<S> {
   using P = PastShape<S>;
-  static constexpr int ASKED = 0, STATE = ASKED + P::R * P::HP, QUERY = STATE + 2 * P::R * P::HP, KEY = QUERY + P::HP;
-  static constexpr int ENERGY = KEY + P::HP, FAR = ENERGY + P::HP;  // whether a query, a key was
-  static constexpr int PART = FAR + 4, STRIDE = P::HP + 4;  // context, mass, own energy, largest energy
+  static constexpr int ASKED = BARRIERS, STATE = ASKED + P::R * P::HP, QUERY = STATE + 2 * P::R * P::HP, KEY = QUERY + P::HP;
+  static constexpr int ENERGY = KEY + P::HP, PART = ENERGY + P::HP, STRIDE = P::HP + 4;  // context, mass, own energy, largest energy
   static constexpr int MASS = P::HP, OWN = P::HP + 1, MOST = P::HP + 2;
   static_assert(P::F * P::C <= P::THREADS, "a thread for each feature and block");
   static constexpr int OUTPUTS = PART + P::D * STRIDE, WARP_PART = OUTPUTS + round_up(P::R * (P::G + 1) * P::F, 4);
@@ -53,7 +52,8 @@ struct PastForward {
   MEMBER bool reset_at(int t, int row) { return a.reset && t < a.steps && a.reset[(int64_t)t * a.rows + row]; }
 
   MEMBER void prepare() {
-    for (int i = thread; i < K::WEIGHTS; i += K::THREADS) sm[i] = 0.0f;
+    open_exchanges<K>(sm, thread);
+    for (int i = BARRIERS + thread; i < K::WEIGHTS; i += K::THREADS) sm[i] = 0.0f;
     for (int block = 0; block < K::KEPT; block++)
       keep_weights<K>(sm + K::WEIGHTS, block, a.weights + block * K::H * K::HP, rank, thread);
     block_sync<K>();
@@ -68,10 +68,10 @@ struct PastForward {
       sm[K::NEAR + i] = past[(place + K::D * (i / (2 * K::HP))) * 2 * K::HP + i % (2 * K::HP)];
     block_sync<K>();
     for (int i = thread; i < own_before<K>(a.initial, place) * K::HP; i += K::THREADS)
-      if (is_far(record(i / K::HP)[i % K::HP])) sm[K::FAR] = 1.0f;
+      if (is_far(record(i / K::HP)[i % K::HP])) sm[K::OUTPUTS] = 1.0f;
     take_in(0);
     block_sync<K>();
-    logs = sm[K::FAR] != 0.0f;
+    logs = sm[K::OUTPUTS] != 0.0f;
     if (!logs) change_keys(a.initial, [](float k) { return ex2(k); });
     cluster_sync();
   }
@@ -86,9 +86,10 @@ struct PastForward {
       *k = change(*k);
     }
   }
-  // The first query or key that is too far: the powers become keys again. Which of the two flags was raised stands still meanwhile.
-  MEMBER void settle(int flag, int before) {
-    if (logs || sm[K::FAR + flag] == 0.0f) return;
+  // The first query or key that is too far, as every warp sees: the powers become keys again
+  MEMBER void settle(const float* vector, int before) {
+    if (logs || !any_far<K>(vector, lane)) return;
+    block_sync<K>();
     change_keys(before, [](float k) { return log_of(k); });
     logs = true;
     block_sync<K>();
@@ -140,11 +141,9 @@ struct PastForward {
     h = rounded<Layer>(h);
     save(a.output, at, h);
     float* state = state_of(t, K::R == 1 ? 0 : target) + feature;
-    if constexpr (K::R == 1) put(shared_address(state), h, target);
-    else for (int r = 0; r < K::C; r++) put(shared_address(state), h, r);
-    const float q = SCALE * outputs()[K::G * K::F];
-    put(shared_address(sm + K::QUERY + feature), q, target);
-    if (is_far(q)) put(shared_address(sm + K::FAR), 1.0f, target);
+    if constexpr (K::R == 1) message<K>(sm, 0, state, h, target);
+    else for (int r = 0; r < K::C; r++) message<K>(sm, 0, state, h, r);
+    message<K>(sm, 0, sm + K::QUERY + feature, SCALE * outputs()[K::G * K::F], target);
   }
   MEMBER float* state_of(int t, int r) { return sm + K::STATE + (t % 2 * K::R + r) * K::HP; }
 
@@ -158,8 +157,7 @@ struct PastForward {
       if (f >= K::H) return;
       const float k = SCALE * sum;
       if (K::R == 1) energy = mad(sm[K::ENERGY + f], 0.5f - half_gap(sm[K::QUERY + f], k), energy);
-      put(shared_address(sm + K::KEY + f), k, owner);
-      if (is_far(k)) put(shared_address(sm + K::FAR + 1), 1.0f, owner);
+      message<K>(sm, 1, sm + K::KEY + f, k, owner);
     });
     return K::R == 1 ? whole_sum(energy) : 0.0f;
   }
@@ -297,7 +295,7 @@ struct PastForward {
         const float share = j == K::OWN ? 1.0f : any ? exponential(number[w * K::STRIDE + K::MOST] - larger) : 0.0f;
         sum = mad(share, number[w * K::STRIDE + j], sum);
       }
-      put_part<K>(sm + K::PART + place * K::STRIDE + j, j == K::MOST ? larger : sum, of, parts);
+      message_part<K>(sm, 1, sm + K::PART + place * K::STRIDE + j, j == K::MOST ? larger : sum, of, parts);
     });
   }
   MEMBER static float larger_of(float x, float y) { return x > y || x != x ? x : y; }  // a NaN wins
@@ -306,7 +304,7 @@ struct PastForward {
     const bool clears = reset_at(t + 1, row);
     const int64_t at = (int64_t)t * a.rows + row;
     const int here = a.initial + t;
-    float own = K::R == 1 ? 0.0f : whole_energy();
+    float own = K::R > 1 && warp < ceil_div(K::HP, 32) ? whole_energy() : 0.0f;
     if (thread < K::HP) {
       float larger, mass = 0.0f, sum = 0.0f;
 #pragma unroll
@@ -344,7 +342,7 @@ struct PastForward {
   }
   MEMBER void tell_asked(float s) {
     if constexpr (K::R == 1) sm[K::ASKED + thread] = s;
-    else for (int r = 0; r < K::C; r++) put(shared_address(sm + K::ASKED + rank * K::HP + thread), s, r);
+    else for (int r = 0; r < K::C; r++) message<K>(sm, 2, sm + K::ASKED + rank * K::HP + thread, s, r);
   }
 
   MEMBER void walk() {
@@ -356,19 +354,20 @@ struct PastForward {
       block_sync<K>();
       write(t);
       take_in(t + 1);
-      cluster_sync();
-      settle(0, a.initial + t);
+      meet<K>(sm, 0, K::R == 1 ? 2 * K::H : (K::R + 1) * K::H, t, thread);
+      settle(sm + K::QUERY, a.initial + t);
       float k[EIGHT][K::N];
       fetch_part(k, before(t), warp, 0);  // while the own key is made
       const float energy = own_energy(t);
       Read r;
       read(r, k, t);
       tell(r, energy);
-      cluster_sync();
-      settle(1, a.initial + t);
+      const bool mine = (a.initial + t) % K::D == place;
+      meet<K>(sm, 1, K::R == 1 ? K::D * K::STRIDE + (mine ? K::H : 0) : K::H, t, thread);
+      if (mine) settle(sm + K::KEY, a.initial + t);
       join(t);
       if constexpr (K::R == 1) block_sync<K>();
-      else cluster_sync();
+      else meet<K>(sm, 2, K::R * K::HP, t, thread);
     }
     cluster_sync();  // nobody leaves while its memory may be written
   }

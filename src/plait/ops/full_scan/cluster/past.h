@@ -145,6 +145,15 @@ DEVICE int own_before(int position, int rank) { return position > rank ? (positi
 // of a row is beyond FARTHEST, its keys are kept as they are: `logs`.
 constexpr float FARTHEST = 120.0f;
 DEVICE bool is_far(float scaled) { return !(scaled <= FARTHEST && scaled >= -FARTHEST); }
+template <class K>
+DEVICE bool any_far(const float* vector, int lane) {
+  float x[K::N];
+  fetch<K>(x, vector, lane);
+  bool found = false;
+#pragma unroll
+  for (int n = 0; n < K::N; n++) found = found || is_far(x[n]);
+  return vote(found);
+}
 DEVICE float log_of(float power) {  // to rounding, where lg2 of a large or small number is not
   const uint32_t bits = bits_of(power);
   return (float)((int)(bits >> 23) - 127) + lg2(of_bits((bits & 0x7fffffu) | 0x3f800000u));
@@ -186,11 +195,37 @@ DEVICE void deal(int thread, Work work) {
   constexpr int PARTS = K::THREADS < ITEMS ? 1 : K::THREADS / ITEMS < K::D ? K::THREADS / ITEMS : K::D;
   for (int i = thread; i < PARTS * ITEMS; i += K::THREADS) work(i % ITEMS, i / ITEMS, PARTS);
 }
+// ---- messages. A cluster's barrier would wait for all that was stored in global memory, microseconds a step; a message is counted
+// by its receiver's mbarrier of one exchange. Nobody sends what would overwrite something before it has been told, by the exchange
+// between, that it was read. A block alone stores.
+constexpr int EXCHANGES = 3, BARRIERS = 32;  // numbers of shared memory for their mbarriers
+
+template <class K>
+DEVICE void message(float* sm, int exchange, float* place, float v, int rank) {
+  if constexpr (K::C == 1) *place = v;
+  else send(shared_address(place), v, shared_address(sm) + 8 * exchange, rank);
+}
 // v to the same place in the blocks of a part; where a block reads a row alone, in itself
 template <class K>
-DEVICE void put_part(float* place, float v, int part, int parts) {
+DEVICE void message_part(float* sm, int exchange, float* place, float v, int part, int parts) {
   if constexpr (K::D == 1) *place = v;
-  else for (int r = part; r < K::D; r += parts) put(shared_address(place), v, r);
+  else for (int r = part; r < K::D; r += parts) message<K>(sm, exchange, place, v, r);
+}
+template <class K>
+DEVICE void open_exchanges(float* sm, int thread) {
+  if (K::C == 1 || thread) return;
+  for (int exchange = 0; exchange < EXCHANGES; exchange++) mbarrier_init(shared_address(sm) + 8 * exchange, 1);
+  mbarrier_fence();
+}
+// The block meets, and so many numbers have come; `turn` counts the times.
+template <class K>
+DEVICE void meet(float* sm, int exchange, int numbers, int turn, int thread) {
+  block_sync<K>();
+  if constexpr (K::C > 1) {
+    const uint32_t barrier = shared_address(sm) + 8 * exchange;
+    if (thread == 0) mbarrier_expect(barrier, 4 * numbers);
+    mbarrier_wait(barrier, turn % 2);
+  }
 }
 
 }  // namespace plait
