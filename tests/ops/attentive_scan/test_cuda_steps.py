@@ -21,7 +21,9 @@ RELEVANCY = {"window": 2, "capacity": 2}
 UNIFORM = {"window": 2, "capacity": 2, "every": 2}
 
 
-def case(kind: str, memory: dict[str, int], steps: int = 6, rows: int = 1, size: int = 8, **flags: object) -> Case:
+def case(
+    kind: str, memory: dict[str, int], steps: int = 6, rows: int = 1, size: int = 8, **flags: object
+) -> Case:
     scan = Scan(kind, **memory)  # type: ignore[arg-type]
     return Case(scan, steps=steps, rows=rows, size=size, **flags)  # type: ignore[arg-type]
 

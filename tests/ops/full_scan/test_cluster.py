@@ -84,7 +84,9 @@ def compiled(emulated: Callable[..., ctypes.CDLL]) -> Emulated:
     shapes = {
         (way, f"walk_{index}"): shape
         for way in TEXTS
-        for index, shape in enumerate(dict.fromkeys(shape_of(way, case, *cluster) for *cluster, case in SMALL))
+        for index, shape in enumerate(
+            dict.fromkeys(shape_of(way, case, *cluster) for *cluster, case in SMALL)
+        )
     }
     return Emulated(emulated, shapes)
 

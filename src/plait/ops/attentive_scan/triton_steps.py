@@ -178,7 +178,13 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
 
 
 def _reading(
-    way: str, kernel: Any, tensors: dict[str, Tensor | None], scan: Scan, size: int, rows: int, **settings: Any
+    way: str,
+    kernel: Any,
+    tensors: dict[str, Tensor | None],
+    scan: Scan,
+    size: int,
+    rows: int,
+    **settings: Any,
 ) -> Callable[[int], None]:
     """The kernel of a step that reads the memory: in CUDA C++ where it can run, else in Triton."""
     output = tensors["output"]

@@ -35,6 +35,8 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["backward", "forward", "missing"]
 
 LARGEST_SIZE = 256
+# rows that share weights, a block each, where there are too many for several blocks a row
+_TOGETHER = 2
 # tanh(q + k) is computed from 2 to the power of scaled queries and keys
 _SCALE = 2.8853900817779268
 # powers of scaled queries and keys up to here may be multiplied, as in `cluster/past.h`
@@ -220,7 +222,7 @@ def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, 
             shape.threads, cluster, shape.shared_bytes
         ):
             return shape
-    together = 1 if rows % 2 else 2
+    together = 1 if rows % _TOGETHER else _TOGETHER
     return Shape(way, scan, size, dtype, together, warps, rows=together)
 
 

@@ -85,7 +85,8 @@ class Shape:
         dealt = self.cluster if self.rows == 1 else 1
         outputs = padded(self.rows * (self.scan.gates + 1) * features)
         if self.way == "forward":
-            return _BARRIERS + (3 + 3 * self.rows) * row + (dealt + self.warps) * (row + 4) + outputs + _TILE * self.warps
+            parts = dealt * (row + 4) + self.warps * max(row + 4, _TILE)
+            return _BARRIERS + (3 + 3 * self.rows) * row + parts + outputs
         held = -(-AT_ONCE // dealt)
         rows = 3 + (3 + self.warps) * self.rows + dealt + self.cluster + 2 * held + 2 * AT_ONCE
         return _BARRIERS + rows * row + outputs + 2 * padded(self.rows * features)

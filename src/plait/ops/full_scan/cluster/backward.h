@@ -9,7 +9,7 @@
 
 namespace plait {
 
-constexpr int AT_ONCE = 16;  // steps between which the past is given to
+constexpr int AT_ONCE = 16;  // steps between which the past is given to: two lanes each
 
 template <class S>
 struct PastBackwardLayout : PastShape<S> {
@@ -192,14 +192,17 @@ struct PastBackward {
         fetch<K>(k[u], own < S::NEAR ? sm + K::NEAR + own * 2 * K::HP : past + p * 2 * K::HP, lane);
         fetch<K>(state[u], gathered + p * 2 * K::HP, lane), fetch<K>(slope[u], gathered + p * 2 * K::HP + K::HP, lane);
       }
+      // lane 2 n has the weights of the four in the n-th of these steps, lane 2 n + 1 their scores
+      const float4 all = load4(shares_of(i, lane / 2) + lane % 2 * EIGHT);
 #pragma unroll 1
       for (int t = begin; t < end; t++) {
         if (a.first && own_before<K>(first_of(t), place) >= least(i / EIGHT * EIGHT + EIGHT, high)) break;  // a reset: from this step on nobody read them
         float q[K::N], given[K::N];
         const float* walked = sm + K::WALKED + t % AT_ONCE * 2 * K::HP;
         fetch<K>(q, walked, lane), fetch<K>(given, walked + K::HP, lane);
-        const float4 x = load4(shares_of(i, t)), y = load4(shares_of(i, t) + EIGHT);
-        const float share[4] = {x.x, x.y, x.z, x.w}, score[4] = {y.x, y.y, y.z, y.w};
+        const int n = t % AT_ONCE * 2;
+        const float share[4] = {shuffle(all.x, n), shuffle(all.y, n), shuffle(all.z, n), shuffle(all.w, n)};
+        const float score[4] = {shuffle(all.x, n + 1), shuffle(all.y, n + 1), shuffle(all.z, n + 1), shuffle(all.w, n + 1)};
 #pragma unroll
         for (int u = 0; u < 4; u++) {
 #pragma unroll

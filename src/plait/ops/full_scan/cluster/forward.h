@@ -17,8 +17,8 @@ struct PastForwardLayout : PastShape<S> {
   static constexpr int MASS = P::HP, OWN = P::HP + 1, MOST = P::HP + 2;
   static_assert(P::F * P::C <= P::THREADS, "a thread for each feature and block");
   static constexpr int OUTPUTS = PART + P::D * STRIDE, WARP_PART = OUTPUTS + round_up(P::R * (P::G + 1) * P::F, 4);
-  static constexpr int ENERGIES = WARP_PART + P::W * STRIDE, TILE = 128;  // a warp's, of so many positions at a time
-  static constexpr int WEIGHTS = ENERGIES + P::W * TILE, NEAR = WEIGHTS + P::KEPT * P::F * P::HP;
+  static constexpr int TILE = 128;  // positions of a warp at a time: their energies lie where later its part does
+  static constexpr int OF_WARP = STRIDE > TILE ? STRIDE : TILE, WEIGHTS = WARP_PART + P::W * OF_WARP, NEAR = WEIGHTS + P::KEPT * P::F * P::HP;
   static constexpr int END = NEAR + S::NEAR * 2 * P::HP;
   static_assert(END * 4 == S::SHARED_BYTES && S::NEAR % EIGHT == 0, "Python counts shared memory otherwise");
 };
@@ -233,7 +233,7 @@ struct PastForward {
   // A warp's keys, of which the first eight have been asked for, then its states, of which the first are while weights are taken
   template <bool LOGS>
   MEMBER void read_past(Read& r, const Eights& all, float (&x)[EIGHT][K::N], int t) {
-    float* energies = sm + K::ENERGIES + warp * K::TILE;
+    float* energies = sm + K::WARP_PART + warp * K::OF_WARP;
 #pragma unroll 1
     for (int begin = warp; begin < all.count; begin += K::TILE / EIGHT * K::W) {
       const int count = least(K::TILE / EIGHT, ceil_div(all.count - begin, K::W));
@@ -280,7 +280,7 @@ struct PastForward {
   }
 
   MEMBER void tell(const Read& r, float energy) {  // this block's part, to all that read the row
-    float* part = sm + K::WARP_PART + warp * K::STRIDE;
+    float* part = sm + K::WARP_PART + warp * K::OF_WARP;
     keep<K>(part, r.context, lane);
     if (lane == 0) part[K::MASS] = r.mass, part[K::OWN] = energy, part[K::MOST] = r.most;
     block_sync<K>();
@@ -288,12 +288,12 @@ struct PastForward {
       const float* number = sm + K::WARP_PART;
       float larger = -infinity(), sum = 0.0f;
 #pragma unroll
-      for (int w = 0; w < K::W; w++) larger = larger_of(number[w * K::STRIDE + K::MOST], larger);
+      for (int w = 0; w < K::W; w++) larger = larger_of(number[w * K::OF_WARP + K::MOST], larger);
       const bool any = larger != -infinity();
 #pragma unroll
       for (int w = 0; w < K::W; w++) {
-        const float share = j == K::OWN ? 1.0f : any ? exponential(number[w * K::STRIDE + K::MOST] - larger) : 0.0f;
-        sum = mad(share, number[w * K::STRIDE + j], sum);
+        const float share = j == K::OWN ? 1.0f : any ? exponential(number[w * K::OF_WARP + K::MOST] - larger) : 0.0f;
+        sum = mad(share, number[w * K::OF_WARP + j], sum);
       }
       message_part<K>(sm, 1, sm + K::PART + place * K::STRIDE + j, j == K::MOST ? larger : sum, of, parts);
     });
