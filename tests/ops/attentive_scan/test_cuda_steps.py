@@ -1,4 +1,4 @@
-"""The kernels of one step in CUDA C++: in the emulator, within the walk that Triton's interpreter makes of the rest."""
+"""The kernels of one step in CUDA C++: in the emulator, in a walk whose rest Triton's interpreter makes."""
 
 from __future__ import annotations
 
@@ -96,3 +96,38 @@ def test_what_they_do_not_run() -> None:
     assert cuda_steps.missing(Scan("lstm", 10, 10), 512, cpu) == "it needs a CUDA device, got cpu tensors"
     assert "40 slots of 512" in str(cuda_steps.missing(Scan("lstm", 20, 20), 512, cuda))
     assert "20 slots of 510" in str(cuda_steps.missing(Scan("lstm", 10, 10), 510, cuda))
+
+
+# what is changed in the source, the kernel it is in, and which of SMALL shows it
+MUTATIONS = {
+    "the most relevant leaves": ("attend", "other < least ?", "other > least ?", 0),
+    "a reset keeps the memory": ("attend", "if (lane < K::WIDTH && !cleared)", "if (lane < K::WIDTH)", 0),
+    "credit to all": ("attend", "lane < S::WINDOW) credit += share", "lane < K::WIDTH) credit += share", 4),
+    "the key of before": ("attend", "== turn ? mine : k[n]", "== -1 ? mine : k[n]", 0),
+    "half of the slots": ("attend", "load4(sm + K::HALVES + K::H +", "load4(sm + K::HALVES +", 0),
+    "no wait for scores": (
+        "attend", "  barrier_sync(1, K::THREADS);\n  }\n\n  MEMBER f", "  }\n\n  MEMBER f", 0,
+    ),
+    "no mean": ("unattend", "(d_share - sum_of_warp(share * d_share))", "d_share", 0),
+    "given to nothing": ("unattend", "      if (!there_is) continue;\n", "", 0),
+    "h_t reads itself": ("unattend", "if (id[n] == K::WIDTH + a.t) sums.own = state[n];", "", 0),
+    "a reset lets through": ("unattend", "alive ? times", "true ? times", 0),
+    "h_t has no worth": ("unattend", "mine = mad4(rated,", "mine = mad4(0.0f,", 6),
+    "one half of the sums": ("unattend", "load4(halves + (3 + n) * K::H)", "load4(halves + n * K::H)", 0),
+}  # fmt: skip
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", MUTATIONS)
+def test_a_change_of_the_source_shows(name: str, stepping: Emulated, monkeypatch: pytest.MonkeyPatch) -> None:
+    way, old, new, shown_by = MUTATIONS[name]
+    stepping.seed = 0
+    assert compared(SMALL[shown_by]) == []
+    monkeypatch.setitem(stepping.made, way, stepping.library(way, (old, new)))
+    found = []
+    for stepping.seed in range(3):
+        try:
+            found += compared(SMALL[shown_by])
+        except AssertionError as error:  # the choices differ
+            found.append(str(error))
+    assert found

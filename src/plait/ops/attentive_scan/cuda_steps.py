@@ -1,7 +1,7 @@
-"""The two kernels of one step that read the memory, in CUDA C++ (`steps/*.h`), where a Hopper GPU can run them.
+"""The two kernels of one step that read the memory, in CUDA C++ (`steps/*.h`), where a Hopper GPU runs them.
 
-They take the place of `attend_step` and `unattend_step` of `triton_step_kernels` and do the same, with a block
-of sixteen warps a row.
+They take the place of `attend_step` and `unattend_step` of `triton_step_kernels` and do the same, with a
+block of sixteen warps a row.
 """
 
 from __future__ import annotations
