@@ -264,7 +264,7 @@ def test_what_train_begins_with_is_walked_there_and_back(name, monkeypatch):
     assert ran == ["cluster"]
     shapes = dict(called)
     learns = options.get("relevance") == "learned"
-    assert set(shapes) == {"forward", "backward", "sums"} | ({"usage"} if learns else set())
+    assert set(shapes) == {"forward", "backward", "outer"} | ({"usage"} if learns else set())
     assert shapes["backward"].limited == (options.get("grad_limit") is not None)
     assert learns == (name != "relrnn")
 
