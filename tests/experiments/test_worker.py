@@ -1,5 +1,6 @@
 """What a worker does with one run: train, resume, stop, record what went wrong."""
 
+import dataclasses
 import json
 
 import pytest
@@ -7,6 +8,7 @@ import pytest
 from plait.errors import CheckpointError
 from plait.experiments.plan import jobs_of, status_of
 from plait.experiments.worker import execute, stop_file
+from plait.ops.gpu_share import SHARED_BY, programs
 from plait.tasks import CopyTask
 from plait.training import fit
 from plait.training.learner import generator_for
@@ -32,6 +34,15 @@ def test_a_run_to_its_end(tmp_path):
     assert status_of(job) == "complete"
     assert [message["event"] for message in told[:2]] == ["began", "progress"]
     assert told[0]["pid"] > 0
+
+
+def test_kernels_are_told_how_many_share_the_gpu(tmp_path, monkeypatch):
+    monkeypatch.setenv(SHARED_BY, "1")  # so that it is put back
+    monkeypatch.delenv(SHARED_BY)
+    execute(job_of(tmp_path), lambda message: None)
+    assert programs() == 1
+    execute(dataclasses.replace(job_of(tmp_path, updates=13), together=3), lambda message: None)
+    assert programs() == 3
 
 
 def test_it_stops_when_asked_and_goes_on(tmp_path):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import os
 import socket
 import subprocess
@@ -59,6 +60,7 @@ class Cluster:
         self.task = self.ray.remote(max_retries=0, **needs)(_work)
         self._hang_up_mailbox()
         self.jobs: dict[Any, str] = {}
+        self.together = together
 
     def _hang_up_mailbox(self) -> None:
         self.mailbox = self.ray.remote(num_cpus=0)(Mailbox).remote()
@@ -69,7 +71,8 @@ class Cluster:
         return sys.maxsize
 
     def start(self, job: Job) -> None:
-        self.jobs[self.task.remote(job, self.device, self.mailbox)] = job.id
+        here = dataclasses.replace(job, device=self.device, together=self.together)
+        self.jobs[self.task.remote(here, self.mailbox)] = job.id
 
     def news(self, seconds: float) -> list[News]:
         ended, _ = self.ray.wait(list(self.jobs), num_returns=1, timeout=seconds) if self.jobs else ([], [])
@@ -100,10 +103,8 @@ class Cluster:
         self.ray.shutdown()
 
 
-def _work(job: Job, device: str, mailbox: Any) -> dict[str, Any]:
+def _work(job: Job, mailbox: Any) -> dict[str, Any]:
     """A task: one run, as in a process of this machine."""
-    import dataclasses
-
     import torch
 
     torch.set_num_threads(1)
@@ -111,7 +112,7 @@ def _work(job: Job, device: str, mailbox: Any) -> dict[str, Any]:
     def tell(message: dict[str, Any]) -> None:
         mailbox.put.remote(message)
 
-    return execute(dataclasses.replace(job, device=device), tell)
+    return execute(job, tell)
 
 
 def _check(address: str) -> None:

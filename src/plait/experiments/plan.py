@@ -32,6 +32,7 @@ class Job:
     folder: str
     trace: bool
     device: str = "auto"
+    together: int = 1  # runs that share its GPU
     seconds: float | None = None  # of training in all, where time ends a run and not its updates
 
     @property

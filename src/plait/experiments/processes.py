@@ -58,7 +58,7 @@ class Processes:
 
     def __init__(self, devices: list[str], threads: int = 1) -> None:
         self.where = f"{len(devices)} processes on {', '.join(sorted(set(devices)))}"
-        self.idle_places, self.threads = list(devices), threads
+        self.places, self.idle_places, self.threads = tuple(devices), list(devices), threads
         self.workers: list[_Worker] = []
 
     def room(self) -> int:
@@ -71,7 +71,8 @@ class Processes:
         worker.job = job.id
         # One that died while idle is noticed by `news`, as one that died at work.
         with contextlib.suppress(OSError):
-            worker.pipe.send(dataclasses.replace(job, device=worker.place))
+            together = self.places.count(worker.place)
+            worker.pipe.send(dataclasses.replace(job, device=worker.place, together=together))
 
     def _spawn(self, place: str) -> _Worker:
         context = multiprocessing.get_context("spawn")

@@ -76,8 +76,11 @@ def record_failure(folder: Path, reason: str) -> dict[str, Any]:
 
 def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
     """A policy plays beside its worlds, on a CPU, wherever others train."""
+    from plait.ops.gpu_share import SHARED_BY
     from plait.training.session import train_run
 
+    if job.together > 1:
+        os.environ.setdefault(SHARED_BY, str(job.together))
     of_sequences = job.kind.unit == "update"
     fitted = train_run(
         job.description,

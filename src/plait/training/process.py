@@ -23,6 +23,7 @@ from torch import Tensor
 
 from plait._version import __version__
 from plait.errors import ConfigError, known, whole
+from plait.ops.gpu_share import programs
 from plait.provenance import commit, processor
 
 __all__ = ["Group", "check_threads", "device_named", "environment", "join", "peak_memory"]
@@ -151,6 +152,7 @@ def environment(device: torch.device, processes: int) -> dict[str, Any]:
         "device_name": torch.cuda.get_device_name(device) if on_gpu else processor(),
         "threads": torch.get_num_threads(),
         "processes": processes,
+        **({"gpu_shared_by": programs()} if on_gpu and programs() > 1 else {}),
     }
 
 

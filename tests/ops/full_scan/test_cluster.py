@@ -26,7 +26,8 @@ def case(cell: str, steps: int = 6, rows: int = 1, mix: float = 0.5, **flags: ob
     return Case(scan, steps=steps, rows=rows, **flags)  # type: ignore[arg-type]
 
 
-# blocks and rows of a cluster, and the case: eight positions a block lie near, 16 steps are walked back at a time
+# blocks and rows of a cluster, and the case: eight positions a block lie near, 16 steps are walked back at
+# a time
 SMALL = [
     (3, 1, case("tanh", steps=18, rows=2, carried=True, reset=True, nudge=True, strided=True)),
     (1, 1, case("tanh", steps=40, size=17)),

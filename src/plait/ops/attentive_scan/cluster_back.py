@@ -18,6 +18,7 @@ from plait.ops.attentive_scan.cluster_outer import FEW, OuterShape, outer_produc
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
 from plait.ops.attentive_scan.cluster_sums import SumsShape, column_sums
 from plait.ops.attentive_scan.cluster_usage import UsageShape, teach_scores
+from plait.ops.gpu_share import waves
 from plait.ops.grad_limit import largest_of
 from plait.ops.scan.buffers import allocate_walk, contiguous
 from plait.ops.scan.cluster_source import KernelShape, arguments
@@ -99,9 +100,9 @@ def back_shape(
         for count in range(1, 6):  # as many as were seen on a GPU
             shape = _fitted(BackShape(scan, hidden, dtype, cluster, count, limited=limited))
             if shape is not None:
-                waves = -(-rows // (count * at_a_time))
-                time = _FIRST_ROW[cluster] + _FURTHER_ROW[cluster] * (count - 1)
-                found.append((waves * time, len(found), shape))
+                each = _FIRST_ROW[cluster] + _FURTHER_ROW[cluster] * (count - 1)
+                time = each * waves(-(-rows // count), at_a_time)
+                found.append((time, len(found), shape))
     return min(found)[2] if found else None
 
 

@@ -1,7 +1,8 @@
 """How a scan is split over a GPU: blocks of a cluster, rows of the batch that one walks.
 
 More blocks make a step shorter, fewer let more clusters run at a time; rows beside each other share the
-weights and cost less than a second wave of clusters.
+weights and cost less than a second wave of clusters. Alone on a GPU a scan is split to be done soonest; where
+programs share it, to leave most of it to the others.
 """
 
 from __future__ import annotations
@@ -14,6 +15,7 @@ import torch
 
 from plait.ops import cuda_program
 from plait.ops.attentive_scan.cluster_shape import Shape
+from plait.ops.gpu_share import waves
 from plait.ops.scan.kinds import Scan
 
 __all__ = ["LARGEST_WIDTH", "Split", "choose", "clusters_that_fit", "splits"]
@@ -81,9 +83,10 @@ def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) ->
     measured = _ELMAN if cell == "elman" else _WITH_GATES
 
     def time(split: Split) -> float:
-        waves = -(-rows // (split.rows * clusters_that_fit(split.cluster, device)))
+        needed = -(-rows // split.rows)
         nearest = min(measured, key=lambda features: abs(features - hidden // split.cluster))
-        return waves * measured[nearest].get(split.rows, float("inf"))
+        each = measured[nearest].get(split.rows, float("inf"))
+        return each * waves(needed, clusters_that_fit(split.cluster, device))
 
     return min(splits(cell, hidden, width), key=time)
 
