@@ -71,6 +71,35 @@ def test_a_lead_in_is_held_out_too_and_said():
         task_named("denoise", lead_in=3)
 
 
+@pytest.mark.parametrize("kind", [CopyTask, DenoiseTask, TransferCopyTask])
+def test_batches_of_several_delays_are_those_of_each(kind):
+    task = kind(50, shortest_delay=6)
+    assert task.delays == (6, 12, 24, 48, 50)
+    found: dict[int, int] = {}
+    for seed in range(200):
+        batch = task.batch(3, torch.Generator().manual_seed(seed))
+        generator = torch.Generator().manual_seed(seed)
+        torch.randint(5, (), generator=generator)  # which delay
+        delay = len(batch.inputs) - 20
+        alone = kind(delay).batch(3, generator)
+        assert torch.equal(batch.inputs, alone.inputs)
+        assert torch.equal(batch.targets, alone.targets)
+        found[delay] = found.get(delay, 0) + 1
+    assert found.keys() == set(task.delays)
+    assert min(found.values()) > 20, "equally often"
+    assert next(one.delays for one in task.held_out().values()) == (50,), "it is scored at its delay"
+    assert task_named(**{"name": task.name, **task.options()}) == task
+    assert "shortest_delay" not in kind(50).options()
+
+
+def test_a_shortest_delay_of_one_delay():
+    assert CopyTask(50).delays == CopyTask(50, shortest_delay=50).delays == (50,)
+    assert CopyTask(64, shortest_delay=16).delays == (16, 32, 64)
+    for wrong in (-1, 2.5, True, 51):
+        with pytest.raises(ConfigError, match="shortest_delay: expected"):
+            CopyTask(50, shortest_delay=wrong)
+
+
 @given(delay=st.integers(1, 40), seed=st.integers(0, 2**20))
 @settings(max_examples=25, deadline=None)
 def test_denoise_rows(delay, seed):

@@ -8,16 +8,16 @@ import pytest
 import torch
 
 from plait.tasks import Batch, CopyTask
-from plait.training import Network, Recipe, build
+from plait.training import Network, Recipe, build, update_cuda_graph
 from plait.training.process import Group
 from plait.training.supervised import SupervisedLearner
 from plait.training.update_cuda_graph import EAGER, UpdateCudaGraph, can_capture
 
 
-def learner_of(model="relrnn", device="cpu", delay=4, **options):
+def learner_of(model="relrnn", device="cpu", delay=4, shortest_delay=0, **options):
     recipe = Recipe(batch_size=4, updates=100, **options.pop("recipe", {}))
     description = {
-        "task": {"name": "copy", "delay": delay},
+        "task": {"name": "copy", "delay": delay, "shortest_delay": shortest_delay},
         "model": {"name": model, "hidden_size": 8, **options},
         "recipe": recipe.values(),
     }
@@ -63,14 +63,13 @@ class FakeGraph:
 
     def __init__(self):
         FakeGraph.made += 1
-        self.cuda_graph = None
+        self.cuda_graph = self.recording = None
 
     def replay(self):
-        gradients = self.cuda_graph._gradients
-        again = self.cuda_graph._passes(self.cuda_graph._batch)
-        self.cuda_graph._result.figures.copy_(again.figures)
-        self.cuda_graph._result.norm.copy_(again.norm)
-        for place, parameter in zip(gradients, self.cuda_graph._parameters, strict=True):
+        again = self.cuda_graph._passes(self.recording.batch)
+        self.recording.result.figures.copy_(again.figures)
+        self.recording.result.norm.copy_(again.norm)
+        for place, parameter in zip(self.recording.gradients, self.cuda_graph._parameters, strict=True):
             place.copy_(parameter.grad)
             parameter.grad = None
 
@@ -93,14 +92,15 @@ def fake(monkeypatch):
         made.cuda_graph = UpdateCudaGraph(made._passes, made.parameters)
         record = made.cuda_graph._record
 
-        def recorded(batch):
-            record(batch)
-            graphs[-1].cuda_graph = made.cuda_graph
-            result = (
-                made.cuda_graph._result
-            )  # recording computes nothing: there are no values before a replay
-            for place in (result.figures, result.norm, *made.cuda_graph._gradients):
+        def recorded(shapes, batch):
+            if not record(shapes, batch):
+                return False
+            recording = made.cuda_graph._recordings[shapes]
+            recording.graph.cuda_graph, recording.graph.recording = made.cuda_graph, recording
+            # recording computes nothing: there are no values before a replay
+            for place in (recording.result.figures, recording.result.norm, *recording.gradients):
                 place.fill_(torch.nan)
+            return True
 
         made.cuda_graph._record = recorded
         return made
@@ -119,15 +119,22 @@ def test_replayed_updates_are_the_updates(fake):
         assert torch.equal(a, b)
 
 
-def test_a_batch_of_another_shape_is_computed_as_it_is(fake):
-    plain, captured = learner_of(), fake()
-    for update in range(1, 6):
-        for learner in (plain, captured):
-            learner.update(update, learner.batch(update))
-    assert captured.cuda_graph.recorded
-    odd = CopyTask(9).batch(4, torch.Generator().manual_seed(1), torch.device("cpu"))
-    assert plain.update(6, odd) == captured.update(6, odd)
-    assert plain.update(7, plain.batch(7)) == captured.update(7, captured.batch(7))
+def test_every_shape_has_a_recording_of_its_own(fake):
+    plain, captured = (make(delay=16, shortest_delay=4) for make in (learner_of, fake))
+    for update in range(1, 25):
+        one, two = (x.update(update, x.batch(update)) for x in (plain, captured))
+        assert one == two, update
+    assert FakeGraph.made == 3
+    for a, b in zip(plain.parameters, captured.parameters, strict=True):
+        assert torch.equal(a, b)
+
+
+def test_a_shape_beyond_the_most_is_computed_as_it_is(fake, monkeypatch):
+    monkeypatch.setattr(update_cuda_graph, "MOST", 1)
+    plain, captured = (make(delay=8, shortest_delay=4) for make in (learner_of, fake))
+    for update in range(1, 17):
+        assert plain.update(update, plain.batch(update)) == captured.update(update, captured.batch(update))
+    assert FakeGraph.made == 1
 
 
 def test_what_cannot_be_recorded_is_computed_as_it_is(fake, monkeypatch):
@@ -159,6 +166,19 @@ def test_a_value_that_is_not_finite_is_found_in_a_replay(fake):
     with pytest.raises(DivergedError, match="update 6: inputs hold nan"):
         captured.update(6, broken)
     assert all(torch.equal(a, b) for a, b in zip(before, captured.parameters, strict=True))
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_every_shape_is_replayed_as_it_is():
+    options = {"hidden_size": 128, "delay": 80, "shortest_delay": 10}
+    plain, captured = (learner_of("rellstm", "cuda", **options) for _ in range(2))
+    plain.cuda_graph = None
+    for update in range(1, 61):
+        one, two = (x.update(update, x.batch(update)) for x in (plain, captured))
+        assert one == two, update
+    assert len(captured.cuda_graph._recordings) == 4
+    for a, b in zip(plain.parameters, captured.parameters, strict=True):
+        assert torch.equal(a, b)
 
 
 @pytest.mark.gpu

@@ -73,21 +73,26 @@ class _Row:
 def _rows(size: Size) -> list[_Row]:
     delay, lead_ins = 100 // size.shrink, LEAD_INS if size.published else (6, 0)
     found = [_Row(f"lead-in {n}", copy_after(n, delay)) for n in lead_ins]
-    further = tuple(n // size.shrink for n in (1000, 5000))
-    transfer = {"name": "transfer", "delay": delay, "lead_in": lead_ins[0], "test_delays": list(further)}
     length, at = (n // size.shrink for n in (200, 60))
     return [
         *found,
         _Row("held for 20,000 updates", {"name": "copy", "delay": delay}, _HOLDING, tuple(HELD)),
         _Row(f"recall at step {at}", {"name": "recall", "length": length, "at": at}),
         _Row("recall at any step", {"name": "recall", "length": length}),
-        _Row(
-            f"lead-in {lead_ins[0]}, tested at", transfer, {"evaluate_every": 500},
-            ("RelRNN learned", "RelLSTM learned"), tuple(f"delay {n}" for n in further),
-        ),
+        *_transfer(size, lead_ins[0]),
         *_denoise(size),
         *_asked(size),
     ]  # fmt: skip
+
+
+def _transfer(size: Size, lead_in: int) -> Iterator[_Row]:
+    """Trained at one delay, and at several, none of which it is asked at."""
+    further, delay = [n // size.shrink for n in (1000, 5000)], 100 // size.shrink
+    task = {"name": "transfer", "delay": delay, "lead_in": lead_in, "test_delays": further}
+    columns, sets = ("RelRNN learned", "RelLSTM learned"), tuple(f"delay {n}" for n in further)
+    yield _Row(f"lead-in {lead_in}, tested at", task, {"evaluate_every": 500}, columns, sets)
+    task, name = {**task, "shortest_delay": delay // 4}, f"lead-in {lead_in}, delays {delay // 4} to {delay}"
+    yield _Row(f"{name}, tested at", task, {"evaluate_every": 500}, columns, sets)
 
 
 def _denoise(size: Size) -> Iterator[_Row]:
@@ -96,7 +101,10 @@ def _denoise(size: Size) -> Iterator[_Row]:
     for delay in (30 // size.shrink, 100 // size.shrink):
         task = {"name": "denoise", "delay": delay, "test_delays": [long]}
         yield _Row(f"denoise {delay}, tested at", task, _LONGER, _BOUNDED, (f"delay {long}",))
-    yield _Row(f"denoise {long}", {"name": "denoise", "delay": long}, _LONGER, _BOUNDED)
+    task = {"name": "denoise", "delay": long}
+    yield _Row(f"denoise {long}", task, _LONGER, _BOUNDED)
+    shortest = 30 // size.shrink
+    yield _Row(f"denoise {shortest} to {long}", {**task, "shortest_delay": shortest}, _LONGER, _BOUNDED)
 
 
 def _asked(size: Size) -> Iterator[_Row]:

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from plait.errors import whole
+from plait.errors import ConfigError, whole
 from plait.estimates import FLOAT, check_fits
-from plait.tasks.base import SMALLER, Batch, Task, accuracy
+from plait.tasks.base import LATER, SMALLER, Batch, Task, accuracy
 from plait.tasks.picture import draw
 
 __all__ = ["ALPHABET", "SYMBOLS", "TenSymbolsTask", "checked_delays"]
@@ -28,14 +28,36 @@ class TenSymbolsTask(Task):
 
     The marker stands ten steps before the end; ten blanks follow, on which the network names the symbols in
     their order. Everywhere else the target is the blank. A task with a lead-in is longer by it.
+
+    With `shortest_delay` every training batch has a delay of its own, one of `delays`: what a network learns
+    at the short ones first it need not find at the long one. Held-out sequences have the delay T.
     """
 
     marker: ClassVar[int]
     classes: ClassVar[int]
     delay: int = 100
+    shortest_delay: int = field(default=0, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         whole(1, delay=self.delay)
+        whole(0, shortest_delay=self.shortest_delay)
+        if self.shortest_delay > self.delay:
+            raise ConfigError(
+                f"shortest_delay: expected at most the delay, {self.delay}, got {self.shortest_delay}; "
+                "sequences are scored at the delay, so it is the longest"
+            )
+
+    @property
+    def delays(self) -> tuple[int, ...]:
+        """Those a training batch may have, equally often: doubled from the shortest on, and T. Few, so that
+        an update is recorded once for each."""
+        doubled = [self.shortest_delay] if self.shortest_delay else [self.delay]
+        while 2 * doubled[-1] < self.delay:
+            doubled.append(2 * doubled[-1])
+        return tuple(dict.fromkeys((*doubled, self.delay)))
+
+    def held_out(self) -> Mapping[str, Task]:
+        return {self.name: replace(self, shortest_delay=0)}
 
     @property
     def length(self) -> int:
@@ -66,6 +88,10 @@ class TenSymbolsTask(Task):
         device: torch.device | str = "cpu",
         index: int = 0,
     ) -> Batch:
+        if self.shortest_delay:
+            which = torch.randint(len(self.delays), (), generator=generator, device=device)
+            drawn = replace(self, delay=self.delays[int(which)], shortest_delay=0)
+            return drawn.batch(batch_size, generator, device, index)
         check_fits(FLOAT * self.length * batch_size * (self.input_size + 4), SMALLER, str(device))
         symbols = torch.randint(1, ALPHABET + 1, (SYMBOLS, batch_size), generator=generator, device=device)
         tokens = torch.zeros(self.length, batch_size, dtype=torch.int64, device=device)

@@ -90,6 +90,9 @@ class TaskOptions:
 
     delay: int | None = None
     """T, the steps to remember over."""
+    shortest_delay: int | None = None
+    """copy, transfer, denoise: train at delays from this one to --delay, each twice the last; score at
+    --delay."""
     lead_in: int | None = None
     """copy, transfer: blanks before the symbols."""
     test_delays: tuple[int, ...] | None = None

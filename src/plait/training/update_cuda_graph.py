@@ -6,6 +6,7 @@ have been computed, the same kernels in the same order.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
@@ -19,7 +20,9 @@ from plait.training.description import Network
 
 __all__ = ["EAGER", "Passes", "UpdateCudaGraph", "can_capture"]
 
-EAGER = 3  # passes before one is recorded: kernels are built and workspaces taken by then
+EAGER = 3  # passes of a shape before one is recorded: kernels are built and workspaces taken by then
+MOST = 8  # recordings, each of which holds what its passes compute
+Shapes = tuple[Any, ...]  # of the parts of a batch, and their types
 
 
 class Passes(NamedTuple):
@@ -55,50 +58,63 @@ def can_capture(network: nn.Module, task: Task) -> bool:
 class UpdateCudaGraph:
     """Computes `passes(batch)`: as it is at first, then by replaying a recording of it.
 
-    A batch of another shape, and everything after a recording that failed, is computed as it is.
+    A batch of another shape has a recording of its own, up to `MOST` of them; one beyond, and everything
+    after a recording that failed, is computed as it is.
     """
 
     def __init__(self, passes: Callable[[Batch], Passes], parameters: Sequence[nn.Parameter]) -> None:
         self._passes, self._parameters = passes, parameters
-        self._calls = 0
-        self._graph: torch.cuda.CUDAGraph | None = None
+        self._calls: Counter[Shapes] = Counter()
+        self._recordings: dict[Shapes, _Recording] = {}
         self.failed = False
 
     @property
     def recorded(self) -> bool:
-        return self._graph is not None
+        return bool(self._recordings)
 
     def __call__(self, batch: Batch) -> Passes:
-        if not self.recorded and not self.failed and self._calls >= EAGER:
-            self._record(batch)
-        self._calls += 1
-        if not self.recorded or _shapes(batch) != _shapes(self._batch):
+        shapes = _shapes(batch)
+        self._calls[shapes] += 1
+        if shapes not in self._recordings and not self._record(shapes, batch):
             return self._passes(batch)
-        for place, value in zip(self._batch, batch, strict=True):
+        recording = self._recordings[shapes]
+        for place, value in zip(recording.batch, batch, strict=True):
             if place is not None and value is not None:
                 place.copy_(value)
-        assert self._graph is not None
-        self._graph.replay()
-        for parameter, gradient in zip(self._parameters, self._gradients, strict=True):
+        recording.graph.replay()
+        for parameter, gradient in zip(self._parameters, recording.gradients, strict=True):
             parameter.grad = gradient
-        return self._result
+        return recording.result
 
-    def _record(self, batch: Batch) -> None:
-        """Recording computes nothing: what comes back has no values before the first replay."""
-        self._batch = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
+    def _record(self, shapes: Shapes, batch: Batch) -> bool:
+        """Whether there is a recording now. Recording computes nothing: what comes back has no values before
+        the first replay."""
+        if self.failed or self._calls[shapes] <= EAGER or len(self._recordings) >= MOST:
+            return False
+        place = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
         graph = torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph):
-                self._result = self._passes(self._batch)
+                result = self._passes(place)
         except RuntimeError:  # something asked the device for a number; it is computed kernel by kernel
             self.failed = True
             # torch leaves its generators waiting for the recording's end; every later draw would be an error
             for generator in torch.cuda.default_generators:
                 generator.graphsafe_set_state(generator.clone_state())
-            return
-        self._gradients = [parameter.grad for parameter in self._parameters]
-        self._graph = graph
+            return False
+        gradients = [parameter.grad for parameter in self._parameters]
+        self._recordings[shapes] = _Recording(graph, place, result, gradients)
+        return True
 
 
-def _shapes(batch: Batch) -> list[Any]:
-    return [None if part is None else (part.shape, part.dtype) for part in batch]
+class _Recording(NamedTuple):
+    """A graph, where it reads a batch, and where it leaves what comes of it."""
+
+    graph: torch.cuda.CUDAGraph
+    batch: Batch
+    result: Passes
+    gradients: list[Tensor | None]
+
+
+def _shapes(batch: Batch) -> Shapes:
+    return tuple(None if part is None else (part.shape, part.dtype) for part in batch)
