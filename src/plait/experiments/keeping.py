@@ -103,8 +103,8 @@ def _denoise(size: Size) -> Iterator[_Row]:
         yield _Row(f"denoise {delay}, tested at", task, _LONGER, _BOUNDED, (f"delay {long}",))
     task = {"name": "denoise", "delay": long}
     yield _Row(f"denoise {long}", task, _LONGER, _BOUNDED)
-    shortest = 30 // size.shrink
-    yield _Row(f"denoise {shortest} to {long}", {**task, "shortest_delay": shortest}, _LONGER, _BOUNDED)
+    shortest, training = 30 // size.shrink, {**_LONGER, "updates": 20_000}
+    yield _Row(f"denoise {shortest} to {long}", {**task, "shortest_delay": shortest}, training, _BOUNDED)
 
 
 def _asked(size: Size) -> Iterator[_Row]:

@@ -35,8 +35,6 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["backward", "forward", "missing"]
 
 LARGEST_SIZE = 256
-# rows that share weights, a block each, where there are too many for several blocks a row
-_TOGETHER = 2
 # tanh(q + k) is computed from 2 to the power of scaled queries and keys
 _SCALE = 2.8853900817779268
 # powers of scaled queries and keys up to here may be multiplied, as in `cluster/past.h`
@@ -212,8 +210,8 @@ def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], ini
 
 @lru_cache(maxsize=256)
 def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> Shape:
-    """The most blocks a row with which all rows still run at a time. Where there is none a block a row: in
-    pairs, so that each keeps half of the weights, but for an odd number of rows."""
+    """The most blocks a row with which all rows still run at a time. Where there is none a block a row: back
+    in pairs, so that each keeps half of the weights, but for an odd number of rows."""
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
     warps = 16 if size <= 128 else 8  # more registers a thread for more features a lane
     for cluster in (8, 4, 2):
@@ -222,7 +220,7 @@ def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, 
             shape.threads, cluster, shape.shared_bytes
         ):
             return shape
-    together = 1 if rows % _TOGETHER else _TOGETHER
+    together = 1 if way == "forward" or rows % 2 else 2
     return Shape(way, scan, size, dtype, together, warps, rows=together)
 
 

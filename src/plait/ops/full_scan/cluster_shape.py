@@ -15,10 +15,6 @@ __all__ = ["AT_ONCE", "BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "S
 _MOST_SHARED = 232_448
 # steps between which the walk back gives to the past, as in `cluster/backward.h`
 AT_ONCE = 16
-# numbers of shared memory for mbarriers, as in `cluster/past.h`
-_BARRIERS = 32
-# positions a warp reads forward before it takes their weights, as in `cluster/forward.h`
-_TILE = 128
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 
@@ -60,9 +56,10 @@ def padded(number: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """The constants of one kernel: `cluster` blocks of `warps` warps walk one row, or as many rows as blocks.
+    """The constants of one kernel: `cluster` blocks of `warps` warps walk one row; back, as many too.
 
-    `near` positions of a block, a multiple of 8, lie in its shared memory; None: as many as it has room for.
+    `near` positions of a block lie in its shared memory, on the way back a multiple of 8; None: as many as it
+    has room for.
     """
 
     way: str
@@ -85,11 +82,10 @@ class Shape:
         dealt = self.cluster if self.rows == 1 else 1
         outputs = padded(self.rows * (self.scan.gates + 1) * features)
         if self.way == "forward":
-            parts = dealt * (row + 4) + self.warps * max(row + 4, _TILE)
-            return _BARRIERS + (3 + 3 * self.rows) * row + parts + outputs
+            return 5 * row + (dealt + self.warps) * (row + 4) + outputs
         held = -(-AT_ONCE // dealt)
         rows = 3 + (3 + self.warps) * self.rows + dealt + self.cluster + 2 * held + 2 * AT_ONCE
-        return _BARRIERS + rows * row + outputs + 2 * padded(self.rows * features)
+        return rows * row + outputs + 2 * padded(self.rows * features)
 
     @property
     def matrix(self) -> int:
@@ -98,15 +94,18 @@ class Shape:
 
     @property
     def kept(self) -> int:
-        """How many matrices a block keeps its rows of, where it has not to keep all rows of them."""
+        """How many matrices a block keeps its rows of, on the way back, where it need not keep them all."""
+        if self.way == "forward" or self.cluster == 1:
+            return 0
         room = (_MOST_SHARED // 4 - self.floats - 16 * padded(self.hidden)) // self.matrix
-        return min(room, self.scan.gates + 2) if self.cluster > 1 else 0
+        return min(room, self.scan.gates + 2)
 
     @property
     def positions(self) -> int:
         """How many of a block's positions lie in its shared memory."""
-        left = _MOST_SHARED // 4 - self.floats - self.kept * self.matrix
-        return left // (2 * padded(self.hidden)) // 8 * 8 if self.near is None else self.near
+        room = (_MOST_SHARED // 4 - self.floats - self.kept * self.matrix) // (2 * padded(self.hidden))
+        at_once = 1 if self.way == "forward" else 8
+        return room // at_once * at_once if self.near is None else self.near
 
     @property
     def shared_bytes(self) -> int:

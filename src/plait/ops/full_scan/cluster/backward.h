@@ -9,13 +9,58 @@
 
 namespace plait {
 
-constexpr int AT_ONCE = 16;  // steps between which the past is given to: two lanes each
+constexpr int AT_ONCE = 16;  // steps between which the past is given to
+
+// lane 2 n is left with the sum of the n-th of sixteen
+DEVICE float sixteen_sums(const float (&x)[8], const float (&y)[8], int lane) {
+  float z[8];
+#pragma unroll
+  for (int u = 0; u < 8; u++) z[u] = halved(x[u], y[u], lane & 16, 16);
+#pragma unroll
+  for (int u = 0; u < 4; u++) z[u] = halved(z[u], z[u + 4], lane & 8, 8);
+  const float a = halved(z[0], z[2], lane & 4, 4), b = halved(z[1], z[3], lane & 4, 4);
+  const float sum = halved(a, b, lane & 2, 2);
+  return sum + shuffle_xor(sum, 1);
+}
+
+// The walk back is given 2 to the power of each query and key, so that a pair of them costs one special function and not two; of a
+// row whose powers might not be multiplied it is given queries and keys themselves: `logs`.
+// r in tanh(q + k) = 1 - 2 r
+template <bool LOGS>
+DEVICE float gap(float q, float k) { return LOGS ? half_gap(q, k) : rcp(mad(q, k, 1.0f)); }
+
+// Eight vectors of HP numbers, `apart` from each other; beyond the `last`-th it again.
+constexpr int EIGHT = 8;
+template <class K>
+DEVICE void fetch_eight(float (&x)[EIGHT][K::N], const float* first, int apart, int last, int lane) {
+  const float* own = first + 4 * lane;
+  if (last >= EIGHT - 1) {
+#pragma unroll
+    for (int u = 0; u < EIGHT; u++) fetch_own<K>(x[u], own + u * apart, lane);
+  } else {
+#pragma unroll
+    for (int u = 0; u < EIGHT; u++) fetch_own<K>(x[u], own + least(u, last) * apart, lane);
+  }
+}
+
+// The positions of a block that may be read, from `low` to `high`, in eights that begin at multiples of eight: a warp is dealt
+// the n-th, n-th + W .. of them. In every other step they are counted from the other end, so that what the cache holds of one step is
+// what the next one asks for first.
+struct Eights {
+  int low, high, begin, count;
+  bool reversed;
+
+  MEMBER Eights(int low, int high, bool reversed)
+      : low(low), high(high), begin(low / EIGHT), count(high > low ? ceil_div(high, EIGHT) - begin : 0), reversed(reversed) {}
+  MEMBER int position(int n) const { return EIGHT * (reversed ? begin + count - 1 - n : begin + n); }
+};
 
 template <class S>
 struct PastBackwardLayout : PastShape<S> {
   using P = PastShape<S>;
+  static constexpr bool ALONE = P::D == 1;
   static constexpr int HELD = ceil_div(AT_ONCE, P::D);  // positions of these steps in a block
-  static constexpr int GIVEN = BARRIERS, ENERGY = GIVEN + P::HP, SLOPE = ENERGY + P::HP, STATE = SLOPE + P::HP;
+  static constexpr int GIVEN = 0, ENERGY = GIVEN + P::HP, SLOPE = ENERGY + P::HP, STATE = SLOPE + P::HP;
   static constexpr int D_QUERY = STATE + P::R * P::HP, D_KEY = D_QUERY + P::R * P::HP, QUERY_PART = D_KEY + P::R * P::HP;
   static constexpr int GIVEN_PART = QUERY_PART + P::D * P::HP, OUTPUTS = GIVEN_PART + P::C * P::HP;
   static constexpr int D_GATES = OUTPUTS + round_up(P::R * P::F, 4), BESIDE = D_GATES + round_up(P::R * (P::G + 1) * P::F, 4);
@@ -57,8 +102,7 @@ struct PastBackward {
   MEMBER int first_of(int t) { return a.first ? (int)a.first[(int64_t)t * a.rows + row] : 0; }
 
   MEMBER void prepare() {
-    open_exchanges<K>(sm, thread);
-    for (int i = BARRIERS + thread; i < K::WEIGHTS; i += K::THREADS) sm[i] = 0.0f;
+    for (int i = thread; i < K::WEIGHTS; i += K::THREADS) sm[i] = 0.0f;
     for (int block = 0; block < K::KEPT; block++)
       keep_weights<K>(sm + K::WEIGHTS, block, block <= K::G ? a.weights + block * K::H * K::HP : a.transposed_key, rank, thread);
     for (int i = thread; i < least(own_before<K>(width, place), S::NEAR) * 2 * K::HP; i += K::THREADS)
@@ -192,17 +236,14 @@ struct PastBackward {
         fetch<K>(k[u], own < S::NEAR ? sm + K::NEAR + own * 2 * K::HP : past + p * 2 * K::HP, lane);
         fetch<K>(state[u], gathered + p * 2 * K::HP, lane), fetch<K>(slope[u], gathered + p * 2 * K::HP + K::HP, lane);
       }
-      // lane 2 n has the weights of the four in the n-th of these steps, lane 2 n + 1 their scores
-      const float4 all = load4(shares_of(i, lane / 2) + lane % 2 * EIGHT);
 #pragma unroll 1
       for (int t = begin; t < end; t++) {
         if (a.first && own_before<K>(first_of(t), place) >= least(i / EIGHT * EIGHT + EIGHT, high)) break;  // a reset: from this step on nobody read them
         float q[K::N], given[K::N];
         const float* walked = sm + K::WALKED + t % AT_ONCE * 2 * K::HP;
         fetch<K>(q, walked, lane), fetch<K>(given, walked + K::HP, lane);
-        const int n = t % AT_ONCE * 2;
-        const float share[4] = {shuffle(all.x, n), shuffle(all.y, n), shuffle(all.z, n), shuffle(all.w, n)};
-        const float score[4] = {shuffle(all.x, n + 1), shuffle(all.y, n + 1), shuffle(all.z, n + 1), shuffle(all.w, n + 1)};
+        const float4 x = load4(shares_of(i, t)), y = load4(shares_of(i, t) + EIGHT);
+        const float share[4] = {x.x, x.y, x.z, x.w}, score[4] = {y.x, y.y, y.z, y.w};
 #pragma unroll
         for (int u = 0; u < 4; u++) {
 #pragma unroll
@@ -249,17 +290,16 @@ struct PastBackward {
     const float* held = sm + K::GATHERED + (here - own_from(base)) / K::D * K::HP;
     if constexpr (K::R == 1) {
       deal<K, K::HP>(thread, [&](int j, int part, int parts) {
-        message_part<K>(sm, 0, sm + K::QUERY_PART + rank * K::HP + j, over_warps(j), part, parts);
+        put_part<K>(sm + K::QUERY_PART + rank * K::HP + j, over_warps(j), part, parts);
         if (here % K::D != place) return;
-        message_part<K>(sm, 0, sm + K::STATE + j, held[j], part, parts);
-        message_part<K>(sm, 0, sm + K::SLOPE + j, held[K::HELD * K::HP + j], part, parts);
+        put_part<K>(sm + K::STATE + j, held[j], part, parts), put_part<K>(sm + K::SLOPE + j, held[K::HELD * K::HP + j], part, parts);
       });
     } else if (thread < K::HP) {
       const int j = rank * K::HP + thread;
       const float four = 2.0f * sm[K::ENERGY + thread], dq = four * over_warps(thread), dk = four * held[K::HELD * K::HP + thread];
       const float dh = sm[K::GIVEN + thread] + held[thread];
       for (int r = 0; r < K::C; r++)
-        message<K>(sm, 0, sm + K::D_QUERY + j, dq, r), message<K>(sm, 0, sm + K::D_KEY + j, dk, r), message<K>(sm, 0, sm + K::STATE + j, dh, r);
+        put(shared_address(sm + K::D_QUERY + j), dq, r), put(shared_address(sm + K::D_KEY + j), dk, r), put(shared_address(sm + K::STATE + j), dh, r);
     }
   }
   MEMBER void heard() {  // of one row: dq_t and dk_t from what all have told
@@ -351,10 +391,10 @@ struct PastBackward {
     };
     float* part = sm + K::GIVEN_PART + rank * K::HP;
     if constexpr (K::R == 1) {
-      deal<K, K::HP>(thread, [&](int j, int of, int parts) { message_part<K>(sm, 1, part + j, total(j, 0), of, parts); });
+      deal<K, K::HP>(thread, [&](int j, int of, int parts) { put_part<K>(part + j, total(j, 0), of, parts); });
     } else {
       for (int i = thread; i < K::R * K::HP; i += K::THREADS)
-        message<K>(sm, 1, part + i % K::HP, total(i % K::HP, i / K::HP), i / K::HP);
+        put(shared_address(part + i % K::HP), total(i % K::HP, i / K::HP), i / K::HP);
     }
   }
 
@@ -367,7 +407,7 @@ struct PastBackward {
     ask(asked, t - 1);
     block_sync<K>();
     tell(t, base);
-    meet<K>(sm, 0, K::R == 1 ? (K::D + 2) * K::HP : 3 * K::R * K::HP, a.steps - 1 - t, thread);
+    cluster_sync();
     heard();
     constexpr int KEPT = K::KEPT > K::G + 1 ? 1 : 0;
     own_products<K, 1, KEPT>(sm + K::WEIGHTS + (K::G + 1) * K::F * K::HP, a.transposed_key, sm + K::D_KEY, rank, warp, lane,
@@ -376,7 +416,7 @@ struct PastBackward {
     if (feature < K::H) cell(t, saved);
     block_sync<K>();
     push();
-    meet<K>(sm, 1, K::C * K::HP, a.steps - 1 - t, thread);
+    cluster_sync();
     if (thread < K::HP) {
       const float ds = cut ? 0.0f : over_parts<K::C>(K::GIVEN_PART, thread);
       sm[K::GIVEN + thread] = a.mix * ds;

@@ -14,6 +14,7 @@ struct PastShape {
   static constexpr int H = S::HIDDEN, HP = round_up(H, 4), C = S::CLUSTER, W = S::WARPS, THREADS = 32 * W;
   static constexpr int G = gates_of(S::CELL), F = ceil_div(H, C), N = 4 * ceil_div(HP, 128);
   static constexpr int R = S::ROWS, D = R == 1 ? C : 1;  // rows of a cluster; blocks a row's positions are dealt to
+  static constexpr bool ALONE = false;  // a block tells nobody but itself of what it read
   static constexpr int KEPT = S::KEPT;  // matrices whose rows lie in shared memory
   static_assert(R == 1 || R == C, "a block reads one row or its part of one");
   using Layer = typename S::Layer;
@@ -77,27 +78,6 @@ DEVICE float four_sums(const float (&x)[4], int lane) {
   sum += shuffle_xor(sum, 4), sum += shuffle_xor(sum, 2), sum += shuffle_xor(sum, 1);
   return sum;
 }
-// lane 4 n is left with the sum of the n-th of eight; lane 2 n with that of the n-th of sixteen
-DEVICE float eight_sums(const float (&x)[8], int lane) {
-  float y[4];
-#pragma unroll
-  for (int u = 0; u < 4; u++) y[u] = halved(x[u], x[u + 4], lane & 16, 16);
-  const float a = halved(y[0], y[2], lane & 8, 8), b = halved(y[1], y[3], lane & 8, 8);
-  float sum = halved(a, b, lane & 4, 4);
-  sum += shuffle_xor(sum, 2), sum += shuffle_xor(sum, 1);
-  return sum;
-}
-DEVICE float sixteen_sums(const float (&x)[8], const float (&y)[8], int lane) {
-  float z[8];
-#pragma unroll
-  for (int u = 0; u < 8; u++) z[u] = halved(x[u], y[u], lane & 16, 16);
-#pragma unroll
-  for (int u = 0; u < 4; u++) z[u] = halved(z[u], z[u + 4], lane & 8, 8);
-  const float a = halved(z[0], z[2], lane & 4, 4), b = halved(z[1], z[3], lane & 4, 4);
-  const float sum = halved(a, b, lane & 2, 2);
-  return sum + shuffle_xor(sum, 1);
-}
-
 DEVICE float infinity() { return of_bits(0x7f800000u); }
 constexpr float LN2 = 0.69314718055994531f;
 DEVICE float exponential(float x) { return ex2(LOG2E * x); }
@@ -141,53 +121,6 @@ DEVICE void own_products(const float* kept, const float* weights, const float* v
 template <class K>
 DEVICE int own_before(int position, int rank) { return position > rank ? (position - rank + K::D - 1) / K::D : 0; }
 
-// A key is kept as 2 to the power of it, so that a pair of a query and a key costs one special function and not two. Where one
-// of a row is beyond FARTHEST, its keys are kept as they are: `logs`.
-constexpr float FARTHEST = 120.0f;
-DEVICE bool is_far(float scaled) { return !(scaled <= FARTHEST && scaled >= -FARTHEST); }
-template <class K>
-DEVICE bool any_far(const float* vector, int lane) {
-  float x[K::N];
-  fetch<K>(x, vector, lane);
-  bool found = false;
-#pragma unroll
-  for (int n = 0; n < K::N; n++) found = found || is_far(x[n]);
-  return vote(found);
-}
-DEVICE float log_of(float power) {  // to rounding, where lg2 of a large or small number is not
-  const uint32_t bits = bits_of(power);
-  return (float)((int)(bits >> 23) - 127) + lg2(of_bits((bits & 0x7fffffu) | 0x3f800000u));
-}
-// r in tanh(q + k) = 1 - 2 r
-template <bool LOGS>
-DEVICE float gap(float q, float k) { return LOGS ? half_gap(q, k) : rcp(mad(q, k, 1.0f)); }
-
-// Eight vectors of HP numbers, `apart` from each other; beyond the `last`-th it again.
-constexpr int EIGHT = 8;
-template <class K>
-DEVICE void fetch_eight(float (&x)[EIGHT][K::N], const float* first, int apart, int last, int lane) {
-  const float* own = first + 4 * lane;
-  if (last >= EIGHT - 1) {
-#pragma unroll
-    for (int u = 0; u < EIGHT; u++) fetch_own<K>(x[u], own + u * apart, lane);
-  } else {
-#pragma unroll
-    for (int u = 0; u < EIGHT; u++) fetch_own<K>(x[u], own + least(u, last) * apart, lane);
-  }
-}
-
-// The positions of a block that may be read, from `low` to `high`, in eights that begin at multiples of eight: a warp is dealt
-// the n-th, n-th + W .. of them. In every other step they are counted from the other end, so that what the cache holds of one step is
-// what the next one asks for first.
-struct Eights {
-  int low, high, begin, count;
-  bool reversed;
-
-  MEMBER Eights(int low, int high, bool reversed)
-      : low(low), high(high), begin(low / EIGHT), count(high > low ? ceil_div(high, EIGHT) - begin : 0), reversed(reversed) {}
-  MEMBER int position(int n) const { return EIGHT * (reversed ? begin + count - 1 - n : begin + n); }
-};
-
 // Work on `items` numbers and the sending of each to every block that reads the row, dealt to all threads: work(item, part, PARTS) sends to
 // the blocks part, part + PARTS ...
 template <class K, int ITEMS, class Work>
@@ -195,37 +128,11 @@ DEVICE void deal(int thread, Work work) {
   constexpr int PARTS = K::THREADS < ITEMS ? 1 : K::THREADS / ITEMS < K::D ? K::THREADS / ITEMS : K::D;
   for (int i = thread; i < PARTS * ITEMS; i += K::THREADS) work(i % ITEMS, i / ITEMS, PARTS);
 }
-// ---- messages. A cluster's barrier would wait for all that was stored in global memory, microseconds a step; a message is counted
-// by its receiver's mbarrier of one exchange. Nobody sends what would overwrite something before it has been told, by the exchange
-// between, that it was read. A block alone stores.
-constexpr int EXCHANGES = 3, BARRIERS = 32;  // numbers of shared memory for their mbarriers
-
+// v to the same place in the blocks of a part
 template <class K>
-DEVICE void message(float* sm, int exchange, float* place, float v, int rank) {
-  if constexpr (K::C == 1) *place = v;
-  else send(shared_address(place), v, shared_address(sm) + 8 * exchange, rank);
-}
-// v to the same place in the blocks of a part; where a block reads a row alone, in itself
-template <class K>
-DEVICE void message_part(float* sm, int exchange, float* place, float v, int part, int parts) {
-  if constexpr (K::D == 1) *place = v;
-  else for (int r = part; r < K::D; r += parts) message<K>(sm, exchange, place, v, r);
-}
-template <class K>
-DEVICE void open_exchanges(float* sm, int thread) {
-  if (K::C == 1 || thread) return;
-  for (int exchange = 0; exchange < EXCHANGES; exchange++) mbarrier_init(shared_address(sm) + 8 * exchange, 1);
-  mbarrier_fence();
-}
-// The block meets, and so many numbers have come; `turn` counts the times.
-template <class K>
-DEVICE void meet(float* sm, int exchange, int numbers, int turn, int thread) {
-  block_sync<K>();
-  if constexpr (K::C > 1) {
-    const uint32_t barrier = shared_address(sm) + 8 * exchange;
-    if (thread == 0) mbarrier_expect(barrier, 4 * numbers);
-    mbarrier_wait(barrier, turn % 2);
-  }
+DEVICE void put_part(float* place, float v, int part, int parts) {
+  if constexpr (K::ALONE) *place = v;
+  else for (int r = part; r < K::D; r += parts) put(shared_address(place), v, r);
 }
 
 }  // namespace plait
