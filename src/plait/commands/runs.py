@@ -17,6 +17,8 @@ if TYPE_CHECKING:
 
 __all__ = ["list_runs", "pack_runs", "show_run", "unpack_runs"]
 
+_NAMED = 5  # runs whose names fit a line
+
 
 def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> CommandResult:
     """Runs as a table: what, how far, how well, and where they stand.
@@ -129,7 +131,8 @@ def pack_runs(
     names = pack(runs, output, out, light)
     size, digest = output.stat().st_size, hashlib.sha256(output.read_bytes()).hexdigest()
     data = {"archive": str(output), "runs": names, "bytes": size, "sha256": digest}
-    return CommandResult(data, (f"{output} holds {', '.join(names)}; {size / 1e6:.1f} MB; SHA-256 {digest}",))
+    line = f"{output} holds {_listed(names)}; {size / 1e6:.1f} MB; SHA-256 {digest}"
+    return CommandResult(data, (line,))
 
 
 def unpack_runs(
@@ -144,10 +147,19 @@ def unpack_runs(
     from plait.runs.archive import unpack
 
     came, kept = unpack(archive, out)
-    parts = [f"unpacked into {out}: {', '.join(came) or 'nothing'}"]
+    parts = [f"unpacked into {out}: {_listed(came)}"]
     if kept:
-        parts.append(f"kept as they were, being here already: {', '.join(kept)}")
+        parts.append(f"kept as they were, being here already: {_listed(kept)}")
     return CommandResult({"unpacked": came, "kept": kept, "out": str(out)}, tuple(parts))
+
+
+def _listed(names: list[str]) -> str:
+    """In words.
+
+    >>> _listed(["copy-lstm-1", "copy-lstm-2"]), _listed(["copy-lstm-1"] * 247), _listed([])
+    ('copy-lstm-1, copy-lstm-2', '247 runs', 'nothing')
+    """
+    return f"{len(names)} runs" if len(names) > _NAMED else ", ".join(names) or "nothing"
 
 
 def _score(record: RunFolder) -> str:
