@@ -109,11 +109,12 @@ def _denoise(size: Size) -> Iterator[_Row]:
 
 def _asked(size: Size) -> Iterator[_Row]:
     """Pairs as published, whose answer is due with its key; and two steps later, when it can be read."""
-    task = {"name": "mqar", "length": 64, "pairs": 4}
-    task = task if size.published else {**task, "length": 16, "pairs": 2, "vocab": 32}
-    name = f"mqar {task['length']}, {task['pairs']} pairs"
-    yield _Row(name, task, columns=_READERS)
-    yield _Row(f"{name}, two steps later", {**task, "after": 2}, columns=_READERS)
+    sizes = ((64, 4), (128, 8), (256, 16)) if size.published else ((16, 2),)
+    for length, pairs in sizes:
+        task = {"name": "mqar", "length": length, "pairs": pairs, **({} if size.published else {"vocab": 32})}
+        name = f"mqar {length}, {pairs} pairs"
+        yield _Row(name, task, columns=_READERS)
+        yield _Row(f"{name}, two steps later", {**task, "after": 2}, columns=_READERS)
 
 
 _LONGER = {"updates": 10_000, "until_accuracy": 1.0, "schedule": "settle"}

@@ -60,8 +60,7 @@ class ModelOptions:
     usage: float | None = None
     """With a learned relevance: how much it learns from what answers read, 1 unless said."""
     grad_limit: float | None = None
-    """With relevancy screening: the largest element of the gradient through time, as a multiple of the
-    largest that arrives; no limit unless said."""
+    """With screening: the largest element of dL/ds_t, in multiples of what arrives; no limit unless said."""
     every: int | None = None
     """unirnn, unilstm, sab: keep every N-th state."""
     top_k: int | None = None
@@ -91,8 +90,7 @@ class TaskOptions:
     delay: int | None = None
     """T, the steps to remember over."""
     shortest_delay: int | None = None
-    """copy, transfer, denoise: train at delays from this one to --delay, each twice the last; score at
-    --delay."""
+    """copy, transfer, denoise: train at this delay, its double, … and --delay; scored at --delay."""
     lead_in: int | None = None
     """copy, transfer: blanks before the symbols."""
     test_delays: tuple[int, ...] | None = None
@@ -134,8 +132,7 @@ class MeansOptions:
     device: str | None = None
     """auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy."""
     threads: int | None = None
-    """Torch threads on the CPU; left out, torch's own choice (OMP_NUM_THREADS), or those of the run that is
-    resumed."""
+    """Torch threads on the CPU; left out, torch's choice (OMP_NUM_THREADS), or a resumed run's own."""
     checkpoint_every: int | None = None
     """Updates between two checkpoints; 500 if left out, 10 for a policy."""
     max_minutes: float | None = None

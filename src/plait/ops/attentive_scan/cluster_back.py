@@ -148,7 +148,7 @@ def walk_back(
     records = (contiguous(inputs), made, given, walked, (slots, profile, largest))
     if rows:
         launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
-    initial = walked.initial_scores
+    initial: Tensor | None = walked.initial_scores
     if inputs.usage is not None:
         teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
         initial = teach_scores(walked, given.output, inputs, made, teach)
