@@ -89,6 +89,20 @@ def test_validation_is_drawn_by_epoch(runs, tmp_path):
     assert main(["runs", "curves", str(runs["image"]), "-o", str(tmp_path / "c.txt")]) == 2
 
 
+def test_runs_of_one_model_are_named_by_what_they_differ_in(digits, tmp_path):
+    short = ["smnist", "--images", str(digits.folder), "--group", "6", "--batch-size", "10", "--epochs", "1"]
+    plain = ["train", *short, *QUICK, "--out", str(tmp_path)]
+    for options in (["lstm"], ["relrnn"], ["relrnn", "--relevance", "learned"], ["relrnn", "--seed", "1"]):
+        assert main([*plain, "--model", *options]) == 0
+    drawn = draw_validation([config.parent for config in tmp_path.glob("*/config.json")]).axes[0]
+    assert sorted(text.get_text() for text in drawn.get_legend().get_texts()) == [
+        "lstm",
+        "relrnn, relevance learned, seed 0",
+        "relrnn, seed 0",
+        "relrnn, seed 1",
+    ]
+
+
 def test_gradients_of_these_runs_can_be_looked_at(runs, capsys):
     for name in ("image", "text"):
         for command in ("probe", "support"):

@@ -9,7 +9,7 @@ from typing import Any
 from plait.errors import ConfigError
 from plait.figures import Curve, draw_curves, model_places
 from plait.runs.folder import Journal
-from plait.runs.reading import read_run
+from plait.runs.reading import RunFolder, read_run
 from plait.tasks import LanguageTask, task_named
 
 __all__ = ["draw_validation"]
@@ -18,7 +18,7 @@ __all__ = ["draw_validation"]
 def draw_validation(folders: Sequence[Path]) -> Any:
     """Held-out accuracy by epoch of each run, bits per character where runs read text; the figure.
 
-    A curve ends where its run ended, finished or not; runs of one model are told apart by their seeds.
+    A curve ends where its run ended, finished or not; runs of one model are named by what they differ in.
     """
     if not folders:
         raise ConfigError("expected at least one run, got none")
@@ -28,10 +28,7 @@ def draw_validation(folders: Sequence[Path]) -> Any:
         names = ", ".join(sorted({task.name for task in tasks}))
         raise ConfigError(f"expected runs on one task, got {names}; draw them one at a time")
     on_text = isinstance(tasks[0], LanguageTask)
-    models = [record.model for record in records]
-    labels = [
-        one.model if models.count(one.model) == 1 else f"{one.model}, seed {one.seed}" for one in records
-    ]
+    labels = [_label(one, [other for other in records if other.model == one.model]) for one in records]
     places = model_places(labels)
     curves = []
     for record, task, label in zip(records, tasks, labels, strict=True):
@@ -53,3 +50,10 @@ def draw_validation(folders: Sequence[Path]) -> Any:
         title=f"{tasks[0].name}",
         legend="best",
     )
+
+
+def _label(run: RunFolder, alike: Sequence[RunFolder]) -> str:
+    """The run's model, and which of its options another run of that model has otherwise."""
+    own, *others = [{**one.description["model"], **one.description["recipe"]} for one in (run, *alike)]
+    differ = [key for key in own if any(own[key] != other.get(key) for other in others)]
+    return ", ".join([run.model, *(f"{key.replace('_', ' ')} {own[key]}" for key in differ)])
