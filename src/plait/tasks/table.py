@@ -29,11 +29,11 @@ def task_named(name: str, **options: Any) -> Task:
     """Build a task; an option that is None keeps the task's default.
 
     >>> task_named("copy", delay=20, test_delays=None)
-    CopyTask(delay=20, lead_in=0)
+    CopyTask(delay=20, shortest_delay=0, lead_in=0)
     >>> task_named("denoise", length=30)
     Traceback (most recent call last):
         ...
-    plait.errors.UnknownNameError: unknown option of denoise 'length': (one of: delay, test_delays)
+    plait.errors.UnknownNameError: unknown option of denoise 'length': (one of: delay, shortest_delay, ...
     """
     kind = TASKS[known(name, TASKS, "task")]
     fields = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("hidden")]
