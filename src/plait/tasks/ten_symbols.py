@@ -51,7 +51,7 @@ class TenSymbolsTask(Task):
     def delays(self) -> tuple[int, ...]:
         """Those a training batch may have, equally often: doubled from the shortest on, and T. Few, so that
         an update is recorded once for each."""
-        doubled = [self.shortest_delay] if self.shortest_delay else [self.delay]
+        doubled = [self.shortest_delay or self.delay]
         while 2 * doubled[-1] < self.delay:
             doubled.append(2 * doubled[-1])
         return tuple(dict.fromkeys((*doubled, self.delay)))
@@ -89,8 +89,9 @@ class TenSymbolsTask(Task):
         index: int = 0,
     ) -> Batch:
         if self.shortest_delay:
-            which = torch.randint(len(self.delays), (), generator=generator, device=device)
-            drawn = replace(self, delay=self.delays[int(which)], shortest_delay=0)
+            delays = self.delays
+            which = torch.randint(len(delays), (), generator=generator, device=device)
+            drawn = replace(self, delay=delays[int(which)], shortest_delay=0)
             return drawn.batch(batch_size, generator, device, index)
         check_fits(FLOAT * self.length * batch_size * (self.input_size + 4), SMALLER, str(device))
         symbols = torch.randint(1, ALPHABET + 1, (SYMBOLS, batch_size), generator=generator, device=device)

@@ -17,7 +17,7 @@ from torch import Tensor
 from plait.ops.attentive_scan.cluster_outer import FEW, OuterShape, outer_products
 from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
 from plait.ops.attentive_scan.cluster_sums import SumsShape, column_sums
-from plait.ops.attentive_scan.cluster_usage import UsageShape, teach_scores
+from plait.ops.attentive_scan.cluster_usage import BEHIND_A_KEY, UsageShape, teach_scores
 from plait.ops.gpu_share import waves
 from plait.ops.grad_limit import largest_of
 from plait.ops.scan.buffers import allocate_walk, contiguous
@@ -176,7 +176,7 @@ def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[Reve
     if inputs.worth is None:
         keys = made.queries.new_empty(steps, rows, size)
         return walked._replace(projected=projected, queries=queries, keys=keys), beside, keys
-    keyed = made.queries.new_empty(steps, rows, size + 4)
+    keyed = made.queries.new_empty(steps, rows, size + BEHIND_A_KEY)
     keys, scores = keyed.narrow(2, 0, size), keyed.select(2, size)
     return walked._replace(projected=projected, queries=queries, keys=keys, scores=scores), beside, keyed
 

@@ -50,16 +50,20 @@ class OuterShape:
         return 4 * (2 * 32 * _TILE + _TILE * _TILE + self.cluster * _TILE)
 
     @property
+    def of_keys(self) -> int:
+        """Rows of the products that are dU_a's and, with a learned relevance, dg."""
+        return self.hidden + (self.keyed > self.hidden)
+
+    @property
     def tasks(self) -> int:
-        """Clusters it takes."""
-        across = -(-self.hidden // _TILE)
-        keys = self.hidden + (self.keyed > self.hidden)
-        return (-(-self.columns // _TILE) - (-keys // _TILE)) * across + across
+        """Clusters it takes: those of either product, and those that add up dL/dv."""
+        beside, keys, across = (-(-n // _TILE) for n in (self.columns, self.of_keys, self.hidden))
+        return (beside + keys) * across + across
 
     @property
     def taken(self) -> int:
         """Rows of the products."""
-        return self.columns - self.skips * self.hidden + self.hidden + (self.keyed > self.hidden)
+        return self.columns - self.skips * self.hidden + self.of_keys
 
     def text(self, name: str) -> str:
         """The struct of constants in C++."""

@@ -17,7 +17,11 @@ from plait.ops.cuda_program import parameter_struct
 from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
 
-__all__ = ["USAGE_TEXT", "UsageShape", "teach_scores"]
+__all__ = ["BEHIND_A_KEY", "USAGE_TEXT", "UsageShape", "teach_scores"]
+
+BEHIND_A_KEY = (
+    4  # numbers of a step behind dL/dk: dL/d(gᵀh), two that the kernel leaves there, one for alignment
+)
 
 USAGE, USAGE_TEXT = parameter_struct(
     "UsageArguments",
@@ -53,7 +57,7 @@ class UsageShape:
         return (
             f"struct {name} {{\n  static constexpr int HIDDEN = {self.hidden}, SLOTS = {scan.width}, "
             f"WINDOW = {scan.window}, THREADS = {self.threads}, STRETCH = {self.stretch}, "
-            f"APART = {self.hidden + 4};\n"
+            f"APART = {self.hidden + BEHIND_A_KEY};\n"
             f"  using Layer = {LAYERS[self.dtype]};\n}};\n"
         )
 
