@@ -86,7 +86,7 @@ def emulated(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., ctypes.C
         )
         for name, text in files.items():
             (folder / name).write_text(text, encoding="utf-8")
-        flags = ["-std=c++17", "-O1", "-w", "-shared", "-fPIC", f'-DPLAIT_EMULATE="{EMULATOR}"']
+        flags = ["-std=c++17", "-Og", "-w", "-shared", "-fPIC", f'-DPLAIT_EMULATE="{EMULATOR}"']
         subprocess.run(["g++", *flags, "scan.cpp", "-o", "scan.so"], cwd=folder, check=True)
         found = ctypes.CDLL(str(folder / "scan.so"))
         for name in shapes:

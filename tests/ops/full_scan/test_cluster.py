@@ -74,9 +74,10 @@ class Emulated:
         names = {str(shape): name for (there, name), shape in self.shapes.items() if there == way}
         case = Case(scan, size=like.shape[2], dtype=like.dtype)
         name = names[str(shape_of(way, case, *self.cluster))]
-        if (way, name) not in self.made:
-            wanted = {name: self.shapes[way, name]}
-            self.made[way, name] = self.compile("full_scan", way, TEXTS[way], wanted)
+        if (way, name) not in self.made:  # all of a way at once: most of a small compilation is the headers
+            wanted = {name: shape for (there, name), shape in self.shapes.items() if there == way}
+            library = self.compile("full_scan", way, TEXTS[way], wanted)
+            self.made |= {(way, name): library for name in wanted}
         struct = FORWARD if way == "forward" else BACKWARD
         given = cluster_scan.arguments(struct, tensors, steps, rows, initial, scan.mix)
         getattr(self.made[way, name], f"run_{name}")(ctypes.byref(given), self.seed)
