@@ -58,8 +58,10 @@ test-wheel: .venv/.dev
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache
 
+# The pip that came with Python may be years old, and take twice as long to find what is pinned; it does as well.
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
+	-$(BIN)/pip install -q --upgrade pip
 
 # torch first and alone, so that no looser requirement can choose another build of it.
 .venv/.torch: constraints.txt | .venv/bin/python
