@@ -45,24 +45,57 @@ def test_short_enough_to_read(script):
     assert lines[0].startswith('"""'), "it says what it shows"
 
 
-@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
-def test_runs_at_smoke_size(script, tmp_path):
+# Libraries are imported once; each script then runs in a process of its own, forked from there.
+RUN_ALL = """
+import os, runpy, sys
+import torch._dynamo, plait.models, plait.training
+for script in sys.argv[1:]:
+    name = os.path.splitext(os.path.basename(script))[0]
+    os.mkdir(name)
+    child = os.fork()
+    if child == 0:
+        os.chdir(name)
+        for number, stream in ((1, "out"), (2, "error")):
+            os.dup2(os.open(f"../{name}.{stream}", os.O_WRONLY | os.O_CREAT), number)
+        sys.argv, sys.path[0] = [script, "--smoke"], os.path.dirname(script)
+        runpy.run_path(script, run_name="__main__")
+        sys.exit()
+    print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]), flush=True)
+"""
+
+
+def needed_for(script):
+    """The library it needs and that is not here."""
     needed = NEEDS.get(script.stem)
-    if needed and importlib.util.find_spec(needed) is None:
-        pytest.skip(f"needs {needed}")
+    return needed if needed and importlib.util.find_spec(needed) is None else None
+
+
+@pytest.fixture(scope="module")
+def smoke(tmp_path_factory):
+    """How every script that can run here ended, by its name, and the folder it ran in."""
+    folder = tmp_path_factory.mktemp("smoke")
     paths = os.pathsep.join(filter(None, (str(ROOT / "src"), os.environ.get("PYTHONPATH"))))
-    command = [sys.executable, "-W", "error", str(script), "--smoke"]
+    scripts = [str(script) for script in SCRIPTS if not needed_for(script)]
     done = subprocess.run(
-        command,
-        cwd=tmp_path,
+        [sys.executable, "-W", "error", "-c", RUN_ALL, *scripts],
+        cwd=folder,
         capture_output=True,
         text=True,
         check=False,
         env={**os.environ, "PYTHONPATH": paths, "OMP_NUM_THREADS": "1"},
     )
     assert done.returncode == 0, done.stderr
-    assert SAYS[script.stem] in done.stdout
-    assert not list(tmp_path.iterdir()), "an example leaves nothing behind"
+    return {name: int(code) for name, code in map(str.split, done.stdout.splitlines())}, folder
+
+
+@pytest.mark.parametrize("script", SCRIPTS, ids=lambda p: p.stem)
+def test_runs_at_smoke_size(script, smoke):
+    if needed := needed_for(script):
+        pytest.skip(f"needs {needed}")
+    codes, folder = smoke
+    assert codes[script.stem] == 0, (folder / f"{script.stem}.error").read_text()
+    assert SAYS[script.stem] in (folder / f"{script.stem}.out").read_text()
+    assert not list((folder / script.stem).iterdir()), "an example leaves nothing behind"
 
 
 @pytest.mark.slow
