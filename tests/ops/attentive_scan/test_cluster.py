@@ -269,16 +269,15 @@ def test_what_train_begins_with_is_walked_there_and_back(name, monkeypatch):
     assert learns == (name != "relrnn")
 
 
-def test_a_reset_forgets_what_is_no_number(emulated, monkeypatch):
+def test_a_reset_forgets_what_is_no_number(walks, monkeypatch):
     """NaN of before the reset is gone after it: records are cleared, not multiplied by zero."""
     case, split = SMALL[1]
     problem = make_problem(case).inputs()
     projected, reset = problem.projected.detach().clone(), torch.zeros_like(problem.reset)
     projected[:3, 0], reset[3, 0] = float("nan"), True
     inputs = conform(problem._replace(projected=projected, reset=reset), case.scan)
-    library = emulated("attentive_scan", "forward", FORWARD_TEXT, {"walk": shape_of(case, split)})
     monkeypatch.setattr(cluster_scan, "shape_for", lambda *_: shape_of(case, split))
-    run = lambda _, __, given, ___: library.run_walk(ctypes.byref(given), 1)  # noqa: E731
+    run = lambda _, __, given, ___: walks.run_walk_1(ctypes.byref(given), 1)  # noqa: E731
     monkeypatch.setattr(cluster_scan, "launch", run)
     with torch.no_grad():
         made = cluster_scan.forward(inputs, case.scan, True, True)
