@@ -6,6 +6,7 @@ import dataclasses
 import gc
 import hashlib
 import json
+import multiprocessing
 import os
 import re
 import struct
@@ -25,9 +26,11 @@ from torch.nn.functional import one_hot
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported, which models may do
 
+from plait.experiments import processes
 from plait.experiments.description import Experiment, PlannedRun
 from plait.tasks import IGNORE, Batch, Task, image_files, language, sources, text
 from plait.training import Recipe, build, fit
+from tests.warm import Warm
 
 # A busy machine is slow, which is no failure; CI draws the same examples every time, a developer new ones.
 settings.register_profile("plait", deadline=None, derandomize=bool(os.environ.get("CI")))
@@ -44,6 +47,19 @@ def pytest_collection_finish():
 def quiet_torch():
     torch.set_num_threads(1)
     torch.manual_seed(0)
+
+
+@pytest.fixture(scope="session", autouse=True)
+def warm_workers():
+    """Workers of experiments are forked from a warm process; `spawned_workers` has them as users do."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(processes, "multiprocessing", Warm())
+        yield
+
+
+@pytest.fixture
+def spawned_workers(monkeypatch):
+    monkeypatch.setattr(processes, "multiprocessing", multiprocessing)
 
 
 @pytest.fixture

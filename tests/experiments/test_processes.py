@@ -23,6 +23,8 @@ from plait.runs.folder import is_locked, locked
 
 from .conftest import experiment, planned
 
+pytestmark = pytest.mark.usefixtures("spawned_workers")
+
 
 def outcome_of(folder):
     """What must be bit-exactly equal, but for clocks."""
