@@ -114,7 +114,7 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
     weights = sum(p.numel() * p.element_size() for p in network.parameters())
     steps = int(next((n for name in ("length", "span", "longest") if (n := getattr(task, name, 0))), 0))
     rows = -(-recipe.batch_size // (recipe.accumulate * processes))
-    logits = task.num_classes * (steps if task.reads == "all" else 1)
+    logits = task.num_classes * (task.answers or (steps if task.reads == "all" else 1))
     states, slots = sum(map(_numbers_a_step, _layers(network))), slot_numbers(network)
     number = FLOAT if recipe.precision == "fp32" else FLOAT // 2
     return int(3 * weights + number * rows * (steps * (task.input_size + states) + logits + slots))

@@ -117,6 +117,30 @@ def test_denoise_over_a_thousand_steps_is_learned_at_shorter_delays_too():
     assert max(mark.score for run in without for mark in run.marks) < 0.5
 
 
+READERS = {
+    "LSTM, chrono": ("lstm", 1),
+    "RelLSTM learned, 10 + 15 states": ("rellstm", 1),
+    "RelLSTM learned, two layers": ("rellstm", 2),
+    "MemLSTM, all states": ("memlstm", 1),
+    "Transformer, two layers (keys and values)": ("transformer", 2),
+}
+
+
+@pytest.mark.parametrize("model", READERS)
+def test_pairs_as_the_page_says(model):
+    """What every model ends with, at three sizes, its answers due at once and two steps later."""
+    ends = {
+        (run.description["task"]["length"], run.description["task"].get("after", 0)): run.score
+        for run in runs_of("mqar.tar.gz")
+        if (run.description["model"]["name"], run.description["model"]["num_layers"]) == READERS[model]
+    }
+    cells = (ends.get((length, after)) for after in (0, 2) for length in (64, 128, 256))
+    told = ["–" if score is None else f"{100 * score:.1f} %" for score in cells]
+    lines = (RESULTS / "README.md").read_text().splitlines()
+    (line,) = (line for line in lines if line.startswith(f"| {model} |") and line.count("|") == 9)
+    assert [cell.strip(" *") for cell in line.split("|")[3:-1]] == told
+
+
 def test_use_counted_by_answers_learns_with_every_seed():
     lines = [json.loads(line) for line in (RESULTS / "more-ideas.jsonl").read_text().splitlines()]
     wanted = {"use_by": "answers", "lead": 60}

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import pytest
 import torch
 
-from plait.tasks import TransferCopyTask
-from plait.training import fit
+from plait.models import LSTM, RelLSTM
+from plait.tasks import IGNORE, MultiQueryRecallTask, TransferCopyTask
+from plait.training import Network, fit
+from plait.training.supervised import answer
 
 
 class Exploding(torch.nn.Module):
@@ -29,3 +32,37 @@ def test_a_loss_that_is_not_finite_is_left_out_and_the_run_goes_on(tmp_path):
     short, long = fitted.summary["held_out"].values()
     assert "loss" in short
     assert set(long) == {"score"}
+
+
+@pytest.mark.parametrize("model", [RelLSTM, LSTM])
+def test_a_network_answers_where_it_is_asked_alone(model):
+    """What it says there, its loss, score and gradients are those of one that answers everywhere."""
+    torch.manual_seed(0)
+    task = MultiQueryRecallTask(16, 3, vocab=32, embedding=5)
+    network = Network(model(5, 8), 32, vocabulary=32)
+    batch = task.batch(6, torch.Generator().manual_seed(1))
+
+    def gradients(logits, targets):
+        found = torch.autograd.grad(task.loss(logits, targets), list(network.parameters()))
+        return [task.score(logits, targets), *found]
+
+    everywhere = network(batch.inputs)[0]
+    logits, targets, _ = answer(network, task, batch, None, "fp32")
+    assert logits.shape == (3, 6, 32)
+    assert torch.equal(targets.t().flatten(), batch.targets.t()[batch.targets.t() != IGNORE])
+    for one, other in zip(gradients(logits, targets), gradients(everywhere, batch.targets), strict=True):
+        torch.testing.assert_close(one, other)
+
+
+def test_what_is_not_our_network_answers_everywhere():
+    task = MultiQueryRecallTask(16, 3, vocab=32, embedding=5)
+    inner = Network(LSTM(5, 8), 32, vocabulary=32)
+
+    class Wrapped(torch.nn.Module):
+        def forward(self, inputs, state=None):
+            return inner(inputs, state)
+
+    batch = task.batch(2, torch.Generator().manual_seed(1))
+    logits, targets, _ = answer(Wrapped(), task, batch, None, "fp32")
+    assert logits.shape == (16, 2, 32)
+    assert torch.equal(targets, batch.targets)

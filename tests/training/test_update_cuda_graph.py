@@ -59,11 +59,14 @@ def test_strangers_are_not_recorded():
 class FakeGraph:
     """Records nothing; a replay computes the passes again and puts them where the recording's are."""
 
-    made = 0
+    made, pools = 0, []
 
     def __init__(self):
         FakeGraph.made += 1
         self.cuda_graph = self.recording = None
+
+    def pool(self):
+        return "the first one's"
 
     def replay(self):
         again = self.cuda_graph._passes(self.recording.batch)
@@ -77,7 +80,7 @@ class FakeGraph:
 @pytest.fixture
 def fake(monkeypatch):
     """A learner whose updates go through a pretended graph."""
-    FakeGraph.made = 0
+    FakeGraph.made, FakeGraph.pools = 0, []
     graphs = []
 
     def make():
@@ -85,7 +88,12 @@ def fake(monkeypatch):
         return graphs[-1]
 
     monkeypatch.setattr(torch.cuda, "CUDAGraph", make)
-    monkeypatch.setattr(torch.cuda, "graph", lambda graph: contextlib.nullcontext())
+
+    def recording(graph, pool):
+        FakeGraph.pools.append(pool)
+        return contextlib.nullcontext()
+
+    monkeypatch.setattr(torch.cuda, "graph", recording)
 
     def learner(**options):
         made = learner_of(**options)
@@ -125,6 +133,7 @@ def test_every_shape_has_a_recording_of_its_own(fake):
         one, two = (x.update(update, x.batch(update)) for x in (plain, captured))
         assert one == two, update
     assert FakeGraph.made == 3
+    assert FakeGraph.pools == [None, "the first one's", "the first one's"]
     for a, b in zip(plain.parameters, captured.parameters, strict=True):
         assert torch.equal(a, b)
 
@@ -139,7 +148,7 @@ def test_a_shape_beyond_the_most_is_computed_as_it_is(fake, monkeypatch):
 
 def test_what_cannot_be_recorded_is_computed_as_it_is(fake, monkeypatch):
     @contextlib.contextmanager
-    def refusing(graph):
+    def refusing(graph, pool):
         yield
         raise RuntimeError("operation not permitted when stream is capturing")
 
@@ -179,6 +188,25 @@ def test_on_a_gpu_every_shape_is_replayed_as_it_is():
     assert len(captured.cuda_graph._recordings) == 4
     for a, b in zip(plain.parameters, captured.parameters, strict=True):
         assert torch.equal(a, b)
+
+
+@pytest.mark.gpu
+def test_on_a_gpu_recordings_share_their_memory():
+    """What four lengths take together is little more than what the longest one takes."""
+
+    def reserved(shortest_delay):
+        torch.cuda.empty_cache()
+        before = torch.cuda.memory_reserved()
+        learner = learner_of("rellstm", "cuda", hidden_size=256, delay=1600, shortest_delay=shortest_delay)
+        for update in range(1, 120):
+            learner.update(update, learner.batch(update))
+        assert learner.cuda_graph.recorded
+        torch.cuda.empty_cache()
+        return len(learner.cuda_graph._recordings), torch.cuda.memory_reserved() - before
+
+    (one, alone), (several, together) = reserved(0), reserved(200)
+    assert (one, several) == (1, 4)
+    assert together < 1.4 * alone, (alone, together)
 
 
 @pytest.mark.gpu

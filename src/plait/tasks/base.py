@@ -50,6 +50,14 @@ class Batch(NamedTuple):
         lengths = None if self.lengths is None else self.lengths[begin:end]
         return Batch(self.inputs[:, begin:end], self.targets[:, begin:end], reset, lengths)
 
+    def asked(self, answers: int) -> Tensor:
+        """(answers, B): the steps of each row that have a target, in their order.
+
+        >>> Batch(torch.zeros(4, 1, 2), torch.tensor([[-100], [3], [-100], [5]])).asked(2).tolist()
+        [[1], [3]]
+        """
+        return (self.targets != IGNORE).to(torch.uint8).topk(answers, dim=0).indices.sort(dim=0).values
+
     def alone(self, place: int) -> Batch:
         """One of the sequences, without what it was padded with."""
         row = self.rows(place, place + 1)
@@ -86,6 +94,12 @@ class Task:
     def reads(self) -> str:
         """Which steps are asked: "all", or the "last" alone."""
         return "all"
+
+    @property
+    def answers(self) -> int | None:
+        """How many steps of a row have a target, where all rows have as many and most steps have none: a
+        network need not answer at the others."""
+        return None
 
     @property
     def score_name(self) -> str:

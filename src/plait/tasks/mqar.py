@@ -72,6 +72,10 @@ class MultiQueryRecallTask(Task):
         return self.vocab
 
     @property
+    def answers(self) -> int:
+        return self.pairs
+
+    @property
     def chance_loss(self) -> float:
         """ln V/2: a guess among the values."""
         return math.log(self.vocab // 2)

@@ -75,16 +75,24 @@ class Network(nn.Module):
         self.output_scale = _Scaled(num_classes, weight) if scaled[1] else None
 
     def forward(
-        self, inputs: Tensor, state: Any = None, *, lengths: Tensor | None = None, **options: Any
+        self,
+        inputs: Tensor,
+        state: Any = None,
+        *,
+        lengths: Tensor | None = None,
+        asked: Tensor | None = None,
+        **options: Any,
     ) -> Any:
-        """Logits (T or 1, B, classes) and state, and what else the recurrent model returns.
+        """Logits (T, 1 or Q, B, classes) and state, and what else the recurrent model returns.
 
         Args:
             lengths: (B,) how many steps of each row are its own, where what follows is padding.
+            asked: (Q, B) steps of each row to answer at, and at no other.
             options: `reset`, `nudge`, `need_trace`, of the recurrent model.
         """
         output, *rest = self._read(self.features(inputs), state, lengths, options)
-        logits = self.decoder(self._asked(output, lengths))
+        output = self._asked(output, lengths) if asked is None else _at(output, asked)
+        logits = self.decoder(output)
         return logits if self.output_scale is None else self.output_scale.given_back(logits), *rest
 
     def features(self, inputs: Tensor) -> Tensor:
@@ -156,7 +164,12 @@ def last_steps(output: Tensor, lengths: Tensor | None) -> Tensor:
     """(1, B, …): each row's last own step."""
     if lengths is None:
         return output[-1:]
-    return output[lengths - 1, torch.arange(len(lengths), device=output.device)].unsqueeze(0)
+    return _at(output, (lengths - 1).unsqueeze(0))
+
+
+def _at(output: Tensor, steps: Tensor) -> Tensor:
+    """(Q, B, …): each row at steps (Q, B) of its own."""
+    return output[steps, torch.arange(steps.shape[1], device=output.device)]
 
 
 def _output_size(recurrent: Recurrent | nn.RNNBase) -> int:

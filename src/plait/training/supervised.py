@@ -35,7 +35,7 @@ from plait.training.session import Fitted, train
 from plait.training.stop import Stop
 from plait.training.update_cuda_graph import Passes, UpdateCudaGraph, can_capture
 
-__all__ = ["SupervisedLearner", "evaluate", "fit", "forward", "learner_of"]
+__all__ = ["SupervisedLearner", "answer", "evaluate", "fit", "forward", "learner_of"]
 
 
 class SupervisedLearner(Learner):
@@ -153,10 +153,12 @@ class SupervisedLearner(Learner):
         carried, seen = list(self.carried_state), []
         for part, (begin, end) in enumerate(self.spans):
             rows = batch.rows(begin, end)
-            logits, state = forward(self.network, rows, carried[part], self.recipe.precision)
-            loss = self.task.loss(logits, rows.targets) * (counted(rows.targets) / total)
+            logits, targets, state = answer(
+                self.network, self.task, rows, carried[part], self.recipe.precision
+            )
+            loss = self.task.loss(logits, targets) * (counted(targets) / total)
             loss.backward()
-            score = self.task.score(logits.detach(), rows.targets) * (end - begin) / self.recipe.batch_size
+            score = self.task.score(logits.detach(), targets) * (end - begin) / self.recipe.batch_size
             figures[:2] += torch.stack([loss.detach(), score]).float()
             carried[part] = (
                 carried_over(self.network, state, self.task.carried) if self.task.carries_state else None
@@ -178,7 +180,8 @@ class SupervisedLearner(Learner):
         for (begin, _), part in zip(self.spans, logits, strict=True):
             if not bool(_finite(part)):
                 step, row = (~torch.isfinite(part)).any(-1).nonzero()[0].tolist()
-                return f"logits are not finite from step {step + 1} on, in sequence {begin + row + 1}"
+                since = f" from step {step + 1} on" if len(part) == len(batch.inputs) else ""
+                return f"logits are not finite{since}, in sequence {begin + row + 1}"
         if not math.isfinite(loss):
             return f"loss is {loss}"
         for name, parameter in self.network.named_parameters():
@@ -256,10 +259,10 @@ def _evaluate_one(
     for batch in task.sweep(
         sequences, batch_size, lambda index: generator_for(seed, "held-out", index, device), device
     ):
-        logits, after = forward(network, batch, state, precision)
+        logits, targets, after = answer(network, task, batch, state, precision)
         state = carried_over(network, after, task.carried) if task.carries_state else None
-        count, weight = counted(batch.targets), task.weight(batch.targets)
-        loss, score = task.loss(logits, batch.targets), task.score(logits, batch.targets)
+        count, weight = counted(targets), task.weight(targets)
+        loss, score = task.loss(logits, targets), task.score(logits, targets)
         totals += torch.stack([loss * count, count, score * weight, torch.as_tensor(weight, device=device)])
     loss_, predicted, score_, rows = totals.tolist()
     mean, score_ = loss_ / predicted, score_ / rows
@@ -268,14 +271,29 @@ def _evaluate_one(
     return {"loss": mean, "score": score_, **task.figures(mean, round(predicted))}
 
 
-def forward(network: nn.Module, batch: Batch, state: Any, precision: str) -> tuple[Tensor, Any]:
-    """Logits in at least float32, and the state, of a network on some rows."""
+def answer(
+    network: nn.Module, task: Task, batch: Batch, state: Any, precision: str
+) -> tuple[Tensor, Tensor, Any]:
+    """Logits where a task asks, the targets there, and the state; anything but our own network answers at
+    every step."""
+    asked = batch.asked(task.answers) if task.answers and isinstance(network, Network) else None
+    logits, after = forward(network, batch, state, precision, asked)
+    return logits, batch.targets if asked is None else batch.targets.gather(0, asked), after
+
+
+def forward(
+    network: nn.Module, batch: Batch, state: Any, precision: str, asked: Tensor | None = None
+) -> tuple[Tensor, Any]:
+    """Logits in at least float32, and the state, of a network on some rows; at the steps `asked` (Q, B) alone
+    where they are given."""
     inputs = batch.inputs
     if inputs.is_floating_point():
         inputs = inputs.to(next(network.parameters()).dtype)
     options = {} if batch.reset is None else {"reset": batch.reset}
     if batch.lengths is not None and isinstance(network, Network):
         options["lengths"] = batch.lengths
+    if asked is not None:
+        options["asked"] = asked
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits, after = network(inputs, state, **options)
     if batch.lengths is not None and len(batch.targets) == 1 < len(logits):

@@ -21,7 +21,7 @@ from plait.training.description import Network
 __all__ = ["EAGER", "Passes", "UpdateCudaGraph", "can_capture"]
 
 EAGER = 3  # passes of a shape before one is recorded: kernels are built and workspaces taken by then
-MOST = 8  # recordings, each of which holds what its passes compute
+MOST = 8  # recordings
 Shapes = tuple[Any, ...]  # of the parts of a batch, and their types
 
 
@@ -59,13 +59,15 @@ class UpdateCudaGraph:
     """Computes `passes(batch)`: as it is at first, then by replaying a recording of it.
 
     A batch of another shape has a recording of its own, up to `MOST` of them; one beyond, and everything
-    after a recording that failed, is computed as it is.
+    after a recording that failed, is computed as it is. One is replayed at a time, so all of them work in the
+    same memory: together they take what the largest one takes, and the results of each.
     """
 
     def __init__(self, passes: Callable[[Batch], Passes], parameters: Sequence[nn.Parameter]) -> None:
         self._passes, self._parameters = passes, parameters
         self._calls: Counter[Shapes] = Counter()
         self._recordings: dict[Shapes, _Recording] = {}
+        self._pool: Any = None
         self.failed = False
 
     @property
@@ -94,7 +96,7 @@ class UpdateCudaGraph:
         place = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
         graph = torch.cuda.CUDAGraph()
         try:
-            with torch.cuda.graph(graph):
+            with torch.cuda.graph(graph, pool=self._pool):
                 result = self._passes(place)
         except RuntimeError:  # something asked the device for a number; it is computed kernel by kernel
             self.failed = True
@@ -104,6 +106,7 @@ class UpdateCudaGraph:
             return False
         gradients = [parameter.grad for parameter in self._parameters]
         self._recordings[shapes] = _Recording(graph, place, result, gradients)
+        self._pool = graph.pool()
         return True
 
 

@@ -156,16 +156,20 @@ RECOMMENDED_ON_DENOISE = {
 _HALVED = {"lr": 1e-3, "clip": 1.0, "relative_clip": 1e6, "schedule": "halve"}
 _IMAGES = {**_HALVED, "batch_size": 100}
 _PIXELS = {"hidden_size": 128, "chrono": 784}
+_ELMAN = {"hidden_size": 128, **_SLOTS, "mix": 0.75}
 _MODRELU = {"hidden_size": 128, "nonlinearity": "modrelu", "initialiser": "henaff"}
-FIRST_ON_MNIST = ("RelLSTM", "RelRNN", "LSTM", "orth-RNN", "expRNN")
+FIRST_ON_MNIST = ("RelLSTM, lr 0.002", "RelRNN", "LSTM, lr 0.002", "orth-RNN", "expRNN")
 RECOMMENDED_ON_MNIST = {
     "RelLSTM": Contestant("rellstm", {**_PIXELS, **_SLOTS}, _IMAGES),
     "RelLSTM, lr 0.002": Contestant("rellstm", {**_PIXELS, **_SLOTS}, {**_IMAGES, "lr": 2e-3}),
+    "RelLSTM, lr 0.004": Contestant("rellstm", {**_PIXELS, **_SLOTS}, {**_IMAGES, "lr": 4e-3}),
     "RelLSTM, learned": Contestant("rellstm", {**_PIXELS, **_LEARNED}, _IMAGES),
-    "RelRNN": Contestant("relrnn", {"hidden_size": 128, **_SLOTS, "mix": 0.75}, _IMAGES),
+    "RelRNN": Contestant("relrnn", _ELMAN, _IMAGES),
+    "RelRNN, lr 0.002": Contestant("relrnn", _ELMAN, {**_IMAGES, "lr": 2e-3}),
     "RelRNN, modrelu": Contestant("relrnn", {**_MODRELU, **_SLOTS}, _IMAGES),
     "LSTM": Contestant("lstm", _PIXELS, _IMAGES),
     "LSTM, lr 0.002": Contestant("lstm", _PIXELS, {**_IMAGES, "lr": 2e-3}),
+    "LSTM, lr 0.004": Contestant("lstm", _PIXELS, {**_IMAGES, "lr": 4e-3}),
     "orth-RNN": Contestant("orthrnn", _MODRELU, {**_IMAGES, "lr": 5e-4}),
     "expRNN": Contestant("exprnn", _MODRELU, {**_IMAGES, "orthogonal_lr": 1e-4}),
 }
