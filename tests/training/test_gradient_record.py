@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
@@ -9,7 +11,7 @@ from torch.nn.functional import cross_entropy
 from plait.errors import ConfigError
 from plait.models import LSTM, RNN, RelRNN, Transformer
 from plait.tasks import CopyTask
-from plait.training import Network, gradient_norms
+from plait.training import Network, fit, gradient_norms
 
 
 def unrolled(network, batch, length):
@@ -83,3 +85,13 @@ def test_recorded_at_the_beginning_in_between_and_at_the_end(small_fit):
     fitted = small_fit(updates=12, gradients_every=5)
     assert [record["update"] for record in fitted.gradients] == [0, 5, 10, 12]
     assert all(len(record["norms"][0]) == 21 for record in fitted.gradients)
+
+
+def test_recorded_at_the_delay_that_is_scored(tmp_path):
+    """Batches of training have shorter delays too; a record is of the one that is asked for."""
+    task = CopyTask(16, shortest_delay=2)
+    folder = tmp_path / "run"
+    fit(RelRNN(10, 4), task, folder=folder, updates=4, batch_size=2, evaluate_on=2, gradients_every=1,
+        device="cpu")  # fmt: skip
+    records = [json.loads(line) for line in (folder / "gradients.jsonl").read_text().splitlines()]
+    assert [len(record["norms"][0]) for record in records] == [36] * 5

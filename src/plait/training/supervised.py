@@ -58,12 +58,12 @@ class SupervisedLearner(Learner):
         if device.type == "cuda" and group.size == 1 and can_capture(network, task):
             self.cuda_graph = UpdateCudaGraph(self._passes, self.parameters)
 
-    def batch(self, update: int) -> Batch:
-        """Batch number `update`, counted from 1; the same in every process."""
+    def batch(self, update: int, task: Task | None = None) -> Batch:
+        """Batch number `update`, counted from 1, of what is trained on; the same in every process."""
         epoch = self.batches_per_epoch  # all batches of an epoch have one generator, one order
         number = update if epoch is None else (update - 1) // epoch + 1
         generator = generator_for(self.recipe.seed, "train", number, self.device)
-        return self.task.batch(self.recipe.batch_size, generator, self.device, index=update - 1)
+        return (task or self.task).batch(self.recipe.batch_size, generator, self.device, index=update - 1)
 
     def _begins(self, update: int) -> bool:
         """Whether this update is the first of an epoch: the sequences of the last one have ended."""
@@ -86,7 +86,8 @@ class SupervisedLearner(Learner):
 
     def gradients(self, update: int) -> list[list[float]]:
         whole_batch = Group().spans(self.recipe.batch_size, self.recipe.accumulate)
-        return gradient_norms(self.network, self.task, self.batch(update + 1), whole_batch)
+        scored = self.task.scored()  # one delay, whatever a batch of training has
+        return gradient_norms(self.network, scored, self.batch(update + 1, scored), whole_batch)
 
     def tensors(self) -> dict[str, Tensor]:
         """Weights, optimiser, and of every process `carry.<process>.<part>.<leaf>`."""
