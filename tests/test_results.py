@@ -1,6 +1,7 @@
 """What is kept under `results/` says what it was drawn from, and is drawn from it again."""
 
 import hashlib
+import re
 from pathlib import Path
 
 import pytest
@@ -47,6 +48,63 @@ def test_the_table_of_popgym_is_what_its_runs_ended_with():
     lines = (RESULTS / "popgym/README.md").read_text().splitlines()
     told = [line for line in lines if line.startswith("| ") and "Easy |" in line]
     assert sorted(told) == sorted(rows_of_popgym(RESULTS / "popgym/popgym-easy.tar.gz"))
+
+
+def ours(name, row):
+    """The runs of a row of a table of the paper, by our recipe, by model."""
+    (group,) = gather([RESULTS / f"untangling/{name}.tar.gz"])
+    return {cell.column.partition(",")[0]: cell.runs for cell in group.cells
+            if cell.row == row and cell.column.endswith(", plait")}  # fmt: skip
+
+
+def table_after(line, page="untangling/README.md"):
+    """The rows of the table whose head is this line, without their marks."""
+    lines = (RESULTS / page).read_text().replace("**", "").splitlines()
+    below = lines[lines.index(line) + 2 :]
+    rows = below[: next(place for place, one in enumerate(below) if not one.startswith("|"))]
+    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+
+
+def test_the_table_of_denoise_is_what_its_runs_ended_with():
+    head = "| delay | RelRNN | MemRNN | LSTM, chrono | RelLSTM | GORU | orth-RNN | expRNN |"
+    models = [cell.strip().partition(",")[0] for cell in head.split("|")[2:-1]]
+    rows = table_after(head)
+    assert [row[0] for row in rows] == ["100", "200", "300", "500", "1000", "2000"]
+    for delay, *cells in rows:
+        runs = ours("denoise", f"T = {delay}")
+        for model, cell in zip(models, cells, strict=True):
+            ends = [100 * run.score for run in runs.get(model, ())]
+            plain = re.sub(r"\([^)]*\)", "", cell)
+            said = [float(number) for number in re.findall(r"[\d.]+", plain)]
+            exact = [round(end, 1 if "." in plain and end >= 98.5 else None) for end in ends]
+            assert sorted(said) == sorted(exact), (delay, model)
+            came = (
+                next((mark.update for mark in run.marks if mark.score >= 0.99), 0)
+                for run in runs.get(model, ())
+            )
+            told = [int(number.replace(",", "")) for number in re.findall(r"\d,\d{3}", cell)]
+            assert sorted(filter(None, came)) == sorted(told), (delay, model)
+            assert cell.count("†") == sum(run.status == "diverged" for run in runs.get(model, ()))
+
+
+def test_the_table_of_mnist_is_what_its_runs_ended_with():
+    head = (
+        "| model | what is its own | parameters | pMNIST, validation (best) | pMNIST, test "
+        "| sMNIST, validation | sMNIST, test |"
+    )
+    (group,) = gather([RESULTS / "untangling/table8.tar.gz"])
+    longest = {
+        (cell.row, cell.column.partition(",")[0]): run
+        for cell in group.cells
+        for run in cell.runs
+        if cell.column.endswith(", plait") and run.summary["updates"] >= 10_000
+    }
+    for model, _, parameters, *cells in table_after(head):
+        told = [cell.partition(" (")[0] for cell in cells]
+        runs = [longest[row, model].summary for row in ("permuted", "sequential")]
+        ends = [run["held_out"][part]["score"] for run in runs for part in ("validation", "test")]
+        assert told == [f"{100 * end:.1f} %" for end in ends], model
+        assert {f"{run['parameters']:,}" for run in runs} == {parameters}
 
 
 def test_pages_and_run_folders_are_not_kept():
