@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
+from plait.errors import ConfigError
 from plait.models import LSTM, RelLSTM
 from plait.tasks import IGNORE, MultiQueryRecallTask, TransferCopyTask
 from plait.training import Network, fit
@@ -66,3 +67,11 @@ def test_what_is_not_our_network_answers_everywhere():
     logits, targets, _ = answer(Wrapped(), task, batch, None, "fp32")
     assert logits.shape == (16, 2, 32)
     assert torch.equal(targets, batch.targets)
+
+
+def test_more_targets_than_a_task_says_are_refused():
+    class Fewer(MultiQueryRecallTask):
+        answers = 2
+
+    with pytest.raises(ConfigError, match="answers: expected how many targets a row has, got 2; one has 3"):
+        fit(LSTM(5, 8), Fewer(16, 3, vocab=32, embedding=5), updates=1, device="cpu")

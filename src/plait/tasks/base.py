@@ -83,7 +83,7 @@ class Task:
     `IGNORE`, so that parts of a batch can be weighed together; `score` is a mean over rows, in [0, 1], larger
     is better. A task whose sequences continue from batch to batch, until an epoch ends if it has epochs, sets
     `carries_state` and reads `index`; one that asks at the last step alone sets `reads` to "last", and a
-    network need not answer before.
+    network need not answer before; one that asks every row at as many steps says how many by `answers`.
     """
 
     name: ClassVar[str]
@@ -211,13 +211,27 @@ class Task:
 
     def check_held_out(self) -> None:
         """Refuse a task that would score training data as held out: its batches are the same whatever they
-        are drawn from, and it does not say itself what is held out."""
+        are drawn from, and it does not say itself what is held out; or one with more targets than `answers`
+        says."""
         self.held_out()
-        if type(self).held_out is not Task.held_out:
+        drawn = type(self).held_out is Task.held_out
+        if not drawn and self.answers is None:
             return
         first, second = (self.batch(16, torch.Generator().manual_seed(seed)) for seed in (1, 2))
+        if self.answers is not None:
+            self._check_answers(first.targets)
+        if not drawn:
+            return
         if torch.equal(first.inputs, second.inputs) and torch.equal(first.targets, second.targets):
             raise self._fixed()
+
+    def _check_answers(self, targets: Tensor) -> None:
+        most = int((targets != IGNORE).sum(0).max())
+        if most > (self.answers or 0):
+            raise ConfigError(
+                f"answers: expected how many targets a row has, got {self.answers}; one has {most}, and "
+                "those beyond would be left out"
+            )
 
     def _fixed(self) -> ConfigError:
         return ConfigError(

@@ -12,7 +12,7 @@ from plait.experiments.description import PlannedRun
 from plait.experiments.untangling.size import Size
 
 __all__ = [
-    "FIRST_ON_MNIST",
+    "BEST_ON_MNIST",
     "OURS",
     "RECIPES",
     "RECOMMENDED",
@@ -161,7 +161,7 @@ _IMAGES = {**_HALVED, "batch_size": 100}
 _PIXELS = {"hidden_size": 128, "chrono": 784}
 _ELMAN = {"hidden_size": 128, **_SLOTS, "mix": 0.75}
 _MODRELU = {"hidden_size": 128, "nonlinearity": "modrelu", "initialiser": "henaff"}
-FIRST_ON_MNIST = ("RelLSTM, lr 0.002", "RelRNN", "LSTM, lr 0.002", "orth-RNN", "expRNN")
+BEST_ON_MNIST = ("RelLSTM, lr 0.002", "RelRNN", "LSTM, lr 0.002", "orth-RNN", "expRNN")
 RECOMMENDED_ON_MNIST = {
     "RelLSTM": Contestant("rellstm", {**_PIXELS, **_SLOTS}, _IMAGES),
     "RelLSTM, lr 0.002": Contestant("rellstm", {**_PIXELS, **_SLOTS}, {**_IMAGES, "lr": 2e-3}),
