@@ -58,7 +58,8 @@ test-wheel: .venv/.dev
 clean:
 	rm -rf .venv build dist demo .mypy_cache .ruff_cache .pytest_cache
 
-# The pip that came with Python may be years old, and take twice as long to find what is pinned; it does as well.
+# The pip that came with Python may be years old and take twice as long to find what is pinned; it will do where
+# there is no newer one.
 .venv/bin/python:
 	$(PYTHON) -m venv .venv
 	-$(BIN)/pip install -q --upgrade pip

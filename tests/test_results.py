@@ -8,6 +8,7 @@ import pytest
 
 from plait.report import write_report
 from plait.report.gather import gather
+from tests.pages import table_after
 
 RESULTS = Path(__file__).parent.parent / "results"
 ARCHIVES = sorted(RESULTS.rglob("*.tar.gz"))
@@ -50,41 +51,34 @@ def test_the_table_of_popgym_is_what_its_runs_ended_with():
     assert sorted(told) == sorted(rows_of_popgym(RESULTS / "popgym/popgym-easy.tar.gz"))
 
 
-def ours(name, row):
-    """The runs of a row of a table of the paper, by our recipe, by model."""
+def ours(name):
+    """The cells of a table of the paper by our recipe: row, model, and runs."""
     (group,) = gather([RESULTS / f"untangling/{name}.tar.gz"])
-    return {cell.column.partition(",")[0]: cell.runs for cell in group.cells
-            if cell.row == row and cell.column.endswith(", plait")}  # fmt: skip
-
-
-def table_after(line, page="untangling/README.md"):
-    """The rows of the table whose head is this line, without their marks."""
-    lines = (RESULTS / page).read_text().replace("**", "").splitlines()
-    below = lines[lines.index(line) + 2 :]
-    rows = below[: next(place for place, one in enumerate(below) if not one.startswith("|"))]
-    return [[cell.strip() for cell in row.split("|")[1:-1]] for row in rows]
+    return [
+        (cell.row, cell.column.partition(",")[0], cell.runs)
+        for cell in group.cells
+        if cell.column.endswith(", plait")
+    ]
 
 
 def test_the_table_of_denoise_is_what_its_runs_ended_with():
     head = "| delay | RelRNN | MemRNN | LSTM, chrono | RelLSTM | GORU | orth-RNN | expRNN |"
     models = [cell.strip().partition(",")[0] for cell in head.split("|")[2:-1]]
-    rows = table_after(head)
+    rows = table_after(RESULTS / "untangling/README.md", head)
+    found = {(row, model): runs for row, model, runs in ours("denoise")}
     assert [row[0] for row in rows] == ["100", "200", "300", "500", "1000", "2000"]
     for delay, *cells in rows:
-        runs = ours("denoise", f"T = {delay}")
         for model, cell in zip(models, cells, strict=True):
-            ends = [100 * run.score for run in runs.get(model, ())]
+            runs = found.get((f"T = {delay}", model), ())
+            ends = [100 * run.score for run in runs]
             plain = re.sub(r"\([^)]*\)", "", cell)
             said = [float(number) for number in re.findall(r"[\d.]+", plain)]
             exact = [round(end, 1 if "." in plain and end >= 98.5 else None) for end in ends]
             assert sorted(said) == sorted(exact), (delay, model)
-            came = (
-                next((mark.update for mark in run.marks if mark.score >= 0.99), 0)
-                for run in runs.get(model, ())
-            )
+            came = (next((mark.update for mark in run.marks if mark.score >= 0.99), 0) for run in runs)
             told = [int(number.replace(",", "")) for number in re.findall(r"\d,\d{3}", cell)]
             assert sorted(filter(None, came)) == sorted(told), (delay, model)
-            assert cell.count("†") == sum(run.status == "diverged" for run in runs.get(model, ()))
+            assert cell.count("†") == sum(run.status == "diverged" for run in runs)
 
 
 def test_the_table_of_mnist_is_what_its_runs_ended_with():
@@ -92,14 +86,13 @@ def test_the_table_of_mnist_is_what_its_runs_ended_with():
         "| model | what is its own | parameters | pMNIST, validation (best) | pMNIST, test "
         "| sMNIST, validation | sMNIST, test |"
     )
-    (group,) = gather([RESULTS / "untangling/table8.tar.gz"])
     longest = {
-        (cell.row, cell.column.partition(",")[0]): run
-        for cell in group.cells
-        for run in cell.runs
-        if cell.column.endswith(", plait") and run.summary["updates"] >= 10_000
+        (row, model): run
+        for row, model, runs in ours("table8")
+        for run in runs
+        if run.summary["updates"] >= 10_000
     }
-    for model, _, parameters, *cells in table_after(head):
+    for model, _, parameters, *cells in table_after(RESULTS / "untangling/README.md", head):
         told = [cell.partition(" (")[0] for cell in cells]
         runs = [longest[row, model].summary for row in ("permuted", "sequential")]
         ends = [run["held_out"][part]["score"] for run in runs for part in ("validation", "test")]

@@ -8,6 +8,7 @@ import pytest
 
 from plait.experiments import experiment_named
 from plait.report.gather import gather
+from tests.pages import table_after
 
 RESULTS = Path(__file__).parents[2] / "results/memory"
 
@@ -88,17 +89,14 @@ MODELS = {
 @pytest.mark.parametrize("model", MODELS)
 def test_every_lead_in_as_the_page_says(model):
     """The columns 5, 20 and 200 of the page's table are those of one archive."""
-    lines = (RESULTS / "README.md").read_text().splitlines()
-    head = lines.index("| model | 0 | 5 | 20 | 60 | 200 |")
-    rows = {
-        line.split("|")[1].strip(): [cell.strip(" *") for cell in line.split("|")[2:-1]]
-        for line in lines[head + 2 : head + 2 + len(MODELS)]
-    }
+    table = table_after(RESULTS / "README.md", "| model | 0 | 5 | 20 | 60 | 200 |")
+    rows = {name: cells for name, *cells in table}
+    assert set(rows) == set(MODELS)
     name, relevance = MODELS[model]
     for place, lead_in in ((1, 5), (2, 20), (4, 200)):
         found = reached("held-and-late.tar.gz", name="copy", model=name, relevance=relevance, lead_in=lead_in)
         came = [update for update in found if update is not None]
-        said = rows[model][place].replace("**", "")
+        said = rows[model][place]
         assert said.startswith(f"{len(came)} of {len(found)}"), (lead_in, said)
         if came:
             assert f"{min(came):,}" in said, (lead_in, said)
@@ -136,9 +134,13 @@ def test_pairs_as_the_page_says(model):
     }
     cells = (ends.get((length, after)) for after in (0, 2) for length in (64, 128, 256))
     told = ["–" if score is None else f"{100 * score:.1f} %" for score in cells]
-    lines = (RESULTS / "README.md").read_text().splitlines()
-    (line,) = (line for line in lines if line.startswith(f"| {model} |") and line.count("|") == 9)
-    assert [cell.strip(" *") for cell in line.split("|")[3:-1]] == told
+    head = (
+        "| model | bytes of state after 64, 128, 256 steps | 64, 4 pairs | 128, 8 | 256, 16 "
+        "| two steps later: 64, 4 | 128, 8 | 256, 16 |"
+    )
+    rows = {name: cells for name, _, *cells in table_after(RESULTS / "README.md", head)}
+    assert set(rows) == set(READERS)
+    assert rows[model] == told
 
 
 def test_use_counted_by_answers_learns_with_every_seed():

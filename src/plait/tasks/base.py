@@ -56,7 +56,7 @@ class Batch(NamedTuple):
         >>> Batch(torch.zeros(4, 1, 2), torch.tensor([[-100], [3], [-100], [5]])).asked(2).tolist()
         [[1], [3]]
         """
-        return (self.targets != IGNORE).to(torch.uint8).topk(answers, dim=0).indices.sort(dim=0).values
+        return _counts(self.targets).to(torch.uint8).topk(answers, dim=0).indices.sort(dim=0).values
 
     def alone(self, place: int) -> Batch:
         """One of the sequences, without what it was padded with."""
@@ -97,8 +97,8 @@ class Task:
 
     @property
     def answers(self) -> int | None:
-        """How many steps of a row have a target, where all rows have as many and most steps have none: a
-        network need not answer at the others."""
+        """How many steps of a row have a target, a class, where all rows have as many and most steps have
+        none: a network need not answer at the others."""
         return None
 
     @property
@@ -211,23 +211,20 @@ class Task:
 
     def check_held_out(self) -> None:
         """Refuse a task that would score training data as held out: its batches are the same whatever they
-        are drawn from, and it does not say itself what is held out; or one with more targets than `answers`
-        says."""
+        are drawn from, and it does not say itself what is held out."""
         self.held_out()
-        drawn = type(self).held_out is Task.held_out
-        if not drawn and self.answers is None:
+        if type(self).held_out is not Task.held_out:
             return
         first, second = (self.batch(16, torch.Generator().manual_seed(seed)) for seed in (1, 2))
-        if self.answers is not None:
-            self._check_answers(first.targets)
-        if not drawn:
-            return
         if torch.equal(first.inputs, second.inputs) and torch.equal(first.targets, second.targets):
             raise self._fixed()
 
-    def _check_answers(self, targets: Tensor) -> None:
-        most = int((targets != IGNORE).sum(0).max())
-        if most > (self.answers or 0):
+    def check_answers(self) -> None:
+        """Refuse a task whose rows have more targets than it says: those beyond would be left out."""
+        if self.answers is None:
+            return
+        most = int(_counts(self.batch(16, torch.Generator().manual_seed(1)).targets).sum(0).max())
+        if most > self.answers:
             raise ConfigError(
                 f"answers: expected how many targets a row has, got {self.answers}; one has {most}, and "
                 "those beyond would be left out"
@@ -283,7 +280,11 @@ def _epoch_order(seed: int, count: int, device: str) -> Tensor:
 
 def counted(targets: Tensor) -> Tensor:
     """How many targets count, as a tensor without axes: not `IGNORE`, or among numbers not nan."""
-    return (~targets.isnan() if targets.is_floating_point() else targets != IGNORE).sum()
+    return _counts(targets).sum()
+
+
+def _counts(targets: Tensor) -> Tensor:
+    return ~targets.isnan() if targets.is_floating_point() else targets != IGNORE
 
 
 def accuracy(logits: Tensor, targets: Tensor) -> Tensor:

@@ -153,9 +153,8 @@ class SupervisedLearner(Learner):
         figures[2].fill_(float(stop))
         carried, seen = list(self.carried_state), []
         for part, (begin, end) in enumerate(self.spans):
-            rows = batch.rows(begin, end)
             logits, targets, state = answer(
-                self.network, self.task, rows, carried[part], self.recipe.precision
+                self.network, self.task, batch.rows(begin, end), carried[part], self.recipe.precision
             )
             loss = self.task.loss(logits, targets) * (counted(targets) / total)
             loss.backward()
@@ -318,6 +317,7 @@ def _learner(
     if recipe.gradients_every:
         require_nudge(network)
     task.check_held_out()
+    task.check_answers()
     if task.carries_state and getattr(getattr(network, "recurrent", network), "bidirectional", False):
         raise ConfigError(
             f"bidirectional: expected False on {task.name}, whose state goes on from batch to batch, got True"

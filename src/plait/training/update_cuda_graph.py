@@ -67,7 +67,6 @@ class UpdateCudaGraph:
         self._passes, self._parameters = passes, parameters
         self._calls: Counter[Shapes] = Counter()
         self._recordings: dict[Shapes, _Recording] = {}
-        self._pool: Any = None
         self.failed = False
 
     @property
@@ -95,8 +94,9 @@ class UpdateCudaGraph:
             return False
         place = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
         graph = torch.cuda.CUDAGraph()
+        pool = next((recording.graph.pool() for recording in self._recordings.values()), None)
         try:
-            with torch.cuda.graph(graph, pool=self._pool):
+            with torch.cuda.graph(graph, pool=pool):
                 result = self._passes(place)
         except RuntimeError:  # something asked the device for a number; it is computed kernel by kernel
             self.failed = True
@@ -106,7 +106,6 @@ class UpdateCudaGraph:
             return False
         gradients = [parameter.grad for parameter in self._parameters]
         self._recordings[shapes] = _Recording(graph, place, result, gradients)
-        self._pool = graph.pool()
         return True
 
 
