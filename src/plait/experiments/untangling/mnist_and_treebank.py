@@ -124,7 +124,7 @@ _MNIST = _Data(
 )  # fmt: skip
 _TREEBANK = _Data(
     "ptb", "ptb", 261, {"span": 20, "embedding": 16}, {"hidden_size": 264, "num_layers": 4},
-    RECOMMENDED_ON_TREEBANK, 12,
+    RECOMMENDED_ON_TREEBANK, 24,
 )  # fmt: skip
 
 
