@@ -246,3 +246,27 @@ def test_an_experiment_with_one_recipe_says_so():
         experiment_named("table4", recipe="plait")
     with pytest.raises(UnknownNameError, match="unknown recipe 'ours'"):
         experiment_named("table5", recipe="ours")
+
+
+@pytest.mark.parametrize(
+    ("runs", "said"),
+    [
+        ([planned(), planned("GRU")], "Here: 12 updates at most."),
+        (
+            [planned(), planned("GRU", updates=5)],
+            "Here: 12 updates at most (LSTM); 5 updates at most (GRU).",
+        ),
+        (
+            [planned(), planned("GRU"), planned(delay=9, updates=5000)],
+            "Here: 12 updates at most (T = 3); 5,000 updates at most (T = 9).",
+        ),
+        (
+            [planned(), planned("GRU", updates=5), planned("GRU", delay=9)],
+            "Here: 12 updates at most (LSTM at T = 3; GRU at T = 9); 5 updates at most (GRU at T = 3).",
+        ),
+        ([dataclasses.replace(planned(), recipe={})], ""),
+    ],
+    ids=["one", "by column", "by row", "by cell", "unsaid"],
+)
+def test_how_long_runs_are_is_said_of_the_cells_that_are(runs, said):
+    assert experiment(*runs).lengths == said

@@ -31,7 +31,7 @@ def test_rows_steps_and_backend_of_worlds():
     assert [run.cell for run in part.runs] == [(row, column) for row in rows for column in columns]
     assert {run.recipe["steps"] for run in part.runs} == {1e6}
     assert {run.task["backend"] for run in part.runs} == {"envpool"}
-    assert part.notes == (*WORLDS.notes, "Here: 1,000,000 steps at most.")
+    assert part.lengths == "Here: 1,000,000 steps at most."
 
 
 def test_columns():

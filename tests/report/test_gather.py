@@ -38,6 +38,18 @@ def test_an_experiments_runs_stand_in_its_cells(bench):
     assert memrnn.published_note == "out of memory"
 
 
+@pytest.mark.parametrize("noted", [[], ["Here: 500 updates at most."]], ids=["now", "plans of before"])
+def test_how_long_runs_were_is_said_once(bench, noted):
+    folder = bench.experiment("table5", PLAN)
+    plan = json.loads((folder / "experiment.json").read_text())
+    for run in plan["runs"]:
+        run["recipe"]["updates"] = 500
+    (folder / "experiment.json").write_text(json.dumps({**plan, "notes": noted}))
+    bench.run("table5")
+    (group,) = gather([folder])
+    assert [note for note in group.notes if "at most" in note] == ["Here: 500 updates at most."]
+
+
 def test_smoke_runs_pass_for_results_nowhere(bench, tmp_path):
     """No published value beside them, no claim, and a name, a title and a headline that say what they are."""
     folder = bench.experiment("table5", PLAN, smoke=True)

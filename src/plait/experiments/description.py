@@ -98,3 +98,34 @@ class Experiment:
     def count(self) -> int:
         """Planned runs times seeds."""
         return len(self.runs) * len(self.seeds)
+
+    @property
+    def lengths(self) -> str:
+        """How long runs are at most, in words, and where lengths differ which cells have which.
+
+        >>> runs = [
+        ...     PlannedRun("T = 5", name, {"name": "copy"}, {"name": name}, {"updates": n})
+        ...     for name, n in (("lstm", 100), ("gru", 100), ("relrnn", 2000))
+        ... ]
+        >>> Experiment("one", "", "", "", "table", "accuracy", 0.99, "", (0,), (*runs,), ()).lengths
+        'Here: 100 updates at most (lstm; gru); 2,000 updates at most (relrnn).'
+        """
+        found: dict[str, list[PlannedRun]] = {}
+        for run in self.runs:
+            for unit in ("steps", "updates"):
+                if unit in run.recipe:
+                    found.setdefault(f"{run.recipe[unit]:,.0f} {unit} at most", []).append(run)
+                    break
+        which = {
+            length: f" ({self._where(runs)})" if len(found) > 1 else "" for length, runs in found.items()
+        }
+        return f"Here: {'; '.join(length + which[length] for length in found)}." if found else ""
+
+    def _where(self, runs: list[PlannedRun]) -> str:
+        """These runs by their rows or their columns, where that says it all, else cell by cell."""
+        others = [run for run in self.runs if run not in runs]
+        for part in ("row", "column"):
+            names = dict.fromkeys(getattr(run, part) for run in runs)
+            if not any(getattr(run, part) in names for run in others):
+                return "; ".join(names)
+        return "; ".join(f"{run.column} at {run.row}" for run in runs)

@@ -62,14 +62,7 @@ class Selection:
             raise ConfigError(
                 f"{experiment.name} has no run with all of what was asked for; ask for less at once"
             )
-        return dataclasses.replace(
-            experiment, runs=runs, seeds=self.seeds or experiment.seeds, notes=experiment.notes + self._note()
-        )
-
-    def _note(self) -> tuple[str, ...]:
-        """What a reader must know who sees the experiment's own numbers beside these."""
-        counts = ((self.updates, "updates"), (self.steps, "steps"))
-        return tuple(f"Here: {count:,.0f} {unit} at most." for count, unit in counts if count is not None)
+        return dataclasses.replace(experiment, runs=runs, seeds=self.seeds or experiment.seeds)
 
     def _keeps(self, run: PlannedRun) -> bool:
         return (

@@ -190,6 +190,8 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
         for planned, beside in ((one, _beside(one, experiment.smoke)) for one in experiment.runs)
     ]
     notes = [*([f"These are {MEANS_NOTHING}."] if experiment.smoke else []), *experiment.notes]
+    if experiment.lengths and experiment.lengths not in notes:  # plans of before had it among their notes
+        notes.append(experiment.lengths)
     if strays:
         notes.append(f"{len(strays)} runs here are not of the plan; they stand at the end of the tables.")
     title = f"{experiment.title} (smoke)" if experiment.smoke else experiment.title
