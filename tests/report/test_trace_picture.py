@@ -97,10 +97,11 @@ def test_runs_of_one_model_are_named_by_what_they_differ_in(digits, tmp_path):
     drawn = draw_validation([config.parent for config in tmp_path.glob("*/config.json")]).axes[0]
     assert sorted(text.get_text() for text in drawn.get_legend().get_texts()) == [
         "lstm",
-        "relrnn, relevance learned, seed 0",
-        "relrnn, seed 0",
-        "relrnn, seed 1",
+        "relrnn (2 seeds)",
+        "relrnn, relevance learned",
     ]
+    assert len(drawn.lines) == 4
+    assert len({line.get_color() for line in drawn.lines}) == 2
 
 
 def test_gradients_of_these_runs_can_be_looked_at(runs, capsys):

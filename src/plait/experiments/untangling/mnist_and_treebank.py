@@ -137,7 +137,7 @@ def table8(size: Size, recipe: str = "published") -> Experiment:
     else:
         runs = [
             *_MNIST.ours(size, {"name": "pmnist"}),
-            *_MNIST.ours(size, {"name": "smnist"}, BEST_ON_MNIST),
+            *_MNIST.ours(size, {"name": "smnist"}, BEST_ON_MNIST["smnist"]),
         ]
     return _experiment(
         "table8", "MNIST, one pixel at a time", "table", _MNIST, "accuracy", 0.9, runs, size, recipe
@@ -166,7 +166,7 @@ def figure8(size: Size, recipe: str = "published") -> Experiment:
     if recipe == "published":
         runs = _MNIST.runs(("RelRNN", "orth-RNN", "RNN"), size, task, epochs=40)
     else:
-        runs = _MNIST.ours(size, task, BEST_ON_MNIST)
+        runs = _MNIST.ours(size, task, BEST_ON_MNIST["pmnist"])
     title = "Permuted MNIST: validation accuracy by epoch"
     return _experiment("figure8", title, "curves", _MNIST, "validation accuracy", 0.9, runs, size, recipe)
 
