@@ -38,7 +38,7 @@ def test_a_norm_that_stays_high_is_let_in_again():
 def test_a_run_whose_gradients_stay_infinite_is_given_up():
     usual = settled()
     assert all(usual.bound(math.inf) is None for _ in range(UsualNorm.LONGEST))
-    with pytest.raises(DivergedError, match="not finite in 200 updates in a row"):
+    with pytest.raises(DivergedError, match="not finite in 200 updates in a row; try a smaller lr"):
         usual.bound(math.inf)
 
 

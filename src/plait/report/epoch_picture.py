@@ -57,7 +57,7 @@ def draw_validation(folders: Sequence[Path]) -> Any:
 
 
 def _label(run: RunFolder, alike: Sequence[RunFolder]) -> str:
-    """The run's model, and which of its options, but for the seed, another run of that model has otherwise."""
+    """The run's model, and which options, but for the seed, another run of that model has otherwise."""
     own, *others = [{**one.description["model"], **one.description["recipe"]} for one in (run, *alike)]
     differ = [key for key in own if key != "seed" and any(own[key] != other.get(key) for other in others)]
     return ", ".join([run.model, *(f"{key.replace('_', ' ')} {own[key]}" for key in differ)])

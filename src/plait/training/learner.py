@@ -205,7 +205,10 @@ class UsualNorm:
         mean, seen, lost = self.state.tolist()
         lost = 0.0 if math.isfinite(norm) else lost + 1
         if lost > self.LONGEST:
-            raise DivergedError(f"the gradient was not finite in {self.LONGEST} updates in a row")
+            raise DivergedError(
+                f"the gradient was not finite in {self.LONGEST} updates in a row; try a smaller lr, or, "
+                "with a screened memory, grad_limit = 1"
+            )
         if seen < self.SETTLING:
             settled = min(norm, 1e3) if math.isfinite(norm) else mean
             mean = (mean * seen + settled) / (seen + 1)
