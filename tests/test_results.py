@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from plait.experiments.untangling.contestants import BEST_ON_MNIST
 from plait.report import write_report
 from plait.report.gather import gather
 from tests.pages import table_after
@@ -83,21 +84,49 @@ def test_the_table_of_denoise_is_what_its_runs_ended_with():
 
 def test_the_table_of_mnist_is_what_its_runs_ended_with():
     head = (
-        "| model | what is its own | parameters | pMNIST, validation (best) | pMNIST, test "
-        "| sMNIST, validation | sMNIST, test |"
+        "| model | what is its own | parameters | pMNIST, validation (%) | pMNIST, test (%) "
+        "| sMNIST, validation (%) | sMNIST, test (%) |"
     )
-    longest = {
-        (row, model): run
-        for row, model, runs in ours("table8")
-        for run in runs
-        if run.summary["updates"] >= 10_000
-    }
+    (group,) = gather([RESULTS / "untangling/table8.tar.gz"])
+    found = {(cell.row, cell.column): [run.summary for run in cell.runs] for cell in group.cells}
+    rows = table_after(RESULTS / "untangling/README.md", head)
+    assert len(rows) == len(BEST_ON_MNIST["pmnist"])
+    for model, _, parameters, *cells in rows:
+        told = []
+        for row, task in (("permuted", "pmnist"), ("sequential", "smnist")):
+            (column,) = (one for one in BEST_ON_MNIST[task] if one.partition(",")[0] == model)
+            runs = found[row, f"{column}, plait"]
+            assert {f"{run['parameters']:,}" for run in runs} == {parameters}
+            for part in ("validation", "test"):
+                told.append(", ".join(f"{100 * run['held_out'][part]['score']:.1f}" for run in runs))
+        assert cells == told, model
+
+
+def test_the_table_of_the_treebank_is_what_its_runs_ended_with():
+    head = (
+        "| model | features | parameters | validation, bits per character | test, bits per character "
+        "| test accuracy | seconds |"
+    )
+    found = {model: run.summary for _, model, (run,) in ours("table9")}
     for model, _, parameters, *cells in table_after(RESULTS / "untangling/README.md", head):
-        told = [cell.partition(" (")[0] for cell in cells]
-        runs = [longest[row, model].summary for row in ("permuted", "sequential")]
-        ends = [run["held_out"][part]["score"] for run in runs for part in ("validation", "test")]
-        assert told == [f"{100 * end:.1f} %" for end in ends], model
-        assert {f"{run['parameters']:,}" for run in runs} == {parameters}
+        run = found.pop(model)
+        bits = [f"{run['held_out'][part]['bits_per_character']:.3f}" for part in ("validation", "test")]
+        accuracy = f"{100 * run['held_out']['test']['score']:.1f} %"
+        assert cells == [*bits, accuracy, f"{run['seconds']:.0f}"], model
+        assert f"{run['parameters']:,}" == parameters
+    assert not found
+
+
+def test_the_table_of_figure_3_is_what_its_runs_ended_with():
+    head = "| varied, ours | medians | least | largest | held-out accuracy, by seed |"
+    (group,) = gather([RESULTS / "untangling/figure3-plait.tar.gz"])
+    found = {cell.column: cell.runs for cell in group.cells}
+    for varied, _, least, largest, accuracy in table_after(RESULTS / "untangling/README.md", head):
+        runs = found.pop(varied)
+        norms = [norm for run in runs for norm in run.gradients[-1]["norms"][-1]]
+        assert [least, largest] == [f"{end:.0e}".replace("e-0", "e-") for end in (min(norms), max(norms))]
+        assert accuracy == ", ".join(f"{100 * run.score:.0f}" for run in runs) + " %"
+    assert not found
 
 
 def test_pages_and_run_folders_are_not_kept():
