@@ -97,6 +97,12 @@ def test_loose_runs_are_told_apart_by_what_differs(bench):
     ]
 
 
+def test_an_option_that_only_some_runs_say_tells_them_apart(bench):
+    bench.run(recipe={"relative_clip": 100.0})
+    (group,) = gather([bench.run(recipe={}).parent])
+    assert [cell.column for cell in group.cells] == ["relrnn", "relrnn, relative clip 100.0"]
+
+
 def test_a_folder_of_folders_and_an_experiment_of_another_form(bench, tmp_path):
     bench.experiment("results/table5", PLAN)
     bench.run("results/table5")

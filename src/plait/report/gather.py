@@ -316,11 +316,12 @@ def _alike(runs: Iterable[RunFolder], key: Callable[[RunFolder], Hashable]) -> I
 
 
 def _variants(runs: Iterable[RunFolder], part: str) -> dict[str, list[Any]]:
-    """What values each option has among some runs; two are enough to tell any run from another."""
-    found: dict[str, list[Any]] = {}
-    for run in runs:
-        for key, value in run.description[part].items():
-            values = found.setdefault(key, [])
+    """What values each option has among some runs, None where a run does not say it; two are enough to tell
+    any run from another."""
+    said = [run.description[part] for run in runs]
+    found: dict[str, list[Any]] = {key: [] for values in said for key in values}
+    for key, values in found.items():
+        for value in (one.get(key) for one in said):
             if len(values) < 2 and value not in values:
                 values.append(value)
     return found
