@@ -1,7 +1,9 @@
 """What is kept under `results/` says what it was drawn from, and is drawn from it again."""
 
 import hashlib
+import math
 import re
+import statistics
 from pathlib import Path
 
 import pytest
@@ -62,6 +64,27 @@ def ours(name):
     ]
 
 
+def first_at_99(run):
+    return next((mark.update for mark in run.marks if mark.score >= 0.99), math.inf)
+
+
+def test_the_table_of_copy_is_what_its_runs_ended_with():
+    """Medians of three seeds, of the last score and of the updates to 99 %; what diverged has its mark."""
+    head = "| delay | RelRNN | RelLSTM | MemRNN | orth-RNN | expRNN | LSTM, chrono |"
+    models = [cell.strip().partition(",")[0] for cell in head.split("|")[2:-1]]
+    found = {(row, model): runs for row, model, runs in ours("table5")}
+    for delay, *cells in table_after(RESULTS / "untangling/README.md", head):
+        for model, cell in zip(models, cells, strict=True):
+            runs = found.get((f"T = {delay}", model), ())
+            assert [run.seed for run in runs] == ([] if cell == "–" else [0, 1, 2]), (delay, model)
+            if runs:
+                score = 100 * statistics.median(run.score for run in runs)
+                updates = statistics.median(first_at_99(run) for run in runs)
+                lost = [run.status for run in runs].count("diverged")
+                assert cell == f"{score:.0f} ({updates:,})" + " †" * lost, (delay, model)
+                assert {run.status for run in runs} <= {"complete", "diverged"}
+
+
 def test_the_table_of_denoise_is_what_its_runs_ended_with():
     head = "| delay | RelRNN | MemRNN | LSTM, chrono | RelLSTM | GORU | orth-RNN | expRNN |"
     models = [cell.strip().partition(",")[0] for cell in head.split("|")[2:-1]]
@@ -76,9 +99,9 @@ def test_the_table_of_denoise_is_what_its_runs_ended_with():
             said = [float(number) for number in re.findall(r"[\d.]+", plain)]
             exact = [round(end, 1 if "." in plain and end >= 98.5 else None) for end in ends]
             assert sorted(said) == sorted(exact), (delay, model)
-            came = (next((mark.update for mark in run.marks if mark.score >= 0.99), 0) for run in runs)
+            came = (first_at_99(run) for run in runs)
             told = [int(number.replace(",", "")) for number in re.findall(r"\d,\d{3}", cell)]
-            assert sorted(filter(None, came)) == sorted(told), (delay, model)
+            assert sorted(filter(math.isfinite, came)) == sorted(told), (delay, model)
             assert cell.count("†") == sum(run.status == "diverged" for run in runs)
 
 
