@@ -64,6 +64,15 @@ def ours(name):
     ]
 
 
+def by_delay(name, head):
+    """The page's table below this line beside its archive: delay, model, cell, and the runs of the cell."""
+    models = [cell.strip().partition(",")[0] for cell in head.split("|")[2:-1]]
+    found = {(row, model): runs for row, model, runs in ours(name)}
+    for delay, *cells in table_after(RESULTS / "untangling/README.md", head):
+        for model, cell in zip(models, cells, strict=True):
+            yield delay, model, cell, found.get((f"T = {delay}", model), ())
+
+
 def first_at_99(run):
     return next((mark.update for mark in run.marks if mark.score >= 0.99), math.inf)
 
@@ -71,38 +80,30 @@ def first_at_99(run):
 def test_the_table_of_copy_is_what_its_runs_ended_with():
     """Medians of three seeds, of the last score and of the updates to 99 %; what diverged has its mark."""
     head = "| delay | RelRNN | RelLSTM | MemRNN | orth-RNN | expRNN | LSTM, chrono |"
-    models = [cell.strip().partition(",")[0] for cell in head.split("|")[2:-1]]
-    found = {(row, model): runs for row, model, runs in ours("table5")}
-    for delay, *cells in table_after(RESULTS / "untangling/README.md", head):
-        for model, cell in zip(models, cells, strict=True):
-            runs = found.get((f"T = {delay}", model), ())
-            assert [run.seed for run in runs] == ([] if cell == "–" else [0, 1, 2]), (delay, model)
-            if runs:
-                score = 100 * statistics.median(run.score for run in runs)
-                updates = statistics.median(first_at_99(run) for run in runs)
-                lost = [run.status for run in runs].count("diverged")
-                assert cell == f"{score:.0f} ({updates:,})" + " †" * lost, (delay, model)
-                assert {run.status for run in runs} <= {"complete", "diverged"}
+    for delay, model, cell, runs in by_delay("table5", head):
+        assert [run.seed for run in runs] == ([] if cell == "–" else [0, 1, 2]), (delay, model)
+        if runs:
+            score = 100 * statistics.median(run.score for run in runs)
+            updates = statistics.median(first_at_99(run) for run in runs)
+            lost = [run.status for run in runs].count("diverged")
+            assert cell == f"{score:.0f} ({updates:,})" + " †" * lost, (delay, model)
+            assert {run.status for run in runs} <= {"complete", "diverged"}
 
 
 def test_the_table_of_denoise_is_what_its_runs_ended_with():
     head = "| delay | RelRNN | MemRNN | LSTM, chrono | RelLSTM | GORU | orth-RNN | expRNN |"
-    models = [cell.strip().partition(",")[0] for cell in head.split("|")[2:-1]]
-    rows = table_after(RESULTS / "untangling/README.md", head)
-    found = {(row, model): runs for row, model, runs in ours("denoise")}
-    assert [row[0] for row in rows] == ["100", "200", "300", "500", "1000", "2000"]
-    for delay, *cells in rows:
-        for model, cell in zip(models, cells, strict=True):
-            runs = found.get((f"T = {delay}", model), ())
-            ends = [100 * run.score for run in runs]
-            plain = re.sub(r"\([^)]*\)", "", cell)
-            said = [float(number) for number in re.findall(r"[\d.]+", plain)]
-            exact = [round(end, 1 if "." in plain and end >= 98.5 else None) for end in ends]
-            assert sorted(said) == sorted(exact), (delay, model)
-            came = (first_at_99(run) for run in runs)
-            told = [int(number.replace(",", "")) for number in re.findall(r"\d,\d{3}", cell)]
-            assert sorted(filter(math.isfinite, came)) == sorted(told), (delay, model)
-            assert cell.count("†") == sum(run.status == "diverged" for run in runs)
+    rows = list(by_delay("denoise", head))
+    assert list(dict.fromkeys(row[0] for row in rows)) == ["100", "200", "300", "500", "1000", "2000"]
+    for delay, model, cell, runs in rows:
+        ends = [100 * run.score for run in runs]
+        plain = re.sub(r"\([^)]*\)", "", cell)
+        said = [float(number) for number in re.findall(r"[\d.]+", plain)]
+        exact = [round(end, 1 if "." in plain and end >= 98.5 else None) for end in ends]
+        assert sorted(said) == sorted(exact), (delay, model)
+        came = (first_at_99(run) for run in runs)
+        told = [int(number.replace(",", "")) for number in re.findall(r"\d,\d{3}", cell)]
+        assert sorted(filter(math.isfinite, came)) == sorted(told), (delay, model)
+        assert cell.count("†") == sum(run.status == "diverged" for run in runs)
 
 
 def test_the_table_of_mnist_is_what_its_runs_ended_with():

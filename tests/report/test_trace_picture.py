@@ -104,6 +104,17 @@ def test_runs_of_one_model_are_named_by_what_they_differ_in(digits, tmp_path):
     assert len({line.get_color() for line in drawn.lines}) == 2
 
 
+def test_runs_that_read_the_data_in_other_ways_are_no_seeds_of_one(digits, tmp_path):
+    for group in ("4", "6"):
+        short = ["smnist", "--images", str(digits.folder), "--batch-size", "10", "--epochs", "1"]
+        assert (
+            main(["train", *short, "--group", group, *QUICK, "--model", "lstm", "--out", str(tmp_path)]) == 0
+        )
+    drawn = draw_validation([config.parent for config in tmp_path.glob("*/config.json")]).axes[0]
+    names = [text.get_text() for text in drawn.get_legend().get_texts()]
+    assert names == ["lstm, smnist, group 4", "lstm, smnist, group 6"]
+
+
 def test_gradients_of_these_runs_can_be_looked_at(runs, capsys):
     for name in ("image", "text"):
         for command in ("probe", "support"):

@@ -53,6 +53,11 @@ class PlannedRun:
         """Where it stands: row and column."""
         return self.row, self.column
 
+    @property
+    def counted_in(self) -> str:
+        """What its length is counted in: steps where worlds are played, else updates."""
+        return "steps" if "steps" in self.recipe else "updates"
+
 
 @dataclass(frozen=True)
 class Experiment:
@@ -112,14 +117,11 @@ class Experiment:
         """
         found: dict[str, list[PlannedRun]] = {}
         for run in self.runs:
-            for unit in ("steps", "updates"):
-                if unit in run.recipe:
-                    found.setdefault(f"{run.recipe[unit]:,.0f} {unit} at most", []).append(run)
-                    break
-        which = {
-            length: f" ({self._where(runs)})" if len(found) > 1 else "" for length, runs in found.items()
-        }
-        return f"Here: {'; '.join(length + which[length] for length in found)}." if found else ""
+            if (most := run.recipe.get(run.counted_in)) is not None:
+                found.setdefault(f"{most:,.0f} {run.counted_in} at most", []).append(run)
+        if len(found) < 2:
+            return f"Here: {next(iter(found))}." if found else ""
+        return f"Here: {'; '.join(f'{length} ({self._where(runs)})' for length, runs in found.items())}."
 
     def _where(self, runs: list[PlannedRun]) -> str:
         """These runs by their rows or their columns, where that says it all, else cell by cell."""

@@ -76,8 +76,9 @@ class Selection:
         wanted = {"updates": self.updates, "steps": self.steps}
         recipe = {**run.recipe, **{name: value for name, value in wanted.items() if value is not None}}
         for name in recipe.keys() - run.recipe.keys():
-            counted = "steps" if "steps" in run.recipe else "updates"
-            raise ConfigError(f"--{name} does not apply: runs of this experiment are counted in {counted}")
+            raise ConfigError(
+                f"--{name} does not apply: runs of this experiment are counted in {run.counted_in}"
+            )
         task = run.task
         if self.backend:
             if "backend" not in task:

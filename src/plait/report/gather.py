@@ -18,7 +18,7 @@ from plait.runs.kinds import kind_of
 from plait.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
 from plait.strict import checked
 
-__all__ = ["Cell", "Group", "gather", "score_of"]
+__all__ = ["Cell", "Group", "gather", "labelled", "score_of"]
 
 DEPTH = 3  # results/table5/<run>: no run lies deeper than this below what was named
 # The score whose reaching is told where no experiment says another.
@@ -190,14 +190,15 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
         for planned, beside in ((one, _beside(one, experiment.smoke)) for one in experiment.runs)
     ]
     notes = [*([f"These are {MEANS_NOTHING}."] if experiment.smoke else []), *experiment.notes]
-    if experiment.lengths and experiment.lengths not in notes:  # plans of before had it among their notes
-        notes.append(experiment.lengths)
+    lengths = experiment.lengths
+    if lengths and lengths not in notes:  # plans of before had it among their notes
+        notes.append(lengths)
     if strays:
         notes.append(f"{len(strays)} runs here are not of the plan; they stand at the end of the tables.")
     title = f"{experiment.title} (smoke)" if experiment.smoke else experiment.title
     name = f"{experiment.name}-smoke" if experiment.smoke else experiment.name
     return Group(
-        folder, name, title, [*cells, *_labelled(strays)], experiment.kind,
+        folder, name, title, [*cells, *labelled(strays)], experiment.kind,
         experiment.source, "" if experiment.smoke else experiment.claim, experiment.metric,
         experiment.updates_to, notes, experiment.smoke,
         "" if all(run.scored_by == "score" for run in experiment.runs) else experiment.metric,
@@ -213,7 +214,7 @@ def _loose(folder: Path, runs: Sequence[RunFolder], notes: Sequence[str] = ()) -
     name = folder.resolve().name
     score = score_of(runs)
     return Group(
-        folder, name, f"Runs in {name}", _labelled(runs), kind="loose", metric=score,
+        folder, name, f"Runs in {name}", labelled(runs), kind="loose", metric=score,
         target=TARGETS.get(score, TARGETS["score"]), notes=notes,
     )  # fmt: skip
 
@@ -267,7 +268,7 @@ def _by_seed(runs: Iterable[RunFolder]) -> list[RunFolder]:
     return sorted(runs, key=lambda run: (run.seed is None, run.seed or 0, run.name))
 
 
-def _labelled(runs: Sequence[RunFolder]) -> list[Cell]:
+def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
     """Cells of runs that no plan names: rows are tasks, columns models, with the options that tell them
     apart. A run without a description is a cell of its own."""
     cells: dict[tuple[str, str], list[RunFolder]] = {}
