@@ -23,18 +23,18 @@ from collections.abc import Iterable
 
 import torch
 
-from plait.ops.parity import AnyScan, Case
+from plait.ops.parity_problem import AnyScan, Case
 from plait.ops.scan import FullScan, Scan
 
 __all__ = ["CELLS", "MEMORIES", "REACHES", "reaching_cases", "sampled"]
 
 CELLS = ("tanh", "relu", "modrelu", "identity", "lstm", "gru")
 MEMORIES = ("window", "relevancy", "uniform", "full")
-# log(max) of float32 is 88.7: an e^{2k} overflows from |k| = 44.4, a product of two where |q + k| reaches that
+# in float32 e^{2k} overflows from |k| = 44.4 on, and a product of two where |q + k| is as large
 REACHES = (1, 8, 21, 24, 32, 43, 64, 128, 200)
 # in 16 bits: powers of two, by which a product is exact
 _EXACT_REACHES = (1, 8, 16, 32, 64, 128, 256)
-# in float64 log(max) is 709.8
+# in float64 from 354.9 on
 _DOUBLE_REACHES = (*REACHES, 170, 250, 345, 500)
 
 
