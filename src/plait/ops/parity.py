@@ -43,6 +43,8 @@ class Case:
     `carried`: the state has a past; `ties`: all energies are equal; `strided`: no tensor is contiguous;
     `far`: queries and keys so large that e^{2k} overflows; `learned`: relevance is; `noise`: and noisy;
     `limited`: no element of dL/ds_t may exceed half of what arrives; `new`: nothing came before, s_0 is zero.
+    `reach`: the largest |q| and |k| of states within ±1; gates saturate. `plait.ops.parity_cases` lists such
+    cases.
     """
 
     scan: AnyScan
@@ -60,6 +62,7 @@ class Case:
     noise: bool = False
     limited: bool = False
     new: bool = False
+    reach: float = 0.0
 
     def __str__(self) -> str:
         scan, memory = self.scan, _memory_name(self.scan)
@@ -71,6 +74,8 @@ class Case:
         sizes = f"T{self.steps}B{self.rows}H{self.size}" + (
             f"w{scan.window}" if isinstance(scan, Scan) else ""
         )
+        if self.reach:
+            flags.append(f"reach{self.reach:g}")
         return "-".join([cell, memory, sizes, str(self.dtype).removeprefix("torch."), *flags])
 
 
@@ -118,8 +123,10 @@ def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int =
     for seed in range(attempts):
         problem = _draw(case, torch.Generator().manual_seed(seed))
         apart = case.ties or narrowest_choice(problem, case.scan) > MARGIN[case.dtype]
-        if apart and _nearest_kink(problem, case.scan) > KINK_MARGIN[case.dtype]:
-            return _moved(problem, device)
+        if not apart or _nearest_kink(problem, case.scan) <= KINK_MARGIN[case.dtype]:
+            continue
+        if not case.reach or _is_well_conditioned(problem, case.scan, case.dtype):
+            return _converted(problem, device)
     raise AssertionError(f"{case}: no draw of {attempts} keeps its choices apart")
 
 
@@ -155,17 +162,40 @@ def differences(expected: Outcome, got: Outcome, dtype: torch.dtype) -> list[str
     wrong = [name for name, (x, y) in discrete.items() if x.dtype != y.dtype or not torch.equal(x, y)]
     if wrong:
         return [f"{name}: choices differ" for name in wrong]
-    floats: dict[str, tuple[Tensor | None, Tensor | None]] = {
-        "output": (a.output, b.output),
-        "hidden": (a.state.hidden, b.state.hidden),
-        "cell_state": (a.state.cell_state, b.state.cell_state),
-        "slots": (a.state.memory.slots, b.state.memory.slots),
-        "relevance": (a.state.memory.relevance, b.state.memory.relevance),
-        "trace.weights": (a.trace.weights, b.trace.weights),
-        "trace.relevance": (a.trace.relevance, b.trace.relevance),
+    floats = _floats(got)
+    return [
+        line
+        for name, x in _floats(expected).items()
+        if (line := _difference(name, x, floats[name], TOLERANCE[dtype]))
+    ]
+
+
+def _floats(outcome: Outcome) -> dict[str, Tensor | None]:
+    """Return every floating tensor of an outcome by name."""
+    walked = outcome.walked
+    assert walked.trace is not None
+    return {
+        "output": walked.output,
+        "hidden": walked.state.hidden,
+        "cell_state": walked.state.cell_state,
+        "slots": walked.state.memory.slots,
+        "relevance": walked.state.memory.relevance,
+        "trace.weights": walked.trace.weights,
+        "trace.relevance": walked.trace.relevance,
+        **{f"d {name}": gradient for name, gradient in outcome.gradients.items()},
     }
-    floats |= {f"d {name}": (x, got.gradients[name]) for name, x in expected.gradients.items()}
-    return [line for name, (x, y) in floats.items() if (line := _difference(name, x, y, TOLERANCE[dtype]))]
+
+
+def _is_well_conditioned(problem: Problem, scan: AnyScan, dtype: torch.dtype) -> bool:
+    """Return whether the reference itself keeps a tenth of the tolerance against float64.
+
+    A large |k| multiplies the rounding of a state, so two correct backends may differ where q + k is near 0.
+    """
+    exact = _floats(run(_converted(problem, torch.float64), scan, "reference"))
+    return all(
+        x is None or not x.numel() or _relative_error(exact[name], x) <= TOLERANCE[dtype] / 10
+        for name, x in _floats(run(problem, scan, "reference")).items()
+    )
 
 
 def narrowest_choice(problem: Problem, scan: AnyScan) -> float:
@@ -252,21 +282,29 @@ def _difference(name: str, x: Tensor | None, y: Tensor | None, tolerance: float)
         return f"{name}: {x.dtype} {tuple(x.shape)} and {y.dtype} {tuple(y.shape)}"
     if not x.numel():
         return None
-    worst = (x.double() - y.double()).abs().max().item() / max(1.0, x.double().abs().max().item())
+    worst = _relative_error(x, y)
     return None if worst <= tolerance else f"{name}: off by {worst:.2e}, allowed {tolerance:.0e}"
+
+
+def _relative_error(expected: Tensor | None, got: Tensor) -> float:
+    """Return the largest |difference|, relative to the largest expected |value| or to 1 if that is less."""
+    if expected is None:
+        return got.abs().max().item()
+    x = expected.double()
+    return (x - got.double()).abs().max().item() / max(1.0, x.abs().max().item())
 
 
 def _draw(case: Case, generator: torch.Generator) -> Problem:
     scan, rows, size = case.scan, case.rows, case.size
 
-    def leaf(*shape: int, scale: float = 1.0) -> Tensor:
+    def leaf(*shape: int, scale: float | Tensor = 1.0) -> Tensor:
         drawn = (scale * torch.randn(shape, generator=generator, dtype=torch.float64)).to(case.dtype)
         if case.strided:
             drawn = drawn.transpose(0, -1).contiguous().transpose(0, -1)
         return drawn.requires_grad_()
 
     weights = _plain_weights(scan, size, leaf) if isinstance(scan, PlainScan) else _weights(case, leaf)
-    given = 0.0 if case.new else 1.0
+    given = 0.0 if case.new or case.reach else 1.0
     hidden = leaf(rows, size, scale=given)
     cell_state = leaf(rows, size, scale=given) if scan.cell == "lstm" else None
     memory = empty_memory(rows, scan.width or 0, size, dtype=case.dtype)
@@ -274,7 +312,7 @@ def _draw(case: Case, generator: torch.Generator) -> Problem:
     if case.carried:
         state = _carried(case, weights, state, leaf)
     return Problem(
-        leaf(case.steps, rows, scan.gates * size),
+        leaf(case.steps, rows, scan.gates * size, scale=_drive(case)),
         weights,
         state,
         torch.rand(case.steps, rows, generator=generator) < 0.15 if case.reset else None,
@@ -296,6 +334,8 @@ def _plain_weights(scan: PlainScan, size: int, leaf: Callable[..., Tensor]) -> P
 def _weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
     scan, size = case.scan, case.size
     narrow = size**-0.5
+    if case.reach:
+        return _reaching_weights(case, leaf)
     reach = 1.0 if not case.far else 0.7 * math.log(torch.finfo(accumulation_dtype(case.dtype)).max)
     return ScanWeights(
         leaf(scan.gates * size, size, scale=narrow),
@@ -309,6 +349,49 @@ def _weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
     )
 
 
+def _reaching_weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
+    """Draw weights by which each query and each key is one state times ±`case.reach`.
+
+    Where that is a power of two, both are exact in every type: backends that round them to 16 bits and those
+    that do not must agree on q + k, however large q and k are.
+    """
+    scan, size = case.scan, case.size
+
+    def signed_permutation() -> Tensor:
+        order, signs = leaf(size).argsort(), leaf(size, 1).detach().sign()
+        matrix = case.reach * signs * torch.eye(size, dtype=case.dtype)[order]
+        return matrix.to(case.dtype).requires_grad_()
+
+    # a recurrent product would be rounded to 16 bits by some backends alone
+    recurrent = leaf(scan.gates * size, size, scale=size**-0.5 if case.dtype.itemsize > 2 else 0.0)
+    return ScanWeights(
+        recurrent,
+        signed_permutation(),
+        signed_permutation(),
+        leaf(size, scale=4 * size**-0.5),
+        leaf(size, scale=0.1) if scan.cell == "gru" else None,
+        leaf(size, scale=0.1) if scan.nonlinearity == "modrelu" else None,
+        leaf(size, scale=2 * size**-0.5) if case.learned else None,
+    )
+
+
+def _drive(case: Case) -> float | Tensor:
+    """Return the scale of the projected input: with `reach`, gates and what tanh bounds saturate.
+
+    In 16 bits all of them do, so that rounding cannot tell states of two correct backends apart; otherwise
+    every other feature does.
+    """
+    if not case.reach:
+        return 1.0
+    scan, size = case.scan, case.size
+    scale = torch.full((scan.gates * size,), 1000.0, dtype=torch.float64)
+    if case.dtype.itemsize > 2:
+        scale = torch.where(torch.arange(scan.gates * size) % 2 == 0, 50.0, 1.0).double()
+    if scan.nonlinearity != "tanh":
+        scale[(scan.gates - 1) * size :] = 0.25
+    return scale
+
+
 def _carried(
     case: Case, weights: ScanWeights | PlainWeights, state: LayerState, leaf: Callable[..., Tensor]
 ) -> LayerState:
@@ -316,7 +399,7 @@ def _carried(
     scan, steps = case.scan, (case.scan.width or 3) + 2
     reset = torch.zeros(steps, case.rows, dtype=torch.bool)
     reset[torch.arange(case.rows) % steps, torch.arange(case.rows)] = True
-    projected = leaf(steps, case.rows, scan.gates * case.size)
+    projected = leaf(steps, case.rows, scan.gates * case.size, scale=_drive(case))
     with torch.no_grad():
         end = _walked(projected, weights, state, scan, reset, *(None,) * 4, False, "reference").state
     relevance = end.memory.relevance.clone()
@@ -330,13 +413,15 @@ def _carried(
     return LayerState(end.hidden.detach().requires_grad_(), cell_state, memory)
 
 
-def _moved(problem: Problem, device: torch.device | str) -> Problem:
-    """The same numbers as leaves on another device."""
-    if str(device) == "cpu":
+def _converted(problem: Problem, to: torch.device | str | torch.dtype) -> Problem:
+    """Return the same numbers as leaves on another device, or its floating tensors in another type."""
+    if to == "cpu":
         return problem
 
     def there(x: Tensor | None) -> Tensor | None:
-        return None if x is None else x.detach().to(device).requires_grad_(x.requires_grad)
+        if x is None or (isinstance(to, torch.dtype) and not x.is_floating_point()):
+            return x
+        return x.detach().to(to).requires_grad_(x.requires_grad)
 
     projected, weights, (hidden, cell_state, memory), reset, nudge, noise, grad_limit, usage = problem
     return Problem(
