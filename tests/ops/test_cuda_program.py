@@ -19,6 +19,9 @@ import torch
 
 from plait.errors import BackendError
 from plait.ops import cuda_program, kernel_cache
+from plait.ops.attentive_scan import cluster_choice, cluster_scan
+from plait.ops.full_scan import cluster_scan as full_cluster
+from plait.ops.scan import FullScan, Scan
 
 
 class Status(IntEnum):
@@ -397,6 +400,41 @@ def test_how_many_clusters_fit(driver: Driver) -> None:
     kernel = kernel_of(1)
     assert [kernel.clusters_that_fit(256, cluster, 200_000) for cluster in (2, 4, 2)] == [66, 33, 66]
     assert driver.configurations == 2
+
+
+def test_what_a_walk_back_launches_is_ready_before_it(
+    compiler: Compiler, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is called is a thread without a context, and a device that is not the current one."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=132)
+    )
+    cached = (
+        cuda_program.program,
+        cluster_choice.clusters_that_fit,
+        *(cluster_scan._prepared, cluster_scan.back_shape_for, cluster_scan._kernel),
+        *(full_cluster._prepared, full_cluster._chosen, full_cluster._kernel),
+    )
+    for function in cached:
+        function.cache_clear()
+
+    def prepare() -> None:
+        scan, flags = Scan("lstm", 10, 10), (True, True, False)
+        cluster_scan._prepared(scan, 96, torch.float32, 37, flags, True, 37 * 333, 1)
+        full_cluster._prepared(FullScan("gru"), 96, torch.bfloat16, 37, 1)
+
+    in_a_thread(prepare)
+    for function in cached:
+        function.cache_clear()
+    kernels = ("probe", "attentive_backward", "attentive_usage", "attentive_sums", "full_backward")
+    sources = [source.decode() for source, _ in compiler.made]
+    assert all(any(f" {kernel}(" in source for source in sources) for kernel in kernels)
+    assert len({max(kernels, key=lambda kernel: f" {kernel}(" in source) for source in sources}) == len(
+        kernels
+    )
+    assert driver.launched == []
+    assert driver.retained == [1]
 
 
 def test_a_struct_lies_as_c_lays_it() -> None:

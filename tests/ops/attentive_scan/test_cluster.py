@@ -17,7 +17,7 @@ from plait.models.builders import MODELS
 from plait.models.options import model_defaults
 from plait.ops import parity
 from plait.ops.attentive_scan import attentive_scan, cluster_choice, cluster_scan, reference
-from plait.ops.attentive_scan.cluster_back import BackShape, back_shape
+from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, kernels_back
 from plait.ops.attentive_scan.cluster_choice import Split, splits
 from plait.ops.attentive_scan.cluster_outer import OUTER_TEXT, OuterShape
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD_TEXT, Shape
@@ -264,6 +264,7 @@ def test_what_train_begins_with_is_walked_there_and_back(name, monkeypatch):
     assert ran == ["cluster"]
     shapes = dict(called)
     learns = options.get("relevance") == "learned"
+    assert shapes == {"forward": shapes["forward"], **kernels_back(shapes["backward"], learns, 12 * 2)}
     assert set(shapes) == {"forward", "backward", "outer"} | ({"usage"} if learns else set())
     assert shapes["backward"].limited == (options.get("grad_limit") is not None)
     assert learns == (name != "relrnn")

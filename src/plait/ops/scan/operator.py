@@ -58,6 +58,10 @@ def recorded(name: str) -> str:
     return name
 
 
+def _is_on_gpu(tensor: Tensor) -> bool:
+    return tensor.is_cuda
+
+
 def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
     """Make the GPU of a tensor torch's current device, on which Triton launches and new tensors are made."""
     if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
@@ -223,7 +227,7 @@ class FusedScan:
         cannot be, `backend="auto"` can still choose another."""
         module = module_of(backend, self.name)
         with _device_of(inputs.projected):
-            if save and inputs.projected.is_cuda and hasattr(module, "prepare_backward"):
+            if save and _is_on_gpu(inputs.projected) and hasattr(module, "prepare_backward"):
                 module.prepare_backward(inputs, scan)
             made: Scanned = module.forward(inputs, scan, need_trace, save)
         recorded(backend)
