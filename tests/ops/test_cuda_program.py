@@ -6,8 +6,10 @@ import ctypes
 import os
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from enum import IntEnum
+from functools import cache
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, ClassVar
@@ -17,12 +19,17 @@ import torch
 
 from plait.errors import BackendError
 from plait.ops import cuda_program, kernel_cache
+from plait.ops.attentive_scan import cluster_choice, cluster_scan
+from plait.ops.full_scan import cluster_scan as full_cluster
+from plait.ops.scan import FullScan, Scan
 
 
 class Status(IntEnum):
     SUCCESS = 0
     CUDA_ERROR_INVALID_CONTEXT = 201
     CUDA_ERROR_INVALID_VALUE = 1
+    CUDA_ERROR_NOT_INITIALIZED = 3
+    CUDA_ERROR_INVALID_HANDLE = 400
     NVRTC_ERROR_COMPILATION = 6
 
 
@@ -68,7 +75,9 @@ class Compiler:
 
 
 class Driver:
-    """The driver's calls that a launch makes; it reads the arguments as a kernel would, by value."""
+    """The driver's calls as `cuda.bindings` has them, on a machine with two devices. As the real one it looks
+    at the calling thread's stack of contexts: without one it answers 201, and what was made in the context of
+    one device is of no use in another's. It reads a launch's arguments as a kernel would, by value."""
 
     CUresult = Status
     CUlaunchAttributeID = SimpleNamespace(CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION=4)
@@ -81,9 +90,24 @@ class Driver:
     def __init__(self) -> None:
         self.launched: list[Any] = []
         self.allowed: list[Any] = []
+        self.retained: list[int] = []
         self.configurations = 0
-        self.with_context = {threading.get_ident()}
+        self.initialised = False
+        self.of_thread = threading.local()
         self.refuses: Status | None = None
+
+    @property
+    def stack(self) -> list[str]:
+        if not hasattr(self.of_thread, "contexts"):
+            self.of_thread.contexts = []
+        contexts: list[str] = self.of_thread.contexts
+        return contexts
+
+    def misplaced(self, handle: str) -> Status:
+        """Success, if the current context is the one a handle was made in."""
+        if not self.stack:
+            return Status.CUDA_ERROR_INVALID_CONTEXT
+        return Status.SUCCESS if handle.endswith(self.stack[-1]) else Status.CUDA_ERROR_INVALID_HANDLE
 
     def CUlaunchAttribute(self) -> Any:
         return SimpleNamespace(value=SimpleNamespace(clusterDim=SimpleNamespace()))
@@ -92,26 +116,46 @@ class Driver:
         self.configurations += 1
         return SimpleNamespace()
 
-    def cuCtxGetCurrent(self) -> tuple[Any, str]:
-        return (Status.SUCCESS, "context")
-
-    def cuCtxSetCurrent(self, context: str) -> tuple[Any]:
-        assert context == "context"
-        self.with_context.add(threading.get_ident())
+    def cuInit(self, flags: int) -> tuple[Any]:
+        self.initialised = True
         return (Status.SUCCESS,)
 
-    def cuFuncSetAttribute(self, function: Any, kind: str, value: int) -> tuple[Any]:
+    def cuDeviceGet(self, index: int) -> tuple[Any, int]:
+        return (Status.SUCCESS if self.initialised else Status.CUDA_ERROR_NOT_INITIALIZED, 70 + index)
+
+    def cuDevicePrimaryCtxRetain(self, device: int) -> tuple[Any, str]:
+        self.retained.append(device - 70)
+        return (Status.SUCCESS, f"context {device - 70}")
+
+    def cuCtxPushCurrent(self, context: str) -> tuple[Any]:
+        self.stack.append(context)
+        return (Status.SUCCESS,)
+
+    def cuCtxPopCurrent(self) -> tuple[Any, str]:
+        return (Status.SUCCESS, self.stack.pop())
+
+    def cuLibraryLoadData(self, code: bytes, *_: object) -> tuple[Any, str]:
+        return (Status.SUCCESS if self.stack else Status.CUDA_ERROR_INVALID_CONTEXT, "library")
+
+    def cuLibraryGetKernel(self, library: str, name: bytes) -> tuple[Any, str]:
+        return (Status.SUCCESS if self.stack else Status.CUDA_ERROR_INVALID_CONTEXT, name.decode())
+
+    def cuKernelGetFunction(self, kernel: str) -> tuple[Any, str]:
+        """A kernel's function belongs to the current context."""
+        if not self.stack:
+            return (Status.CUDA_ERROR_INVALID_CONTEXT, "")
+        return (Status.SUCCESS, f"{kernel} in {self.stack[-1]}")
+
+    def cuFuncSetAttribute(self, function: str, kind: str, value: int) -> tuple[Any]:
         self.allowed.append((kind, value))
-        return (Status.SUCCESS,)
+        return (self.misplaced(function),)
 
-    def cuOccupancyMaxActiveClusters(self, function: Any, made: Any) -> tuple[Any, int]:
-        return (Status.SUCCESS, 132 // made.attrs[0].value.clusterDim.x)
+    def cuOccupancyMaxActiveClusters(self, function: str, made: Any) -> tuple[Any, int]:
+        return (self.misplaced(function), 132 // made.attrs[0].value.clusterDim.x)
 
-    def cuLaunchKernelEx(self, made: Any, function: Any, pointers: int, extra: int) -> tuple[Any]:
-        if self.refuses:
-            return (self.refuses,)
-        if threading.get_ident() not in self.with_context:
-            return (Status.CUDA_ERROR_INVALID_CONTEXT,)
+    def cuLaunchKernelEx(self, made: Any, function: str, pointers: int, extra: int) -> tuple[Any]:
+        if self.refuses or self.misplaced(function):
+            return (self.refuses or self.misplaced(function),)
         address = ctypes.cast(pointers, ctypes.POINTER(ctypes.c_void_p))[0]
         assert address is not None
         values = self.struct.from_buffer_copy(ctypes.string_at(address, ctypes.sizeof(self.struct)))
@@ -138,28 +182,32 @@ def compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Compiler:
 
 @pytest.fixture
 def driver(monkeypatch: pytest.MonkeyPatch) -> Iterator[Driver]:
-    """Torch's own calls of a launch are those of a machine with two devices."""
+    """Torch's own calls of a launch are those of a fresh process on a machine with two devices: torch names
+    the first as the current one, and no thread has a context yet."""
     fake = Driver()
     fake.struct = STRUCT  # type: ignore[misc]
-    now = [0]
 
-    class Guard:
-        def __init__(self, device: int) -> None:
-            self.device = device
-
-        def __enter__(self) -> None:
-            self.before, now[0] = now[0], self.device
-
-        def __exit__(self, *_: object) -> None:
-            now[0] = self.before
+    def no_question() -> bool:
+        raise AssertionError("a question to a stream that is being captured ends the capture")
 
     monkeypatch.setattr(cuda_program, "_driver", lambda: fake)
-    monkeypatch.setattr(torch.cuda, "current_device", lambda: now[0])
-    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: now[0], raising=False)
-    monkeypatch.setattr(torch.cuda, "device", Guard)
+    monkeypatch.setattr(cuda_program, "_context", cache(cuda_program.Context))
+    monkeypatch.setattr(torch.cuda, "current_device", lambda: 0)
+    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(query=no_question))
+    monkeypatch.setattr(torch._C, "_cuda_getDevice", lambda: 0, raising=False)
     monkeypatch.setattr(torch._C, "_cuda_getCurrentRawStream", lambda device: 100 + device, raising=False)
     yield fake
-    assert now == [0]
+    assert fake.stack == []  # the thread is left as it was
+
+
+def kernel_of(device: int = 0) -> cuda_program.Kernel:
+    return cuda_program.Program("toy", b"code", device).kernel("walk")
+
+
+def in_a_thread(function: Callable[[], object]) -> None:
+    """Runs in a thread that has met no device, and hands on what it raises."""
+    with ThreadPoolExecutor(1) as pool:
+        pool.submit(function).result()
 
 
 def test_a_program_is_compiled_once(compiler: Compiler, tmp_path: Path) -> None:
@@ -248,7 +296,7 @@ def test_two_processes_that_compile_at_once_leave_one_file(compiler: Compiler, t
 
 
 def test_a_launch_passes_the_struct_by_value(driver: Driver) -> None:
-    kernel = cuda_program.Kernel("walk", "function", 0)
+    kernel = kernel_of()
     arguments = STRUCT(0x1234, 7, 0.5)
     kernel.launch(20, 256, 4, 1024, arguments)
     arguments.steps = 8
@@ -263,31 +311,69 @@ def test_a_launch_passes_the_struct_by_value(driver: Driver) -> None:
     assert driver.allowed == []
 
 
-@pytest.mark.parametrize("capturing", [False, True])
-def test_a_program_is_loaded_while_a_graph_is_captured_too(
-    driver: Driver, monkeypatch: pytest.MonkeyPatch, capturing: bool
-) -> None:
-    """A question to a stream that is being captured would end the capture."""
-    asked: list[int] = []
-    monkeypatch.setattr(torch.cuda, "is_current_stream_capturing", lambda: capturing)
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda: SimpleNamespace(query=lambda: asked.append(1)))
-    driver.cuLibraryLoadData = lambda code, *_: (Status.SUCCESS, code)  # type: ignore[attr-defined]
-    driver.cuLibraryGetKernel = lambda library, name: (Status.SUCCESS, name)  # type: ignore[attr-defined]
-    driver.cuKernelGetFunction = lambda kernel: (Status.SUCCESS, kernel)  # type: ignore[attr-defined]
+@pytest.mark.parametrize("device", [0, 1])
+def test_every_call_of_a_fresh_process_has_the_devices_context(driver: Driver, device: int) -> None:
+    """The first call of all is a question, not a launch; torch's current device is 0, whichever is meant."""
+    kernel = kernel_of(device)
+    assert kernel is not kernel_of(device)
+    assert kernel.clusters_that_fit(384, 1, 116_225) == 132
+    kernel.launch(16, 256, 16, 100_000, STRUCT())
+    assert [stream for *_, stream, _ in driver.launched] == [100 + device]
+    assert driver.retained == [device]
+
+
+@pytest.mark.parametrize("device", [0, 1])
+def test_a_question_from_a_new_thread(driver: Driver, device: int) -> None:
+    """Autograd walks back on a thread of its own, whose first call of the driver may be any of these."""
+    kernel = kernel_of(device)
+    found: list[int] = []
+    in_a_thread(lambda: found.append(kernel.clusters_that_fit(256, 2, 200_000)))
+    in_a_thread(lambda: kernel.launch(1, 32, 16, 220_000, STRUCT()))
+    in_a_thread(lambda: kernel_of(device).prepare(256, 2, 200_000))
+    assert found == [66]
+
+
+def test_a_context_that_another_library_made_current_stays_the_threads_own(driver: Driver) -> None:
+    driver.cuCtxPushCurrent("context 0")
+    kernel_of(1).launch(8, 256, 16, 200_000, STRUCT())
+    assert driver.stack.pop() == "context 0"
+    assert [stream for *_, stream, _ in driver.launched] == [101]
+
+
+def test_a_program_is_found_once(driver: Driver) -> None:
     loaded = cuda_program.Program("toy", b"code", 0)
-    assert asked == [1] * (not capturing)
     assert loaded.kernel("walk") is loaded.kernel("walk")
 
 
+def test_a_driver_that_does_not_know_a_function_is_one_line(driver: Driver) -> None:
+    def unknown(*_: object) -> Any:
+        raise RuntimeError('Function "cuLibraryLoadData" not found')
+
+    driver.cuLibraryLoadData = unknown  # type: ignore[method-assign]
+    with pytest.raises(BackendError, match="loading toy failed: the driver has no cuLibraryLoadData"):
+        kernel_of()
+
+
+def test_not_one_cluster_fits(driver: Driver) -> None:
+    kernel = kernel_of()
+    kernel.prepare(256, 8, 100_000)
+    driver.cuOccupancyMaxActiveClusters = lambda *_: (Status.SUCCESS, 0)  # type: ignore[method-assign]
+    with pytest.raises(
+        BackendError, match="walk: not one cluster of 16 blocks of 256 threads and 100,000 by"
+    ):
+        kernel.prepare(256, 16, 100_000)
+    assert driver.launched == []
+
+
 def test_launches_kept_are_bounded(driver: Driver) -> None:
-    kernel = cuda_program.Kernel("walk", "function", 0)
+    kernel = kernel_of()
     for grid in range(1, 600):
         kernel.launch(grid, 256, 1, 0, STRUCT())
     assert len(kernel._configurations) <= 256
 
 
 def test_more_than_a_kernel_has_by_itself_is_asked_for_once(driver: Driver) -> None:
-    kernel = cuda_program.Kernel("walk", "function", 0)
+    kernel = kernel_of()
     for shared in (48 * 1024, 200 * 1024, 100 * 1024, 227 * 1024):
         for stream in (1, 2):
             kernel.launch(8, 256, 8, shared, STRUCT(), stream)
@@ -297,11 +383,9 @@ def test_more_than_a_kernel_has_by_itself_is_asked_for_once(driver: Driver) -> N
 
 
 def test_a_launch_on_another_device_and_from_a_new_thread(driver: Driver) -> None:
-    kernel = cuda_program.Kernel("walk", "function", 1)
+    kernel = kernel_of(1)
     kernel.launch(1, 32, 1, 0, STRUCT())
-    thread = threading.Thread(target=kernel.launch, args=(1, 32, 1, 0, STRUCT()))
-    thread.start()
-    thread.join()
+    in_a_thread(lambda: kernel.launch(1, 32, 1, 0, STRUCT()))
     assert [stream for *_, stream, _ in driver.launched] == [101, 101]
 
 
@@ -309,13 +393,48 @@ def test_a_refused_launch_is_one_line(driver: Driver) -> None:
     driver.refuses = Status.CUDA_ERROR_INVALID_VALUE
     message = "launching walk with 3 blocks of 32 threads, 2 a cluster failed: CUDA_ERROR_INVALID_VALUE"
     with pytest.raises(BackendError, match=message):
-        cuda_program.Kernel("walk", "function", 0).launch(3, 32, 2, 0, STRUCT())
+        kernel_of().launch(3, 32, 2, 0, STRUCT())
 
 
 def test_how_many_clusters_fit(driver: Driver) -> None:
-    kernel = cuda_program.Kernel("walk", "function", 1)
+    kernel = kernel_of(1)
     assert [kernel.clusters_that_fit(256, cluster, 200_000) for cluster in (2, 4, 2)] == [66, 33, 66]
     assert driver.configurations == 2
+
+
+def test_what_a_walk_back_launches_is_ready_before_it(
+    compiler: Compiler, driver: Driver, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where it is called is a thread without a context, and a device that is not the current one."""
+    monkeypatch.setattr(torch.cuda, "get_device_capability", lambda _: (9, 0))
+    monkeypatch.setattr(
+        torch.cuda, "get_device_properties", lambda _: SimpleNamespace(multi_processor_count=132)
+    )
+    cached = (
+        cuda_program.program,
+        cluster_choice.clusters_that_fit,
+        *(cluster_scan._prepared, cluster_scan.back_shape_for, cluster_scan._kernel),
+        *(full_cluster._prepared, full_cluster._chosen, full_cluster._kernel),
+    )
+    for function in cached:
+        function.cache_clear()
+
+    def prepare() -> None:
+        scan, flags = Scan("lstm", 10, 10), (True, True, False)
+        cluster_scan._prepared(scan, 96, torch.float32, 37, flags, True, 37 * 333, 1)
+        full_cluster._prepared(FullScan("gru"), 96, torch.bfloat16, 37, 1)
+
+    in_a_thread(prepare)
+    for function in cached:
+        function.cache_clear()
+    kernels = ("probe", "attentive_backward", "attentive_usage", "attentive_sums", "full_backward")
+    sources = [source.decode() for source, _ in compiler.made]
+    assert all(any(f" {kernel}(" in source for source in sources) for kernel in kernels)
+    assert len({max(kernels, key=lambda kernel: f" {kernel}(" in source) for source in sources}) == len(
+        kernels
+    )
+    assert driver.launched == []
+    assert driver.retained == [1]
 
 
 def test_a_struct_lies_as_c_lays_it() -> None:

@@ -3,7 +3,8 @@
 Both come by `cuda.bindings`, which torch's CUDA builds bring, so that nobody needs nvcc. What is compiled is
 machine code for one kind of GPU; its name holds a hash of the sources, the options, that kind and NVRTC's
 version. A launch takes one struct of arguments by value and prepares nothing that it prepared before, so it
-costs the host a few microseconds, in a CUDA graph and from any thread as well.
+costs the host a few microseconds, in a CUDA graph and from any thread as well. Every call of the driver has
+the device's context current (`Context`), whichever thread it comes from.
 """
 
 from __future__ import annotations
@@ -89,27 +90,56 @@ def parameter_struct(name: str, fields: Mapping[str, str]) -> tuple[type[ctypes.
     return type(name, (ctypes.Structure,), {"_fields_": kinds}), f"struct {name} {{\n{text}}};\n"
 
 
+class Context:
+    """A device's primary context, which is torch's, and the one place from which the driver is called.
+
+    The driver works on the calling thread's current context, and a thread need not have one: torch makes it
+    current with the first operation that needs it, on each thread anew (autograd has threads of its own).
+    Setting torch's device does not, if the device is the one it was. So a call here takes the context along.
+    """
+
+    def __init__(self, device: int) -> None:
+        self.driver = _driver()
+        _checked("initialising the driver", self.driver, "cuInit", 0)
+        handle = _checked(f"looking up device {device}", self.driver, "cuDeviceGet", device)
+        # retained for the life of the process, as torch does; nothing here asks a stream, which would end
+        # a capture
+        retained = f"retaining the context of device {device}"
+        self._context = _checked(retained, self.driver, "cuDevicePrimaryCtxRetain", handle)
+
+    def __enter__(self) -> None:
+        _checked("making torch's context current", self.driver, "cuCtxPushCurrent", self._context)
+
+    def __exit__(self, *_: object) -> None:
+        _checked("restoring the thread's context", self.driver, "cuCtxPopCurrent")
+
+    def call(self, doing: str, function: str, *arguments: Any) -> Any:
+        """Return what a driver function gives beside its status; `BackendError` if that is not success."""
+        with self:
+            return _checked(doing, self.driver, function, *arguments)
+
+
+@cache
+def _context(device: int) -> Context:
+    return Context(device)
+
+
 class Program:
     """Compiled code, loaded on one device; `kernel` finds a function of it, declared `extern "C"`."""
 
     def __init__(self, name: str, code: bytes, device: int) -> None:
-        self._name, self._device, self._driver = name, device, _driver()
+        self._name, self._device, self._context = name, device, _context(device)
         self._kernels: dict[str, Kernel] = {}
-        with torch.cuda.device(device):
-            # makes torch's context the present one; where a graph is captured it is, and asking an error
-            if not torch.cuda.is_current_stream_capturing():
-                torch.cuda.current_stream().query()
-            none: tuple[Any, ...] = (None, None, 0)
-            # kept as long as the process: unloading would pull code from under a captured graph
-            self._library = _done(self._driver.cuLibraryLoadData(code, *none, *none), f"loading {name}")
+        none: tuple[Any, ...] = (None, None, 0)
+        # kept as long as the process: unloading would pull code from under a captured graph
+        self._library = self._context.call(f"loading {name}", "cuLibraryLoadData", code, *none, *none)
 
     def kernel(self, name: str) -> Kernel:
         """The function of this name."""
         if name not in self._kernels:
-            with torch.cuda.device(self._device):
-                found = self._driver.cuLibraryGetKernel(self._library, name.encode())
-                handle = _done(found, f"finding {name} in {self._name}")
-                function = _done(self._driver.cuKernelGetFunction(handle), f"finding {name} in {self._name}")
+            doing, call = f"finding {name} in {self._name}", self._context.call
+            handle = call(doing, "cuLibraryGetKernel", self._library, name.encode())
+            function = call(doing, "cuKernelGetFunction", handle)
             self._kernels.setdefault(name, Kernel(name, function, self._device))
         return self._kernels[name]
 
@@ -119,13 +149,12 @@ class Kernel:
 
     def __init__(self, name: str, function: Any, device: int) -> None:
         self.name, self.device = name, device
-        self._function, self._driver = function, _driver()
-        self._launch = self._driver.cuLaunchKernelEx
+        self._function, self._context = function, _context(device)
+        self._launch = self._context.driver.cuLaunchKernelEx
+        self._no_context = self._context.driver.CUresult.CUDA_ERROR_INVALID_CONTEXT
         self._configurations: dict[tuple[int, int, int, int, int], Any] = {}
         self._fitting: dict[tuple[int, int, int], int] = {}
         self._shared_allowed, self._lock = _PLAIN_SHARED, threading.Lock()
-        with torch.cuda.device(device):
-            self._context = _done(self._driver.cuCtxGetCurrent(), "finding torch's context")
 
     def launch(
         self,
@@ -140,41 +169,48 @@ class Kernel:
 
         `arguments` are copied before this returns; `shared_bytes` are of dynamic shared memory, a block.
         """
-        if torch._C._cuda_getDevice() != self.device:
-            with torch.cuda.device(self.device):
-                return self.launch(grid, block, cluster, shared_bytes, arguments, stream)
         if stream is None:
             stream = torch._C._cuda_getCurrentRawStream(self.device)
         at = (grid, block, cluster, shared_bytes, stream)
         configuration = self._configurations.get(at) or self._configured(at)
         pointer = _Pointer(ctypes.addressof(arguments))
-        (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
-        if not result:
-            return None
-        # a thread that has not met the device yet
-        if result == self._driver.CUresult.CUDA_ERROR_INVALID_CONTEXT:
-            _done(self._driver.cuCtxSetCurrent(self._context), "taking torch's context")
+        result = self._no_context
+        # Taking the context along costs as much as the launch: where torch's device is this one, only a
+        # thread that has not met it yet needs that.
+        if torch._C._cuda_getDevice() == self.device:
             (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
+        if result == self._no_context:
+            with self._context:
+                (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
         if result:
             _done(
                 (result,), f"launching {self.name} with {grid} blocks of {block} threads, {cluster} a cluster"
             )
-        return None
 
     def clusters_that_fit(self, block: int, cluster: int, shared_bytes: int) -> int:
         """How many clusters the device can run at a time; 0 if not one."""
         at = (block, cluster, shared_bytes)
         if at not in self._fitting:
-            with torch.cuda.device(self.device):
-                configuration = self._configured((cluster, *at, 0))
-                found = self._driver.cuOccupancyMaxActiveClusters(self._function, configuration)
-            self._fitting[at] = int(_done(found, f"asking how many clusters of {self.name} fit"))
+            doing, configuration = (
+                f"counting the clusters of {self.name} that fit",
+                self._configured((cluster, *at, 0)),
+            )
+            found = self._context.call(doing, "cuOccupancyMaxActiveClusters", self._function, configuration)
+            self._fitting[at] = int(found)
         return self._fitting[at]
+
+    def prepare(self, block: int, cluster: int, shared_bytes: int) -> None:
+        """Do all of a launch but the launch; `BackendError` if the device cannot hold one cluster."""
+        if not self.clusters_that_fit(block, cluster, shared_bytes):
+            raise BackendError(
+                f"{self.name}: not one cluster of {cluster} blocks of {block} threads and {shared_bytes:,} "
+                "bytes of shared memory fits this GPU"
+            )
 
     def _configured(self, at: tuple[int, int, int, int, int]) -> Any:
         """The driver's launch configuration; never changed once made, so threads may share it."""
         grid, block, cluster, shared_bytes, stream = at
-        driver = self._driver
+        driver = self._context.driver
         with self._lock:
             self._allow(cluster, shared_bytes)
             attribute = driver.CUlaunchAttribute()
@@ -193,15 +229,16 @@ class Kernel:
 
     def _allow(self, cluster: int, shared_bytes: int) -> None:
         """Ask for more shared memory and larger clusters than a kernel has by itself."""
-        kinds, allow = self._driver.CUfunction_attribute, self._driver.cuFuncSetAttribute
+        kinds = self._context.driver.CUfunction_attribute
         if shared_bytes > self._shared_allowed:
             kind = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
-            what = f"giving {self.name} {shared_bytes} bytes of shared memory"
-            _done(allow(self._function, kind, shared_bytes), what)
+            doing = f"giving {self.name} {shared_bytes} bytes of shared memory"
+            self._context.call(doing, "cuFuncSetAttribute", self._function, kind, shared_bytes)
             self._shared_allowed = shared_bytes
         if cluster > _PORTABLE_CLUSTER:
             kind = kinds.CU_FUNC_ATTRIBUTE_NON_PORTABLE_CLUSTER_SIZE_ALLOWED
-            _done(allow(self._function, kind, 1), f"giving {self.name} clusters of {cluster} blocks")
+            doing = f"giving {self.name} clusters of {cluster} blocks"
+            self._context.call(doing, "cuFuncSetAttribute", self._function, kind, 1)
 
 
 @cache
@@ -302,3 +339,13 @@ def _done(answer: tuple[Any, ...], doing: str) -> Any:
     if status:
         raise BackendError(f"{doing} failed: {status.name}")
     return values[0] if values else None
+
+
+def _checked(doing: str, driver: Any, function: str, *arguments: Any) -> Any:
+    """Call a function of the driver, whose current context is the caller's concern."""
+    try:
+        answer = getattr(driver, function)(*arguments)
+    except (AttributeError, RuntimeError) as error:  # how the bindings say that a driver is too old for it
+        reason = str(error).splitlines()[0]
+        raise BackendError(f"{doing} failed: the driver has no {function} ({reason})") from error
+    return _done(answer, doing)

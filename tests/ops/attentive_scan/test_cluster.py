@@ -17,12 +17,13 @@ from plait.models.builders import MODELS
 from plait.models.options import model_defaults
 from plait.ops import parity
 from plait.ops.attentive_scan import attentive_scan, cluster_choice, cluster_scan, reference
-from plait.ops.attentive_scan.cluster_back import BackShape, back_shape
+from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, kernels_back
 from plait.ops.attentive_scan.cluster_choice import Split, splits
 from plait.ops.attentive_scan.cluster_outer import OUTER_TEXT, OuterShape
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD_TEXT, Shape
 from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT, UsageShape
 from plait.ops.parity import TOLERANCE, Case, make_problem
+from plait.ops.parity_cases import REACHES, reaching_cases, sampled
 from plait.ops.scan import Scan, backends, record_backends
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.contract import Inputs, Projection
@@ -175,9 +176,16 @@ def back_shape_of(case: Case) -> BackShape:
     return replace(shape, reset=case.reset, learned=case.learned)
 
 
-@pytest.mark.parametrize("index", range(len(WHOLE)), ids=lambda i: str(WHOLE[i][0]))
-def test_forward_and_back_on_the_emulator(index, both, monkeypatch):
-    case, split = WHOLE[index]
+@pytest.fixture
+def there_and_back(both, monkeypatch):
+    """What differs from the definition, of a case of `WHOLE` with other inputs."""
+    return lambda index, **inputs: _there_and_back(
+        index, replace(WHOLE[index][0], **inputs), both, monkeypatch
+    )
+
+
+def _there_and_back(index, case, both, monkeypatch):
+    split = WHOLE[index][1]
 
     def launch(way, _, given, __):
         getattr(both[way], f"run_walk_{index}")(ctypes.byref(given), 3)
@@ -192,7 +200,60 @@ def test_forward_and_back_on_the_emulator(index, both, monkeypatch):
         got = parity.run(problem, case.scan, "cluster", case.new)
     backends._resolved.cache_clear()
     assert ran == ["cluster"]
-    assert parity.differences(parity.run(problem, case.scan, "reference", case.new), got, case.dtype) == []
+    return parity.differences(parity.run(problem, case.scan, "reference", case.new), got, case.dtype)
+
+
+@pytest.mark.parametrize("index", range(len(WHOLE)), ids=lambda i: str(WHOLE[i][0]))
+def test_forward_and_back_on_the_emulator(index, there_and_back):
+    assert there_and_back(index) == []
+
+
+@pytest.mark.parametrize("reach", REACHES)
+@pytest.mark.parametrize("index", [0, 1, 2], ids=lambda i: str(WHOLE[i][0]))
+def test_large_queries_and_keys_on_the_emulator(index, reach, there_and_back):
+    """Where e^{2q}, e^{2k} or their product alone would overflow, and gates saturate."""
+    steps = 3 - 2 * WHOLE[index][0].learned  # few draws of a learned relevance keep its choices apart
+    assert there_and_back(index, steps=steps, carried=True, reach=float(reach)) == []
+
+
+# the energies and their slopes from a product of exponentials, which is infinity times zero
+PRODUCTS = {
+    "forward": ("ex2(q + k)", "ex2(q) * ex2(k)"),
+    "backward": ("ex2(x.y)", "ex2(SCALE * key.y) * ex2(q.y)"),
+}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("way", PRODUCTS)
+def test_a_product_of_exponentials_shows(way, both, emulated, there_and_back, monkeypatch):
+    case = WHOLE[0][0]
+    shape = shape_of(*WHOLE[0]) if way == "forward" else back_shape_of(case)
+    text = FORWARD_TEXT if way == "forward" else BACKWARD_TEXT
+    monkeypatch.setitem(both, way, emulated("attentive_scan", way, text, {"walk_0": shape}, PRODUCTS[way]))
+    assert there_and_back(0, steps=3, carried=True, reach=1.0) == []
+    assert there_and_back(0, steps=3, carried=True, reach=128.0) != []
+
+
+def test_large_states_with_moderate_energies(walks, monkeypatch):
+    """Weights are not normalised before they meet the states: their products must not overflow either."""
+    case, split = SMALL[15]
+    problem = make_problem(case).inputs()
+    with torch.no_grad():
+        size = len(problem.energy)
+        energy = 55 * problem.energy / problem.energy.abs().sum()
+        key = energy.sign().unsqueeze(1).expand(size, size) / size
+        inputs = problem._replace(
+            energy=energy, key=key.contiguous(), query=torch.zeros_like(key),
+            recurrent=torch.zeros_like(problem.recurrent),
+            **{name: 1e17 * (1 + getattr(problem, name).abs()) for name in ("projected", "hidden", "slots")},
+        )  # fmt: skip
+        inputs = conform(inputs, case.scan)
+        expected = reference.attentive_scan(inputs, case.scan, need_trace=False)
+        monkeypatch.setattr(cluster_scan, "shape_for", lambda *_: shape_of(case, split))
+        run = lambda _, __, given, ___: walks.run_walk_15(ctypes.byref(given), 1)  # noqa: E731
+        monkeypatch.setattr(cluster_scan, "launch", run)
+        made = cluster_scan.forward(inputs, case.scan, True, True)
+    torch.testing.assert_close(made.hidden, expected.state.hidden)
 
 
 @pytest.fixture
@@ -264,6 +325,7 @@ def test_what_train_begins_with_is_walked_there_and_back(name, monkeypatch):
     assert ran == ["cluster"]
     shapes = dict(called)
     learns = options.get("relevance") == "learned"
+    assert shapes == {"forward": shapes["forward"], **kernels_back(shapes["backward"], learns, 12 * 2)}
     assert set(shapes) == {"forward", "backward", "outer"} | ({"usage"} if learns else set())
     assert shapes["backward"].limited == (options.get("grad_limit") is not None)
     assert learns == (name != "relrnn")
@@ -374,8 +436,11 @@ REAL = [
 ]
 
 
+CLUSTERED = reaching_cases(["relevancy", "uniform"], dtypes=[torch.float32, torch.bfloat16], size=64)
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", REAL, ids=str)
+@pytest.mark.parametrize("case", [*REAL, *sampled(CLUSTERED, 13)], ids=str)
 def test_parity_on_a_gpu(case):
     """Choices, numbers, gradients; and the same bits twice: there are no atomics."""
     reason = cluster_scan.missing("cuda", case.dtype, case.scan.cell, case.scan.width, case.size)

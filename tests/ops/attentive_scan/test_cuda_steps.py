@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
@@ -89,6 +90,13 @@ def compared(case: Case) -> list[str]:
 def test_it_equals_the_reference(case: Case, stepping: Emulated) -> None:
     for stepping.seed in range(2):
         assert compared(case) == []
+
+
+@pytest.mark.parametrize(("index", "reach"), [(0, 24), (3, 43), (6, 64), (7, 200), (0, 128), (6, 8)])
+def test_large_queries_and_keys(index: int, reach: int, stepping: Emulated) -> None:
+    """Where e^{2q}, e^{2k} or their product alone would overflow, and gates saturate."""
+    stepping.seed = 0
+    assert compared(replace(SMALL[index], steps=2, carried=True, reach=float(reach))) == []
 
 
 def test_what_they_do_not_run() -> None:

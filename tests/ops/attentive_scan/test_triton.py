@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import importlib.util
 import itertools
+import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
 
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.parity import Case, differences, make_problem, run
+from plait.ops.parity_cases import reaching_cases, sampled
 from plait.ops.scan import Scan
 
 pytest.importorskip("triton", reason="triton is not installed: pip install 'plait[kernels]'")
 
-from plait.ops.attentive_scan import triton_scan
+from plait.ops.attentive_scan import triton_kernels, triton_scan, triton_step_kernels, triton_steps
 
 WINDOW = {"window": 3}
 RELEVANCY = {"window": 2, "capacity": 2}
@@ -70,6 +75,72 @@ def compared(case: Case, device: str) -> list[str]:
 def test_parity_in_the_interpreter(case, way, walk_by):
     walk_by(way)
     assert compared(case, "cpu") == []
+
+
+BOUNDED = reaching_cases(["window", "relevancy", "uniform"], dtypes=[torch.float32, torch.bfloat16], size=5)
+REACHING = [
+    *(replace(case("lstm", RELEVANCY, carried=True), steps=2, reach=reach) for reach in (24.0, 200.0)),
+    *(pytest.param(case, marks=pytest.mark.slow) for case in sampled(BOUNDED, 11)),
+]
+
+
+@pytest.mark.skipif(
+    torch.cuda.is_available(), reason="the kernels run on the GPU here, not in the interpreter"
+)
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp2")  # as on a GPU, infinity is meant
+@ways
+@pytest.mark.parametrize("case", REACHING, ids=str)
+def test_large_queries_and_keys_in_the_interpreter(case, way, walk_by):
+    """Where e^{2q}, e^{2k} or their product alone would overflow, and gates saturate."""
+    walk_by(way)
+    assert compared(case, "cpu") == []
+
+
+@pytest.mark.gpu
+@ways
+@pytest.mark.parametrize("case", sampled(BOUNDED), ids=str)
+def test_large_queries_and_keys_on_a_gpu(case, way, walk_by):
+    torch.backends.cuda.matmul.allow_tf32 = False
+    walk_by(way)
+    assert compared(case, "cuda") == []
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore::RuntimeWarning")  # numpy warns of what is meant here
+@pytest.mark.parametrize(
+    ("way", "module", "piece", "product"),
+    [
+        (
+            "persistent",
+            triton_kernels,
+            "tl.exp2(q[None, :, None, :] + keys)",
+            "tl.exp2(q[None, :, None, :]) * tl.exp2(keys)",
+        ),
+        (
+            "stepwise",
+            triton_step_kernels,
+            "tl.exp2(_scaled(q[None, :] + tile))",
+            "tl.exp2(_scaled(q))[None, :] * tl.exp2(_scaled(tile))",
+        ),
+    ],
+)
+def test_a_product_of_exponentials_shows(way, module, piece, product, walk_by, monkeypatch, tmp_path):
+    walk_by(way)
+    source = Path(module.__file__).read_text(encoding="utf-8")
+    assert piece in source
+    path = tmp_path / "product_kernels.py"
+    path.write_text(source.replace(piece, product), encoding="utf-8")
+    spec = importlib.util.spec_from_file_location("product_kernels", path)
+    changed = importlib.util.module_from_spec(spec)
+    monkeypatch.setitem(sys.modules, "product_kernels", changed)
+    spec.loader.exec_module(changed)
+    for name in module.__all__:
+        monkeypatch.setattr(
+            triton_scan if way == "persistent" else triton_steps, name, getattr(changed, name)
+        )
+    moderate = replace(case("lstm", RELEVANCY, carried=True), steps=2, reach=1.0)
+    assert compared(moderate, "cpu") == []
+    assert compared(replace(moderate, reach=200.0), "cpu") != []
 
 
 @pytest.mark.skipif(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ctypes
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import pytest
@@ -15,6 +15,7 @@ from plait.ops import cuda_program
 from plait.ops.full_scan import cluster_scan
 from plait.ops.full_scan.cluster_shape import BACKWARD, BACKWARD_TEXT, FORWARD, FORWARD_TEXT, Shape
 from plait.ops.parity import Case, differences, make_problem, run
+from plait.ops.parity_cases import REACHES, reaching_cases, sampled
 from plait.ops.scan import FullScan, record_backends
 
 ELMAN = ("tanh", "relu", "modrelu", "identity")
@@ -120,6 +121,15 @@ def test_it_equals_the_reference(walking: Emulated, cluster: int, together: int,
         assert compared(case, "cpu") == []
 
 
+@pytest.mark.parametrize("reach", REACHES)
+@pytest.mark.parametrize("index", [0, 3, 5, 13], ids=lambda i: str(SMALL[i][2]))
+def test_large_queries_and_keys(walking: Emulated, index: int, reach: int) -> None:
+    """Where e^{2q}, e^{2k} or their product alone would overflow, and gates saturate."""
+    *cluster, case = SMALL[index]
+    walking.cluster, walking.seed = (cluster[0], cluster[1]), 1
+    assert compared(replace(case, steps=3, carried=True, reach=float(reach)), "cpu") == []
+
+
 # what is changed in the kernels' source, and that it shows: signs, orders, masks, and barriers left out
 MUTATIONS = {
     "largest energy": ("return x > y || x != x ? x : y;", "return x < y || x != x ? x : y;"),
@@ -144,6 +154,9 @@ MUTATIONS = {
     "the cell of another row": ("cell_row(cluster_index() * K::R + which", "cell_row(cluster_index() * K::R"),
     "gradients of another row": ("float d = sm[K::D_GATES + r *", "float d = sm[K::D_GATES + 0 *"),
     "powers that are none": ("logs(a.logs[row])", "logs(false)"),
+    "a slope from two exponentials": (
+        "half_gap(q, k) : rcp(mad(q, k, 1.0f))", "rcp(mad(ex2(q), ex2(k), 1.0f)) : rcp(mad(q, k, 1.0f))",
+    ),
 }  # fmt: skip
 BACK = [*MUTATIONS].index("mean of the weights' gradients")
 # which of SMALL shows it, where not the first does: more positions than are read at a time, two rows, far
@@ -153,6 +166,7 @@ SHOWN_BY = {
     "the cell of another row": 12,
     "gradients of another row": 12,
     "powers that are none": 8,
+    "a slope from two exponentials": 8,
 }
 
 
@@ -192,8 +206,11 @@ LARGE = [
 ]
 
 
+CLUSTERED = reaching_cases(["full"], dtypes=[torch.float32, torch.bfloat16], size=33)
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("case", LARGE, ids=str)
+@pytest.mark.parametrize("case", [*LARGE, *sampled(CLUSTERED)], ids=str)
 def test_on_a_gpu(case: Case) -> None:
     if reason := cuda_program.missing():
         pytest.skip(reason)

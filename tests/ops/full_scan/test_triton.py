@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +14,7 @@ import plait
 from plait.errors import BackendError
 from plait.ops import cuda_program
 from plait.ops.parity import Case, differences, make_problem, run
+from plait.ops.parity_cases import reaching_cases, sampled
 from plait.ops.scan import FullScan, choose_backend, record_backends
 from plait.ops.scan.backends import _warn_once
 
@@ -84,6 +85,29 @@ def compared(case: Case, device: str) -> list[str]:
 )
 def test_parity_in_the_interpreter(case: Case) -> None:
     assert compared(case, "cpu") == []
+
+
+FULL = reaching_cases(["full"], dtypes=[torch.float32, torch.bfloat16], size=5)
+REACHING = [
+    replace(case("lstm", steps=2, carried=True), reach=200.0),
+    *(pytest.param(case, marks=pytest.mark.slow) for case in sampled(FULL, 7)),
+]
+
+
+@interpreted
+@pytest.mark.filterwarnings("ignore:overflow encountered in exp2")  # as on a GPU, infinity is meant
+@pytest.mark.usefixtures("small_tiles", "poisoned")
+@pytest.mark.parametrize("case", REACHING, ids=str)
+def test_large_queries_and_keys_in_the_interpreter(case: Case) -> None:
+    """Where e^{2q}, e^{2k} or their product alone would overflow, and gates saturate."""
+    assert compared(case, "cpu") == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("case", sampled(FULL, 3), ids=str)
+def test_large_queries_and_keys_on_a_gpu(case: Case) -> None:
+    torch.backends.cuda.matmul.allow_tf32 = False
+    assert compared(case, "cuda") == []
 
 
 @interpreted

@@ -26,7 +26,7 @@ from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import Beside, collect_gradients
 
-__all__ = ["BackShape", "back_shape", "walk_back"]
+__all__ = ["BackShape", "back_shape", "kernels_back", "walk_back"]
 
 SHARED_LIMIT = 227 * 1024  # bytes a block of a Hopper GPU may have
 # Microseconds of a step by the blocks of a cluster: with one row, and what each further one adds (measured
@@ -128,6 +128,21 @@ def _registers(warps: int) -> int:
     return (512 // groups // 8 * 8 * groups - 72) // (groups - 1) // 8 * 8
 
 
+def kernels_back(shape: BackShape, taught: bool, count: int) -> dict[str, KernelShape]:
+    """The kernels that `walk_back` launches, by name; `taught`: with a usage; `count`: steps times rows."""
+    scan, size, dtype = shape.scan, shape.hidden, shape.dtype
+    columns = (scan.gates + 1 + (scan.cell == "gru")) * size
+    kernels: dict[str, KernelShape] = {"backward": shape}
+    if taught:
+        kernels["usage"] = _usage_shape(scan, size, dtype)
+    if 0 < count <= FEW:
+        keyed = size + BEHIND_A_KEY * shape.learned
+        kernels["outer"] = _outer_shape(columns, size, keyed, scan.cell == "gru", dtype)
+    else:
+        kernels["sums"] = _sums_shape(columns, size)
+    return kernels
+
+
 def walk_back(
     arriving: Arriving,
     inputs: Inputs,
@@ -148,17 +163,17 @@ def walk_back(
     records = (contiguous(inputs), made, given, walked, (slots, profile, largest))
     if rows:
         launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
+    kernels = kernels_back(shape, inputs.usage is not None, steps * rows)
     initial: Tensor | None = walked.initial_scores
     if inputs.usage is not None:
-        teach = partial(launch, "usage", _usage_shape(scan, shape.hidden, shape.dtype))
+        teach = partial(launch, "usage", kernels["usage"])
         initial = teach_scores(walked, given.output, inputs, made, teach)
-    products, columns = None, beside.shape[2]
-    if 0 < steps * rows <= FEW:
-        outer_shape = _outer_shape(columns, shape.hidden, keyed.shape[2], scan.cell == "gru", shape.dtype)
-        multiply = partial(launch, "outer", outer_shape)
-        products, sums = outer_products(beside, keyed, walked.energy, clusters, made, outer_shape, multiply)
+    products, outer = None, kernels.get("outer")
+    if isinstance(outer, OuterShape):
+        multiply = partial(launch, "outer", outer)
+        products, sums = outer_products(beside, keyed, walked.energy, clusters, made, outer, multiply)
     else:
-        add_up = partial(launch, "sums", _sums_shape(columns, shape.hidden))
+        add_up = partial(launch, "sums", kernels["sums"])
         sums = column_sums(beside, walked.energy, clusters, add_up)
     left = Beside(beside, sums, keyed, initial, products)
     return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, left)

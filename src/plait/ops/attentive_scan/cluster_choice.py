@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import torch
 
+from plait.errors import BackendError
 from plait.ops import cuda_program
 from plait.ops.attentive_scan.cluster_shape import Shape
 from plait.ops.gpu_share import waves
@@ -79,20 +80,27 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
 
 
 def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) -> Split:
-    """The quickest split for a batch of `rows`."""
+    """The quickest split for a batch of `rows`; `BackendError` if the device has no room for any."""
     measured = _ELMAN if cell == "elman" else _WITH_GATES
+
+    sizes = dict.fromkeys(split.cluster for split in splits(cell, hidden, width))
+    at_a_time = {cluster: clusters_that_fit(cluster, device) for cluster in sizes}
+    fitting = [split for split in splits(cell, hidden, width) if at_a_time[split.cluster]]
+    if not fitting:
+        raise BackendError(f"no cluster of {' or '.join(map(str, at_a_time))} blocks fits this GPU")
 
     def time(split: Split) -> float:
         needed = -(-rows // split.rows)
         nearest = min(measured, key=lambda features: abs(features - hidden // split.cluster))
         each = measured[nearest].get(split.rows, float("inf"))
-        return each * waves(needed, clusters_that_fit(split.cluster, device))
+        return each * waves(needed, at_a_time[split.cluster])
 
-    return min(splits(cell, hidden, width), key=time)
+    return min(fitting, key=time)
 
 
 @lru_cache
 def clusters_that_fit(cluster: int, device: int | None) -> int:
-    """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do."""
+    """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do; 0 if
+    not one."""
     program = cuda_program.program("probe", _PROBE, device=device)
-    return max(1, program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1))
+    return program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1)

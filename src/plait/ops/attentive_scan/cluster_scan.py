@@ -13,8 +13,9 @@ from functools import lru_cache
 
 import torch
 
+from plait.errors import BackendError
 from plait.ops import cuda_program
-from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, walk_back
+from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, kernels_back, walk_back
 from plait.ops.attentive_scan.cluster_choice import LARGEST_WIDTH, choose, clusters_that_fit, splits
 from plait.ops.attentive_scan.cluster_outer import OUTER_TEXT
 from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD, FORWARD_TEXT, LAYERS, Shape
@@ -25,7 +26,7 @@ from plait.ops.scan.cluster_source import KernelShape, arguments, headers, sourc
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import Scan
 
-__all__ = ["back_shape_for", "backward", "forward", "launch", "missing", "shape_for"]
+__all__ = ["back_shape_for", "backward", "forward", "launch", "missing", "prepare_backward", "shape_for"]
 
 _STRUCTS = {
     "forward": FORWARD_TEXT,
@@ -38,7 +39,8 @@ _STRUCTS = {
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
     """Why such a scan cannot run here, or None if it can."""
-    if device != "cuda":
+    place = torch.device(device)
+    if place.type != "cuda":
         return f"it needs a CUDA device, got {device} tensors"
     if dtype not in LAYERS:
         return f"it computes in float32 or bfloat16, got {dtype}"
@@ -47,7 +49,7 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -
     back = back_shape(Scan(cell, width), size, dtype, 1, {8: 1, 4: 1, 2: 1})
     if back is None or not splits(cell, size, width):
         return f"its blocks share multiples of 32 features, as many as their memory holds, got {size}"
-    return cuda_program.missing()
+    return cuda_program.missing(place.index)
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
@@ -77,6 +79,34 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
     return walk_back(arriving, inputs, made, scan, nudged, shape, run)
 
 
+def prepare_backward(inputs: Inputs, scan: Scan) -> None:
+    """Compile and load what `backward` will launch; `BackendError` if it could not be launched."""
+    steps, rows, _ = inputs.projected.shape
+    flags = inputs.reset is not None, inputs.worth is not None, inputs.grad_limit is not None
+    dtype, device = inputs.projected.dtype, inputs.projected.device.index
+    if rows:
+        _prepared(
+            scan, len(inputs.energy), dtype, rows, flags, inputs.usage is not None, steps * rows, device
+        )
+
+
+@lru_cache
+def _prepared(
+    scan: Scan,
+    size: int,
+    dtype: torch.dtype,
+    rows: int,
+    flags: tuple[bool, bool, bool],
+    taught: bool,
+    count: int,
+    device: int,
+) -> None:
+    shape = back_shape_for(scan, size, dtype, rows, flags, device)
+    for way, part in kernels_back(shape, taught, count).items():
+        kernel, threads, shared_bytes = _kernel(way, part, device)  # type: ignore[arg-type]
+        kernel.prepare(threads, part.cluster, shared_bytes)
+
+
 @lru_cache
 def shape_for(
     scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, ...], device: int | None
@@ -92,8 +122,10 @@ def back_shape_for(
 ) -> BackShape:
     """What the walk back of a batch is compiled for; `flags`: a reset, a learned relevance, a limit."""
     at_a_time = {cluster: clusters_that_fit(cluster, device) for cluster in (8, 4, 2)}
-    found = back_shape(scan, size, dtype, rows, at_a_time, limited=flags[2])
-    assert found is not None, "`missing` lets no other scan pass"
+    fitting = {cluster: count for cluster, count in at_a_time.items() if count}
+    found = back_shape(scan, size, dtype, rows, fitting, limited=flags[2])
+    if found is None:
+        raise BackendError("no cluster of blocks that can walk back through it fits this GPU")
     return replace(found, reset=flags[0], learned=flags[1])
 
 

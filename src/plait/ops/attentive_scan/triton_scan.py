@@ -18,11 +18,18 @@ from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate, allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned, named
 from plait.ops.scan.kinds import Scan
-from plait.ops.scan.triton_launch import arguments, contiguous, missing_for_triton, tiling
+from plait.ops.scan.triton_launch import (
+    arguments,
+    contiguous,
+    launch,
+    missing_for_triton,
+    tiling,
+    try_out,
+)
 from plait.ops.scan.usage import by_place
 from plait.ops.scan.weight_gradients import collect_gradients
 
-__all__ = ["backward", "forward", "missing"]
+__all__ = ["backward", "forward", "missing", "prepare_backward"]
 
 # The largest hidden size whose weights one program can walk with; beyond it a step is several launches.
 LARGEST_PERSISTENT = 128
@@ -55,8 +62,21 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         forward_kernel, tensors, T=steps, B=rows, mix=scan.mix, nil=0, WINDOW=scan.window,
         EVERY=scan.every or 0, TRACE=need_trace, SAVE=save, WEIGHTS=save or need_trace, **_shape(scan, size),
     )  # fmt: skip
-    forward_kernel[(rows,)](**given)
+    launch(forward_kernel, (rows,), given)
     return out
+
+
+def prepare_backward(inputs: Inputs, scan: Scan) -> None:
+    """Compile what `backward` will launch; `BackendError` if it cannot be."""
+
+    def there_and_back(step: Inputs) -> None:
+        if len(step.energy) > LARGEST_PERSISTENT:
+            triton_steps.there_and_back(step, scan)
+        else:
+            made = forward(step, scan, False, True)
+            backward(Arriving(torch.zeros_like(made.output)), step, made, scan, step.nudge is not None)
+
+    try_out(there_and_back, inputs, scan)
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
@@ -80,7 +100,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
             SAVE_STATES=nudged,
             **_shape(scan, size),
         )
-        backward_kernel[(rows,)](**{**given, "HAS_NUDGE": made.gates.shape[2] > 0})
+        launch(backward_kernel, (rows,), {**given, "HAS_NUDGE": made.gates.shape[2] > 0})
     walked = walked._replace(energy=walked.energy.sum(dim=0))
     if inputs.usage is not None:
         made = made._replace(ids=by_place(made.ids, PLACE_BITS.value))

@@ -17,10 +17,10 @@ from plait.ops.scan.buffers import allocate
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
 from plait.ops.scan.cuda_graph import Tensors, replayed
 from plait.ops.scan.kinds import Scan
-from plait.ops.scan.triton_launch import arguments, contiguous
+from plait.ops.scan.triton_launch import arguments, contiguous, launch
 from plait.ops.scan.weight_gradients import collect_gradients
 
-__all__ = ["backward", "forward"]
+__all__ = ["backward", "forward", "there_and_back"]
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
@@ -48,6 +48,12 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
 
     walked = ReverseWalk(*replayed(walk_back, (*arriving, *inputs, *made), ("backward", scan)))
     return collect_gradients(walked, inputs, made, scan, nudged, arriving.output)
+
+
+def there_and_back(inputs: Inputs, scan: Scan) -> None:
+    """Walk and walk back with nothing arriving, without a CUDA graph: it compiles the kernels."""
+    made = _walk(inputs, scan, False)
+    _walk_back(Arriving(torch.zeros_like(made.output)), inputs, made, scan)
 
 
 def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
@@ -99,7 +105,7 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
     grid = (rows, triton.cdiv(size, blocks["BLOCK"]))
     for t in range(steps):
         torch.mm(asked[t], from_hidden, out=product)
-        cell_step[grid](t=t, **cell)
+        launch(cell_step, grid, {"t": t, **cell})
         torch.mm(out.output[t], key, out=key_product)
         attend(t)
     final = _entries(ids[-1], inputs.slots, out.output)
@@ -155,7 +161,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
     for t in reversed(range(steps)):
         unattend(t)
         torch.mm(d_keys[width + t], key, out=back_key)
-        uncell_step[grid](t=t, **uncell)
+        launch(uncell_step, grid, {"t": t, **uncell})
         torch.mm(both, both_weights, out=d_hidden)
         if limit is not None:
             d_hidden.add_(d_direct).clamp_(-limit, limit)
@@ -194,7 +200,7 @@ def _reading(
     given = arguments(kernel, tensors, **fixed, **settings)
 
     def step(t: int) -> None:
-        kernel[(rows,)](t=t, **given)
+        launch(kernel, (rows,), {"t": t, **given})
 
     return step
 

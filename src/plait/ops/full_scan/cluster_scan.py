@@ -32,7 +32,7 @@ from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import FullScan
 from plait.ops.scan.weight_gradients import collect_gradients
 
-__all__ = ["backward", "forward", "missing"]
+__all__ = ["backward", "forward", "missing", "prepare_backward"]
 
 LARGEST_SIZE = 256
 # tanh(q + k) is computed from 2 to the power of scaled queries and keys
@@ -49,13 +49,14 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size:
     >>> missing("cpu", torch.float32, "lstm", None, 128)
     'it needs a CUDA device, got cpu tensors'
     """
-    if device != "cuda":
+    place = torch.device(device)
+    if place.type != "cuda":
         return f"it needs a CUDA device, got {device} tensors"
     if dtype not in (torch.float32, torch.bfloat16):
         return f"it computes in float32 or bfloat16, got {dtype}"
     if size > LARGEST_SIZE:
         return f"it walks with up to {LARGEST_SIZE} features, got {size}"
-    return cuda_program.missing()
+    return cuda_program.missing(place.index)
 
 
 def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
@@ -81,6 +82,19 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
         walked = walked._replace(initial_states=states, initial_keys=slopes * (4 * inputs.energy.float()))
     walked = walked._replace(energy=walked.energy.sum(dim=0))
     return collect_gradients(walked, inputs, made, scan, nudged)
+
+
+def prepare_backward(inputs: Inputs, scan: FullScan) -> None:
+    """Compile and load what `backward` will launch; `BackendError` if it could not be launched."""
+    rows, dtype, device = inputs.projected.shape[1], inputs.projected.dtype, inputs.projected.device.index
+    if rows:
+        _prepared(scan, len(inputs.energy), dtype, rows, device)
+
+
+@lru_cache(maxsize=256)
+def _prepared(scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> None:
+    shape = _chosen("backward", scan, size, dtype, rows, device)
+    _kernel(shape, device).prepare(shape.threads, shape.cluster, shape.shared_bytes)
 
 
 def forward_tensors(

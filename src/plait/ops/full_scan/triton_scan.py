@@ -18,10 +18,17 @@ from plait.ops.full_scan.triton_kernels import backward_kernel, forward_kernel
 from plait.ops.scan.buffers import allocate, allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned, named
 from plait.ops.scan.kinds import FullScan
-from plait.ops.scan.triton_launch import arguments, contiguous, missing_for_triton, tiling
+from plait.ops.scan.triton_launch import (
+    arguments,
+    contiguous,
+    launch,
+    missing_for_triton,
+    tiling,
+    try_out,
+)
 from plait.ops.scan.weight_gradients import collect_gradients
 
-__all__ = ["backward", "forward", "missing"]
+__all__ = ["backward", "forward", "missing", "prepare_backward"]
 
 # The largest hidden size whose weights one program can walk with.
 LARGEST_SIZE = 128
@@ -73,8 +80,18 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
         SAVE=save, NORMALISERS=save or need_trace,
         **_shape(scan, len(inputs.energy), initial > 0, FORWARD_TILE),
     )  # fmt: skip
-    forward_kernel[(rows,)](**given)
+    launch(forward_kernel, (rows,), given)
     return normalise(out, inputs, normalisers, cleared, need_trace)
+
+
+def prepare_backward(inputs: Inputs, scan: FullScan) -> None:
+    """Compile what `backward` will launch; `BackendError` if it cannot be."""
+
+    def there_and_back(step: Inputs) -> None:
+        made = forward(step, scan, False, True)
+        backward(Arriving(torch.zeros_like(made.output)), step, made, scan, step.nudge is not None)
+
+    try_out(there_and_back, inputs, scan)
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
@@ -98,7 +115,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
             backward_kernel, tensors, T=steps, B=rows, initial=initial, mix=scan.mix, nil=0,
             SAVE_STATES=nudged, **_shape(scan, size, initial > 0, BACKWARD_TILE),
         )  # fmt: skip
-        backward_kernel[(rows,)](**{**given, "HAS_NUDGE": made.gates.shape[2] > 0})
+        launch(backward_kernel, (rows,), {**given, "HAS_NUDGE": made.gates.shape[2] > 0})
     walked = walked._replace(
         energy=walked.energy.sum(dim=0),
         initial_keys=slopes[:, :initial] * (4 * inputs.energy.to(wide)),

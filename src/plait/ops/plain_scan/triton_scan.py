@@ -17,10 +17,17 @@ from plait.ops.scan.buffers import allocate, allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named
 from plait.ops.scan.cuda_graph import replayed
 from plait.ops.scan.kinds import PlainScan
-from plait.ops.scan.triton_launch import arguments, contiguous, missing_for_triton, tiling
+from plait.ops.scan.triton_launch import (
+    arguments,
+    contiguous,
+    launch,
+    missing_for_triton,
+    tiling,
+    try_out,
+)
 from plait.ops.scan.weight_gradients import asked_without_memory, collect_gradients
 
-__all__ = ["backward", "forward", "missing"]
+__all__ = ["backward", "forward", "missing", "prepare_backward"]
 
 # The largest hidden size whose weights one program can walk with; beyond it a step is several launches.
 LARGEST_PERSISTENT = 128
@@ -49,8 +56,19 @@ def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Sc
         # a transposed matrix is read along its output, so that no product reduces across lanes
         tensors = named(contiguous(inputs._replace(recurrent=inputs.recurrent.t())), out)
         given = arguments(forward_kernel, tensors, T=steps, B=rows, nil=0, SAVE=save, **_shape(scan, size))
-        forward_kernel[(rows,)](**given)
+        launch(forward_kernel, (rows,), given)
     return out
+
+
+def prepare_backward(inputs: Inputs, scan: PlainScan) -> None:
+    """Compile what `backward` will launch; `BackendError` if it cannot be."""
+
+    def there_and_back(step: Inputs) -> None:
+        made = forward(step, scan, False, True)
+        backward(Arriving(torch.zeros_like(made.output)), step, made, scan, step.nudge is not None)
+
+    if inputs.recurrent.shape[1] <= LARGEST_PERSISTENT:  # beyond it plain torch walks
+        try_out(there_and_back, inputs, scan)
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
@@ -80,7 +98,7 @@ def _walk_back(
         given = arguments(
             backward_kernel, tensors, T=steps, B=rows, nil=0, SAVE_STATES=nudged, **_shape(scan, size)
         )
-        backward_kernel[(rows,)](**given)
+        launch(backward_kernel, (rows,), given)
     return walked
 
 

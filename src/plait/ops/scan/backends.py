@@ -15,6 +15,7 @@ from plait.ops.scan.kinds import CellScan
 
 __all__ = [
     "BACKENDS", "MODULES", "PREFERRED", "choose_backend", "missing", "module_of", "resolve", "resolve_for",
+    "rule_out",
 ]  # fmt: skip
 
 # a fused backend's name and the file of a scan's room that is it, imported on first use
@@ -36,13 +37,27 @@ def choose_backend(tensor: Tensor, scan: CellScan) -> str:
 
 def resolve(backend: str, tensor: Tensor, scan: CellScan) -> str:
     """The name of the backend that runs a scan; `BackendError` if the one asked for cannot."""
-    return resolve_for(backend, tensor.device.type, str(tensor.dtype), tensor.shape[-1] // scan.gates, scan)
+    return resolve_for(backend, str(tensor.device), str(tensor.dtype), tensor.shape[-1] // scan.gates, scan)
 
 
 def resolve_for(backend: str, device: str, dtype: str, size: int, scan: CellScan) -> str:
-    """The same by what it depends on, for hidden states of `size` features."""
+    """The same by what it depends on, for hidden states of `size` features; `device` as "cpu" or "cuda:1"."""
     name: str = _resolve(backend, device, dtype, scan.cell, scan.width, size, scan.name)
     return name
+
+
+def rule_out(backend: str, device: str, dtype: str, size: int, scan: CellScan, reason: Exception) -> None:
+    """Let `backend="auto"` choose this backend no more for such a scan, because it failed when it was to run;
+    warn once, with the reason."""
+    key = (device, dtype, scan.cell, scan.width, size, scan.name)
+    _ruled_out.setdefault(key, set()).add(backend)
+    _resolved.cache_clear()
+    instead = resolve_for("auto", device, dtype, size, scan)
+    _warn_once(backend, str(reason), scan.name, instead)
+
+
+# by device, type, cell, width, size and scan: the backends that failed there
+_ruled_out: dict[tuple[object, ...], set[str]] = {}
 
 
 @lru_cache
@@ -91,19 +106,21 @@ def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | Non
     if backend == "reference":
         return backend
     kind = getattr(torch, dtype.removeprefix("torch."))
-    for asked in PREFERRED.get(device, ("torch",)) if backend == "auto" else (backend,):
+    failed = _ruled_out.get((device, dtype, cell, width, size, of), set()) if backend == "auto" else set()
+    for asked in PREFERRED.get(device.partition(":")[0], ("torch",)) if backend == "auto" else (backend,):
+        if asked in failed:
+            continue
         reason = missing(asked, device, kind, cell, width, size, of)
         if reason is None:
             return asked
     if backend != "auto":
         raise BackendError(f"backend {asked!r} cannot run here: {reason}; use backend='auto'")
-    _warn_once(asked, str(reason), of)
+    if not failed:  # else the reason why one failed was given, and is the one that matters
+        _warn_once(asked, str(reason), of, "torch")
     return "torch"
 
 
 @lru_cache
-def _warn_once(backend: str, reason: str, of: str) -> None:
-    warnings.warn(
-        f"{of}: backend {backend!r} cannot run here: {reason}; plain torch runs instead, slower",
-        stacklevel=2,
-    )
+def _warn_once(backend: str, reason: str, of: str, instead: str) -> None:
+    slower = "plain torch runs instead, slower" if instead == "torch" else f"{instead!r} runs instead"
+    warnings.warn(f"{of}: backend {backend!r} cannot run here: {reason}; {slower}", stacklevel=2)

@@ -13,7 +13,6 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from plait.ops.scan.backends import module_of
 from plait.ops.scan.buffers import is_present
 from plait.ops.scan.contract import Arriving, Inputs, Projection, Scanned
 from plait.ops.scan.kinds import CellScan
@@ -121,8 +120,7 @@ def input_gradients(
     inputs, made = saved(fused, kept)
     if as_operator:
         return _by_operator(fused, arrived, inputs, made, scan, nudged, backend)
-    found: Inputs = module_of(backend, fused.name).backward(arrived, inputs, made, scan, nudged)
-    return found
+    return fused.backward(arrived, inputs, made, scan, nudged, backend)
 
 
 def _by_operator(

@@ -13,13 +13,13 @@ import contextlib
 import dataclasses
 from collections.abc import Callable, Iterable, Iterator
 from functools import cached_property
-from typing import Any, cast
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from plait.errors import BackendError
-from plait.ops.scan.backends import module_of, resolve_for
+from plait.ops.scan.backends import module_of, resolve_for, rule_out
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.buffers import allocate, allocate_gradients, whole
 from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Projection, Scanned, ScanWeights, specs
@@ -56,6 +56,17 @@ def recorded(name: str) -> str:
     for ran in _recordings:
         ran.append(name)
     return name
+
+
+def _is_on_gpu(tensor: Tensor) -> bool:
+    return tensor.is_cuda
+
+
+def _device_of(tensor: Tensor) -> contextlib.AbstractContextManager[Any]:
+    """Make the GPU of a tensor torch's current device, on which Triton launches and new tensors are made."""
+    if not tensor.is_cuda or tensor.device.index == torch.cuda.current_device():
+        return contextlib.nullcontext()
+    return torch.cuda.device(tensor.device)
 
 
 class FusedScan:
@@ -118,11 +129,36 @@ class FusedScan:
             noise: (T, B), added to the learned relevance by which a state is kept; it carries no gradient.
             grad_limit: a number; see `plait.ops.grad_limit`.
             usage: a number, with a learned relevance; see `plait.ops.scan.usage`.
-            backend: one of `BACKENDS`; "auto" chooses among what runs here, a backend named explicitly never
-                falls back, it raises `BackendError`. Second and forward-mode derivatives need "reference".
+            backend: one of `BACKENDS`; "auto" chooses among what runs here, and the next one where that turns
+                out to fail; a backend named explicitly never falls back, it raises `BackendError`. Second and
+                forward-mode derivatives need "reference".
         """
         like = projected.input if isinstance(projected, Projection) else projected
-        chosen = resolve_for(backend, like.device.type, str(like.dtype), weights.recurrent.shape[1], scan)
+        device, dtype, size = str(like.device), str(like.dtype), weights.recurrent.shape[1]
+        given = projected, weights, state, scan, (reset, nudge), (noise, grad_limit, usage), need_trace
+        if torch.compiler.is_compiling():
+            return self.walk_by(resolve_for(backend, device, dtype, size, scan), *given)
+        while True:
+            chosen = resolve_for(backend, device, dtype, size, scan)
+            try:
+                return self.walk_by(chosen, *given)
+            except BackendError as error:
+                if backend != "auto" or chosen == "torch":
+                    raise
+                rule_out(chosen, device, dtype, size, scan, error)
+
+    def walk_by(
+        self,
+        chosen: str,
+        projected: Tensor | Projection,
+        weights: ScanWeights | PlainWeights,
+        state: LayerState | None,
+        scan: CellScan,
+        first: tuple[Tensor | None, Tensor | None],
+        options: tuple[Tensor | None, Tensor | None, Tensor | None],
+        need_trace: bool,
+    ) -> LayerResult:
+        """Walk through time by this backend; `first`: the reset and the nudge, `options` what came later."""
         is_lean = chosen in self.lean and not torch.compiler.is_compiling()
         source: Projection | None = None
         if isinstance(projected, Projection):
@@ -130,7 +166,7 @@ class FusedScan:
             projected = projected.made(unseen=is_lean)
         if state is None and not is_lean and projected.dim() == 3:  # else it is refused anyway
             state = _nothing_before(projected, scan)
-        given = Inputs.of(projected, weights, state, reset, nudge, noise, grad_limit, usage)
+        given = Inputs.of(projected, weights, state, *first, *options)
         inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
         if chosen == "reference":
             recorded(chosen)
@@ -187,8 +223,23 @@ class FusedScan:
         return self.forward(inputs, scan, need_trace, save, backend)
 
     def forward(self, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str) -> Scanned:
-        """What a backend makes."""
-        return cast(Scanned, module_of(recorded(backend), self.name).forward(inputs, scan, need_trace, save))
+        """What a backend makes. Where a backward pass will follow, what that needs is compiled before: if it
+        cannot be, `backend="auto"` can still choose another."""
+        module = module_of(backend, self.name)
+        with _device_of(inputs.projected):
+            if save and _is_on_gpu(inputs.projected) and hasattr(module, "prepare_backward"):
+                module.prepare_backward(inputs, scan)
+            made: Scanned = module.forward(inputs, scan, need_trace, save)
+        recorded(backend)
+        return made
+
+    def backward(
+        self, arriving: Arriving, inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool, backend: str
+    ) -> Inputs:
+        """The gradients by the backend that ran forward."""
+        with _device_of(made.output):
+            found: Inputs = module_of(backend, self.name).backward(arriving, inputs, made, scan, nudged)
+        return found
 
     @cached_property
     def looks(self) -> dict[bool, Look]:
@@ -357,8 +408,7 @@ def _define_backward(fused: FusedScan) -> None:
         tensors, scan, (nudged, backend) = fused.split(arguments, len(fields))
         arriving = Arriving(**dict(zip(fused.arriving, tensors, strict=False)))
         inputs, made = saved(fused, tensors[num_arriving:])
-        found = module_of(backend, fused.name).backward(arriving, inputs, made, scan, nudged)
-        return flat_gradients(found, made.output)
+        return flat_gradients(fused.backward(arriving, inputs, made, scan, nudged, backend), made.output)
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:

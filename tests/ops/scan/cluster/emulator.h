@@ -219,9 +219,11 @@ template <int N>
 DEVICE void more_registers() {}
 template <int N>
 DEVICE void fewer_registers() {}
-DEVICE float ex2(float x) { return exp2f(x); }
-DEVICE float rcp(float x) { return 1.0f / x; }
-DEVICE float lg2(float x) { return log2f(x); }
+// as a GPU's `.approx.ftz`: a subnormal number is zero, before and after
+DEVICE float flushed(float x) { return fabsf(x) < 1.17549435e-38f ? copysignf(0.0f, x) : x; }
+DEVICE float ex2(float x) { return flushed(exp2f(flushed(x))); }
+DEVICE float rcp(float x) { return flushed(1.0f / flushed(x)); }
+DEVICE float lg2(float x) { return log2f(flushed(x)); }
 DEVICE float mad(float a, float b, float c) { return fmaf(a, b, c); }
 DEVICE float divide(float a, float b) { return a / b; }
 DEVICE float root(float x) { return std::sqrt(x); }

@@ -34,7 +34,8 @@ struct Control {
   }
   MEMBER int* ints(int at) const { return reinterpret_cast<int*>(sm) + at; }
 
-  // |e| <= sum |v|: while that is moderate, exp needs no maximum taken off first
+  // |e| <= sum |v|: while that is moderate, exp needs no maximum taken off first. e^30 times the number of slots leaves
+  // room for products with any state whose square is finite.
   MEMBER void prepare() {
     using Layer = typename K::Layer;
     const Layer* energy = static_cast<const Layer*>(a.energy);
@@ -45,7 +46,7 @@ struct Control {
     }
 #pragma unroll
     for (int m = 16; m; m >>= 1) bound += shuffle_xor(bound, m);
-    shifted = K::LEARNED || !(bound < 60.0f);
+    shifted = K::LEARNED || !(bound < 30.0f);
 #pragma unroll
     for (int i = 0; i < K::RC; i++) {
       if (row_of(i) >= R) continue;
