@@ -82,3 +82,13 @@ def test_every_layer_begins_so_and_it_trains():
     assert all((layer.cell.bias[6:12] >= 0).all() for layer in model.layers)
     model(torch.randn(5, 2, 3, dtype=torch.float64))[0].sum().backward()
     assert all(layer.cell.bias.grad is not None for layer in model.layers)
+
+
+def test_biases_begin_as_those_of_torch():
+    """Uniform within ±1/√H; the GRU's bias inside the reset product too."""
+    cell = plait.GRUCell(1, SIZE)
+    bound = 1 / math.sqrt(SIZE)
+    for bias in (cell.bias, cell.candidate_bias):
+        assert 0.99 * bound < bias.max() <= bound
+        assert -0.99 * bound > bias.min() >= -bound
+        assert abs(bias.mean()) < 5 * bound / math.sqrt(3 * SIZE)

@@ -14,6 +14,7 @@ pytest.importorskip("PIL")
 from PIL import Image
 
 from plait.cli import main
+from plait.errors import ConfigError
 from plait.tasks.minigrid.farama import FaramaWorlds
 from plait.training.ppo import Settings, build_policy, describe_policy, fit_policy
 from plait.training.ppo.episode import play_episode
@@ -174,3 +175,12 @@ def test_a_world_that_draws_nothing_says_so(tmp_path, capsys):
         "RepeatFirstEasy does not match NoisyPositionOnlyCartPoleEasy: expected observations"
         in capsys.readouterr().err
     )
+
+
+def test_of_a_policy_without_a_memory_any_layer_may_be_asked_for():
+    plain = build_policy(describe_policy("Empty-5x5", "none", hidden_size=8))
+    assert not any(scene.slots for scene in play_episode(plain, "Empty-5x5", layer=7))
+    layered = build_policy(describe_policy("Empty-5x5", "rellstm", hidden_size=8))
+    for layer in (0, 2):
+        with pytest.raises(ConfigError, match=f"layer: expected 1 to 1, got {layer}"):
+            play_episode(layered, "Empty-5x5", layer=layer)

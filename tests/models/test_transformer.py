@@ -8,6 +8,7 @@ import torch
 import plait
 from plait.errors import ConfigError, ShapeError, UnknownNameError
 from plait.models.attention_layer import rotated
+from plait.models.block import Block
 
 DOUBLE = torch.float64
 
@@ -179,3 +180,15 @@ def test_heads_left_out(hidden, heads):
 def test_refusals(call, error, message):
     with pytest.raises(error, match=message):
         call()
+
+
+@pytest.mark.parametrize("depth", [1, 4])
+def test_what_is_added_to_the_stream_begins_smaller_the_more_layers_there_are(depth):
+    """Two additions a layer, of variance 1/(2·depth) each; widths that a spread can be read from."""
+    torch.manual_seed(0)
+    block = Block(128, 4, depth)
+    for layer, shrink in (
+        (block.into_heads, 1), (block.widen, 1), (block.out_of_heads, 2 * depth), (block.narrow, 2 * depth)
+    ):  # fmt: skip
+        wanted = 1 / math.sqrt(shrink * layer.in_features)
+        assert layer.weight.std().item() == pytest.approx(wanted, rel=0.02)

@@ -12,9 +12,9 @@ from plait.cli import main
 from plait.errors import CheckpointError
 from plait.experiments.worker import record_failure
 from plait.runs.archive import pack, unpack
-from plait.runs.folder import Run, run_id
+from plait.runs.folder import Run, read_json, run_id
 from plait.runs.reading import all_runs, read_run
-from plait.runs.seal import SUMS, folder_sums
+from plait.runs.seal import SUMS, folder_sums, read_header
 from plait.training import load
 from plait.training.session import train_run
 
@@ -348,3 +348,26 @@ def test_a_summary_of_another_run_is_not_shown(ended, small_fit, tmp_path, sums)
         shutil.copy(other / SUMS, ended)
     found = listed(ended)
     assert (found.status, found.summary) == ("damaged", {})
+
+
+def test_a_header_that_claims_to_be_longer_than_any_is_not_read(tmp_path):
+    """Who reads as many bytes as a file says it has runs out of memory."""
+    path = tmp_path / "checkpoint.safetensors"
+    told = json.dumps({"run": "mine"})
+    content = json.dumps({"__metadata__": {"plait": told}}).encode()
+    path.write_bytes((100 * 2**20).to_bytes(8, "little") + content)
+    assert read_header(path) == {"run": "mine"}
+    path.write_bytes((100 * 2**20 + 1).to_bytes(8, "little") + content)
+    with pytest.raises(CheckpointError, match="not a checkpoint"):
+        read_header(path)
+
+
+def test_json_is_nested_sixty_four_levels_at_most(tmp_path):
+    """Lists and dicts are a level each; the innermost one is, whether it is empty or holds a number."""
+    path = tmp_path / "config.json"
+    for text in ("[" * 64 + "]" * 64, "[" * 64 + "0" + "]" * 64, '[{"a": ' * 32 + "0" + "}]" * 32):
+        path.write_text(text)
+        read_json(path)
+        path.write_text(f"[{text}]")
+        with pytest.raises(CheckpointError, match="nested deeper than 64 levels"):
+            read_json(path)

@@ -170,3 +170,10 @@ def test_unknown_names_in_a_plain_description():
         build({"task": {"name": "copy"}, "model": {"name": "relrn", "hidden_size": 4}})
     with pytest.raises(UnknownNameError, match="unknown option of lstm 'window'"):
         build({"task": {"name": "copy"}, "model": {"name": "lstm", "hidden_size": 4, "window": 3}})
+
+
+def test_a_memory_without_room_beyond_its_window_is_one():
+    model = {"name": "relrnn", "hidden_size": 4, "capacity": 0}
+    assert checked({"task": {"name": "copy"}, "model": model})["model"] == model
+    with pytest.raises(ConfigError, match="capacity: expected at least 0, got -1"):
+        checked({"task": {"name": "copy"}, "model": {**model, "capacity": -1}})

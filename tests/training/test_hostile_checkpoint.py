@@ -1,9 +1,13 @@
 """A checkpoint with a right digest and wrong tensors is refused in one line; nothing computes with it."""
 
+import json
+from pathlib import Path
+
 import pytest
 import torch
 
 from plait.errors import CheckpointError
+from plait.runs.checkpoint import Checkpoint, _check_counters
 from plait.runs.optimizer_state import restore_optimizer
 from plait.training import Recipe, build, fit
 
@@ -102,3 +106,12 @@ def test_what_an_optimiser_keeps_is_put_back_or_named(kind, what):
     with pytest.raises(CheckpointError, match=r"optimizer\.w"):
         restore_optimizer(fresh, ["w"], kept)
     assert not fresh.state_dict()["state"]
+
+
+@pytest.mark.parametrize("where", [{"update": 2**62}, {"journals": {"metrics.jsonl": 2**62}}])
+def test_counts_beyond_every_file_are_refused_where_they_are_read(where):
+    """A little less is a count like any other: it is compared with the file, not computed with."""
+    with pytest.raises(CheckpointError, match="expected counts of at least 0"):
+        _check_counters(Checkpoint({}, where, Path("a")))
+    less = json.loads(json.dumps(where).replace(str(2**62), str(2**62 - 1)))
+    _check_counters(Checkpoint({}, less, Path("a")))

@@ -54,8 +54,9 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
         run: its folder, its id, or the beginning of its id.
         out: the folder of runs, where an id is looked for.
     """
+    from plait.runs.difference import options_of
     from plait.runs.folder import Journal
-    from plait.runs.kinds import kind_of
+    from plait.runs.kinds import how_to_resume, kind_of
     from plait.runs.reading import find_run, read_run
     from plait.training.repeat import repeat_command
 
@@ -77,7 +78,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
     ]
     lines = [
         f"{record.id}: {record.status}, {record.updates} of {wanted} updates",
-        *(f"{part:8}{_flat(record.description[part])}" for part in ("task", "model", "recipe")),
+        *(f"{part:8}{_flat(options_of(record.description[part]))}" for part in ("task", "model", "recipe")),
         *(
             f"session from update {s['from_update']}: {s['began']}, torch {s['torch']}, {s['device_name']}, "
             f"{s['threads']} threads, {s['processes']} processes"
@@ -91,7 +92,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
     if repeat is not None:
         parts.append(f"repeat: {repeat}")
     if record.status in ("stopped", "interrupted"):
-        parts.append(f"continue: plait train --resume {folder}")
+        parts.append(f"continue: {how_to_resume(record.description, folder)}")
     if record.status == "diverged":
         parts.append(str(record.summary.get("reason", "")))
     data = {

@@ -16,6 +16,7 @@ from plait.report.plots import Line, Plot, View, plots
 from plait.report.tables import machine, seconds_shown
 from plait.report.thinning import significant
 from plait.result import Table, scored
+from plait.runs.difference import options_of
 from plait.runs.reading import RunFolder
 from plait.training.repeat import repeat_command
 
@@ -128,7 +129,7 @@ def _options(names: Sequence[str], runs: Sequence[RunFolder]) -> Table:
     """The options in which the runs differ."""
     rows = []
     for part in ("task", "model", "recipe"):
-        values = [run.description.get(part, {}) for run in runs]
+        values = [options_of(run.description.get(part, {})) for run in runs]
         for key in dict.fromkeys(key for one in values for key in one):
             told = [_plain(one[key]) if key in one else None for one in values]
             if told[0] != told[1]:

@@ -13,8 +13,9 @@ from typing import Any
 from plait.errors import ConfigError, DataError, PlaitError
 from plait.experiments.description import MEANS_NOTHING, Experiment, PlannedRun
 from plait.runs.archive import SUFFIX, opened
+from plait.runs.difference import SHAPES, class_of, options_of
 from plait.runs.folder import read_json
-from plait.runs.kinds import kind_of
+from plait.runs.kinds import is_identified, kind_of
 from plait.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
 from plait.strict import checked
 
@@ -283,6 +284,8 @@ def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
                     *_telling(run, models, "model"),
                     *_telling(run, recipes, "recipe", never=("seed",)),
                 ]
+                if not all(is_identified(run.description[part]) for part in ("task", "model")):
+                    options.append(run.name)  # nothing says that it is a seed of another
                 cells.setdefault((", ".join(row), ", ".join([_name(run, "model"), *options])), []).append(run)
     for run in runs:
         if not run.description:
@@ -302,7 +305,7 @@ def _by_number(label: str) -> list[tuple[float, str]]:
 
 def _name(run: RunFolder, part: str) -> str:
     values = run.description[part]
-    return str(values.get("name") or str(values.get("class", "?")).rpartition(".")[2])
+    return str(values["name"] if "name" in values else class_of(values).rpartition(".")[2])
 
 
 def _task_and_model(run: RunFolder) -> tuple[str, str]:
@@ -319,7 +322,7 @@ def _alike(runs: Iterable[RunFolder], key: Callable[[RunFolder], Hashable]) -> I
 def _variants(runs: Iterable[RunFolder], part: str) -> dict[str, list[Any]]:
     """What values each option has among some runs, None where a run does not say it; two are enough to tell
     any run from another."""
-    said = [run.description[part] for run in runs]
+    said = [options_of(run.description[part]) for run in runs]
     found: dict[str, list[Any]] = {key: [] for values in said for key in values}
     for key, values in found.items():
         for value in (one.get(key) for one in said):
@@ -336,6 +339,8 @@ def _telling(
     never: Sequence[str] = (),
 ) -> list[str]:
     """The options in which a run differs from some of the others."""
-    mine = run.description[part]
+    mine = options_of(run.description[part])
     shown = [key for key in mine if key in always or (key not in never and variants[key] != [mine[key]])]
-    return [f"{key.replace('_', ' ')} {mine[key]}" for key in shown if key != "name"]
+    shown = [key for key in shown if key != "name"]
+    shown = [key for key in shown if key != SHAPES] or shown  # they follow from options, where those differ
+    return [f"{key.replace('_', ' ')} {mine[key]}" for key in shown]

@@ -29,6 +29,8 @@ from typing import TYPE_CHECKING, Any
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
 from plait.input import plain_bytes
 from plait.output import write_whole, writing
+from plait.runs.difference import refusal
+from plait.runs.kinds import how_to_resume
 from plait.runs.seal import MARK, digest_of, prefix_sum, seal, self_checked, unseal, with_own_digest
 
 if TYPE_CHECKING:
@@ -117,17 +119,15 @@ class Run:
         if config.exists():
             found = run_id(read_json(config))
             if found != self.id:
-                raise CheckpointError(
-                    f"{self.folder} holds the run {found}, not {self.id}; choose another folder"
-                )
+                ids = f"the run {found}, not {self.id}"
+                raise CheckpointError(refusal(self.folder, ids, read_json(config), self.description))
             if resume and read_json(config) != self.description:
                 unseal(self.folder)  # first: an extended run has not ended
                 self._remember(self.environment.get("sessions", []))
                 write_json(config, self.description)
             if not resume and self.summary.get("status") != "complete":
-                raise OutputError(
-                    f"{self.folder} holds this run, unfinished; continue: plait train --resume {self.folder}"
-                )
+                how = how_to_resume(self.description, self.folder)
+                raise OutputError(f"{self.folder} holds this run, unfinished; continue: {how}")
             return
         strangers = sorted(
             path.name for path in self.folder.iterdir() if path.name not in ("lock", ".config.json.part")

@@ -10,12 +10,12 @@ from __future__ import annotations
 import importlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError, PlaitError
-from plait.runs.folder import extended
 
-__all__ = ["Kind", "kind_of", "register"]
+__all__ = ["Kind", "how_to_resume", "is_identified", "kind_of", "register", "unresumable"]
 
 
 @dataclass(frozen=True)
@@ -74,6 +74,8 @@ class Kind:
 
     def longer(self, description: dict[str, Any], amount: int) -> dict[str, Any]:
         """The run extended to this many updates or steps."""
+        from plait.runs.folder import extended
+
         return extended(description, f"{self.unit}s", amount)
 
 
@@ -117,3 +119,30 @@ def kind_of(description: dict[str, Any]) -> Kind:
     else:
         kind = next((kind for kind in _KINDS.values() if task.get("name") in kind.tasks), _SUPERVISED)
     return _OF_NUMBERS if kind is _SUPERVISED and task.get("answer") == "number" else kind
+
+
+def is_identified(part: dict[str, Any]) -> bool:
+    """Return whether a task or model can be told from any other of its class.
+
+    One that was described by class and shapes alone, before there was more, cannot.
+    """
+    return "unidentified" not in part and ("weights" not in part or "parts" in part)
+
+
+def unresumable(description: dict[str, Any]) -> str:
+    """Return why a run cannot be resumed, empty where it can: nothing tells its model or task from others."""
+    for part in ("model", "task"):
+        values = description.get(part, {})
+        if not is_identified(values):
+            why = values.get("unidentified", {}).get("why", "only the shapes of its weights were recorded")
+            return f"the {part} cannot be told from another ({why})"
+    return ""
+
+
+def how_to_resume(description: dict[str, Any], folder: Path | str | None) -> str:
+    """Return what to type to go on with a run: a command, or a call where the command cannot make it."""
+    if any("class" in description.get(part, {}) for part in ("task", "model")) or (
+        description.get("task", {}).get("name") == "data"
+    ):
+        return f"plait.fit(model, task, …, folder={str(folder)!r}, resume=True)"
+    return f"plait train --resume {folder}"

@@ -18,6 +18,7 @@ from typing import Any
 import numpy as np
 
 from plait.errors import CheckpointError, ConfigError, PlaitError
+from plait.runs.difference import class_of
 from plait.runs.folder import is_locked, read_environment, read_json, read_plain, run_id
 from plait.runs.seal import MARK, SUMS
 from plait.runs.vouching import JOURNALS, checkpoint_header, fits, is_of, read_sums, vouched_lengths
@@ -393,5 +394,5 @@ def _update(line: Any) -> int:
 
 
 def _shown(part: dict[str, Any], keys: tuple[str, ...]) -> str:
-    name = str(part.get("name") or part.get("class", "?"))
+    name = str(part.get("name") or (class_of(part) if "class" in part else "?"))
     return " ".join([name, *(f"{key} {part[key]}" for key in keys if key in part)])

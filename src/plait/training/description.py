@@ -14,9 +14,11 @@ from plait.errors import ConfigError, PlaitError, known
 from plait.estimates import check_weights
 from plait.models import MODELS, Recurrent
 from plait.models.options import check_model, model_defaults
+from plait.runs.difference import nameless
 from plait.strict import checked as strictly
 from plait.tasks import TASKS, Task, task_named
 from plait.tasks.base import Scale
+from plait.training.identity import described_class, described_module
 from plait.training.recipe import Recipe
 
 __all__ = [
@@ -194,16 +196,25 @@ def network_for(model: nn.Module, task: Task, seed: int) -> nn.Module:
 
 
 def describe(network: nn.Module, task: Task, recipe: Recipe) -> dict[str, Any]:
-    """The run of `network` on `task` by `recipe`, ready for JSON.
+    """Return the run of `network` on `task` by `recipe`, ready for JSON.
 
-    A model or task that has no name here is described by its class; such a run can be resumed and loaded
-    by whoever has the object.
+    A model or task that has no name here, or was changed after it was made, is described by its class, its
+    parts and the source of what is no library's; such a run can be resumed and loaded by whoever has the
+    object. `unidentified` in it says why two such objects could not be told apart.
     """
+    model = _describe_named(network)
+    return _described(
+        task, _describe_stranger(network) if _is_changed(network, task, model) else model, recipe
+    )
+
+
+def _described(task: Task, model: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
     named = TASKS.get(task.name) is type(task)
+    said = {"name": task.name} if named else {"class": _class_name(task), **described_class(task)}
     return {
         "format": FORMAT,
-        "task": {**({"name": task.name} if named else {"class": _class_name(task)}), **task.options()},
-        "model": _describe_model(network),
+        "task": {**said, **task.options()},
+        "model": model,
         "recipe": recipe.values(),
     }
 
@@ -219,10 +230,7 @@ def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, 
     """
     for part in ("task", "model"):
         if "class" in description[part]:
-            raise ConfigError(
-                f"this run's {part} is {description[part]['class']}, which has no name here; "
-                "make it in Python and pass it"
-            )
+            raise ConfigError(nameless(part, description[part]))
     task = task_named(**description["task"])
     options = dict(description["model"])
     name = known(options.pop("name", ""), MODELS, "model")
@@ -250,18 +258,42 @@ def _begin_inputs(recurrent: Recurrent, initialiser: str) -> None:
             INITIALISERS[initialiser](block)
 
 
-def _describe_model(network: nn.Module) -> dict[str, Any]:
-    model = network.recurrent if isinstance(network, Network) else network
+def _describe_named(network: nn.Module) -> dict[str, Any]:
+    """Return name and options of a named model, as they were when it was made; empty for any other."""
+    model = network.recurrent if type(network) is Network else network
     name = type(model).__name__.lower()
-    if MODELS.get(name) is not type(model):
-        return _describe_stranger(network)
-    options = model.options()
-    return _describe_stranger(network) if options is None else {"name": name, **options}
+    try:
+        options = model.options() if MODELS.get(name) is type(model) else None
+    except (TypeError, AttributeError):  # a layer was replaced by one that has no such options
+        options = None
+    return {} if options is None else {"name": name, **options}
+
+
+def _is_changed(network: nn.Module, task: Task, model: dict[str, Any]) -> bool:
+    """Return whether a network is not the one its name and options make, where it has them."""
+    if not model:
+        return True
+    options = {name: value for name, value in model.items() if name != "name"}
+    recurrent: Any = network.recurrent if isinstance(network, Network) else network
+    kind = MODELS[model["name"]]
+    # Only the form is compared; an orthogonal matrix cannot be made without numbers.
+    device = "cpu" if getattr(kind, "orthogonal", False) else "meta"
+    with torch.random.fork_rng(devices=[]):
+        try:
+            again = kind(recurrent.input_size, batch_first=recurrent.batch_first, device=device, **options)
+        except (PlaitError, TypeError):  # options of a memory that was put in place of the model's own
+            return True
+        whole: nn.Module = network_on(again, task) if isinstance(network, Network) else again
+    mine = described_module(network)
+    return bool(mine.get("sources", True)) or mine != described_module(whole)
 
 
 def _describe_stranger(network: nn.Module) -> dict[str, Any]:
     shapes = {name: list(value.shape) for name, value in network.state_dict().items()}
-    return {"class": _class_name(network), "weights": shapes}
+    found = described_module(network)
+    if type(network) is Network and "parts" in found:
+        found["parts"]["recurrent"].pop("batch_first", None)  # a Network reads time first, whatever it is
+    return {"class": _class_name(network), "weights": shapes, **found}
 
 
 def _class_name(thing: object) -> str:
@@ -290,6 +322,8 @@ def _named(part: str, check: Callable[[dict[str, Any]], Any]) -> Callable[[Any],
     """The check of a part that is a name and options."""
 
     def checked_part(value: Any) -> dict[str, Any]:
+        if isinstance(value, dict) and "class" in value:
+            raise ConfigError(nameless(part, value))
         if not isinstance(value, dict) or not isinstance(value.get("name"), str):
             raise ConfigError(f"{part}: expected a name and options, got {value!r:.80}")
         check(value)
@@ -315,6 +349,7 @@ def _collect(problems: list[str], check: Callable[[Any], Any], value: Any) -> An
 
 
 def completed(values: dict[str, Any]) -> dict[str, Any]:
-    """A checked description with every option of the model that was left to its default."""
+    """Return a checked description with every option of the model that was left to its default."""
     values = checked(values)
-    return describe(*build(values), Recipe(**values["recipe"]))
+    network, task = build(values)
+    return _described(task, _describe_named(network), Recipe(**values["recipe"]))

@@ -20,11 +20,11 @@ from torch import nn
 from plait.errors import CheckpointError, ConfigError, DivergedError, PlaitError, WorldError, at_least, whole
 from plait.runs.checkpoint import load_weights, read_checkpoint
 from plait.runs.folder import Run
-from plait.runs.kinds import kind_of
+from plait.runs.kinds import how_to_resume, kind_of, unresumable
 from plait.runs.reading import find_run, read_run
 from plait.runs.seal import MARK
 from plait.strict import checked
-from plait.training.callbacks import Everyone, Results, Watcher, display
+from plait.training.callbacks import Everyone, Results, Watcher, announce, display
 from plait.training.learner import Learner, Step
 from plait.training.process import Group, device_named, environment, join, peak_memory
 from plait.training.stop import CutShort, Stop
@@ -121,7 +121,7 @@ def train(
         max_minutes,
         folder is not None,
         stop_when,
-        f"continue from the last checkpoint: plait train --resume {folder}",
+        f"continue from the last checkpoint: {how_to_resume(description, folder)}",
     )
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(join(device))
@@ -177,15 +177,15 @@ def load(
 
 
 def _open(
-    stack: contextlib.ExitStack,
-    group: Group,
-    folder: Path | str | None,
-    description: dict[str, Any],
-    resume: bool,
-) -> Run | None:
+    stack: contextlib.ExitStack, group: Group, folder: Path | str | None,
+    description: dict[str, Any], resume: bool,
+) -> Run | None:  # fmt: skip
     """The first process takes the folder; if it cannot, all of them stop."""
     if folder is None:
         return None
+    if why := unresumable(description):
+        announce(f"note: this run can be neither resumed nor counted as a seed of another: {why}")
+        description = group.share(description)  # an id that no other run has is drawn once
     run, trouble = Run(Path(folder), description), None
     if group.first:
         try:
@@ -242,7 +242,7 @@ class Session:
         if self.run is None:
             return Fitted(network, status, summary, self.metrics, self.gradients, None, first)
         if status == "stopped":
-            self.everyone.noted(f"saved; continue: plait train --resume {self.run.folder}")
+            self.everyone.noted(f"saved; continue: {how_to_resume(self.run.description, self.run.folder)}")
         return Fitted(network, status, summary, *self.run.curves(), self.run.folder, first)
 
     def _begin(self) -> None:

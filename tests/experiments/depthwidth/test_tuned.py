@@ -104,3 +104,15 @@ def test_an_edge_is_that_of_what_was_tried() -> None:
     long = [choice for choice in choices([*records, further]) if choice.updates == 20]
     assert {choice.peak for choice in long} == {0.064}
     assert all(choice.edge for choice in long)
+
+
+def test_losses_of_several_seeds_are_averaged() -> None:
+    records = made_up(0.0)
+    other = copy.deepcopy(records)
+    for record in other:
+        record["validation"][-1][1] += 1.0
+        record["test_loss"] += 3.0
+    alone = choices(records)
+    for one, both in zip(alone, choices([*records, *other]), strict=True):
+        assert both.losses == {peak: pytest.approx(loss + 0.5) for peak, loss in one.losses.items()}
+        assert (both.cell.loss, both.cell.spread) == (pytest.approx(one.cell.loss + 1.5), pytest.approx(3.0))

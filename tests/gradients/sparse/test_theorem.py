@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 
+import mpmath
 import numpy as np
 import pytest
 import torch
@@ -179,3 +180,23 @@ def test_bad_arguments() -> None:
         theorem2(support, -0.5)
     with pytest.raises(ConfigError, match="kappa: expected at least 1"):
         log_bound(0.5, 0, 1)
+
+
+@pytest.mark.parametrize("backend", ["numpy", "numba"])
+def test_long_sums_are_those_of_sixty_digits(backend: str) -> None:
+    """At T = 400 and λ = 1.8 terms of very different size meet in one sum: exponents have to be brought
+    together exactly."""
+    if backend == "numba":
+        pytest.importorskip("numba")
+    rng, length, eigenvalue = np.random.default_rng(3), 400, 1.8
+    rows = [sorted((1 + rng.choice(m, size=min(m, 4), replace=False)).tolist()) for m in range(1, length + 1)]
+    value = propagation_to(Support.from_lists(rows).uniform(), [eigenvalue], backend=backend).log_abs[:, 0]
+    with mpmath.workdps(60):
+        sums = [mpmath.mpf(0)] * (length + 1)
+        for m in range(length, 0, -1):
+            arriving = mpmath.mpf(1) if m == length else mpmath.mpf(eigenvalue) * sums[m + 1]
+            sums[m] += arriving
+            for i in rows[m - 1]:
+                sums[i] += arriving / len(rows[m - 1])
+        exact = [float(mpmath.log(one)) for one in sums[1:]]
+    np.testing.assert_allclose(value, exact, rtol=0, atol=1e-10)

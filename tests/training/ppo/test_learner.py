@@ -10,6 +10,8 @@ from plait.runs.checkpoint import read_checkpoint
 from plait.training.callbacks import Watcher
 from plait.training.ppo import evaluate_policy, load_policy
 from plait.training.ppo import learner as learner_module
+from plait.training.ppo.learner import learner_of
+from plait.training.process import Group
 from plait.training.stop import Stop
 
 
@@ -204,3 +206,8 @@ def test_a_rollout_is_left_when_a_stop_is_overdue(
     small_fit(tmp_path / "run", resume=True, **arguments)
     small_fit(tmp_path / "whole", **arguments)
     assert outcome_of(tmp_path / "run") == outcome_of(tmp_path / "whole")
+
+
+def test_without_a_world_to_be_tested_in_there_is_nothing_to_test(described):
+    learner = learner_of(described(), torch.device("cpu"), Group())
+    assert learner.evaluate(final=True) == {}

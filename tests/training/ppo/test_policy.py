@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from plait.models import State
 from plait.tasks.minigrid import open_worlds
 from plait.tasks.minigrid.seen import MOVES
 from plait.training.learner import generator_for
@@ -126,3 +127,10 @@ def test_a_gradient_whose_squares_overflow_is_clipped(described):
     step = learner.update(1, rollouts(policy, count=1)[0])
     assert step.gradient_norm == pytest.approx(1e25 * weight.numel() ** 0.5, rel=1e-4)
     assert torch.isfinite(weight).all()
+
+
+def test_a_policy_without_a_state_carries_none(described):
+    bounded, none = (build_policy(described(model)) for model in ("rellstm", "none"))
+    assert bounded.carried(None) is None
+    hidden = torch.zeros(1, 2, 8)
+    assert none.carried(State(hidden, hidden, ())) is None
