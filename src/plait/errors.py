@@ -22,6 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
+MOST_LAYERS = 10_000
 LARGEST_SEED = 2**63 - 1
 LARGEST_NUMBER = 1e37  # of a float32 with room for ten times it: an optimiser's first step divides by 1 − 0.9
 
