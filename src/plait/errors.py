@@ -9,6 +9,7 @@ from __future__ import annotations
 import difflib
 import importlib
 import math
+import os
 from collections.abc import Iterable
 from types import ModuleType
 from typing import Any
@@ -16,11 +17,12 @@ from typing import Any
 __all__ = [
     "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
     "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
-    "UnloadedWarning", "WorldError", "at_least", "in_float32", "known",
+    "UnloadedWarning", "WorldError", "at_least", "in_float32", "in_utf8", "known",
     "known_in_any_case", "require", "seeded", "whole",
 ]  # fmt: skip
 
 LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
+MOST_LAYERS = 10_000
 LARGEST_SEED = 2**63 - 1
 LARGEST_NUMBER = 1e37  # of a float32 with room for ten times it: an optimiser's first step divides by 1 − 0.9
 
@@ -167,6 +169,25 @@ def whole(minimum: int, most: int = LARGEST, /, **values: Any) -> None:
 def seeded(**values: Any) -> None:
     """Check that every named value can be a seed: a whole number from 0 that a random generator takes."""
     whole(0, LARGEST_SEED, **values)
+
+
+def in_utf8(advice: str, /, **values: str | os.PathLike[str]) -> None:
+    r"""Check that every named text or path can be written as UTF-8, as files, pages and archives hold it.
+
+    The name of a file is bytes; those that are no UTF-8 come as lone surrogates.
+
+    >>> in_utf8("rename the file", file="r\udcff.csv")
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: file: expected a name in UTF-8, got 'r\udcff.csv'; rename the file
+    """
+    for name, value in values.items():
+        try:
+            os.fspath(value).encode()
+        except UnicodeEncodeError as error:
+            raise ConfigError(
+                f"{name}: expected a name in UTF-8, got {os.fspath(value)!r}; {advice}"
+            ) from error
 
 
 def require(module: str, extra: str) -> ModuleType:

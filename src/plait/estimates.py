@@ -16,6 +16,7 @@ __all__ = [
     "SMALL",
     "available_bytes",
     "check_fits",
+    "check_slots",
     "check_update",
     "check_weights",
     "slot_numbers",
@@ -88,6 +89,14 @@ def check_weights(numbers: float, device: Any = None) -> None:
         place = torch.empty(0, device=device).device
         if place.type != "meta":
             check_fits(needed, "take a smaller hidden size, fewer layers or fewer symbols", str(place))
+
+
+def check_slots(rows: int, slots: int, hidden_size: int, device: Any) -> None:
+    """Refuse a bounded memory whose slots cannot fit: of each the state, its relevance and, in 64 bits, the
+    step it is from."""
+    needed = FLOAT * rows * slots * (hidden_size + 3)
+    if needed >= SMALL and device.type != "meta":
+        check_fits(needed, "take a smaller window or capacity, or fewer rows", str(device))
 
 
 def check_update(network: Any, task: Any, recipe: Any, device: Any, processes: int = 1) -> None:

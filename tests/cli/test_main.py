@@ -63,3 +63,51 @@ def test_ctrl_c_while_python_tidies_up_is_too_late_to_say_anything():
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+# What a shell does to the streams, the command, its exit code, and what it prints on the stream that is left.
+STREAMS = [
+    (">&-", "--version", 0, ""),
+    (">&- 2>&-", "--version", 0, ""),
+    ("<&-", "--version", 0, ""),
+    (">/dev/full", "runs --help", 2, "plait: error: cannot write the output: No space left on device\n"),
+    (">/dev/full", "--help", 2, "plait: error: cannot write the output: No space left on device\n"),
+    (">/dev/full", "runs missing", 2, "plait: error: no folder missing"),
+    (">&-", "runs missing", 2, "plait: error: no folder missing"),
+    ("2>&-", "runs missing", 2, ""),
+    ("2>/dev/full", "runs missing", 2, ""),
+    (">/dev/full 2>/dev/full", "--version", 2, ""),
+]
+
+
+@pytest.mark.parametrize(("redirection", "words", "code", "error"), STREAMS)
+def test_closed_and_full_streams(tmp_path, redirection, words, code, error):
+    command = f'"{sys.executable}" -m plait {words} {redirection}'
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    assert (done.returncode, done.stderr[: len(error)]) == (code, error)
+    assert done.stderr.count("\n") == (1 if error else 0)
+
+
+@pytest.mark.parametrize("redirection", ["2>/dev/full", "2>&-", "2>&1 >lines | head -1"])
+def test_work_goes_on_where_its_progress_cannot_be_written(tmp_path, redirection):
+    script = (
+        "import sys; from plait.cli.streams import prepare_streams; prepare_streams()\n"
+        "for step in range(20000): print(f'step {step}', file=sys.stderr)\n"
+        "print('done')"
+    )
+    command = f'"{sys.executable}" -c "{script}" {redirection}; exit ${{PIPESTATUS[0]}}'
+    done = subprocess.run(["bash", "-c", command], cwd=tmp_path, capture_output=True, text=True)
+    lines = tmp_path / "lines"
+    assert (done.returncode, done.stderr) == (0, "")
+    assert (lines.read_text() if lines.exists() else done.stdout) == "done\n"
+
+
+@pytest.mark.parametrize(
+    "environment",
+    [{"PYTHONIOENCODING": "ascii"}, {"LC_ALL": "C", "PYTHONUTF8": "0", "PYTHONCOERCECLOCALE": "0"}],
+)
+def test_characters_that_the_encoding_lacks_are_printed_as_escapes(environment):
+    command, whole = [sys.executable, "-m", "plait", "--help"], {**os.environ, **environment}
+    done = subprocess.run(command, env=whole, capture_output=True)
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert rb"attention: \u03ba" in done.stdout

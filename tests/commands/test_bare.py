@@ -107,7 +107,7 @@ def test_without_the_command_lines_libraries(bare, name, words):
 
 def test_a_page_that_cannot_be_drawn_is_said_and_the_runs_are_packed(bare):
     folder, found, _ = bare
-    assert "no page: matplotlib is needed here and not installed" in found["reproduce"][1]
+    assert "no page: jinja2 is needed here and not installed" in found["reproduce"][1]
     assert "five.tar.gz holds 1 runs" in found["reproduce"][1]
     assert (folder / "five.tar.gz").exists()
 

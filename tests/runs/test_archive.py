@@ -264,3 +264,11 @@ def test_sums_that_are_no_text(tmp_path):
     with pytest.raises(CheckpointError, match="header or sums that are none"):
         unpack(tmp_path / "a.tar.gz", tmp_path / "out")
     assert not (tmp_path / "out").exists()
+
+
+def test_an_archive_without_a_run_is_an_error(tmp_path):
+    """`tar -cz -T /dev/null` makes a sound .tar.gz."""
+    (tmp_path / "a.tar.gz").write_bytes(gzip.compress(b"\0" * 10_240))
+    with pytest.raises(CheckpointError, match="holds no run; nothing was unpacked"):
+        unpack(tmp_path / "a.tar.gz", tmp_path / "there")
+    assert not (tmp_path / "there").exists()

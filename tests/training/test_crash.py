@@ -161,7 +161,18 @@ def lines(out):
 
 
 def start(arguments):
-    return subprocess.Popen([sys.executable, "-m", "plait", *arguments], stderr=subprocess.PIPE, text=True)
+    return subprocess.Popen(
+        [sys.executable, "-m", "plait", *arguments],
+        stderr=subprocess.PIPE,
+        text=True,
+        preexec_fn=heed_signals,
+    )
+
+
+def heed_signals():
+    """Undo what a child inherits: `nohup` ignores SIGHUP, and a shell ignores SIGINT for a background job."""
+    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def wait_for_lines(process, out, wanted):

@@ -19,6 +19,7 @@ from collections.abc import Callable
 from typing import Any
 
 from plait._version import __version__
+from plait.cli.streams import prepare_streams, printing
 from plait.errors import PlaitError, known
 from plait.result import CommandResult, Table
 
@@ -127,13 +128,9 @@ def main(argv: list[str] | None = None) -> int:
     as_json = "--json" in args
     try:
         _run([arg for arg in args if arg not in ("--debug", "--json")], as_json)
-        sys.stdout.flush()
     except KeyboardInterrupt:
         print("plait: interrupted", file=sys.stderr)
         return 130
-    except BrokenPipeError:  # `plait runs | head` is not an error
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
-        return 0
     except SystemExit:
         raise
     except BaseException as error:
@@ -147,16 +144,21 @@ def main(argv: list[str] | None = None) -> int:
 
 def _run(args: list[str], as_json: bool) -> None:
     if not args or args[0] in ("-h", "--help"):
-        print(_help())
+        _print_text(_help())
         return
     if args[0] == "--version":
-        print(f"plait {__version__}")
+        _print_text(f"plait {__version__}")
         return
     name, rest = _split(args)
     if name in _groups():
-        print(_help(name))
+        _print_text(_help(name))
         return
-    _print(_call(name, rest), as_json)
+    result = _call(name, rest)
+    if result is not None:
+        with printing():
+            _print(result, as_json)
+        if result.error:
+            raise PlaitError(result.error)
 
 
 def _told(error: BaseException) -> str:
@@ -205,7 +207,7 @@ def _call(name: str, args: list[str]) -> CommandResult | None:
     if {"-h", "--help"} & set(args):
         from plait.cli.help import help_text
 
-        print(help_text(function, name, args))
+        _print_text(help_text(function, name, args))
         return None
     door = "tyro" if _installed("tyro") else "argparse"
     try:
@@ -226,9 +228,12 @@ def _single_line(text: str) -> str:
     return " ".join(text.split())
 
 
-def _print(result: CommandResult | None, as_json: bool) -> None:
-    if result is None:
-        return
+def _print_text(text: str) -> None:
+    with printing():
+        print(text)
+
+
+def _print(result: CommandResult, as_json: bool) -> None:
     if as_json:
         data = result.data if result.stream is None else {**result.data, "text": "".join(result.stream)}
         print(json.dumps(data, indent=2, sort_keys=False, allow_nan=False, default=str))
@@ -238,8 +243,6 @@ def _print(result: CommandResult | None, as_json: bool) -> None:
         for piece in result.stream:
             print(piece, end="", flush=True)
         print()
-    if result.error:
-        raise PlaitError(result.error)
 
 
 def _print_error(line: str) -> None:
@@ -286,6 +289,7 @@ def _help(group: str = "") -> str:
 
 def entry(*first: str) -> None:
     """The console script; `first` are words before those typed."""
+    prepare_streams()
     try:
         sys.exit(main([*first, *sys.argv[1:]]))
     finally:  # all is said and done: Ctrl-C would only interrupt Python's own tidying up

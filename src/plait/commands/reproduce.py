@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.errors import MissingExtraError, require
+from plait.errors import MissingExtraError
 from plait.experiments import experiment_named, experiments
 from plait.experiments.depthwidth import DEPTHWIDTH
 from plait.experiments.description import MEANS_NOTHING
@@ -139,7 +139,6 @@ def _packed(folder: Path, whole: Path | None, light: Path | None) -> Iterator[st
 
 def _reported(folder: Path) -> tuple[Table, Path]:
     """Ours beside published as a table, and everything the folder holds as one page."""
-    require("matplotlib", "report")
     from plait.report.tables import result_table
     from plait.report.write import write_report
 

@@ -148,7 +148,7 @@ def quiet(log: Path) -> Iterator[TextIO]:
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
-        with os.fdopen(os.dup(kept), "w") as stream:
+        with os.fdopen(os.dup(kept), "w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
     finally:
         sys.stderr.flush()

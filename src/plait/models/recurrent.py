@@ -58,7 +58,7 @@ class Recurrent(TorchTools):
     ) -> None:
         super().__init__()
         self.layers = nn.ModuleList(layers)
-        if isinstance(dropout, bool) or not 0 <= dropout <= 1:
+        if isinstance(dropout, bool) or not (isinstance(dropout, int | float) and 0 <= dropout <= 1):
             raise ConfigError(f"dropout: expected a probability between 0 and 1, got {dropout!r}")
         self.bidirectional = bool(bidirectional)
         _check_sizes(self._layers(), self._directions)

@@ -11,7 +11,8 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
-from plait.errors import BackendError, ConfigError, at_least, known
+from plait.errors import LARGEST_NUMBER, BackendError, ConfigError, in_float32, known, whole
+from plait.estimates import check_slots
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.layer import Layer, autocast_dtype, cast_state
 from plait.models.scorer import AdditiveScorer
@@ -69,7 +70,9 @@ class SelfAttentive(Layer):
     ) -> None:
         super().__init__()
         if truncate is not None:
-            at_least(1, truncate=truncate)
+            whole(1, truncate=truncate)
+        if not callable(mix):
+            in_float32(-LARGEST_NUMBER, mix=mix)
         self.cell = cell
         self.memory = NoMemory() if memory is None else memory
         self.mix = mix
@@ -81,6 +84,7 @@ class SelfAttentive(Layer):
         self.has_memory = not isinstance(self.memory, NoMemory)
         if self.has_memory:
             weight = cell.weight_ih
+            check_slots(1, self.initial_width, self.hidden_size, weight.device)
             learns = self.memory.learns
             self.scorer = scorer or AdditiveScorer(cell.hidden_size, weight.device, weight.dtype, learns)
             if learns and getattr(self.scorer, "worth", None) is None:
@@ -143,6 +147,8 @@ class SelfAttentive(Layer):
         nudge: Tensor | None,
         need_trace: bool,
     ) -> LayerResult:
+        if state is None and x.is_cpu and not torch.compiler.is_compiling():
+            check_slots(x.shape[1], self.initial_width, self.hidden_size, x.device)
         window = self._window
         noise = self._noise(x)
         if len(x) == 1 and nudge is None and not need_trace and not torch.compiler.is_compiling():

@@ -3,19 +3,21 @@
 A file's name holds whatever decides what it is (the key of its maker), so a change of that builds anew; and
 the SHA-256 of its own bytes, so a file that is not whole is never loaded: it is built again. It is made
 beside its final name and moved there in one step: processes that build at the same time cannot see each
-other's halves, and what a killed build leaves is removed when no build can need it.
+other's halves. A build holds a lock in its folder, which ends with the process however that ends; a folder
+whose lock nobody holds was left by a build that was killed, and is removed by the next.
 """
 
 from __future__ import annotations
 
 import contextlib
+import fcntl
 import hashlib
 import logging
 import os
 import shutil
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 from plait.errors import BackendError
@@ -24,6 +26,7 @@ __all__ = ["LONGEST_BUILD", "digest_of", "is_whole", "kept", "key_of"]
 
 LONGEST_BUILD = 600  # seconds
 _UNFINISHED = ".plait_build_"
+_LOCK = "lock"
 
 
 def kept(name: str, suffix: str, build: Callable[[Path], None]) -> Path:
@@ -37,8 +40,8 @@ def kept(name: str, suffix: str, build: Callable[[Path], None]) -> Path:
         return found
     logging.getLogger("plait").info("building %s%s in %s, once", name, suffix, folder)
     try:
-        with tempfile.TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as aside:
-            made = Path(aside) / f"{name}{suffix}"
+        with _build_folder(folder) as aside:
+            made = aside / f"{name}{suffix}"
             build(made)
             target = folder / f"{name}.{digest_of(made)}{suffix}"
             os.replace(made, target)
@@ -88,9 +91,33 @@ def digest_of(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
+@contextlib.contextmanager
+def _build_folder(folder: Path) -> Iterator[Path]:
+    """A folder to build in, locked for as long as this process builds."""
+    with tempfile.TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as aside:
+        new = Path(aside, f"{_LOCK}.new")
+        with new.open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            new.rename(Path(aside, _LOCK))  # nobody sees a lock that is not held yet
+            yield Path(aside)
+
+
 def _remove_leftovers(folder: Path) -> None:
-    """Remove the folders of builds that were killed: no build lasts this long."""
+    """Remove the folders of builds that were killed."""
     for left in folder.glob(f"{_UNFINISHED}*"):
         with contextlib.suppress(OSError):
-            if time.time() - left.stat().st_mtime > 2 * LONGEST_BUILD:
+            if _is_abandoned(left):
                 shutil.rmtree(left, ignore_errors=True)
+
+
+def _is_abandoned(left: Path) -> bool:
+    """Return whether no live process builds in a folder. One without a lock has just been made, or was made
+    by an earlier version; no build lasts as long as is waited for then."""
+    try:
+        with Path(left, _LOCK).open() as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
+        return time.time() - left.stat().st_mtime > 2 * LONGEST_BUILD
+    except BlockingIOError:
+        return False
+    return True

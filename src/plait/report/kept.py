@@ -29,7 +29,7 @@ _QUESTION = "at the question"
 
 def recorded() -> dict[str, Any]:
     """What was recorded: the task, and of each rule the shares of its steps, the score, the updates."""
-    found: dict[str, Any] = json.loads(RECORD.read_text())
+    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
     return found
 
 

@@ -32,5 +32,5 @@ def render(template: str, **values: Any) -> str:
 
 def write_page(path: Path, page: str) -> Path:
     """Write the page whole or not at all, and return where it lies."""
-    write_whole(path, page.encode())
+    write_whole(path, page.encode(errors="backslashreplace"))  # a folder may have any bytes for a name
     return path.resolve()

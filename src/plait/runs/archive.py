@@ -59,6 +59,12 @@ def pack(
         for path in sorted(folder.iterdir()):
             if path.is_file() and path.name not in left_out and not path.name.startswith("."):
                 files[f"{folder.name}/{path.name}"] = path
+    for name, path in files.items():
+        if name != EXPERIMENT and not _is_plain(name):
+            raise ConfigError(
+                "expected a folder's name in UTF-8 that does not begin with a dot and has no backslash and "
+                f"no line break, as an archive holds it, got {path.parent.name!r}; rename the folder"
+            )
     content = io.BytesIO()
     # Without names and times of its own, so that the same runs are the same archive.
     with (
@@ -103,7 +109,7 @@ def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str
             out.mkdir(parents=True, exist_ok=True)
             room = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=out, prefix=".unpacking-")))
             _take_out(archive, file, room)
-            names = sorted(path.name for path in room.iterdir() if path.is_dir())
+            names = _runs_in(archive, room)
             for name in names:
                 read_run(room / name)
             present = [name for name in names if (out / name).exists()]
@@ -207,7 +213,7 @@ def _verify(archive: Path, room: Path, names: set[str]) -> None:
     """Hold every file against the sums; they must name all of them and no other."""
     if SUMS not in names:
         return
-    lines = (room / SUMS).read_text().splitlines()
+    lines = (room / SUMS).read_text(encoding="utf-8").splitlines()
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     wrong = sorted(sums.keys() ^ (names - {SUMS}))
     wrong = wrong or [name for name in sums if _digest(room / name) != sums[name]]
@@ -241,10 +247,26 @@ def _folders(runs: Sequence[str | Path], out: Path | str) -> list[Path]:
     return list(unique)
 
 
+def _is_plain(name: str) -> bool:
+    """Return whether a member's name is that of a file in a run folder, and can stand in a line of sums."""
+    parts = PurePosixPath(name).parts
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    inside = len(parts) == 2 and not {"..", "/"} & set(parts) and not parts[0].startswith(".")
+    return inside and "\\" not in name and len(name.splitlines()) == 1
+
+
+def _runs_in(archive: Path, room: Path) -> list[str]:
+    names = sorted(path.name for path in room.iterdir() if path.is_dir())
+    if not names:
+        raise CheckpointError(f"{archive} holds no run; nothing was unpacked")
+    return names
+
+
 def _check(member: tarfile.TarInfo, archive: Path) -> None:
-    parts = PurePosixPath(member.name).parts
-    plain = len(parts) == 2 and not {"..", "/"} & set(parts) and not parts[0].startswith(".")
-    if not member.isreg() or "\\" in member.name or not (plain or member.name in (EXPERIMENT, SUMS)):
+    if not member.isreg() or not (_is_plain(member.name) or member.name in (EXPERIMENT, SUMS)):
         raise CheckpointError(
             f"{archive} holds {member.name!r}, not a plain file of a run folder; nothing was unpacked"
         )

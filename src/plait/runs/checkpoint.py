@@ -15,7 +15,7 @@ import torch
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from plait.errors import CheckpointError
+from plait.errors import CheckpointError, in_utf8
 from plait.runs.folder import write_whole
 from plait.runs.optimizer_state import restore_optimizer
 from plait.runs.seal import SUMS, folder_sums
@@ -105,6 +105,7 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
 
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}")
+    in_utf8("rename the folder", checkpoint=path)  # safetensors opens no other
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}

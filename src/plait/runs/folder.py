@@ -26,7 +26,7 @@ from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
+from plait.errors import BusyError, CheckpointError, ConfigError, OutputError, in_utf8
 from plait.input import plain_bytes
 from plait.output import write_whole, writing
 from plait.runs.difference import refusal
@@ -55,6 +55,7 @@ def run_id(description: dict[str, Any]) -> str:
         began = {units: amounts[0] for units, amounts in history.items()}
         description = {**description, "recipe": {**description["recipe"], **began}}
         del description["extended"]
+    _check_texts(description)
     try:
         canonical = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
@@ -66,6 +67,18 @@ def run_id(description: dict[str, Any]) -> str:
         for part in (description["task"], description["model"])
     ]
     return f"{'-'.join(names)}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
+
+
+def _check_texts(value: Any, name: str = "description") -> None:
+    """Refuse a text that JSON would hold and no reader take: the name of a file that is not UTF-8."""
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _check_texts(one, key)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _check_texts(one, name)
+    elif isinstance(value, str):
+        in_utf8("rename it (if its name is UTF-8, set LC_ALL=C.UTF-8)", **{name: value})
 
 
 def extended(description: dict[str, Any], units: str, amount: int) -> dict[str, Any]:
@@ -98,6 +111,9 @@ class Run:
     @contextlib.contextmanager
     def open(folder: Path, description: dict[str, Any], resume: bool) -> Iterator[Run]:
         """Take the folder, or refuse; nothing in it is changed before all is checked."""
+        in_utf8(
+            "rename it or name another folder", out=folder
+        )  # its checkpoint could be written, and not read
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

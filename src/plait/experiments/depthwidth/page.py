@@ -168,5 +168,5 @@ def write_page(folder: Path, text: str) -> Path:
     from plait.runs.folder import write_whole
 
     path = folder / "README.md"
-    write_whole(path, text.encode())
+    write_whole(path, text.encode(errors="backslashreplace"))
     return path

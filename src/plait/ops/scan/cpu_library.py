@@ -161,7 +161,10 @@ def _build(compiler: str, made: Path, capability: str | None = None, *more: str)
         f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
     ]  # fmt: skip
     try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=LONGEST_BUILD, check=False)
+        done = subprocess.run(
+            command, capture_output=True, encoding="utf-8", errors="replace", timeout=LONGEST_BUILD,
+            check=False, env={**os.environ, "TMPDIR": str(made.parent)},  # what a killed compiler leaves too
+        )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise BackendError(f"the scan could not be built: {error}") from error
     if done.returncode:
