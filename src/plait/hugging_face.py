@@ -177,12 +177,18 @@ def load_weights(folder: Path, config: Any, kind: str) -> tuple[Any, list[str]]:
                 trust_remote_code=False,
                 weights_only=True,
                 attn_implementation="eager",
+                ignore_mismatched_sizes=True,  # to be named below
                 output_loading_info=True,
             )
         except MemoryError:
             raise
         except Exception as error:
             raise DataError(f"{folder}: its weights cannot be loaded: {cause(error)}") from error
+    differing = sorted(report.get("mismatched_keys", ()))
+    if differing:
+        name, there, expected = differing[0]
+        shapes = f"{name} has {tuple(there)}, expected {tuple(expected)}"
+        raise DataError(f"{folder}: its weights do not fit its config.json: {shapes}")
     return model, sorted(map(str, report.get("missing_keys", ())))
 
 

@@ -7,10 +7,10 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from plait.depthwidth.config_file import ModelConfig, read_config
-from plait.depthwidth.cost import no_verdict, price_stack
+from plait.depthwidth.cost import price_stack
 from plait.depthwidth.guideline import parse_budget
 from plait.depthwidth.laws import disagreement, evidence
-from plait.depthwidth.plan import compare, judge, plan
+from plait.depthwidth.plan import compare, judge, plan, why_no_verdict
 from plait.depthwidth.tables import (
     comparison_table,
     count_table,
@@ -94,7 +94,7 @@ def judge_shape(
     if given:
         model = read_config(given[0])
         depth, width, params = model.depth, model.width, model.count.layers
-        data, reason = model_data(model, context), no_verdict(model.stack)
+        data, reason = model_data(model, context), why_no_verdict(model)
         parts.append(count_table(model, context))
     if depth is None or width is None:
         raise ConfigError("give --depth and --width, or a config.json")

@@ -127,6 +127,8 @@ def _hugging_face(
         model, missing = load_weights(folder, config, kind)
     else:
         model = build_random(config, kind)
+    for part in (model.config, model.config.get_text_config()):
+        part.use_cache = False  # RWKV's states would be changed in place, and gradients lost
     model.forward = one_line_errors(
         model.forward, f"{folder}: its model does not run on {sequences} sequences of {length} random tokens"
     )
@@ -220,5 +222,5 @@ def _check_affordable(model: Any, config: Any, sequences: int, length: int, voca
     products = 6.0 * sum(p.numel() for p in model.parameters()) * tokens
     seconds = products / _PER_SECOND + weights / _LOADED_PER_SECOND + modules * _PER_MODULE
     if seconds > _SILENT:
-        sys.stderr.write(f"plait: a model of {weights / 1e9:,.1f} GB: about {seconds / 60:.1f} minutes\n")
+        sys.stderr.write(f"plait: {weights / 1e9:,.1f} GB of weights, about {seconds:,.0f} s of work\n")
         sys.stderr.flush()

@@ -7,9 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from plait.depthwidth.config_file import ModelConfig, parse_config
-from plait.depthwidth.cost import no_verdict
 from plait.depthwidth.guideline import FITTED_DEPTHS, parse_budget
-from plait.depthwidth.plan import Judgement, Plan, judge, plan
+from plait.depthwidth.plan import Judgement, Plan, judge, plan, why_no_verdict
 from plait.depthwidth.plane import plane, published_shapes
 from plait.depthwidth.tables import count_table, judgement_tables, plan_tables
 from plait.errors import ConfigError, DataError
@@ -62,7 +61,7 @@ def config_view(content: bytes) -> dict[str, Any]:
     if len(content) > MOST_BYTES:
         raise DataError(f"config.json: expected at most {MOST_BYTES:,} bytes, got {len(content):,}")
     model = parse_config(content)
-    reason = no_verdict(model.stack)
+    reason = why_no_verdict(model)
     if reason:
         return _shown(
             model, [replace(table := count_table(model), notes=[*table.notes, f"no verdict: {reason}"])]
