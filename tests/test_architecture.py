@@ -14,8 +14,8 @@ SOURCE = ROOT / "src" / "plait"
 FILES = sorted(SOURCE.rglob("*.py"))
 # A room may import itself and the rooms below it; the rooms beside the tower import only `errors`.
 BASE = {
-    "errors", "estimates", "input", "jsonable", "result", "lazy", "marks", "output", "provenance", "strict",
-    "_version",
+    "errors", "estimates", "hugging_face", "input", "jsonable", "result", "lazy", "marks", "output",
+    "provenance", "strict", "_version",
 }  # fmt: skip
 TOWER = [
     "ops",

@@ -1,7 +1,7 @@
 """`python -m tests.faults KIND --seed N --count M [--first K] [--minutes X]`: faults by their number; what is
 wrong is printed with the command that repeats it.
 
-KIND is damage, hostile, kill, signals, executor (`plait reproduce` and its workers) or ray.
+KIND is damage, hostile, hugging-face, kill, signals, executor (`plait reproduce` and its workers) or ray.
 """
 
 from __future__ import annotations
@@ -34,6 +34,12 @@ def _damage(root: Path, seed: int) -> Case:
 def _hostile(root: Path, seed: int) -> Case:
     room = damage.Room(root)
     return lambda number, where: _once(hostile.one_case(room, number, seed, where))
+
+
+def _hugging_face(root: Path, seed: int) -> Case:
+    from tests.faults import hugging_face  # needs transformers, which the other kinds do not
+
+    return lambda number, where: _once(hugging_face.one_case(number, seed, where))
 
 
 def _once(found: tuple[str, list[str]]) -> tuple[str, int, list[str]]:
@@ -74,8 +80,8 @@ def _signals(root: Path, seed: int) -> Case:
 
 
 KINDS: dict[str, Callable[[Path, int], Case]] = {
-    "damage": _damage, "hostile": _hostile, "kill": _kill, "signals": _signals, "executor": _commands,
-    "ray": lambda root, seed: _commands(root, seed, "--ray", "local"),
+    "damage": _damage, "hostile": _hostile, "hugging-face": _hugging_face, "kill": _kill, "signals": _signals,
+    "executor": _commands, "ray": lambda root, seed: _commands(root, seed, "--ray", "local"),
 }  # fmt: skip
 
 

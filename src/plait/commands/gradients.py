@@ -104,7 +104,7 @@ def probe_run(
     subject: Annotated[str, option(metavar="RUN")],
     /,
     sequences: int = 8,
-    length: int = 128,
+    length: int | None = None,
     seed: int = 0,
     plot: Path | None = None,
 ) -> CommandResult:
@@ -114,17 +114,17 @@ def probe_run(
     Face model what it says of the last of some random tokens.
 
     Args:
-        subject: a run's folder or its id under runs/; a Hugging Face folder; or module:factory, a function
-            that returns model, batch and loss as plait.gradients.probe takes them.
+        subject: a run's folder or its id under runs/; a Hugging Face folder or its config.json; or
+            module:factory, a function that returns model, batch and loss as plait.gradients.probe takes them.
         sequences: how many sequences; norms are over all of them.
-        length: tokens of each, for a Hugging Face model.
+        length: tokens of each, for a Hugging Face model; 128 or as many as it takes if not given.
         seed: of the sequences.
         plot: write the norms to this .png, .svg or .pdf.
     """
     if plot is not None:
         checked(plot)
     whole(1, sequences=sequences)
-    whole(2, length=length)
+    whole(2, length=2 if length is None else length)
     seeded(seed=seed)
     from plait.commands.subjects import find_subject
     from plait.gradients.probing import probe

@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.depthwidth.config_file import read_config
+from plait.depthwidth.config_file import ModelConfig, read_config
+from plait.depthwidth.cost import price_stack
 from plait.depthwidth.guideline import parse_budget
 from plait.depthwidth.laws import disagreement, evidence
-from plait.depthwidth.plan import compare, judge, plan
+from plait.depthwidth.plan import compare, judge, plan, why_no_verdict
 from plait.depthwidth.tables import (
     comparison_table,
     count_table,
@@ -16,7 +18,7 @@ from plait.depthwidth.tables import (
     law_table,
     plan_tables,
 )
-from plait.errors import ConfigError
+from plait.errors import ConfigError, whole
 from plait.jsonable import jsonable
 from plait.marks import option
 from plait.result import CommandResult, Table
@@ -65,37 +67,64 @@ def judge_shape(
     depth: int | None = None,
     width: int | None = None,
     config: Path | None = None,
+    context: int = 2048,
     plot: Path | None = None,
 ) -> CommandResult:
     """Whether a shape is too deep or too shallow for its size, and by how much.
 
+    Of a model whose layers do not all attend, or that is no decoder, the parameters and costs are listed; the
+    guideline says nothing of its depth.
+
     Args:
-        path: a Hugging Face config.json to read depth, width and the real parameter count from.
+        path: a Hugging Face config.json, or a folder with one, to read depth, width and the real parameter
+            count from.
         depth: layers.
         width: features.
         config: the same file, by name.
+        context: tokens before the one whose operations are counted, for a file.
         plot: draw the shape on the depth-width plane, to this file.
     """
     given = [item for item in (path, config) if item is not None]
     if len(given) > 1 or (given and (depth is not None or width is not None)):
         raise ConfigError("give either a config.json or --depth and --width, not both")
+    whole(0, context=context)
     parts: list[str | Table] = []
     data: dict[str, Any] = {}
-    params = None
+    params, reason = None, ""
     if given:
         model = read_config(given[0])
-        count = model.count
-        depth, width, params = model.depth, model.width, count.layers
-        totals = {"layers": count.layers, "active": count.active, "total": count.total}
-        data = {"config": jsonable(model), "count": {**jsonable(count), **totals}}
-        parts.append(count_table(model))
+        depth, width, params = model.depth, model.width, model.count.layers
+        data, reason = model_data(model, context), why_no_verdict(model)
+        parts.append(count_table(model, context))
     if depth is None or width is None:
         raise ConfigError("give --depth and --width, or a config.json")
-    result = judge(depth, width, params)
     _draw(plot, depth, width, "this shape")
+    if reason:
+        shape = {"depth": depth, "width": width, "params": params}
+        words = {"verdict": None, "words": None, "no_verdict": reason}
+        return CommandResult({**data, **shape, **words}, (*parts, f"no verdict: {reason}"))
+    result = judge(depth, width, params)
     return CommandResult(
         {**data, **jsonable(result), "words": result.words}, (*parts, *judgement_tables(result))
     )
+
+
+def model_data(model: ModelConfig, context: int) -> dict[str, Any]:
+    """Return a model's settings, count and costs as JSON has them."""
+    count, stack = model.count, model.stack
+    totals = {"layers": count.layers, "active": count.active, "total": count.total}
+    layers = {
+        "kind": stack.kind,
+        "attending": len(stack.attention),
+        "recurrent": stack.recurrent,
+        "windows": [layer.window for layer in stack.attention],
+    }
+    costs = None if stack.unknown else jsonable(price_stack(stack, count, context))
+    return {
+        "config": jsonable({**asdict(model), "stack": layers}),
+        "count": {**jsonable(count), **totals},
+        "costs": costs,
+    }
 
 
 def table(plot: Path | None = None) -> CommandResult:

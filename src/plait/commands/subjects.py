@@ -3,19 +3,30 @@
 from __future__ import annotations
 
 import importlib
-import json
 import sys
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.errors import ConfigError, require
-from plait.input import plain_bytes
+from plait.errors import ConfigError, DataError, require
+from plait.estimates import check_fits
+from plait.hugging_face import (
+    build_empty,
+    build_random,
+    load_weights,
+    make_config,
+    one_line_errors,
+    read_settings,
+    weights_of,
+)
 
 __all__ = ["Subject", "find_subject", "trained"]
 
-_MOST = 1 << 18  # bytes of a config.json
+USUAL_LENGTH = 128  # tokens of a sequence
+_SILENT = 10.0  # seconds that need no announcement
+# A CPU's core or two: products and sums, bytes initialised or read, and what a module takes beside them.
+_PER_SECOND, _LOADED_PER_SECOND, _PER_MODULE = 2e10, 4e8, 1e-3
 
 
 @dataclass(frozen=True)
@@ -29,11 +40,12 @@ class Subject:
     task: str | None = None
 
 
-def find_subject(name: str, sequences: int, length: int, seed: int) -> Subject:
+def find_subject(name: str, sequences: int, length: int | None, seed: int) -> Subject:
     """By what the name is: a folder with a Hugging Face config.json, module:factory, else a run."""
     folder = Path(name)
-    if _is_hugging_face(folder):
-        return _hugging_face(folder, sequences, length, seed)
+    values = _settings(folder)
+    if values is not None:
+        return _hugging_face(folder, values, sequences, length, seed)
     if ":" in name and not folder.exists():
         return _own(name)
     network, task, batch = trained(name, sequences, seed)
@@ -82,30 +94,46 @@ def _own(name: str) -> Subject:
     return Subject(*made, about="by its own batch and loss")
 
 
-def _is_hugging_face(folder: Path) -> bool:
+def _settings(folder: Path) -> dict[str, Any] | None:
+    """Return the settings of a Hugging Face folder or config.json, None for anything else."""
     try:
-        values = json.loads(plain_bytes(folder / "config.json", _MOST))
-    except (OSError, ValueError):
-        return False
-    return isinstance(values, dict) and "model_type" in values
+        values = read_settings(folder)
+    except DataError:
+        if folder.is_file():
+            raise
+        return None
+    return values if "model_type" in values else None
 
 
-def _hugging_face(folder: Path, sequences: int, length: int, seed: int) -> Subject:
-    """A local folder, nothing fetched; without weights in it the model is as it is initialised."""
+def _hugging_face(
+    folder: Path, values: dict[str, Any], sequences: int, length: int | None, seed: int
+) -> Subject:
+    """Load a local folder's model, fetching nothing; without weights it is as it is initialised."""
     import torch
 
-    transformers = require("transformers", "test")
-    config = transformers.AutoConfig.from_pretrained(folder, local_files_only=True)
-    causal = type(config) in transformers.AutoModelForCausalLM._model_mapping and not _is_encoder(config)
-    kind = transformers.AutoModelForCausalLM if causal else transformers.AutoModel
-    weights = any(folder.glob("*.safetensors")) or any(folder.glob("*.bin"))
+    folder = folder if folder.is_dir() else folder.parent
+    if (folder / "adapter_config.json").exists():
+        raise ConfigError(f"{folder}: holds an adapter; merge it into its model first (merge_and_unload)")
+    weights = weights_of(folder, values)
+    config = make_config(values)
+    kind, causal = _kind_of(config)
+    planned = build_empty(config, (kind,))
+    vocab = _check_reads_tokens(planned, config)
+    length = _fitting_length(planned, config, length)
+    _check_affordable(planned, config, sequences, length, vocab)
     torch.manual_seed(seed)
-    if weights:
-        model = kind.from_pretrained(folder, local_files_only=True, attn_implementation="eager")
+    missing: list[str] = []
+    if weights is not None:
+        model, missing = load_weights(folder, config, kind)
     else:
-        model = kind.from_config(config, attn_implementation="eager")
+        model = build_random(config, kind)
+    for part in (model.config, model.config.get_text_config()):
+        part.use_cache = False  # RWKV's states would be changed in place, and gradients lost
+    model.forward = one_line_errors(
+        model.forward, f"{folder}: its model does not run on {sequences} sequences of {length} random tokens"
+    )
     generator = torch.Generator().manual_seed(seed)
-    tokens = torch.randint(config.get_text_config().vocab_size, (sequences, length), generator=generator)
+    tokens = torch.randint(vocab, (sequences, length), generator=generator)
     batch = {"input_ids": tokens, "output_attentions": True}
 
     def surprise(output: Any) -> Any:
@@ -114,12 +142,85 @@ def _hugging_face(folder: Path, sequences: int, length: int, seed: int) -> Subje
     def first(output: Any) -> Any:
         return output.last_hidden_state[:, 0].square().sum()
 
-    words = "as its weights are" if weights else "untrained, the folder holds no weights"
+    words = "as its weights are" if weights is not None else "untrained, the folder holds no weights"
+    if missing:
+        words += f", but {len(missing)} tensors that they lack are random: {', '.join(missing[:3])}"
+        words += " …" if len(missing) > 3 else ""
     read = "its surprise at the last token" if causal else "its state at the first token"
     about = f"({words}): {read} of {sequences} sequences of {length} random tokens"
     return Subject(model.eval(), batch, surprise if causal else first, about)
 
 
+def _kind_of(config: Any) -> tuple[str, bool]:
+    """Return which of transformers' classes builds the model, and whether it predicts the next token."""
+    transformers = require("transformers", "test")
+    if getattr(config, "is_encoder_decoder", False):
+        raise ConfigError(
+            f"{config.model_type} has an encoder and a decoder, which take a sequence each: expected one of "
+            "them; plait.gradients.probe takes a batch of your own"
+        )
+    causal = type(config) in transformers.AutoModelForCausalLM._model_mapping and not _is_encoder(config)
+    return ("AutoModelForCausalLM" if causal else "AutoModel"), causal
+
+
 def _is_encoder(config: Any) -> bool:
     """BERT and its kin can be built as decoders; unless they say so they are not."""
     return hasattr(config, "is_decoder") and not config.is_decoder and hasattr(config, "type_vocab_size")
+
+
+def _check_reads_tokens(model: Any, config: Any) -> int:
+    """Return the size of the vocabulary; images, sound and pairs of inputs are not made up here."""
+    vocab = getattr(config.get_text_config(), "vocab_size", None)
+    reads = getattr(model, "main_input_name", "input_ids")
+    if reads != "input_ids" or vocab is None:
+        raise ConfigError(
+            f"{config.model_type} reads {reads}: expected a model that reads tokens; plait.gradients.probe "
+            "takes a batch of your own"
+        )
+    return check_size("vocab_size", vocab)
+
+
+def check_size(name: str, value: Any) -> int:
+    """Return a positive whole number of the settings."""
+    if isinstance(value, bool) or not isinstance(value, int) or value < 1:
+        raise DataError(f"{name}: expected a positive whole number, got {value!r}")
+    return value
+
+
+def _fitting_length(model: Any, config: Any, length: int | None) -> int:
+    """Return the number of tokens: as requested, else the usual number or as many as the model takes."""
+    most = getattr(config.get_text_config(), "max_position_embeddings", None)
+    most = most if isinstance(most, int) and not isinstance(most, bool) and most > 0 else None
+    for name, module in model.named_modules():
+        padding = getattr(module, "padding_idx", None)
+        if padding is not None and "position" in name.rpartition(".")[2]:
+            # RoBERTa and its kin count positions from behind the padding's.
+            last = module.num_embeddings - padding - 1
+            most = last if most is None else min(most, last)
+    if length is None:
+        length = USUAL_LENGTH if most is None else min(USUAL_LENGTH, most)
+        return max(2, length)
+    if most is not None and length > most:
+        raise ConfigError(f"length: expected at most the {most:,} positions the model has, got {length:,}")
+    return length
+
+
+def _check_affordable(model: Any, config: Any, sequences: int, length: int, vocab: int) -> None:
+    """Refuse what does not fit before anything is allocated, and announce what takes long."""
+    weights = sum(p.numel() * p.element_size() for p in model.parameters())
+    weights += sum(b.numel() * b.element_size() for b in model.buffers())
+    text = config.get_text_config()
+    layers, width, heads = (
+        number if isinstance(number := getattr(text, name, None), int) else 1
+        for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
+    )
+    tokens = sequences * length
+    # Of a layer: some ten states, and scores and weights of every head; then logits and their gradient.
+    numbers = tokens * (layers * (10 * width + 3 * heads * length) + 3 * vocab)
+    check_fits(weights + 4.0 * numbers, "take a smaller model, fewer --sequences or a smaller --length")
+    modules = sum(1 for _ in model.modules())
+    products = 6.0 * sum(p.numel() for p in model.parameters()) * tokens
+    seconds = products / _PER_SECOND + weights / _LOADED_PER_SECOND + modules * _PER_MODULE
+    if seconds > _SILENT:
+        sys.stderr.write(f"plait: {weights / 1e9:,.1f} GB of weights, about {seconds:,.0f} s of work\n")
+        sys.stderr.flush()

@@ -2,21 +2,19 @@
 
 from __future__ import annotations
 
-import json
 import reprlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from plait.depthwidth.cost import Stack, stack_of
 from plait.depthwidth.count import Architecture, Count, count_params
 from plait.depthwidth.families import NAMES, SIZES, Values, check_size
 from plait.depthwidth.family_table import FAMILIES
 from plait.errors import ConfigError, DataError
-from plait.input import plain_bytes
+from plait.hugging_face import parse_settings, read_settings
 
 __all__ = ["ModelConfig", "parse_config", "read_config"]
-
-_MOST = 1 << 18  # bytes; the largest known have a few thousand
 
 
 @dataclass(frozen=True)
@@ -28,6 +26,7 @@ class ModelConfig:
         architecture: None where the model was built to be counted, not counted by formula.
         family: its `model_type`.
         assumed: what the file leaves open, and how it was taken.
+        stack: what its layers are: what costs depend on, and whether the guideline is about them.
     """
 
     depth: int
@@ -36,44 +35,34 @@ class ModelConfig:
     architecture: Architecture | None
     family: str
     assumed: tuple[str, ...]
+    stack: Stack
 
 
 def read_config(path: str | Path) -> ModelConfig:
-    """Read a local `config.json`.
+    """Read a local `config.json`, or the one in a folder.
 
     Families of `plait.depthwidth.families` are counted by formula, any other is built without memory by
-    `transformers` where that is installed.
+    `transformers` where that is installed; Python that the settings name is never run.
 
     Raises:
-        DataError: the file is missing, is not JSON, or describes no Transformer that can be counted.
+        DataError: if it cannot be read or describes no Transformer.
     """
-    try:
-        content = plain_bytes(path, _MOST)
-    except (OSError, ValueError) as error:
-        raise DataError(f"{path}: cannot be read ({getattr(error, 'strerror', None) or error})") from error
-    return parse_config(content, path)
+    return _checked(read_settings(path), path)
 
 
 def parse_config(content: bytes, path: str | Path = "config.json") -> ModelConfig:
-    """What a `config.json` says; `path` is what an error calls it."""
-    try:
-        values = json.loads(content.decode("utf-8"))
-        json.dumps(values, ensure_ascii=False).encode()  # half a character cannot be printed
-    except ValueError as error:
-        raise DataError(f"{path}: is not JSON ({error})") from error
-    except RecursionError as error:
-        raise DataError(f"{path}: is nested too deeply for a model's settings") from error
-    if not isinstance(values, dict):
-        raise DataError(
-            f"{path}: expected a JSON object with a model's settings, got {type(values).__name__}"
-        )
+    """Read the model a `config.json` describes; `path` is its name in an error."""
+    return _checked(parse_settings(content, path), path)
+
+
+def _checked(values: dict[str, Any], path: str | Path) -> ModelConfig:
     try:
         return _interpret(values)
     except ConfigError as error:
         raise DataError(f"{path}: {error}") from error
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
-    except (TypeError, ValueError, KeyError, AttributeError, ArithmeticError) as error:
+    except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
         raise DataError(f"{path}: holds a setting of the wrong kind ({reprlib.repr(error)})") from error
 
 
@@ -94,8 +83,9 @@ def _interpret(values: dict[str, Any]) -> ModelConfig:
     if family not in FAMILIES:
         from plait.depthwidth.built import built
 
-        depth, width, count = built(values)
-        return ModelConfig(depth, width, count, None, family, (*notes, "built by transformers and counted"))
+        depth, width, count, stack = built(values)
+        notes.append("built by transformers and counted")
+        return ModelConfig(depth, width, count, None, family, tuple(notes), stack)
     known = FAMILIES[family]
     settings = Values(values, known.defaults)
     shape = known.build(settings)
@@ -105,8 +95,10 @@ def _interpret(values: dict[str, Any]) -> ModelConfig:
     if known.note:
         notes.append(known.note)
     if shape.decoder:
-        notes.append(f"judged by the encoder; its decoder has {shape.decoder} layers of the same width")
-    return ModelConfig(shape.depth, shape.width, count_params(shape), shape, family, tuple(notes))
+        notes.append(f"depth is the encoder's; the decoder has {shape.decoder} layers of the same width")
+    return ModelConfig(
+        shape.depth, shape.width, count_params(shape), shape, family, tuple(notes), stack_of(shape)
+    )
 
 
 def _any(values: dict[str, Any], name: str) -> bool:

@@ -58,6 +58,8 @@ class Architecture:
         embedding_extra, output_extra: whatever else stands before the first layer (norms, token types,
             projections, a table of relative positions) and after the last (biases, a transform).
         decoder: layers of a decoder that attends to these; 0 for one stack alone.
+        windows: how many tokens back each layer attends, 0 for all; empty where all layers attend to all.
+        causal: a token attends to those before it; False in an encoder.
     """
 
     depth: int
@@ -82,10 +84,18 @@ class Architecture:
     embedding_extra: int = 0
     output_extra: int = 0
     decoder: int = 0
+    windows: tuple[int, ...] = ()
+    causal: bool = True
 
     def __post_init__(self) -> None:
         at_least(1, depth=self.depth, width=self.width, heads=self.heads)
         at_least(0, vocab=self.vocab, positions=self.positions, decoder=self.decoder)
+        if self.windows and len(self.windows) != self.depth:
+            raise ConfigError(
+                f"windows: expected one for each of {self.depth} layers, got {len(self.windows)}"
+            )
+        for window in set(self.windows):
+            at_least(0, windows=window)
         if self.head_size is None and self.width % self.heads:
             raise ConfigError(f"heads: must divide width {self.width}, got {self.heads}; or give head_size")
         if self.heads % (self.kv_heads or self.heads):

@@ -18,7 +18,7 @@ from plait.errors import DataError
 __all__ = [
     "NAMES", "SIZES", "Family", "Values", "bert", "check_size", "dbrx", "experts_of", "falcon", "gpt",
     "gpt_oss", "gptj", "head_size_of", "llama", "modernbert", "opt", "phi", "qwen_moe", "stablelm", "t5",
-    "wide_norms",
+    "when_used", "wide_norms", "windows",
 ]  # fmt: skip
 
 # Our name -> the names configuration files use for it.
@@ -65,6 +65,10 @@ class Values:
             check_size(key, value)
         return value
 
+    def is_null(self, key: str) -> bool:
+        """Whether the file switches a setting off, which is not to leave it out."""
+        return key in self.said and self.said[key] is None
+
     def inside(self, key: str) -> Values:
         """A nested group of settings."""
         said, defaults = self.said.get(key) or {}, self.defaults.get(key) or {}
@@ -86,6 +90,33 @@ SIZES = {key for name, keys in NAMES.items() if name != "tied" for key in keys}
 
 def _kind(default: Any) -> str:
     return "true or false" if isinstance(default, bool) else "a number"
+
+
+def windows(
+    v: Values, local: Callable[[int], bool] | None = None, setting: str = "sliding_window"
+) -> tuple[int, ...]:
+    """Return each layer's window: where the file's `layer_types` say so, else where `local` does.
+
+    Without `local` every layer has the window, whatever `layer_types` say.
+    """
+    size = None if v.is_null(setting) else v[setting]
+    if size is None or size == 0:
+        return ()
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise DataError(f"{setting}: expected a positive whole number or null, got {reprlib.repr(size)}")
+    check_size(setting, size)
+    depth, types = v["depth"], v["layer_types"] if local is not None else None
+    if types is not None and (not isinstance(types, list) or len(types) != depth):
+        raise DataError(f"layer_types: expected a list of {depth} names, got {reprlib.repr(types)}")
+    chosen = [local is None or local(i) for i in range(depth)]
+    if types is not None:
+        chosen = [name in ("sliding_attention", "chunked_attention") for name in types]
+    return tuple(size if one else 0 for one in chosen) if any(chosen) else ()
+
+
+def when_used(v: Values, local: Callable[[int], bool] | None = None) -> tuple[int, ...]:
+    """Return the windows of a Qwen, whose files name a window and leave it unused."""
+    return windows(v, local) if v["use_sliding_window"] else ()
 
 
 Build = Callable[[Values], Architecture]
@@ -212,13 +243,16 @@ def qwen_moe(v: Values) -> Architecture:
         dense_layers=_sparse_layers(v),
     )
     if v["qkv_bias"] is not None:
-        return llama(v, query_key_value_bias=v["qkv_bias"], output_bias=False, experts=experts)
-    return llama(v, experts=experts, attention_extra=2 * head_size_of(v))
+        most = 28 if v["max_window_layers"] is None else v["max_window_layers"]
+        local = when_used(v, lambda i: i % 2 == 0 and i < most)
+        bias = v["qkv_bias"]
+        return llama(v, query_key_value_bias=bias, output_bias=False, experts=experts, windows=local)
+    return llama(v, experts=experts, attention_extra=2 * head_size_of(v), windows=when_used(v))
 
 
 def gpt_oss(v: Values) -> Architecture:
     experts = experts_of(v, router_bias=True, bias=True)
-    return llama(v, experts=experts, attention_extra=v["heads"])
+    return llama(v, experts=experts, attention_extra=v["heads"], windows=windows(v, lambda i: i % 2 == 0))
 
 
 def bert(v: Values, token_types: bool = True, **rules: Any) -> Architecture:
@@ -234,6 +268,7 @@ def bert(v: Values, token_types: bool = True, **rules: Any) -> Architecture:
         embedding_size=small,
         embedding_extra=extra,
         output_extra=head,
+        causal=v["is_decoder"] is True,
         **rules,
     )
 
@@ -248,6 +283,8 @@ def modernbert(v: Values) -> Architecture:
         output_bias=bias,
         norm_params=gains,
         embedding_extra=0,
+        causal=False,
+        windows=windows(v, lambda i: i % (v["global_attn_every_n_layers"] or 3) > 0, "local_attention"),
         output_extra=d * d + gains * d + v["decoder_bias"] * v["vocab"] + v["classifier_bias"] * d,
     )
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import partial
+from itertools import islice
 from typing import Any
 
 from plait.depthwidth.count import Architecture
@@ -24,7 +25,9 @@ from plait.depthwidth.families import (
     qwen_moe,
     stablelm,
     t5,
+    when_used,
     wide_norms,
+    windows,
 )
 
 __all__ = ["FAMILIES"]
@@ -86,7 +89,7 @@ def _mixture(v: Values, **rules: Any) -> Architecture:
 
 def _phimoe(v: Values) -> Architecture:
     extra = v["vocab"] if v["lm_head_bias"] else 0
-    return _mixture(v, norm_params=2, output_extra=extra)
+    return _mixture(v, norm_params=2, output_extra=extra, windows=windows(v))
 
 
 def _olmoe(v: Values) -> Architecture:
@@ -101,6 +104,48 @@ def _mpnet(v: Values) -> Architecture:
     return bert(v, token_types=False, relative=v["relative_attention_num_buckets"] * v["heads"])
 
 
+def _gpt_neo(v: Values) -> Architecture:
+    """Every second layer attends to a window, unless the file lists runs of kinds of layers."""
+    depth, runs = v["depth"], v["attention_types"] or [[["global", "local"], v["depth"]]]
+    every = (kind for kinds, times in runs for _ in range(times) for kind in kinds)
+    local = [kind == "local" for kind in islice(every, depth)]
+    return _learned(
+        v,
+        query_key_value_bias=False,
+        windows=windows(v, lambda i: i < len(local) and local[i], "window_size"),
+    )
+
+
+def _mistral(v: Values) -> Architecture:
+    return _plain(v, windows=windows(v))
+
+
+def _starcoder2(v: Values) -> Architecture:
+    return _grouped(v, "use_bias", windows=windows(v))
+
+
+def _smollm3(v: Values) -> Architecture:
+    """Windows, where they are used, are those of the layers without positions."""
+    rotary, every = v["no_rope_layers"], v["no_rope_layer_interval"] or 4
+    return llama(v, windows=when_used(v, lambda i: not rotary[i] if rotary else (i + 1) % every == 0))
+
+
+def _later(v: Values) -> tuple[int, ...]:
+    first = 28 if v["max_window_layers"] is None else v["max_window_layers"]
+    return when_used(v, lambda i: i >= first)
+
+
+def _gemma(v: Values, every: int, **rules: Any) -> Architecture:
+    """Windows in all layers but each last of `every`; EmbeddingGemma is an encoder of the same family."""
+    local = windows(v, lambda i: (i + 1) % every > 0)
+    return llama(v, norms=4, windows=local, causal=not v["use_bidirectional_attention"], **rules)
+
+
+def _gemma3(v: Values) -> Architecture:
+    every = v["sliding_window_pattern"] or v["_sliding_window_pattern"] or 6
+    return _gemma(v, every, attention_extra=2 * head_size_of(v))
+
+
 _BIASES: dict[str, Any] = {"attention_bias": False, "mlp_bias": False}
 _BERT: dict[str, Any] = {"positions": 512, "type_vocab_size": 2, "inner": 3072}
 _T5: dict[str, Any] = {"num_decoder_layers": None, "relative_attention_num_buckets": 32, "head_size": 64}
@@ -108,9 +153,7 @@ _QWEN_MOE: dict[str, Any] = {"decoder_sparse_step": 1, "head_size": None}
 
 FAMILIES: dict[str, Family] = {
     "gpt2": Family(_learned, _of(12, 768, 12, 50257, tied=True, positions=1024)),
-    "gpt_neo": Family(
-        partial(_learned, query_key_value_bias=False), _of(24, 2048, 16, 50257, tied=True, positions=2048)
-    ),
+    "gpt_neo": Family(_gpt_neo, _of(24, 2048, 16, 50257, tied=True, positions=2048, window_size=256)),
     "gptj": Family(gptj, _of(28, 4096, 16, 50400)),
     "codegen": Family(gptj, _of(28, 4096, 16, 50400)),
     "gpt_neox": Family(_neox, _of(44, 6144, 64, 50432, inner=24576, attention_bias=True)),
@@ -158,7 +201,7 @@ FAMILIES: dict[str, Family] = {
         ),
     ),
     "starcoder2": Family(
-        partial(_grouped, bias="use_bias"),
+        _starcoder2,
         _of(30, 3072, 24, 49152, tied=True, inner=12288, kv_heads=2, use_bias=True),
     ),
     "nemotron": Family(_nemotron, _of(32, 6144, 48, 256000, inner=24576, **_BIASES)),
@@ -166,17 +209,17 @@ FAMILIES: dict[str, Family] = {
     "phi": Family(phi, _of(24, 2048, 32, 51200, inner=8192, qk_layernorm=False)),
     "llama": Family(llama, _of(32, 4096, 32, 32000, inner=11008, **_BIASES)),
     "granite": Family(llama, _of(32, 4096, 32, 32000, inner=11008, **_BIASES)),
-    "mistral": Family(_plain, _of(32, 4096, 32, 32000, inner=14336, kv_heads=8)),
-    "smollm3": Family(llama, _of(36, 2048, 16, 128256, tied=True, inner=11008, kv_heads=4, **_BIASES)),
+    "mistral": Family(_mistral, _of(32, 4096, 32, 32000, inner=14336, kv_heads=8, sliding_window=4096)),
+    "smollm3": Family(_smollm3, _of(36, 2048, 16, 128256, tied=True, inner=11008, kv_heads=4, **_BIASES)),
     "qwen2": Family(
-        partial(llama, query_key_value_bias=True, output_bias=False),
+        lambda v: llama(v, query_key_value_bias=True, output_bias=False, windows=_later(v)),
         _of(32, 4096, 32, 151936, inner=22016, kv_heads=32),
     ),
     "qwen3": Family(
-        _head_norms,
+        lambda v: _head_norms(v, windows=_later(v)),
         _of(32, 4096, 32, 151936, inner=22016, kv_heads=32, head_size=128, attention_bias=False),
     ),
-    "phi3": Family(_plain, _of(32, 3072, 32, 32064, inner=8192)),
+    "phi3": Family(_mistral, _of(32, 3072, 32, 32064, inner=8192)),
     "olmo": Family(
         partial(llama, norm_params=0), _of(32, 4096, 32, 50304, inner=11008, attention_bias=False)
     ),
@@ -189,12 +232,34 @@ FAMILIES: dict[str, Family] = {
         _of(28, 3072, 16, 256000, tied=True, inner=24576, kv_heads=16, head_size=256, attention_bias=False),
     ),
     "gemma2": Family(
-        partial(llama, norms=4),
-        _of(26, 2304, 8, 256000, tied=True, inner=9216, kv_heads=4, head_size=256, attention_bias=False),
+        partial(_gemma, every=2),
+        _of(
+            26,
+            2304,
+            8,
+            256000,
+            tied=True,
+            inner=9216,
+            kv_heads=4,
+            head_size=256,
+            attention_bias=False,
+            sliding_window=4096,
+        ),
     ),
     "gemma3_text": Family(
-        partial(_head_norms, norms=4),
-        _of(26, 2304, 8, 262208, tied=True, inner=9216, kv_heads=4, head_size=256, attention_bias=False),
+        _gemma3,
+        _of(
+            26,
+            2304,
+            8,
+            262208,
+            tied=True,
+            inner=9216,
+            kv_heads=4,
+            head_size=256,
+            attention_bias=False,
+            sliding_window=4096,
+        ),
     ),
     "cohere": Family(
         _cohere, _of(40, 8192, 64, 256000, tied=True, inner=22528, attention_bias=False, use_qk_norm=False)
@@ -208,7 +273,7 @@ FAMILIES: dict[str, Family] = {
         _of(32, 2560, 32, 50304, inner=6912, kv_heads=32, use_qkv_bias=False, qk_layernorm=False),
     ),
     "mixtral": Family(
-        partial(_mixture, query_key_value_bias=False, output_bias=False),
+        lambda v: _mixture(v, query_key_value_bias=False, output_bias=False, windows=windows(v)),
         _of(32, 4096, 32, 32000, inner=14336, kv_heads=8, experts=8, active=2),
     ),
     "qwen2_moe": Family(
@@ -287,6 +352,7 @@ FAMILIES: dict[str, Family] = {
             experts=128,
             active=4,
             attention_bias=True,
+            sliding_window=128,
         ),
     ),
     "bert": Family(bert, _of(12, 768, 12, 30522, tied=True, **_BERT), _MASKED),
@@ -322,6 +388,7 @@ FAMILIES: dict[str, Family] = {
             norm_bias=False,
             decoder_bias=True,
             classifier_bias=False,
+            local_attention=128,
         ),
         _MASKED,
     ),

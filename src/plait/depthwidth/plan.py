@@ -16,7 +16,8 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 from plait.depthwidth.bounds import Regime, check_shape, regime, transition_depth
-from plait.depthwidth.cost import Price, price
+from plait.depthwidth.config_file import ModelConfig
+from plait.depthwidth.cost import Price, no_verdict, price
 from plait.depthwidth.count import Architecture, Count, count_params
 from plait.depthwidth.guideline import (
     BUDGETS,
@@ -32,7 +33,7 @@ from plait.depthwidth.guideline import (
 from plait.depthwidth.models import MODELS, Model
 from plait.errors import ConfigError, at_least
 
-__all__ = ["Comparison", "Judgement", "Plan", "Shape", "compare", "judge", "plan"]
+__all__ = ["Comparison", "Judgement", "Plan", "Shape", "compare", "judge", "plan", "why_no_verdict"]
 
 Verdict = Literal["too shallow", "balanced", "too deep"]
 Degree = Literal["", "slightly", "clearly", "far"]
@@ -311,6 +312,15 @@ def judge(
         extrapolated=optimum.extrapolated or transition_width(depth, fit).extrapolated,
         nearest=tuple(shape for shape in suggested if shape.balanced)[:3],
     )
+
+
+def why_no_verdict(model: ModelConfig) -> str:
+    """Return why the guideline says nothing of a model; empty where it does."""
+    size = param_count(model.depth, model.width)
+    least, most = BUDGETS
+    if not least <= size <= most:
+        return f"the law is taken for 12·L·d² from {least:.0e} to {most:.0e}; here it is {size:.3g}"
+    return no_verdict(model.stack)
 
 
 def compare(models: Iterable[Model] = MODELS, fit: Fit = GUIDELINE) -> list[Comparison]:

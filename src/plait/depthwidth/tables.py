@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from typing import Any
 
 from plait.depthwidth.config_file import ModelConfig
-from plait.depthwidth.cost import Price, price
+from plait.depthwidth.cost import Price, price, price_stack
 from plait.depthwidth.count import Architecture
 from plait.depthwidth.guideline import param_count
 from plait.depthwidth.laws import Evidence
@@ -103,8 +103,8 @@ def _nearest(result: Judgement) -> Table:
     return Table(list(_SHAPE_COLUMNS), rows, "Nearest balanced shapes of about equal size", notes)
 
 
-def count_table(model: ModelConfig) -> Table:
-    """The parameters a file's architecture really has, beside 12·L·d²."""
+def count_table(model: ModelConfig, context: int = 2048) -> Table:
+    """Return the parameters a file's architecture really has, beside 12·L·d², and what a token costs."""
     count, depth, width = model.count, model.depth, model.width
     simple = int(param_count(depth, width))
     attention, forward = 4 * depth * width**2, 8 * depth * width**2
@@ -118,12 +118,46 @@ def count_table(model: ModelConfig) -> Table:
     ]
     if count.inactive:
         rows.insert(4, _against("layers, active for a token", count.active, simple))
-    if model.architecture is not None and not model.architecture.decoder:
-        cost = price(model.architecture)
-        rows.append(["FLOPs a token, 2,048 before it", f"{cost.flops:.4g}", None, None])
-        rows.append(["cache a token, 16 bits", f"{cost.cache_bytes / 1024:,.0f} KiB", None, None])
+    costs, notes = _costs(model, context)
     title = f"Counted from the file ({model.family})"
-    return Table(["parameters", "real", "12·L·d²", "difference"], rows, title, list(model.assumed))
+    columns = ["parameters", "real", "12·L·d²", "difference"]
+    return Table(columns, rows + costs, title, [*model.assumed, *notes])
+
+
+def _costs(model: ModelConfig, context: int) -> tuple[list[list[Any]], list[str]]:
+    """Return rows of what a token costs, and what has to be known of them."""
+    stack = model.stack
+    if stack.unknown:
+        return [["FLOPs and cache a token", "not counted", None, None]], [f"not counted: {stack.unknown}"]
+    positions = model.architecture.positions if model.architecture is not None else 0
+    context = min(context, positions or context)  # a table of positions ends
+    cost = price_stack(stack, model.count, context)
+    where = "among" if stack.kind == "encoder" else "after"
+    rows: list[list[Any]] = [[f"FLOPs a token, {where} {context:,} others", f"{cost.flops:.4g}", None, None]]
+    if stack.kind == "encoder":
+        rows.append(["cache a token", "none: an encoder keeps no keys and values", None, None])
+    elif stack.attention and stack.kind == "decoder":
+        rows.append(["cache a token, 16 bits", _size(cost.cache_bytes), None, None])
+    windows = sorted({layer.window for layer in stack.attention if layer.window})
+    notes = [f"FLOPs: {stack.note}"] if stack.note else []
+    if windows:
+        count = sum(1 for layer in stack.attention if layer.window)
+        tokens = " or ".join(f"{window:,}" for window in windows)
+        notes.append(f"{count} of {stack.depth} layers attend to {tokens} tokens at most")
+        if cost.window_bytes:
+            rows.append(["cache of windows, once full", _size(cost.window_bytes), None, None])
+    if stack.recurrent:
+        state = "of fixed size, not known here" if cost.state_bytes is None else _size(cost.state_bytes)
+        rows.append(["recurrent states, at any length", state, None, None])
+    return rows, notes
+
+
+def _size(count: int) -> str:
+    """Write a number of bytes in the largest binary unit it fills."""
+    for power, unit in ((30, "GiB"), (20, "MiB")):
+        if count >= 1 << power:
+            return f"{count / (1 << power):,.4g} {unit}"
+    return f"{count / 1024:,.4g} KiB"
 
 
 def _against(name: str, real: int, simple: int) -> list[Any]:

@@ -185,7 +185,15 @@ def _take_maps(output: Any, found: dict[str, Tapped]) -> None:
 def _gradients(value: Tensor, zeros: list[Tensor]) -> Grad:
     if not value.requires_grad:
         return (None,) * len(zeros)
-    return torch.autograd.grad(value, zeros, allow_unused=True, retain_graph=True)
+    try:
+        return torch.autograd.grad(value, zeros, allow_unused=True, retain_graph=True)
+    except RuntimeError as error:
+        if "inplace operation" not in str(error):
+            raise
+        raise ConfigError(
+            "probe: the model changes in place what its gradients need; expected operations that return new "
+            "tensors (a cache between calls is often the cause: switch it off)"
+        ) from error
 
 
 def _call(model: nn.Module, batch: Any) -> Any:

@@ -3,20 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Any
 
-from plait.depthwidth.config_file import parse_config
+from plait.depthwidth.config_file import ModelConfig, parse_config
 from plait.depthwidth.guideline import FITTED_DEPTHS, parse_budget
-from plait.depthwidth.plan import Judgement, Plan, judge, plan
+from plait.depthwidth.plan import Judgement, Plan, judge, plan, why_no_verdict
 from plait.depthwidth.plane import plane, published_shapes
 from plait.depthwidth.tables import count_table, judgement_tables, plan_tables
 from plait.errors import ConfigError, DataError
+from plait.hugging_face import MOST_CONFIG
 from plait.report.explore.query_parameters import table_data, whole_number
 from plait.result import Table
 
 __all__ = ["MOST_BYTES", "config_view", "plan_view", "plane_view"]
 
-MOST_BYTES = 1 << 18  # of a config.json; the largest known have a few thousand
+MOST_BYTES = MOST_CONFIG
 
 
 def plane_view() -> dict[str, Any]:
@@ -59,11 +61,16 @@ def config_view(content: bytes) -> dict[str, Any]:
     if len(content) > MOST_BYTES:
         raise DataError(f"config.json: expected at most {MOST_BYTES:,} bytes, got {len(content):,}")
     model = parse_config(content)
+    reason = why_no_verdict(model)
+    if reason:
+        return _shown(
+            model, [replace(table := count_table(model), notes=[*table.notes, f"no verdict: {reason}"])]
+        )
     judged = judge(model.depth, model.width, model.count.layers)
     return _shown(judged, [count_table(model), *judgement_tables(judged)])
 
 
-def _shown(found: Plan | Judgement, tables: list[Table]) -> dict[str, Any]:
+def _shown(found: Plan | Judgement | ModelConfig, tables: list[Table]) -> dict[str, Any]:
     return {"depth": found.depth, "width": found.width, "parts": list(map(table_data, tables))}
 
 
