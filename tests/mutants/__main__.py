@@ -1,11 +1,11 @@
-"""`python -m tests.mutants --seed N --mutants M [--room ops] [--minutes X] [--seconds S] [--work FOLDER]`: try M
-mutants, each on the tests that execute it.
+"""`python -m tests.mutants --seed N --mutants M [--room ops] [--minutes X] [--seconds S] [--work FOLDER]`:
+try M mutants, each on the tests that execute it.
 
 A mutant is a small fault in a file of src/plait: a comparison, a number, an operator, swapped arguments, a
-statement that is missing. It is put into a private copy, never into the working tree. Which tests execute which
-lines is recorded once for a state of the source (minutes of one core) and kept in FOLDER, where mutants-N.jsonl
-has a line for every mutant; those in it already are not tried again. Survivors are for a person to judge: many
-change nothing that a user could see.
+statement that is missing. It is put into a private copy, never into the working tree. Which tests execute
+which lines is recorded once for a state of the source (minutes of one core) and kept in FOLDER, where
+mutants-N.jsonl has a line for every mutant; those in it already are not tried again. Survivors are for a
+person to judge: many change nothing that a user could see.
 """
 
 from __future__ import annotations
@@ -31,6 +31,11 @@ from tests.mutants import cover, draw
 from tests.mutants.copied import ROOT, Chosen, Copy, Ended, forked, warm
 
 SOURCE = "src/plait"
+# Tests of everything at once: what they tell about a line is not worth what they cost.
+APART = {
+    "faults", "fuzz", "mutants", "test_examples.py", "test_packaging.py", "test_readme.py", "test_release.py",
+    "test_results.py", "test_site.py", "test_walk.py", "test_workflows.py",
+}  # fmt: skip
 FEW = 20  # tests of a module, below which those of the modules that import it are tried too
 FIRST = 0.25  # share of the time of a mutant that goes to the tests nearest to it, in a process of their own
 LONGEST = 0.5  # share of it that one test may take
@@ -128,7 +133,8 @@ def learn(work: Path, say: Callable[[str], None]) -> Cover:
     groups: dict[str, list[str]] = collections.defaultdict(list)
     for path in sorted((ROOT / "tests").rglob("test_*.py")):
         parts = path.relative_to(ROOT).parts
-        groups["-".join(parts[:2])].append("/".join(parts))
+        if parts[1] not in APART:
+            groups["-".join(parts[:2])].append("/".join(parts))
     written = {
         name: kept
         / f"{name}-{_digest({file: (ROOT / file).read_text(encoding='utf-8') for file in files})}.jsonl"
@@ -169,8 +175,6 @@ def _record(files: list[str], out: Path, others: Path) -> int:
 
 WORDS = [
     "-q",
-    "-n",
-    "0",
     "-p",
     "no:cacheprovider",
     "--tb=line",

@@ -37,7 +37,7 @@ def number_blocks(texts: dict[str, str]) -> dict[str, dict[int, int]]:
     numbers: dict[str, dict[int, int]] = {}
     count = 0
     for file, text in sorted(texts.items()):
-        lines = sorted({block for _, block in draw.statements(ast.parse(text)) if block})
+        lines = sorted({block for _, block in draw.statements(draw.parse(text)) if block})
         numbers[file] = {line: count + place for place, line in enumerate(lines)}
         count += len(lines)
     return numbers
@@ -45,7 +45,7 @@ def number_blocks(texts: dict[str, str]) -> dict[str, dict[int, int]]:
 
 def instrument(text: str, numbers: dict[int, int]) -> str:
     """Return a source with a call at the head of every block; `numbers` has its blocks' first lines."""
-    tree = ast.parse(text)
+    tree = draw.parse(text)
     _instrument(tree.body, numbers, inside=False)
     top = draw.has_docstring(tree.body)
     top += any(getattr(one, "module", "") == "__future__" for one in tree.body[top : top + 1])

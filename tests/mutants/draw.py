@@ -46,7 +46,7 @@ def mutants(file: str, text: str) -> list[Mutant]:
     starts = [0]
     for line in raw.splitlines(keepends=True):
         starts.append(starts[-1] + len(line))
-    tree = ast.parse(text)
+    tree = parse(text)
     drawn: dict[tuple[int, int, str], Mutant] = {}
     for statement, block in statements(tree):
         for node, kind, replacement in _changes(statement):
@@ -58,6 +58,22 @@ def mutants(file: str, text: str) -> list[Mutant]:
             mutant = Mutant(file, node.lineno, block, kind, start, end, before, replacement)
             drawn.setdefault((start, end, replacement), mutant)
     return sorted(drawn.values(), key=lambda one: (one.start, one.end, one.after))
+
+
+def parse(text: str) -> ast.Module:
+    """Return the syntax tree, in which functions that are compiled to machine code are marked."""
+    tree = ast.parse(text)
+    compiled = {
+        argument.id
+        for node in ast.walk(tree)
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "compiled"
+        for argument in node.args
+        if isinstance(argument, ast.Name)
+    }
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef) and node.name in compiled:
+            node.type_comment = "compiled"
+    return tree
 
 
 def statements(tree: ast.Module) -> Iterator[tuple[ast.stmt, int]]:
@@ -88,7 +104,7 @@ def bodies(statement: ast.stmt, inside: bool) -> Iterator[tuple[list[ast.stmt], 
     """Yield the bodies within a statement, each with whether it is a function's; kernels are left out."""
     if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef):
         if not any("jit" in ast.unparse(decorator) for decorator in statement.decorator_list):
-            yield statement.body, True
+            yield statement.body, statement.type_comment != "compiled"  # it cannot note what it enters
         return
     if isinstance(statement, ast.If) and "TYPE_CHECKING" in ast.unparse(statement.test):
         return
