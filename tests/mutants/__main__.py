@@ -13,178 +13,24 @@ from __future__ import annotations
 import argparse
 import collections
 import gc
-import hashlib
 import json
 import math
-import os
 import random
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
-from tests.mutants import cover, draw
+from tests.mutants import draw
 from tests.mutants.copied import ROOT, Chosen, Copy, Ended, forked, warm
+from tests.mutants.cover import SOURCE, WORDS, Cover, learn
 
-SOURCE = "src/plait"
-# Tests of everything at once: what they tell about a line is not worth what they cost.
-APART = {
-    "faults", "fuzz", "mutants", "test_examples.py", "test_packaging.py", "test_readme.py", "test_release.py",
-    "test_results.py", "test_site.py", "test_walk.py", "test_workflows.py",
-}  # fmt: skip
-FEW = 20  # tests of a module, below which those of the modules that import it are tried too
 FIRST = 0.25  # share of the time of a mutant that goes to the tests nearest to it, in a process of their own
 LONGEST = 0.5  # share of it that one test may take
-HOUR = 3600
 START = 6  # seconds of a processor for importing plait and collecting tests, at most
-
-
-class Test(NamedTuple):
-    name: str
-    seconds: float
-    blocks: frozenset[int]
-
-
-class Cover:
-    """The tests that passed in the instrumented copy, and the blocks that each of them entered."""
-
-    def __init__(self, texts: dict[str, str], records: list[dict[str, Any]]) -> None:
-        self.texts = texts
-        self.numbers = cover.number_blocks(texts)
-        self.tests = _tests(records)
-        self.seconds = {test.name: test.seconds for test in self.tests}
-        self.of_block: dict[int, list[Test]] = collections.defaultdict(list)
-        for test in self.tests:
-            for block in test.blocks:
-                self.of_block[block].append(test)
-
-    def tests_of(self, mutant: draw.Mutant) -> list[str]:
-        """Return the tests that may notice a mutant, the nearest and cheapest first."""
-        numbers = self.numbers[mutant.file]
-        if mutant.block:
-            tests = self.of_block[numbers[mutant.block]]
-        else:
-            tests = self._of_files([mutant.file])
-            if len(tests) < FEW:
-                tests = self._of_files([mutant.file, *self._importers(mutant.file)])
-        return _nearest_first(tests, mutant.file)
-
-    def _of_files(self, files: list[str]) -> list[Test]:
-        blocks = [number for file in files for number in self.numbers[file].values()]
-        unique = {test.name: test for block in blocks for test in self.of_block[block]}
-        return list(unique.values())
-
-    def _importers(self, file: str) -> list[str]:
-        parts = Path(file).with_suffix("").parts[1:]
-        name = ".".join(parts[:-1] if parts[-1] == "__init__" else parts)
-        package, _, stem = name.rpartition(".")
-        forms = (f"import {name}\n", f"from {name} import", f"from {package} import {stem}", f'"{name}:')
-        return [other for other, text in self.texts.items() if any(form in text for form in forms)]
-
-
-def _tests(records: list[dict[str, Any]]) -> list[Test]:
-    """Return the tests that passed, and with them the cases that were not run, as if they were like those."""
-    tests = [
-        Test(one["test"], one["seconds"], frozenset(one["blocks"])) for one in records if one.get("passed")
-    ]
-    run: dict[str, list[Test]] = collections.defaultdict(list)
-    for test in tests:
-        run[_function(test.name)].append(test)
-    for one in records:
-        if "passed" not in one and (cases := run[_function(one["test"])]):
-            seconds = sum(case.seconds for case in cases) / len(cases)
-            tests.append(Test(one["test"], seconds, frozenset().union(*(case.blocks for case in cases))))
-    return tests
-
-
-def _function(test: str) -> str:
-    return test.partition("[")[0]
-
-
-def _nearest_first(tests: list[Test], file: str) -> list[str]:
-    """Sort by cost, far tests costing more; further cases of a test come after the first of each."""
-    room, stem = Path(file).parts[2:-1], Path(file).stem
-
-    def cost(test: Test) -> float:
-        path = Path(test.name.partition("::")[0])
-        near = path.stem == f"test_{stem}" or (stem == "__init__" and path.parts[1:-1] == room)
-        return (test.seconds + 0.05) * (1 if near else 2 if path.parts[1:2] == room[:1] else 5)
-
-    cases: dict[str, int] = collections.Counter()
-    ranked = []
-    for test in sorted(tests, key=lambda one: (cost(one), one.name)):
-        ranked.append((cases[_function(test.name)], cost(test), test.name))
-        cases[_function(test.name)] += 1
-    return [name for _, _, name in sorted(ranked)]
-
-
-def learn(work: Path, say: Callable[[str], None]) -> Cover:
-    """Return which tests enter which blocks: as `work` has it for this source, or else recorded now."""
-    texts = {
-        str(path.relative_to(ROOT)): path.read_text(encoding="utf-8")
-        for path in sorted((ROOT / SOURCE).rglob("*.py"))
-    }
-    kept = work / f"cover-{_digest(texts)}"
-    kept.mkdir(parents=True, exist_ok=True)
-    groups: dict[str, list[str]] = collections.defaultdict(list)
-    for path in sorted((ROOT / "tests").rglob("test_*.py")):
-        parts = path.relative_to(ROOT).parts
-        if parts[1] not in APART:
-            groups["-".join(parts[:2])].append("/".join(parts))
-    written = {
-        name: kept
-        / f"{name}-{_digest({file: (ROOT / file).read_text(encoding='utf-8') for file in files})}.jsonl"
-        for name, files in groups.items()
-    }
-    missing = {name: files for name, files in groups.items() if not written[name].exists()}
-    if missing:
-        numbers = cover.number_blocks(texts)
-        copied = Copy(work / "instrumented")
-        for file, text in texts.items():
-            if not Path(file).stem.startswith("triton_"):  # Triton compiles no such call
-                copied.write(file, cover.instrument(text, numbers[file]).encode())
-        copied.write("src/_plait_cover.py", cover.RECORDER.encode())
-        out, others = copied.home / "records.jsonl", copied.home / "others.txt"
-        for name, files in missing.items():
-            began = time.monotonic()
-            done = forked(copied, partial(_record, files, out, others), 2 * HOUR)
-            if done.status not in (0, 1, 5):
-                raise RuntimeError(
-                    f"{name}: expected pytest to end, got {done.status}:\n{done.output[-3000:]}"
-                )
-            last = done.output.strip().splitlines()[-1]
-            clock = time.monotonic() - began
-            say(f"{name}: {last}, {done.seconds:.0f} s of a processor, {clock:.0f} s by the clock")
-            written[name].with_suffix(".txt").write_text(done.output)
-            os.replace(out, written[name])
-    lines = [line for _, file in sorted(written.items()) for line in file.read_text().splitlines()]
-    return Cover(texts, [json.loads(line) for line in lines])
-
-
-def _record(files: list[str], out: Path, others: Path) -> int:
-    import pytest
-
-    out.touch()
-    os.environ["PLAIT_COVER"] = str(others)
-    return int(pytest.main([*WORDS, *files], plugins=[cover.Recorder(out, others)]))
-
-
-WORDS = [
-    "-q",
-    "-p",
-    "no:cacheprovider",
-    "--tb=line",
-    "-W",
-    "ignore::pytest.PytestAssertRewriteWarning",
-]
-
-
-def _digest(texts: dict[str, str]) -> str:
-    return hashlib.sha256(json.dumps(texts, sort_keys=True).encode()).hexdigest()[:12]
 
 
 def chosen(covered: Cover, seed: int, count: int, room: str) -> list[draw.Mutant]:
@@ -286,39 +132,39 @@ def summary(lines: list[dict[str, Any]]) -> str:
 
 
 def main() -> int:
-    words = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
-    words.add_argument("--seed", type=int, default=0)
-    words.add_argument("--mutants", type=int, default=20)
-    words.add_argument("--room", default="", help="only files below this folder of src/plait")
-    words.add_argument("--seconds", type=float, default=30, help="processor time of the tests of one mutant")
-    words.add_argument("--minutes", type=float, default=math.inf, help="begin no mutant after this many")
-    words.add_argument(
+    parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
+    parser.add_argument("--seed", type=int, default=0)
+    parser.add_argument("--mutants", type=int, default=20)
+    parser.add_argument("--room", default="", help="only files below this folder of src/plait")
+    parser.add_argument("--seconds", type=float, default=30, help="processor time of the tests of one mutant")
+    parser.add_argument("--minutes", type=float, default=math.inf, help="begin no mutant after this many")
+    parser.add_argument(
         "--work", type=Path, default=ROOT / "build" / "mutants", help="folder of logs and copies"
     )
-    given = words.parse_args()
+    options = parser.parse_args()
     say = partial(print, flush=True)
-    began = time.monotonic()
-    work = given.work.resolve()
+    end = time.monotonic() + 60 * options.minutes
+    work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # its processes end with it
     warm()
-    covered = learn(work, say)
-    drawn = chosen(covered, given.seed, given.mutants, given.room)
-    log = work / f"mutants-{given.seed}.jsonl"
+    covered = learn(work, say, end)
+    drawn = chosen(covered, options.seed, options.mutants, options.room)
+    log = work / f"mutants-{options.seed}.jsonl"
     lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
     known = {_key(line) for line in lines}
     new = [(number, mutant) for number, mutant in enumerate(drawn) if _key(vars(mutant)) not in known]
-    say(f"seed {given.seed}: {len(drawn)} mutants, {len(drawn) - len(new)} in {log.name} already")
+    say(f"seed {options.seed}: {len(drawn)} mutants, {len(drawn) - len(new)} in {log.name} already")
     if new:
         copied = Copy(work / "copy")
         _compile_tests(copied)
         gc.collect()
         gc.freeze()
     for number, mutant in new:
-        if time.monotonic() - began > 60 * given.minutes:
-            say(f"the {given.minutes:g} minutes are over")
+        if time.monotonic() > end:
+            say(f"the {options.minutes:g} minutes are over")
             break
-        line = tried(covered, copied, mutant, given.seconds)
+        line = tried(covered, copied, mutant, options.seconds)
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"number": number, **line}) + "\n")
         lines.append(line)

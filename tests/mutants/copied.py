@@ -79,10 +79,10 @@ class Copy:
 
 def _stamp(file: Path) -> tuple[int, int] | None:
     try:
-        found = file.stat()
+        stat = file.stat()
     except OSError:
         return None
-    return found.st_size, found.st_mtime_ns
+    return stat.st_size, stat.st_mtime_ns
 
 
 @dataclass(frozen=True)
@@ -111,9 +111,9 @@ def forked(copied: Copy, work: Callable[[], int], seconds: float) -> Ended:
     began, status, usage = time.monotonic(), None, None
     try:
         while status is None and time.monotonic() - began < PATIENCE * seconds + 60:
-            done, found, usage = os.wait4(child, os.WNOHANG)
+            done, code, usage = os.wait4(child, os.WNOHANG)
             if done:
-                status = os.waitstatus_to_exitcode(found)
+                status = os.waitstatus_to_exitcode(code)
             else:
                 time.sleep(0.02)
     finally:

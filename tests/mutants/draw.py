@@ -164,8 +164,8 @@ def _expressions(statement: ast.stmt) -> Iterable[ast.expr]:
     match statement:
         case ast.Raise() | ast.Assert() | ast.ImportFrom() | ast.Import() | ast.Global() | ast.Nonlocal():
             return []
-        case ast.FunctionDef(args=given) | ast.AsyncFunctionDef(args=given):
-            return [*given.defaults, *(default for default in given.kw_defaults if default is not None)]
+        case ast.FunctionDef(args=inputs) | ast.AsyncFunctionDef(args=inputs):
+            return [*inputs.defaults, *(default for default in inputs.kw_defaults if default is not None)]
         case ast.ClassDef():
             return []
         case ast.AnnAssign(value=value):
@@ -231,13 +231,13 @@ def _of_expression(node: ast.expr) -> Iterator[Change]:
             yield node, "number", repr(value * 1.5) if value else "1.0"
         case ast.IfExp(body=body, orelse=other):
             yield node, "branches swapped", _text(node, body=other, orelse=body)
-        case ast.Call(func=called, args=given, keywords=named):
+        case ast.Call(func=called, args=inputs, keywords=named):
             if isinstance(called, ast.Name) and called.id in NAMES:
                 yield node, "min/max, any/all", _text(node, func=ast.Name(NAMES[called.id], ast.Load()))
-            for place in range(len(given) - 1):
-                pair = given[place : place + 2]
+            for place in range(len(inputs) - 1):
+                pair = inputs[place : place + 2]
                 if not any(isinstance(one, ast.Starred) for one in pair):
-                    swapped = [*given[:place], pair[1], pair[0], *given[place + 2 :]]
+                    swapped = [*inputs[:place], pair[1], pair[0], *inputs[place + 2 :]]
                     yield node, "arguments swapped", _text(node, args=swapped)
             for place, keyword in enumerate(named):
                 if keyword.arg is not None:

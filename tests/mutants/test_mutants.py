@@ -138,7 +138,7 @@ def covered(room="sums"):
             ("tests/sums/test_m.py::fails", False, 0.0, (6, 7, 8)),
         )
     ]
-    return command.Cover({file: PROGRAM}, records)
+    return cover.Cover({file: PROGRAM}, records)
 
 
 def test_the_nearest_and_cheapest_come_first_and_further_cases_last():
@@ -198,8 +198,8 @@ SMALL = {
 RUN = """
 import sys
 from pathlib import Path
-from tests.mutants import __main__ as command, copied
-copied.ROOT = command.ROOT = Path(sys.argv.pop(1))
+from tests.mutants import __main__ as command, copied, cover
+copied.ROOT = command.ROOT = cover.ROOT = Path(sys.argv.pop(1))
 copied.LIBRARIES = "pytest"
 sys.exit(command.main())
 """
