@@ -8,7 +8,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow lint format bench bench-check docs wheel dist test-wheel clean
+.PHONY: demo test test-slow nightly lint format bench bench-check docs wheel dist test-wheel clean
 
 demo: .venv/.user
 	$(BIN)/plait demo
@@ -18,6 +18,10 @@ test: .venv/.dev
 
 test-slow: .venv/.dev
 	$(BIN)/python -m pytest -q -m slow --timeout 1800
+
+# What the tests of a change have no time for: two hours on two cores. SEED=N repeats a night, SCALE=0.1 shortens it.
+nightly: .venv/.dev
+	SEED=$(SEED) SCALE=$(SCALE) $(BIN)/python -m tests.nightly
 
 lint: .venv/.dev
 	$(BIN)/ruff format --check .
