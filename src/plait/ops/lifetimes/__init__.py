@@ -1,6 +1,6 @@
 """When each state of a bounded memory can be read: from its birth until it is dropped.
 
-`naive.py` is the definition.
+`naive.py` is the definition, README.md the derivation of its fast twins.
 """
 
 from __future__ import annotations
@@ -8,13 +8,17 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from plait.errors import ShapeError, known, whole
-from plait.ops.lifetimes import naive
-from plait.ops.lifetimes.state import SURVIVES, LifetimeState, Lifetimes, empty_state, gather_kept
+from plait.errors import BackendError, ShapeError, known, whole
+from plait.ops.lifetimes import cpu, naive, torch_lifetimes
+from plait.ops.lifetimes.state import SURVIVES, Lifetimes, LifetimeState, empty_state, gather_kept
 
 __all__ = ["SURVIVES", "LifetimeState", "Lifetimes", "empty_state", "gather_kept", "lifetimes"]
 
-BACKENDS = ("auto", "reference")
+_BACKENDS = {
+    "reference": naive.lifetimes,
+    "cpu": cpu.lifetimes,
+    "torch": torch_lifetimes.lifetimes,
+}
 
 
 def lifetimes(
@@ -44,8 +48,9 @@ def lifetimes(
         sinks: first states kept, at least 0.
         valid: (B, T) bool; False marks padding, which passes a step but is never readable nor a sink.
         reset: (B, T) bool; where True, the row drops everything before that step.
-        state: `Lifetimes.state` of the chunk before; chunks of any size give what one pass gives.
-        backend: "auto" or "reference".
+        state: `Lifetimes.state` of the chunk before; chunks of any size give what one pass gives. Keys that
+            are only known when a state leaves the window are put into `state.keys` between chunks.
+        backend: "auto" (the fastest that runs here), "reference" (the definition), "cpu" (C++), or "torch".
 
     Returns:
         `Lifetimes(deaths, state, sources)`: deaths (B, H, C + T) int32 of the C = slots carried states (C = 0
@@ -59,26 +64,27 @@ def lifetimes(
     >>> lifetimes(keys + 9, window=1, capacity=1, state=chunk.state).deaths.flatten().tolist()[:2]
     [1, 0]
     """
-    known(backend, BACKENDS, "backend")
     whole(1, window=window)
     whole(0, capacity=capacity, sinks=sinks)
     if keys.dim() != 3 or not keys.is_floating_point():
         raise ShapeError(f"keys: expected floats (B, H, T), got {keys.dtype} {tuple(keys.shape)}")
     rows, heads, steps = keys.shape
     slots = sinks + window + capacity
+    backend = _choose(backend, keys.device.type)
     keys = keys.detach().float()
     keys = keys.masked_fill(keys.isnan(), -torch.inf)
-    valid = _flags("valid", valid, True, rows, steps, keys.device)
-    reset = _flags("reset", reset, False, rows, steps, keys.device)
     if state is None:
         state = empty_state(rows, heads, 0, keys.device)
-    elif any(x.shape != (rows, heads, slots) for x in state):
-        raise ShapeError(
-            f"state: expected keys and births {(rows, heads, slots)} for sinks + window + capacity = {slots} "
-            f"slots, got {tuple(state.keys.shape)} and {tuple(state.births.shape)}"
-        )
-    deaths = naive.lifetimes(
-        keys, window=window, capacity=capacity, sinks=sinks, valid=valid, reset=reset, state=state
+    else:
+        _check_state(state, (rows, heads, slots), keys.device)
+    deaths = _BACKENDS[backend](
+        keys,
+        window=window,
+        capacity=capacity,
+        sinks=sinks,
+        valid=_flags("valid", valid, True, rows, steps, keys.device),
+        reset=_flags("reset", reset, False, rows, steps, keys.device),
+        state=state,
     )
     sources = _survivors(deaths, slots)
     births = torch.arange(steps, device=keys.device).expand(rows, heads, -1)
@@ -87,13 +93,38 @@ def lifetimes(
     return Lifetimes(deaths, LifetimeState(*after), sources)
 
 
+def _choose(backend: str, device: str) -> str:
+    known(backend, ("auto", *_BACKENDS), "backend")
+    if backend == "auto":
+        # the compiler of torch sees through tensor functions, not through a call into C++
+        return "torch" if torch.compiler.is_compiling() or cpu.missing(device) else "cpu"
+    if backend == "cpu" and (reason := cpu.missing(device)):
+        raise BackendError(f"backend 'cpu' cannot run here: {reason}; use backend='auto'")
+    return backend
+
+
+def _check_state(state: LifetimeState, shape: tuple[int, int, int], device: torch.device) -> None:
+    for name, tensor, dtype in (
+        ("keys", state.keys, torch.float32),
+        ("births", state.births, torch.int64),
+    ):
+        if tensor.shape != shape or tensor.dtype != dtype or tensor.device != device:
+            raise ShapeError(
+                f"state.{name}: expected {dtype} {shape} on {device} for sinks + window + capacity slots, "
+                f"got {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
+            )
+
+
 def _flags(
     name: str, flags: Tensor | None, default: bool, rows: int, steps: int, device: torch.device
 ) -> Tensor:
     if flags is None:
         return torch.full((rows, steps), default, device=device)
-    if flags.shape != (rows, steps) or flags.dtype != torch.bool:
-        raise ShapeError(f"{name}: expected bool {(rows, steps)}, got {flags.dtype} {tuple(flags.shape)}")
+    if flags.shape != (rows, steps) or flags.dtype != torch.bool or flags.device != device:
+        raise ShapeError(
+            f"{name}: expected bool {(rows, steps)} on {device}, "
+            f"got {flags.dtype} {tuple(flags.shape)} on {flags.device}"
+        )
     return flags
 
 
