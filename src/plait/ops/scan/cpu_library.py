@@ -178,6 +178,8 @@ def _declared(loaded: ctypes.CDLL) -> ctypes.CDLL:
     loaded.plait_outer_product.restype = ctypes.c_bool
     address, number = ctypes.c_void_p, ctypes.c_int64
     loaded.plait_outer_product.argtypes = [address, number, address, number, number, address, ctypes.c_bool]
+    loaded.plait_lifetimes.restype = ctypes.c_bool
+    loaded.plait_lifetimes.argtypes = [address, address]
     scans = ("attentive_scan", "full_scan", "plain_scan")
     walks = (f"{scan}_{way}" for scan in scans for way in ("forward", "backward"))
     for function in (getattr(loaded, f"plait_{walk}") for walk in (*walks, "attentive_scan_step")):

@@ -10,6 +10,7 @@
 
 #include "backward.h"
 #include "forward.h"
+#include "lifetimes.h"
 #include "outer.h"
 #include "past.h"
 #include "past_back.h"
@@ -34,6 +35,13 @@ PLAIT_EXPORT bool plait_outer_product(const void* left, int64_t m, const void* r
     plait::outer_product(static_cast<const T*>(left), m, static_cast<const T*>(right), n, rows, static_cast<T*>(out));
   };
   is_double ? take(double()) : take(float());
+  return true;
+} catch (const std::bad_alloc&) {
+  return false;
+}
+
+PLAIT_EXPORT bool plait_lifetimes(const plait::LifetimeSizes* n, const plait::LifetimeTensors* tensors) try {
+  plait::lifetimes(*n, *tensors);
   return true;
 } catch (const std::bad_alloc&) {
   return false;

@@ -1,0 +1,124 @@
+"""Attention that reads what a bounded memory holds: each state from its birth until its death.
+
+`naive.py` is the definition; `plait.ops.lifetimes` finds the deaths.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from plait.errors import ShapeError, known, whole
+from plait.ops.bounded_attention import naive, torch_attention
+
+__all__ = ["bounded_attention"]
+
+BACKENDS = ("auto", "reference", "torch", "triton")
+# Up to here the mask over all pairs is smaller than what a walk over blocks costs beside it.
+_FEW_STEPS = 32
+
+
+def bounded_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    deaths: Tensor,
+    *,
+    window: int,
+    capacity: int,
+    sinks: int = 0,
+    scores: Tensor | None = None,
+    score_from: str = "birth",
+    births: Tensor | None = None,
+    backend: str = "auto",
+) -> Tensor:
+    """Return softmax attention in which step t reads state j exactly if j ≤ t < deaths[j].
+
+    Energies are query·key/√D, plus scores[j] if there are scores; reading then trains them. `key`, `value`,
+    `deaths` and `scores` hold the C states of a cache first (C = key length − T, usually 0), then the T of
+    this call; what `plait.ops.lifetimes` returns for a chunk and `gather_kept` keeps for the next fits.
+    Positions are the caller's: rotate query and key before.
+
+    Args:
+        query: (B, heads, T, D); heads is a multiple of H (grouped queries).
+        key: (B, H, C + T, D).
+        value: (B, H, C + T, D).
+        deaths: (B, H, C + T) int32, of `lifetimes` with the same window, capacity and sinks.
+        window: latest states kept.
+        capacity: older states kept.
+        sinks: first states kept.
+        scores: (B, H, C + T), or None.
+        score_from: "birth": a score enters every energy; "leaving": only those of steps at which its state
+            has left the window (t − j ≥ window), for a score that was fixed at that moment.
+        births: (B, H, C) int64, negative, of the cached states (`LifetimeState.births`); needed if C > 0.
+        backend: "auto" (the fastest that runs here), "reference" (the definition: memory grows with T²),
+            "torch" (any device, memory linear in T) or "triton" (a GPU).
+
+    Returns:
+        (B, heads, T, D); 0 at a step that can read nothing, which only padding can be.
+
+    >>> q = k = v = torch.randn(1, 2, 5, 8)
+    >>> from plait.ops.lifetimes import lifetimes
+    >>> deaths = lifetimes(torch.randn(1, 2, 5), window=2, capacity=1).deaths
+    >>> bounded_attention(q, k, v, deaths, window=2, capacity=1).shape
+    torch.Size([1, 2, 5, 8])
+    """
+    known(backend, BACKENDS, "backend")
+    known(score_from, ("birth", "leaving"), "score_from")
+    whole(1, window=window)
+    whole(0, capacity=capacity, sinks=sinks)
+    rows, heads, states, carried = _check(query, key, value, deaths, scores, births)
+    new = torch.arange(states - carried, device=key.device).expand(rows, heads, -1)
+    births = new if births is None else torch.cat([births, new], dim=2)
+    name = _choose(backend, query)
+    if not query.numel():
+        name = "reference"
+    tensors = query, key, value, deaths, births, scores
+    if name == "reference":
+        return naive.bounded_attention(*tensors, window=window, score_from=score_from)
+    # what is carried and still in the window goes with the older states
+    width = min(sinks + capacity + min(carried, window - 1), states)
+    run = torch_attention.bounded_attention
+    return run(*tensors, window=window, score_from=score_from, width=width)
+
+
+def _choose(backend: str, query: Tensor) -> str:
+    if backend == "auto":
+        return "reference" if query.shape[2] <= _FEW_STEPS else "torch"
+    return backend
+
+
+def _check(
+    query: Tensor, key: Tensor, value: Tensor, deaths: Tensor, scores: Tensor | None, births: Tensor | None
+) -> tuple[int, int, int, int]:
+    """Return rows, heads of keys, states and carried states."""
+    if query.dim() != 4 or key.dim() != 4 or not key.shape[1]:
+        raise ShapeError(
+            "query, key: expected (B, heads, T, D) and (B, H, C + T, D), "
+            f"got {tuple(query.shape)} and {tuple(key.shape)}"
+        )
+    rows, heads, states, size = key.shape
+    carried = states - query.shape[2]
+    if query.shape[0] != rows or query.shape[3] != size or query.shape[1] % max(heads, 1) or carried < 0:
+        raise ShapeError(
+            f"query: expected {rows} rows, a multiple of {heads} heads, at most {states} steps and head size "
+            f"{size} (as key), got {tuple(query.shape)}"
+        )
+    if births is None and carried:
+        raise ShapeError(f"births: expected those of the {carried} cached states, got None")
+    wanted: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
+        ("value", value, (rows, heads, states, size)),
+        ("deaths", deaths, (rows, heads, states)),
+        ("births", births, (rows, heads, carried)),
+        ("scores", scores, (rows, heads, states)),
+    ]
+    for name, tensor, shape in wanted:
+        if tensor is not None and tensor.shape != shape:
+            raise ShapeError(f"{name}: expected {shape}, got {tuple(tensor.shape)}")
+    types = {name: x.dtype for name, x in (("query", query), ("key", key), ("value", value))}
+    if len(set(types.values())) > 1 or not query.is_floating_point():
+        raise ShapeError(f"query, key, value: expected one type of float, got {types}")
+    for name, tensor in (("deaths", deaths), ("births", births)):
+        if tensor is not None and tensor.dtype not in (torch.int32, torch.int64):
+            raise ShapeError(f"{name}: expected int32 or int64, got {tensor.dtype}")
+    return rows, heads, states, carried

@@ -1,0 +1,47 @@
+"""The definition of bounded attention: a dense mask over all pairs of steps."""
+
+from __future__ import annotations
+
+import math
+
+import torch
+from torch import Tensor
+
+from plait.ops.attention import accumulation_dtype
+
+__all__ = ["bounded_attention"]
+
+
+def bounded_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    deaths: Tensor,
+    births: Tensor,
+    scores: Tensor | None,
+    *,
+    window: int,
+    score_from: str,
+) -> Tensor:
+    """Attend to the states that can be read; see `plait.ops.bounded_attention`.
+
+    Energies are q_t·k_j/√d + r_j over the states with b_j ≤ t < d_j, with births b_j (B, H, C + T); with
+    `score_from="leaving"` r_j is there only where t − b_j ≥ window.
+    """
+    wide = accumulation_dtype(query.dtype)
+    heads = key.shape[1]
+    t = torch.arange(query.shape[2], device=query.device).unsqueeze(1)
+    age = t - births.unsqueeze(2)  # (B, H, T, C + T)
+    readable = ((age >= 0) & (t < deaths.unsqueeze(2))).unsqueeze(2)
+    q, k, v = query.to(wide).unflatten(1, (heads, -1)), key.to(wide), value.to(wide)
+    energies = torch.einsum("bhgtd,bhjd->bhgtj", q, k) / math.sqrt(query.shape[3])
+    if scores is not None:
+        terms = scores.to(wide).unsqueeze(2)
+        if score_from == "leaving":
+            terms = terms * (age >= window)
+        energies = energies + terms.unsqueeze(2)
+    # the smallest number, not −inf: a step that can read nothing has output 0 and gradient 0, no NaN
+    energies = energies.masked_fill(~readable, torch.finfo(wide).min)
+    weights = energies.softmax(dim=-1).masked_fill(~readable, 0)
+    output = torch.einsum("bhgtj,bhjd->bhgtd", weights, v)
+    return output.flatten(1, 2).to(query.dtype)

@@ -1,0 +1,138 @@
+"""When each state of a bounded memory can be read: from its birth until it is dropped.
+
+`naive.py` is the definition, README.md the derivation of its fast twins.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+from plait.errors import BackendError, ShapeError, known, whole
+from plait.ops.lifetimes import cpu, naive, torch_lifetimes
+from plait.ops.lifetimes.state import SURVIVES, Lifetimes, LifetimeState, empty_state, gather_kept
+
+__all__ = ["SURVIVES", "LifetimeState", "Lifetimes", "empty_state", "gather_kept", "lifetimes"]
+
+_BACKENDS = {
+    "reference": naive.lifetimes,
+    "cpu": cpu.lifetimes,
+    "torch": torch_lifetimes.lifetimes,
+}
+
+
+def lifetimes(
+    keys: Tensor,
+    *,
+    window: int,
+    capacity: int,
+    sinks: int = 0,
+    valid: Tensor | None = None,
+    reset: Tensor | None = None,
+    state: LifetimeState | None = None,
+    backend: str = "auto",
+) -> Lifetimes:
+    """Return the step at which each state of a bounded memory is dropped.
+
+    State j can be read at step t exactly if j ≤ t < deaths[j]. A head keeps its first `sinks` states since
+    the row's last reset, the latest `window` states (the current one included), and of those that left the
+    window the `capacity` with the largest keys, the earlier birth first where keys tie. So a state
+    is readable for `window` steps at least, and a dropped state never returns. Steps are counted from the
+    start of this call. No gradient passes; `plait.ops.bounded_attention` reads by these deaths.
+
+    Args:
+        keys: (B, H, T), compared in float32. ±inf are ordinary; NaN counts as −inf, which comes last but
+            still fills capacity that nothing better takes.
+        window: latest states kept, at least 1.
+        capacity: older states kept, at least 0.
+        sinks: first states kept, at least 0.
+        valid: (B, T) bool; False marks padding, which passes a step but is never readable nor a sink.
+        reset: (B, T) bool; where True, the row drops everything before that step.
+        state: `Lifetimes.state` of the chunk before; chunks of any size give what one pass gives. Keys that
+            are only known when a state leaves the window are put into `state.keys` between chunks.
+        backend: "auto" (the fastest that runs here), "reference" (the definition), "cpu" (C++), or "torch".
+
+    Returns:
+        `Lifetimes(deaths, state, sources)`: deaths (B, H, C + T) int32 of the C = slots carried states (C = 0
+        without `state`) followed by the T new ones. `SURVIVES` is the death of what is readable at
+        the last step; padding and empty slots have one at or before their birth.
+
+    >>> keys = torch.tensor([[[3.0, 1.0, 2.0, 2.0, 0.0]]])
+    >>> chunk = lifetimes(keys, window=1, capacity=1)
+    >>> [min(death, 5) for death in chunk.deaths.flatten().tolist()]
+    [5, 2, 3, 4, 5]
+    >>> lifetimes(keys + 9, window=1, capacity=1, state=chunk.state).deaths.flatten().tolist()[:2]
+    [1, 0]
+    """
+    whole(1, window=window)
+    whole(0, capacity=capacity, sinks=sinks)
+    if keys.dim() != 3 or not keys.is_floating_point():
+        raise ShapeError(f"keys: expected floats (B, H, T), got {keys.dtype} {tuple(keys.shape)}")
+    rows, heads, steps = keys.shape
+    slots = sinks + window + capacity
+    backend = _choose(backend, keys.device.type)
+    keys = keys.detach().float()
+    keys = keys.masked_fill(keys.isnan(), -torch.inf)
+    if state is None:
+        state = empty_state(rows, heads, 0, keys.device)
+    else:
+        _check_state(state, (rows, heads, slots), keys.device)
+    deaths = _BACKENDS[backend](
+        keys,
+        window=window,
+        capacity=capacity,
+        sinks=sinks,
+        valid=_flags("valid", valid, True, rows, steps, keys.device),
+        reset=_flags("reset", reset, False, rows, steps, keys.device),
+        state=state,
+    )
+    sources = _survivors(deaths, slots)
+    births = torch.arange(steps, device=keys.device).expand(rows, heads, -1)
+    births = torch.cat([state.births, births], dim=2) - steps
+    after = (gather_kept(x, sources) for x in (torch.cat([state.keys, keys], dim=2), births))
+    return Lifetimes(deaths, LifetimeState(*after), sources)
+
+
+def _choose(backend: str, device: str) -> str:
+    known(backend, ("auto", *_BACKENDS), "backend")
+    if backend == "auto":
+        # the compiler of torch sees through tensor functions, not through a call into C++
+        return "torch" if torch.compiler.is_compiling() or cpu.missing(device) else "cpu"
+    if backend == "cpu" and (reason := cpu.missing(device)):
+        raise BackendError(f"backend 'cpu' cannot run here: {reason}; use backend='auto'")
+    return backend
+
+
+def _check_state(state: LifetimeState, shape: tuple[int, int, int], device: torch.device) -> None:
+    for name, tensor, dtype in (
+        ("keys", state.keys, torch.float32),
+        ("births", state.births, torch.int64),
+    ):
+        if tensor.shape != shape or tensor.dtype != dtype or tensor.device != device:
+            raise ShapeError(
+                f"state.{name}: expected {dtype} {shape} on {device} for sinks + window + capacity slots, "
+                f"got {tensor.dtype} {tuple(tensor.shape)} on {tensor.device}"
+            )
+
+
+def _flags(
+    name: str, flags: Tensor | None, default: bool, rows: int, steps: int, device: torch.device
+) -> Tensor:
+    if flags is None:
+        return torch.full((rows, steps), default, device=device)
+    if flags.shape != (rows, steps) or flags.dtype != torch.bool or flags.device != device:
+        raise ShapeError(
+            f"{name}: expected bool {(rows, steps)} on {device}, "
+            f"got {flags.dtype} {tuple(flags.shape)} on {flags.device}"
+        )
+    return flags
+
+
+def _survivors(deaths: Tensor, slots: int) -> Tensor:
+    """Return the indices (B, H, slots) of what is still readable, in order, the last in the last slot."""
+    survives = deaths == SURVIVES
+    place = slots - survives.flip(2).cumsum(2).flip(2)
+    place = place.masked_fill(~survives, slots)  # the others share one column that is cut off
+    sources = deaths.new_full((*deaths.shape[:2], slots + 1), -1, dtype=torch.int64)
+    index = torch.arange(deaths.shape[2], device=deaths.device).expand_as(place)
+    return sources.scatter_(2, place, index)[..., :slots]
