@@ -41,13 +41,25 @@ MEMORIES = {
     "top-k": TopKMemory(top_k=2, every=2),
 }
 CELL_TIMES_MEMORY = [pytest.param(c, m, id=f"{c}×{m}") for c in CELLS for m in MEMORIES]
-PAIRS = [*CELL_TIMES_MEMORY, pytest.param("transformer", None, id="transformer")]
+BOUNDED = ["window", "learned", "uniform"]  # what the heads of a Transformer can have in one pass
+PAIRS = [
+    *CELL_TIMES_MEMORY,
+    pytest.param("transformer", None, id="transformer"),
+    *(pytest.param("transformer", m, id=f"transformer×{m}") for m in BOUNDED),
+]
 TINY = {"atol": 1e-12, "rtol": 1e-10}
 
 
 def build(cell, memory, features=3, hidden=5, **options):
     if cell == "transformer":
-        return Transformer(features, hidden, num_layers=2, heads=1, dtype=torch.float64, **options)
+        kind = MEMORIES.get(memory)
+        model = Transformer(
+            features, hidden, num_layers=2, heads=1, dtype=torch.float64, memory=kind, **options
+        )
+        for layer in model.layers:
+            if kind and kind.learns:
+                torch.nn.init.normal_(layer.worth)
+        return model
     policy = MEMORIES[memory] if isinstance(memory, str) else memory
     layer = SelfAttentive(CELLS[cell](features, hidden), policy, **options)
     if policy.learns:  # it begins at zero, where every state is worth the same

@@ -16,6 +16,9 @@ LAYERS = {
     "relrnn": lambda **more: plait.RelRNN(3, 8, **OPTIONS, **more),
     "rellstm": lambda **more: plait.RelLSTM(3, 8, **OPTIONS, **more),
     "relgru, learned": lambda **more: plait.RelGRU(3, 8, **OPTIONS, relevance="learned", noise=0.0, **more),
+    "transformer": lambda **more: plait.Transformer(
+        3, 8, heads=2, memory="relevancy", noise=0.0, **OPTIONS, **more
+    ),
     "unilstm": lambda **more: plait.UniLSTM(3, 8, **OPTIONS, every=2, **more),
 }
 

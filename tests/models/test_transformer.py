@@ -7,8 +7,8 @@ import torch
 
 import plait
 from plait.errors import ConfigError, ShapeError, UnknownNameError
-from plait.models.attention_layer import rotated
 from plait.models.block import Block
+from plait.models.rotation import rotated
 
 DOUBLE = torch.float64
 

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import torch
 from torch import Tensor
 
 from plait.errors import ConfigError, in_float32, known, whole
 from plait.memory.policy import Energies, Memory
 from plait.ops.attention import Read
+from plait.ops.lifetimes import SURVIVES, Lifetimes, LifetimeState, gather_kept, lifetimes
 from plait.ops.slots import (
     MemoryState,
+    ages_before,
     credit,
+    latest,
     relevancy_write,
     uniform_write,
     window_write,
 )
+from plait.ops.state_check import has_values
 
 RELEVANCES = ("earned", "learned")
 # the two with which RelLSTM learned copy with a lead-in soonest (results/memory)
@@ -49,6 +54,33 @@ class WindowMemory(Memory):
         assert read is not None
         return read, state if self.learns else credit(state, read.weights, self.window)
 
+    def lifetimes(
+        self, ranks: Tensor, age: Tensor, reset: Tensor | None, state: LifetimeState | None
+    ) -> Lifetimes:
+        """Return when the states of a Transformer's heads are dropped, all steps of a call at once.
+
+        Args:
+            ranks: (B, heads, T), by which states that leave the window are compared, where they are.
+            age: (B,) steps since each row's last reset before this call.
+            reset: (T, B) bool.
+            state: what earlier calls kept.
+        """
+        return self._lifetimes(ranks, reset, state)
+
+    def _lifetimes(
+        self,
+        ranks: Tensor,
+        reset: Tensor | None,
+        state: LifetimeState | None,
+        capacity: int = 0,
+        sinks: int = 0,
+    ) -> Lifetimes:
+        backend = "auto" if has_values(ranks) else "torch"  # a transform of torch.func has no C++
+        return lifetimes(
+            ranks, window=self.window, capacity=capacity, sinks=sinks, state=state, backend=backend,
+            reset=None if reset is None else reset.t(),
+        )  # fmt: skip
+
 
 @dataclass(frozen=True)
 class RelevancyMemory(WindowMemory):
@@ -70,6 +102,7 @@ class RelevancyMemory(WindowMemory):
             (`plait.ops.scan.usage`); 0: not at all. None: 1.
         grad_limit: no element of dL/ds_t gets larger than so many times the largest that arrives, so that
             gradients cannot explode through the attention (`plait.ops.grad_limit`). None: no limit.
+        sinks: of a `plait.Transformer` alone: the first states, kept for good.
 
     >>> RelevancyMemory(10, 15, relevance="learned").exploration
     0.3
@@ -80,10 +113,11 @@ class RelevancyMemory(WindowMemory):
     noise: float | None = None
     usage: float | None = None
     grad_limit: float | None = None
+    sinks: int = 0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(0, capacity=self.capacity)
+        whole(0, capacity=self.capacity, sinks=self.sinks)
         known(self.relevance, RELEVANCES, "relevance")
         if self.grad_limit is not None:
             in_float32(0, grad_limit=self.grad_limit)
@@ -114,10 +148,15 @@ class RelevancyMemory(WindowMemory):
 
     @property
     def initial_width(self) -> int:
-        return self.window + self.capacity
+        return self.sinks + self.window + self.capacity
 
     def write(self, h: Tensor, state: MemoryState, score: Tensor | None = None) -> MemoryState:
         return relevancy_write(h, state, self.window, score)
+
+    def lifetimes(
+        self, ranks: Tensor, age: Tensor, reset: Tensor | None, state: LifetimeState | None
+    ) -> Lifetimes:
+        return self._lifetimes(ranks, reset, state, self.capacity, self.sinks)
 
 
 @dataclass(frozen=True)
@@ -138,3 +177,30 @@ class UniformMemory(WindowMemory):
 
     def write(self, h: Tensor, state: MemoryState) -> MemoryState:
         return uniform_write(h, state, self.window, self.every)
+
+    def lifetimes(
+        self, ranks: Tensor, age: Tensor, reset: Tensor | None, state: LifetimeState | None
+    ) -> Lifetimes:
+        """Every `every`-th state lives until `capacity` later ones have left the window: no rank decides."""
+        steps = ranks.shape[2]
+        births = torch.arange(steps, device=ranks.device).expand(ranks.shape)
+        since = ages_before(age, reset, steps).t().unsqueeze(1).expand(ranks.shape)
+        resets = births.new_full((len(age), steps + 1), SURVIVES)
+        if reset is not None:
+            times = births[0, 0, :, None].where(reset, SURVIVES).t()
+            resets = torch.cat([times, resets[:, :1]], dim=1).flip(1).cummin(1).values.flip(1)
+        following = resets[:, None, 1:].expand(ranks.shape)  # the next reset after each birth
+        keys, is_empty = ranks, torch.zeros_like(births, dtype=torch.bool)
+        if state is not None:
+            births = torch.cat([state.births, births], dim=2)
+            since = torch.cat([age[:, None, None] + state.births, since], dim=2)
+            following = torch.cat([resets[:, None, :1].expand(state.births.shape), following], dim=2)
+            keys = torch.cat([state.keys, keys], dim=2)
+            is_empty = torch.cat([state.births == 0, is_empty], dim=2)
+        longer = torch.where(since % self.every == 0, self.capacity * self.every, 0)
+        deaths = (births + self.window + longer).minimum(following).masked_fill(is_empty, 0)
+        survives = deaths >= steps
+        deaths = deaths.masked_fill(survives, SURVIVES).int()
+        sources = latest(survives, self.initial_width)
+        kept = (gather_kept(part, sources) for part in (keys, births - steps))
+        return Lifetimes(deaths, LifetimeState(*kept), sources)

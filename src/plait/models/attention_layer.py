@@ -9,12 +9,13 @@ from torch.nn.functional import pad, scaled_dot_product_attention
 from plait.errors import known
 from plait.models.block import Block, causal
 from plait.models.layer import Layer, cast_state
+from plait.models.rotation import rotated
 from plait.models.state import join_traces
 from plait.ops.slots import MemoryState, clear, empty_memory
 from plait.ops.state_check import remember
 from plait.ops.walk import LayerResult, LayerState, Trace
 
-__all__ = ["AttentionLayer", "rotated"]
+__all__ = ["AttentionLayer"]
 
 
 class AttentionLayer(Layer):
@@ -125,26 +126,6 @@ class AttentionLayer(Layer):
 
     def extra_repr(self) -> str:
         return f"{self.hidden_size}, heads={self.block.heads}, backend={self.backend!r}"
-
-
-def rotated(x: Tensor, places: Tensor) -> Tensor:
-    """Turn feature pair i of the vector at place p by the angle p·10000^(−2i/d).
-
-    A query at p and a key at q then meet at an angle that depends on p − q alone. `x` (B, heads, T, d),
-    `places` (B, T); pair i is features i and i + d/2, and the last feature of an odd d is left alone.
-
-    >>> x = torch.tensor([1.0, 0.0]).expand(1, 1, 3, 2)
-    >>> rotated(x, torch.tensor([[0, 1, 2]]))[0, 0, :, 0].acos()
-    tensor([0., 1., 2.])
-    """
-    half = x.shape[-1] // 2
-    wide = torch.promote_types(x.dtype, torch.float32)
-    rates = 10000.0 ** (-torch.arange(half, device=x.device, dtype=wide) / max(half, 1))
-    angles = places[:, None, :, None].to(wide) * rates
-    cos, sin = angles.cos(), angles.sin()
-    first, second, rest = x.split([half, half, x.shape[-1] - 2 * half], dim=-1)
-    turned = (first * cos - second * sin, first * sin + second * cos)
-    return torch.cat([*(part.to(x.dtype) for part in turned), rest], dim=-1)
 
 
 def _explicit(query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:

@@ -50,8 +50,14 @@ class Block(nn.Module):
         self.narrow = linear_layer(4 * width, width, shrink, bias, device, dtype)
 
     def forward(self, x: Tensor, attend: Attend = causal) -> Tensor:
-        query, key, value = by_head(self.into_heads(self.before_attention(x)), self.heads)
-        read = attend(query, key, value)
+        return self.after(x, attend(*self.projected(self.before_attention(x))))
+
+    def projected(self, normed: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """Return queries, keys and values of the normalised stream."""
+        return by_head(self.into_heads(normed), self.heads)
+
+    def after(self, x: Tensor, read: Tensor) -> Tensor:
+        """Return the stream after the heads' outputs (batch, head, time, head size) and the network."""
         x = x + self.out_of_heads(read.transpose(1, 2).flatten(2))
         mlp: Tensor = self.narrow(gelu(self.widen(self.before_mlp(x))))
         return x + mlp

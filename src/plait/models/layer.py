@@ -6,10 +6,11 @@ import torch
 from torch import Tensor, nn
 
 from plait.errors import ShapeError
+from plait.ops.attention import accumulation_dtype
 from plait.ops.state_check import check_shapes, check_state
 from plait.ops.walk import LayerResult, LayerState
 
-__all__ = ["LAYER", "Layer", "autocast_dtype", "cast_state"]
+__all__ = ["LAYER", "Layer", "autocast_dtype", "cast_state", "gumbel_noise"]
 
 LAYER = 3_000  # the room that the objects of a layer take beside its weights, in numbers of float32
 
@@ -91,3 +92,12 @@ def cast_state(state: LayerState, dtype: torch.dtype) -> LayerState:
     cell_state = None if state.cell_state is None else state.cell_state.to(dtype)
     memory = state.memory._replace(slots=state.memory.slots.to(dtype))
     return LayerState(state.hidden.to(dtype), cell_state, memory)
+
+
+def gumbel_noise(scale: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
+    """Return Gumbel noise, −scale·log of an exponential draw, on the device of `like` and in its accumulation
+    type."""
+    drawn = torch.empty(shape, dtype=accumulation_dtype(like.dtype), device=like.device).exponential_()
+    if drawn.is_cuda:  # where no draw is below 2⁻²⁵
+        return torch.xlogy(-scale, drawn)
+    return drawn.clamp_min_(1e-30).log_().mul_(-scale)

@@ -29,11 +29,18 @@ _TORCH_NAMESAKE: dict[type[Cell], type[nn.RNNBase]] = {
 
 # options that came later: a description holds them only where they are set, so that ids of runs stay
 _LATER = ("relevance", "noise", "usage", "grad_limit")
+_OF_A_TRANSFORMER = ("sinks",)  # fields of a memory that a recurrent layer has no use for
+
+
+def _memory_defaults(memory_type: type[Memory]) -> dict[str, Any]:
+    """Return the options of a recurrent layer's memory with their defaults."""
+    fields = dataclasses.fields(memory_type)
+    return {field.name: field.default for field in fields if field.name not in _OF_A_TRANSFORMER}
 
 
 def _memory_options(memory: Memory) -> dict[str, Any]:
-    defaults = {field.name: field.default for field in dataclasses.fields(memory)}
-    values = dataclasses.asdict(memory)
+    defaults = _memory_defaults(type(memory))
+    values = {name: getattr(memory, name) for name in defaults}
     return {k: v for k, v in values.items() if not (k in _LATER and v == defaults[k])}
 
 
@@ -80,7 +87,7 @@ class NamedModel(Recurrent):
         directions = 2 if bidirectional else 1
         weights = LAYER + (1 + directions) * self.cell_type.gates * hidden_size**2
         check_weights(num_layers * directions * weights, device)
-        memory_options = {field.name for field in dataclasses.fields(self.memory_type)}
+        memory_options = _memory_defaults(self.memory_type).keys()
         cell_options = self._cell_options()
         given = {k: v for k, v in options.items() if k in cell_options}
         for option in options:
@@ -191,7 +198,7 @@ class NamedModel(Recurrent):
 def _show_options(cls: type[NamedModel]) -> None:
     base = inspect.signature(NamedModel.__init__)
     shown = [p for p in base.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    extra = {f.name: f.default for f in dataclasses.fields(cls.memory_type)} | cls._cell_options()
+    extra = _memory_defaults(cls.memory_type) | cls._cell_options()
     keyword = inspect.Parameter.KEYWORD_ONLY
     shown += [inspect.Parameter(name, keyword, default=default) for name, default in extra.items()]
 

@@ -6,6 +6,8 @@ import inspect
 from typing import Any
 
 from plait.errors import LARGEST, MOST_LAYERS, ConfigError, PlaitError, known, whole
+from plait.memory import RelevancyMemory
+from plait.models.attention_memory import bounded_memory
 from plait.models.builders import MODELS
 
 __all__ = ["check_model", "model_defaults"]
@@ -14,7 +16,7 @@ __all__ = ["check_model", "model_defaults"]
 _LEFT_OUT = frozenset({"input_size", "batch_first", "proj_size", "device", "dtype", "backend"})
 _SMALLEST = {
     "hidden_size": 1, "num_layers": 1, "window": 1, "capacity": 0, "top_k": 1, "every": 1, "truncate": 1,
-    "heads": 1, "chrono": 3,
+    "heads": 1, "chrono": 3, "sinks": 0,
 }  # fmt: skip
 _MOST = {"num_layers": MOST_LAYERS}
 
@@ -44,5 +46,24 @@ def check_model(model: dict[str, Any]) -> None:
                 problems.append(f"bidirectional: expected true or false, got {value!r}")
         except PlaitError as error:
             problems.append(str(error))
+    if "memory" in model_defaults(name) and not problems:
+        problems += _memory_problems(model)
     if problems:
         raise ConfigError("; ".join(problems))
+
+
+_OF_MEMORY = ("memory", "window", "capacity", "relevance", "noise", "sinks", "every")
+
+
+def _memory_problems(model: dict[str, Any]) -> list[str]:
+    """Return what is wrong with a Transformer's memory for whoever trains it, on sequences in one pass."""
+    try:
+        memory = bounded_memory(**{option: model.get(option) for option in _OF_MEMORY})
+    except PlaitError as error:
+        return [str(error)]
+    if isinstance(memory, RelevancyMemory) and memory.relevance == "earned":
+        return [
+            "relevance: expected learned for a Transformer that trains on all steps in one pass, got earned; "
+            "rellstm and relrnn earn it step by step"
+        ]
+    return []

@@ -14,7 +14,7 @@ from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
 from plait.errors import LARGEST_NUMBER, BackendError, ConfigError, in_float32, known, whole
 from plait.estimates import check_slots
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
-from plait.models.layer import Layer, autocast_dtype, cast_state
+from plait.models.layer import Layer, autocast_dtype, cast_state, gumbel_noise
 from plait.models.scorer import AdditiveScorer
 from plait.models.torch_tools import needs_reference
 from plait.ops.arrival import Arrival
@@ -75,6 +75,8 @@ class SelfAttentive(Layer):
             in_float32(-LARGEST_NUMBER, mix=mix)
         self.cell = cell
         self.memory = NoMemory() if memory is None else memory
+        if sinks := getattr(self.memory, "sinks", 0):
+            raise ConfigError(f"sinks: expected 0 in a recurrent layer, got {sinks}; use plait.Transformer")
         self.mix = mix
         self.truncate = truncate
         self.backend = known(backend, BACKENDS, "backend")
@@ -234,15 +236,12 @@ class SelfAttentive(Layer):
         )
 
     def _noise(self, x: Tensor) -> Tensor | None:
-        """Gumbel noise on the scores by which states are kept, (T, B): −log of an exponential draw. Drawn
-        outside of the scan, so that every backend, a resumed run and a recorded graph see the same."""
+        """Return Gumbel noise (T, B) on the scores by which states are kept. It is drawn outside of the scan:
+        every backend, a resumed run and a recorded graph see the same."""
         noise = self.memory.exploration
         if not noise or not self.training:
             return None
-        drawn = torch.empty(x.shape[:2], dtype=accumulation_dtype(x.dtype), device=x.device).exponential_()
-        if drawn.is_cuda:  # where no draw is below 2⁻²⁵
-            return torch.xlogy(-noise, drawn)
-        return drawn.clamp_min_(1e-30).log_().mul_(-noise)
+        return gumbel_noise(noise, x.shape[:2], x)
 
     def _read(
         self, arrival: Arrival | None, query: Tensor, memory: MemoryState

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
 from plait.errors import MOST_LAYERS, ConfigError, ShapeError, whole
-from plait.estimates import check_weights
+from plait.estimates import FLOAT, check_fits, check_weights
+from plait.memory import Memory
 from plait.models.attention_layer import AttentionLayer
+from plait.models.attention_memory import bounded_memory, memory_options
 from plait.models.block import linear_layer
-from plait.models.layer import LAYER
+from plait.models.bounded_attention_layer import BoundedAttentionLayer
+from plait.models.layer import LAYER, Layer
 from plait.models.recurrent import Recurrent
 from plait.models.state import State
 from plait.ops.walk import Trace
@@ -29,6 +32,13 @@ class Transformer(Recurrent):
     2·hidden_size numbers per step and layer. Gradient records and `nudge` are about the blocks' outputs,
     before the last norm; a trace's weights are means over the heads.
 
+    With `memory` every head reads at most `slots` states and the state has a fixed size: `RelevancyMemory(…,
+    relevance="learned")` keeps a few sinks, a window, and of the states that left it those of highest score
+    r_j = g·norm(x_j), which is also a term of the energy q·k/√d + r_j, so that reading trains g. Positions
+    then count up to the window and no further: a stream may be longer than the sequences of training. All
+    steps are computed in one pass, in chunks or one by one; `relevance="earned"` takes one step a call.
+    A trace has the slots of all heads side by side, their weights divided by the number of heads.
+
     Args:
         input_size: features of the input.
         hidden_size: features of h_t.
@@ -42,12 +52,24 @@ class Transformer(Recurrent):
         dtype: of the weights.
         heads: a divisor of hidden_size; left out, the largest that leaves each head 32 features or more.
         backend: "auto" (torch's scaled_dot_product_attention), or "reference" (the same written out).
+        memory: which states can be read: None or `FullMemory` for all of them, `WindowMemory`,
+            `RelevancyMemory`, `UniformMemory`; or full, window, relevancy, uniform, with the options below.
+        window: of a memory given by its name: the latest states.
+        capacity: the same: states kept beyond the window.
+        relevance: the same: "learned" if left out, or "earned".
+        noise: the same: Gumbel noise on the scores while training.
+        sinks: the same: the first states, kept for good.
+        every: the same: of uniform writing, keep every n-th state.
 
     >>> model = Transformer(10, 32, num_layers=2, heads=4)
     >>> output, state = model(torch.randn(20, 3, 10))
     >>> step, state = model(torch.randn(1, 3, 10), state)
     >>> step.shape, state.memory[0].slots.shape
     (torch.Size([1, 3, 32]), torch.Size([3, 21, 64]))
+    >>> bounded = Transformer(10, 32, heads=4, memory="relevancy", window=4, capacity=4)
+    >>> output, state = bounded(torch.randn(20, 3, 10))
+    >>> bounded.slots, state.memory[0].slots.shape
+    (8, torch.Size([3, 32, 17]))
     """
 
     def __init__(
@@ -65,6 +87,13 @@ class Transformer(Recurrent):
         *,
         heads: int | None = None,
         backend: str = "auto",
+        memory: Memory | str | None = None,
+        window: int | None = None,
+        capacity: int | None = None,
+        relevance: str | None = None,
+        noise: float | None = None,
+        sinks: int | None = None,
+        every: int | None = None,
     ) -> None:
         if bidirectional:
             raise ConfigError("bidirectional: expected False, got True; it is causal")
@@ -79,22 +108,42 @@ class Transformer(Recurrent):
         whole(1, heads=heads)
         if hidden_size % heads:
             raise ConfigError(f"heads: expected a divisor of hidden_size {hidden_size}, got {heads}")
-        super().__init__(
-            (
-                AttentionLayer(hidden_size, heads, num_layers, bias, device, dtype, backend=backend)
-                for _ in range(num_layers)
-            ),
-            batch_first,
-            dropout,
+        self.memory = bounded_memory(
+            memory,
+            window=window,
+            capacity=capacity,
+            relevance=relevance,
+            noise=noise,
+            sinks=sinks,
+            every=every,
         )
+        layers: Iterable[Layer] = (
+            AttentionLayer(hidden_size, heads, num_layers, bias, device, dtype, backend=backend)
+            for _ in range(num_layers)
+        )
+        if (kept := self.memory) is not None:
+            numbers = num_layers * kept.initial_width * (2 * hidden_size + 3 * heads)
+            check_fits(FLOAT * numbers, "take a smaller window or capacity, or fewer sinks")
+            layers = (
+                BoundedAttentionLayer(
+                    hidden_size, heads, num_layers, kept, bias, device, dtype, backend=backend
+                )
+                for _ in range(num_layers)
+            )
+        super().__init__(layers, batch_first, dropout)
         self.input_size, self.heads, self.bias = input_size, heads, bias
         self.embedding = linear_layer(input_size, hidden_size, 1.0, bias, device, dtype)
         self.norm = nn.LayerNorm(hidden_size, bias=bias, device=device, dtype=dtype)
 
     def options(self) -> dict[str, Any]:
-        """What `Transformer(input_size, **options)` makes this one again from."""
+        """Return what `Transformer(input_size, **options)` makes this one again from."""
         names = ("hidden_size", "num_layers", "bias", "dropout", "heads")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | memory_options(self.memory)
+
+    @property
+    def slots(self) -> int | None:
+        """The most states a head reads in a step, None without a bound."""
+        return None if self.memory is None else self.memory.initial_width
 
     def _run(
         self,

@@ -16,8 +16,8 @@ from torch.nn.functional import pad
 from plait.ops.attention import accumulation_dtype, scores
 
 __all__ = [
-    "MemoryState", "ages_before", "append", "clear", "credit", "empty_memory", "rated", "relevancy_write",
-    "uniform_write", "window_write",
+    "MemoryState", "ages_before", "append", "clear", "credit", "empty_memory", "latest", "rated",
+    "relevancy_write", "uniform_write", "window_write",
 ]  # fmt: skip
 
 
@@ -123,6 +123,19 @@ def append(h: Tensor, memory: MemoryState, wanted: Tensor) -> MemoryState:
         torch.cat([born, torch.where(column, age.unsqueeze(1), -1)], dim=1),
         age + 1,
     )
+
+
+def latest(wanted: Tensor, slots: int) -> Tensor:
+    """Return the indices (B, H, slots) of what is `wanted` (B, H, S), in order; −1 where there are fewer.
+
+    >>> latest(torch.tensor([[[True, False, True]]]), 3).tolist()
+    [[[-1, 0, 2]]]
+    """
+    index = torch.arange(wanted.shape[2], device=wanted.device).masked_fill(~wanted, -1)
+    missing = slots - wanted.shape[2]
+    if missing > 0:
+        index = torch.cat([index.new_full((*wanted.shape[:2], missing), -1), index], dim=2)
+    return index.sort(dim=2).values[..., -slots:]
 
 
 def rated(memory: MemoryState, worth: Tensor) -> MemoryState:

@@ -25,7 +25,7 @@ from plait.errors import ShapeError
 from plait.ops.slots import MemoryState
 from plait.ops.walk import LayerState
 
-__all__ = ["check_shapes", "check_state", "follow", "is_known", "known_keys", "remember"]
+__all__ = ["check_shapes", "check_state", "follow", "has_values", "is_known", "known_keys", "remember"]
 
 # Far more steps than anyone waits for, and with any length of a call within the 32 bits of the GPU kernels.
 LATEST = 2**30
@@ -65,7 +65,7 @@ def check_state(state: LayerState, like: Tensor, window: int | None) -> None:
                 f"state.{name}: expected {wanted} on {device}, got {got} on {tensor.device}; "
                 "pass the state this model returned"
             )
-    if _has_values(memory.age):
+    if has_values(memory.age):
         _check_values(memory, window)
         remember(memory, window)
 
@@ -139,7 +139,8 @@ def _writes(age: Tensor, born: Tensor) -> tuple[int, int] | None:
         return None
 
 
-def _has_values(tensor: Tensor) -> bool:
+def has_values(tensor: Tensor) -> bool:
+    """Return whether there are numbers to look at: see the head of this file."""
     return (
         type(tensor) is Tensor
         and not tensor.is_meta

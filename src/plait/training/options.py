@@ -49,12 +49,16 @@ class ModelOptions:
     """Between layers."""
     bidirectional: bool = False
     """Two directions, each with its own memory; not on text, whose state goes on."""
+    memory: str | None = None
+    """transformer: which states a head can read: full, window, relevancy, uniform."""
     window: int | None = None
     """Latest states that can be read."""
     capacity: int | None = None
     """Relevant (or, of uniform writing, latest written) states kept beyond them."""
     relevance: str | None = None
-    """relrnn, rellstm, relgru: what decides which states are kept: earned (as published), or learned."""
+    """What decides which states are kept: earned (as published), or learned; a transformer's is learned."""
+    sinks: int | None = None
+    """transformer with --memory relevancy: first states that are kept for good, 0 unless said."""
     noise: float | None = None
     """With a learned relevance: noise on it while training, 0.3 unless said."""
     usage: float | None = None
@@ -62,7 +66,7 @@ class ModelOptions:
     grad_limit: float | None = None
     """With screening: the largest element of dL/ds_t, in multiples of what arrives; no limit unless said."""
     every: int | None = None
-    """unirnn, unilstm, sab: keep every N-th state."""
+    """unirnn, unilstm, sab, transformer with --memory uniform: keep every N-th state."""
     top_k: int | None = None
     """sab: states that are read."""
     heads: int | None = None
@@ -293,6 +297,8 @@ class Published:
         """The options of a model, of those it has."""
         # An initialiser of rotations is for Elman cells, whose other options show that they are one.
         wanted = [name for name in _OF_MODEL if name != "initialiser" or "nonlinearity" in names]
+        if "memory" in names:  # a Transformer's, which no table has
+            wanted = [name for name in wanted if name not in ("window", "capacity")]
         return {name: getattr(self, name) for name in wanted if name in names}
 
     def recipe(self) -> dict[str, Any]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, cast
 
@@ -164,10 +164,16 @@ def describe_policy(
     said = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
     task: dict[str, Any] = {"name": family, "env": name_of(env), "test_env": test_env and name_of(test_env)}
     task |= {name: value for name, value in said.items() if value is not None}
-    if given.get("relevance") == "learned":
+    if _learns(given):
         given.setdefault("noise", 0.0)
     parts = {"name": model, "hidden_size": hidden_size, **usual, **given}
     return checked_policy({"task": task, "model": parts, "recipe": (settings or Settings()).values()})
+
+
+def _learns(model: Mapping[str, Any]) -> bool:
+    """Return whether a learned score decides what is kept; it is the default of a Transformer's memory."""
+    usual = "learned" if model.get("memory") == "relevancy" else None
+    return bool(model.get("relevance", usual) == "learned")
 
 
 def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
@@ -185,7 +191,7 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
         if model.get("bidirectional"):
             raise ConfigError("bidirectional: expected False for a policy, which acts step by step, got True")
         # A rollout that is played again must keep the states that were kept, or its ratios are not 1.
-        if model.get("relevance") == "learned" and model.get("noise") != 0:
+        if _learns(model) and model.get("noise") != 0:
             raise ConfigError(
                 f"noise: expected 0 for a policy, whose actions are drawn, got {model.get('noise')}"
             )

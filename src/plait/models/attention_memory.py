@@ -1,0 +1,73 @@
+"""The memories that a Transformer's heads can have, by name and as values."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from plait.errors import ConfigError, known
+from plait.memory import FullMemory, Memory, RelevancyMemory, UniformMemory, WindowMemory
+
+__all__ = ["MEMORIES", "bounded_memory", "memory_options"]
+
+MEMORIES: dict[str, type[Memory]] = {
+    "full": FullMemory,
+    "window": WindowMemory,
+    "relevancy": RelevancyMemory,
+    "uniform": UniformMemory,
+}
+_RECURRENT = ("usage", "grad_limit")  # of how a recurrent layer's score and gradient are trained
+_IF_SET = ("noise", "sinks")  # named in a description only where they are not the default
+
+
+def bounded_memory(memory: Memory | str | None, **options: Any) -> WindowMemory | None:
+    """Return the memory of each head, None where all states are read.
+
+    `options` belong to a memory that is named; those that are None are left to its defaults, `relevance` to
+    "learned": the earned one cannot be computed in one pass.
+
+    >>> bounded_memory("relevancy", window=4, capacity=2) == RelevancyMemory(4, 2, relevance="learned")
+    True
+    """
+    given = {name: value for name, value in options.items() if value is not None}
+    if isinstance(memory, str):
+        kind = MEMORIES[known(memory, MEMORIES, "memory")]
+        names = {field.name for field in dataclasses.fields(kind)} - {*_RECURRENT}
+        for name in given:
+            if name not in names:
+                has = f"one of {', '.join(sorted(names))}" if names else "no options"
+                raise ConfigError(f"{name}: expected {has} with memory {memory!r}, got {given[name]!r}")
+        if kind is RelevancyMemory:
+            given.setdefault("relevance", "learned")
+        memory = kind(**given)
+    elif given:
+        name, value = next(iter(given.items()))
+        if memory is None:
+            raise ConfigError(
+                f"{name}: expected none without a memory, got {value!r}; add memory='relevancy'"
+            )
+        raise ConfigError(
+            f"{name}: expected none beside {memory}, got {value!r}; set it in the memory itself"
+        )
+    if memory is None or type(memory) is FullMemory:
+        return None
+    if type(memory) not in MEMORIES.values() or not isinstance(memory, WindowMemory):
+        kinds = ", ".join(kind.__name__ for kind in MEMORIES.values())
+        raise ConfigError(f"memory: expected one of {kinds} or None, got {type(memory).__name__}")
+    for name in _RECURRENT:
+        if value := getattr(memory, name, None):
+            raise ConfigError(f"{name}: expected none in a Transformer, got {value}; use a recurrent layer")
+    return memory
+
+
+def memory_options(memory: WindowMemory | None) -> dict[str, Any]:
+    """Return what `bounded_memory` makes the same memory again from, ready for JSON; nothing for None."""
+    if memory is None:
+        return {}
+    name = next(name for name, kind in MEMORIES.items() if kind is type(memory))
+    fields = [field for field in dataclasses.fields(memory) if field.name not in _RECURRENT]
+    values = {field.name: getattr(memory, field.name) for field in fields}
+    for field in fields:
+        if field.name in _IF_SET and values[field.name] == field.default:
+            del values[field.name]
+    return {"memory": name, **values}
