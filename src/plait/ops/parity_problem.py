@@ -31,8 +31,8 @@ class Case:
     `carried`: the state has a past; `ties`: all energies are equal; `strided`: no tensor is contiguous;
     `far`: queries and keys so large that e^{2k} overflows; `learned`: relevance is; `noise`: and noisy;
     `limited`: no element of dL/ds_t may exceed half of what arrives; `new`: nothing came before, s_0 is zero.
-    `reach`: the largest |q| and |k| of states within ±1; gates saturate. `plait.ops.parity_cases` lists such
-    cases.
+    `reach`: the largest |q| and |k| of states within ±1, and gates saturate; `scale`: a factor on every
+    weight and on the projected input. `plait.ops.parity_cases` lists such cases.
     """
 
     scan: AnyScan
@@ -51,6 +51,7 @@ class Case:
     limited: bool = False
     new: bool = False
     reach: float = 0.0
+    scale: float = 1.0
 
     def __str__(self) -> str:
         scan, memory = self.scan, _memory_name(self.scan)
@@ -64,6 +65,8 @@ class Case:
         )
         if self.reach:
             flags.append(f"reach{self.reach:g}")
+        if self.scale != 1:
+            flags.append(f"scale{self.scale:.3g}")
         return "-".join([cell, memory, sizes, str(self.dtype).removeprefix("torch."), *flags])
 
 
@@ -116,8 +119,12 @@ def draw(case: Case, generator: torch.Generator) -> Problem:
     state = LayerState(hidden, cell_state, memory._replace(slots=memory.slots.requires_grad_()))
     if case.carried:
         state = _carried(case, weights, state, leaf)
+    if case.scale != 1:
+        # after the state was drawn: what a nonlinearity does not bound would overflow on its way to it
+        scaled = [w if w is None else (case.scale * w.detach()).requires_grad_() for w in weights]
+        weights = type(weights)(*scaled)
     return Problem(
-        leaf(case.steps, rows, scan.gates * size, scale=_drive(case)),
+        leaf(case.steps, rows, scan.gates * size, scale=case.scale * _drive(case)),
         weights,
         state,
         torch.rand(case.steps, rows, generator=generator) < 0.15 if case.reset else None,

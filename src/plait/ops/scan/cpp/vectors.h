@@ -136,10 +136,11 @@ template <class T>
   return reciprocal(at::vec::fmadd(grown_query, grown_key, Vec<T>(T(1))));
 }
 
-// the same, where an exponential could overflow
+// The same where an exponential of q or k alone could overflow. Like the one above it is exact to a few units in the last
+// place where tanh saturates: 1 - tanh would have lost what a derivative times a large weight still shows.
 template <class T>
 Vec<T> fading_far(const Vec<T>& query, const Vec<T>& key) {
-  return (Vec<T>(T(1)) - (query + key).tanh()) * Vec<T>(T(0.5));
+  return sigmoid((query + key) * Vec<T>(T(-2)));
 }
 
 // A state is kept in the layer's type: what is carried over, saved and read is the same number.
