@@ -46,6 +46,7 @@ SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     "rank": {"--depth": "12", "--width": "1234", "--runs": "12"},
     "bounds": {"--depth": "1234", "--width": "1234"},
     "reproduce": {"--max-minutes": ("0", "1e-9")},
+    "bench sizes": {"--cells": ("1", "2"), "--seconds": "0"},
     "bench rank": {"--size": ("64", "65"), "--repeats": "1"},
     "bench layers": {"--shapes": ("2x1", "3x2", "1x1"), "--repeats": "1", "--hidden": "48",
                      "--layers": ("relrnn", "goru")},

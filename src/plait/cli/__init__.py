@@ -113,6 +113,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "bench tasks": ("plait.bench.tasks:bench_tasks", "an epoch of pMNIST and of PTB against torch.nn.LSTM"),
     "bench rl": ("plait.bench.rl:bench_rl", "steps a second of PPO in a grid world against RecurrentPPO"),
+    "bench sizes": (
+        "plait.bench.sweep:bench_sizes",
+        "does a layer of any size run, and agree with its definition, as a process's first call?",
+    ),
     "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
 }
 # What a group means when no subcommand follows it.
