@@ -108,7 +108,7 @@ WORDS = {
     "relevance": 'what decides which are kept: "earned", the attention received (as published), or '
     '"learned", a score that reading trains.',
     "noise": "with a learned relevance, Gumbel noise on it while training; None for 0.3.",
-    "usage": "with a learned relevance, how much it is drawn to what reading is felt of; None for 0.3.",
+    "usage": "with a learned relevance, how much it is drawn to what reading is felt of; None for 1.",
     "grad_limit": "no element of dL/ds_t gets larger than so many times the largest that arrives; None for "
     "no limit.",
     "every": "keep every n-th state.",
