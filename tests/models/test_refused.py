@@ -11,7 +11,7 @@ from plait.errors import ConfigError
 BAD = {
     "input_size": (2.5, "4", 0),
     "hidden_size": (2.5, "8", None, True, float("nan"), 2**31),
-    "num_layers": (1.5, "1", 10**9),
+    "num_layers": (1.5, "1", 2**31),
     "dropout": ("x", None, float("nan")),
     "mix": ("x", None, [0.5], float("nan"), float("inf"), 1e39),
     "truncate": (2.5, "x"),
