@@ -22,7 +22,7 @@ __all__ = [
 ]  # fmt: skip
 
 LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
-MOST_LAYERS = 10_000
+SHOWN = 100  # names that an error lists
 LARGEST_SEED = 2**63 - 1
 LARGEST_NUMBER = 1e37  # of a float32 with room for ten times it: an optimiser's first step divides by 1 − 0.9
 
@@ -96,7 +96,8 @@ def known(name: str, options: Iterable[str], what: str) -> str:
         return name
     close = difflib.get_close_matches(str(name).lower(), options, n=2, cutoff=0.5)
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
-    raise UnknownNameError(f"unknown {what} {name!r}: {hint}(one of: {', '.join(options)})")
+    more = f" and {len(options) - SHOWN:,} more" if len(options) > SHOWN else ""
+    raise UnknownNameError(f"unknown {what} {name!r}: {hint}(one of: {', '.join(options[:SHOWN])}{more})")
 
 
 def known_in_any_case(name: str, options: Iterable[str], what: str, said: str) -> str:

@@ -96,7 +96,7 @@ def check_slots(rows: int, slots: int, hidden_size: int, device: Any) -> None:
     step it is from."""
     needed = FLOAT * rows * slots * (hidden_size + 3)
     if needed >= SMALL and device.type != "meta":
-        check_fits(needed, "take a smaller window or capacity, or fewer rows", str(device))
+        check_fits(needed, "take a smaller memory (window, capacity) or fewer rows", str(device))
 
 
 def check_update(network: Any, task: Any, recipe: Any, device: Any, processes: int = 1) -> None:

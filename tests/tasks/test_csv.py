@@ -149,6 +149,13 @@ def test_one_long_series_is_cut_and_its_end_held_out(table):
         (TABLE, {"features": ("place",)}, "column 'place' holds words; leave it out of --features"),
         (TABLE, {"answer": "number"}, "column 'outcome' holds words; they are classes: --answer class"),
         (TABLE, {"missing": "guess"}, "unknown missing 'guess'"),
+        (TABLE, {"answer": "guess"}, "unknown answer 'guess'"),
+        (TABLE, {"asks": "guess"}, "unknown asks 'guess'"),
+        (TABLE, {"features": ("u", "v", "u")}, "features: expected every column once, got 'u' again"),
+        (TABLE.replace("1.5", "1e39"), {}, r"line 3: expected numbers up to 1e\+37 in column 'u', got 1e39"),
+        (TABLE, {"target": "place", "answer": "number"}, r"\(the first, 'north', is in line 2\)"),
+        (TABLE.replace("up", "1e308").replace("down", "2.5"), {}, r"line 2: .* column 'outcome', got"),
+        (TABLE.replace("a,2,", "NA,2,"), {}, "line 2: 'who' is missing: NA stands for a missing value"),
         (TABLE, {"share": 1.5}, "held_out: expected a share between 0 and 1, got 1.5"),
         (TABLE, {"target": ""}, "target: expected the column that is asked"),
         (TABLE.replace("b,2,3.5,4,", "b,2,3.5,"), {}, "line 5: expected 6 columns, got 5"),
@@ -297,3 +304,56 @@ def test_the_command_says_mistakes_before_a_folder_is_made(tmp_path, capsys, mon
     assert main(["train", "data"]) == 2
     assert "these are passed in Python: plait.fit(model, (X, y), held_out=0.2)" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("word", ["none", "NA", "N/A", "null", "nan", "?"])
+def test_a_class_may_be_called_as_a_missing_value_is(table, word):
+    """Where the target holds words; an empty cell is no class."""
+    text = "who,x,y\n" + "".join(f"{n},{n},{('mild', word, 'severe', '')[n % 4]}\n" for n in range(40))
+    task = CsvTask(file=table(text), target="y", sequence="who")
+    assert set(task.classes) == {"mild", word, "severe"}
+    assert sum(len(part.lengths) for part in (task.split().train, task.split().held_out)) == 30
+    assert "10 of 40 rows have no target" in task.facts()
+    assert f"{word} is a class: among words only an empty cell is a missing value" in task.facts()
+
+
+def test_among_numbers_such_a_word_is_missing_and_counted(table):
+    text = "who,x,y\n" + "".join(f"{n},{(n, 'NA')[n % 5 == 0]},{(0, 1, 'NA')[n % 3]}\n" for n in range(30))
+    task = CsvTask(file=table(text), target="y", sequence="who", missing="mean")
+    assert task.classes == ("0", "1")
+    assert "; 10 of 30 rows have no target; 6 missing values filled (mean)" in task.facts()
+    assert (
+        CsvTask(file=table(text), target="y", sequence="who", missing="mean", answer="number").asks == "last"
+    )
+
+
+def test_a_target_of_nothing_but_such_words_is_one_of_classes(table):
+    text = "who,x,y\n" + "".join(f"{n},{n},{('none', 'NA')[n % 2]}\n" for n in range(10))
+    assert set(CsvTask(file=table(text), target="y", sequence="who").classes) == {"none", "NA"}
+
+
+def test_runs_from_before_keep_the_classes_they_have(table):
+    """A description that lists no class `none` leaves such rows without a target, as it did when written."""
+    text = "who,x,y\n" + "".join(f"{n},{n},{('mild', 'none', 'severe')[n % 3]}\n" for n in range(30))
+    now = CsvTask(file=table(text), target="y", sequence="who")
+    before = task_named("csv", **{**now.options(), "classes": ("mild", "severe")})
+    assert sum(len(part.lengths) for part in (before.split().train, before.split().held_out)) == 20
+
+
+def test_names_with_an_underscore_are_no_numbers(table):
+    task = CsvTask(
+        file=table(TABLE.replace("north", "1_0").replace("south", "2_0")), target="place", sequence="who"
+    )
+    assert task.classes == ("1_0", "2_0")
+
+
+def test_many_columns(table):
+    """100,000 are read in a moment, where each was once compared with every other; more are refused."""
+    began = time.process_time()
+    for count, mistake in ((20_000, "unknown column for --target"), (100_001, "at most 100,000 columns")):
+        names = [f"c{number}" for number in range(count)]
+        text = "\n".join(map(",".join, (names, ["1"] * count, ["2"] * count)))
+        with pytest.raises(PlaitError, match=mistake) as caught:
+            CsvTask(file=table(text), target="missing", length=1)
+        assert len(str(caught.value)) < 2000
+    assert time.process_time() - began < 3

@@ -65,7 +65,8 @@ def train_csv(
         order: the column that orders the rows of a sequence; as they stand in the file if left out.
         features: the columns that are seen; all others that hold numbers if left out.
         missing: where a feature has no value: refuse (if left out), mean (of the column), previous (of the
-            sequence). A row without a target is seen and not asked.
+            sequence). A row without a target is seen and not asked. NA, n/a, nan, null, none and ? are no
+            value, but in a target of words: there they are classes, and only an empty cell is none.
         answer: class or number, where the target's values leave it open.
         asks: last or every: at the last step of a sequence, or at every row that has a target; if left out,
             last where a sequence has one value of the target.
@@ -96,12 +97,13 @@ def train_csv(
     wanted = None if "updates" in recipe and epochs is None else epochs or _EPOCHS
     values = {"name": task.name, **task.options()}
     description = described_run(values, model, of_recipe, wanted, means)
-    announce(task.facts(), means.quiet)
+    read = task.facts()
+    announce(read, means.quiet)
     result = trained(description, means, backend)
     if result is None:
         return None
     return dataclasses.replace(
         result,
-        data={**result.data, "read": task.facts()},
+        data={**result.data, "read": read},
         parts=(*result.parts, f"see it as a page: plait report {means.out}"),
     )

@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any
 
-from plait.errors import LARGEST, MOST_LAYERS, ConfigError, PlaitError, known, whole
+from plait.errors import LARGEST, ConfigError, PlaitError, known, whole
 from plait.memory import RelevancyMemory
 from plait.models.attention_memory import bounded_memory
 from plait.models.builders import MODELS
@@ -18,7 +18,7 @@ _SMALLEST = {
     "hidden_size": 1, "num_layers": 1, "window": 1, "capacity": 0, "top_k": 1, "every": 1, "truncate": 1,
     "heads": 1, "chrono": 3, "sinks": 0,
 }  # fmt: skip
-_MOST = {"num_layers": MOST_LAYERS}
+_MOST = {"num_layers": 10_000}
 
 
 def model_defaults(name: str) -> dict[str, Any]:

@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plait.errors import MOST_LAYERS, ConfigError, ShapeError, whole
+from plait.errors import ConfigError, ShapeError, whole
 from plait.estimates import FLOAT, check_fits, check_weights
 from plait.memory import Memory
 from plait.models.attention_layer import AttentionLayer
@@ -101,8 +101,7 @@ class Transformer(Recurrent):
             raise ConfigError(
                 f"proj_size: expected 0, got {proj_size}; project the output with torch.nn.Linear"
             )
-        whole(1, input_size=input_size, hidden_size=hidden_size)
-        whole(1, MOST_LAYERS, num_layers=num_layers)
+        whole(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         check_weights(input_size * hidden_size + num_layers * (LAYER + 12 * hidden_size**2), device)
         heads = _usual_heads(hidden_size) if heads is None else heads
         whole(1, heads=heads)

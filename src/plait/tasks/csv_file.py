@@ -3,25 +3,27 @@ asked. Read with Python's own csv and numpy."""
 
 from __future__ import annotations
 
+import collections
 import csv
 import hashlib
 import io
 import itertools
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import ConfigError, DataError, known
+from plait.errors import LARGEST_NUMBER, ConfigError, DataError, known
 from plait.tasks.sources import read_bytes
 
-__all__ = ["MISSING", "Table", "as_numbers", "filled", "grouped", "read_table"]
+__all__ = ["MISSING", "Table", "as_numbers", "as_targets", "filled", "grouped", "is_missing", "read_table"]
 
 MISSING = ("refuse", "mean", "previous")
 _EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
+MOST_COLUMNS = 100_000  # a run's description names them all
 csv.field_size_limit(1 << 20)
 
 
@@ -33,12 +35,41 @@ class Table:
     columns: dict[str, list[str]]
     lines: list[int]
     sha256: str
+    parsed: dict[str, NDArray[np.float64] | None] = field(default_factory=dict)
 
     def column(self, name: str, option: str) -> list[str]:
         """A column; `option` is what names it in an error."""
         if name not in self.columns:
             known(name, self.columns, f"column for {option} in {self.file}")
         return self.columns[name]
+
+    def numbers(self, name: str) -> NDArray[np.float64] | None:
+        """Return a column as numbers, parsed once; see `as_numbers`."""
+        if name not in self.parsed:
+            self.parsed[name] = as_numbers(self.columns[name])
+        return self.parsed[name]
+
+    def check_size(self, name: str, values: NDArray[np.float64]) -> None:
+        """Refuse numbers that float32 cannot compute with, and name the first."""
+        large = np.flatnonzero(np.abs(values) > LARGEST_NUMBER)
+        if len(large):
+            row = int(large[0])
+            raise DataError(
+                f"{self.file}, line {self.lines[row]}: expected numbers up to {LARGEST_NUMBER:g} in column "
+                f"{name!r}, got {self.columns[name][row]}; rescale the column, or leave it out"
+            )
+
+    def check_numbers(self, name: str, advice: str) -> NDArray[np.float64]:
+        """Return a column as numbers, or refuse it and name its first word."""
+        values = self.numbers(name)
+        if values is None:
+            row = next(row for row, word in enumerate(self.columns[name]) if _number(word) is None)
+            raise DataError(
+                f"{self.file}: column {name!r} holds words; {advice} (the first, "
+                f"{self.columns[name][row]!r:.40}, is in line {self.lines[row]})"
+            )
+        self.check_size(name, values)
+        return values
 
 
 def read_table(path: str, header: bool = True) -> Table:
@@ -49,7 +80,7 @@ def read_table(path: str, header: bool = True) -> Table:
     try:
         text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
-        raise DataError(f"{path} is not text in UTF-8: {error}") from error
+        raise DataError(f"{path} is not text in UTF-8 ({error}); save it as CSV in UTF-8") from error
     try:
         reader = csv.reader(io.StringIO(text, newline=""), delimiter=_delimiter(text), strict=True)
         rows = [(reader.line_num, row) for row in reader if any(word.strip() for word in row)]
@@ -58,6 +89,10 @@ def read_table(path: str, header: bool = True) -> Table:
     if len(rows) <= header:
         raise DataError(f"{path}: expected rows of data, got none")
     first = [word.strip() for word in rows[0][1]]
+    if len(first) > MOST_COLUMNS:
+        raise DataError(
+            f"{path}: expected at most {MOST_COLUMNS:,} columns, got {len(first):,}; leave some out"
+        )
     names = first if header else [str(number) for number in range(1, len(first) + 1)]
     _check_names(path, names, header)
     body = rows[1:] if header else rows
@@ -75,7 +110,7 @@ def _delimiter(text: str) -> str:
 
 
 def _check_names(path: str, names: list[str], header: bool) -> None:
-    twice = sorted({name for name in names if names.count(name) > 1})
+    twice = sorted(name for name, count in collections.Counter(names).items() if count > 1)
     if header and all(_number(name) is not None for name in names):
         raise DataError(f"{path}: expected names of columns in the first line, got numbers; say --no-header")
     if twice or not all(names):
@@ -87,6 +122,8 @@ def _number(word: str) -> float | None:
     """The number a word is: nan where it is missing, None where it is something else."""
     if word.lower() in _EMPTY:
         return math.nan
+    if "_" in word:  # Python would read the name 1_0 as ten
+        return None
     try:
         value = float(word)
     except ValueError:
@@ -112,7 +149,24 @@ def as_numbers(words: Iterable[str]) -> NDArray[np.float64] | None:
 
 
 def is_missing(word: str) -> bool:
+    """Return whether a word stands for a value that is not there: nothing, NA, n/a, nan, null, none, ?."""
     return word.lower() in _EMPTY
+
+
+def as_targets(words: list[str], numbers: NDArray[np.float64] | None) -> list[str]:
+    """Return the target's words, "" where there is none.
+
+    Among numbers a word such as NA is a missing value. Among words it may be a class as well as any other
+    (none, mild, severe), so that there only an empty cell is missing.
+
+    >>> as_targets(["1", "NA", ""], np.array([1, np.nan, np.nan]))
+    ['1', '', '']
+    >>> as_targets(["mild", "none", ""], None)
+    ['mild', 'none', '']
+    """
+    if numbers is None or np.isnan(numbers).all():
+        return words
+    return ["" if is_missing(word) else word for word in words]
 
 
 def filled(
@@ -150,7 +204,7 @@ def grouped(
     if sequence:
         for place, name in enumerate(table.column(sequence, "--sequence")):
             if is_missing(name):
-                raise DataError(f"{table.file}, line {table.lines[place]}: {sequence!r} is missing")
+                raise DataError(_missing(table, place, sequence, name))
             places.setdefault(name, []).append(place)
     elif length is None:
         raise ConfigError(
@@ -176,6 +230,11 @@ def _ranks(table: Table, order: str) -> list[float] | list[str]:
     words = table.column(order, "--order")
     gap = next((place for place, word in enumerate(words) if is_missing(word)), None)
     if gap is not None:
-        raise DataError(f"{table.file}, line {table.lines[gap]}: {order!r} is missing")
-    numbers = as_numbers(words)
+        raise DataError(_missing(table, gap, order, words[gap]))
+    numbers = table.numbers(order)
     return words if numbers is None else numbers.tolist()
+
+
+def _missing(table: Table, row: int, name: str, word: str) -> str:
+    stands = f": {word} stands for a missing value" if word else ""
+    return f"{table.file}, line {table.lines[row]}: {name!r} is missing{stands}"

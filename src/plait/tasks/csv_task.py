@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
 from pathlib import Path
@@ -14,12 +16,22 @@ from numpy.typing import NDArray
 
 from plait.errors import ConfigError, DataError, known, whole
 from plait.tasks.base import HIDDEN, IGNORE
-from plait.tasks.csv_file import MISSING, Table, as_numbers, filled, grouped, is_missing, read_table
-from plait.tasks.sequences import Sequences, SequenceTask, Split, share_of
+from plait.tasks.csv_file import (
+    MISSING,
+    Table,
+    as_numbers,
+    as_targets,
+    filled,
+    grouped,
+    is_missing,
+    read_table,
+)
+from plait.tasks.sequences import ANSWERS, ASKS, Sequences, SequenceTask, Split, share_of
 
 __all__ = ["CsvTask"]
 
 FEW = 20  # so many different whole numbers are read as classes
+SHOWN = 12  # names of columns that fit a line
 
 
 @dataclass(frozen=True)
@@ -28,7 +40,8 @@ class CsvTask(SequenceTask):
 
     A row is a step. Where every sequence has one value of the target, it is asked at the last step, else at
     every row that has one. Words are classes, and so are whole numbers of which there are at most 20; other
-    numbers are numbers.
+    numbers are numbers. In a target of numbers NA, n/a, nan, null, none and ? are missing values, as they are
+    in features; in a target of words they are classes, and only an empty cell is missing.
 
     Args:
         file: the file.
@@ -59,6 +72,12 @@ class CsvTask(SequenceTask):
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
         known(self.missing, MISSING, "missing")
+        for name, value, choices in (("answer", self.answer, ANSWERS), ("asks", self.asks, ASKS)):
+            if value:
+                known(value, choices, name)
+        twice = [name for name, count in Counter(self.features).items() if count > 1]
+        if twice:
+            raise ConfigError(f"features: expected every column once, got {twice[0]!r} again")
         if self.length is not None:
             whole(1, length=self.length)
         if isinstance(self.share, bool) or not 0 < self.share < 1:
@@ -73,16 +92,12 @@ class CsvTask(SequenceTask):
         if not self.target:
             raise ConfigError("target: expected the column that is asked, got none; say --target COLUMN")
         table = _table(self.file, self.header, _stamp(self.file))
-        words = table.column(self.target, "--target")
+        words = as_targets(table.column(self.target, "--target"), table.numbers(self.target))
         own = [name for name in (self.target, self.sequence, self.order) if name]
         others = [name for name in table.columns if name not in own]
-        numeric = [name for name in others if as_numbers(table.columns[name]) is not None]
-        answer = self.answer or ("class" if _are_classes(words) else "number")
-        classes = (
-            sorted({word for word in words if not is_missing(word)}, key=_sorting)
-            if answer == "class"
-            else []
-        )
+        numeric = {name: None for name in others if table.numbers(name) is not None}
+        answer = self.answer or ("class" if _are_classes(table.numbers(self.target)) else "number")
+        classes = sorted({word for word in words if word}, key=_sorting) if answer == "class" else []
         found: dict[str, Any] = {
             "features": self.features or tuple(numeric),
             "left_out": () if self.features else tuple(name for name in others if name not in numeric),
@@ -97,7 +112,7 @@ class CsvTask(SequenceTask):
 
     def _when(self, table: Table, words: list[str]) -> str:
         _, groups = grouped(table, self.sequence, self.order, self.length)
-        several = any(len({words[row] for row in rows if not is_missing(words[row])}) > 1 for rows in groups)
+        several = any(len({words[row] for row in rows if words[row]}) > 1 for rows in groups)
         return "every" if several else "last"
 
     @property
@@ -128,15 +143,38 @@ class CsvTask(SequenceTask):
         train, away = len(split.train.lengths), len(split.held_out.lengths)
         asked = f"{len(self.classes)} classes" if self.answer == "class" else "a number"
         when = "at the last step" if self.asks == "last" else "at every step"
-        gone = f"; left out, as they hold words: {', '.join(self.left_out)}" if self.left_out else ""
+        gone = f"; left out, as they hold words: {_listed(self.left_out)}" if self.left_out else ""
         return (
             f"{self.file}: {train:,} sequences to train on, {away:,} held out; {self.target} ({asked}, "
-            f"{when}) from {', '.join(self.features)}{gone}"
+            f"{when}) from {_listed(self.features)}{gone}{self._gaps()}"
         )
 
+    def _gaps(self) -> str:
+        """Say which cells were taken as missing, and which were not though they may have been meant so."""
+        table = _table(self.file, self.header, _stamp(self.file))
+        values = _answers(table, self.target, self.answer, self.classes)
+        none = int((np.isnan(values) if self.answer == "number" else values == IGNORE).sum())
+        filled_in = sum(_count_missing(table.numbers(name)) for name in self.features)
+        odd = [name for name in self.classes if is_missing(name)]
+        parts = [
+            f"{none:,} of {len(values):,} rows have no target" if none else "",
+            f"{filled_in:,} missing values filled ({self.missing})" if filled_in else "",
+            f"{_listed(odd)} {'is a class' if len(odd) == 1 else 'are classes'}: among words only an empty "
+            "cell is a missing value" if odd else "",
+        ]  # fmt: skip
+        return "".join(f"; {part}" for part in parts if part)
 
-def _are_classes(words: list[str]) -> bool:
-    numbers = as_numbers(words)
+
+def _count_missing(values: NDArray[np.float64] | None) -> int:
+    return 0 if values is None else int(np.isnan(values).sum())
+
+
+def _listed(names: Sequence[str]) -> str:
+    more = f" and {len(names) - SHOWN:,} more" if len(names) > SHOWN else ""
+    return ", ".join(names[:SHOWN]) + more
+
+
+def _are_classes(numbers: NDArray[np.float64] | None) -> bool:
     if numbers is None:
         return True
     there = numbers[~np.isnan(numbers)]
@@ -144,8 +182,9 @@ def _are_classes(words: list[str]) -> bool:
 
 
 def _sorting(word: str) -> tuple[float, str]:
+    """Numbers first, in their order."""
     numbers = as_numbers([word])
-    return (math.inf if numbers is None else float(numbers[0]), word)
+    return (math.inf if numbers is None or np.isnan(numbers[0]) else float(numbers[0]), word)
 
 
 def _stamp(file: str) -> tuple[int, int]:
@@ -186,9 +225,8 @@ def _split(
         raise DataError(f"{table.file}: expected a column with numbers beside the target, got none")
     columns = []
     for name in features:
-        numbers = as_numbers(table.column(name, "--features"))
-        if numbers is None:
-            raise DataError(f"{table.file}: column {name!r} holds words; leave it out of --features")
+        table.column(name, "--features")
+        numbers = table.check_numbers(name, "leave it out of --features")
         columns.append(filled(table, name, numbers, groups, missing))
     seen = np.stack(columns, axis=1).astype(np.float32)
     parts = (
@@ -201,12 +239,9 @@ def _answers(table: Table, target: str, answer: str, classes: tuple[str, ...]) -
     """The target of every row: a number, nan for none; or the place of a class, `IGNORE` for none."""
     words = table.column(target, "--target")
     if answer == "number":
-        numbers = as_numbers(words)
-        if numbers is None:
-            raise DataError(f"{table.file}: column {target!r} holds words; they are classes: --answer class")
-        return numbers
+        return table.check_numbers(target, "they are classes: --answer class")
     place = {name: number for number, name in enumerate(classes)}
-    return np.array([IGNORE if is_missing(word) else place[word] for word in words], dtype=np.int64)
+    return np.array([place.get(word, IGNORE) for word in words], dtype=np.int64)
 
 
 def _joined(

@@ -15,7 +15,10 @@ from torch import Tensor
 from plait.errors import DataError, known
 from plait.tasks.base import HIDDEN, IGNORE, Batch, Scale, Task, counted, epoch_rows
 
-__all__ = ["SequenceTask", "Sequences", "Split", "share_of"]
+__all__ = ["ANSWERS", "ASKS", "SequenceTask", "Sequences", "Split", "share_of"]
+
+
+ANSWERS, ASKS = ("class", "number"), ("last", "every")
 
 
 class Sequences(NamedTuple):
@@ -150,8 +153,8 @@ class SequenceTask(Task):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))  # JSON has lists
-        known(self.answer, ("class", "number"), "answer")
-        known(self.asks, ("last", "every"), "asks")
+        known(self.answer, ANSWERS, "answer")
+        known(self.asks, ASKS, "asks")
 
     def split(self) -> Split:
         """The data; an error that says what to do where they are not there."""
