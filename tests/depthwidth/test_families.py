@@ -5,7 +5,7 @@ import json
 import pytest
 
 from plait.depthwidth import count_params, read_config
-from plait.depthwidth.built import built, count_module
+from plait.depthwidth.built import built, count_module, read_stack
 from plait.depthwidth.count import Architecture
 from plait.depthwidth.families import NAMES
 from plait.depthwidth.family_table import FAMILIES
@@ -112,6 +112,42 @@ CASES = [
         },
     ),
     ("olmoe", {**MODERN, **MOE, "num_experts": 5}),
+    ("mistral", {**MODERN, "sliding_window": 7}),
+    ("mistral", {**MODERN, "sliding_window": None}),
+    ("mixtral", {**MODERN, **MOE, "num_local_experts": 5, "sliding_window": 7}),
+    ("phi3", {**MODERN, "sliding_window": 7, "pad_token_id": 0}),
+    ("starcoder2", {**MODERN, "sliding_window": 7}),
+    ("phimoe", {**MODERN, **MOE, "num_local_experts": 5, "sliding_window": 7}),
+    ("qwen2", {**MODERN, "sliding_window": 7, "use_sliding_window": True, "max_window_layers": 1}),
+    ("qwen3", {**MODERN, "sliding_window": 7, "use_sliding_window": True, "max_window_layers": 2}),
+    ("qwen2", {**MODERN, "sliding_window": 7, "use_sliding_window": False}),
+    ("qwen2_moe", {**MODERN, **MOE, "num_experts": 5, "sliding_window": 7, "use_sliding_window": True}),
+    ("qwen3_moe", {**MODERN, **MOE, "num_experts": 5, "sliding_window": 7, "use_sliding_window": True}),
+    (
+        "smollm3",
+        {
+            **MODERN,
+            "pad_token_id": 0,
+            "sliding_window": 7,
+            "use_sliding_window": True,
+            "no_rope_layer_interval": 2,
+        },
+    ),
+    (
+        "smollm3",
+        {
+            **MODERN,
+            "pad_token_id": 0,
+            "sliding_window": 7,
+            "use_sliding_window": True,
+            "no_rope_layers": [0, 1, 0],
+        },
+    ),
+    ("gemma2", {**MODERN, "head_dim": 10, "sliding_window": 7}),
+    ("gemma3_text", {**MODERN, "head_dim": 10, "sliding_window": 7, "sliding_window_pattern": 2}),
+    ("gemma3_text", {**MODERN, "layer_types": ["full_attention", "sliding_attention", "full_attention"]}),
+    ("gpt_oss", {**MODERN, **MOE, "num_local_experts": 5, "sliding_window": 7}),
+    ("bert", {**BERT, "is_decoder": True}),
     ("phimoe", {**MODERN, **MOE, "num_local_experts": 5, "lm_head_bias": True}),
     ("granitemoe", {**MODERN, **MOE, "num_local_experts": 5}),
     ("dbrx", DBRX),
@@ -268,6 +304,10 @@ def test_counts_equal_transformers(transformers, read, family, values):
     config = read({"model_type": family, **values})
     assert config.count.total == sum(p.numel() for p in model.parameters())
     assert config.count == count_params(config.architecture)
+    theirs = read_stack(model, model.config, bool(getattr(model.config, "is_encoder_decoder", False)))
+    assert config.stack.kind == ("encoder" if theirs.kind == "other" else theirs.kind)
+    if family not in ("gpt_neo", "modernbert", "t5", "mt5"):  # which name their windows in ways of their own
+        assert config.stack.attention == theirs.attention
     assert config.depth in (3, 4)
     assert config.width == 48
 

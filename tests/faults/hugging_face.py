@@ -73,7 +73,8 @@ FAMILIES: dict[str, dict[str, Any]] = {
     },
     "qwen3_next": {
         **EXPERTS, "moe_intermediate_size": 8, "shared_expert_intermediate_size": 8,
-        "linear_num_key_heads": 1, "linear_num_value_heads": 2, "linear_key_head_dim": 8, "linear_value_head_dim": 8,
+        "linear_num_key_heads": 1, "linear_num_value_heads": 2, "linear_key_head_dim": 8,
+        "linear_value_head_dim": 8,
         "full_attention_interval": 2,
     },
     "deepseek_v3": {

@@ -158,10 +158,10 @@ def _per_token(module: Any, config: Any) -> tuple[int | None, int | None]:
         size = (_setting(config, "hidden_size") or 0) // heads
     if not heads or not size:
         return None, None
-    cache = (
-        keys + values if keys and values else 2 * size * (_setting(config, "num_key_value_heads") or heads)
-    )
-    return 4 * size * heads, cache
+    if keys and values:
+        return 4 * size * heads, keys + values
+    names = ("num_key_value_heads", "num_kv_heads")
+    return 4 * size * heads, 2 * size * (_setting(module, *names) or _setting(config, *names) or heads)
 
 
 def _width(module: Any, *names: str) -> int | None:

@@ -107,10 +107,11 @@ def count_table(model: ModelConfig, context: int = 2048) -> Table:
     """Return the parameters a file's architecture really has, beside 12·L·d², and what a token costs."""
     count, depth, width = model.count, model.depth, model.width
     simple = int(param_count(depth, width))
+    mixers = " and recurrent parts" if model.stack.recurrent else ""
     attention, forward = 4 * depth * width**2, 8 * depth * width**2
     rows: list[list[Any]] = [
         _against("attention", count.attention, attention),
-        _against("feed-forward", count.feed_forward, forward),
+        _against(f"feed-forward{mixers}", count.feed_forward, forward),
         ["norms", f"{count.norms:,}", "0", None],
         _against("layers in all", count.layers, simple),
         ["embeddings and output", f"{count.embeddings + count.output:,}", "0", None],
@@ -130,10 +131,11 @@ def _costs(model: ModelConfig, context: int) -> tuple[list[list[Any]], list[str]
     if stack.unknown:
         return [["FLOPs and cache a token", "not counted", None, None]], [f"not counted: {stack.unknown}"]
     positions = model.architecture.positions if model.architecture is not None else 0
-    context = min(context, positions or context)  # a table of positions ends
+    alone = stack.kind != "encoder"  # an encoder's token attends to all, itself among them
+    context = min(context, positions - alone if positions else context)  # a table of positions ends
     cost = price_stack(stack, model.count, context)
-    where = "among" if stack.kind == "encoder" else "after"
-    rows: list[list[Any]] = [[f"FLOPs a token, {where} {context:,} others", f"{cost.flops:.4g}", None, None]]
+    where = f"after {context:,} others" if alone else f"among {context:,}"
+    rows: list[list[Any]] = [[f"FLOPs a token, {where}", f"{cost.flops:.4g}", None, None]]
     if stack.kind == "encoder":
         rows.append(["cache a token", "none: an encoder keeps no keys and values", None, None])
     elif stack.attention and stack.kind == "decoder":
