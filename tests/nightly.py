@@ -152,7 +152,7 @@ def nightly(lanes: Sequence[Sequence[Part]], seed: int, scale: float) -> int:
             thread.start()
         for thread in threads:
             thread.join()
-    finally:  # Ctrl-C reaches none of the parts: each has a session of its own
+    finally:  # no signal reaches the parts: each has a session of its own
         for child in children:
             end(child)
     print(report(results, planned, seed, scale).splitlines()[0], flush=True)
@@ -160,5 +160,6 @@ def nightly(lanes: Sequence[Sequence[Part]], seed: int, scale: float) -> int:
 
 
 if __name__ == "__main__":
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     today = datetime.datetime.now(tz=datetime.UTC).strftime("%Y%m%d")
     sys.exit(nightly(parts(), int(os.environ.get("SEED") or today), float(os.environ.get("SCALE") or 1)))
