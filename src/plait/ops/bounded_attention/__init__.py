@@ -9,11 +9,13 @@ import torch
 from torch import Tensor
 
 from plait.errors import ShapeError, known, whole
-from plait.ops.bounded_attention import naive
+from plait.ops.bounded_attention import naive, torch_attention
 
 __all__ = ["bounded_attention"]
 
-BACKENDS = ("auto", "reference")
+BACKENDS = ("auto", "reference", "torch", "triton")
+# Up to here the mask over all pairs is smaller than what a walk over blocks costs beside it.
+_FEW_STEPS = 32
 
 
 def bounded_attention(
@@ -49,7 +51,8 @@ def bounded_attention(
         score_from: "birth": a score enters every energy; "leaving": only those of steps at which its state
             has left the window (t − j ≥ window), for a score that was fixed at that moment.
         births: (B, H, C) int64, negative, of the cached states (`LifetimeState.births`); needed if C > 0.
-        backend: "auto" or "reference".
+        backend: "auto" (the fastest that runs here), "reference" (the definition: memory grows with T²),
+            "torch" (any device, memory linear in T) or "triton" (a GPU).
 
     Returns:
         (B, heads, T, D); 0 at a step that can read nothing, which only padding can be.
@@ -64,18 +67,32 @@ def bounded_attention(
     known(score_from, ("birth", "leaving"), "score_from")
     whole(1, window=window)
     whole(0, capacity=capacity, sinks=sinks)
-    rows, heads, states, carried = _check_shapes(query, key, value, deaths, scores, births)
+    rows, heads, states, carried = _check(query, key, value, deaths, scores, births)
     new = torch.arange(states - carried, device=key.device).expand(rows, heads, -1)
     births = new if births is None else torch.cat([births, new], dim=2)
-    return naive.bounded_attention(
-        query, key, value, deaths, births, scores, window=window, score_from=score_from
-    )
+    name = _choose(backend, query)
+    if not query.numel():
+        name = "reference"
+    tensors = query, key, value, deaths, births, scores
+    if name == "reference":
+        return naive.bounded_attention(*tensors, window=window, score_from=score_from)
+    # what is carried and still in the window goes with the older states
+    width = min(sinks + capacity + min(carried, window - 1), states)
+    run = torch_attention.bounded_attention
+    return run(*tensors, window=window, score_from=score_from, width=width)
 
 
-def _check_shapes(
+def _choose(backend: str, query: Tensor) -> str:
+    if backend == "auto":
+        return "reference" if query.shape[2] <= _FEW_STEPS else "torch"
+    return backend
+
+
+def _check(
     query: Tensor, key: Tensor, value: Tensor, deaths: Tensor, scores: Tensor | None, births: Tensor | None
 ) -> tuple[int, int, int, int]:
-    if query.dim() != 4 or key.dim() != 4:
+    """Return rows, heads of keys, states and carried states."""
+    if query.dim() != 4 or key.dim() != 4 or not key.shape[1]:
         raise ShapeError(
             "query, key: expected (B, heads, T, D) and (B, H, C + T, D), "
             f"got {tuple(query.shape)} and {tuple(key.shape)}"
@@ -87,12 +104,21 @@ def _check_shapes(
             f"query: expected {rows} rows, a multiple of {heads} heads, at most {states} steps and head size "
             f"{size} (as key), got {tuple(query.shape)}"
         )
-    wanted = {"value": (value, key.shape), "deaths": (deaths, key.shape[:3])}
-    if scores is not None:
-        wanted["scores"] = scores, key.shape[:3]
-    if births is not None or carried:
-        wanted["births"] = births if births is not None else key.new_empty(0), key.shape[:2] + (carried,)
-    for name, (tensor, shape) in wanted.items():
-        if tensor.shape != shape:
-            raise ShapeError(f"{name}: expected {tuple(shape)}, got {tuple(tensor.shape)}")
+    if births is None and carried:
+        raise ShapeError(f"births: expected those of the {carried} cached states, got None")
+    wanted: list[tuple[str, Tensor | None, tuple[int, ...]]] = [
+        ("value", value, (rows, heads, states, size)),
+        ("deaths", deaths, (rows, heads, states)),
+        ("births", births, (rows, heads, carried)),
+        ("scores", scores, (rows, heads, states)),
+    ]
+    for name, tensor, shape in wanted:
+        if tensor is not None and tensor.shape != shape:
+            raise ShapeError(f"{name}: expected {shape}, got {tuple(tensor.shape)}")
+    types = {name: x.dtype for name, x in (("query", query), ("key", key), ("value", value))}
+    if len(set(types.values())) > 1 or not query.is_floating_point():
+        raise ShapeError(f"query, key, value: expected one type of float, got {types}")
+    for name, tensor in (("deaths", deaths), ("births", births)):
+        if tensor is not None and tensor.dtype not in (torch.int32, torch.int64):
+            raise ShapeError(f"{name}: expected int32 or int64, got {tensor.dtype}")
     return rows, heads, states, carried
