@@ -97,7 +97,7 @@ class TaskOptions:
     shortest_delay: int | None = None
     """copy, transfer, denoise: train at this delay, its double, … and --delay; scored at --delay."""
     lead_in: int | None = None
-    """copy, transfer: blanks before the symbols."""
+    """copy, transfer: blanks before the symbols; mqar: any symbols before the pairs."""
     test_delays: tuple[int, ...] | None = None
     """transfer, denoise: the delays it is tested at."""
     length: int | None = None
