@@ -8,6 +8,8 @@ import torch
 import plait
 from plait import FullMemory, RelevancyMemory, TopKMemory, UniformMemory, WindowMemory
 from plait.errors import ConfigError, ShapeError, UnknownNameError
+from plait.gradients import probe
+from plait.gradients.paths.stack import stack_derivatives, stack_of
 from plait.models.rotation import rotated
 from tests.models.test_transformer import norm
 
@@ -329,3 +331,46 @@ def test_refusals(call, error, message):
     with pytest.raises(error, match=message) as raised:
         call()
     assert "\n" not in str(raised.value)
+
+
+def test_a_trace_has_every_slot_of_every_head_and_merges_into_means():
+    model, x = build(SINKS), draw(20, 2, 3)
+    _, _, traces = model(x, need_trace=True)
+    assert model.states_read(traces) == model.slots == 7
+    trace, merged = traces[0], traces[0].merged()
+    assert trace.born.shape == (20, 2, 2 * 7)
+    torch.testing.assert_close(
+        trace.weights.unflatten(-1, (2, 7)).sum(-1), torch.full((20, 2, 2), 0.5).double()
+    )
+    torch.testing.assert_close(merged.weights.sum(-1), torch.ones(20, 2, dtype=DOUBLE))
+    for step, row in ((3, 0), (12, 1), (19, 1)):
+        wanted = {}
+        for born, weight in zip(
+            trace.born[step, row].tolist(), trace.weights[step, row].tolist(), strict=True
+        ):
+            if born >= 0:
+                wanted[born] = wanted.get(born, 0.0) + weight
+        found = merged.born[step, row] >= 0
+        assert merged.born[step, row][found].tolist() == sorted(wanted)
+        assert merged.weights[step, row][found].tolist() == pytest.approx([wanted[b] for b in sorted(wanted)])
+    _, _, (single,) = plait.RelRNN(3, 8, window=3, capacity=2)(x.float(), need_trace=True)
+    assert single.merged() is single
+    full = build(None)
+    assert full.states_read(full(x, need_trace=True)[2]) == 20
+
+
+def test_the_probe_sees_a_state_once_whichever_heads_keep_it():
+    profile = probe(build(SINKS), draw(20, 2, 3), lambda output: output[0][-1].sum())
+    for layer in profile.layers:
+        assert 5 < layer.attention.readable <= 12, "of two heads, which share window and sinks"
+        assert layer.attention.participation <= layer.attention.readable
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_path_sums_are_the_derivative(memory):
+    """Positions are taken apart under transforms of torch.func."""
+    model, x = build(MEMORIES[memory]), draw(9, 8)
+    layers = stack_of(model)
+    by_edges = stack_derivatives(layers, x, t=3, T=9)
+    whole = torch.autograd.functional.jacobian(lambda x: layers[1](layers[0](x))[8], x)[:, 2]
+    torch.testing.assert_close(by_edges.sum(0), whole)

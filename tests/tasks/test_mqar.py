@@ -39,6 +39,24 @@ def test_an_answer_may_be_due_later():
     assert "answered 3 steps later" in MultiQueryRecallTask(16, 2, after=3).show(width=200)
 
 
+def test_the_pairs_may_come_after_any_symbols():
+    """So that keeping what comes first answers nothing."""
+    task = MultiQueryRecallTask(16, 2, after=3, lead_in=40)
+    inputs, targets, *_ = task.batch(32, torch.Generator().manual_seed(1))
+    assert inputs.shape == targets.shape == (59, 32)
+    assert inputs[:40].unique().numel() > 900, "of 1,280 drawn from 8,192"
+    assert (targets[:44] == IGNORE).all()
+    for row in range(32):
+        known = dict(zip(inputs[40:44:2, row].tolist(), inputs[41:44:2, row].tolist(), strict=True))
+        due = (targets[:, row] != IGNORE).nonzero().flatten()
+        assert targets[due, row].tolist() == [known[key] for key in inputs[due - 3, row].tolist()]
+        assert len(due) == len(known) == 2
+    assert "lead_in" not in MultiQueryRecallTask().options()
+    assert task.show(width=200).startswith("steps 41 to 44: ")
+    plain, led = (MultiQueryRecallTask(16, 2, lead_in=n) for n in (0, 40))
+    assert plain.show() != led.show()
+
+
 def test_queries_thin_out_by_the_published_law():
     """Of one pair, so that a place is drawn once: within five standard deviations of (g + 1)^-0.99."""
     task = MultiQueryRecallTask(34, 1, vocab=64)
@@ -63,6 +81,7 @@ def test_what_does_not_fit_is_named():
         ({"vocab": 8191}, "vocab: expected an even number"),
         ({"pairs": 0}, "pairs: expected at least 1"),
         ({"after": -1}, "after: expected at least 0"),
+        ({"lead_in": -1}, "lead_in: expected at least 0"),
         ({"embedding": 1.5}, "embedding: expected a whole number"),
     ):
         with pytest.raises(ConfigError, match=message):

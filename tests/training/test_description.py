@@ -12,7 +12,7 @@ from plait.models import MODELS
 from plait.models.options import model_defaults
 from plait.tasks import TASKS, CopyTask
 from plait.training import Network, Recipe, build, describe, run_id
-from plait.training.description import checked
+from plait.training.description import checked, completed
 
 
 def description(**model):
@@ -27,6 +27,8 @@ def test_every_model_can_be_described_and_built_again(name):
     written = describe(network, task, Recipe())
     # left out where not given
     later = {"forget_bias", "chrono", "relevance", "noise", "usage", "grad_limit", "bidirectional"}
+    if name == "transformer":
+        later |= {"memory", "window", "capacity", "sinks", "every"}
     assert written["model"].keys() == {"name", *model_defaults(name)} - later, "nothing is left to a default"
     again, task_again = build(checked(written))
     assert describe(again, task_again, Recipe()) == written
@@ -177,3 +179,21 @@ def test_a_memory_without_room_beyond_its_window_is_one():
     assert checked({"task": {"name": "copy"}, "model": model})["model"] == model
     with pytest.raises(ConfigError, match="capacity: expected at least 0, got -1"):
         checked({"task": {"name": "copy"}, "model": {**model, "capacity": -1}})
+
+
+def test_a_transformers_memory_is_described_and_built_again():
+    plain = completed(description(name="transformer"))["model"]
+    assert plain.keys() == {"name", "hidden_size", "num_layers", "bias", "dropout", "heads"}
+    whole = completed(
+        {"task": {"name": "copy"}, "model": {"name": "transformer", "hidden_size": 64, "heads": 4}}
+    )
+    assert run_id(whole) == "copy-transformer-db9e14f66a", "as before there were memories"
+    memory = {"memory": "relevancy", "window": 3, "capacity": 2}
+    written = completed(description(name="transformer", **memory))["model"]
+    assert {k: v for k, v in written.items() if k not in plain} == {**memory, "relevance": "learned"}
+    sinks = completed(description(name="transformer", **memory, sinks=2, noise=0.0))
+    assert {**written, "sinks": 2, "noise": 0.0} == sinks["model"]
+    network, _ = build(sinks)
+    assert network.recurrent.slots == 7
+    with pytest.raises(ConfigError, match="relevance: expected learned for a Transformer that trains"):
+        checked(description(name="transformer", **memory, relevance="earned"))

@@ -8,7 +8,8 @@ from plait.experiments.keeping import HELD
 from plait.models.options import model_defaults
 from plait.tasks import CopyTask, PennTreebank, PermutedMNIST, RecallTask, TextTask
 from plait.training import Recipe
-from plait.training.options import PUBLISHED, defaults_for, described, published_for, settings_for
+from plait.training.option_defaults import defaults_for
+from plait.training.options import PUBLISHED, described, published_for, settings_for
 
 # lr, (lr of orthogonal parameters), optimizer, non-linearity, ν, ρ; a dash where the table is blank
 TABLES = """

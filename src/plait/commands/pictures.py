@@ -22,8 +22,9 @@ def attention(
 ) -> CommandResult:
     """Draw what a trained run read while it worked through one held-out sequence.
 
-    On text the characters stand on both axes, on images the weights lie over the image. The run's trace.json
-    is used, or written if it is not there yet.
+    On text the characters stand on both axes, on images the weights lie over the image. Of a Transformer with
+    a bounded memory every head is drawn: blank is what it does not keep. The run's trace.json is used, or
+    written if it is not there yet.
 
     Args:
         run: its folder, its id, or the beginning of its id.

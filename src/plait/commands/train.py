@@ -10,13 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 from plait.errors import ConfigError
 from plait.marks import flat, given, option, usual
 from plait.result import CommandResult, Table, percent, scored
+from plait.training.option_defaults import defaults_for
 from plait.training.options import (
     SMALL_TEXT,
     MeansOptions,
     ModelOptions,
     RecipeOptions,
     TaskOptions,
-    defaults_for,
     described,
     published_for,
 )  # fmt: skip

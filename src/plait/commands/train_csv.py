@@ -10,7 +10,8 @@ from plait.commands.train import described_run, trained
 from plait.errors import ConfigError
 from plait.marks import flat, given, option, usual
 from plait.result import CommandResult
-from plait.training.options import MeansOptions, ModelOptions, RecipeOptions, defaults_for
+from plait.training.option_defaults import defaults_for
+from plait.training.options import MeansOptions, ModelOptions, RecipeOptions
 
 __all__ = ["train_csv"]
 

@@ -9,6 +9,7 @@ import torch
 
 from plait.errors import ConfigError
 from plait.jsonable import jsonable
+from plait.models.bounded_attention_layer import BoundedAttentionLayer
 from plait.runs.folder import json_bytes
 from plait.runs.reading import read_run
 from plait.runs.seal import seal_also
@@ -22,7 +23,8 @@ __all__ = ["write_trace"]
 @torch.no_grad()
 def write_trace(folder: Path, seed: int) -> Path:
     """Run held-out sequence 0 of `seed` through the run in `folder` and write inputs, targets and, for each
-    layer, `born`, `weights` and `relevance`, each a list of T lists of κ numbers.
+    layer, `born`, `weights` and `relevance`, each a list of T lists of κ numbers; `heads` says how many heads
+    these are of where each keeps its own.
 
     Raises:
         ConfigError: if the model has no memory to look at.
@@ -52,10 +54,18 @@ def write_trace(folder: Path, seed: int) -> Path:
     found = {
         "inputs": task.plain_inputs(batch.inputs[:, 0]),
         "targets": jsonable(batch.targets[:, 0]),
-        "layers": [_rows(trace) for trace in traces],
+        "layers": [
+            _rows(trace) | _heads(layer)
+            for layer, trace in zip(network.recurrent.layers, traces, strict=True)
+        ],
     }
     seal_also(folder, "trace.json", json_bytes(found))
     return folder / "trace.json"
+
+
+def _heads(layer: Any) -> dict[str, int]:
+    """Return how many heads stand side by side in a layer's trace, if each keeps states of its own."""
+    return {"heads": layer.heads} if isinstance(layer, BoundedAttentionLayer) else {}
 
 
 def _rows(trace: Any) -> dict[str, Any]:

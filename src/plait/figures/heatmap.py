@@ -11,11 +11,13 @@ from numpy.typing import ArrayLike
 from plait.errors import ShapeError, require
 from plait.figures.canvas import blank
 
-__all__ = ["attention_matrix", "draw_heatmap"]
+__all__ = ["attention_matrix", "draw_heads", "draw_heatmap"]
 
 
 def attention_matrix(born: ArrayLike, weights: ArrayLike) -> Any:
-    """A sequence's trace as a matrix: row t, column j holds α_{j,t}, the weight step t gave to state j.
+    """Return a sequence's trace as a matrix: row t, column j holds α_{j,t}, what step t gave to state j.
+
+    Where several slots hold a state, as the heads of a Transformer may, their weights are added up.
 
     Args:
         born: (T, κ), which step each slot holds, counted from 0; below 0 where it is empty.
@@ -36,7 +38,8 @@ def attention_matrix(born: ArrayLike, weights: ArrayLike) -> Any:
         raise ShapeError(f"trace: expected states born before step {steps}, got {places.max()}")
     matrix = np.full((steps, steps), np.nan)
     row, slot = np.nonzero(places >= 0)
-    matrix[row, places[row, slot]] = values[row, slot]
+    matrix[row, places[row, slot]] = 0.0
+    np.add.at(matrix, (row, places[row, slot]), values[row, slot])
     return matrix
 
 
@@ -80,4 +83,33 @@ def draw_heatmap(
     axes.set_ylabel(y_label)
     axes.set_title(title, fontsize=10)
     figure.colorbar(drawn, ax=axes, label=value_label)
+    return figure
+
+
+def draw_heads(matrices: Sequence[ArrayLike], *, value_label: str, title: str = "") -> Any:
+    """Draw the attention of every head, (T, T) matrices of `attention_matrix`, side by side and in one scale.
+
+    States that a head did not hold at a step are left blank.
+    """
+    columns = min(len(matrices), 4)
+    rows = -(-len(matrices) // columns)
+    figure = require("matplotlib.figure", "report").Figure(
+        figsize=(1.2 + 3.2 * columns, 0.6 + 3.0 * rows), layout="constrained"
+    )
+    panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
+    for panel in panels[len(matrices) :]:
+        panel.set_axis_off()
+    values = [np.ma.masked_invalid(np.asarray(matrix, dtype=float)) for matrix in matrices]
+    scale = {"vmin": 0.0, "vmax": max(float(value.max()) for value in values)}
+    viridis = require("matplotlib", "report").colormaps["viridis"]
+    for number, (panel, value) in enumerate(zip(panels, values, strict=False), 1):
+        steps = len(value) + 0.5
+        drawn = panel.imshow(
+            value, cmap=viridis, aspect="auto", interpolation="none", extent=(0.5, steps, steps, 0.5), **scale
+        )
+        panel.set_title(f"head {number}", fontsize=9)
+    figure.supxlabel("state j (step)", fontsize=10)
+    figure.supylabel("step t", fontsize=10)
+    figure.suptitle(title, fontsize=10)
+    figure.colorbar(drawn, ax=panels.tolist(), label=value_label)
     return figure

@@ -212,7 +212,7 @@ def _check_loss(value: Any) -> None:
 
 def _attention(tap: Tapped, threshold: float) -> AttentionProfile | None:
     if tap.traces:
-        trace = tap.traces[-1]
+        trace = tap.traces[-1].merged()
         return from_trace(trace.born.cpu().numpy(), trace.weights.double().cpu().numpy(), threshold)
     return from_map(_array(tap.maps[-1]), threshold) if tap.maps else None
 

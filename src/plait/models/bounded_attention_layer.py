@@ -197,6 +197,9 @@ class BoundedAttentionLayer(Layer):
             begin += len(now)
             # counted from the row's last reset, as `age` is: (B, H, T, S)
             born = (ages[now].t() - now)[:, None, :, None] + states.births.unsqueeze(2)
+            most = int(readable.sum(-1).max())
+            if most > self.slots:
+                raise RuntimeError(f"a head read {most} states at a step, and it has {self.slots} slots")
             sources = latest(readable.flatten(1, 2), self.slots)
             fields = (
                 born + 1,  # an empty slot becomes 0, and then −1

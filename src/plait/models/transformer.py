@@ -144,6 +144,16 @@ class Transformer(Recurrent):
         """The most states a head reads in a step, None without a bound."""
         return None if self.memory is None else self.memory.initial_width
 
+    def states_read(self, traces: Sequence[Trace]) -> int:
+        """Return the most states that a head read in a step of a call with `need_trace`: at most `slots`.
+
+        >>> model = Transformer(3, 8, heads=2, memory="relevancy", window=2, capacity=1)
+        >>> model.states_read(model(torch.randn(9, 2, 3), need_trace=True)[2])
+        3
+        """
+        heads = 1 if self.memory is None else self.heads  # without a bound, all heads read the same states
+        return max(int((t.born >= 0).unflatten(-1, (heads, -1)).sum(-1).max()) for t in traces)
+
     def _run(
         self,
         x: Tensor,

@@ -29,12 +29,39 @@ class Trace(NamedTuple):
 
     `born` (T, B, κ) int64, −1 where a slot is empty; `weights` (T, B, κ), 0 where nothing was read;
     `relevance` (T, B, κ) after the step's credit. O(T·κ) numbers, enough for every heat map. A record,
-    not a function of the input: no gradient flows through it.
+    not a function of the input: no gradient flows through it. The heads of a Transformer with a bounded
+    memory stand side by side, κ = heads · slots: a state that several keep is there several times, and each
+    head's weights add up to 1 / heads.
     """
 
     born: Tensor
     weights: Tensor
     relevance: Tensor
+
+    def merged(self) -> Trace:
+        """Return the trace with every state there once: the weights its heads gave it are added up, of their
+        relevances the largest is taken.
+
+        >>> born, weights = torch.tensor([[[0, 1, 1]]]), torch.tensor([[[0.5, 0.25, 0.25]]])
+        >>> Trace(born, weights, weights).merged().weights
+        tensor([[[0.5000, 0.5000]]])
+        """
+        born, order = self.born.sort(dim=-1, descending=True)
+        is_first = torch.ones_like(born, dtype=torch.bool)
+        is_first[..., 1:] = born[..., 1:] != born[..., :-1]
+        is_first &= born >= 0
+        width = int(is_first.sum(-1).max()) if born.numel() else 0
+        if not bool(((born >= 0) & ~is_first).any()):
+            return self
+        place = (is_first.cumsum(-1) - 1).masked_fill(born < 0, width)  # the last column is cut off
+        shape = (*born.shape[:2], width + 1)
+        weights = self.weights.new_zeros(shape).scatter_add_(2, place, self.weights.gather(2, order))
+        lowest = self.relevance.new_full(shape, -torch.inf)
+        relevance = lowest.scatter_reduce_(2, place, self.relevance.gather(2, order), "amax")
+        born = born.new_full(shape, -1).scatter_(2, place, born)
+        relevance = relevance.masked_fill(born < 0, 0)
+        # the oldest first
+        return Trace(*(part[..., :width].flip(-1) for part in (born, weights, relevance)))
 
 
 class LayerResult(NamedTuple):

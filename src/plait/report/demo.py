@@ -24,7 +24,7 @@ from plait.experiments.plan import jobs_of, status_of
 from plait.ops.scan import Scan, choose_backend
 from plait.runs.folder import Journal, is_locked, read_json
 from plait.training import Recipe, read_run
-from plait.training.options import defaults_for
+from plait.training.option_defaults import defaults_for
 
 __all__ = ["MODELS", "Plan", "Result", "results", "run_demo"]
 

@@ -9,7 +9,13 @@ import numpy as np
 import torch
 
 from plait.errors import ConfigError
-from plait.figures import attention_matrix, draw_heatmap, draw_image_attention, draw_text_attention
+from plait.figures import (
+    attention_matrix,
+    draw_heads,
+    draw_heatmap,
+    draw_image_attention,
+    draw_text_attention,
+)
 from plait.runs.folder import read_json
 from plait.runs.reading import read_run
 from plait.tasks import ImageTask, LanguageTask, task_named
@@ -36,6 +42,8 @@ def draw_trace(folder: Path, layer: int = 0) -> Any:
         )
     if isinstance(task, ImageTask):
         return _over_image(task, trace, born, weights, title)
+    if heads := trace["layers"][layer].get("heads"):
+        return draw_heads(_by_head(born, weights, heads), value_label="attention weight α", title=title)
     return draw_heatmap(
         attention_matrix(born, weights),
         x_label="state j (step)",
@@ -43,6 +51,12 @@ def draw_trace(folder: Path, layer: int = 0) -> Any:
         value_label="attention weight α",
         title=title,
     )
+
+
+def _by_head(born: Any, weights: Any, heads: int) -> list[Any]:
+    """Return a matrix (T, T) for each head, whose weights add up to 1; in a trace they are shares of all."""
+    parts = (np.split(np.asarray(part), heads, axis=1) for part in (born, weights))
+    return [attention_matrix(held, heads * share) for held, share in zip(*parts, strict=True)]
 
 
 def _over_image(task: ImageTask, trace: dict[str, Any], born: Any, weights: Any, title: str) -> Any:

@@ -34,7 +34,8 @@ class MultiQueryRecallTask(Task):
     ∝ (g + 1)^(a − 1), a = 0.01. All other steps (?) show any symbol, and only queries have a target.
     Published: V = 8,192 and (L, P) = (64, 4), (128, 8), (256, 16). With `after` an answer is due so many
     steps after its key, and any symbols follow as many steps: a layer that reads its memory with the state
-    of the step before can answer after two.
+    of the step before can answer after two. With `lead_in` so many steps of any symbols come before the
+    pairs: then a memory cannot answer by keeping what comes first.
 
     >>> inputs, targets, *_ = MultiQueryRecallTask(64, 4).batch(32, torch.Generator().manual_seed(0))
     >>> inputs.shape, (targets >= 4096).sum(0).unique().tolist()
@@ -47,11 +48,12 @@ class MultiQueryRecallTask(Task):
     vocab: int = 8192
     embedding: int = 64
     after: int = field(default=0, kw_only=True, metadata=LATER)
+    lead_in: int = field(default=0, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
         whole(1, pairs=self.pairs, embedding=self.embedding)
         whole(2, length=self.length, vocab=self.vocab)
-        whole(0, after=self.after)
+        whole(0, after=self.after, lead_in=self.lead_in)
         if self.length % 2 or self.length < 4 * self.pairs:
             raise ConfigError(
                 f"length: expected an even number of at least 4 · pairs = {4 * self.pairs}, got {self.length}"
@@ -87,7 +89,8 @@ class MultiQueryRecallTask(Task):
         device: torch.device | str = "cpu",
         index: int = 0,
     ) -> Batch:
-        check_fits(FLOAT * batch_size * (self.vocab + 4 * (self.length + self.after)), SMALLER, str(device))
+        steps = self.lead_in + self.length + self.after
+        check_fits(FLOAT * batch_size * (self.vocab + 4 * steps), SMALLER, str(device))
         half, shown = self.vocab // 2, 2 * self.pairs
 
         def different(count: int) -> Tensor:
@@ -97,23 +100,26 @@ class MultiQueryRecallTask(Task):
         keys, values = 1 + different(half - 1), half + different(half)
         gaps = torch.arange(1, (self.length - shown) // 2 + 1, device=device, dtype=torch.float32)
         law = (gaps ** (POWER - 1)).expand(batch_size, -1)
-        places = shown + 2 * law.multinomial(self.pairs, generator=generator).t()
-        size = (self.length + self.after, batch_size)
-        inputs = torch.randint(self.vocab, size, generator=generator, device=device)
-        inputs[0:shown:2], inputs[1:shown:2] = keys, values
+        first, places = (
+            self.lead_in,
+            self.lead_in + shown + 2 * law.multinomial(self.pairs, generator=generator).t(),
+        )
+        inputs = torch.randint(self.vocab, (steps, batch_size), generator=generator, device=device)
+        inputs[first : first + shown : 2], inputs[first + 1 : first + shown : 2] = keys, values
         inputs.scatter_(0, places, keys)
         return Batch(inputs, torch.full_like(inputs, IGNORE).scatter_(0, places + self.after, values))
 
     def show(self, seed: int = 0, width: int = 100) -> str:
         """One sequence: what is paired, and when which key is asked."""
         inputs, targets, *_ = self.batch(1, torch.Generator().manual_seed(seed))
-        shown, tokens = 2 * self.pairs, inputs[:, 0].tolist()
-        pairs = [f"{key} is {value}" for key, value in zip(tokens[:shown:2], tokens[1:shown:2], strict=True)]
+        first, last, tokens = self.lead_in, self.lead_in + 2 * self.pairs, inputs[:, 0].tolist()
+        paired = zip(tokens[first:last:2], tokens[first + 1 : last : 2], strict=True)
+        pairs = [f"{key} is {value}" for key, value in paired]
         asked = [
             f"step {step - self.after}: {tokens[step - 1 - self.after]}? {target}"
             for step, target in enumerate(targets[:, 0].tolist(), 1)
             if target != IGNORE
         ]
         when = f", answered {self.after} steps later" if self.after else ""
-        lines = (f"steps 1 to {shown}: {', '.join(pairs)}", f"asked{when}: {', '.join(asked)}")
+        lines = (f"steps {first + 1} to {last}: {', '.join(pairs)}", f"asked{when}: {', '.join(asked)}")
         return "\n".join(textwrap.fill(line, max(width, 20)) for line in lines)

@@ -135,6 +135,7 @@ class Words:
         rest = "".join(f"  {name} {scored(result['score'], self.score)}" for name, result in others)
         bits = f"  {main['bits_per_character']:.4f} bits/char" if "bits_per_character" in main else ""
         bits += f"  rmse {main['rmse']:.4g}" if "rmse" in main else ""
+        rest += f"  {main['states_read']} states read" if "states_read" in main else ""
         loss = f"{main['loss']:.5f}" if "loss" in main else "not finite"
         return f"loss {loss}{bits}  {self.score} {scored(main['score'], self.score)}{rest}"
 

@@ -23,15 +23,16 @@ if TYPE_CHECKING:
     from plait.tasks import Task
 
 __all__ = [
-    "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions", "PolicyOptions", "Published", "RecipeOptions",
-    "SettingsOptions", "TaskOptions", "defaults_for", "described", "published_for", "settings_for",
+    "HIDDEN", "OF_EPOCHS", "PUBLISHED", "SHORT", "SMALL_TEXT", "MeansOptions", "ModelOptions",
+    "PolicyOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions", "described",
+    "published_for", "settings_for",
 ]  # fmt: skip
 
 
 _OF_MODEL = ("hidden_size", "nonlinearity", "window", "capacity", "initialiser")  # what a published row has
 _OF_RECIPE = ("lr", "optimizer", "batch_size", "clip", "schedule", "orthogonal_lr")
-_OF_EPOCHS = ("updates", "evaluate_every", "evaluate_on")  # what follows from the size of a data set
-_SHORT = {"name": "model", "hidden_size": "hidden", "num_layers": "layers"}  # on the command line
+OF_EPOCHS = ("updates", "evaluate_every", "evaluate_on")  # what follows from the size of a data set
+SHORT = {"name": "model", "hidden_size": "hidden", "num_layers": "layers"}  # on the command line
 
 
 @dataclass(frozen=True)
@@ -83,7 +84,7 @@ class ModelOptions:
     """s_t = mix · (h_t + c_t)."""
 
     def values(self) -> dict[str, Any]:
-        names = {short: name for name, short in _SHORT.items()}
+        names = {short: name for name, short in SHORT.items()}
         return {names.get(key, key): value for key, value in given(self).items()}
 
 
@@ -96,7 +97,7 @@ class TaskOptions:
     shortest_delay: int | None = None
     """copy, transfer, denoise: train at this delay, its double, … and --delay; scored at --delay."""
     lead_in: int | None = None
-    """copy, transfer: blanks before the symbols."""
+    """copy, transfer: blanks before the symbols; mqar: any symbols before the pairs."""
     test_delays: tuple[int, ...] | None = None
     """transfer, denoise: the delays it is tested at."""
     length: int | None = None
@@ -190,7 +191,7 @@ else:
     SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
     SettingsOptions.__doc__ = "How a policy is trained; what is left out has the default named."
     RecipeOptions = dataclasses.make_dataclass(
-        "RecipeOptions", _optional(Recipe, frozenset({*_OF_RECIPE, *_OF_EPOCHS})), frozen=True
+        "RecipeOptions", _optional(Recipe, frozenset({*_OF_RECIPE, *OF_EPOCHS})), frozen=True
     )
     RecipeOptions.__doc__ = "How it is trained; what is left out is published, or has the default named."
 
@@ -213,7 +214,7 @@ def described(
 
     row = None if plain else settings_for(task.name, model["name"], on_cpu)
     names = frozenset(model_defaults(model["name"]) if model["name"] in MODELS else ())
-    model = {"hidden_size": _HIDDEN, **(row.model(names, model) if row else {}), **model}
+    model = {"hidden_size": HIDDEN, **(row.model(names, model) if row else {}), **model}
     values = {**Recipe().values(), **(row.recipe() if row else {}), **recipe}
     if epochs is not None:
         if "updates" in recipe:
@@ -225,53 +226,6 @@ def described(
         usual = {"updates": wanted * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
         values |= {name: value for name, value in usual.items() if name not in recipe}
     return {"task": {"name": task.name, **task.options()}, "model": model, "recipe": values}
-
-
-def defaults_for(words: list[str]) -> dict[str, Any] | None:
-    """What `plait train` takes for the task and the model of a line, by the names of its options.
-
-    >>> found = defaults_for(["copy", "--model", "rellstm"])
-    >>> found["delay"], found["window"], found["lr"], "test_delays" in found
-    (100, 10, 0.004, False)
-    """
-    if all(word.startswith("-") for word in words):
-        return None
-    from plait.models import MODELS
-    from plait.models.options import model_defaults
-    from plait.tasks import TASKS
-    from plait.training.process import device_named
-
-    task = next((word for word in words if word in TASKS), None)
-    model = _said(words, "model") or ModelOptions.model
-    if task is None or model not in MODELS:
-        return None
-    on_cpu = device_named(_said(words, "device") or "auto").type == "cpu"
-    row = None if "--plain" in words else settings_for(task, model, on_cpu)
-    names = frozenset(model_defaults(model))
-    published = row.model(names) if row else {}
-    small = MODELS[model](
-        1, **{**published, "hidden_size": 8}
-    )  # made, so that what it chooses itself is known
-    of_model = {**model_defaults(model), **(small.options() or {}), "hidden_size": _HIDDEN, **published}
-    of_recipe = {field.name: field.default for field in dataclasses.fields(Recipe)}
-    if row:
-        of_recipe |= row.recipe()
-    if isinstance(row, Published):
-        follows = dict(zip(_OF_EPOCHS, ("as many as the epochs have", "an epoch", "all"), strict=True))
-        of_recipe |= follows | {"epochs": row.epochs}
-    options = dataclasses.fields(TASKS[task])
-    of_task = {field.name: field.default for field in options if not field.metadata.get("hidden")}
-    found = {**of_task, **of_model, **of_recipe, "name": ModelOptions.model}
-    return {_SHORT.get(name, name): value for name, value in found.items()}
-
-
-def _said(words: list[str], option: str) -> str | None:
-    """The value of an option in a line that was not read yet."""
-    for word, following in zip(words, [*words[1:], ""], strict=True):
-        name, equals, value = word.partition("=")
-        if name == f"--{option}":
-            return value if equals else following
-    return None
 
 
 @dataclass(frozen=True)
@@ -378,7 +332,7 @@ PUBLISHED: dict[str, dict[str, Published]] = {
     },
 }
 _OTHERS = {"mnist": _mnist(ours=_EVERY), "treebank": _treebank(ours=_EVERY)}
-_HIDDEN = 128  # features where nothing else is said
+HIDDEN = 128  # features where nothing else is said
 # A text of one's own on a CPU: the published sizes take a day there, these take minutes for a book.
 SMALL_TEXT = Published(2e-3, "adam", "tanh", 10, 10, 128, 32, 5, 1.0, "cayley", "halve", ours=_EVERY)
 _TABLE_OF = {"smnist": "mnist", "pmnist": "mnist", "ptb": "treebank", "text": "treebank"}

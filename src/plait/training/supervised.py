@@ -32,6 +32,7 @@ from plait.training.own_data import own_task, whole_epochs
 from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe, updates_of
 from plait.training.session import Fitted, train
+from plait.training.states_read import states_read
 from plait.training.stop import Stop
 from plait.training.update_cuda_graph import Passes, UpdateCudaGraph, can_capture
 
@@ -195,15 +196,12 @@ class SupervisedLearner(Learner):
 def _usual_of(checkpoint: Checkpoint) -> Tensor:
     """What the norm of the gradient usually was when a checkpoint was written."""
     state = checkpoint.under("clip.").get("usual")
-    if state is None or state.shape != (3,) or state.dtype != torch.float64 or not _is_usual(state):
+    is_usual = state is not None and state.shape == (3,) and state.dtype == torch.float64
+    if state is None or not is_usual or not bool(((state >= 0) & torch.isfinite(state)).all()):
         raise CheckpointError(
             f"{checkpoint.path}: expected the usual norm of the gradient as three numbers, got none or others"
         )
     return state.cpu()
-
-
-def _is_usual(state: Tensor) -> bool:
-    return bool(((state >= 0) & torch.isfinite(state)).all())
 
 
 def _finite(values: Tensor) -> Tensor:
@@ -268,7 +266,12 @@ def _evaluate_one(
     mean, score_ = loss_ / predicted, score_ / rows
     if not math.isfinite(mean):  # states without bound, on sequences longer than any trained on
         return {"score": score_}
-    return {"loss": mean, "score": score_, **task.figures(mean, round(predicted))}
+    return {
+        "loss": mean,
+        "score": score_,
+        **task.figures(mean, round(predicted)),
+        **states_read(network, batch),
+    }
 
 
 def answer(

@@ -123,9 +123,9 @@ class Support:
         rows, shares = [], []
         for held, share in zip(born[:, row], weights[:, row].astype(float), strict=True):
             kept = np.flatnonzero((held >= 0) & ~(share <= threshold))
-            kept = kept[np.argsort(held[kept], kind="stable")]
-            rows.append(held[kept].astype(np.int64) + 1)
-            shares.append(share[kept])
+            times, place = np.unique(held[kept], return_inverse=True)  # heads may hold a state together
+            rows.append(times.astype(np.int64) + 1)
+            shares.append(np.bincount(place, share[kept], len(times)))
         return _checked(rows, shares, False, allow_empty)
 
 

@@ -79,6 +79,7 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
         logits, _, traces = network(batch.inputs, reset=batch.reset, need_trace=True)
     if not traces or any(trace is None or not trace.born.shape[-1] for trace in traces):
         raise ConfigError(f"{record.id}: {record.model} has no memory to look into")
+    traces = [trace.merged() for trace in traces]
     window = record.description["model"].get("window")
     answers = [None] * (len(batch.inputs) - len(logits)) + logits[:, 0].argmax(-1).tolist()
     return {

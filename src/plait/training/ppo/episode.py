@@ -79,7 +79,7 @@ def _played(policy: Policy, stage: Stage, seed: int, greedy: bool, layer: int) -
         options = {"need_trace": True} if layer else {}
         observation = moment.observation.map(lambda part: part.unsqueeze(0))
         logits, _, state, *rest = policy(observation, state, reset=moment.begins.unsqueeze(0), **options)
-        slots = _slots(rest[0][layer - 1]) if rest else ()
+        slots = _slots(rest[0][layer - 1].merged()) if rest else ()
         shown = stage.show(moment.observation)
         if bool(moment.ended):
             scenes.append(Scene(len(scenes), *shown, slots, "", 1.0, gained))
