@@ -12,6 +12,7 @@ import subprocess
 import sys
 import threading
 import types
+import weakref
 
 import numpy as np
 import pytest
@@ -208,6 +209,28 @@ def orthogonal(model, how):
     return model
 
 
+def surrounded(own, share):
+    class Around(own.Net):
+        def forward(self, x, state=None):
+            return share * super().forward(x, state)[0], state
+
+    return Around
+
+
+def defaulted(own, share):
+    class Defaulted(own.Net):
+        def forward(self, x, state=None, factor=share):
+            return factor * super().forward(x, state)[0], state
+
+    return Defaulted
+
+
+def computed(model):
+    """An attribute that is computed from weights, as `torch.nn.utils.weight_norm` has one."""
+    model.out.doubled = model.out.weight * 2
+    return model
+
+
 NAMES = ("tanh", "relu")
 PAIRS = {
     "memory": lambda m: (m.layered(m.FirstMemory(3)), m.layered(m.RandomMemory(3))),
@@ -232,6 +255,9 @@ PAIRS = {
     "not finite": lambda m: [m.Net(fill=float(value)) for value in ("inf", "-inf")],
     "array": lambda m: [m.Net(table=np.array([1, value])) for value in (2, 3)],
     "class attribute": lambda m: (m.Net(), m.Sharper()),
+    "class made around a value": lambda m: [surrounded(m, share)() for share in (0.5, 1.0)],
+    "default of a method": lambda m: [defaulted(m, share)() for share in (0.5, 1.0)],
+    "slice": lambda m: [m.Net(part=slice(0, end)) for end in (1, 2)],
     "made class": lambda m: [type("Made", (m.Net,), {"power": power})() for power in (1, 2)],
     "mask": lambda m: [masked(m.Net(), 1.0, value) for value in (0.0, 1.0)],
     "saved mask": lambda m: [masked(m.Net(), True, value, persistent=True) for value in (True, False)],
@@ -274,6 +300,9 @@ ALIKE = {
     "weights": lambda m: (m.Net(), m.Net()),
     "evaluated": lambda m: (m.Net(), m.Net().eval()),
     "trained": trained,
+    "weakly referenced": lambda m: [m.Net(ref=weakref.ref(m.scaled)) for _ in range(2)],
+    "computed weights": lambda m: [computed(m.Net()) for _ in range(2)],
+    "class made around one value": lambda m: [surrounded(m, 0.5)() for _ in range(2)],
     "partials": lambda m: [m.layered(mix=functools.partial(m.mixed, share=0.5)) for _ in range(2)],
     "objects": lambda m: [m.layered(mix=m.Mixer(0.5).mix) for _ in range(2)],
 }  # fmt: skip

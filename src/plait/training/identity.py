@@ -10,16 +10,10 @@ import copyreg
 import enum
 import math
 import os
+import types
+import weakref
 from collections.abc import Iterable
 from functools import cached_property, partial
-from types import (
-    BuiltinFunctionType,
-    FunctionType,
-    GetSetDescriptorType,
-    MemberDescriptorType,
-    MethodType,
-    ModuleType,
-)  # fmt: skip
 from typing import Any
 
 import numpy as np
@@ -27,31 +21,25 @@ import torch
 from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
-from plait.memory import NoMemory
-from plait.models.layer import Layer
-from plait.models.self_attentive import SelfAttentive
-from plait.models.torch_tools import TorchTools
 from plait.training.digests import array_text, canonical, digest, short, shortened, tensor_text
+from plait.training.module_state import is_instrument, no_options, special_weights
 from plait.training.source_code import (
     UnclearError,
     functions_of,
     globals_of,
     is_own,
+    is_own_function,
+    made_with,
     name_of,
     text_of,
     unwrapped,
-)  # fmt: skip
+)
 
 __all__ = ["described_class", "described_module"]
 
 _DEEPEST = 16
-_BASE = frozenset(vars(nn.Module())) | {"_compiled_call_impl"}
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
 _ORDERED = (nn.ModuleDict, nn.ParameterDict, nn.Sequential)  # whose children are worked through in turn
-# Where a layer of ours is computed, and what it has warned of, is not what it is.
-_OURS = frozenset({"backend", "warns_of_empty_memory"})
-# Of nn.LSTM: its weights once more, under other names.
-_TORCHS = frozenset({"_flat_weights", "_flat_weight_refs", "_flat_weights_names", "_all_weights"})
 
 
 def described_module(network: nn.Module) -> dict[str, Any]:
@@ -102,7 +90,7 @@ class _Describer:
             first = self.paths[id(module)]
             parts[path] = self.module(module) if first["module"] == path else first
         self.where = []
-        return {"parts": parts, "sources": self.sources, **_weights(network)}
+        return {"parts": parts, "sources": self.sources, **special_weights(network)}
 
     def module(self, module: nn.Module) -> dict[str, Any]:
         """Return a module's class and attributes; its submodules have entries of their own."""
@@ -110,11 +98,7 @@ class _Describer:
         found: dict[str, Any] = {"class": self.type_name(kind)}
         if kind.__module__.startswith("torch._dynamo"):  # torch.compile: how it is computed
             return found
-        left_out = _BASE | (_OURS if isinstance(module, Layer | TorchTools) else frozenset())
-        left_out |= _following(module)
-        left_out |= _TORCHS if isinstance(module, nn.RNNBase) else frozenset()
-        if kind.__module__.startswith("torch."):  # what it keeps for itself changes with its version
-            left_out |= {name for name in vars(module) if name.startswith("_")}
+        left_out = no_options(module)
         found |= self.attributes(kind, {k: v for k, v in vars(module).items() if k not in left_out})
         for name, buffer in module._buffers.items():
             # What is saved with the weights may change in training; a mask does not.
@@ -123,7 +107,7 @@ class _Describer:
             ):
                 found[name] = self.value(buffer, name)
         for name in _HOOKS:
-            hooks = [hook for hook in getattr(module, name).values() if not _is_ours(hook)]
+            hooks = [hook for hook in getattr(module, name).values() if not is_instrument(hook)]
             if hooks:
                 found[name.strip("_")] = self.value(hooks, name.strip("_"))
         if isinstance(module, _ORDERED):
@@ -159,7 +143,7 @@ class _Describer:
             return value if math.isfinite(value) else {"float": str(value)}
         if kind is str:
             return value if len(value) <= 200 else {"text": digest(value.encode())}
-        if kind in (complex, bytes, bytearray, range, slice):
+        if kind in (complex, bytes, bytearray, range):
             return {kind.__name__: shortened(str(value))}
         if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
             return str(value)
@@ -171,7 +155,11 @@ class _Describer:
             return {"tensor": self.numbers(value)}
         if kind is np.ndarray and value.dtype.kind in "biufcUS":
             return {"array": array_text(value)}
-        if isinstance(value, torch.Size) or kind in (list, tuple):
+        if kind is slice:
+            value = (value.start, value.stop, value.step)
+        if isinstance(value, weakref.ref):
+            value = [value()]
+        if isinstance(value, torch.Size) or type(value) in (list, tuple):
             return short([self.value(one, str(at)) for at, one in enumerate(value)])
         if kind in (set, frozenset):
             return {"set": short(sorted((self.value(one, "element") for one in value), key=canonical))}
@@ -186,22 +174,22 @@ class _Describer:
             return {**self.module(value), "inside": inside}
         if isinstance(value, type):
             return {"type": self.type_name(value)}
-        if isinstance(value, ModuleType):
+        if isinstance(value, types.ModuleType):
             return {"import": self.import_name(value)}
         return self.callable(value) if callable(value) else self.object(value)
 
     def callable(self, value: Any) -> Any:
         value = unwrapped(value)
-        if isinstance(value, FunctionType):
+        if isinstance(value, types.FunctionType):
             return self.function(value)
-        if isinstance(value, MethodType):
+        if isinstance(value, types.MethodType):
             self.function(unwrapped(value.__func__))
             return {"method": value.__func__.__qualname__, "of": self.value(value.__self__, "method of")}
-        if isinstance(value, BuiltinFunctionType):
+        if isinstance(value, types.BuiltinFunctionType):
             owner = value.__self__
             if is_own(value.__module__):
                 raise self.unclear("is compiled, and its source cannot be read")
-            if owner is None or isinstance(owner, type | ModuleType):
+            if owner is None or isinstance(owner, type | types.ModuleType):
                 return {"function": f"{value.__module__ or 'torch'}.{value.__qualname__}"}
             return {"method": value.__qualname__, "of": self.value(owner, "method of")}
         if isinstance(value, partial):
@@ -214,7 +202,7 @@ class _Describer:
 
     def function(self, function: Any) -> dict[str, Any]:
         """Return a function's name, and what it was made with; its code joins the sources."""
-        if not isinstance(function, FunctionType):
+        if not isinstance(function, types.FunctionType):
             return {"function": self.value(function, "function")}
         name = name_of(function)
         if name.endswith("<lambda>"):
@@ -222,7 +210,7 @@ class _Describer:
         if set(function.__code__.co_freevars) - {"__class__"}:
             raise self.unclear("is a closure; use a function of its module, or an object with __call__")
         found: dict[str, Any] = {"function": name}
-        if _is_own_function(function):
+        if is_own_function(function):
             self.code(function, name)
             made = {"defaults": function.__defaults__, "keywords": function.__kwdefaults__}
             made["attributes"] = {k: v for k, v in vars(function).items() if k != "__wrapped__"} or None
@@ -277,14 +265,15 @@ class _Describer:
             functions = functions_of(value)
             written = [f for f in functions if f.__code__.co_qualname.startswith(f"{kind.__qualname__}.")]
             inside += written
-            is_magic = name.startswith("__") and not any(map(_is_own_function, functions))
+            is_magic = name.startswith("__") and not any(map(is_own_function, functions))
             if written or is_magic or _is_generated(functions) or name == "_abc_impl":
                 continue
             if issubclass(kind, enum.Enum) and name.startswith("_"):
                 continue
-            if not isinstance(value, GetSetDescriptorType | MemberDescriptorType):
+            if not isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType):
                 values[name] = functions[0] if functions else value
         texts = sorted({text_of(function, kind.__name__) for function in inside})
+        values |= {f"{f.__name__} is made with": made for f in inside if any(made := made_with(f))}
         described = self.attributes(object, values)
         bases = [name_of(one) for one in kind.__mro__[1:]]
         self.enter(name_of(kind), digest(canonical([texts, described, bases]).encode()))
@@ -298,21 +287,25 @@ class _Describer:
         self.known_code.add(id(kind))
         for name, value in vars(kind).items():
             for function in functions_of(value):
-                if _is_own_function(function):
+                if is_own_function(function):
                     replaced = self.value(function, f"{kind.__name__}.{name}")
                     self.enter(f"{name_of(kind)}.{name}", replaced)
 
-    def code(self, function: FunctionType, name: str) -> None:
+    def code(self, function: types.FunctionType, name: str) -> None:
         if id(function.__code__) in self.known_code:
             return
         self.known_code.add(id(function.__code__))
         self.enter(name, digest(text_of(function).encode()))
         self.read_globals(function)
 
-    def read_globals(self, function: FunctionType) -> None:
+    def read_globals(self, function: types.FunctionType) -> None:
         for name, value in globals_of(function):
-            home = value.__name__ if isinstance(value, ModuleType) else getattr(value, "__module__", None)
-            is_code = isinstance(value, type | FunctionType | BuiltinFunctionType | ModuleType)
+            home = (
+                value.__name__ if isinstance(value, types.ModuleType) else getattr(value, "__module__", None)
+            )
+            is_code = isinstance(
+                value, type | types.FunctionType | types.BuiltinFunctionType | types.ModuleType
+            )
             if is_code and not is_own(home):
                 continue
             if id(value) in self.known_code or type(value).__module__ in ("logging", "typing"):
@@ -321,7 +314,7 @@ class _Describer:
             if not is_code:
                 self.enter(name, described)
 
-    def import_name(self, module: ModuleType) -> str:
+    def import_name(self, module: types.ModuleType) -> str:
         """Return a module's name; the text of a user's own joins the sources."""
         if is_own(module.__name__):
             try:
@@ -355,40 +348,6 @@ class _Describer:
         return UnclearError(f"{'.'.join(self.where) or 'it'} {why}")
 
 
-def _following(module: nn.Module) -> frozenset[str]:
-    """Return the attributes of a layer of ours that only repeat what its cell and its memory say."""
-    if not isinstance(module, SelfAttentive):
-        return frozenset()
-    cell, memory = module.cell, module.memory
-    said = {name: getattr(cell, name, None) for name in ("input_size", "hidden_size", "has_cell_state")}
-    said |= {"initial_width": memory.initial_width, "has_memory": not isinstance(memory, NoMemory)}
-    return frozenset(name for name, value in said.items() if getattr(module, name) == value)
-
-
-def _weights(network: nn.Module) -> dict[str, Any]:
-    """What else a run has to know of weights: their type if not float32, which are frozen, which are one."""
-    found: dict[str, Any] = {"dtypes": {}, "frozen": [], "tied": {}}
-    first: dict[int, str] = {}
-    for name, one in network.named_parameters(remove_duplicate=False):
-        if first.setdefault(id(one), name) != name:
-            found["tied"][name] = first[id(one)]
-        if one.dtype != torch.float32:
-            found["dtypes"][name] = str(one.dtype).removeprefix("torch.")
-        if not one.requires_grad:
-            found["frozen"].append(name)
-    return {key: value for key, value in found.items() if value}
-
-
-def _is_ours(hook: Any) -> bool:
-    """Whether a hook is an instrument of plait, which reads and changes nothing."""
-    hook = hook.__func__ if isinstance(hook, MethodType) else hook
-    return isinstance(hook, FunctionType) and str(hook.__globals__.get("__name__")).startswith("plait.")
-
-
 def _is_generated(functions: list[Any]) -> bool:
     """Whether `dataclass` wrote these: they follow from the fields."""
     return bool(functions) and all(f.__code__.co_qualname.startswith("__create_fn__") for f in functions)
-
-
-def _is_own_function(function: FunctionType) -> bool:
-    return is_own(function.__globals__.get("__name__"))

@@ -16,10 +16,13 @@ import textwrap
 from collections.abc import Iterator
 from functools import cached_property, lru_cache
 from pathlib import Path
-from types import CodeType, FunctionType, ModuleType
+from types import CellType, CodeType, FunctionType, ModuleType
 from typing import Any
 
-__all__ = ["UnclearError", "functions_of", "globals_of", "is_own", "name_of", "text_of", "unwrapped"]
+__all__ = [
+    "UnclearError", "functions_of", "globals_of", "is_own", "is_own_function", "made_with", "name_of",
+    "text_of", "unwrapped",
+]  # fmt: skip
 
 _INSTALLED = frozenset({"plait", "torch", "numpy", "builtins", *sys.stdlib_module_names})
 _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all_feature_names)
@@ -40,6 +43,12 @@ def is_own(module: str | None) -> bool:
     if loaded is not None and file is None:  # notebooks, or a module compiled into Python
         return getattr(getattr(loaded, "__spec__", None), "origin", None) != "built-in"
     return not {"site-packages", "dist-packages"} & set(Path(file or "").parts)
+
+
+def is_own_function(function: FunctionType) -> bool:
+    """Return whether a function is a user's own; one without a module was made by `exec`."""
+    name = function.__globals__.get("__name__")
+    return name is None or is_own(name)
 
 
 def name_of(thing: type | FunctionType) -> str:
@@ -69,6 +78,21 @@ def functions_of(value: Any) -> list[Any]:
         parts = (value.func,)
     found = [unwrapped(part) for part in parts if part is not None]
     return found if all(isinstance(one, FunctionType) for one in found) else []
+
+
+def made_with(function: FunctionType) -> list[Any]:
+    """Return the values a method got when it was defined: its defaults, and those of the scope around it."""
+    free = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    around = [(name, cell) for name, cell in free if name != "__class__"]
+    defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
+    return [defaults, [(name, _content(cell)) for name, cell in around]]
+
+
+def _content(cell: CellType) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # a name that has no value yet
+        return None
 
 
 def text_of(function: FunctionType, owner: str | None = None) -> str:
