@@ -6,13 +6,15 @@ from __future__ import annotations
 import ctypes
 import shutil
 import subprocess
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
-from plait.ops.scan import cluster_source
+from plait.ops.attentive_scan import cpu_step
+from plait.ops.scan import cluster_source, cpu_library, cpu_walk
 
 EMULATOR = Path(__file__).parent / "scan" / "cluster" / "emulator.h"
 
@@ -50,6 +52,31 @@ def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             monkeypatch.setattr(owner, name, poisoned(getattr(owner, name)))
 
     return fill
+
+
+@pytest.fixture(scope="session")
+def avx2_library() -> ctypes.CDLL:
+    """Build the compiled scans for AVX2, on a processor where torch itself uses AVX-512."""
+    capability = torch.backends.cpu.get_cpu_capability()
+    if capability != "AVX512":
+        pytest.skip(f"torch uses {capability} here, and so does every other test")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(cpu_library, "_capability", lambda: "AVX2")
+        return cpu_library.library.__wrapped__()
+
+
+@pytest.fixture
+def avx2(avx2_library: ctypes.CDLL, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Run the compiled scans with AVX2, as processors without AVX-512 do."""
+    sizes = cpu_walk._lanes, cpu_step._plan
+    for module in (cpu_walk, cpu_step):
+        monkeypatch.setattr(module, "library", lambda: avx2_library)
+    for function in sizes:
+        function.cache_clear()
+    assert cpu_walk.lane_of(1, torch.float32) == 8
+    yield
+    for function in sizes:
+        function.cache_clear()
 
 
 @pytest.fixture(scope="session")

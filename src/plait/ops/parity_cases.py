@@ -14,27 +14,31 @@ Any backend is compared with the reference as with any other case::
 
 A harness of its own (the emulator, a streamed step) takes `problem.inputs()` or the fields of the problem.
 Choose by `memories`, `cells` and `dtypes` what the backend can run, `sampled` for a suite that must be quick.
+
+`random_case` draws any configuration, with weights scaled by 0.01 to 30.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import random
 from collections.abc import Iterable
 
 import torch
 
-from plait.ops.parity import AnyScan, Case
-from plait.ops.scan import FullScan, Scan
+from plait.ops.parity_problem import AnyScan, Case
+from plait.ops.scan import FullScan, PlainScan, Scan
 
-__all__ = ["CELLS", "MEMORIES", "REACHES", "reaching_cases", "sampled"]
+__all__ = ["CELLS", "MEMORIES", "REACHES", "random_case", "reaching_cases", "sampled"]
 
 CELLS = ("tanh", "relu", "modrelu", "identity", "lstm", "gru")
 MEMORIES = ("window", "relevancy", "uniform", "full")
-# log(max) of float32 is 88.7: an e^{2k} overflows from |k| = 44.4, a product of two where |q + k| reaches that
+# in float32 e^{2k} overflows from |k| = 44.4 on, and a product of two where |q + k| is as large
 REACHES = (1, 8, 21, 24, 32, 43, 64, 128, 200)
 # in 16 bits: powers of two, by which a product is exact
 _EXACT_REACHES = (1, 8, 16, 32, 64, 128, 256)
-# in float64 log(max) is 709.8
+# in float64 from 354.9 on
 _DOUBLE_REACHES = (*REACHES, 170, 250, 345, 500)
 
 
@@ -48,8 +52,8 @@ def reaching_cases(
     return [
         Case(
             _scan(cell, memory),
-            # a state of 16 bits that is off by its last bit moves a key of the next step by whole units
-            steps=1 if dtype.itemsize == 2 else 3,
+            # the rounding of a state, times reach, is that of a key of the next step
+            steps=3 if torch.finfo(dtype).eps * reach < 2e-6 else 1,
             size=size,
             dtype=dtype,
             carried=True,
@@ -67,6 +71,49 @@ def sampled(cases: list[Case], one_of: int = 7) -> list[Case]:
     6
     """
     return cases[::one_of]
+
+
+def random_case(seed: int) -> Case:
+    """Return a scan of any cell, memory, type and size, in any circumstance, for one step.
+
+    Over more steps (`dataclasses.replace(case, steps=...)`) large weights amplify rounding until two correct
+    backends have nothing in common but that they are finite.
+
+    >>> str(random_case(3)) == str(random_case(3)) != str(random_case(4))
+    True
+    """
+    rng = random.Random(seed)
+    scan = _random_scan(rng)
+    screens, bounded = scan.screens, isinstance(scan, Scan)
+    learned = screens and rng.random() < 0.4
+    return Case(
+        scan,
+        steps=1,
+        rows=rng.choice((1, 2, 3, 7)),
+        size=rng.randint(1, 40),
+        dtype=rng.choice((torch.float32, torch.float32, torch.float64, torch.bfloat16, torch.float16)),
+        carried=rng.random() < 0.8,
+        reset=rng.random() < 0.3,
+        nudge=rng.random() < 0.3,
+        strided=rng.random() < 0.2,
+        learned=learned,
+        noise=learned and rng.random() < 0.5,
+        limited=bounded and rng.random() < 0.2,
+        scale=10 ** rng.uniform(-2, math.log10(30)),
+    )
+
+
+def _random_scan(rng: random.Random) -> AnyScan:
+    cell, memory = rng.choice(CELLS), rng.choice((*MEMORIES, "relevancy", "plain"))
+    kind, nonlinearity = (cell, "tanh") if cell in ("lstm", "gru") else ("elman", cell)
+    mix = rng.choice((0.5, 0.5, 0.8, 1.0))
+    if memory == "plain":
+        return PlainScan(kind, rng.choice(CELLS[:4]) if kind == "gru" else nonlinearity)
+    if memory == "full":
+        return FullScan(kind, mix, nonlinearity)
+    capacity = 0 if memory == "window" else rng.randint(1, 5)
+    every = rng.randint(1, 4) if memory == "uniform" else None
+    return Scan(kind, rng.randint(1, 8), capacity, every, mix, nonlinearity)
 
 
 def _reaches(dtype: torch.dtype) -> tuple[int, ...]:

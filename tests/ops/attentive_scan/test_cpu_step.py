@@ -17,6 +17,7 @@ from plait.errors import ShapeError
 from plait.models import State
 from plait.ops.attentive_scan import attentive_scan, cpu_step
 from plait.ops.parity import TOLERANCE, Case, Outcome, Problem, differences, make_problem
+from plait.ops.parity_cases import reaching_cases, sampled
 from plait.ops.scan import Scan, record_backends
 from plait.ops.scan.backends import missing
 from plait.ops.state_check import known_keys, remember
@@ -60,6 +61,9 @@ CASES = [
         for cell, carried in ((CELLS[0], False), (CELLS[2], True))
     ),
 ]
+
+
+LARGE_SCORES = reaching_cases(("window", "relevancy", "uniform"), dtypes=(torch.float32, torch.float64))
 
 
 @pytest.fixture(autouse=True)
@@ -111,13 +115,29 @@ def known_keys_or_none(memory):  # type: ignore[no-untyped-def]
         return None
 
 
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_parity(case: Case) -> None:
+def failures(case: Case) -> list[str]:
     problem = make_problem(case)
     with torch.no_grad():
         expected = walked(problem, case.scan, by_reference)  # type: ignore[arg-type]
         got = walked(problem, case.scan, by_step)  # type: ignore[arg-type]
-    assert differences(expected, got, case.dtype) == []
+    return differences(expected, got, case.dtype)
+
+
+@pytest.mark.parametrize("case", [*CASES, *sampled(LARGE_SCORES)], ids=str)
+def test_parity(case: Case) -> None:
+    assert failures(case) == []
+
+
+@pytest.mark.usefixtures("avx2")
+@pytest.mark.parametrize("case", [*CASES, *sampled(LARGE_SCORES)], ids=str)
+def test_parity_of_avx2(case: Case) -> None:
+    assert failures(case) == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("case", LARGE_SCORES, ids=str)
+def test_parity_of_large_scores(case: Case) -> None:
+    assert failures(case) == []
 
 
 def test_every_step_of_a_stream_goes_this_way(taken: list[int]) -> None:

@@ -12,6 +12,7 @@ import torch
 
 from plait.ops.attentive_scan import attentive_scan, torch_scan
 from plait.ops.parity import Case, differences, make_problem, run
+from plait.ops.parity_cases import reaching_cases, sampled
 from plait.ops.scan import Scan
 from plait.ops.scan.backends import MODULES, missing
 
@@ -90,6 +91,7 @@ CASES = [
     ),
     Case(scan_of("tanh", "uniform"), dtype=torch.float16, carried=True),
 ]  # fmt: skip
+LARGE_SCORES = reaching_cases(("window", "relevancy", "uniform"))
 
 
 @pytest.fixture(autouse=True)
@@ -98,15 +100,36 @@ def _poisoned(poison: Callable[..., None]) -> None:
     poison(torch.Tensor, "new_empty")
 
 
-@pytest.mark.parametrize("backend", backends_here())
-@pytest.mark.parametrize("case", CASES, ids=str)
-def test_parity(case: Case, backend: str) -> None:
-    reason = missing(backend, "cpu", case.dtype, case.scan.cell, case.scan.width, case.size)
-    if backend == "triton" and reason:
-        pytest.skip(reason)
+def failures(case: Case, backend: str) -> list[str]:
     problem = make_problem(case)
     expected = run(problem, case.scan, "reference", case.new)
-    assert differences(expected, run(problem, case.scan, backend, case.new), case.dtype) == []
+    return differences(expected, run(problem, case.scan, backend, case.new), case.dtype)
+
+
+@pytest.mark.parametrize("backend", backends_here())
+@pytest.mark.parametrize("case", [*CASES, *sampled(LARGE_SCORES)], ids=str)
+def test_parity(case: Case, backend: str) -> None:
+    assert failures(case, backend) == []
+
+
+@pytest.mark.usefixtures("avx2")
+@pytest.mark.parametrize("case", [*CASES, *sampled(LARGE_SCORES)], ids=str)
+def test_parity_of_avx2(case: Case) -> None:
+    assert failures(case, "cpu") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", backends_here())
+@pytest.mark.parametrize("case", LARGE_SCORES, ids=str)
+def test_parity_of_large_scores(case: Case, backend: str) -> None:
+    assert failures(case, backend) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("avx2")
+@pytest.mark.parametrize("case", LARGE_SCORES, ids=str)
+def test_parity_of_large_scores_of_avx2(case: Case) -> None:
+    assert failures(case, "cpu") == []
 
 
 @pytest.mark.parametrize("backend", backends_here())

@@ -12,6 +12,7 @@ import torch
 
 from plait.ops.full_scan import full_scan, torch_past, torch_scan
 from plait.ops.parity import Case, differences, make_problem, run
+from plait.ops.parity_cases import reaching_cases, sampled
 from plait.ops.scan import FullScan
 
 ELMAN = ("tanh", "relu", "modrelu", "identity")
@@ -36,6 +37,8 @@ CASES = [
     Case(scan_of("lstm"), steps=33, rows=1, reset=True),
     Case(scan_of("gru"), steps=9, rows=1, size=17, carried=True, reset=True, nudge=True),
     Case(scan_of("tanh", mix=0.8), steps=20, rows=9, size=33),
+    # energies so large that their normaliser is rounded more than the weights
+    Case(scan_of("tanh"), steps=1, size=25, carried=True, scale=10.0),
     # scores so large that tanh is flat
     Case(scan_of("tanh"), steps=6, rows=3, far=True),
     Case(scan_of("lstm"), steps=9, rows=3, dtype=torch.float64, carried=True, far=True),
@@ -50,6 +53,7 @@ CASES = [
         )
     ),
 ]  # fmt: skip
+LARGE_SCORES = reaching_cases(["full"])
 
 
 @pytest.fixture(autouse=True)
@@ -64,9 +68,29 @@ def failures(case: Case, device: str = "cpu", backend: str = "torch") -> list[st
 
 
 @pytest.mark.parametrize("backend", ["torch", "cpu"])
-@pytest.mark.parametrize("case", CASES, ids=str)
+@pytest.mark.parametrize("case", [*CASES, *sampled(LARGE_SCORES)], ids=str)
 def test_parity(case: Case, backend: str) -> None:
     assert failures(case, backend=backend) == []
+
+
+@pytest.mark.usefixtures("avx2")
+@pytest.mark.parametrize("case", [*CASES, *sampled(LARGE_SCORES)], ids=str)
+def test_parity_of_avx2(case: Case) -> None:
+    assert failures(case, backend="cpu") == []
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("backend", ["torch", "cpu"])
+@pytest.mark.parametrize("case", LARGE_SCORES, ids=str)
+def test_parity_of_large_scores(case: Case, backend: str) -> None:
+    assert failures(case, backend=backend) == []
+
+
+@pytest.mark.slow
+@pytest.mark.usefixtures("avx2")
+@pytest.mark.parametrize("case", LARGE_SCORES, ids=str)
+def test_parity_of_large_scores_of_avx2(case: Case) -> None:
+    assert failures(case, backend="cpu") == []
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

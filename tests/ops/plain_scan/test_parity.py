@@ -77,6 +77,14 @@ def test_parity(case: Case, backend: str) -> None:
     assert differences(expected, run(problem, case.scan, backend), case.dtype) == []
 
 
+@pytest.mark.usefixtures("avx2")
+@pytest.mark.parametrize("case", CASES, ids=str)
+def test_parity_of_avx2(case: Case) -> None:
+    problem = make_problem(case)
+    expected = run(problem, case.scan, "reference")
+    assert differences(expected, run(problem, case.scan, "cpu"), case.dtype) == []
+
+
 @pytest.mark.parametrize("backend", backends_here())
 @pytest.mark.parametrize("scan", [PlainScan("elman"), MODRELU, PlainScan("gru"), GORU, LSTM], ids=str)
 def test_gradcheck(scan: PlainScan, backend: str) -> None:

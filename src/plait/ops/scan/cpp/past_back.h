@@ -76,7 +76,10 @@ class FullWalkBack : public WalkBack<T> {
     for (; j + 4 <= read; j += 4) energies<4>(lane, plain, query, grown, this->energy, &reads[j]);
     for (; j < read; ++j) energies<1>(lane, plain, query, grown, this->energy, &reads[j]);
     const T normaliser = *at(a.normalisers, t, r, 1);
-    for (j = 0; j < read; ++j) reads[j].plain = plain, reads[j].weight = std::exp(reads[j].weight - normaliser);
+    T sum = 0;
+    for (j = 0; j < read; ++j) reads[j].plain = plain, sum += reads[j].weight = std::exp(reads[j].weight - normaliser);
+    // a large normaliser is rounded by more than the weights were: without this they would not sum to 1
+    for (j = 0; j < read; ++j) reads[j].weight /= sum;
     this->spread(r, reads.data(), read);
   }
 

@@ -68,25 +68,16 @@ Vec<T> reciprocal(const Vec<T>& x) {
   return Vec<T>(T(1)) / x;
 }
 
-template <class T>
-Vec<T> finite_reciprocal(const Vec<T>& x) {
-  return reciprocal(x);
-}
-
 #ifdef CPU_CAPABILITY_AVX512
 inline bool within(const Vec<float>& x, float limit) {
   return _mm512_cmp_ps_mask(x, _mm512_set1_ps(limit), _CMP_LE_OQ) == 0xffff;
 }
 
-// Half the time of a division: 14 bits and one Newton step, exact to 1 or 2 units in the last place. For positive x that
-// is not infinite.
-[[gnu::always_inline]] inline Vec<float> finite_reciprocal(const Vec<float>& x) {
-  const __m512 guess = _mm512_rcp14_ps(x);
-  return _mm512_fmadd_ps(_mm512_fnmadd_ps(x, guess, _mm512_set1_ps(1.0f)), guess, guess);
-}
-// The minimum keeps infinity out of the step (and lets a NaN through).
+// Half the time of a division: 14 bits and one Newton step, exact to 1 or 2 units in the last place. For positive x.
+// The minimum keeps infinity out of the step, where it would meet its own reciprocal, 0; it lets a NaN through.
 [[gnu::always_inline]] inline Vec<float> reciprocal(const Vec<float>& positive) {
-  return finite_reciprocal(_mm512_min_ps(_mm512_set1_ps(4e37f), positive));
+  const __m512 x = _mm512_min_ps(_mm512_set1_ps(4e37f), positive), guess = _mm512_rcp14_ps(x);
+  return _mm512_fmadd_ps(_mm512_fnmadd_ps(x, guess, _mm512_set1_ps(1.0f)), guess, guess);
 }
 
 // x = n log 2 + r and p = e^r - 1, by a polynomial
@@ -138,16 +129,18 @@ bool grow(const T* x, T* grown, int64_t lane) {
   return within(largest, limit);
 }
 
-// 1 / (1 + e^{2(q + k)}), from which tanh = 1 - 2r and tanh' = 4r(1 - r)
+// r = 1 / (1 + e^{2(q + k)}), from which tanh = 1 - 2r and tanh' = 4r(1 - r). Each exponential is in range, their product
+// need not be: infinity gives r = 0, tanh = 1 and tanh' = 0.
 template <class T>
 [[gnu::always_inline]] inline Vec<T> fading(const Vec<T>& grown_query, const Vec<T>& grown_key) {
-  return finite_reciprocal(at::vec::fmadd(grown_query, grown_key, Vec<T>(T(1))));
+  return reciprocal(at::vec::fmadd(grown_query, grown_key, Vec<T>(T(1))));
 }
 
-// the same, where an exponential could overflow
+// The same where an exponential of q or k alone could overflow. Like the one above it is exact to a few units in the last
+// place where tanh saturates: 1 - tanh would have lost what a derivative times a large weight still shows.
 template <class T>
 Vec<T> fading_far(const Vec<T>& query, const Vec<T>& key) {
-  return (Vec<T>(T(1)) - (query + key).tanh()) * Vec<T>(T(0.5));
+  return sigmoid((query + key) * Vec<T>(T(-2)));
 }
 
 // A state is kept in the layer's type: what is carried over, saved and read is the same number.
