@@ -81,7 +81,8 @@ def bench_sizes(
                 found.append(record)
                 if file:
                     with writing(str(out)):
-                        print(json.dumps(record), file=file, flush=True)
+                        file.write(json.dumps(record) + "\n")
+                        file.flush()
         except KeyboardInterrupt:
             pass  # the table shows what there is
     data = circumstances(place, processes, commit or None) | {"seed": seed, "cells": found}

@@ -122,7 +122,7 @@ def draw(case: Case, generator: torch.Generator) -> Problem:
     if case.scale != 1:
         # after the state was drawn: what a nonlinearity does not bound would overflow on its way to it
         scaled = [w if w is None else (case.scale * w.detach()).requires_grad_() for w in weights]
-        weights = type(weights)(*scaled)
+        weights = type(weights)(*scaled)  # type: ignore[arg-type]
     return Problem(
         leaf(case.steps, rows, scan.gates * size, scale=case.scale * _drive(case)),
         weights,

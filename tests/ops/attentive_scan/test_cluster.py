@@ -35,6 +35,10 @@ UNIFORM = {"window": 2, "capacity": 2, "every": 2}
 WINDOW = {"window": 3}
 
 
+# two of them in every run, one below where e^{2q} overflows
+EVERY_REACH = [r if r in (24, 200) else pytest.param(r, marks=pytest.mark.slow) for r in REACHES]
+
+
 def case(
     cell: str, memory: dict[str, int], split: tuple[int, ...], steps: int, rows: int, size: int = 32, **flags
 ):
@@ -184,15 +188,15 @@ def there_and_back(both, monkeypatch):
     )
 
 
-def _there_and_back(index, case, both, monkeypatch):
-    split = WHOLE[index][1]
+def _there_and_back(index, case, both, monkeypatch, item=None):
+    split, back = item or (WHOLE[index][1], back_shape_of(case))
 
     def launch(way, _, given, __):
         getattr(both[way], f"run_walk_{index}")(ctypes.byref(given), 3)
 
     monkeypatch.setattr(cluster_scan, "missing", lambda *_: None)
     monkeypatch.setattr(cluster_scan, "shape_for", lambda *_: shape_of(case, split))
-    monkeypatch.setattr(cluster_scan, "back_shape_for", lambda *_: back_shape_of(case))
+    monkeypatch.setattr(cluster_scan, "back_shape_for", lambda *_: back)
     monkeypatch.setattr(cluster_scan, "launch", launch)
     backends._resolved.cache_clear()
     problem = make_problem(case)
@@ -208,12 +212,34 @@ def test_forward_and_back_on_the_emulator(index, there_and_back):
     assert there_and_back(index) == []
 
 
-@pytest.mark.parametrize("reach", REACHES)
+@pytest.mark.parametrize("reach", EVERY_REACH)
 @pytest.mark.parametrize("index", [0, 1, 2], ids=lambda i: str(WHOLE[i][0]))
 def test_large_queries_and_keys_on_the_emulator(index, reach, there_and_back):
     """Where e^{2q}, e^{2k} or their product alone would overflow, and gates saturate."""
     steps = 3 - 2 * WHOLE[index][0].learned  # few draws of a learned relevance keep its choices apart
     assert there_and_back(index, steps=steps, carried=True, reach=float(reach)) == []
+
+
+# sizes that few divide, as a GPU splits them: all that is chosen for so many rows
+UNUSUAL = [("lstm", 96, 3), ("gru", 96, 1), ("elman", 96, 37), ("lstm", 160, 1), ("elman", 224, 2)]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("cell", "size", "rows"), UNUSUAL)
+def test_sizes_that_few_divide(cell, size, rows, emulated, monkeypatch):
+    at_a_time = {8: 16, 4: 30, 2: 66, 1: 132}  # of a whole H200
+    monkeypatch.setattr(cluster_choice, "clusters_that_fit", lambda cluster, _: at_a_time[cluster])
+    case = Case(Scan(cell, **RELEVANCY), steps=3, rows=rows, size=size, carried=True)
+    split = cluster_choice.choose(cell, size, case.scan.width, rows, 0)
+    back = back_shape(case.scan, size, case.dtype, rows, {c: at_a_time[c] for c in (8, 4, 2)})
+    blocks = {"elman": 2, "gru": 5, "lstm": 5}[cell]
+    outer = OuterShape(blocks * size, size, size, cell == "gru", case.dtype, cluster=2)
+    shapes = {"forward": shape_of(case, split), "backward": back, "outer": outer}
+    texts = {"forward": FORWARD_TEXT, "backward": BACKWARD_TEXT, "outer": OUTER_TEXT}
+    built = {
+        way: emulated("attentive_scan", way, texts[way], {"walk_0": shape}) for way, shape in shapes.items()
+    }
+    assert _there_and_back(0, case, built, monkeypatch, (split, back)) == []
 
 
 # the energies and their slopes from a product of exponentials, which is infinity times zero

@@ -26,7 +26,7 @@ from plait.ops.scan.contract import ABSENT, Inputs, Scanned, ScanWeights
 from plait.ops.scan.cpu_library import library
 from plait.ops.scan.cpu_walk import Sizes, lane_of
 from plait.ops.scan.kinds import Scan
-from plait.ops.scan.operator import recorded
+from plait.ops.scan.recording import recorded
 from plait.ops.slots import MemoryState
 from plait.ops.state_check import is_known, known_keys, remember
 from plait.ops.walk import LayerResult, LayerState

@@ -9,7 +9,7 @@ from __future__ import annotations
 from plait.ops.scan.backends import BACKENDS, choose_backend
 from plait.ops.scan.contract import PlainWeights, ScanWeights
 from plait.ops.scan.kinds import CellScan, FullScan, PlainScan, Scan
-from plait.ops.scan.operator import record_backends
+from plait.ops.scan.recording import record_backends
 
 __all__ = [
     "BACKENDS", "CellScan", "FullScan", "PlainScan", "PlainWeights", "Scan", "ScanWeights", "choose_backend",

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import contextlib
 import dataclasses
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from functools import cached_property
 from typing import Any
 
@@ -25,37 +25,12 @@ from plait.ops.scan.buffers import allocate, allocate_gradients, whole
 from plait.ops.scan.contract import Arriving, Inputs, PlainWeights, Projection, Scanned, ScanWeights, specs
 from plait.ops.scan.eager import Eager, Look, input_gradients, keep_for_backward, picked, saved
 from plait.ops.scan.kinds import CellScan
+from plait.ops.scan.recording import recorded
 from plait.ops.slots import MemoryState, ages_before, empty_memory
 from plait.ops.state_check import remember
 from plait.ops.walk import LayerResult, LayerState, Trace
 
-__all__ = ["FusedScan", "record_backends", "recorded"]
-
-_recordings: list[list[str]] = []
-
-
-@contextlib.contextmanager
-def record_backends() -> Iterator[list[str]]:
-    """Collect the names of the backends that really run, in order, forward passes only.
-
-    >>> with record_backends() as ran:
-    ...     pass
-    >>> ran
-    []
-    """
-    ran: list[str] = []
-    _recordings.append(ran)
-    try:
-        yield ran
-    finally:
-        _recordings.remove(ran)
-
-
-def recorded(name: str) -> str:
-    """Tell everyone who listens that a forward pass runs on this backend."""
-    for ran in _recordings:
-        ran.append(name)
-    return name
+__all__ = ["FusedScan"]
 
 
 def _is_on_gpu(tensor: Tensor) -> bool:
