@@ -58,10 +58,11 @@ def table(seed: int, index: int) -> tuple[bytes, list[str]]:
     draw = random.Random(f"table {seed}:{index}")
     names = [
         draw.choice(ALPHABET) if draw.random() < 0.05 else f"c{place}"
-        for place in range(draw.randrange(1, 7))
+        for place in range(draw.randrange(1, 5))
     ]
     kinds = [
-        draw.choice(list(CELLS)) if draw.random() < 0.2 else draw.choice(("integer", "number")) for _ in names
+        draw.choice(list(CELLS)) if draw.random() < 0.12 else draw.choice(("integer", "number"))
+        for _ in names
     ]
     several = draw.choice((1, 2, 5, 12))
     names, kinds = (
@@ -70,7 +71,7 @@ def table(seed: int, index: int) -> tuple[bytes, list[str]]:
     )
     rows = [
         [str(row // several), *(CELLS[kind](draw) for kind in kinds[1:])]
-        for row in range(several * draw.choice((1, 3, 8, 20)))
+        for row in range(several * draw.choice((2, 4, 8, 20, 20)))
     ]
     damage, mark = draw.choice(DAMAGE), draw.choice(",,,;\t|")
     if damage == "twice":
