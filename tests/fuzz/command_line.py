@@ -29,10 +29,12 @@ plait.training.ppo plait.report.write plait.report.explore.app plait.bench.layer
 plait.experiments.launch
 """
 SHARE = 4  # every fourth line goes through the door made of argparse
+STDOUT = ("utf-8", "utf-8", "ascii", "utf-8", "latin-1", "utf-8", "full", "utf-8", "ascii", "utf-8", "closed")
 
 
-def judge(words: list[str], ended, strays: list[str]) -> list[str]:
+def judge(words: list[str], ended, strays: list[str], stdout: str = "utf-8") -> list[str]:
     """What is wrong with how a line ended; nothing, if nothing is."""
+    seen = stdout not in ("full", "closed")
     found = []
     if ended.code is None:
         found.append(f"hangs: {ended.seconds:.0f} s")
@@ -51,7 +53,9 @@ def judge(words: list[str], ended, strays: list[str]) -> list[str]:
         found.append(f"exit code 2 with {len(errors)} lines of error")
     if ended.code == 0 and errors:
         found.append("exit code 0 and an error")
-    if ended.code == 0 and "--json" in words and not ended.interrupted and not _is_json(ended.out, words):
+    if ended.code == 0 and "--json" in words and seen and not (
+        ended.interrupted or _is_json(ended.out, words)
+    ):  # fmt: skip
         found.append("--json, and no JSON")
     found += [f"changed outside: {name}" for name in strays]
     if not stat.S_ISCHR(os.stat("/dev/null").st_mode):
@@ -99,13 +103,13 @@ class Fuzzer:
 
         return line(self.commands, seed, index)
 
-    def try_line(self, words: list[str], usual=(), stops=False, argparse=False):
+    def try_line(self, words: list[str], usual=(), stops=False, argparse=False, stdout="utf-8"):
         """How the line ended, and what is wrong with that."""
-        ended = self.run(words, self.world.renew(), argparse, stops)
+        ended = self.run(words, self.world.renew(), argparse, stops, stdout)
         said = [part for word in words for part in (word, word.partition("=")[2]) if 0 < len(part) < 256]
         named = [os.path.realpath(os.path.join(self.world.here, "work", part)) for part in said]
         outside = [place for place in ended.outside if not any(_under(place, name) for name in named)]
-        return ended, judge(words, ended, self.world.strays(words, usual) + outside)
+        return ended, judge(words, ended, self.world.strays(words, usual) + outside, stdout)
 
 
 def _under(place: str, name: str) -> bool:
@@ -229,7 +233,8 @@ def tries(fuzzer: Fuzzer, given: argparse.Namespace, numbers: Sequence[int]) -> 
         if given.line:
             words, usual, stops = shlex.split(given.line[index]), ("runs", "demo", "compare"), False
         try:
-            ended, problems = fuzzer.try_line(words, usual, stops, argparse=index % SHARE == SHARE - 1)
+            stdout = "utf-8" if given.line else STDOUT[index % len(STDOUT)]
+            ended, problems = fuzzer.try_line(words, usual, stops, index % SHARE == SHARE - 1, stdout)
         except KeyboardInterrupt:
             break
         seen.append({"line": index, "code": ended.code, "seconds": ended.seconds, "wrong": bool(problems)})
@@ -238,7 +243,8 @@ def tries(fuzzer: Fuzzer, given: argparse.Namespace, numbers: Sequence[int]) -> 
         if problems:
             text = (ended.error.strip() or ended.out.strip())[-600:].replace("\n", "\n  ")
             print(
-                f"\nline {index}: plait {shlex.join(words)}\n  {'; '.join(problems)}\n  {text}\n"
+                f"\nline {index}: plait {shlex.join(words)} (stdout {stdout})\n"
+                f"  {'; '.join(problems)}\n  {text}\n"
                 f"  again: python tests/fuzz/command_line.py --seed {given.seed} --only {index}", flush=True
             )  # fmt: skip
         elif given.times is not None and ended.seconds > given.times:

@@ -45,9 +45,17 @@ class Ended:
 
 
 def run_forked(
-    words: list[str], work: Path, argparse: bool = False, stops: bool = False, seconds: float = SECONDS
+    words: list[str],
+    work: Path,
+    argparse: bool = False,
+    stops: bool = False,
+    stdout: str = "utf-8",
+    seconds: float = SECONDS,
 ) -> Ended:
-    """`plait WORDS` in the folder `work`, whose neighbours are home/ and tmp/."""
+    """`plait WORDS` in the folder `work`, whose neighbours are home/ and tmp/.
+
+    `stdout` is an encoding, or "full" for a full disk, or "closed".
+    """
     kept = [work.parent.parent / f"{name}.txt" for name in ("out", "error", "outside")]
     for path in kept:
         path.unlink(missing_ok=True)
@@ -55,7 +63,7 @@ def run_forked(
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        _child(words, work, argparse, kept)
+        _child(words, work, argparse, stdout, kept)
     asked, status = 0, None
     while status is None:
         done, found = os.waitpid(child, os.WNOHANG)
@@ -92,15 +100,20 @@ def _serves(out: Path, asked: int) -> bool:
     return not asked and "Ctrl-C ends it" in out.read_text("utf-8", "replace")
 
 
-def _child(words: list[str], work: Path, argparse: bool, kept: list[Path]) -> None:
+def _child(words: list[str], work: Path, argparse: bool, stdout: str, kept: list[Path]) -> None:
     code = 70
     try:
         os.setsid()
         signal.signal(signal.SIGINT, signal.default_int_handler)
         out, error, outside = (os.open(path, os.O_WRONLY | os.O_APPEND) for path in kept)
+        out = os.open("/dev/full", os.O_WRONLY) if stdout == "full" else out
         for old, new in ((0, os.open(os.devnull, os.O_RDONLY)), (1, out), (2, error)):
             os.dup2(new, old)
-        sys.stdout = os.fdopen(1, "w", encoding="utf-8", errors="surrogateescape", closefd=False)
+        encoding = "utf-8" if stdout in ("full", "closed") else stdout
+        sys.stdout = os.fdopen(1, "w", encoding=encoding, closefd=False)
+        if stdout == "closed":
+            os.close(1)
+            sys.stdout = None
         sys.stderr = os.fdopen(2, "w", encoding="utf-8", errors="backslashreplace", closefd=False)
         os.chdir(work)
         os.environ |= {

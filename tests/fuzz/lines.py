@@ -25,8 +25,8 @@ WORD = ("", " ", ".", "..", "/", "x", "0", "-1", "nan", "1e400", "None", "é漢�
         "1" + "0" * 400)  # fmt: skip
 PATH = (".", "..", "/", "", "/dev/null", "/dev/zero", "missing", "missing/deep/name", "notes.txt",
         "notes.txt/x", "runs", "empty", LONG, LONG + "/x", "é漢🎉", "\udcff", "dangling", "circle",
-        "through/x.png", "null.png", "/proc/self/mem", "/dev/full", "~", "a\nb", "new.png", "new.tar.gz",
-        "new.html", "folder.png")  # fmt: skip
+        "through/x.png", "null.png", "odd\udcff.csv", "odd\udcff/new", "/proc/self/mem", "/dev/full", "~",
+        "a\nb", "new.png", "new.tar.gz", "new.html", "folder.png")  # fmt: skip
 WRONG = ("--no-such-flag", "--", "-", "-x", "extra", "", "--help", "-h", "--=", "--debug=1", "é", "--version")
 
 # What is always given, so that a line whose values are all good ends in a moment. A flag named here may still
@@ -36,6 +36,8 @@ POLICY = {"--steps": ("4", "8"), "--envs": "12", "--rollout": "24", "--hidden": 
           "--minibatches": "1", "--max-minutes": ("0.02",)}  # fmt: skip
 SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     "train": {**TRAINING, "--max-minutes": ("0.02",)},
+    "train csv": {"--updates": "12", "--batch-size": "12", "--hidden": "48", "--max-minutes": ("0.02",),
+                  "--sequence": "s", "--target": "yyz"},
     "train minigrid": POLICY,
     "train gym": {**POLICY, "--env": ("CartPole-v1", "Pendulum"), "--time-limit": ("8", "20")},
     "train popgym": {**POLICY, "--env": ("RepeatFirstEasy", "BattleshipEasy")},
@@ -111,8 +113,10 @@ def commands(names: dict[str, tuple[str, ...]]) -> list[Command]:
         paths = [
             str(one) for value in usual for one in (value if isinstance(value, list | tuple) else [value])
         ]
+        own = {key.removeprefix(f"{name} "): words for key, words in names.items() if key.startswith(name)}
+        options = tuple(_option(action, {**names, **own}) for action in actions)
         found.append(Command(
-            name, tuple(_option(action, names) for action in actions), "Ctrl-C" in (function.__doc__ or ""),
+            name, options, "Ctrl-C" in (function.__doc__ or ""),
             tuple(p for p in paths if p not in ("None", "==SUPPRESS==", "")),
         ))  # fmt: skip
     return found

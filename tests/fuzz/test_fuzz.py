@@ -122,6 +122,44 @@ def test_a_sample_of_lines_ends_as_it_must():
     assert "0 wrong" in done.stdout
 
 
+def test_a_sample_of_tables_ends_as_it_must(monkeypatch):
+    """Some of the tables of the test below: one line of error, or a run."""
+    found, trained = _tables(monkeypatch, 20)
+    assert found == []
+    assert trained >= 3
+
+
+@pytest.mark.slow
+def test_300_tables_end_as_they_must(monkeypatch):
+    found, trained = _tables(monkeypatch, 300)
+    assert found == []
+    assert trained >= 60
+
+
+def _tables(monkeypatch, count):
+    monkeypatch.syspath_prepend(str(HERE))
+    from tables import fuzz
+
+    return fuzz(int(SEED), range(count))
+
+
+def test_what_is_wrong_with_a_table_is_seen(monkeypatch, tmp_path):
+    """A fault, a warning and a table that is trained on without a word."""
+    monkeypatch.syspath_prepend(str(HERE))
+    from tables import faults, table
+
+    content, words = b"s,a,t\n1,1,p\n2,2,q\n3,3,p\n", ["--target=t", "--sequence=s"]
+    assert faults(content, words, tmp_path) == []
+    assert table(1, 7) == table(1, 7) != table(1, 8)
+    for mistake in (KeyError("p"), RuntimeWarning("overflow")):
+        with monkeypatch.context() as patch:
+            patch.setattr(
+                "plait.tasks.csv_task._answers", lambda *_, mistake=mistake: (_ for _ in ()).throw(mistake)
+            )
+            (seen,) = faults(content + b"4,4,q\n", words, tmp_path)
+        assert "a fault of ours" in seen
+
+
 @pytest.mark.slow
 def test_500_lines_end_as_they_must():
     done = _fuzz("--lines", "500")

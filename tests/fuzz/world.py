@@ -9,6 +9,19 @@ from pathlib import Path
 
 from plait.tasks import TASKS
 
+ROWS = "".join(
+    f"{n // 3},{n % 7},{n / 4},{('mild', 'none', 'severe')[n // 3 % 3]},{n // 3 * 1.5}\n" for n in range(60)
+)
+TABLES = {
+    "words.csv": f"s,a,b,y,z\n{ROWS}".encode(),
+    "numbers.csv": f"s,a,b,z,y\n{ROWS}".encode(),
+    "odd\udcff.csv": f"s,a,b,y,z\n{ROWS}".encode(),
+    "huge.csv": f"s,a,b,y,z\n{ROWS}0,1e39,1e400,1e308,-1e39\n".encode(),
+    "gaps.csv": f"s,a,b,y,z\n{ROWS}0,,NA,,?\n".encode(),
+    "latin.csv": f"s,a,b,y,z\n{ROWS}".encode() + b"1,2,3,\xe9,4\n",
+    "wide.csv": ("s,y," + ",".join(f"c{n}" for n in range(5000)) + "\n0,1" + ",1" * 5000 + "\n").encode(),
+    "twice.csv": b"s,a,a,y\n1,2,3,4\n",
+}
 Run = Callable[[list[str], Path], int]
 Entry = tuple[int, int, int]
 TINY = [
@@ -106,6 +119,8 @@ def _furnish(work: Path, run: Run) -> dict[str, tuple[str, ...]]:
     (work / "config.json").write_text(json.dumps({
         "model_type": "gpt2", "n_layer": 2, "n_embd": 8, "n_head": 2, "vocab_size": 50, "n_positions": 32,
     }))  # fmt: skip
+    for name, content in TABLES.items():
+        (work / name).write_bytes(content)
     for name in ("empty", "folder.png"):
         (work / name).mkdir()
     for name, target in (
@@ -132,4 +147,8 @@ def _furnish(work: Path, run: Run) -> dict[str, tuple[str, ...]]:
         "check": ("certificate.json",), "config": ("config.json",), "out": ("new", "runs", "empty"),
         "output": ("new.png", "new.html", "new.tar.gz"), "plot": ("new.png", "new.svg"),
         "text": ("notes.txt",), "data": ("empty",), "reuse": ("runs",),
+        "train csv FILE": tuple(TABLES), "train csv target": ("y", "y", "y", "z"),
+        "train csv sequence": ("s", "s", "s", "a"), "train csv order": ("a", "b"),
+        "train csv features": ("a", "b", "y"), "train csv missing": ("mean", "previous", "refuse"),
+        "train csv answer": ("class", "number"), "train csv asks": ("last", "every"),
     }  # fmt: skip

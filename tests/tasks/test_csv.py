@@ -357,3 +357,25 @@ def test_many_columns(table):
             CsvTask(file=table(text), target="missing", length=1)
         assert len(str(caught.value)) < 2000
     assert time.process_time() - began < 3
+
+
+def test_a_regression_is_reported_as_one(table, tmp_path, capsys):
+    """The loss is a mean squared error of standardised targets and the score R², wherever either stands."""
+    text = "who,x,y\n" + "".join(f"{n},{n % 7},{1.5 * n}\n" for n in range(40))
+    given = [table(text), "--target", "y", "--sequence", "who", "--hidden", "4", "--epochs", "2", "--out"]
+    assert main(["train", "csv", *given, str(tmp_path / "runs")]) == 0
+    out, progress = capsys.readouterr()
+    assert re.search(r"held out: mse \(standardised\) [0-9.]+  rmse [0-9.]+  R² -?[0-9.]+\n", progress)
+    (run,) = (tmp_path / "runs").iterdir()
+    assert main(["runs", "show", str(run)]) == 0
+    shown = capsys.readouterr().out
+    for table_of in (out, shown):
+        assert "MSE, standardised" in table_of
+        assert "R²" in table_of
+    assert main(["report", str(tmp_path / "runs"), "-o", str(tmp_path / "report.html")]) == 0
+    page = (tmp_path / "report.html").read_text()
+    assert "training loss (mean squared error, standardised targets)" in page
+    assert "Mean squared error of standardised targets, of an update" in page
+    assert not re.search(r"cross-entropy|nats", page)
+    assert main(["runs", "curves", str(run), "-o", str(tmp_path / "curves.svg")]) == 0
+    assert "validation R²" in (tmp_path / "curves.svg").read_text()

@@ -87,7 +87,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
     ]
     parts: list[str | Table] = ["\n".join(lines)]
     if rows:
-        parts.append(Table(["update", "held out", "loss", kind.score], rows))
+        parts.append(Table(["update", "held out", kind.shown.get("loss", "loss"), kind.score], rows))
     repeat = repeat_command(record.description)
     if repeat is not None:
         parts.append(f"repeat: {repeat}")

@@ -10,6 +10,7 @@ from plait.errors import ConfigError
 from plait.figures import Curve, draw_curves, model_places
 from plait.report.gather import labelled
 from plait.runs.folder import Journal
+from plait.runs.kinds import kind_of
 from plait.runs.reading import RunFolder, read_run
 from plait.tasks import LanguageTask, Task, task_named
 
@@ -17,7 +18,7 @@ __all__ = ["draw_validation"]
 
 
 def draw_validation(folders: Sequence[Path]) -> Any:
-    """Held-out accuracy by epoch of each run, bits per character where runs read text; the figure.
+    """Held-out score by epoch of each run, bits per character where runs read text; the figure.
 
     A curve ends where its run ended, finished or not; runs of one model are named by what they differ in,
     those that differ by their seed alone by how many they are.
@@ -29,7 +30,13 @@ def draw_validation(folders: Sequence[Path]) -> Any:
     names = sorted({task.name for task in tasks.values()})
     if len(names) > 1:
         raise ConfigError(f"expected runs on one task, got {', '.join(names)}; draw them one at a time")
+    scores = sorted({kind_of(record.description).score for record in records})
+    if len(scores) > 1:
+        raise ConfigError(
+            f"expected runs with one score, got {' and '.join(scores)}; draw them one at a time"
+        )
     on_text = isinstance(tasks[records[0].folder], LanguageTask)
+    unit = "bits per character" if on_text else "accuracy (%)" if scores == ["accuracy"] else scores[0]
     cells = labelled(records)
     several = len({cell.row for cell in cells}) > 1  # one data set, read in several ways
     labels = [f"{cell.column}, {cell.row}" if several else cell.column for cell in cells]
@@ -44,7 +51,7 @@ def draw_validation(folders: Sequence[Path]) -> Any:
     return draw_curves(
         curves,
         x_label="epochs",
-        y_label="validation, bits per character" if on_text else "validation accuracy (%)",
+        y_label=f"validation, {unit}" if on_text else f"validation {unit}",
         title=names[0],
         legend="best",
     )
@@ -58,5 +65,6 @@ def _by_epoch(run: RunFolder, task: Task, on_text: bool) -> tuple[list[float], l
     evaluations = [line for line in Journal.read(run.folder / "metrics.jsonl") if "held_out" in line]
     evaluations = evaluations[: len(run.marks)]  # what a killed run's checkpoint vouches for
     main = [next(iter(line["held_out"].values())) for line in evaluations]
-    values = [one["bits_per_character"] if on_text else 100 * one["score"] for one in main]
+    share = kind_of(run.description).score == "accuracy"
+    values = [one["bits_per_character"] if on_text else one["score"] * (100 if share else 1) for one in main]
     return [line["update"] / per_epoch for line in evaluations], values

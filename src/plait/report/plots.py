@@ -117,7 +117,8 @@ def _makers(
     caption = _SO_FAR if measure else _PLAYED if score == "return" else _SCORE
     yield "score", label, _scores, caption, _score_views(score, label)
     if score != "return":
-        yield "loss", "training loss", _losses, _LOSS, _LOSS_VIEWS
+        unit, meaning = _LOSSES.get(score, _ANY_LOSS)
+        yield "loss", "training loss", _losses, f"{meaning} {_OF_BATCH}", _loss_views(unit)
         yield "gradients", "‖∂L/∂hₜ‖", _gradients, _GRADIENTS, _GRADIENT_VIEWS
 
 
@@ -188,10 +189,21 @@ def _score_views(score: str, label: str) -> list[View]:
     ]
 
 
-_LOSS_VIEWS = [
-    View("updates", "update", "loss", "updates", "training loss (nats a step)", log=True),
-    View("seconds", "seconds", "loss", "seconds", "training loss (nats a step)", log=True),
-]
+def _loss_views(unit: str) -> list[View]:
+    label = f"training loss ({unit})" if unit else "training loss"
+    return [
+        View("updates", "update", "loss", "updates", label, log=True),
+        View("seconds", "seconds", "loss", "seconds", label, log=True),
+    ]
+
+
+# By what runs are scored: the loss's unit, and what it is.
+_LOSSES = {
+    "accuracy": ("nats a step", "Mean cross-entropy"),
+    "R²": ("mean squared error, standardised targets", "Mean squared error of standardised targets,"),
+}
+_ANY_LOSS = ("", "Mean loss (cross-entropy of classes, mean squared error of standardised numbers)")
+_OF_BATCH = "of an update's batch, before the update, on a logarithmic scale."
 _GRADIENT_VIEWS = [
     View("trained", "distance", "last", "steps before the last", "‖∂L/∂hₜ‖", log=True),
     View("untrained", "distance", "first", "steps before the last", "‖∂L/∂hₜ‖", log=True),
@@ -204,7 +216,6 @@ _COST = (
 _SCORE = "On sequences no model was trained on."
 _SO_FAR = "As it stood at each evaluation."
 _PLAYED = "Mean over episodes no policy was trained on."
-_LOSS = "Mean cross-entropy of an update's batch, before the update, on a logarithmic scale."
 _GRADIENTS = (
     "How strongly the loss of the last steps is felt at each distance from the end: the norm of the total "
     "derivative over a batch, last layer, on a logarithmic scale. Compare shapes, not heights: a model that "

@@ -95,7 +95,9 @@ _SUPERVISED = register(
     )
 )  # fmt: skip
 # the same, where a task asks for numbers
-_OF_NUMBERS = replace(_SUPERVISED, score="R²", shown={"score": "R²", "rmse": "RMSE"})
+_OF_NUMBERS = replace(
+    _SUPERVISED, score="R²", shown={"score": "R²", "rmse": "RMSE", "loss": "MSE, standardised"}
+)
 register(
     Kind(
         "plait policy 1", "plait.training.ppo.learner:learner_of", "plait.training.ppo.policy:checked_policy",

@@ -116,6 +116,7 @@ class Words:
 
     def __init__(self, score: str = "accuracy") -> None:
         self.score = score
+        self.loss = "mse (standardised)" if score == "R²" else "loss"
 
     def began(self, done: int, total: int) -> str:
         return f"{total} updates" + (f", resuming after {done}" if done else "")
@@ -127,7 +128,7 @@ class Words:
         return f"update {summary['updates']}"
 
     def step(self, step: Step) -> str:
-        return f"loss {step.loss:.5f}  {self.score} {scored(step.score, self.score)} (training)"
+        return f"{self.loss} {step.loss:.5f}  {self.score} {scored(step.score, self.score)} (training)"
 
     def results(self, results: Results) -> str:
         """The first set's loss and score, and the scores of the others."""
@@ -137,11 +138,11 @@ class Words:
         bits += f"  rmse {main['rmse']:.4g}" if "rmse" in main else ""
         rest += f"  {main['states_read']} states read" if "states_read" in main else ""
         loss = f"{main['loss']:.5f}" if "loss" in main else "not finite"
-        return f"loss {loss}{bits}  {self.score} {scored(main['score'], self.score)}{rest}"
+        return f"{self.loss} {loss}{bits}  {self.score} {scored(main['score'], self.score)}{rest}"
 
     def bar(self, step: Step, last: Results) -> str:
         held_out = f" (held out {scored(next(iter(last.values()))['score'], self.score)})" if last else ""
-        return f"loss {step.loss:.4f}  {self.score} {scored(step.score, self.score)}{held_out}"
+        return f"{self.loss} {step.loss:.4f}  {self.score} {scored(step.score, self.score)}{held_out}"
 
 
 class Clock:
