@@ -124,7 +124,7 @@ def _changed(draw: random.Random, settings: dict[str, Any]) -> None:
     place = draw.choice(parts)
     known = [key for key in place if key != "model_type"]
     family = settings.get("model_type")
-    if place is settings and family in FAMILIES and draw.random() < 0.4:
+    if place is settings and isinstance(family, str) and family in FAMILIES and draw.random() < 0.4:
         known = sorted(transformers.CONFIG_MAPPING[family]().to_dict())
     match draw.choice(("value", "value", "value", "missing", "unknown", "family")):
         case "value" if known:
@@ -136,7 +136,7 @@ def _changed(draw: random.Random, settings: dict[str, Any]) -> None:
         case _ if draw.random() < 0.3:
             settings["model_type"] = draw.choice((*FAMILIES, "nothing", "", None, 3))
             # Its own sizes beside the others': those of its class would be a model of full size.
-            settings.update(json.loads(json.dumps(FAMILIES.get(settings["model_type"], {}))))
+            settings.update(json.loads(json.dumps(FAMILIES.get(str(settings["model_type"]), {}))))
 
 
 def _weights(draw: random.Random, folder: Path, settings: dict[str, Any], trace: Path) -> None:
