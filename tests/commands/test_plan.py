@@ -79,6 +79,45 @@ def test_judge_a_configuration_file(capsys, tmp_path):
     assert "is not JSON" in err
 
 
+def test_judge_a_folder(capsys, tmp_path):
+    values = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "n_positions": 1024}
+    (tmp_path / "config.json").write_text(json.dumps(values))
+    code, out, _ = run(capsys, "plan", "judge", str(tmp_path))
+    assert code == 0
+    assert out == run(capsys, "plan", "judge", str(tmp_path / "config.json"))[1]
+    assert out == run(capsys, "plan", "judge", "--config", str(tmp_path))[1]
+    assert "FLOPs a token, after 1,023 others" in out  # its table of positions ends there
+    assert "after 99 others" in run(capsys, "plan", "judge", str(tmp_path), "--context", "99")[1]
+    (tmp_path / "empty").mkdir()
+    code, _, err = run(capsys, "plan", "judge", str(tmp_path / "empty"))
+    assert code == 2
+    assert "config.json: cannot be read (No such file or directory)" in err
+
+
+def test_no_verdict_is_one_line(capsys, tmp_path):
+    def judged(**values):
+        (tmp_path / "config.json").write_text(json.dumps(values))
+        data = json.loads(run(capsys, "plan", "judge", str(tmp_path), "--json")[1])
+        return run(capsys, "plan", "judge", str(tmp_path))[1], data
+
+    out, data = judged(model_type="bert")
+    assert out.splitlines()[-1].startswith("no verdict: the law is about decoders")
+    assert "none: an encoder keeps no keys and values" in out
+    assert "KiB" not in out
+    assert data["verdict"] is None
+    assert "encoder" in data["no_verdict"]
+    assert data["costs"]["cache_bytes"] == 0
+    out, data = judged(model_type="t5")
+    assert out.splitlines()[-1].startswith("no verdict: the law is about one stack")
+    assert data["costs"] is None
+    out, data = judged(model_type="gpt2", n_layer=2, n_embd=8, n_head=2)
+    assert "no verdict: the law is taken for 12·L·d² from 1e+05" in out
+    out, _ = judged(model_type="mistral")
+    assert "far too shallow" in out
+    assert "32 of 32 layers attend to 4,096 tokens at most" in out
+    assert "512 MiB" in out
+
+
 def test_laws_and_prices(capsys):
     out = run(capsys, "plan", "7B", "--laws")[1]
     for words in (

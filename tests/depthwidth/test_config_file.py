@@ -125,3 +125,12 @@ def test_hostile_files_are_one_line(name, tmp_path, capsys):
     browser = TestClient(application(tmp_path), base_url="http://localhost", raise_server_exceptions=False)
     answer = browser.post("/api/config", content=path.read_bytes())
     assert (answer.status_code, set(answer.json())) == (400, {"error"})
+
+
+def test_the_explorer_gives_no_verdict_where_the_law_says_nothing(tmp_path):
+    browser = TestClient(application(tmp_path), base_url="http://localhost")
+    answer = browser.post("/api/config", content=json.dumps({"model_type": "bert"}))
+    assert answer.status_code == 200
+    (table,) = answer.json()["parts"]
+    assert table["notes"][-1].startswith("no verdict: the law is about decoders")
+    assert len(browser.post("/api/config", content=json.dumps(GPT2)).json()["parts"]) == 3

@@ -1,8 +1,8 @@
 """Random Hugging Face folders: settings changed, weights damaged, code and pickles beside them.
 
 Each case writes one folder by a seed and runs `plait plan judge` and `plait gradients probe` on it. What may
-come of it: the command does its work, or says in one line why not, within twenty seconds. Nothing of the
-folder is run, and nothing is written.
+come of it: the command does its work, or says in one line why not, within twenty seconds or after a line
+that announces it. Nothing of the folder is run, and nothing is written.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def _changed(draw: random.Random, settings: dict[str, Any]) -> None:
     place = draw.choice(parts)
     known = [key for key in place if key != "model_type"]
     family = settings.get("model_type")
-    if place is settings and family in FAMILIES and draw.random() < 0.4:
+    if place is settings and isinstance(family, str) and family in FAMILIES and draw.random() < 0.4:
         known = sorted(transformers.CONFIG_MAPPING[family]().to_dict())
     match draw.choice(("value", "value", "value", "missing", "unknown", "family")):
         case "value" if known:
@@ -135,6 +135,8 @@ def _changed(draw: random.Random, settings: dict[str, Any]) -> None:
             place[draw.choice(("n_things", "layers", "window", "x" * 300))] = draw.choice(STRANGE)
         case _ if draw.random() < 0.3:
             settings["model_type"] = draw.choice((*FAMILIES, "nothing", "", None, 3))
+            # Its own sizes beside the others': those of its class would be a model of full size.
+            settings.update(json.loads(json.dumps(FAMILIES.get(str(settings["model_type"]), {}))))
 
 
 def _weights(draw: random.Random, folder: Path, settings: dict[str, Any], trace: Path) -> None:
@@ -231,7 +233,8 @@ def one_case(number: int, seed: int, where: Path) -> tuple[str, list[str]]:
 
 def _judged(line: list[object], said: Said, seconds: float) -> list[str]:
     name = " ".join(map(str, line[:2]))
-    wrong = [f"{name}: {seconds:.0f} s"] if seconds > LONGEST else []
+    silent = "GB of weights" not in said.err
+    wrong = [f"{name}: {seconds:.0f} s"] if silent and seconds > LONGEST else []
     lines = said.err.splitlines(keepends=True)  # what takes long is announced before it
     said = Said(said.code, said.out, "".join(row for row in lines if "GB of weights" not in row))
     if said.code and not said.told:

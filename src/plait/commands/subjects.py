@@ -177,10 +177,10 @@ def _check_reads_tokens(model: Any, config: Any) -> int:
             f"{config.model_type} reads {reads}: expected a model that reads tokens; plait.gradients.probe "
             "takes a batch of your own"
         )
-    return check_size("vocab_size", vocab)
+    return _positive("vocab_size", vocab)
 
 
-def check_size(name: str, value: Any) -> int:
+def _positive(name: str, value: Any) -> int:
     """Return a positive whole number of the settings."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise DataError(f"{name}: expected a positive whole number, got {value!r}")

@@ -85,25 +85,25 @@ def read_stack(model: Any, config: Any, two: bool = False) -> Stack:
     state: int | None = 0
     for i, layer in enumerate(layers):
         here = types[i] if types else ""
-        found = None if here in _NO_ATTENTION else _attention(layer, config)
+        attending = None if here in _NO_ATTENTION else _attention(layer, config)
         mixers = [size for m in layer.modules() if (size := _state_numbers(m)) is not None]
         if mixers or here in _RECURRENT:
             recurrent += 1
             state = state + sum(mixers) if mixers and state is not None else None
-        if found is None:
+        if attending is None:
             if not mixers and here not in _NO_ATTENTION:  # RWKV, xLSTM: recurrent in a way not known here
                 recurrent, state = recurrent + 1, None
             continue
-        flops, cache = _per_token(found, config)
-        window = _window(found, here, config)
+        flops, cache = _per_token(attending, config)
+        window = _window(attending, here, config)
         if here in _SPARSE or flops is None or cache is None or window is None:
-            unknown = f"attention of the kind {here or type(found).__name__} is not known here"
+            unknown = f"attention of the kind {here or type(attending).__name__} is not known here"
         own = kind == "decoder" and i < depth - shared
         attention.append(Attention(window or 0, flops or 0, (cache or 0) if own else 0))
-    note = "without what updates the states" if recurrent or len(attention) < depth else ""
+    notes = ["without what updates the states"] if recurrent else []
     if _setting(config, "kv_lora_rank") and attention:
-        note = "operations with keys and values written out, as in training; the cache holds them as latents"
-    return Stack(depth, kind, tuple(attention), recurrent, state, output, unknown, note)
+        notes.append("with keys and values written out, as in training; the cache holds them as latents")
+    return Stack(depth, kind, tuple(attention), recurrent, state, output, unknown, "; ".join(notes))
 
 
 _RECURRENT = {"linear_attention", "mamba", "conv", "hybrid", "hybrid_sliding", "recurrent"}
@@ -166,8 +166,8 @@ def _per_token(module: Any, config: Any) -> tuple[int | None, int | None]:
 
 def _width(module: Any, *names: str) -> int | None:
     """Return how many features one of a module's linear layers gives."""
-    found = next((part for name in names if (part := getattr(module, name, None)) is not None), None)
-    width = getattr(found, "out_features", None)
+    linear = next((part for name in names if (part := getattr(module, name, None)) is not None), None)
+    width = getattr(linear, "out_features", None)
     return width if _is_size(width) else None
 
 

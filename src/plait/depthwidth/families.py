@@ -66,7 +66,7 @@ class Values:
         return value
 
     def is_null(self, key: str) -> bool:
-        """Whether the file switches a setting off, which is not to leave it out."""
+        """Return whether the file sets a setting to null, which is not to leave it out."""
         return key in self.said and self.said[key] is None
 
     def inside(self, key: str) -> Values:
