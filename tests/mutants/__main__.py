@@ -30,6 +30,8 @@ from tests.mutants.cover import SOURCE, WORDS, Cover, learn
 
 FIRST = 0.25  # share of the time of a mutant that goes to the tests nearest to it, in a process of their own
 LONGEST = 0.5  # share of it that one test may take
+EACH = 0.02  # seconds of a processor that a test costs besides its own
+COLLECTED = 0.3  # and its file
 START = 6  # seconds of a processor for importing plait and collecting tests, at most
 
 
@@ -54,16 +56,17 @@ def chosen(covered: Cover, seed: int, count: int, room: str) -> list[draw.Mutant
 
 def tried(covered: Cover, copied: Copy, mutant: draw.Mutant, seconds: float) -> dict[str, Any]:
     """Return what became of a mutant."""
-    file = copied.folder / mutant.file
-    text = file.read_bytes()
+    text = (copied.folder / mutant.file).read_bytes()
     copied.write(mutant.file, mutant.apply(text))
     names = covered.tests_of(mutant)
-    affordable, spent = [], 0.0
+    affordable, files, spent = [], set(), 0.0
     for name in names:
         each = covered.seconds[name]
-        if each <= LONGEST * seconds and spent + each <= seconds:
+        cost = each + EACH + (COLLECTED if (file := name.partition("::")[0]) not in files else 0)
+        if each <= LONGEST * seconds and spent + cost <= seconds:
             affordable.append((name, spent))
-            spent += each
+            files.add(file)
+            spent += cost
     near = [name for name, before in affordable if before <= FIRST * seconds]
     far = [name for name, before in affordable if before > FIRST * seconds]
     result, taken = {"result": "survived"}, 0.0
@@ -76,7 +79,7 @@ def tried(covered: Cover, copied: Copy, mutant: draw.Mutant, seconds: float) -> 
     finally:
         copied.renew()
     where = {"file": mutant.file, "line": mutant.line, "kind": mutant.kind, "start": mutant.start}
-    counts = {"tests": len(affordable), "of": len(names), "seconds": round(taken, 1)}
+    counts = {"tests": len(affordable), "of": len(names), "seconds": round(taken, 1), "limit": seconds}
     return {**where, "before": mutant.before, "after": mutant.after, **result, **counts}
 
 
@@ -151,8 +154,12 @@ def main() -> int:
     covered = learn(work, say, end)
     drawn = chosen(covered, options.seed, options.mutants, options.room)
     log = work / f"mutants-{options.seed}.jsonl"
-    lines = [json.loads(line) for line in log.read_text().splitlines()] if log.exists() else []
-    known = {_key(line) for line in lines}
+    texts = log.read_text().splitlines() if log.exists() else []
+    lines = {_key(line): line for line in map(json.loads, texts)}
+    # With more seconds than before, survivors are tried again.
+    known = {
+        key for key, line in lines.items() if line["result"] != "survived" or line["limit"] >= options.seconds
+    }
     new = [(number, mutant) for number, mutant in enumerate(drawn) if _key(vars(mutant)) not in known]
     say(f"seed {options.seed}: {len(drawn)} mutants, {len(drawn) - len(new)} in {log.name} already")
     if new:
@@ -167,10 +174,10 @@ def main() -> int:
         line = tried(covered, copied, mutant, options.seconds)
         with log.open("a", encoding="utf-8") as file:
             file.write(json.dumps({"number": number, **line}) + "\n")
-        lines.append(line)
+        lines[_key(line)] = line
         what = f"{number} {mutant.file}:{mutant.line} {mutant.kind}"
         say(f"{what}: {line['result']}, {line['seconds']} s, {line.get('by', '')}")
-    print(summary(lines))
+    print(summary([*lines.values()]))
     return 0
 
 

@@ -217,8 +217,8 @@ def test_a_project_from_end_to_end(tmp_path):
     # pytest's plugins take a second to import, each time; none is needed here.
     alone = {**os.environ, "PYTHONPATH": str(ROOT), "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1"}
 
-    def run(mutants):
-        words = ["--seed", "1", "--mutants", str(mutants), "--seconds", "1", "--work", str(work)]
+    def run(mutants, seconds=1):
+        words = ["--seed", "1", "--mutants", str(mutants), "--seconds", str(seconds), "--work", str(work)]
         done = subprocess.run(
             [sys.executable, "-c", RUN, str(project), *words],
             capture_output=True, text=True, cwd=ROOT, env=alone,
@@ -236,4 +236,5 @@ def test_a_project_from_end_to_end(tmp_path):
     assert results.keys() == {2, 4, 8}
     assert results[8] == "killed"
     assert "src/plait/sums.py:4" in out
+    assert "2 in mutants-1.jsonl already" in run(9, seconds=2)  # what survived is tried on more tests
     assert (project / "src/plait/sums.py").read_text() == SMALL["src/plait/sums.py"]
