@@ -1,6 +1,6 @@
 """Attention that reads what a bounded memory holds: each state from its birth until its death.
 
-`naive.py` is the definition; `plait.ops.lifetimes` finds the deaths.
+`naive.py` is the definition, README.md the derivation of its fast twins; `plait.ops.lifetimes` finds the deaths.
 """
 
 from __future__ import annotations
