@@ -118,6 +118,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "does a layer of any size run, and agree with its definition, as a process's first call?",
     ),
     "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
+    "bench attention": (
+        "plait.bench.attention:bench_attention",
+        "attention over a bounded memory against attention over everything",
+    ),
 }
 # What a group means when no subcommand follows it.
 SHORTHAND: dict[str, str] = {"plan": "plan shape"}

@@ -94,9 +94,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, output, sums = ctx.saved_tensors
-        query, key, value, scores, _, _, older = inputs
-        given, sizes = _arguments(*inputs, ctx.settings)
+        query, key, value, scores, deaths, births, older, output, sums = ctx.saved_tensors
+        given, sizes = _arguments(query, key, value, scores, deaths, births, older, ctx.settings)
         products = (d_output.float() * output.float()).sum(dim=3)
         d_output = d_output.to(given["query"].dtype).contiguous()
         given |= {"sums": sums, "d_output": d_output, "products": products}
