@@ -11,11 +11,21 @@ import pytest
 import torch
 from torch.nn.functional import scaled_dot_product_attention
 
-from plait.errors import ConfigError, ShapeError
+from plait.errors import BackendError, ConfigError, ShapeError
 from plait.ops.bounded_attention import bounded_attention, torch_attention
 from plait.ops.bounded_attention.older import older_states
 from plait.ops.lifetimes import empty_state, gather_kept, lifetimes
 from plait.ops.parity import TOLERANCE
+
+try:
+    from plait.ops.bounded_attention import triton_attention
+except ImportError:
+    triton_attention = None
+
+interpreted = pytest.mark.skipif(
+    triton_attention is None or torch.cuda.is_available(),
+    reason="without triton there are no kernels, with a GPU they do not run in the interpreter",
+)
 
 
 @dataclass(frozen=True)
@@ -126,6 +136,60 @@ DOUBLE = [replace(case, dtype=torch.float64) for case in CASES if case.dtype == 
 @pytest.mark.parametrize("case", [*CASES, *DOUBLE], ids=str)
 def test_parity_of_plain_torch(case):
     assert compared(case, "torch") == []
+
+
+ONE = {"rows": 1, "heads": 1}
+SMALL = [
+    Case(steps=40, size=7, rows=1, group=2, sinks=2, carried=30, scores="leaving", marks=True),
+    Case(steps=50, size=24, heads=1, window=7, capacity=20, scores="birth", marks=True),
+    Case(steps=1, carried=30, sinks=1, scores="birth", **ONE),
+    Case(steps=33, size=1, strided=True, **ONE),
+    Case(steps=20, capacity=0, window=1, **ONE),
+]
+
+
+@interpreted
+@pytest.mark.parametrize("case", SMALL, ids=str)
+def test_parity_of_the_kernels_in_the_interpreter(case, monkeypatch, poison):
+    """Tiles of 16 instead of 32 or 64: more blocks, fewer steps; memory that nobody wrote to is NaN."""
+    poison(torch, "empty", "empty_like")
+    tiles = triton_attention._tiles
+    monkeypatch.setattr(triton_attention, "_tiles", lambda *which: {**tiles(*which), "BT": 16, "BS": 16})
+    assert compared(case, "triton") == []
+
+
+@interpreted
+@pytest.mark.parametrize(
+    "case",
+    [
+        Case(steps=97, size=64, window=33, capacity=40, scores="leaving", **ONE),
+        Case(steps=70, scores="birth", marks=True, dtype=torch.bfloat16, **ONE),
+        Case(steps=34, size=96, dtype=torch.float16, **ONE),
+    ],
+    ids=str,
+)
+def test_parity_of_the_kernels_with_their_own_tiles(case):
+    assert compared(case, "triton") == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("size", [64, 128, 40])
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize("backend", ["triton", "torch"])
+def test_parity_on_a_gpu(dtype, size, backend):
+    case = Case(steps=700, size=size, group=2, window=100, capacity=150, sinks=4, dtype=dtype, marks=True)
+    for changes in ({"scores": "birth"}, {"scores": "leaving", "carried": 300}, {}):
+        assert compared(replace(case, **changes), backend, "cuda") == []
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("backend", ["triton", "torch"])
+def test_a_run_is_reproducible(backend):
+    problem = Case(
+        steps=3000, size=64, window=64, capacity=192, scores="birth", dtype=torch.bfloat16
+    ).problem()
+    first, second = (results(*problem, backend, "cuda") for _ in range(2))
+    assert all(torch.equal(x, second[name]) for name, x in first.items())
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 40])
@@ -268,6 +332,29 @@ def test_parity_can_fail(mutation):
     assert differences(expected, results(leaves, rest, "torch"), torch.float64) != []
 
 
+@interpreted
+@pytest.mark.parametrize("argument", ["window", "sums", "older", "scores", "products"])
+def test_parity_of_the_kernels_can_fail(argument, monkeypatch):
+    """Each argument of the kernels, slightly wrong."""
+    original = triton_attention._arguments
+
+    class Perturbed(dict):
+        def __ior__(self, more):
+            self.update({name: x * 1.01 if name == argument else x for name, x in more.items()})
+            return self
+
+    def perturbed(*inputs):
+        given, sizes = original(*inputs)
+        if argument == "window":
+            sizes["window"] += 1
+        elif argument in given:
+            given[argument] = given[argument].flip(2)
+        return Perturbed(given), sizes
+
+    monkeypatch.setattr(triton_attention, "_arguments", perturbed)
+    assert compared(Case(steps=70, capacity=6, scores="leaving", **ONE), "triton") != []
+
+
 @pytest.mark.parametrize("part", ["bias", "older", "counts"])
 def test_parity_can_fail_inside_a_block(part, monkeypatch):
     original = torch_attention._block
@@ -304,6 +391,9 @@ def test_what_is_wrong_is_one_clear_error():
         bounded_attention(q, k, v, deaths, **rule, score_from="leave")
     with pytest.raises(ConfigError, match="unknown backend 'naive'"):
         bounded_attention(q, k, v, deaths, **rule, backend="naive")
+    q, k, v = q.double(), k.double(), v.double()
+    with pytest.raises(BackendError, match=r"backend 'triton' cannot run here: it .*; use backend='auto'"):
+        bounded_attention(q, k, v, deaths, **rule, backend="triton")
 
 
 def test_deaths_of_a_larger_memory_are_refused():

@@ -5,15 +5,18 @@
 
 from __future__ import annotations
 
+import importlib
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
-from plait.errors import ShapeError, known, whole
-from plait.ops.bounded_attention import naive, torch_attention
+from plait.errors import BackendError, ShapeError, known, whole
+from plait.ops.bounded_attention import naive
 
 __all__ = ["bounded_attention"]
 
-BACKENDS = ("auto", "reference", "torch", "triton")
+_MODULES = {"torch": "torch_attention", "triton": "triton_attention"}
 # Up to here the mask over all pairs is smaller than what a walk over blocks costs beside it.
 _FEW_STEPS = 32
 
@@ -63,7 +66,6 @@ def bounded_attention(
     >>> bounded_attention(q, k, v, deaths, window=2, capacity=1).shape
     torch.Size([1, 2, 5, 8])
     """
-    known(backend, BACKENDS, "backend")
     known(score_from, ("birth", "leaving"), "score_from")
     whole(1, window=window)
     whole(0, capacity=capacity, sinks=sinks)
@@ -71,21 +73,36 @@ def bounded_attention(
     new = torch.arange(states - carried, device=key.device).expand(rows, heads, -1)
     births = new if births is None else torch.cat([births, new], dim=2)
     name = _choose(backend, query)
-    if not query.numel():
-        name = "reference"
     tensors = query, key, value, deaths, births, scores
-    if name == "reference":
+    if name == "reference" or not query.numel():
         return naive.bounded_attention(*tensors, window=window, score_from=score_from)
     # what is carried and still in the window goes with the older states
     width = min(sinks + capacity + min(carried, window - 1), states)
-    run = torch_attention.bounded_attention
-    return run(*tensors, window=window, score_from=score_from, width=width)
+    module = importlib.import_module(f"plait.ops.bounded_attention.{_MODULES[name]}")
+    output: Tensor = module.bounded_attention(*tensors, window=window, score_from=score_from, width=width)
+    return output
 
 
 def _choose(backend: str, query: Tensor) -> str:
+    known(backend, ("auto", "reference", *_MODULES), "backend")
+    asked = query.device.type, query.dtype, query.shape[3]
     if backend == "auto":
-        return "reference" if query.shape[2] <= _FEW_STEPS else "torch"
+        if query.shape[2] <= _FEW_STEPS:
+            return "reference"
+        return "triton" if query.is_cuda and _missing_for_triton(*asked) is None else "torch"
+    if backend == "triton" and (reason := _missing_for_triton(*asked)):
+        raise BackendError(f"backend 'triton' cannot run here: {reason}; use backend='auto'")
     return backend
+
+
+@lru_cache
+def _missing_for_triton(device: str, dtype: torch.dtype, size: int) -> str | None:
+    try:
+        module = importlib.import_module("plait.ops.bounded_attention.triton_attention")
+    except ImportError as error:
+        return f"it cannot be imported ({error})"
+    reason: str | None = module.missing(device, dtype, size)
+    return reason
 
 
 def _check(

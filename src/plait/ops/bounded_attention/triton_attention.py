@@ -1,0 +1,145 @@
+"""Bounded attention on a GPU: flash-style kernels over the states that a block of queries reads."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+import triton
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from plait.ops.bounded_attention.older import older_states
+from plait.ops.bounded_attention.triton_kernels import (
+    forward_kernel,
+    older_kernel,
+    query_kernel,
+    recent_kernel,
+)
+from plait.ops.scan.triton_launch import interpreting
+
+__all__ = ["bounded_attention", "missing"]
+
+_DTYPES = (torch.float32, torch.bfloat16, torch.float16)
+_LARGEST = 256
+
+
+def missing(device: str, dtype: torch.dtype, size: int) -> str | None:
+    """Return why the kernels cannot run on such queries, or None if they can."""
+    if device != "cuda" and not interpreting():
+        return f"it needs a CUDA device, got {device} tensors"
+    if dtype not in _DTYPES:
+        return f"it computes in {', '.join(map(str, _DTYPES))}, got {dtype}"
+    if size > _LARGEST:
+        return f"it takes heads of {_LARGEST} features at most, got {size}"
+    return None
+
+
+def bounded_attention(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    deaths: Tensor,
+    births: Tensor,
+    scores: Tensor | None,
+    *,
+    window: int,
+    score_from: str,
+    width: int,
+) -> Tensor:
+    """Return (B, heads, T, D); the definition is `naive.bounded_attention`, `width` is `older_states`'s."""
+    tiles = _tiles(query.shape[3], query.dtype)
+    older = older_states(deaths, births, query.shape[2], window, tiles["BT"], width).int()
+    settings = {"window": window, "FROM_LEAVING": score_from == "leaving", **tiles}
+    given = query, key, value, scores, deaths.int(), births.int(), older
+    output: Tensor = _Attention.apply(*given, settings)[0]
+    return output
+
+
+def _tiles(size: int, dtype: torch.dtype) -> dict[str, int]:
+    """Return the queries of a block, the states of a tile, and the features with padding.
+
+    Larger tiles of float32, or of heads beyond 128 features, do not fit the registers.
+    """
+    block = max(16, triton.next_power_of_2(size))
+    edge = 32 if dtype == torch.float32 or block > 128 else 64
+    return {"BT": edge, "BS": edge, "BD": block, "D": size}
+
+
+class _Attention(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        scores: Tensor | None,
+        deaths: Tensor,
+        births: Tensor,
+        older: Tensor,
+        settings: dict[str, Any],
+    ) -> tuple[Tensor, Tensor]:
+        rows, heads, steps, _ = query.shape
+        output = torch.empty_like(query, memory_format=torch.contiguous_format)
+        sums = torch.empty(rows, heads, steps, dtype=torch.float32, device=query.device)
+        given, sizes = _arguments(query, key, value, scores, deaths, births, older, settings)
+        forward_kernel[(older.shape[2], rows * heads)](**given, output=output, sums=sums, **sizes)
+        return output, sums
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, Tensor]) -> None:
+        *tensors, ctx.settings = inputs
+        ctx.save_for_backward(*tensors, *output)
+        ctx.mark_non_differentiable(output[1])
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
+        *inputs, output, sums = ctx.saved_tensors
+        query, key, value, scores, _, _, older = inputs
+        given, sizes = _arguments(*inputs, ctx.settings)
+        products = (d_output.float() * output.float()).sum(dim=3)
+        d_output = d_output.to(given["query"].dtype).contiguous()
+        given |= {"sums": sums, "d_output": d_output, "products": products}
+        d_query = torch.empty_like(query, memory_format=torch.contiguous_format)
+        d_key, d_value = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (key, value))
+        d_scores = torch.zeros(key.shape[:3], dtype=torch.float32, device=key.device)
+        rows, heads, blocks, width = older.shape
+        query_kernel[(blocks, query.shape[0] * query.shape[1])](**given, d_query=d_query, **sizes)
+        given |= {"d_key": d_key, "d_value": d_value, "d_scores": d_scores}
+        edge = ctx.settings["BS"]
+        sizes["num_warps"] = 8 if edge == 64 else 4  # two accumulators, where the others have one
+        recent = {name: x for name, x in (given | sizes).items() if name not in ("older", "K")}
+        recent_kernel[(triton.cdiv(query.shape[2], edge), rows * heads)](**recent)
+        older_kernel[(triton.cdiv(max(width, 1), edge), rows * heads)](**given, **sizes)
+        d_rated = None if scores is None else d_scores.to(scores.dtype)
+        return d_query, d_key.to(key.dtype), d_value.to(value.dtype), d_rated, None, None, None, None
+
+
+def _arguments(
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    scores: Tensor | None,
+    deaths: Tensor,
+    births: Tensor,
+    older: Tensor,
+    settings: dict[str, Any],
+) -> tuple[dict[str, Tensor], dict[str, Any]]:
+    """Return what every kernel is given: tensors, contiguous, and sizes."""
+    tensors = {
+        "query": query, "key": key, "value": value, "deaths": deaths, "births": births, "older": older,
+        "scores": deaths if scores is None else scores.float(),  # a kernel wants a pointer even to nothing
+    }  # fmt: skip
+    sizes = {
+        "T": query.shape[2],
+        "N": key.shape[2],
+        "NB": older.shape[2],
+        "K": older.shape[3],
+        "G": query.shape[1] // key.shape[1],
+        "scale": query.shape[3] ** -0.5,
+        "HAS_SCORES": scores is not None,
+    }
+    # the interpreter multiplies bfloat16 as the integers that it keeps it in
+    wide = interpreting() and query.dtype == torch.bfloat16
+    ready = (x.float() if wide and x.is_floating_point() else x for x in tensors.values())
+    return {name: x.contiguous() for name, x in zip(tensors, ready, strict=True)}, sizes | settings

@@ -1,0 +1,260 @@
+"""The kernels of bounded attention: a tile of queries against tiles of the states that its block reads.
+
+R rows and heads of keys, G heads of queries for each, N = C + T states of which the last T are new. A tile of
+queries is a block of `older_states`; a tile of states is a vector of indices, −1 where there is none.
+
+The gradient of a state is a sum over the blocks that read it. `recent_kernel` owns a tile of states and adds
+up the blocks that have them in their slice. `older_kernel` owns slots, walks all blocks in their order, and
+adds what it has to the gradient of a state when its slot passes to another. So no number is added to by two
+programs, and the order of additions is always the same. float32 is multiplied by tensor cores in three parts,
+which costs half the registers of plain products and an error of about 1e-6.
+"""
+
+from __future__ import annotations
+
+import triton
+import triton.language as tl
+
+__all__ = ["forward_kernel", "older_kernel", "query_kernel", "recent_kernel"]
+
+
+@triton.jit
+def _rows(base, index, there, D: tl.constexpr, BD: tl.constexpr):
+    """Load rows `index` of (…, D) where `there`: (len(index), BD)."""
+    d = tl.arange(0, BD)[None, :]
+    return tl.load(base + index[:, None] * D + d, mask=there[:, None] & (d < D), other=0.0)
+
+
+@triton.jit
+def _energies(
+    q, k, times, j, row, N, scores, deaths, births, window, scale,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr,
+):  # fmt: skip
+    """Return the energies (queries, states), −inf where a state cannot be read, and where a score counts."""
+    there = j >= 0
+    dies = tl.load(deaths + row * N + j, mask=there, other=0)[None, :]
+    born = tl.load(births + row * N + j, mask=there, other=0)[None, :]
+    energies = tl.dot(q, tl.trans(k), input_precision="tf32x3") * scale
+    counts = times[:, None] - born >= window
+    if HAS_SCORES:
+        r = tl.load(scores + row * N + j, mask=there, other=0.0)[None, :]
+        if FROM_LEAVING:
+            r = tl.where(counts, r, 0.0)
+        energies += r
+    readable = there[None, :] & (born <= times[:, None]) & (times[:, None] < dies)
+    return tl.where(readable, energies, float("-inf")), counts
+
+
+@triton.jit
+def _read(
+    q, m, total, read, times, j, row, N, key, value, scores, deaths, births, window, scale,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Add a tile of states to a running softmax: its maximum, its denominator and the weighted sum."""
+    k = _rows(key, row * N + j, j >= 0, D, BD)
+    e, _ = _energies(q, k, times, j, row, N, scores, deaths, births, window, scale, HAS_SCORES, FROM_LEAVING)
+    top = tl.maximum(m, tl.max(e, axis=1))
+    shift = tl.where(top == float("-inf"), 0.0, top)  # nothing was readable so far
+    p = tl.exp(e - shift[:, None])
+    before = tl.exp(m - shift)
+    v = _rows(value, row * N + j, j >= 0, D, BD)
+    read = read * before[:, None] + tl.dot(p.to(v.dtype), v, input_precision="tf32x3")
+    return top, total * before + tl.sum(p, axis=1), read
+
+
+@triton.jit
+def forward_kernel(
+    query, key, value, scores, deaths, births, older, output, sums,
+    T, N, K, NB, window, scale, G,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+    BT: tl.constexpr, BS: tl.constexpr,
+):  # fmt: skip
+    """Read for block `program_id(0)` of head `program_id(1)`; `sums` is the log of the denominator."""
+    n, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row = head // G
+    times = n * BT + tl.arange(0, BT)
+    q = _rows(query, head * T + times, times < T, D, BD)
+    m = tl.full([BT], float("-inf"), tl.float32)
+    total, read = tl.zeros([BT], tl.float32), tl.zeros([BT, BD], tl.float32)
+    for first in range(0, K, BS):
+        slot = first + tl.arange(0, BS)
+        j = tl.load(older + (row * NB + n) * K + slot, mask=slot < K, other=-1)
+        m, total, read = _read(
+            q, m, total, read, times, j, row, N, key, value, scores, deaths, births, window, scale,
+            HAS_SCORES, FROM_LEAVING, D, BD,
+        )  # fmt: skip
+    end = tl.minimum(n * BT + BT, T)
+    for first in range(tl.maximum(n * BT - window + 1, 0), end, BS):
+        born = first + tl.arange(0, BS)
+        j = tl.where(born < end, N - T + born, -1)
+        m, total, read = _read(
+            q, m, total, read, times, j, row, N, key, value, scores, deaths, births, window, scale,
+            HAS_SCORES, FROM_LEAVING, D, BD,
+        )  # fmt: skip
+    blind = total == 0.0
+    read = read / tl.where(blind, 1.0, total)[:, None]
+    d = tl.arange(0, BD)[None, :]
+    inside = (times < T)[:, None] & (d < D)
+    tl.store(output + (head * T + times)[:, None] * D + d, read.to(output.dtype.element_ty), mask=inside)
+    log = tl.where(blind, 0.0, m + tl.log(tl.where(blind, 1.0, total)))
+    tl.store(sums + head * T + times, log, mask=times < T)
+
+
+@triton.jit
+def _d_energies(
+    q, k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale, inside,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Return the weights of a tile, the gradient of its energies, and where a score counts."""
+    e, counts = _energies(
+        q, k, times, j, row, N, scores, deaths, births, window, scale, HAS_SCORES, FROM_LEAVING
+    )
+    p = tl.where(inside, tl.exp(e - log[:, None]), 0.0)
+    v = _rows(value, row * N + j, j >= 0, D, BD)
+    d_p = tl.dot(d_out, tl.trans(v), input_precision="tf32x3")
+    return p, p * (d_p - product[:, None]), counts
+
+
+@triton.jit
+def query_kernel(
+    query, key, value, scores, deaths, births, older, sums, d_output, products, d_query,
+    T, N, K, NB, window, scale, G,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+    BT: tl.constexpr, BS: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the queries of block `program_id(0)` of head `program_id(1)`."""
+    n, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    row = head // G
+    times = n * BT + tl.arange(0, BT)
+    q = _rows(query, head * T + times, times < T, D, BD)
+    d_out = _rows(d_output, head * T + times, times < T, D, BD)
+    log = tl.load(sums + head * T + times, mask=times < T, other=0.0)
+    product = tl.load(products + head * T + times, mask=times < T, other=0.0)
+    inside = (times < T)[:, None]
+    d_q = tl.zeros([BT, BD], tl.float32)
+    for first in range(0, K, BS):
+        slot = first + tl.arange(0, BS)
+        j = tl.load(older + (row * NB + n) * K + slot, mask=slot < K, other=-1)
+        k = _rows(key, row * N + j, j >= 0, D, BD)
+        _, d_e, _ = _d_energies(
+            q, k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale,
+            inside, HAS_SCORES, FROM_LEAVING, D, BD,
+        )  # fmt: skip
+        d_q += tl.dot(d_e.to(k.dtype), k, input_precision="tf32x3")
+    end = tl.minimum(n * BT + BT, T)
+    for first in range(tl.maximum(n * BT - window + 1, 0), end, BS):
+        born = first + tl.arange(0, BS)
+        j = tl.where(born < end, N - T + born, -1)
+        k = _rows(key, row * N + j, j >= 0, D, BD)
+        _, d_e, _ = _d_energies(
+            q, k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale,
+            inside, HAS_SCORES, FROM_LEAVING, D, BD,
+        )  # fmt: skip
+        d_q += tl.dot(d_e.to(k.dtype), k, input_precision="tf32x3")
+    d = tl.arange(0, BD)[None, :]
+    where = d_query + (head * T + times)[:, None] * D + d
+    tl.store(where, (d_q * scale).to(d_query.dtype.element_ty), mask=inside & (d < D))
+
+
+@triton.jit
+def _gather_gradients(
+    d_k, d_v, d_r, k, n, j, inside, row, query, value, scores, deaths, births, sums, d_output, products,
+    T, N, window, scale, G,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr,
+):  # fmt: skip
+    """Add what the queries of block n, of all heads of the group, say of a tile of states."""
+    times = n * BT + tl.arange(0, BT)
+    there = times < T
+    for g in range(G):
+        head = row * G + g
+        q = _rows(query, head * T + times, there, D, BD)
+        d_out = _rows(d_output, head * T + times, there, D, BD)
+        log = tl.load(sums + head * T + times, mask=there, other=0.0)
+        product = tl.load(products + head * T + times, mask=there, other=0.0)
+        p, d_e, counts = _d_energies(
+            q, k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale,
+            there[:, None] & inside[None, :], HAS_SCORES, FROM_LEAVING, D, BD,
+        )  # fmt: skip
+        d_v += tl.dot(tl.trans(p.to(d_out.dtype)), d_out, input_precision="tf32x3")
+        d_k += tl.dot(tl.trans(d_e.to(q.dtype)), q, input_precision="tf32x3")
+        if HAS_SCORES:
+            if FROM_LEAVING:
+                d_e = tl.where(counts, d_e, 0.0)
+            d_r += tl.sum(d_e, axis=0)
+    return d_k, d_v, d_r
+
+
+@triton.jit
+def recent_kernel(
+    query, key, value, scores, deaths, births, sums, d_output, products, d_key, d_value, d_scores,
+    T, N, NB, window, scale, G,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+    BT: tl.constexpr, BS: tl.constexpr,
+):  # fmt: skip
+    """The gradient of the states of tile `program_id(0)`, from the blocks that read them in a slice."""
+    tile, row = tl.program_id(0) * BS, tl.program_id(1).to(tl.int64)
+    born = tile + tl.arange(0, BS)
+    j = tl.where(born < T, N - T + born, -1)
+    k = _rows(key, row * N + j, j >= 0, D, BD)
+    d_k, d_v = tl.zeros([BS, BD], tl.float32), tl.zeros([BS, BD], tl.float32)
+    d_r = tl.zeros([BS], tl.float32)
+    # a block's slice begins with what is in the window at its first step
+    for n in range(tile // BT, tl.minimum((tile + BS + window - 2) // BT + 1, NB)):
+        d_k, d_v, d_r = _gather_gradients(
+            d_k, d_v, d_r, k, n, j, born > n * BT - window, row, query, value, scores, deaths, births,
+            sums, d_output, products, T, N, window, scale, G, HAS_SCORES, FROM_LEAVING, D, BD, BT,
+        )  # fmt: skip
+    d = tl.arange(0, BD)[None, :]
+    where, inside = (row * N + j)[:, None] * D + d, (j >= 0)[:, None] & (d < D)
+    tl.store(d_key + where, d_k * scale, mask=inside)
+    tl.store(d_value + where, d_v, mask=inside)
+    if HAS_SCORES:
+        tl.store(d_scores + row * N + j, d_r, mask=j >= 0)
+
+
+@triton.jit
+def _hand_over(
+    d_k, d_v, d_r, j, leaves, row, N, scale, d_key, d_value, d_scores,
+    HAS_SCORES: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Add to the gradients of states j, where they leave their slot."""
+    d = tl.arange(0, BD)[None, :]
+    where, inside = (row * N + j)[:, None] * D + d, leaves[:, None] & (d < D)
+    tl.store(d_key + where, tl.load(d_key + where, mask=inside, other=0.0) + d_k * scale, mask=inside)
+    tl.store(d_value + where, tl.load(d_value + where, mask=inside, other=0.0) + d_v, mask=inside)
+    if HAS_SCORES:
+        at = d_scores + row * N + j
+        tl.store(at, tl.load(at, mask=leaves, other=0.0) + d_r, mask=leaves)
+
+
+@triton.jit
+def older_kernel(
+    query, key, value, scores, deaths, births, older, sums, d_output, products, d_key, d_value, d_scores,
+    T, N, K, NB, window, scale, G,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+    BT: tl.constexpr, BS: tl.constexpr,
+):  # fmt: skip
+    """Add the gradient of the older states in slots of tile `program_id(0)`; runs after `recent_kernel`."""
+    slot, row = tl.program_id(0) * BS + tl.arange(0, BS), tl.program_id(1).to(tl.int64)
+    held = tl.full([BS], -1, tl.int32)
+    d_k, d_v = tl.zeros([BS, BD], tl.float32), tl.zeros([BS, BD], tl.float32)
+    d_r = tl.zeros([BS], tl.float32)
+    for n in range(NB):
+        j = tl.load(older + (row * NB + n) * K + slot, mask=slot < K, other=-1)
+        changed = j != held
+        if tl.max(changed.to(tl.int32), axis=0) > 0:
+            leaves = changed & (held >= 0)
+            _hand_over(
+                d_k, d_v, d_r, held, leaves, row, N, scale, d_key, d_value, d_scores, HAS_SCORES, D, BD
+            )
+            d_k = tl.where(changed[:, None], 0.0, d_k)
+            d_v = tl.where(changed[:, None], 0.0, d_v)
+            d_r = tl.where(changed, 0.0, d_r)
+            held = j
+        if tl.max(j, axis=0) >= 0:
+            k = _rows(key, row * N + j, j >= 0, D, BD)
+            d_k, d_v, d_r = _gather_gradients(
+                d_k, d_v, d_r, k, n, j, j >= 0, row, query, value, scores, deaths, births,
+                sums, d_output, products, T, N, window, scale, G, HAS_SCORES, FROM_LEAVING, D, BD, BT,
+            )  # fmt: skip
+    _hand_over(d_k, d_v, d_r, held, held >= 0, row, N, scale, d_key, d_value, d_scores, HAS_SCORES, D, BD)
