@@ -241,7 +241,9 @@ def test_a_project_from_end_to_end(tmp_path):
 
 
 @pytest.mark.parametrize(("status", "events", "expected"), [
-    (0, [["began", "a.py::b"]], False), (1, [["began", "a.py::b"], ["failed", "a.py::b"]], True), (70, [], True),
+    (0, [["began", "a.py::b"]], False),
+    (1, [["began", "a.py::b"], ["failed", "a.py::b"]], True),
+    (70, [], True),
 ])  # fmt: skip
 def test_what_fails_without_a_mutant_is_no_verdict(monkeypatch, status, events, expected):
     monkeypatch.setattr(command, "_pytest", lambda copied, names, seconds: (Ended(status, 1.0, ""), events))
