@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import collections
+import fcntl
 import gc
 import json
 import math
@@ -20,6 +21,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -31,6 +33,7 @@ from tests.mutants.cover import SOURCE, WORDS, Cover, learn
 FIRST = 0.25  # share of the time of a mutant that goes to the tests nearest to it, in a process of their own
 LONGEST = 0.5  # share of it that one test may take
 EACH = 0.02  # seconds of a processor that a test costs besides its own
+HOUR = 3600
 COLLECTED = 0.3  # and its file
 START = 6  # seconds of a processor for importing plait and collecting tests, at most
 
@@ -73,7 +76,7 @@ def tried(covered: Cover, copied: Copy, mutant: draw.Mutant, seconds: float) -> 
     try:
         for stage in (near, far):
             if stage and result["result"] == "survived":
-                ended, events = _pytest(copied, stage, seconds)
+                ended, events = _pytest(copied, stage, seconds, "-x")
                 taken += ended.seconds
                 result = _judged(ended, events)
     finally:
@@ -83,7 +86,7 @@ def tried(covered: Cover, copied: Copy, mutant: draw.Mutant, seconds: float) -> 
     return {**where, "before": mutant.before, "after": mutant.after, **result, **counts}
 
 
-def _pytest(copied: Copy, names: list[str], seconds: float) -> tuple[Ended, list[list[str]]]:
+def _pytest(copied: Copy, names: list[str], seconds: float, *words: str) -> tuple[Ended, list[list[str]]]:
     files = list(dict.fromkeys(name.partition("::")[0] for name in names))
     out = copied.folder.parent / "events.jsonl"
     out.unlink(missing_ok=True)
@@ -93,7 +96,7 @@ def _pytest(copied: Copy, names: list[str], seconds: float) -> tuple[Ended, list
     def work() -> int:
         import pytest
 
-        return int(pytest.main([*WORDS, "-x", *files], plugins=[Chosen(order, out)]))
+        return int(pytest.main([*WORDS, *words, *files], plugins=[Chosen(order, out)]))
 
     ended = forked(copied, work, 3 * seconds + START)
     lines = out.read_text(encoding="utf-8").splitlines() if out.exists() else []
@@ -150,6 +153,12 @@ def main() -> int:
     work = options.work.resolve()
     work.mkdir(parents=True, exist_ok=True)
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))  # its processes end with it
+    lock = (work / "lock").open("w")
+    try:
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        say(f"{work} is in use: expected one process a folder; name another with --work")
+        return 2
     warm()
     covered = learn(work, say, end)
     drawn = chosen(covered, options.seed, options.mutants, options.room)
@@ -178,7 +187,21 @@ def main() -> int:
         what = f"{number} {mutant.file}:{mutant.line} {mutant.kind}"
         say(f"{what}: {line['result']}, {line['seconds']} s, {line.get('by', '')}")
     print(summary([*lines.values()]))
-    return 0
+    return int(
+        bool(new) and _red_anyway(copied, {line["by"] for line in lines.values() if line.get("by")}, say)
+    )
+
+
+def _red_anyway(copied: Copy, killers: set[str], say: Callable[[str], None]) -> bool:
+    """Return whether a test that failed with a mutant fails without one; its verdicts are worth nothing."""
+    names = sorted(name for name in killers if "::" in name)
+    ended, events = _pytest(copied, names, HOUR)
+    red = [test for event, test in events if event == "failed"]
+    for name in red:
+        say(f"fails without a mutant too: {name}")
+    if ended.status not in (0, 1, 5):
+        say(f"the tests that failed cannot be run again:\n{ended.output[-3000:]}")
+    return bool(red) or ended.status not in (0, 1, 5)
 
 
 def _key(line: dict[str, Any]) -> tuple[Any, ...]:

@@ -238,3 +238,15 @@ def test_a_project_from_end_to_end(tmp_path):
     assert "src/plait/sums.py:4" in out
     assert "2 in mutants-1.jsonl already" in run(9, seconds=2)  # what survived is tried on more tests
     assert (project / "src/plait/sums.py").read_text() == SMALL["src/plait/sums.py"]
+
+
+@pytest.mark.parametrize(("status", "events", "expected"), [
+    (0, [["began", "a.py::b"]], False),
+    (1, [["began", "a.py::b"], ["failed", "a.py::b"]], True),
+    (70, [], True),
+])  # fmt: skip
+def test_what_fails_without_a_mutant_is_no_verdict(monkeypatch, status, events, expected):
+    monkeypatch.setattr(command, "_pytest", lambda copied, names, seconds: (Ended(status, 1.0, ""), events))
+    lines = []
+    assert command._red_anyway(None, {"a.py::b", "import"}, lines.append) is expected
+    assert bool(lines) is expected
