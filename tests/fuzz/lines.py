@@ -53,6 +53,7 @@ SMALL: dict[str, dict[str, str | tuple[str, ...]]] = {
     "bench tasks": {"--updates": "1"},
     "bench rl": {"--envs": "2", "--rollout": "2", "--rounds": "1", "--minibatches": "1", "--epochs": "1"},
     "bench memory": {"--lengths": ("2", "2,3"), "--hidden": "48"},
+    "bench attention": {"--lengths": ("2", "2,3"), "--rows": "1"},
     "demo": {"--seed": WHOLE},  # it trains for a minute, whatever is said, and is interrupted
 }  # fmt: skip
 # Work, not size: a large number that is allowed only takes long, and that is what was asked for.

@@ -113,6 +113,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "bench tasks": ("plait.bench.tasks:bench_tasks", "an epoch of pMNIST and of PTB against torch.nn.LSTM"),
     "bench rl": ("plait.bench.rl:bench_rl", "steps a second of PPO in a grid world against RecurrentPPO"),
     "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
+    "bench attention": (
+        "plait.bench.attention:bench_attention",
+        "attention over a bounded memory against attention over everything",
+    ),
 }
 # What a group means when no subcommand follows it.
 SHORTHAND: dict[str, str] = {"plan": "plan shape"}

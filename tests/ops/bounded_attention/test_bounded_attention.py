@@ -286,6 +286,18 @@ def test_nothing_to_do(backend, shape):
     assert q.grad.shape == q.shape
 
 
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_autocast_decides_the_type_of_what_comes_and_of_nothing_inside(backend):
+    leaves, rest = Case(steps=50, scores="birth").problem()
+    narrow = {name: x.bfloat16() if name != "scores" else x for name, x in leaves.items()}
+    expected = bounded_attention(**narrow, **rest, backend=backend)
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        output = bounded_attention(**leaves, **rest, backend=backend)
+    assert torch.equal(output, expected)
+    output.float().sum().backward()
+    assert leaves["query"].grad.dtype == torch.float32
+
+
 def test_memory_is_linear_in_the_number_of_steps():
     """The mask alone over all pairs of 32,768 steps would take a gigabyte; autograd keeps what came in."""
     q, k, v = (torch.randn(1, 1, 32_768, 4, requires_grad=True) for _ in range(3))
@@ -411,3 +423,17 @@ def test_the_first_call_of_a_process():
     )
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert float(done.stdout) == pytest.approx(80)
+
+
+@pytest.mark.slow
+def test_torch_compile_sees_one_graph():
+    q, k, v, r = (torch.randn(*shape, requires_grad=True) for shape in [(2, 2, 70, 8)] * 3 + [(2, 2, 70)])
+
+    def run(q, k, v, r):
+        deaths = lifetimes(r, window=4, capacity=5).deaths
+        return bounded_attention(q, k, v, deaths, window=4, capacity=5, scores=r)
+
+    compiled = torch.compile(run, backend="aot_eager", fullgraph=True)
+    outputs = run(q, k, v, r), compiled(q, k, v, r)
+    torch.testing.assert_close(*outputs)
+    torch.testing.assert_close(*(torch.autograd.grad(output.sum(), (q, k, v, r)) for output in outputs))

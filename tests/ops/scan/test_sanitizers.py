@@ -55,6 +55,7 @@ def watched(tmp_path):
 def test_parity_and_hostile_states(watched, tmp_path):
     """Whatever is found ends the process, and the words of the sanitizer with it."""
     suites = [str(OPS / name / "test_parity.py") for name in ("attentive_scan", "full_scan", "plain_scan")]
+    suites.append(str(OPS / "lifetimes" / "test_lifetimes.py"))
     command = [
         sys.executable,
         "-m",

@@ -1,22 +1,23 @@
 """Attention that reads what a bounded memory holds: each state from its birth until its death.
 
-`naive.py` is the definition; `plait.ops.lifetimes` finds the deaths.
+`naive.py` is the definition, README.md the derivation of its fast twins. Deaths come from
+`plait.ops.lifetimes`.
 """
 
 from __future__ import annotations
 
-import importlib
+from collections.abc import Callable
 from functools import lru_cache
 
 import torch
 from torch import Tensor
 
 from plait.errors import BackendError, ShapeError, known, whole
-from plait.ops.bounded_attention import naive
+from plait.ops.bounded_attention import naive, torch_attention
 
 __all__ = ["bounded_attention"]
 
-_MODULES = {"torch": "torch_attention", "triton": "triton_attention"}
+_BACKENDS = ("auto", "reference", "torch", "triton")
 # Up to here the mask over all pairs is smaller than what a walk over blocks costs beside it.
 _FEW_STEPS = 32
 
@@ -69,40 +70,61 @@ def bounded_attention(
     known(score_from, ("birth", "leaving"), "score_from")
     whole(1, window=window)
     whole(0, capacity=capacity, sinks=sinks)
+    if torch.is_autocast_enabled(query.device.type):  # as torch's attention does
+        to = torch.get_autocast_dtype(query.device.type)
+        query, key, value = query.to(to), key.to(to), value.to(to)
     rows, heads, states, carried = _check(query, key, value, deaths, scores, births)
     new = torch.arange(states - carried, device=key.device).expand(rows, heads, -1)
     births = new if births is None else torch.cat([births, new], dim=2)
     name = _choose(backend, query)
     tensors = query, key, value, deaths, births, scores
-    if name == "reference" or not query.numel():
-        return naive.bounded_attention(*tensors, window=window, score_from=score_from)
-    # what is carried and still in the window goes with the older states
-    width = min(sinks + capacity + min(carried, window - 1), states)
-    module = importlib.import_module(f"plait.ops.bounded_attention.{_MODULES[name]}")
-    output: Tensor = module.bounded_attention(*tensors, window=window, score_from=score_from, width=width)
-    return output
+    with torch.autocast(query.device.type, enabled=False):  # every backend chooses its own types
+        if name == "reference" or not query.numel():
+            return naive.bounded_attention(*tensors, window=window, score_from=score_from)
+        # what is carried and still in the window goes with the older states
+        width = min(sinks + capacity + min(carried, window - 1), states)
+        return _runner(name)(*tensors, window=window, score_from=score_from, width=width)
 
 
 def _choose(backend: str, query: Tensor) -> str:
-    known(backend, ("auto", "reference", *_MODULES), "backend")
-    asked = query.device.type, query.dtype, query.shape[3]
+    known(backend, _BACKENDS, "backend")
     if backend == "auto":
         if query.shape[2] <= _FEW_STEPS:
             return "reference"
-        return "triton" if query.is_cuda and _missing_for_triton(*asked) is None else "torch"
-    if backend == "triton" and (reason := _missing_for_triton(*asked)):
+        return "triton" if query.is_cuda and not _missing_for(query) else "torch"
+    if backend == "triton" and (reason := _missing_for(query)):
         raise BackendError(f"backend 'triton' cannot run here: {reason}; use backend='auto'")
     return backend
 
 
+def _missing_for(query: Tensor) -> str | None:
+    return _missing(query.device.type, str(query.dtype), query.shape[3])
+
+
+def _missing(device: str, dtype: str, size: int) -> str | None:
+    return _looked_up(device, dtype, size)
+
+
+# A constant to torch.compile: nothing that a graph changes decides it. The mark is what
+# torch.compiler.assume_constant_result sets; the decorator itself would import the whole compiler.
+_missing._dynamo_marked_constant = True  # type: ignore[attr-defined]
+
+
 @lru_cache
-def _missing_for_triton(device: str, dtype: torch.dtype, size: int) -> str | None:
+def _looked_up(device: str, dtype: str, size: int) -> str | None:
     try:
-        module = importlib.import_module("plait.ops.bounded_attention.triton_attention")
+        from plait.ops.bounded_attention import triton_attention
     except ImportError as error:
         return f"it cannot be imported ({error})"
-    reason: str | None = module.missing(device, dtype, size)
-    return reason
+    return triton_attention.missing(device, getattr(torch, dtype.removeprefix("torch.")), size)
+
+
+def _runner(backend: str) -> Callable[..., Tensor]:
+    if backend == "torch":
+        return torch_attention.bounded_attention
+    from plait.ops.bounded_attention import triton_attention
+
+    return triton_attention.bounded_attention
 
 
 def _check(

@@ -29,19 +29,18 @@ def bounded_attention(
     `score_from="leaving"` r_j is there only where t − b_j ≥ window.
     """
     wide = accumulation_dtype(query.dtype)
-    heads = key.shape[1]
+    # (B, H, group, T, D) of queries, (B, H, 1, C + T, D) of states
+    q = query.to(wide).unflatten(1, (key.shape[1], -1))
+    k, v = key.to(wide).unsqueeze(2), value.to(wide).unsqueeze(2)
     t = torch.arange(query.shape[2], device=query.device).unsqueeze(1)
-    age = t - births.unsqueeze(2)  # (B, H, T, C + T)
-    readable = ((age >= 0) & (t < deaths.unsqueeze(2))).unsqueeze(2)
-    q, k, v = query.to(wide).unflatten(1, (heads, -1)), key.to(wide), value.to(wide)
-    energies = torch.einsum("bhgtd,bhjd->bhgtj", q, k) / math.sqrt(query.shape[3])
+    age = (t - births.unsqueeze(2)).unsqueeze(2)  # (B, H, 1, T, C + T)
+    readable = (age >= 0) & (t < deaths[:, :, None, None])
+    energies = q @ k.mT / math.sqrt(query.shape[3])
     if scores is not None:
-        terms = scores.to(wide).unsqueeze(2)
-        if score_from == "leaving":
-            terms = terms * (age >= window)
-        energies = energies + terms.unsqueeze(2)
+        terms = scores.to(wide)[:, :, None, None]
+        energies = energies + (terms * (age >= window) if score_from == "leaving" else terms)
     # the smallest number, not −inf: a step that can read nothing has output 0 and gradient 0, no NaN
     energies = energies.masked_fill(~readable, torch.finfo(wide).min)
     weights = energies.softmax(dim=-1).masked_fill(~readable, 0)
-    output = torch.einsum("bhgtj,bhjd->bhgtd", weights, v)
+    output: Tensor = weights @ v
     return output.flatten(1, 2).to(query.dtype)

@@ -40,8 +40,11 @@ def bounded_attention(
 
 
 def block_length(steps: int, slots: int) -> int:
-    """Return how many queries are a block: more of them cost fewer gathers, and more masked pairs."""
-    return max(1, min(steps, 64))
+    """Return how many queries are a block: more of them cost fewer gathers, and more masked pairs.
+
+    Measured on a CPU with 16 to 512 slots and heads of 16 and 64 features.
+    """
+    return min(max(steps, 1), 64 if slots < 128 else 128)
 
 
 class _Cut(NamedTuple):

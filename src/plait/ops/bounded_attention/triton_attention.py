@@ -51,7 +51,7 @@ def bounded_attention(
     tiles = _tiles(query.shape[3], query.dtype)
     older = older_states(deaths, births, query.shape[2], window, tiles["BT"], width).int()
     settings = {"window": window, "FROM_LEAVING": score_from == "leaving", **tiles}
-    given = query, key, value, scores, deaths.int(), births.int(), older
+    given = query, key, value, scores, deaths.int(), births.clamp_min(-(2**31)).int(), older
     output: Tensor = _Attention.apply(*given, settings)[0]
     return output
 
@@ -82,7 +82,7 @@ class _Attention(torch.autograd.Function):
         output = torch.empty_like(query, memory_format=torch.contiguous_format)
         sums = torch.empty(rows, heads, steps, dtype=torch.float32, device=query.device)
         given, sizes = _arguments(query, key, value, scores, deaths, births, older, settings)
-        forward_kernel[(older.shape[2], rows * heads)](**given, output=output, sums=sums, **sizes)
+        forward_kernel[(rows * heads, older.shape[2])](**given, output=output, sums=sums, **sizes)
         return output, sums
 
     @staticmethod
@@ -94,9 +94,8 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, output, sums = ctx.saved_tensors
-        query, key, value, scores, _, _, older = inputs
-        given, sizes = _arguments(*inputs, ctx.settings)
+        query, key, value, scores, deaths, births, older, output, sums = ctx.saved_tensors
+        given, sizes = _arguments(query, key, value, scores, deaths, births, older, ctx.settings)
         products = (d_output.float() * output.float()).sum(dim=3)
         d_output = d_output.to(given["query"].dtype).contiguous()
         given |= {"sums": sums, "d_output": d_output, "products": products}
@@ -104,13 +103,13 @@ class _Attention(torch.autograd.Function):
         d_key, d_value = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (key, value))
         d_scores = torch.zeros(key.shape[:3], dtype=torch.float32, device=key.device)
         rows, heads, blocks, width = older.shape
-        query_kernel[(blocks, query.shape[0] * query.shape[1])](**given, d_query=d_query, **sizes)
+        query_kernel[(rows * query.shape[1], blocks)](**given, d_query=d_query, **sizes)
         given |= {"d_key": d_key, "d_value": d_value, "d_scores": d_scores}
         edge = ctx.settings["BS"]
         sizes["num_warps"] = 8 if edge == 64 else 4  # two accumulators, where the others have one
         recent = {name: x for name, x in (given | sizes).items() if name not in ("older", "K")}
-        recent_kernel[(triton.cdiv(query.shape[2], edge), rows * heads)](**recent)
-        older_kernel[(triton.cdiv(max(width, 1), edge), rows * heads)](**given, **sizes)
+        recent_kernel[(rows * heads, triton.cdiv(query.shape[2], edge))](**recent)
+        older_kernel[(rows * heads, triton.cdiv(max(width, 1), edge))](**given, **sizes)
         d_rated = None if scores is None else d_scores.to(scores.dtype)
         return d_query, d_key.to(key.dtype), d_value.to(value.dtype), d_rated, None, None, None, None
 

@@ -69,8 +69,8 @@ def forward_kernel(
     HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
     BT: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
-    """Read for block `program_id(0)` of head `program_id(1)`; `sums` is the log of the denominator."""
-    n, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    """Read for head `program_id(0)`, block `program_id(1)`; `sums` is the log of the denominator."""
+    head, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = head // G
     times = n * BT + tl.arange(0, BT)
     q = _rows(query, head * T + times, times < T, D, BD)
@@ -122,8 +122,8 @@ def query_kernel(
     HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
     BT: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the queries of block `program_id(0)` of head `program_id(1)`."""
-    n, head = tl.program_id(0), tl.program_id(1).to(tl.int64)
+    """Write the gradient of the queries of head `program_id(0)`, block `program_id(1)`."""
+    head, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = head // G
     times = n * BT + tl.arange(0, BT)
     q = _rows(query, head * T + times, times < T, D, BD)
@@ -191,8 +191,8 @@ def recent_kernel(
     HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
     BT: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
-    """The gradient of the states of tile `program_id(0)`, from the blocks that read them in a slice."""
-    tile, row = tl.program_id(0) * BS, tl.program_id(1).to(tl.int64)
+    """Write the gradient of the states of tile `program_id(1)`, from the blocks that read them in a slice."""
+    row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1) * BS
     born = tile + tl.arange(0, BS)
     j = tl.where(born < T, N - T + born, -1)
     k = _rows(key, row * N + j, j >= 0, D, BD)
@@ -234,8 +234,8 @@ def older_kernel(
     HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
     BT: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
-    """Add the gradient of the older states in slots of tile `program_id(0)`; runs after `recent_kernel`."""
-    slot, row = tl.program_id(0) * BS + tl.arange(0, BS), tl.program_id(1).to(tl.int64)
+    """Add the gradient of the older states in slots of tile `program_id(1)`; runs after `recent_kernel`."""
+    row, slot = tl.program_id(0).to(tl.int64), tl.program_id(1) * BS + tl.arange(0, BS)
     held = tl.full([BS], -1, tl.int32)
     d_k, d_v = tl.zeros([BS, BD], tl.float32), tl.zeros([BS, BD], tl.float32)
     d_r = tl.zeros([BS], tl.float32)
