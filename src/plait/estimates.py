@@ -131,7 +131,7 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
 
 def slot_numbers(network: Any) -> int:
     """Of a row: what the slots of its bounded memories hold."""
-    return int(sum(layer.hidden_size * layer.initial_width for layer in _layers(network)))
+    return int(sum(layer.slot_size * layer.initial_width for layer in _layers(network) if layer.initial_width))
 
 
 def _layers(network: Any) -> list[Any]:

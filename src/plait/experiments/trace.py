@@ -6,10 +6,11 @@ from pathlib import Path
 from typing import Any
 
 import torch
+from torch import nn
 
 from plait.errors import ConfigError
 from plait.jsonable import jsonable
-from plait.models.bounded_attention_layer import BoundedAttentionLayer
+from plait.models import Transformer
 from plait.runs.folder import json_bytes
 from plait.runs.reading import read_run
 from plait.runs.seal import seal_also
@@ -54,18 +55,16 @@ def write_trace(folder: Path, seed: int) -> Path:
     found = {
         "inputs": task.plain_inputs(batch.inputs[:, 0]),
         "targets": jsonable(batch.targets[:, 0]),
-        "layers": [
-            _rows(trace) | _heads(layer)
-            for layer, trace in zip(network.recurrent.layers, traces, strict=True)
-        ],
+        "layers": [_rows(trace) | _heads(network) for trace in traces],
     }
     seal_also(folder, "trace.json", json_bytes(found))
     return folder / "trace.json"
 
 
-def _heads(layer: Any) -> dict[str, int]:
-    """Return how many heads stand side by side in a layer's trace, if each keeps states of its own."""
-    return {"heads": layer.heads} if isinstance(layer, BoundedAttentionLayer) else {}
+def _heads(network: nn.Module) -> dict[str, int]:
+    """Return how many heads stand side by side in a trace, if each keeps states of its own."""
+    model = getattr(network, "recurrent", None)
+    return {"heads": model.heads} if isinstance(model, Transformer) and model.memory is not None else {}
 
 
 def _rows(trace: Any) -> dict[str, Any]:

@@ -48,7 +48,7 @@ class AttentionLayer(Layer):
         self.backend = known(backend, ("auto", "reference"), "backend")
 
     @property
-    def _slot_size(self) -> int:
+    def slot_size(self) -> int:
         return 2 * self.hidden_size  # a key and a value
 
     def initial_state(

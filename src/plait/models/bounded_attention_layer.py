@@ -73,7 +73,7 @@ class BoundedAttentionLayer(Layer):
             nn.init.zeros_(self.worth)
 
     @property
-    def _slot_size(self) -> int:
+    def slot_size(self) -> int:
         return 2 * (self.hidden_size // self.heads) + 1
 
     def initial_state(
@@ -85,7 +85,7 @@ class BoundedAttentionLayer(Layer):
         return LayerState(
             torch.zeros(batch_size, self.hidden_size, dtype=dtype, device=device),
             None,
-            empty_memory(batch_size, self.initial_width, self._slot_size, dtype=dtype, device=device),
+            empty_memory(batch_size, self.initial_width, self.slot_size, dtype=dtype, device=device),
         )
 
     def check_state(self, state: LayerState, batch_size: int) -> None:

@@ -42,11 +42,12 @@ class Layer(nn.Module):
 
     def check_state(self, state: LayerState, batch_size: int) -> None:
         """Raise a `ShapeError` if this layer could not have returned such a state for `batch_size` rows."""
-        check_shapes(state, batch_size, self.hidden_size, self._slot_size, self._width)
+        check_shapes(state, batch_size, self.hidden_size, self.slot_size, self._width)
         check_state(state, state.hidden, self._window)
 
     @property
-    def _slot_size(self) -> int:
+    def slot_size(self) -> int:
+        """Numbers that a slot of the memory holds."""
         return self.hidden_size
 
     @property

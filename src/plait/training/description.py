@@ -12,18 +12,18 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from plait.cells import INITIALISERS
 from plait.errors import ConfigError, PlaitError, known
 from plait.estimates import check_weights
-from plait.models import MODELS, Recurrent
+from plait.models import MODELS, Recurrent, Transformer
 from plait.models.options import check_model, model_defaults
 from plait.runs.difference import nameless
 from plait.strict import checked as strictly
-from plait.tasks import TASKS, Task, task_named
+from plait.tasks import TASKS, Batch, Task, task_named
 from plait.tasks.base import Scale
 from plait.training.identity import described_class, described_module
 from plait.training.recipe import Recipe
 
 __all__ = [
     "FORMAT", "Network", "build", "checked", "completed", "describe", "last_steps", "network_for",
-    "network_of",
+    "network_of", "states_read",
 ]  # fmt: skip
 
 FORMAT = "plait run 1"
@@ -160,6 +160,22 @@ class _Scaled(nn.Module):
 def network_on(recurrent: Recurrent | nn.RNNBase, task: Task) -> Network:
     """A network that answers what a task asks."""
     return Network(recurrent, task.num_classes, task.vocabulary, task.reads, task.scaled)
+
+
+@torch.no_grad()
+def states_read(network: nn.Module, batch: Batch) -> dict[str, float]:
+    """Return the most states that a head read at a step of a batch, where a Transformer's memory bounds them.
+
+    They are counted in the trace of a call of its own.
+    """
+    recurrent = network.recurrent if isinstance(network, Network) else None
+    if not isinstance(recurrent, Transformer) or recurrent.slots is None:
+        return {}
+    inputs, options = batch.inputs, {} if batch.reset is None else {"reset": batch.reset}
+    if inputs.is_floating_point():
+        inputs = inputs.to(recurrent.embedding.weight.dtype)
+    *_, traces = network(inputs, lengths=batch.lengths, need_trace=True, **options)
+    return {"states_read": recurrent.states_read(traces)}
 
 
 def last_steps(output: Tensor, lengths: Tensor | None) -> Tensor:

@@ -16,7 +16,7 @@ from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks import Batch, DataTask, Task, counted
 from plait.training.callbacks import Results, Watcher, Words
 from plait.training.carried_state import carried_over, check_carried
-from plait.training.description import Network, build, describe, last_steps, network_for
+from plait.training.description import Network, build, describe, last_steps, network_for, states_read
 from plait.training.gradient_record import gradient_norms, require_nudge
 from plait.training.learner import (
     Learner,
@@ -32,7 +32,6 @@ from plait.training.own_data import own_task, whole_epochs
 from plait.training.process import Group, device_named
 from plait.training.recipe import Recipe, updates_of
 from plait.training.session import Fitted, train
-from plait.training.states_read import states_read
 from plait.training.stop import Stop
 from plait.training.update_cuda_graph import Passes, UpdateCudaGraph, can_capture
 
@@ -266,12 +265,8 @@ def _evaluate_one(
     mean, score_ = loss_ / predicted, score_ / rows
     if not math.isfinite(mean):  # states without bound, on sequences longer than any trained on
         return {"score": score_}
-    return {
-        "loss": mean,
-        "score": score_,
-        **task.figures(mean, round(predicted)),
-        **states_read(network, batch),
-    }
+    figures = task.figures(mean, round(predicted)) | states_read(network, batch)
+    return {"loss": mean, "score": score_, **figures}
 
 
 def answer(

@@ -18,7 +18,12 @@ def described():
     def describe(model="rellstm", env="GoToDoor-5x5", backend="minigrid", test_env=None, **changes):
         small = {"steps": 240, "envs": 4, "rollout": 10, "minibatches": 2, "epochs": 2, "evaluate_every": 3}
         settings = Settings(**{**small, "evaluate_on": 3, **changes})
-        return describe_policy(env, model, settings, hidden_size=8, backend=backend, test_env=test_env)
+        kind, options = model, {}
+        if model == "bounded transformer":
+            kind, options = "transformer", {"memory": "relevancy", "window": 3, "capacity": 2}
+        return describe_policy(
+            env, kind, settings, hidden_size=8, backend=backend, test_env=test_env, **options
+        )
 
     return describe
 

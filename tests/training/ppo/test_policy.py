@@ -11,7 +11,7 @@ from plait.training.ppo import Settings, build_policy
 from plait.training.ppo.learner import PolicyLearner
 from plait.training.ppo.rollout import Collector
 
-MODELS = ["none", "lstm", "rellstm", "relgru", "memlstm", "sab", "transformer"]
+MODELS = ["none", "lstm", "rellstm", "relgru", "memlstm", "sab", "transformer", "bounded transformer"]
 CPU = torch.device("cpu")
 
 
