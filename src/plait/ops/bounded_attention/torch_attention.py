@@ -209,7 +209,7 @@ class _Attention(torch.autograd.Function):
             if d_scores is not None:
                 block.add(d_scores, _times(d_energies, block.counts).sum(dim=1))
         totals = zip((d_q, d_keys, d_values, d_scores), (query, key, value, scores), strict=True)
-        grads = (None if x is None else x.view(given.shape).to(given.dtype) for x, given in totals)
+        grads = (None if x is None else x.view(like.shape).to(like.dtype) for x, like in totals)
         return *grads, None, None, None, None
 
 
