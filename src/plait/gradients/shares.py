@@ -98,7 +98,7 @@ def state_shares(
         x: its input, (T, B, F), or (B, T, F) if the model is `batch_first`.
         loss: maps the layer's h_1..h_T of that row, (T, H), to a scalar.
         row, layer: batch row, by default the first, and layer, by default the top one.
-        threshold: a state counts as attended to at a weight of at least this many even shares; default 0.5.
+        threshold: a state counts as attended to at a weight of at least this many even shares.
 
     >>> from plait import RelRNN
     >>> shares = state_shares(RelRNN(2, 3), torch.randn(8, 1, 2), lambda h: h[-1].sum())
