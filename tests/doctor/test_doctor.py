@@ -180,10 +180,10 @@ def test_which_path_runs_on_a_gpu_and_why(monkeypatch):
     _Hopper(monkeypatch)
     monkeypatch.setattr(cuda_program, "missing", lambda *_: None)
     (check,) = examine(["CUDA"])
-    assert check.detail.endswith("a bounded memory runs by cluster, a full memory runs by cluster")
+    assert check.detail.endswith("a bounded memory uses cluster, a full memory uses cluster")
     monkeypatch.setattr(cuda_program, "missing", lambda *_: "it needs a newer GPU")
     (check,) = examine(["CUDA"])
-    assert check.detail.endswith("a full memory runs by triton (cluster: it needs a newer GPU)")
+    assert check.detail.endswith("a full memory uses triton (cluster: it needs a newer GPU)")
     (check,) = examine(["Cluster kernels"])
     assert (check.status, check.detail) == ("absent", "it needs a newer GPU")
     assert "Triton runs" in check.remedy

@@ -20,7 +20,7 @@ def derivative_by_autograd(system: Dynamics, t: int, end: int) -> Tensor:
         mixed, states = system.begin, []
         for m in range(1, end + 1):
             states.append(system.step(m, mixed) + (nudge if m == t else 0))
-            mixed = system.mix(states[-1], system.context(m, mixed, system.held(m, states)))
+            mixed = system.mix(states[-1], system.context(m, mixed, system.attended_states(m, states)))
         return mixed
 
     return torch.autograd.functional.jacobian(last, torch.zeros_like(system.begin))

@@ -1,4 +1,4 @@
-"""What is installed here, what works here, and what to do about the rest. No torch on import."""
+"""Diagnosis of an installation: packages, backends and data, each with its remedy. No torch on import."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`python -m plait.doctor` is `plait doctor`."""
+"""Entry point of `python -m plait.doctor`, the same as `plait doctor`."""
 
 from plait.cli import entry
 

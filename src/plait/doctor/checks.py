@@ -1,4 +1,4 @@
-"""What works here: each check does a small piece of the real thing, and says what to do where it fails."""
+"""Checks of backends, extras and data; each does a small piece of real work and has a remedy if it fails."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ Status = Literal["works", "absent", "broken"]
 
 @dataclass(frozen=True)
 class Check:
-    """`absent`: not here, and plait does without. `broken`: here, and it fails."""
+    """Result of a check. `absent`: missing here (only torch is required); `broken`: present but failing."""
 
     name: str
     status: Status
@@ -33,22 +33,22 @@ class Check:
 
 
 class _Absent(Exception):
-    """Raised by a check: what is not here, and the line that brings it."""
+    """Raised by a check whose subject is not available; its arguments are the detail and the remedy."""
 
 
 def examine(names: list[str] | None = None) -> list[Check]:
-    """Run the checks, all of them unless named. None of them raises, none uses the network."""
+    """Run the checks in `names`, by default all. None of them raises an error or uses the network."""
     return [_run(name, *CHECKS[name]) for name in CHECKS if names is None or name in names]
 
 
-def _run(name: str, look: Callable[[], str], remedy: str) -> Check:
+def _run(name: str, check: Callable[[], str], remedy: str) -> Check:
     try:
-        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # some libraries greet
-            return Check(name, "works", look())
+        with redirect_stdout(io.StringIO()), redirect_stderr(io.StringIO()):  # some libraries print a banner
+            return Check(name, "works", check())
     except _Absent as error:
         return Check(name, "absent", *map(str, error.args))
     except ModuleNotFoundError as error:
-        needs_torch = error.name == "torch"  # half of the rooms do; then that is what to mend
+        needs_torch = error.name == "torch"  # most checks import it; then torch is what to install
         return Check(name, "absent", _line(error), CHECKS["torch"][1] if needs_torch else remedy)
     except Exception as error:
         return Check(name, "broken", _line(error), remedy)
@@ -64,7 +64,7 @@ def _torch() -> str:
 
 
 def _compiled() -> str:
-    """Builds the scan if a wheel brought none and it was not, and compares it with the definition."""
+    """Compare the C++ scan with the reference; build it first unless a wheel shipped it or it is cached."""
     from plait.ops.scan import cpu_library
 
     try:
@@ -93,28 +93,28 @@ def _cuda() -> str:
 
 
 def _paths() -> str:
-    """Which kernels run a layer of 128 features on this GPU, and why none that stand before them in line."""
+    """Return the kernels for a layer of 128 features on this GPU, and why preferred ones were skipped."""
     import torch
 
     from plait.ops.scan.backends import PREFERRED, missing
 
-    found = []
-    for memory, room, width in (("bounded", "attentive_scan", 20), ("full", "full_scan", None)):
-        refused = []
+    choices = []
+    for memory, scan, width in (("bounded", "attentive_scan", 20), ("full", "full_scan", None)):
+        skipped = []
         for name in PREFERRED["cuda"]:
-            reason = missing(name, "cuda", torch.float32, "lstm", width, 128, room)
+            reason = missing(name, "cuda", torch.float32, "lstm", width, 128, scan)
             if reason is None:
                 break
-            refused.append(f"{name}: {reason}")
+            skipped.append(f"{name}: {reason}")
         else:
             name = "torch"
-        why = f" ({'; '.join(refused)})" if refused else ""
-        found.append(f"a {memory} memory runs by {name}{why}")
-    return ", ".join(found)
+        why = f" ({'; '.join(skipped)})" if skipped else ""
+        choices.append(f"a {memory} memory uses {name}{why}")
+    return ", ".join(choices)
 
 
 def _cluster() -> str:
-    """Compiles the kernels if they were not, and compares them with the definition."""
+    """Compare the cluster kernels with the reference; compile them first if they are not cached."""
     torch = importlib.import_module("torch")
     from plait.ops import cuda_program
 
@@ -140,20 +140,20 @@ def _triton() -> str:
 
 
 def _same_as_reference(backend: str, device: str, hidden: int = 16) -> None:
-    """Of a bounded and of a full memory, whose scans are two."""
+    """Compare a backend with the reference for a bounded and for a full memory, which run different scans."""
     import torch
 
     from plait.models import MemRNN, Recurrent, RelRNN
 
-    def outputs(build: Callable[..., Recurrent], named: str) -> torch.Tensor:
+    def outputs(build: Callable[..., Recurrent], backend_name: str) -> torch.Tensor:
         generator = torch.Generator().manual_seed(0)
-        model = build(3, hidden, backend=named)
+        model = build(3, hidden, backend=backend_name)
         for parameter in model.parameters():
             parameter.data = 0.3 * torch.randn(parameter.shape, generator=generator)
         x = torch.randn(12, 2, 3, generator=generator)
         with torch.no_grad():
-            found: torch.Tensor = model.to(device)(x.to(device))[0]
-        return found.cpu()
+            output: torch.Tensor = model.to(device)(x.to(device))[0]
+        return output.cpu()
 
     for name, build in (("bounded", partial(RelRNN, window=4, capacity=4)), ("full", MemRNN)):
         difference = (outputs(build, backend) - outputs(build, "reference")).abs().max().item()
@@ -166,13 +166,13 @@ def _ray() -> str:
 
 
 def _chromium() -> str:
-    found = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-    if found is None:
+    browser = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+    if browser is None:
         raise _Absent("no Chromium or Chrome is on the path", "apt-get install chromium")
-    command = [found, "--version"]
-    answer = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
+    command = [browser, "--version"]
+    version = subprocess.run(command, capture_output=True, text=True, timeout=20, check=True).stdout.strip()
     importlib.import_module("playwright")
-    return f"{answer}, driven by playwright"
+    return f"{version}, driven by playwright"
 
 
 def _minigrid() -> str:
@@ -193,23 +193,23 @@ def _version(name: str) -> str:
 
 
 def _data(name: str) -> Callable[[], str]:
-    def look() -> str:
+    def verify() -> str:
         from plait.tasks import sources
 
         files = {"MNIST": sources.MNIST, "Penn Treebank": sources.TREEBANK}[name]
-        found = [sources.find(file) for file in files]
-        if missing := [file for file, path in zip(files, found, strict=True) if path is None]:
+        paths = [sources.find(file) for file in files]
+        if missing := [file for file, path in zip(files, paths, strict=True) if path is None]:
             raise _Absent(
                 f"{len(missing)} of {len(files)} files are in neither $PLAIT_DATA nor the cache",
                 f"downloaded on first use; offline, set PLAIT_DATA to a folder with {missing[0].folder}/",
             )
-        folders = sorted({str(Path(path).parent) for path in found if path is not None})
+        folders = sorted({str(Path(path).parent) for path in paths if path is not None})
         return f"{len(files)} files verified in {', '.join(folders)}"
 
-    return look
+    return verify
 
 
-# name -> (what to look at, what to do if it fails)
+# name -> (check, remedy if it fails)
 CHECKS: dict[str, tuple[Callable[[], str], str]] = {
     "torch": (_torch, "install torch: https://pytorch.org/get-started/locally"),
     "C++ scan": (_compiled, "install g++ or clang++ (apt-get install g++) or set CXX; until then torch runs"),

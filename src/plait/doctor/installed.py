@@ -1,7 +1,7 @@
-"""The packages plait declares, by extra, and which of them are installed.
+"""Packages that plait declares, by extra, with their installed versions.
 
-The declarations are read, not repeated: from `pyproject.toml` in a checkout, else from the metadata of the
-installed distribution. An extra that is added there shows up here.
+Declarations are read from `pyproject.toml` in a checkout, else from the metadata of the installed
+distribution, so that a new extra appears here without a change.
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from plait.provenance import version_of
 
 __all__ = ["CORE", "Package", "declared", "packages"]
 
-CORE = ""  # the extra of what plait cannot do without
+CORE = ""  # key of the required dependencies, which belong to no extra
 _NAME = re.compile(r"[A-Za-z0-9._-]+")
 _MINIMUM = re.compile(r">=\s*([0-9][0-9.]*)")
 _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
@@ -24,7 +24,7 @@ _EXTRA = re.compile(r"extra\s*==\s*['\"]([^'\"]+)['\"]")
 
 @dataclass(frozen=True)
 class Package:
-    """One requirement of one extra: its least version, and the one installed (None: it is not)."""
+    """Requirement of an extra: its minimum version (None: any) and the installed one (None: missing)."""
 
     extra: str
     name: str
@@ -33,7 +33,7 @@ class Package:
 
     @property
     def problem(self) -> str | None:
-        """What is wrong with it, or None.
+        """Problem with the installed version, or None.
 
         >>> Package("report", "matplotlib", "3.10", "3.9.2").problem
         '3.9.2 is older than 3.10'
@@ -46,7 +46,7 @@ class Package:
 
     @property
     def remedy(self) -> str:
-        """One line that mends it; empty where nothing is wrong."""
+        """Command that fixes the problem; empty where there is none."""
         if self.problem is None:
             return ""
         if self.extra == CORE:
@@ -55,20 +55,20 @@ class Package:
 
 
 def packages() -> list[Package]:
-    """Every declared package, core first, as it is here."""
-    found = []
+    """Return every declared package with its installed version, required ones first."""
+    result = []
     for extra, requirements in declared().items():
         for requirement in requirements:
             match = _NAME.match(requirement)
-            if match is None or match[0] == "plait":  # an extra made of other extras
+            if match is None or match[0] == "plait":  # an extra that combines others
                 continue
-            least = _MINIMUM.search(requirement)
-            found.append(Package(extra, match[0], least[1] if least else None, version_of(match[0])))
-    return found
+            minimum = _MINIMUM.search(requirement)
+            result.append(Package(extra, match[0], minimum[1] if minimum else None, version_of(match[0])))
+    return result
 
 
 def declared() -> dict[str, list[str]]:
-    """Requirements by extra, `CORE` first; empty where plait is neither a checkout nor installed."""
+    """Return requirements by extra, `CORE` first; empty where plait is neither a checkout nor installed."""
     project = Path(__file__).parents[3] / "pyproject.toml"
     if project.is_file():
         table = tomllib.loads(project.read_text(encoding="utf-8")).get("project", {})
@@ -87,9 +87,9 @@ def declared() -> dict[str, list[str]]:
 
 
 def _numbers(version: str) -> tuple[int, ...]:
-    """The leading numbers of a version; 2.13.0+cpu counts as 2.13.0."""
+    """Return the leading numbers of a version without trailing zeros: (2, 13) for 2.13.0+cpu."""
     leading = re.match(r"\d+(?:\.\d+)*", version)
     numbers = [int(part) for part in leading[0].split(".")] if leading else [0]
-    while numbers and numbers[-1] == 0:  # 2.0 is 2
+    while numbers and numbers[-1] == 0:  # 2.0 equals 2
         numbers.pop()
     return tuple(numbers)

@@ -1,4 +1,4 @@
-"""Drawing primitives: plain numbers in, a matplotlib figure, a file or SVG out. matplotlib comes on call."""
+"""Drawing primitives: plain numbers in, a matplotlib figure, a file or SVG out. Matplotlib loads on use."""
 
 from plait.figures.canvas import checked, save
 from plait.figures.colors import DARK, LIGHT, model_places

@@ -1,4 +1,4 @@
-"""A figure without global state, and its way to disk."""
+"""Matplotlib figures without pyplot's global state: creating, scaling and saving them."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FORMATS = (".png", ".svg", ".pdf")
 
 
 def blank(width: float = 7.0, height: float = 4.3) -> tuple[Any, Any]:
-    """A figure and its one set of axes, sizes in inches; pyplot and its global state stay out."""
+    """Return a figure of `width` × `height` inches and its single axes, without pyplot's global state."""
     figure = require("matplotlib.figure", "report").Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 
 def log_scale(axes: Any) -> None:
-    """A logarithmic y; where it spans less than a decade its ticks are plain numbers, not 1.2 × 10⁰."""
+    """Make the y axis logarithmic; below one decade, ticks are plain numbers, not 1.2 × 10⁰."""
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high < 10 * low:
@@ -31,7 +31,7 @@ def log_scale(axes: Any) -> None:
 
 
 def checked(path: str | Path) -> Path:
-    """The path, if its ending names a format that can be written; ask before a long computation."""
+    """Return the path if its suffix and target can be written; call this before a long computation."""
     target = Path(path)
     if target.suffix.lower() not in FORMATS:
         raise ConfigError(f"plot: expected a name ending in {', '.join(FORMATS)}, got {target.name!r}")
@@ -40,13 +40,13 @@ def checked(path: str | Path) -> Path:
 
 
 def save(figure: Any, path: str | Path) -> Path:
-    """Write the figure as .png, .svg or .pdf, making the folder if it is missing."""
+    """Write the figure as .png, .svg or .pdf, creating its folder if it is missing."""
     target = checked(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot write {target}: {error.strerror or error}") from error
-    drawn = io.BytesIO()
-    figure.savefig(drawn, dpi=160, format=target.suffix.lower().lstrip("."))
-    write_whole(target, drawn.getvalue())
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=160, format=target.suffix.lower().lstrip("."))
+    write_whole(target, buffer.getvalue())
     return target

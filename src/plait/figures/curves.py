@@ -1,4 +1,4 @@
-"""Curves: several lines over one axis, solid for what was measured, dashed and dotted for theory."""
+"""Line plots over common axes: solid lines for measurements, dashed and dotted ones for theory."""
 
 from __future__ import annotations
 
@@ -20,9 +20,9 @@ STYLES = {"solid": "-", "dashed": "--", "dotted": ":", "dots": "none"}
 
 @dataclass(frozen=True)
 class Curve:
-    """One line. `color` is a place in the palette, or a share in [0, 1] of the colour bar's range.
+    """Line of a plot; `color` is a palette index, or a fraction in [0, 1] of the colour bar's range.
 
-    A curve without a label is not in the legend.
+    A curve without a label is left out of the legend.
     """
 
     x: ArrayLike
@@ -33,13 +33,13 @@ class Curve:
 
     @property
     def marker(self) -> str | None:
-        """A dot at every point: where that is the style, or where a line of one point would not be seen."""
+        """Marker "o" for style "dots" and for a single point, whose line would be invisible; else None."""
         return "o" if self.style == "dots" or np.size(self.x) < 2 else None
 
 
 @dataclass(frozen=True)
 class Band:
-    """What lies between two curves of one x, in the colour of a place in the palette."""
+    """Filled area between two curves over common x values; `color` is a palette index."""
 
     x: Sequence[float]
     low: Sequence[float]
@@ -64,13 +64,13 @@ def draw_curves(
     """Draw curves over common axes and return the figure.
 
     Args:
-        curves: what to draw, in this order.
-        x_label, y_label: with units.
+        curves: lines, drawn in this order.
+        x_label, y_label: axis labels, with units.
         log_x, log_y: logarithmic axes.
-        powers_y: y holds base-10 logarithms; ticks read as powers of ten. For values beyond float64.
-        color_bar: (label, lowest, highest); `Curve.color` then places a curve on it.
-        y_range: the lowest and highest y shown, else what the curves need.
-        legend: where it stands, in matplotlib's words.
+        powers_y: y holds base-10 logarithms, for values beyond float64; ticks are written as powers of ten.
+        color_bar: (label, lowest, highest); `Curve.color` is then a fraction of its range.
+        y_range: the lowest and highest y; None fits the curves.
+        legend: its location, as matplotlib's `loc`.
         size: width and height in inches.
     """
     if not curves:
@@ -108,7 +108,7 @@ def draw_curves(
 
 
 def _scale(axes: Any, log_x: bool, log_y: bool, powers_y: bool) -> None:
-    # a scale for numbers above zero, of which there may be none yet
+    # matplotlib needs a positive number for a logarithmic scale, and an unfinished plot may have none
     if log_x and any(np.any(line.get_xdata() > 0) for line in axes.lines):
         axes.set_xscale("log")
     if log_y and any(np.any(line.get_ydata() > 0) for line in axes.lines):
@@ -120,7 +120,7 @@ def _scale(axes: Any, log_x: bool, log_y: bool, powers_y: bool) -> None:
 
 
 def _power_of_ten(value: float, _: object) -> str:
-    """10^k for a whole k; between two of them, where an axis spans little, the number itself.
+    """Format a base-10 logarithm as 10^k if it is whole, otherwise as the number if float64 has it.
 
     >>> _power_of_ten(-400.0, None), _power_of_ten(-1.5, None)
     ('$10^{-400}$', '0.032')
@@ -131,16 +131,16 @@ def _power_of_ten(value: float, _: object) -> str:
 
 
 def palette(continuous: bool = False) -> Any:
-    """Colours by place in a cycle of ten, or by share of a continuous range."""
+    """Return a function from a palette index, modulo ten, to its colour; if `continuous`, from a fraction."""
     if continuous:
         colormaps = require("matplotlib", "report").colormaps
-        return lambda share: colormaps["viridis"](0.92 * float(share))
-    return lambda place: LIGHT[int(place) % len(LIGHT)]
+        return lambda fraction: colormaps["viridis"](0.92 * float(fraction))
+    return lambda index: LIGHT[int(index) % len(LIGHT)]
 
 
 def _color_bar(figure: Any, axes: Any, label: str, lowest: float, highest: float) -> None:
     matplotlib = require("matplotlib", "report")
     cm, colors = require("matplotlib.cm", "report"), require("matplotlib.colors", "report")
-    used = colors.ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0, 0.92, 256)))
+    colormap = colors.ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0, 0.92, 256)))
     span = highest if highest > lowest else lowest + 1e-9
-    figure.colorbar(cm.ScalarMappable(colors.Normalize(lowest, span), used), ax=axes, label=label)
+    figure.colorbar(cm.ScalarMappable(colors.Normalize(lowest, span), colormap), ax=axes, label=label)

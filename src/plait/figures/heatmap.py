@@ -1,4 +1,4 @@
-"""Heat maps: a matrix as colours, with nothing drawn where there is no value."""
+"""Heat maps: matrices as colours, blank where a value is nan."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ __all__ = ["attention_matrix", "draw_heads", "draw_heatmap"]
 
 
 def attention_matrix(born: ArrayLike, weights: ArrayLike) -> Any:
-    """Return a sequence's trace as a matrix: row t, column j holds α_{j,t}, what step t gave to state j.
+    """Return a sequence's trace as a matrix: row t, column j holds α_{j,t}, the weight of state j at step t.
 
-    Where several slots hold a state, as the heads of a Transformer may, their weights are added up.
+    Where several slots hold a state, as the heads of a Transformer may, their weights are summed.
 
     Args:
-        born: (T, κ), which step each slot holds, counted from 0; below 0 where it is empty.
-        weights: (T, κ).
+        born: (T, κ), the step whose state each slot holds, counted from 0; negative for an empty slot.
+        weights: (T, κ), the attention weight of each slot.
 
     Returns:
         (T, T) float64, nan where state j was not in the memory at step t.
@@ -30,16 +30,16 @@ def attention_matrix(born: ArrayLike, weights: ArrayLike) -> Any:
     array([[1.  ,  nan],
            [0.25, 0.75]])
     """
-    places, values = np.asarray(born, dtype=np.int64), np.asarray(weights, dtype=np.float64)
-    if places.ndim != 2 or places.shape != values.shape:
-        raise ShapeError(f"trace: expected born and weights (T, κ), got {places.shape}, {values.shape}")
-    steps = len(places)
-    if places.max(initial=-1) >= steps:
-        raise ShapeError(f"trace: expected states born before step {steps}, got {places.max()}")
+    states, values = np.asarray(born, dtype=np.int64), np.asarray(weights, dtype=np.float64)
+    if states.ndim != 2 or states.shape != values.shape:
+        raise ShapeError(f"trace: expected born and weights (T, κ), got {states.shape}, {values.shape}")
+    steps = len(states)
+    if states.max(initial=-1) >= steps:
+        raise ShapeError(f"trace: expected states born before step {steps}, got {states.max()}")
     matrix = np.full((steps, steps), np.nan)
-    row, slot = np.nonzero(places >= 0)
-    matrix[row, places[row, slot]] = 0.0
-    np.add.at(matrix, (row, places[row, slot]), values[row, slot])
+    row, slot = np.nonzero(states >= 0)
+    matrix[row, states[row, slot]] = 0.0
+    np.add.at(matrix, (row, states[row, slot]), values[row, slot])
     return matrix
 
 
@@ -58,9 +58,9 @@ def draw_heatmap(
 
     Args:
         matrix: (rows, columns); nan is left blank.
-        value_label: what a colour means, with its unit.
+        value_label: label of the colour bar, with its unit.
         first_row: the number of the first row, for a part of a larger matrix.
-        y_marks: (row, text) pairs; a thin line is drawn before that row, with its name above.
+        y_marks: (row, text) pairs; a thin line is drawn before that row, with its text above.
         size: width and height in inches.
     """
     values = np.asarray(matrix, dtype=float)
@@ -68,7 +68,7 @@ def draw_heatmap(
         raise ShapeError(f"matrix: expected (rows, columns), got {values.shape}")
     figure, axes = blank(*size)
     columns, last_row = values.shape[1], first_row + len(values) - 1
-    drawn = axes.imshow(
+    image = axes.imshow(
         np.ma.masked_invalid(values),
         cmap=require("matplotlib", "report").colormaps["viridis"],
         vmin=0,
@@ -82,14 +82,14 @@ def draw_heatmap(
     axes.set_xlabel(x_label)
     axes.set_ylabel(y_label)
     axes.set_title(title, fontsize=10)
-    figure.colorbar(drawn, ax=axes, label=value_label)
+    figure.colorbar(image, ax=axes, label=value_label)
     return figure
 
 
 def draw_heads(matrices: Sequence[ArrayLike], *, value_label: str, title: str = "") -> Any:
-    """Draw the attention of every head, (T, T) matrices of `attention_matrix`, side by side and in one scale.
+    """Draw the attention of every head, (T, T) matrices of `attention_matrix`, side by side on one scale.
 
-    States that a head did not hold at a step are left blank.
+    States that were not in a head's memory at a step are left blank.
     """
     columns = min(len(matrices), 4)
     rows = -(-len(matrices) // columns)
@@ -104,12 +104,12 @@ def draw_heads(matrices: Sequence[ArrayLike], *, value_label: str, title: str = 
     viridis = require("matplotlib", "report").colormaps["viridis"]
     for number, (panel, value) in enumerate(zip(panels, values, strict=False), 1):
         steps = len(value) + 0.5
-        drawn = panel.imshow(
+        image = panel.imshow(
             value, cmap=viridis, aspect="auto", interpolation="none", extent=(0.5, steps, steps, 0.5), **scale
         )
         panel.set_title(f"head {number}", fontsize=9)
     figure.supxlabel("state j (step)", fontsize=10)
     figure.supylabel("step t", fontsize=10)
     figure.suptitle(title, fontsize=10)
-    figure.colorbar(drawn, ax=panels.tolist(), label=value_label)
+    figure.colorbar(image, ax=panels.tolist(), label=value_label)
     return figure

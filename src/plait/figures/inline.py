@@ -1,4 +1,4 @@
-"""A figure as SVG inside a page: it scales with the page, takes its colours and fonts, and loads nothing."""
+"""Figures as inline SVG: they scale with the page, use its colours and fonts, and load nothing."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ __all__ = ["inline_svg"]
 
 
 def inline_svg(figure: Any, name: str, description: str) -> str:
-    """The figure as an `<svg>` element without background.
+    """Return the figure as an `<svg>` element without background.
 
-    Black becomes the text's colour, colours of the palette the page's, and letters stay letters, so the
-    figure reads on light and on dark, and a screen reader finds `description`.
+    Black becomes the page's text colour, palette colours become its CSS variables, and text stays text, so
+    that the figure is legible on light and dark backgrounds. Screen readers read `description`.
 
     Args:
-        name: a word that is unique in the page; every id inside begins with it.
-        description: what a person sees, in words.
+        name: prefix of every id inside; unique in the page.
+        description: the content of the figure in words.
     """
     matplotlib = require("matplotlib", "report")
     stream = io.StringIO()
@@ -33,8 +33,8 @@ def inline_svg(figure: Any, name: str, description: str) -> str:
     text = re.sub(r"<style[^>]*>.*?</style>", "", text, flags=re.DOTALL)  # it would style the whole page
     text = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", text)
     text = re.sub(r"#000000\b", "currentColor", text)
-    for place, color in enumerate(LIGHT):  # the page has another tone of each in the dark
-        text = text.replace(color, f"var(--c{place}, {color})")
+    for index, color in enumerate(LIGHT):  # the page's dark theme has its own tone of each
+        text = text.replace(color, f"var(--c{index}, {color})")
     view = re.search(r'viewBox="[^"]*"', text)
     assert view is not None
     body = text[text.index(">") + 1 :]

@@ -1,4 +1,4 @@
-"""What was read while an image was read: attention laid over the image itself."""
+"""Attention over an image that was read pixel by pixel, drawn on top of it."""
 
 from __future__ import annotations
 
@@ -15,13 +15,12 @@ __all__ = ["draw_image_attention"]
 def draw_image_attention(
     image: ArrayLike, at_the_end: ArrayLike, over_all: ArrayLike, *, title: str = ""
 ) -> Any:
-    """Draw an image, and over it the attention its places received; return the figure.
+    """Draw an image, and on top of it the attention its pixels received; return the figure.
 
     Args:
         image: (height, width), 0 black to 1 white.
-        at_the_end: (height, width), the weight the last step gave to the state made at each place.
-        over_all: (height, width), the weight a place received while it could be read, averaged over those
-            steps.
+        at_the_end: (height, width), the last step's attention weight of the state written at each pixel.
+        over_all: (height, width), that state's attention weight averaged over the steps it was in the memory.
     """
     picture, last, mean = (np.asarray(part, dtype=float) for part in (image, at_the_end, over_all))
     if picture.ndim != 2 or not picture.shape == last.shape == mean.shape:
@@ -31,18 +30,18 @@ def draw_image_attention(
     figure = require("matplotlib.figure", "report").Figure(figsize=(11.0, 4.0), layout="constrained")
     panels = figure.subplots(1, 3)
     panels[0].imshow(picture, cmap="gray", vmin=0, vmax=1)
-    panels[0].set_title("what is read", fontsize=10)
-    named = (
+    panels[0].set_title("image", fontsize=10)
+    overlays = (
         (panels[1], last, "weight at the last step"),
-        (panels[2], mean, "mean weight while it could be read"),
+        (panels[2], mean, "mean weight while in the memory"),
     )
-    for axes, values, name in named:
+    for axes, values, name in overlays:
         axes.imshow(picture, cmap="gray_r", vmin=0, vmax=1.6)
-        drawn = axes.imshow(
+        overlay = axes.imshow(
             np.ma.masked_invalid(values), cmap="inferno", alpha=0.65, vmin=0, interpolation="none"
         )
         axes.set_title(name, fontsize=10)
-        figure.colorbar(drawn, ax=axes, label="attention weight α", shrink=0.85)
+        figure.colorbar(overlay, ax=axes, label="attention weight α", shrink=0.85)
     for axes in panels:
         axes.set_xlabel("column (pixels)")
     panels[0].set_ylabel("row (pixels)")

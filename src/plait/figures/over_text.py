@@ -1,4 +1,4 @@
-"""What was read while a text was read: a heat map between its characters."""
+"""Attention over a text: a heat map between its characters."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ def draw_text_attention(
     """Draw α_{j,t} with the characters themselves on both axes, and return the figure.
 
     Args:
-        characters: what was read at each of T steps, one character each.
+        characters: the input of each of T steps, one character each.
         born, weights: (T, κ) of a trace.
     """
     matrix = attention_matrix(born, weights)
@@ -29,25 +29,25 @@ def draw_text_attention(
     if len(characters) != steps:
         raise ShapeError(f"characters: expected {steps}, one for each step, got {len(characters)}")
     figure, axes = blank(13.0, 12.0)
-    # The first steps have little to choose from; their large weights would leave the rest dark.
+    # The first steps attend to few states; their large weights would leave the rest dark.
     brightest = float(np.nanpercentile(matrix, 99.5))
-    drawn = axes.imshow(
+    image = axes.imshow(
         np.ma.masked_invalid(matrix),
         cmap=require("matplotlib", "report").colormaps["viridis"],
         vmin=0,
         vmax=brightest or 1.0,
         interpolation="none",
     )
-    # As large as lets neighbours stand side by side: about ten inches for all of them.
+    # The largest font at which neighbours do not overlap: about ten inches for all of them.
     size = min(10.0, 0.95 * 72 * 10.0 / steps)
-    shown = [
+    labels = [
         "↵" if character == "\n" else "␣" if character in " _" else character for character in characters
     ]
     for axis in (axes.xaxis, axes.yaxis):
-        axis.set_ticks(range(steps), shown, fontsize=size, family="monospace")
+        axis.set_ticks(range(steps), labels, fontsize=size, family="monospace")
     axes.tick_params(length=0, pad=1)
-    axes.set_xlabel("state j, by the character that was read when it was made")
-    axes.set_ylabel("step t, by the character that is read")
+    axes.set_xlabel("state j (its input character)")
+    axes.set_ylabel("step t (its input character)")
     axes.set_title(title, fontsize=10)
-    figure.colorbar(drawn, ax=axes, label="attention weight α", shrink=0.8, extend="max")
+    figure.colorbar(image, ax=axes, label="attention weight α", shrink=0.8, extend="max")
     return figure

@@ -1,4 +1,4 @@
-"""Rows of panels: measured curves, with predicted places on the horizontal axis."""
+"""Rows of panels: measured curves, with predicted values marked on the horizontal axis."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STYLES = {"solid": "-", "dashed": "--", "dotted": ":"}
 
 @dataclass(frozen=True)
 class Place:
-    """A predicted value of x: a vertical line with a name above it, or (`tick`) a mark on the lower edge."""
+    """Predicted value of x: a vertical line with a label above or, with `tick`, a mark on the lower edge."""
 
     x: float
     label: str
@@ -27,7 +27,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Panel:
-    """Curves over one pair of axes, places, and notes for a legend of places: (style or "tick", words)."""
+    """Curves over one pair of axes, marked places, and `notes`, their legend: (style or "tick", text)."""
 
     curves: Sequence[Curve]
     y_label: str
@@ -37,22 +37,22 @@ class Panel:
 
 
 def draw_panels(rows: Sequence[Sequence[Panel]], *, x_label: str, log_x: bool = False) -> Any:
-    """Draw rows of panels and return the figure; the panels of a column have the same horizontal axis.
+    """Draw rows of panels and return the figure; the panels of a column share the horizontal axis.
 
-    `Curve.color` and `Place.color` are shares in [0, 1]. A place outside the range of the curves is left out:
-    a prediction must not stretch the axis.
+    `Curve.color` and `Place.color` are fractions in [0, 1]. A place outside the range of the curves is left
+    out: a prediction must not stretch the axis.
     """
     if not any(panel.curves for row in rows for panel in row):
         raise ConfigError("panels: expected at least one curve, got none")
-    make = require("matplotlib.figure", "report").Figure
-    figure = make(figsize=(6.2 * len(rows[0]), 1.2 + 3.7 * len(rows)), layout="constrained")
+    figure_class = require("matplotlib.figure", "report").Figure
+    figure = figure_class(figsize=(6.2 * len(rows[0]), 1.2 + 3.7 * len(rows)), layout="constrained")
     grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharex="col")
     for row, panels in zip(grid, rows, strict=True):
         for axes, panel in zip(row, panels, strict=True):
             axes.set_xscale("log" if log_x else "linear")
             _plot(axes, panel)
     for axes, panel in zip(grid.flat, (panel for panels in rows for panel in panels), strict=True):
-        _mark(axes, panel)  # once all curves of a column have settled its range
+        _mark(axes, panel)  # only now have all curves of a column set its range
     for axes in grid[-1]:
         axes.set_xlabel(x_label)
     return figure
@@ -96,12 +96,12 @@ def _mark(axes: Any, panel: Panel) -> None:
         axes.legend(handles=[_key(*note) for note in panel.notes], fontsize=8, **below)
 
 
-def _key(style: str, words: str) -> Any:
+def _key(style: str, label: str) -> Any:
     line = require("matplotlib.lines", "report").Line2D
     if style == "tick":
-        return line([], [], ls="none", marker="^", ms=8, color="#555555", label=words)
-    return line([], [], ls=_STYLES[style], lw=1.1, color="#555555", label=words)
+        return line([], [], ls="none", marker="^", ms=8, color="#555555", label=label)
+    return line([], [], ls=_STYLES[style], lw=1.1, color="#555555", label=label)
 
 
-def _color(share: float) -> Any:
-    return require("matplotlib", "report").colormaps["turbo"](0.06 + 0.88 * float(share))
+def _color(fraction: float) -> Any:
+    return require("matplotlib", "report").colormaps["turbo"](0.06 + 0.88 * float(fraction))

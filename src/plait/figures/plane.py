@@ -16,7 +16,7 @@ _DEEP, _SHALLOW, _LINE, _EDGE = "#f3d9c9", "#d5e4f1", "#7a2e0e", "#4a4a4a"
 
 @dataclass(frozen=True)
 class Guide:
-    """A curve width(depth) with a band, solid where it was fitted and dashed where it extrapolates."""
+    """Curve width(depth) with a band, solid where it was fitted and dashed where it extrapolates."""
 
     depths: Sequence[float]
     widths: Sequence[float]
@@ -27,7 +27,7 @@ class Guide:
 
 @dataclass(frozen=True)
 class Point:
-    """A named shape; `offset` moves its label, in points; a highlighted one is drawn large."""
+    """Named model shape; `offset` moves its label, in points; `highlight` draws it large."""
 
     name: str
     depth: float
@@ -43,11 +43,11 @@ def draw_plane(
     threshold: tuple[Sequence[float], Sequence[float]],
     title: str = "",
 ) -> Path:
-    """Draw the plane to `path` (png, svg or pdf, by its ending).
+    """Draw the plane to `path` (.png, .svg or .pdf) and return the path.
 
     Args:
         guide: the fitted line; below it shapes are too deep for their width, above it too shallow.
-        points: shapes to place.
+        points: model shapes to draw.
         threshold: (depths, widths) of the theory's boundary between its two regimes.
     """
     checked(path)

@@ -1,6 +1,6 @@
 """Curves and heat maps as SVG text, without matplotlib: small and quick, for pages that hold dozens of them.
 
-Colours are the page's own, so a sketch reads on light and on dark, and prints.
+Colours are the page's CSS variables, so a sketch is legible on light and dark backgrounds and in print.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ from plait.figures.curves import Band, Curve
 
 __all__ = ["sketch_curves", "sketch_heatmap"]
 
-WIDTH, LEFT, RIGHT, TOP, BOTTOM, FONT = 960, 116, 44, 14, 92, 24  # whole numbers: paths are short in them
+WIDTH, LEFT, RIGHT, TOP, BOTTOM, FONT = 960, 116, 44, 14, 92, 24  # integers keep paths short
 HEIGHT, SQUARE = 540, 860
-# Five colours of viridis; the scripts of the pages have the same.
+# Five colours of viridis, as in the pages' scripts.
 RAMP = ((68, 1, 84), (59, 82, 139), (33, 145, 140), (94, 201, 98), (253, 231, 37))
 
 
 @dataclass(frozen=True)
 class _Axis:
-    """A range of values over a range of pixels, with its ticks."""
+    """Map from a range of values to a range of pixels, with its ticks."""
 
     low: float
     high: float
@@ -41,8 +41,8 @@ class _Axis:
     show: Callable[[float], str] = lambda value: f"{value:g}"
 
     def at(self, value: float) -> float:
-        place = (math.log10(value) if self.log else value) - self.low
-        return self.first + (self.last - self.first) * place / (self.high - self.low)
+        offset = (math.log10(value) if self.log else value) - self.low
+        return self.first + (self.last - self.first) * offset / (self.high - self.low)
 
 
 def sketch_curves(
@@ -55,12 +55,12 @@ def sketch_curves(
     percent: bool = False,
     bands: Sequence[Band] = (),
 ) -> str:
-    """The curves over common axes, as an `<svg>` element; their names are left to the page.
+    """Return curves over common axes as an `<svg>` element; the page writes their legend.
 
     Args:
-        curves: `nan` leaves a gap; `color` is a place in the palette.
-        description: what a person sees, in words, for a screen reader.
-        percent: y are shares; the axis is 0 to 100 %, or as far as they go.
+        curves: `nan` leaves a gap; `color` is a palette index.
+        description: the content in words, for screen readers.
+        percent: y holds fractions; the axis spans at least 0 to 100 %.
     """
     xs = [x for curve in curves for x in np.asarray(curve.x, dtype=float).tolist()]
     xs += [x for band in bands for x in band.x]
@@ -68,21 +68,22 @@ def sketch_curves(
     ys += [y for band in bands for y in (*band.low, *band.high)]
     x = _linear(min(xs), max(xs), LEFT, WIDTH - RIGHT, 6)
     y = _upright(ys, log_y, percent)
-    drawn = [_frame(x, y, x_label, y_label, HEIGHT)]
+    parts = [_frame(x, y, x_label, y_label, HEIGHT)]
     for band in bands:
-        there = [*zip(band.x, band.high, strict=True), *reversed([*zip(band.x, band.low, strict=True)])]
+        outline = [*zip(band.x, band.high, strict=True), *reversed([*zip(band.x, band.low, strict=True)])]
         edge = f' stroke="{_color(band.color)}" stroke-width="6"' if len(band.x) == 1 else ""
-        drawn.append(f'<path d="{_path(x, y, there)}z" fill="{_color(band.color)}"{edge} opacity=".2"/>')
-    drawn += [_line(x, y, curve) for curve in curves]
-    return _svg(drawn, HEIGHT, description)
+        parts.append(f'<path d="{_path(x, y, outline)}z" fill="{_color(band.color)}"{edge} opacity=".2"/>')
+    parts += [_line(x, y, curve) for curve in curves]
+    return _svg(parts, HEIGHT, description)
 
 
 def sketch_heatmap(matrix: ArrayLike, *, x_label: str, y_label: str, description: str, block: int = 1) -> str:
-    """A matrix with its first row at the top, as an `<svg>` element; `nan` is blank. The colours go from 0 to
-    the largest value.
+    """Return a matrix as an `<svg>` element with its first row at the top.
+
+    Colours go from 0 to the largest value; `nan` is blank.
 
     Args:
-        block: how many steps a row and a column are; axes count steps, from 1.
+        block: steps per row and per column; axes count steps, from 1.
     """
     values = np.asarray(matrix, dtype=float)
     rows, columns = values.shape
@@ -98,7 +99,7 @@ def sketch_heatmap(matrix: ArrayLike, *, x_label: str, y_label: str, description
 
 
 def round_steps(low: float, high: float, count: int) -> list[float]:
-    """Round numbers from low to high, about `count` of them.
+    """Return round numbers from low to high, about `count` of them.
 
     >>> round_steps(0, 1, 5)
     [0.0, 0.2, 0.4, 0.6, 0.8, 1.0]
@@ -111,13 +112,13 @@ def round_steps(low: float, high: float, count: int) -> list[float]:
 
 
 def _linear(low: float, high: float, first: float, last: float, count: int) -> _Axis:
-    if high <= low:  # one point stands in the middle
+    if high <= low:  # centre a single value
         low, high, count = low - 1, high + 1, 2
     return _Axis(low, high, first, last, round_steps(low, high, count), show=_short)
 
 
 def _upright(ys: Sequence[float], log: bool, percent: bool) -> _Axis:
-    """The vertical axis that holds these values, with a little room."""
+    """Return the vertical axis that spans these values with a small margin."""
     bottom, top = HEIGHT - BOTTOM, TOP
     low, high = (min(ys), max(ys)) if ys else (0.0, 1.0)
     if percent:
@@ -126,18 +127,18 @@ def _upright(ys: Sequence[float], log: bool, percent: bool) -> _Axis:
             low, high, bottom, top, round_steps(low, high, 5), show=lambda value: f"{100 * value:g}%"
         )
     if not log:
-        room = 0.04 * (high - low) or 0.5
-        return _linear(low - room, high + room, bottom, top, 5)
+        margin = 0.04 * (high - low) or 0.5
+        return _linear(low - margin, high + margin, bottom, top, 5)
     low, high = math.log10(low) - 0.05, math.log10(high) + 0.05
-    whole = [step for step in round_steps(low, high, 5) if step == int(step)]
-    ticks = [10.0**step for step in whole]
-    if len(ticks) < 2:  # less than a decade or two: plain round numbers
+    decades = [step for step in round_steps(low, high, 5) if step == int(step)]
+    ticks = [10.0**step for step in decades]
+    if len(ticks) < 2:  # fewer than two decades: round numbers instead
         ticks = [tick for tick in round_steps(10**low, 10**high, 4) if tick > 0]
     return _Axis(low, high, bottom, top, ticks, log=True, show=_short)
 
 
 def _short(value: float) -> str:
-    """As short as an axis needs it.
+    """Format the value of a tick as short as possible.
 
     >>> _short(200000.0), _short(2.5e6), _short(0.05), _short(5e-4)
     ('200000', '2.5e6', '0.05', '5e-4')
@@ -150,50 +151,50 @@ def _short(value: float) -> str:
 
 def _frame(x: _Axis, y: _Axis, x_label: str, y_label: str, height: int) -> str:
     low, middle = height - BOTTOM, (TOP + height - BOTTOM) / 2
-    places = [x.at(tick) for tick in x.ticks], [y.at(tick) for tick in y.ticks]
-    grid = "".join(f"M{place:.0f} {TOP}V{low}" for place in places[0])
-    grid += "".join(f"M{LEFT} {place:.0f}H{WIDTH - RIGHT}" for place in places[1])
+    pixels = [x.at(tick) for tick in x.ticks], [y.at(tick) for tick in y.ticks]
+    grid = "".join(f"M{pixel:.0f} {TOP}V{low}" for pixel in pixels[0])
+    grid += "".join(f"M{LEFT} {pixel:.0f}H{WIDTH - RIGHT}" for pixel in pixels[1])
     below = [
         f'<text x="{p:.0f}" y="{low + 30}">{x.show(t)}</text>'
-        for p, t in zip(places[0], x.ticks, strict=True)
+        for p, t in zip(pixels[0], x.ticks, strict=True)
     ]
-    beside = [
+    left = [
         f'<text x="{LEFT - 10}" y="{p + 8:.0f}">{y.show(t)}</text>'
-        for p, t in zip(places[1], y.ticks, strict=True)
+        for p, t in zip(pixels[1], y.ticks, strict=True)
     ]
     return (
         f'<path d="{grid}" fill="none" stroke="var(--line,#d9d9e0)" stroke-width="2"/>'
         f'<g text-anchor="middle">{"".join(below)}'
         f'<text x="{(LEFT + WIDTH - RIGHT) / 2:.0f}" y="{height - 14}">{html.escape(x_label)}</text>'
         f'<text transform="translate(24 {middle:.0f}) rotate(-90)">{html.escape(y_label)}</text></g>'
-        f'<g text-anchor="end">{"".join(beside)}</g>'
+        f'<g text-anchor="end">{"".join(left)}</g>'
     )
 
 
 def _line(x: _Axis, y: _Axis, curve: Curve) -> str:
-    place, points = int(curve.color), list(zip(np.asarray(curve.x), np.asarray(curve.y), strict=True))
-    there = [(a, b) for a, b in points if not math.isnan(b)]
-    if len(there) == 1 or curve.style == "dots":
-        spots = (f'<circle cx="{x.at(a):.0f}" cy="{y.at(b):.0f}" r="5"/>' for a, b in there)
-        return f'<g fill="{_color(place)}">{"".join(spots)}</g>'
-    dash = ' stroke-dasharray="12 7"' if place >= len(LIGHT) else ""
-    return f'<path d="{_path(x, y, points)}" fill="none" stroke="{_color(place)}" stroke-width="3.4"{dash}/>'
+    index, points = int(curve.color), list(zip(np.asarray(curve.x), np.asarray(curve.y), strict=True))
+    known = [(a, b) for a, b in points if not math.isnan(b)]
+    if len(known) == 1 or curve.style == "dots":
+        spots = (f'<circle cx="{x.at(a):.0f}" cy="{y.at(b):.0f}" r="5"/>' for a, b in known)
+        return f'<g fill="{_color(index)}">{"".join(spots)}</g>'
+    dash = ' stroke-dasharray="12 7"' if index >= len(LIGHT) else ""
+    return f'<path d="{_path(x, y, points)}" fill="none" stroke="{_color(index)}" stroke-width="3.4"{dash}/>'
 
 
 def _path(x: _Axis, y: _Axis, points: Iterable[tuple[float, float]]) -> str:
-    """Whole steps from point to point: half as long as the points themselves."""
-    said, at, pen = [], (0, 0), "M"
+    """Return a path of relative integer moves, half as long as one of absolute points."""
+    commands, at, pen = [], (0, 0), "M"
     for a, b in points:
         if math.isnan(b):
             pen = "M"
             continue
         here = round(x.at(a)), round(y.at(b))
         if pen == "M":
-            said.append(f"M{here[0]} {here[1]}l0 0")
+            commands.append(f"M{here[0]} {here[1]}l0 0")
         elif here != at:
-            said.append(f" {here[0] - at[0]} {here[1] - at[1]}")
+            commands.append(f" {here[0] - at[0]} {here[1] - at[1]}")
         at, pen = here, "l"
-    return "".join(said).replace(" -", "-")
+    return "".join(commands).replace(" -", "-")
 
 
 def _svg(parts: Sequence[str], height: int, description: str) -> str:
@@ -204,15 +205,15 @@ def _svg(parts: Sequence[str], height: int, description: str) -> str:
     )
 
 
-def _color(place: int) -> str:
-    return f"var(--c{place % len(LIGHT)},{LIGHT[place % len(LIGHT)]})"
+def _color(index: int) -> str:
+    return f"var(--c{index % len(LIGHT)},{LIGHT[index % len(LIGHT)]})"
 
 
 def _png(values: Any) -> bytes:
-    """One byte a value, into a palette whose first colour is no colour."""
+    """Return a PNG of one byte a value, an index into a palette whose first entry is transparent."""
     largest = float(np.nanmax(values, initial=0)) or 1.0
-    place = np.linspace(0, len(RAMP) - 1, 255)
-    ramp = [np.interp(place, range(len(RAMP)), channel) for channel in zip(*RAMP, strict=True)]
+    stops = np.linspace(0, len(RAMP) - 1, 255)
+    ramp = [np.interp(stops, range(len(RAMP)), channel) for channel in zip(*RAMP, strict=True)]
     palette = bytes(3) + np.stack(ramp, axis=1).round().astype(np.uint8).tobytes()
     codes = np.where(np.isnan(values), 0, 1 + np.rint(254 * np.nan_to_num(values) / largest)).astype(np.uint8)
     lines = np.concatenate([np.zeros((len(codes), 1), np.uint8), codes], axis=1)  # no filter

@@ -1,4 +1,4 @@
-"""Small multiples: one quantity in several settings, side by side on common axes, with one legend."""
+"""Small multiples: one quantity in several settings, side by side, with a common vertical axis and legend."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["Tile", "draw_tiles"]
 
 @dataclass(frozen=True)
 class Tile:
-    """A setting's name and its curves; of curves with one label only the first needs it."""
+    """Panel of one setting; of curves that share a legend entry, only the first needs a label."""
 
     title: str
     curves: Sequence[Curve]
@@ -34,7 +34,7 @@ def draw_tiles(
 ) -> Any:
     """Draw the tiles in reading order, at most `across` in a row, and return the figure.
 
-    The vertical axis is common to all, the horizontal one to none: settings differ in how long they take.
+    The vertical axis is shared, the horizontal one is not: settings differ in their range of x.
     """
     if not any(tile.curves for tile in tiles):
         raise ConfigError("tiles: expected at least one curve, got none")
@@ -46,10 +46,10 @@ def draw_tiles(
     keys: dict[str, Any] = {}
     for axes, tile in zip(grid, tiles, strict=False):
         for band in tile.bands:
-            look = {"color": palette()(band.color), "alpha": 0.2}
-            axes.fill_between(band.x, band.low, band.high, linewidth=0, **look)
-            if len(band.x) == 1:  # which has no width
-                axes.vlines(band.x, band.low, band.high, linewidth=4, **look)
+            fill = {"color": palette()(band.color), "alpha": 0.2}
+            axes.fill_between(band.x, band.low, band.high, linewidth=0, **fill)
+            if len(band.x) == 1:  # a filled area has no width then
+                axes.vlines(band.x, band.low, band.high, linewidth=4, **fill)
         for curve in tile.curves:
             line = _plot(axes, curve)
             if curve.label:
@@ -73,10 +73,10 @@ def draw_tiles(
 
 
 def _plot(axes: Any, curve: Curve) -> Any:
-    place = int(curve.color)
-    style = "--" if curve.style == "solid" and place >= 10 else STYLES[curve.style]  # colours come again
-    look = {"marker": curve.marker, "markersize": 3, "linewidth": 1.2, "color": palette()(place)}
-    if style in ("--", ":"):  # of one hue, but another line
-        look["markerfacecolor"] = "none"
-    (line,) = axes.plot(curve.x, curve.y, linestyle=style, **look)
+    index = int(curve.color)
+    style = "--" if curve.style == "solid" and index >= 10 else STYLES[curve.style]  # colours repeat
+    options = {"marker": curve.marker, "markersize": 3, "linewidth": 1.2, "color": palette()(index)}
+    if style in ("--", ":"):  # tell it from the solid line of its hue
+        options["markerfacecolor"] = "none"
+    (line,) = axes.plot(curve.x, curve.y, linestyle=style, **options)
     return line

@@ -1,6 +1,6 @@
-"""What Theorem 2 promises for a trained model, beside what its gradients are.
+"""Theorem 2's lower bound for a trained model, compared with its measured gradients.
 
-The theorem assumes a linear recurrence and frozen, even weights; a trained model has neither. The audit
+The theorem assumes a linear recurrence and frozen, uniform weights; a trained model has neither. The audit
 reads the support off the trace, evaluates the bound, and measures ‖ds_T/dh_t‖ with everything the
 theorem leaves out.
 """
@@ -32,13 +32,13 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Audit:
-    """For one T and every t = 1..T; norms and bounds are natural logarithms.
+    """Bound and measured gradient for one T and every t = 1..T, as natural logarithms.
 
     `kappa` and `depth` come from the support, `log_norm` is measured. For an Elman cell, `log_frozen` is
-    ln sqrt(Σ_i |p(λ_i)|²) over all eigenvalues of V: the norm (at least, if V is not normal) that the same
-    weights would give in a linear recurrence. `log_bound` is the theorem's γ^{d+1} λ^d κ^{−(d+1)} with
-    `eigenvalue`, the largest positive real one of V; both None where there is none. A rotation of even
-    size, the usual beginning, has none.
+    ln sqrt(Σ_i |p(λ_i)|²) over all eigenvalues of V: the norm (a lower bound, if V is not normal) that the
+    same weights would give in a linear recurrence. `log_bound` is the theorem's γ^{d+1} λ^d κ^{−(d+1)} with
+    `eigenvalue`, the largest positive real one of V; both are None where there is none. A rotation of even
+    size, the default initialisation, has none.
     """
 
     kappa: int
@@ -49,17 +49,18 @@ class Audit:
     log_norm: Floats
 
     def to_dict(self) -> dict[str, Any]:
-        """Ready for JSON, where minus infinity, a gradient that is exactly 0, is null."""
+        """Return plain values for JSON; minus infinity, a gradient of exactly 0, becomes null."""
         return jsonable(self)  # type: ignore[no-any-return]
 
 
 def audit(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1, threshold: float = 0.0) -> Audit:
-    """κ, dependency depth, bound and measured norm of one layer along one sequence.
+    """Return κ, dependency depth, bound and measured norm of one layer along one sequence.
 
     Args:
         model: a `Recurrent` or `SelfAttentive` with a memory.
-        x: its input, (T, B, F), or (B, T, F) where the model is `batch_first`; T is its last step.
-        threshold: weights above it are edges of the support.
+        x: its input, (T, B, F), or (B, T, F) if the model is `batch_first`; T is the last step.
+        row, layer: batch row, by default the first, and layer, by default the top one.
+        threshold: weights above it are edges of the support; default 0.
 
     >>> from plait import RelRNN
     >>> audit(RelRNN(2, 3, window=2, capacity=2), torch.zeros(9, 1, 2)).kappa
@@ -87,13 +88,13 @@ def audit(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1, thresho
 
 
 def _spectrum(unit: SelfAttentive) -> NDArray[np.complex128] | None:
-    """The eigenvalues of an Elman cell's V, where s = γ(h + c); None for any other layer."""
+    """Return the eigenvalues of an Elman cell's V if s = γ(h + c) with fixed γ; None for any other layer."""
     if not isinstance(unit.cell, ElmanCell) or callable(unit.mix):
         return None
     return np.linalg.eigvals(unit.cell.weight_hh.detach().double().cpu().numpy()).astype(np.complex128)
 
 
 def _positive(values: NDArray[np.complex128]) -> float | None:
-    """The largest positive real one."""
+    """Return the largest positive real value, or None."""
     real = values.real[(np.abs(values.imag) < 1e-9 * np.abs(values).max()) & (values.real > 0)]
     return float(real.max()) if real.size else None

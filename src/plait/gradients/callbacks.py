@@ -1,4 +1,4 @@
-"""A watch inside other people's loops: `transformers.Trainer` and Lightning, each imported on use."""
+"""Callbacks that watch gradients in `transformers.Trainer` and Lightning; each library is imported on use."""
 
 from __future__ import annotations
 
@@ -11,27 +11,27 @@ __all__ = ["lightning_callback", "trainer_callback"]
 
 
 def trainer_callback(every: int = 100, **options: Any) -> Any:
-    """A `transformers.TrainerCallback` that watches the model being trained.
+    """Return a `transformers.TrainerCallback` that watches the model being trained.
 
-    `Trainer(..., callbacks=[trainer_callback(every=100)])`. What was seen is in its `watch`, and the newest
-    numbers are added to what the Trainer logs.
+    Pass it as `Trainer(..., callbacks=[trainer_callback(every=100)])`. Its `watch` holds the records, and the
+    newest numbers are added to the Trainer's logs. `every` and `options` are those of `Watch`.
     """
     base = _class("transformers", "TrainerCallback")
 
     class GradientWatch(base):  # type: ignore[misc, valid-type]
         watch: Watch | None = None
 
-        def on_train_begin(self, args: Any, state: Any, control: Any, **given: Any) -> None:
-            self.watch = Watch(given["model"], every, **options)
+        def on_train_begin(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+            self.watch = Watch(kwargs["model"], every, **options)
 
-        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **given: Any) -> None:
-            seen = self.watch.collect() if self.watch is not None else []
-            if seen and logs is not None:
-                logs.update(seen[-1].scalars())  # what the callbacks after this one write
+        def on_log(self, args: Any, state: Any, control: Any, logs: Any = None, **kwargs: Any) -> None:
+            records = self.watch.collect() if self.watch is not None else []
+            if records and logs is not None:
+                logs.update(records[-1].scalars())  # written by the callbacks after this one
                 if state.log_history:
-                    state.log_history[-1].update(seen[-1].scalars())
+                    state.log_history[-1].update(records[-1].scalars())
 
-        def on_train_end(self, args: Any, state: Any, control: Any, **given: Any) -> None:
+        def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
             if self.watch is not None:
                 self.watch.close()
 
@@ -39,11 +39,11 @@ def trainer_callback(every: int = 100, **options: Any) -> Any:
 
 
 def lightning_callback(every: int = 100, **options: Any) -> Any:
-    """A Lightning `Callback` that watches the module being trained, or its part named by `module=`.
+    """Return a Lightning `Callback` that watches the module being trained, or its submodule `module=`.
 
-    `Trainer(..., callbacks=[lightning_callback(every=100)])`. What was seen is in its `watch`, and the newest
-    numbers are logged by the module. A LightningModule is called as a whole only if its `training_step` calls
-    `self(...)`; where it calls a part of itself, name that part: `module="model"`.
+    Pass it as `Trainer(..., callbacks=[lightning_callback(every=100)])`. Its `watch` holds the records, and
+    the module logs the newest numbers. A LightningModule is called as a whole only if its `training_step`
+    calls `self(...)`; where it calls a submodule, name that one: `module="model"`.
     """
     base = _class("lightning.pytorch", "Callback")
     part = options.pop("module", "")
@@ -57,10 +57,10 @@ def lightning_callback(every: int = 100, **options: Any) -> Any:
         def on_train_batch_end(
             self, trainer: Any, pl_module: Any, outputs: Any, batch: Any, batch_idx: int
         ) -> None:
-            before = 0 if self.watch is None else len(self.watch._seen)
-            seen = [] if self.watch is None else self.watch.collect()
-            if len(seen) > before:
-                pl_module.log_dict(seen[-1].scalars())
+            before = 0 if self.watch is None else len(self.watch._records)
+            records = [] if self.watch is None else self.watch.collect()
+            if len(records) > before:
+                pl_module.log_dict(records[-1].scalars())
 
         def on_train_end(self, trainer: Any, pl_module: Any) -> None:
             if self.watch is not None:
@@ -73,8 +73,8 @@ def _class(module: str, name: str) -> type:
     import importlib
 
     try:
-        found: type = getattr(importlib.import_module(module), name)
+        base: type = getattr(importlib.import_module(module), name)
     except ImportError as error:
         library = module.partition(".")[0]
         raise MissingExtraError(f"{library} is needed for this callback: pip install {library}") from error
-    return found
+    return base

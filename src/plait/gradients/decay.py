@@ -1,4 +1,4 @@
-"""How a gradient changes with the distance from where the loss acts."""
+"""Decay of a gradient with the distance from the positions that the loss reads."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["Decay", "structural_zeros"]
 
 VANISHED = 1e-6
 EXPLODED = 1e3
-GOOD_FIT = 0.95  # the R² from which on a law is named
-FEWEST = 8  # and the positions it must be fitted on
-# Norms above these cannot be neighbours of one that was rounded to zero: the zeros beside them mean
-# that nothing could arrive.
+GOOD_FIT = 0.95  # the lowest R² at which a law is reported
+FEWEST = 8  # and the fewest positions it is fitted on
+# A norm that underflows to zero has neighbours below these. If all non-zero norms are larger, a zero means
+# that no path leads to its position.
 SMALLEST = {"float64": 1e-290, "float32": 1e-30, "bfloat16": 1e-30, "float16": 1e-5}
 
 Floats = NDArray[np.float64]
@@ -24,16 +24,16 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Decay:
-    """How the norm changes with the distance from the nearest position that the loss reads.
+    """Change of the norm with the distance from the nearest position that the loss reads.
 
     Attributes:
         rate, power: the fitted factor per step (below 1: it shrinks) and exponent of the distance.
-        follows: which of the two fits better, "exponential" or "power", and `fit` its R² in ln(norm).
+        follows: the better fit, "exponential" or "power"; `fit` is its R² in ln(norm).
         farthest: the norm at the farthest position over the norm where the loss acts.
-        reached: positions with at least 1e-6 of that norm, of `reachable` ones: the others have a
-            gradient of exactly zero because nothing could arrive.
-        vanishes_at: the distance from which on the norm stays below 1e-6 of it; None where never.
-        explodes_at: the nearest distance at which it is above 1e3 times; None where never.
+        reached: number of positions with at least 1e-6 of that norm, of `reachable` ones: at the others the
+            gradient is exactly zero because no path leads there.
+        vanishes_at: the distance from which on the norm stays below 1e-6 of it; None if it never does.
+        explodes_at: the nearest distance at which it is above 1e3 times; None if it never is.
         hole: first and last of the longest run of positions (from 1) below 1e-6 of it though one farther
             away is above; None where there is none.
     """
@@ -53,25 +53,26 @@ class Decay:
     def of(
         norms: Floats, acting: Sequence[int] | None = None, structural: NDArray[np.bool_] | None = None
     ) -> Decay | None:
-        """From norms at t = 1..T; None where fewer than three positions can carry a gradient.
+        """Fit norms at t = 1..T; return None where fewer than three positions can carry a gradient.
 
-        `acting` are the places (from 0) that the loss reads, by default the last with a gradient.
+        `acting` are the positions (from 0) that the loss reads, by default the last with a gradient, and
+        `structural` marks the zeros without a path to them, by default `structural_zeros`.
         """
         if not np.any(norms):
             return None
-        places = sorted(acting) if acting else [int(np.flatnonzero(norms)[-1])]
-        outside = structural_zeros(norms, places) if structural is None else structural
-        kept = np.flatnonzero(~outside)
-        nearest = _nearest(norms.size, places, causal=bool(outside[places[-1] + 1 :].all()))[kept]
-        if kept.size < 3 or not np.any(norms[places]):
+        positions = sorted(acting) if acting else [int(np.flatnonzero(norms)[-1])]
+        outside = structural_zeros(norms, positions) if structural is None else structural
+        reachable = np.flatnonzero(~outside)
+        nearest = _nearest(norms.size, positions, causal=bool(outside[positions[-1] + 1 :].all()))[reachable]
+        if reachable.size < 3 or not np.any(norms[positions]):
             return None
-        distance = np.abs(kept - nearest)
-        at = np.where(norms[nearest] > 0, norms[nearest], norms[places].max())
-        relative = norms[kept] / at
-        alive = norms[kept] > 0
+        distance = np.abs(reachable - nearest)
+        reference = np.where(norms[nearest] > 0, norms[nearest], norms[positions].max())
+        relative = norms[reachable] / reference
+        alive = norms[reachable] > 0
         if alive.sum() < 3:
             return None
-        logs = np.log(norms[kept][alive])
+        logs = np.log(norms[reachable][alive])
         rate, rate_fit = _fit(distance[alive].astype(float), logs)
         power, power_fit = _fit(np.log1p(distance[alive]), logs)
         felt = relative >= VANISHED
@@ -84,43 +85,43 @@ class Decay:
             fit=max(rate_fit, power_fit),
             farthest=float(relative[int(np.argmax(distance))]),
             reached=int(felt.sum()),
-            reachable=int(kept.size),
+            reachable=int(reachable.size),
             vanishes_at=beyond if beyond <= distance.max() else None,
             explodes_at=int(large.min()) if large.size else None,
-            hole=_hole(kept[~felt & (distance < beyond)] + 1),
+            hole=_hole(reachable[~felt & (distance < beyond)] + 1),
         )
 
 
 def structural_zeros(norms: Floats, acting: Sequence[int], dtype: str = "float32") -> NDArray[np.bool_]:
-    """Where the norm is zero because nothing could arrive, and not because it was too small to hold.
+    """Mark positions whose norm is zero because no path leads there, not because it underflowed.
 
-    After the last position that the loss reads a causal model has only zeros. Elsewhere a zero is taken as
-    structural if no norm comes near the smallest number of its type: one that shrinks to zero passes there.
+    After the last position that the loss reads a causal model has only zeros. Elsewhere a zero counts as
+    structural if no norm comes near the smallest number of `dtype`: one that shrinks to zero passes through.
     """
     zero = norms == 0
     alive = norms[norms > 0]
-    found: NDArray[np.bool_] = np.zeros(norms.size, dtype=bool)
+    structural: NDArray[np.bool_] = np.zeros(norms.size, dtype=bool)
     last = max(acting)
     if zero[last + 1 :].all():
-        found[last + 1 :] = True
+        structural[last + 1 :] = True
     if alive.size and alive.min() > SMALLEST.get(dtype, 1e-30):
-        found |= zero
-    return found
+        structural |= zero
+    return structural
 
 
 def _nearest(length: int, acting: Sequence[int], causal: bool) -> NDArray[np.int64]:
-    """For every position the place the loss reads that is nearest to it, not before it where causal."""
-    places = np.asarray(sorted(acting))
-    after = places[np.minimum(np.searchsorted(places, np.arange(length)), places.size - 1)]
+    """Return for every position the nearest one that the loss reads; if causal, the nearest not before it."""
+    read = np.asarray(sorted(acting))
+    after = read[np.minimum(np.searchsorted(read, np.arange(length)), read.size - 1)]
     if causal:
         return np.asarray(after)
-    before = places[np.maximum(np.searchsorted(places, np.arange(length), side="right") - 1, 0)]
+    before = read[np.maximum(np.searchsorted(read, np.arange(length), side="right") - 1, 0)]
     position = np.arange(length)
     return np.where(np.abs(after - position) <= np.abs(position - before), after, before)
 
 
 def _hole(dead: NDArray[np.int64]) -> tuple[int, int] | None:
-    """The longest run of consecutive positions."""
+    """Return first and last of the longest run of consecutive positions, or None without any."""
     if not dead.size:
         return None
     runs = np.split(dead, np.flatnonzero(np.diff(dead) != 1) + 1)
@@ -129,9 +130,9 @@ def _hole(dead: NDArray[np.int64]) -> tuple[int, int] | None:
 
 
 def _fit(x: Floats, y: Floats) -> tuple[float, float]:
-    """Slope of a straight line through the points, and R²; 1 where they do not vary at all."""
+    """Return the slope of a straight line through the points, and R², which is 1 where y does not vary."""
     if np.ptp(x) == 0:
         return 0.0, 0.0
-    slope, level = np.polyfit(x, y, 1)
-    left, spread = ((y - slope * x - level) ** 2).sum(), ((y - y.mean()) ** 2).sum()
-    return float(slope), float(1 - left / spread) if spread > 1e-12 * y.size else 1.0
+    slope, intercept = np.polyfit(x, y, 1)
+    residual, spread = ((y - slope * x - intercept) ** 2).sum(), ((y - y.mean()) ** 2).sum()
+    return float(slope), float(1 - residual / spread) if spread > 1e-12 * y.size else 1.0

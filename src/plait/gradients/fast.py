@@ -1,4 +1,4 @@
-"""Loops compiled by numba where it is installed (extra `fast`), and the choice between the two ways."""
+"""Loops compiled by numba where it is installed (extra `fast`), and the choice between them and numpy."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ __all__ = ["compiled", "use_numba"]
 
 
 def use_numba(backend: str) -> bool:
-    """Whether `backend` ("auto", "numba" or "numpy") means the compiled loops here.
+    """Return True if `backend` ("auto", "numba" or "numpy") selects the compiled loops.
 
-    "auto" takes numba if it is installed; naming "numba" without it is an error.
+    "auto" selects numba if it is installed; "numba" without it is an error.
     """
     known(backend, ("auto", "numba", "numpy"), "backend")
     if backend == "numba":
@@ -25,6 +25,6 @@ def use_numba(backend: str) -> bool:
 
 @functools.cache
 def compiled(loop: Callable[..., Any]) -> Callable[..., Any]:
-    """`loop` translated to machine code on its first call (about a second), then kept."""
+    """Return `loop` as a cached numba function; its first call compiles it, in about a second."""
     compiled_loop: Callable[..., Any] = require("numba", "fast").njit(nogil=True)(loop)
     return compiled_loop

@@ -1,7 +1,7 @@
-"""What attention weights say: how many states a step really reads, and how many hops back a state is.
+"""Attention statistics: the number of states a step effectively reads, and the hops back to a state.
 
-A weight counts as an edge where it is at least `threshold` times an even share: 1/n for a step that can read
-n states, in one head. An absolute threshold would call a step that reads 256 states evenly blind.
+A weight counts as an edge if it is at least `threshold` times an even share: 1/n for a step that can read
+n states, in one head. An absolute threshold would see no edge where a step reads 256 states evenly.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plait.gradients.sparse import Support, depth_to
 __all__ = ["EDGE", "AttentionProfile", "edges_of", "from_map", "from_trace", "hops_through_stack"]
 
 FAR = np.iinfo(np.int64).max // 4
-EDGE = 0.5  # of an even share
+EDGE = 0.5  # times an even share
 
 
 @dataclass(frozen=True)
@@ -26,9 +26,9 @@ class AttentionProfile:
     """The attention of one layer, averaged over steps, heads and batch.
 
     `readable` is the number of states a step can read; `participation` is 1/Σα², the number of states read
-    if all weighed the same; `count` the number of weights of at least `threshold` of an even share; `kappa`
+    if all had the same weight; `count` the number of weights of at least `threshold` even shares; `kappa`
     the largest such number; `depth` d(t,T) for the last T of batch row 0, over everything the memory holds,
-    as `plait gradients support` counts it (−1 where no path leads); None where it has no meaning.
+    as `plait gradients support` counts it (−1 without a path); None for attention maps.
     """
 
     participation: float
@@ -42,9 +42,9 @@ class AttentionProfile:
 def from_trace(
     born: NDArray[np.int64], weights: NDArray[np.float64], threshold: float = EDGE
 ) -> AttentionProfile | None:
-    """From a layer's trace, both (T, B, κ); None for a layer without memory.
+    """Return the profile of a layer's trace, both (T, B, κ); None for a layer without memory.
 
-    The depth is that of Theorem 2: s → s edges, the recurrent one included, over the states held.
+    The depth is that of Theorem 2: s → s edges, the recurrent one included, over the states in the memory.
     """
     if born.shape[2] == 0:
         return None
@@ -54,30 +54,30 @@ def from_trace(
 
 
 def from_map(weights: NDArray[np.float64], threshold: float = EDGE) -> AttentionProfile:
-    """From attention maps (…, T, S), rows asking; what is exactly 0 could not be read."""
+    """Return the profile of attention maps (…, T, S), a row per query; weights of exactly 0 are masked."""
     if weights.ndim < 2:
         raise ShapeError(f"attention map: expected (…, T, S), got {weights.shape}")
     return _profile(weights, weights > 0, threshold, None)
 
 
 def edges_of(weights: NDArray[np.float64], threshold: float = EDGE) -> NDArray[np.bool_]:
-    """Which positions a position reads, (T, S), in any of the heads of `weights` (heads, T, S).
+    """Return a mask (T, S) of the positions each position reads in any head of `weights` (heads, T, S).
 
     >>> edges_of(np.array([[[1.0, 0.0], [0.9, 0.1]], [[1.0, 0.0], [0.2, 0.8]]])).tolist()
     [[True, False], [True, True]]
     """
     readable = np.maximum(1, (weights > 0).sum(axis=-1, keepdims=True))
-    found: NDArray[np.bool_] = ((weights > 0) & (weights * readable >= threshold)).any(axis=0)
-    return found
+    edges: NDArray[np.bool_] = ((weights > 0) & (weights * readable >= threshold)).any(axis=0)
+    return edges
 
 
 def hops_through_stack(
     maps: Sequence[NDArray[np.float64]], threshold: float = EDGE, to: Sequence[int] | None = None
 ) -> NDArray[np.int64]:
-    """The least number of attention edges from position t at the bottom to `to` at the top; −1: none leads.
+    """Return the least number of attention edges from position t at the bottom to `to` at the top.
 
-    `maps` are one batch row's (heads, T, T) weights, bottom layer first; `to` are places from 0, the last by
-    default; the residual stream costs nothing.
+    −1 where no path leads. `maps` are one batch row's (heads, T, T) weights, bottom layer first; `to` are
+    positions from 0, by default the last; the residual stream costs nothing.
 
     >>> hops_through_stack([np.array([[[1.0, 0], [0.5, 0.5]]])]).tolist()
     [1, 0]
@@ -107,10 +107,10 @@ def _profile(
     depth: NDArray[np.int64] | None,
 ) -> AttentionProfile:
     squares = (weights.astype(float) ** 2).sum(axis=-1)
-    open_to = readable.sum(axis=-1)
-    above = (readable & (weights * np.maximum(1, open_to)[..., None] >= threshold)).sum(axis=-1)
+    count = readable.sum(axis=-1)
+    above = (readable & (weights * np.maximum(1, count)[..., None] >= threshold)).sum(axis=-1)
     read = squares > 0
     participation = float((1.0 / squares[read]).mean()) if read.any() else 0.0
     return AttentionProfile(
-        participation, float(open_to.mean()), float(above.mean()), int(above.max()), threshold, depth
+        participation, float(count.mean()), float(above.mean()), int(above.max()), threshold, depth
     )

@@ -1,4 +1,4 @@
-"""The pictures that the commands of this room draw."""
+"""Figures of `plait gradients law` and `plait gradients support`."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from plait.figures import Curve, draw_curves
 from plait.gradients.uniform.report import Law, eigenvalue_name
 
-if TYPE_CHECKING:  # the audit needs torch, a picture of the law does not
+if TYPE_CHECKING:  # the audit needs torch, a figure of the law does not
     from plait.gradients.audit import Audit
 
 __all__ = ["audit_picture", "law_picture"]
@@ -19,13 +19,13 @@ __all__ = ["audit_picture", "law_picture"]
 LEGEND_LIMIT = 4
 
 
-def audit_picture(found: Audit) -> Any:
-    """Measured norm, that of a linear recurrence with these weights, and the bound, against t."""
-    times, ten = np.arange(1, found.depth.size + 1), math.log(10)
+def audit_picture(result: Audit) -> Any:
+    """Draw the measured norm, that of a linear recurrence with the same weights, and the bound, against t."""
+    times, ten = np.arange(1, result.depth.size + 1), math.log(10)
     series = [
-        (found.log_norm, "measured ‖ds_T/dh_t‖", "solid", 0),
-        (found.log_frozen, "linear, weights as read", "dashed", 2),
-        (found.log_bound, "bound of Theorem 2", "dotted", 1),
+        (result.log_norm, "measured ‖ds_T/dh_t‖", "solid", 0),
+        (result.log_frozen, "linear recurrence, same weights", "dashed", 2),
+        (result.log_bound, "bound of Theorem 2", "dotted", 1),
     ]
     curves = []
     for logs, label, style, color in series:
@@ -34,20 +34,20 @@ def audit_picture(found: Audit) -> Any:
             curves.append(Curve(times[alive], logs[alive] / ten, label, style, color))
     return draw_curves(
         curves,
-        x_label=f"t (steps); T = {found.depth.size}",
+        x_label=f"t (steps); T = {result.depth.size}",
         y_label="size of ds_T/dh_t",
-        title=f"κ = {found.kappa}, deepest state {int(found.depth.max())} edges away",
+        title=f"κ = {result.kappa}, deepest state {int(result.depth.max())} edges away",
         powers_y=True,
     )
 
 
 def law_picture(laws: Sequence[Law], start: int, mix: float) -> Any:
-    """|p(λ)| against T: a few eigenvalues with their laws, or many on a colour scale."""
+    """Draw |p(λ)| against T: a few eigenvalues with their laws, or many on a colour scale."""
     many = len(laws) > LEGEND_LIMIT
     low, high = min(x.sharp for x in laws), max(x.sharp for x in laws)
     curves = []
-    for place, x in enumerate(laws):
-        color = (x.sharp - low) / max(high - low, 1e-9) if many else place
+    for index, x in enumerate(laws):
+        color = (x.sharp - low) / max(high - low, 1e-9) if many else index
         curves += [_measured(x, color, "solid", "")] if many else _compared(x, start, mix, color)
     return draw_curves(
         curves,
@@ -66,7 +66,7 @@ def _measured(law_: Law, color: float, style: str, label: str) -> Curve:
 
 
 def _compared(law_: Law, start: int, mix: float, color: float) -> list[Curve]:
-    """Dots for what was measured, a line for the sharp law, dotted for the printed one from T = 10 t on."""
+    """Return dots for the measurement and, from T = 10 t on, the sharp law and the printed one (dotted)."""
     curves = [_measured(law_, color, "dots", f"λ = {eigenvalue_name(law_.eigenvalue)}, measured")]
     sharp = law_.sharp_curve(start, mix)
     if sharp is None or law_.printed is None or not law_.reached:

@@ -1,4 +1,4 @@
-"""Which modules of a model have hidden states by position, and on which axis the positions are."""
+"""Modules of a model that have hidden states by position, and the axis of those positions."""
 
 from __future__ import annotations
 
@@ -10,14 +10,14 @@ from torch import nn
 from plait.errors import ConfigError
 from plait.models import Layer, Recurrent
 
-__all__ = ["Cell", "Place", "find_places", "time_axis_of"]
+__all__ = ["TapPoint", "TorchCell", "find_tap_points", "time_axis_of"]
 
-Cell = nn.RNNCellBase
+TorchCell = nn.RNNCellBase
 
 
 @dataclass(frozen=True)
-class Place:
-    """A module to tap; `stack` names the modules it is stacked with, `first` the lowest of them."""
+class TapPoint:
+    """Module to tap; `stack` names the modules it is stacked with, `first` marks the lowest of them."""
 
     name: str
     module: nn.Module
@@ -25,8 +25,8 @@ class Place:
     first: bool = False
 
 
-def find_places(model: nn.Module, layers: Sequence[str] | None) -> list[Place]:
-    """The modules whose hidden states are watched: those named, or the ones that have positions.
+def find_tap_points(model: nn.Module, layers: Sequence[str] | None) -> list[TapPoint]:
+    """Return the modules to tap: those named in `layers`, else all of the first kind that the model has.
 
     In this order: recurrent layers, cells that a loop calls, stacked blocks, one-dimensional convolutions.
     """
@@ -44,29 +44,29 @@ def find_places(model: nn.Module, layers: Sequence[str] | None) -> list[Place]:
             "positions from the end; name those to watch with layers=[…]"
         )
     recurrent: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, Layer | nn.RNNBase)}
-    cells: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, Cell)}
+    cells: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, TorchCell)}
     blocks: dict[str, nn.Module] = {n: m for n, m in modules.items() if _is_block(n, m, modules)}
-    # A block inside a tapped one would be counted twice; the outer one has the positions people mean.
+    # A block inside a tapped one would be counted twice; users mean the positions of the outer one.
     outer = {n: m for n, m in blocks.items() if not any(_inside(n, o) for o in blocks)}
     convolutions: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, nn.Conv1d)}
-    found = recurrent or cells or outer or convolutions
-    if not found:
+    modules_to_tap = recurrent or cells or outer or convolutions
+    if not modules_to_tap:
         raise ConfigError(
             f"{type(model).__name__} has no hidden states to probe: no recurrent layer, no stack of blocks "
             "and no convolution was found; name the modules to watch with layers=[…]"
         )
-    return _stacked(found)
+    return _stacked(modules_to_tap)
 
 
-def _stacked(found: dict[str, nn.Module]) -> list[Place]:
-    """Recurrent layers are one stack; blocks are stacked with those of the same list."""
-    places, seen = [], set()
-    for name, module in found.items():
-        block = not isinstance(module, Layer | nn.RNNBase | Cell)
+def _stacked(modules: dict[str, nn.Module]) -> list[TapPoint]:
+    """Assign modules to stacks: recurrent layers form one, blocks one for each list that holds them."""
+    points, stacks = [], set()
+    for name, module in modules.items():
+        block = not isinstance(module, Layer | nn.RNNBase | TorchCell)
         stack = name.rpartition(".")[0] if block else ""
-        places.append(Place(name, module, stack, first=block and stack not in seen))
-        seen.add(stack)
-    return places
+        points.append(TapPoint(name, module, stack, first=block and stack not in stacks))
+        stacks.add(stack)
+    return points
 
 
 def _is_block(name: str, module: nn.Module, modules: dict[str, nn.Module]) -> bool:
@@ -80,16 +80,16 @@ def _inside(name: str, other: str) -> bool:
     return name != other and name.startswith(other + ".")
 
 
-def time_axis_of(model: nn.Module, module: nn.Module, given: int | None) -> int:
-    """Where time is: said by the caller, by an attention layer, a `config`, or a convolution."""
-    if given is not None:
-        if given not in (0, 1, 2):
-            raise ConfigError(f"time_axis: expected 0, 1 or 2, got {given}")
-        return given
+def time_axis_of(model: nn.Module, module: nn.Module, time_axis: int | None) -> int:
+    """Return the axis of time: `time_axis`, else from an attention layer, a `config`, or a convolution."""
+    if time_axis is not None:
+        if time_axis not in (0, 1, 2):
+            raise ConfigError(f"time_axis: expected 0, 1 or 2, got {time_axis}")
+        return time_axis
     for part in (*module.modules(), *model.modules()):
         if isinstance(part, nn.MultiheadAttention):
             return 1 if part.batch_first else 0
-    if hasattr(model, "config"):  # the convention of Hugging Face's models
+    if hasattr(model, "config"):  # Hugging Face models are batch-first
         return 1
     if any(isinstance(part, nn.Conv1d) for part in module.modules()):
         return 2

@@ -1,4 +1,4 @@
-"""The probe: total gradients of a loss by every hidden state of any model."""
+"""Probe of any model: total gradients of a loss with respect to every hidden state."""
 
 from __future__ import annotations
 
@@ -32,99 +32,101 @@ def probe(
     threshold: float = EDGE,
     sampled: int = 3,
 ) -> GradientProfile:
-    """The total ‖∂L/∂h_t‖ of `loss(model(batch))` for every layer and position.
+    """Measure the total ‖∂L/∂h_t‖ of `loss(model(batch))` for every layer and position.
+
+    Use `Watch` instead to measure throughout training.
 
     Args:
-        model: any module that maps a sequence to a sequence: ours, `torch.nn.LSTM`, cells in a loop, a
-            Transformer, convolutions, a Hugging Face model, or a model that holds some of these.
+        model: any module that maps a sequence to a sequence: plait's, `torch.nn.LSTM`, cells in a loop, a
+            Transformer, convolutions, a Hugging Face model, or a model that contains some of these.
         batch: its input: a tensor, a tuple of arguments, or a mapping of named arguments.
-        loss: from the model's output to one number. Distances are measured from the positions it reads; a
-            loss on most positions has no one distance, and is taken apart for some of them.
+        loss: maps the model's output to a scalar. Distances are measured from the positions it reads; a loss
+            on most positions has no single distance, and is split by position for some of them.
         layers: names of the modules to watch; by default all recurrent layers, else all stacked blocks.
-        time_axis: 0, 1 or 2, where time is in the states of blocks that do not say so themselves.
-        threshold: attention weights of at least this part of an even share count as edges.
-        sampled: of how many positions a loss on most of them is taken apart; one backward pass each.
+        time_axis: 0, 1 or 2, the axis of time in the states of blocks where it cannot be inferred.
+        threshold: attention weights of at least this many even shares, 1/n of n states, count as edges.
+        sampled: number of positions to split a loss on most positions by; one backward pass each.
 
-    Attention maps are taken from our layers' traces, from `torch.nn.MultiheadAttention`, and from an output
-    that has `attentions` (a Hugging Face model built with attn_implementation="eager" and called with
-    output_attentions=True).
+    Attention maps are taken from the traces of plait's layers, from `torch.nn.MultiheadAttention`, and from
+    an output that has `attentions` (a Hugging Face model built with attn_implementation="eager" and called
+    with output_attentions=True).
 
-    h_t is a free leaf: an LSTM's cell state is held fixed. The model is left as it was, its `.grad` too; it
-    runs in its present mode (train or eval).
+    h_t is a free leaf: an LSTM's cell state is held fixed. The model and its `.grad` are left unchanged; it
+    runs in its current mode (train or eval).
 
     >>> profile = probe(nn.GRU(3, 4), torch.randn(9, 2, 3), lambda output: output[0][-1].sum())
     >>> profile.layers[0].norms.shape
     (9,)
     """
     at_least(1, sampled=sampled)
-    with torch.enable_grad(), tapped(model, layers, time_axis) as found:
+    with torch.enable_grad(), tapped(model, layers, time_axis) as taps:
         output = _call(model, batch)
         value = loss(output)
         _check_loss(value)
-        _take_maps(output, found)
-        places = [tap for tap in found.values() if tap.calls]
-        zeros = [zero for tap in places for zero in tap.zeros]
+        _take_maps(output, taps)
+        called = [tap for tap in taps.values() if tap.calls]
+        zeros = [zero for tap in called for zero in tap.zeros]
         if not zeros:
             raise ConfigError("probe: the model ran without calling any of the watched layers")
         gradients = _gradients(value, zeros)
         if all(gradient is None for gradient in gradients):
             raise ConfigError("loss: does not depend on the hidden states; use the model's output in it")
-        found_by = Findings(places, gradients, threshold)
-        found_by.take_apart(sampled)
-    return found_by.profile(type(model).__name__, float(value.detach()))
+        findings = Findings(called, gradients, threshold)
+        findings.split_loss(sampled)
+    return findings.profile(type(model).__name__, float(value.detach()))
 
 
 class Findings:
-    """Gradients by place, where each stack is read, and what a loss on most positions is made of."""
+    """Gradients by tap, the positions at which each stack is read, and the split of a loss on most."""
 
-    def __init__(self, places: list[Tapped], gradients: Grad, threshold: float) -> None:
-        self.places, self.threshold = places, threshold
-        self.by_place = _split(places, gradients)
-        self.norms = {tap.name: _finite(tap, self.by_place[tap.name]) for tap in places}
-        self.acting = {stack: self._read_at(stack) for stack in {tap.stack for tap in places}}
+    def __init__(self, taps: list[Tapped], gradients: Grad, threshold: float) -> None:
+        self.taps, self.threshold = taps, threshold
+        self.by_tap = _split(taps, gradients)
+        self.norms = {tap.name: _finite(tap, self.by_tap[tap.name]) for tap in taps}
+        self.acting = {stack: self._read_at(stack) for stack in {tap.stack for tap in taps}}
         self.reach: dict[str, Reach] = {}
 
     def _of(self, stack: str) -> list[Tapped]:
-        return [tap for tap in self.places if tap.stack == stack and tap.kind != "input"]
+        return [tap for tap in self.taps if tap.stack == stack and tap.kind != "input"]
 
     def _read_at(self, stack: str) -> list[int]:
-        """The places (from 0) where the top of a stack is read: by the loss, or by another stack."""
+        """Return the positions (from 0) where the top of a stack is read, by the loss or by another stack."""
         for tap in reversed(self._of(stack)):
-            direct = tap.direct(self.by_place[tap.name])
+            direct = tap.direct(self.by_tap[tap.name])
             norms = self.norms[tap.name] if direct is None else direct
             alive = np.flatnonzero(norms)
             if alive.size:
-                # In a loop over cells a state's own reader cannot be told from its successor.
+                # In a loop over cells, reads of the output cannot always be separated from the next step.
                 return [int(alive[-1])] if direct is None else alive.tolist()
         return []
 
-    def take_apart(self, sampled: int) -> None:
-        """For a loss on most positions: the gradient that enters at one of them alone, for some."""
-        top = self.places[-1]
+    def split_loss(self, sampled: int) -> None:
+        """Split a loss on most positions: at `sampled` of them, follow the gradient that enters there."""
+        top = self.taps[-1]
         acting, length = self.acting[top.stack], self.norms[top.name].size
         if not 2 * len(acting) > length > 2:
             return
         chosen = sorted({acting[round((len(acting) - 1) * (i + 1) / sampled)] for i in range(sampled)})
-        same = [tap for tap in self.places if tap.stack == top.stack]
+        same = [tap for tap in self.taps if tap.stack == top.stack]
         zeros = [zero for tap in same for zero in tap.zeros]
         rows: dict[str, list[Floats]] = {tap.name: [] for tap in same}
         for position in chosen:
             number, offset = top.locate(position)
             call = top.calls[number]
-            place = sum(len(earlier.zeros) for earlier in top.calls[:number]) + (call.direct or 0)
-            entering = self.by_place[top.name][place]
+            index = sum(len(earlier.zeros) for earlier in top.calls[:number]) + (call.direct or 0)
+            entering = self.by_tap[top.name][index]
             if call.output is None or entering is None:
                 return
             alone = call.alone(entering, offset)
-            found = torch.autograd.grad(call.output, zeros, alone, retain_graph=True, allow_unused=True)
-            for tap, part in zip(same, _split(same, found).values(), strict=True):
+            parts = torch.autograd.grad(call.output, zeros, alone, retain_graph=True, allow_unused=True)
+            for tap, part in zip(same, _split(same, parts).values(), strict=True):
                 rows[tap.name].append(_finite(tap, part))
         labels = tuple(position + 1 for position in chosen)
         self.reach = {name: Reach(labels, np.stack(part)) for name, part in rows.items()}
 
     def profile(self, model: str, loss: float | None) -> GradientProfile:
-        layers = tuple(self._layer(tap) for tap in self.places if tap.kind != "input")
-        inputs = tuple(self._layer(tap) for tap in self.places if tap.kind == "input")
+        layers = tuple(self._layer(tap) for tap in self.taps if tap.kind != "input")
+        inputs = tuple(self._layer(tap) for tap in self.taps if tap.kind == "input")
         return GradientProfile(model, loss, layers, self._hops(), inputs)
 
     def _layer(self, tap: Tapped) -> LayerProfile:
@@ -133,16 +135,16 @@ class Findings:
         decay = None
         dtype = str(tap.zeros[0].dtype).removeprefix("torch.")
         if reach is not None:
-            places = [reach.positions[-1] - 1]
-            decay = Decay.of(reach.norms[-1], places, structural_zeros(reach.norms[-1], places, dtype))
+            last = [reach.positions[-1] - 1]
+            decay = Decay.of(reach.norms[-1], last, structural_zeros(reach.norms[-1], last, dtype))
         elif acting and not 2 * len(acting) > norms.size > 2:
             decay = Decay.of(norms, acting, structural_zeros(norms, acting, dtype))
-        read_at = tuple(place + 1 for place in acting)
+        read_at = tuple(position + 1 for position in acting)
         return LayerProfile(tap.name, norms, decay, _attention(tap, self.threshold), read_at, reach)
 
     def _hops(self) -> NDArray[np.int64] | None:
-        """Hops through the last stack of blocks, where every one of them showed a map of the same size."""
-        stack = self._of(self.places[-1].stack)
+        """Return hops through the last stack of blocks, or None unless all of them have a map of one size."""
+        stack = self._of(self.taps[-1].stack)
         maps = [_array(tap.maps[-1][0]) for tap in stack if tap.maps]
         square = [m for m in maps if m.ndim == 3 and m.shape[1] == m.shape[2]]
         if not square or len(square) != len(stack) or len({m.shape[-1] for m in square}) != 1:
@@ -151,9 +153,9 @@ class Findings:
         return hops_through_stack(square, self.threshold, acting[-1:])
 
 
-def _split(places: list[Tapped], gradients: Grad) -> dict[str, Grad]:
+def _split(taps: list[Tapped], gradients: Grad) -> dict[str, Grad]:
     parts, rest = {}, gradients
-    for tap in places:
+    for tap in taps:
         number = len(tap.zeros)
         parts[tap.name], rest = rest[:number], rest[number:]
     return parts
@@ -167,18 +169,18 @@ def _finite(tap: Tapped, gradients: Grad) -> Floats:
     return norms
 
 
-def _take_maps(output: Any, found: dict[str, Tapped]) -> None:
-    """Maps that the model itself returns, (B, heads, T, T) per block."""
-    blocks = [tap for tap in found.values() if tap.kind == "block"]
+def _take_maps(output: Any, taps: dict[str, Tapped]) -> None:
+    """Add the attention maps in the model's own output, (B, heads, T, T) per block, to its taps."""
+    blocks = [tap for tap in taps.values() if tap.kind == "block"]
     for name, part in (
         ("attentions", ""),
         ("encoder_attentions", "encoder"),
         ("decoder_attentions", "decoder"),
     ):
         maps = getattr(output, name, None)
-        mine = [tap for tap in blocks if part in tap.name]
-        if maps and len(maps) == len(mine) and all(isinstance(m, Tensor) and m.dim() == 4 for m in maps):
-            for tap, weights in zip(mine, maps, strict=True):
+        group = [tap for tap in blocks if part in tap.name]
+        if maps and len(maps) == len(group) and all(isinstance(m, Tensor) and m.dim() == 4 for m in maps):
+            for tap, weights in zip(group, maps, strict=True):
                 tap.maps.append(weights.detach())
 
 

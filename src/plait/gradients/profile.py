@@ -1,4 +1,4 @@
-"""What a probe found: norms by layer and position, their decay, and a verdict in plain words."""
+"""Results of a probe: norms by layer and position, their decay, and a verdict in words."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Reach:
-    """How much position t moves what the loss reads at position T: `norms` (sampled T, t).
+    """Influence of position t on what the loss reads at position T: `norms` (sampled T, t).
 
-    `positions` are those T, counted from 1, the last one last.
+    `positions` are those T, counted from 1, in increasing order.
     """
 
     positions: tuple[int, ...]
@@ -33,11 +33,12 @@ class Reach:
 
 @dataclass(frozen=True)
 class LayerProfile:
-    """One layer: `norms` (T,) holds the total ‖∂L/∂h_t‖ over the whole batch.
+    """Profile of one layer: `norms` (T,) holds the total ‖∂L/∂h_t‖ over the whole batch.
 
     `acting` are the positions (from 1) that are read from the top of its stack, by the loss or by another
-    stack. Where they are more than half of all, no position has one distance: `reach` then says how each
-    moves what is read at some of them, and `decay` is that of its last row; None in a stack another reads.
+    stack. If they are more than half of all, no position has a single distance: `reach` then holds the
+    influence of every position on some of them, and `decay` belongs to its last row; in a stack that another
+    stack reads, both are then None.
     """
 
     name: str
@@ -49,20 +50,20 @@ class LayerProfile:
 
     @property
     def everywhere(self) -> bool:
-        """Whether there is no one place to measure a distance from."""
+        """True if more than half of the positions are read, so that there is no single distance."""
         return 2 * len(self.acting) > self.norms.size > 2
 
     def verdict(self) -> str:
-        """A sentence or three that a person can act on."""
+        """Return one to three sentences on how far the gradient reaches, and what to do."""
         return sentence(self)
 
 
 @dataclass(frozen=True)
 class GradientProfile:
-    """All layers of one model under one loss.
+    """Profiles of all layers of one model under one loss.
 
-    `inputs` are the embeddings: what goes into the first block of each stack. `hops` is the attention depth
-    of a stack of blocks, from where the loss acts.
+    `inputs` are the embeddings that enter the first block of each stack. `hops` is the attention depth of a
+    stack of blocks, from where the loss acts.
     """
 
     model: str
@@ -72,7 +73,7 @@ class GradientProfile:
     inputs: tuple[LayerProfile, ...] = ()
 
     def summary(self) -> str:
-        """The verdict on every layer, one line each."""
+        """Return the verdict on every layer, one line each."""
         loss = "" if self.loss is None else f"loss {self.loss:.6g}, "
         lines = [f"{self.model}: {loss}{self.layers[0].norms.size} positions"]
         lines += [f"  {layer.name or 'model'}: {layer.verdict()}" for layer in (*self.inputs, *self.layers)]
@@ -81,26 +82,26 @@ class GradientProfile:
         return "\n".join(lines)
 
     def to_dict(self) -> dict[str, Any]:
-        """Plain lists and numbers, ready for JSON."""
-        found: dict[str, Any] = jsonable(self)
+        """Return plain lists and numbers for JSON."""
+        result: dict[str, Any] = jsonable(self)
         for group in ("layers", "inputs"):
-            for record, layer in zip(found[group], getattr(self, group), strict=True):
+            for record, layer in zip(result[group], getattr(self, group), strict=True):
                 record["verdict"] = layer.verdict()
-        return found
+        return result
 
     def to_json(self) -> str:
         return json.dumps(self.to_dict(), allow_nan=False)
 
     def plot(self, path: str | Path | None = None) -> Any:
-        """‖∂L/∂h_t‖ against the position, a curve for each layer; written to `path` if given."""
+        """Draw ‖∂L/∂h_t‖ against the position, a curve per layer; save to `path` unless it is None."""
         from plait.figures import Curve, draw_curves, save
 
         curves = []
-        for place, layer in enumerate(self.layers):
+        for index, layer in enumerate(self.layers):
             alive = np.flatnonzero(layer.norms)
             if alive.size:
                 curves.append(
-                    Curve(alive + 1, np.log10(layer.norms[alive]), layer.name or "model", "solid", place)
+                    Curve(alive + 1, np.log10(layer.norms[alive]), layer.name or "model", "solid", index)
                 )
         figure = draw_curves(
             curves,

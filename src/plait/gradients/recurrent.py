@@ -1,13 +1,13 @@
-"""`torch.nn.RNN`, `LSTM` and `GRU` at their own speed, with the total gradient of every h_t.
+"""`torch.nn.RNN`, `LSTM` and `GRU` at full speed, with the total gradient of every h_t.
 
-The fused layers hand out their output tensor only at the end, and the gradient of that tensor misses the
+The fused layers return their output tensor only at the end, and the gradient of that tensor misses the
 path from h_t to h_{t+1} inside the layer. That path leads through the gates of step t + 1, W x_{t+1} + R h_t.
-A second input u, zero, that enters through R as h_t does, has exactly its gradient:
+A second input u = 0 that enters through R, as h_t does, has exactly the missing gradient:
 
     dL/dh_t = ∂L/∂(output_t) + ∂L/∂u_{t+1}                                             (RNN, LSTM)
 
-so the layer is run with [x, u] in place of x and [W, R] in place of W. A GRU's candidate takes R h through
-its reset gate r, and z h_t goes past all gates: there u enters the first two, v the candidate's sum, and
+so the layer runs with [x, u] in place of x and [W, R] in place of W. A GRU's candidate takes R h through
+its reset gate r, and z h_t bypasses all gates: there u enters the first two gates, v the candidate's sum, and
 
     dL/dh_t = ∂L/∂(output_t) + ∂L/∂u_{t+1} + R_nᵀ(r ∂L/∂v)_{t+1} + z_{t+1} dL/dh_{t+1}     (GRU)
 
@@ -28,28 +28,28 @@ from plait.errors import ShapeError
 
 __all__ = ["TappedRun", "run_tapped"]
 
-# receives one direction of one layer: its name and what was tapped there
+# callback for one direction of one layer: its name and its tapped run
 Tap = Callable[[str, "TappedRun"], None]
 
 
 @dataclass
 class TappedRun:
-    """One direction of one layer of one call, time first.
+    """Tapped run of one direction of one layer, time first.
 
-    `output` (T, B, width) is what the layer returns, with the zeros `on_output` added; `beside` are the zeros
-    given beside the input. `total` turns the gradients of both into dL/dh_t.
+    `output` (T, B, width) is the layer's output plus the zeros `on_output`; `extra_input` are the zeros
+    concatenated to its input. `total` turns the gradients of both into dL/dh_t.
     """
 
     output: Tensor
     on_output: Tensor
-    beside: Tensor
+    extra_input: Tensor
     total: Callable[[Tensor | None, Tensor | None], Tensor]
 
 
 def run_tapped(module: nn.RNNBase, tap: Tap, input: Any, state: Any = None) -> tuple[Tensor, Any]:
-    """What `module(input, state)` returns, every layer tapped on the way.
+    """Run `module(input, state)`, call `tap` for every layer, and return what the module returns.
 
-    A bidirectional layer counts as two. Packed sequences are refused.
+    A bidirectional layer counts as two. Packed sequences raise a ShapeError.
     """
     if not isinstance(input, Tensor):
         raise ShapeError(f"probe: expected a padded tensor, got {type(input).__name__}; unpack it first")
@@ -60,8 +60,8 @@ def run_tapped(module: nn.RNNBase, tap: Tap, input: Any, state: Any = None) -> t
     for layer in range(module.num_layers):
         outputs = []
         for direction in range(2 if module.bidirectional else 1):
-            place = layer * (2 if module.bidirectional else 1) + direction
-            begin = (hidden[place], None if cell is None else cell[place])
+            index = layer * (2 if module.bidirectional else 1) + direction
+            begin = (hidden[index], None if cell is None else cell[index])
             run, end = _run(module, x, layer, direction, begin)
             tap(f"layer {layer}" + (" backward" if direction else ""), run)
             ends.append(end)
@@ -79,13 +79,13 @@ def _run(
     weights = {key: getattr(module, key + suffix) for key in _keys(module)}
     hidden, cell = begin
     wider = _wider(weights["weight_hh"].detach(), isinstance(module, nn.GRU))
-    beside = torch.zeros(*x.shape[:2], wider.shape[1], dtype=x.dtype, device=x.device, requires_grad=True)
-    both = torch.cat([x, beside], dim=-1)
-    given = {f"{key}_l0": value for key, value in weights.items()}
-    given["weight_ih_l0"] = torch.cat([weights["weight_ih"], wider], dim=1)
+    zeros = torch.zeros(*x.shape[:2], wider.shape[1], dtype=x.dtype, device=x.device, requires_grad=True)
+    both = torch.cat([x, zeros], dim=-1)
+    parameters = {f"{key}_l0": value for key, value in weights.items()}
+    parameters["weight_ih_l0"] = torch.cat([weights["weight_ih"], wider], dim=1)
     first = hidden.unsqueeze(0) if cell is None else (hidden.unsqueeze(0), cell.unsqueeze(0))
     single = _single(module, both.shape[-1])
-    out, after = functional_call(single, given, (both.flip(0) if direction else both, first))
+    out, after = functional_call(single, parameters, (both.flip(0) if direction else both, first))
     if direction:
         out = out.flip(0)
     on_output = torch.zeros_like(out, requires_grad=True)
@@ -99,20 +99,20 @@ def _run(
         if isinstance(module, nn.GRU):
             walked = out.flip(0) if direction else out
             before = torch.cat([hidden.unsqueeze(0), walked[:-1]]).detach()
-            found = _through_gates(
+            gradient = _through_gates(
                 direct, extra, _gates(weights, x.flip(0) if direction else x, before), weights
             )
         else:
-            found = direct.clone()
-            found[:-1] += extra[1:]
-        return found.flip(0) if direction else found
+            gradient = direct.clone()
+            gradient[:-1] += extra[1:]
+        return gradient.flip(0) if direction else gradient
 
     end = nudged[0] if direction else nudged[-1]
-    return TappedRun(nudged, on_output, beside, total), (end, None if cell is None else after[1].squeeze(0))
+    return TappedRun(nudged, on_output, zeros, total), (end, None if cell is None else after[1].squeeze(0))
 
 
 def _wider(recurrent: Tensor, is_gru: bool) -> Tensor:
-    """The columns by which the zeros beside the input enter the gates."""
+    """Return the columns by which the extra zeros enter the gates."""
     if not is_gru:
         return recurrent
     size = recurrent.shape[1]
@@ -124,7 +124,7 @@ def _wider(recurrent: Tensor, is_gru: bool) -> Tensor:
 
 
 def _gates(weights: dict[str, Tensor], x: Tensor, before: Tensor) -> tuple[Tensor, Tensor]:
-    """A GRU's reset and update gates at every step, from the states before it."""
+    """Return a GRU's reset and update gates at every step, from the states before it."""
     size = before.shape[-1]
     rows = slice(0, 2 * size)
     summed = x @ weights["weight_ih"][rows].t() + before @ weights["weight_hh"][rows].t()
@@ -153,7 +153,7 @@ def _keys(module: nn.RNNBase) -> list[str]:
 
 
 def _single(module: nn.RNNBase, size: int) -> nn.RNNBase:
-    """A one-layer module of the same kind, without weights of its own."""
+    """Return a one-layer module of the same class, on the meta device: its weights are passed in."""
     options: dict[str, Any] = {"bias": module.bias}
     if isinstance(module, nn.LSTM):
         options["proj_size"] = module.proj_size
@@ -164,13 +164,13 @@ def _single(module: nn.RNNBase, size: int) -> nn.RNNBase:
 
 
 def _begin(module: nn.RNNBase, state: Any, x: Tensor, unbatched: bool) -> tuple[Tensor, Tensor | None]:
-    """h_0 and c_0 as (layers · directions, B, width)."""
-    places = module.num_layers * (2 if module.bidirectional else 1)
+    """Return h_0 and c_0 as (layers · directions, B, width)."""
+    count = module.num_layers * (2 if module.bidirectional else 1)
     width = getattr(module, "proj_size", 0) or module.hidden_size
     is_lstm = isinstance(module, nn.LSTM)
     if state is None:
-        hidden = x.new_zeros(places, x.shape[1], width)
-        return hidden, x.new_zeros(places, x.shape[1], module.hidden_size) if is_lstm else None
+        hidden = x.new_zeros(count, x.shape[1], width)
+        return hidden, x.new_zeros(count, x.shape[1], module.hidden_size) if is_lstm else None
     hidden, cell = state if is_lstm else (state, None)
     if unbatched:
         hidden, cell = hidden.unsqueeze(1), None if cell is None else cell.unsqueeze(1)

@@ -1,4 +1,4 @@
-"""Numbers whose size outgrows float64: a mantissa beside a power of two.
+"""Numbers beyond the range of float64: a mantissa and a power of two.
 
 With an eigenvalue of 0.99 the gradient under uniform attention grows like T^98, and along a chain of
 recurrent steps it shrinks like 0.1^T. Both leave the range of float64 long before T = 10^7.
@@ -19,7 +19,7 @@ __all__ = ["Scaled", "normalise", "rescale"]
 
 @dataclass(frozen=True)
 class Scaled:
-    """`mantissa · 2**exponent`, elementwise.
+    """Array of numbers `mantissa · 2**exponent`.
 
     >>> huge = Scaled(np.array([1.0 + 0j]), np.array([2000]))
     >>> round(float(huge.log_abs[0]), 6)  # 2000 ln 2
@@ -37,7 +37,7 @@ class Scaled:
 
     @property
     def values(self) -> NDArray[np.complex128]:
-        """As plain complex numbers; what is below 1e-308 becomes 0.
+        """Plain complex numbers; moduli below 1e-308 become 0.
 
         Raises:
             ConfigError: if a value is too large for float64.
@@ -52,13 +52,14 @@ class Scaled:
         return Scaled(self.mantissa[key], self.exponent[key])
 
     def times(self, factor: complex) -> Scaled:
+        """Return the numbers multiplied by `factor`."""
         return Scaled(*normalise(self.mantissa * factor, self.exponent))
 
 
 def normalise(
     mantissa: NDArray[np.complex128], exponent: NDArray[np.int64]
 ) -> tuple[NDArray[np.complex128], NDArray[np.int64]]:
-    """Bring every mantissa near 1 and its exponent along; exact, a product with a power of two."""
+    """Bring every mantissa near 1 and adjust its exponent; exact, as it multiplies by a power of two."""
     scaled, moved = rescale(mantissa[..., None], exponent)
     return scaled[..., 0], moved
 
@@ -66,8 +67,8 @@ def normalise(
 def rescale(
     values: NDArray[np.complex128], exponent: NDArray[np.int64]
 ) -> tuple[NDArray[np.complex128], NDArray[np.int64]]:
-    """`normalise` for groups: all of `values` (…, width) that share an `exponent` (…) move together."""
+    """Normalise in groups: all of `values` (…, width) that share an `exponent` (…) are scaled together."""
     size = np.maximum(np.abs(values.real), np.abs(values.imag)).max(axis=-1)
-    # 2^±1000 is as far as one step can go without leaving float64; denormal numbers are beyond it.
+    # One step can scale by 2^±1000 without leaving float64; denormal numbers would need more.
     shift = np.clip(np.frexp(size)[1], -1000, 1000).astype(np.int64)
     return values * np.ldexp(1.0, -shift)[..., None], exponent + shift

@@ -1,8 +1,8 @@
-"""Does relevancy screening keep the states that matter? Precision and recall against full attention.
+"""Precision and recall of relevancy screening against full attention.
 
-The same weights are run once more with a memory of everything. There every state can still be attended
-to, and Lemma 7 says what each contributes to the gradient of the energies. A state is called relevant if
-that is more than an even share; the question is how many of those the bounded memory still holds.
+The same weights are run once more with a memory of all states. There every state can still be attended to,
+and Lemma 7 gives its contribution to the gradient of the energies. A state is relevant if it contributes
+more than an even share; the question is how many of those the bounded memory still holds.
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ __all__ = ["Screening", "screening_quality"]
 
 @dataclass(frozen=True)
 class Screening:
-    """Times (from 1) of the states that had left the window at the end: what was kept, what was relevant.
+    """Kept and relevant states among those that had left the window at the end, as times from 1.
 
-    `precision` is the share of the kept that are relevant, `recall` the share of the relevant that were
-    kept; `chance` the precision of keeping as many at random. None where a share has nothing to divide by.
+    `precision` is the share of kept states that are relevant, `recall` the share of relevant states that were
+    kept, `chance` the precision of keeping as many at random; None where the denominator is zero.
     """
 
     kept: tuple[int, ...]
@@ -62,13 +62,14 @@ def screening_quality(
     layer: int = -1,
     times_even: float = 1.0,
 ) -> Screening:
-    """Compare what a bounded memory holds after the last step with what full attention finds relevant.
+    """Compare the states in a bounded memory after the last step with those relevant under full attention.
 
     Args:
         model: a `Recurrent` or `SelfAttentive` with relevancy screening or uniform writing.
-        x: its input, (T, B, F), or (B, T, F) where the model is `batch_first`.
-        loss: from the layer's h_1..h_T of that row, (T, H), to one number.
-        times_even: a state is relevant if its part of Σ‖Γ‖ exceeds this many even shares.
+        x: its input, (T, B, F), or (B, T, F) if the model is `batch_first`.
+        loss: maps the layer's h_1..h_T of that row, (T, H), to a scalar.
+        row, layer: batch row, by default the first, and layer, by default the top one.
+        times_even: a state is relevant if its part of Σ‖Γ‖ exceeds this many even shares; default 1.
     """
     unit, inputs = layer_input(model, x, layer)
     memory = unit.memory
@@ -81,12 +82,12 @@ def screening_quality(
         born = unit(inputs, need_trace=True).trace.born[-1, 0, memory.window :]
     everything = SelfAttentive(unit.cell, FullMemory(), unit.mix, scorer=unit.scorer, truncate=unit.truncate)
     norms = state_shares(everything, inputs, loss).attention_norm()
-    left = max(0, len(norms) - memory.window)
-    part = norms[:left] / norms.sum().clamp_min(torch.finfo(norms.dtype).tiny)
+    candidates = max(0, len(norms) - memory.window)
+    part = norms[:candidates] / norms.sum().clamp_min(torch.finfo(norms.dtype).tiny)
     relevant = torch.nonzero(part > times_even / len(norms)).flatten() + 1
     return Screening(
         kept=tuple(sorted(int(b) + 1 for b in born.tolist() if b >= 0)),
         relevant=tuple(relevant.tolist()),
-        candidates=left,
+        candidates=candidates,
         contribution=tuple(part.tolist()),
     )

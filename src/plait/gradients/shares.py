@@ -1,10 +1,10 @@
-"""Lemmas 7 and 8 as instruments: which past state contributes how much to a parameter gradient.
+"""Contribution of every past state to a parameter gradient, by Lemmas 7 and 8.
 
 Lemma 7, for the parameters θ of the energies, with dL/ds_t total and ∂e/∂θ direct:
 
     dL/dθ = Σ_i Γ_i,      Γ_i = Σ_t α_{i,t} [ (dL/ds_t) ∂_2 f (h_i − c_t) ] ∂e_{i,t}/∂θ,
 
-so Γ_i is what the remembered state h_i contributes. Lemma 8, for the recurrent parameters, is a sum over
+so Γ_i is the contribution of the remembered state h_i. Lemma 8, for the recurrent parameters, is a sum over
 steps; for an Elman cell  dL/dV = Σ_t [ (dL/dh_t) diag(φ'(a_{t−1})) ]ᵀ s_{t−1}ᵀ, and any other cell pulls
 dL/dh_t back through its own step.
 """
@@ -35,12 +35,12 @@ Gradients = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class StateShares:
-    """What every state h_1..h_T of one batch row contributes.
+    """Contributions of the states h_1..h_T of one batch row.
 
     `attention[name]` (T, …) holds Γ_i for each parameter of the energies, `recurrent[name]` (T, …) the term
     of step t for each parameter of the cell; both sum over time to that row's parameter gradient.
     `weights` (T,) is the mean weight a state received from all s_t, t >= i, and `presence` (T,) the share
-    of those t at which it was at least the threshold of an even share.
+    of those t at which it was at least `threshold` even shares.
     """
 
     attention: Gradients
@@ -49,23 +49,23 @@ class StateShares:
     presence: Tensor
 
     def attention_norm(self) -> Tensor:
-        """‖Γ_i‖ over all parameters of the energies, (T,)."""
+        """Return ‖Γ_i‖ over all parameters of the energies, (T,)."""
         return _norm(self.attention)
 
     def attention_share(self) -> Tensor:
-        """⟨Γ_i, dL/dθ⟩/‖dL/dθ‖², (T,): sums to 1, negative where a state pulls against the others."""
+        """Return ⟨Γ_i, dL/dθ⟩/‖dL/dθ‖², (T,): sums to 1, negative where a state opposes the others."""
         return _share(self.attention)
 
     def recurrent_norm(self) -> Tensor:
-        """The same for the recurrent parameters, by step."""
+        """Return the norm of each step's term over all parameters of the cell, (T,)."""
         return _norm(self.recurrent)
 
     def recurrent_share(self) -> Tensor:
-        """The same for the recurrent parameters, by step."""
+        """Return the share of each step in the cell's gradient, (T,), as `attention_share` defines it."""
         return _share(self.recurrent)
 
     def relevant(self, most: float = 0.5) -> list[int]:
-        """Remark 6: times (from 1) of the states attended to for at least `most` of the time since."""
+        """Return times (from 1) of the states attended to for at least `most` of the time since: Remark 6."""
         return [int(i) + 1 for i in torch.nonzero(self.presence >= most).flatten()]
 
 
@@ -91,14 +91,14 @@ def state_shares(
     layer: int = -1,
     threshold: float = EDGE,
 ) -> StateShares:
-    """Take the parameter gradient of one row apart, state by state.
+    """Split the parameter gradient of one row by state.
 
     Args:
         model: a `Recurrent` or `SelfAttentive` with a memory.
-        x: its input, (T, B, F), or (B, T, F) where the model is `batch_first`.
-        loss: from the layer's h_1..h_T of that row, (T, H), to one number.
-        row, layer: which batch row, and which layer's states.
-        threshold: a weight of at least this part of an even share counts as attention paid.
+        x: its input, (T, B, F), or (B, T, F) if the model is `batch_first`.
+        loss: maps the layer's h_1..h_T of that row, (T, H), to a scalar.
+        row, layer: batch row, by default the first, and layer, by default the top one.
+        threshold: a state counts as attended to at a weight of at least this many even shares.
 
     >>> from plait import RelRNN
     >>> shares = state_shares(RelRNN(2, 3), torch.randn(8, 1, 2), lambda h: h[-1].sum())
@@ -109,24 +109,24 @@ def state_shares(
     if isinstance(unit.memory, NoMemory):
         raise ConfigError("shares: this layer has no memory, so no state is attended to")
     system, size = dynamics(model, x, row=row, layer=layer)
-    with torch.no_grad():  # torch.func differentiates all the same
-        ledger = _Ledger(unit, inputs[:, row].detach(), system, size)
-        return ledger.close(_direct(loss, ledger.path.states[:, :size]), threshold)
+    with torch.no_grad():  # torch.func differentiates nevertheless
+        sweep = _Sweep(unit, inputs[:, row].detach(), system, size)
+        return sweep.run(_direct(loss, sweep.path.states[:, :size]), threshold)
 
 
 def _direct(loss: Callable[[Tensor], Tensor], states: Tensor) -> Tensor:
-    """∂L/∂h_t as the loss itself depends on the states."""
+    """Return ∂L/∂h_t through the loss's own dependence on the states."""
     with torch.enable_grad():
         leaf = states.detach().requires_grad_(True)
         value = loss(leaf)
-        found = torch.autograd.grad(value, leaf, allow_unused=True) if value.requires_grad else (None,)
-    if found[0] is None:
+        gradients = torch.autograd.grad(value, leaf, allow_unused=True) if value.requires_grad else (None,)
+    if gradients[0] is None:
         raise ConfigError("loss: does not depend on the hidden states")
-    return found[0]
+    return gradients[0]
 
 
-class _Ledger:
-    """One walk backwards: totals of dL/dS and dL/dH, every term booked on the state it belongs to."""
+class _Sweep:
+    """Backward sweep for total dL/dS and dL/dH that adds every term to the state it belongs to."""
 
     def __init__(self, unit: SelfAttentive, inputs: Tensor, system: Dynamics, size: int) -> None:
         self.cell, self.scorer = _Step(unit.cell, size), cast(nn.Module, unit.scorer)
@@ -135,31 +135,31 @@ class _Ledger:
         length = len(self.path)
         self.attention, self.recurrent = _empty(self.scorer, length), _empty(unit.cell, length)
         self.received = self.path.states.new_zeros(length)
-        self.noticed = self.path.states.new_zeros(length)
+        self.attended = self.path.states.new_zeros(length)
 
-    def close(self, direct: Tensor, threshold: float) -> StateShares:
-        """`direct` (T, n) is the loss's own dependence on h_1..h_T."""
+    def run(self, direct: Tensor, threshold: float) -> StateShares:
+        """Run the sweep from `direct` (T, n), the loss's own dependence on h_1..h_T."""
         system, path = self.system, self.path
         by_mixed = torch.zeros_like(path.mixed)
         by_state = torch.zeros_like(path.states)
         by_state[:, : self.size] = direct
         for m in range(len(path), 0, -1):
-            before, held = path.mixed[m - 1], system.held(m, path.states)
+            before, slots = path.mixed[m - 1], system.attended_states(m, path.states)
             to_state, to_context = vjp(system.mix, path.states[m - 1], path.contexts[m - 1])[1](by_mixed[m])
             by_state[m - 1] += to_state
-            read = vjp(lambda s, h, m=m: system.context(m, s, h), before, held)[1]
-            to_query, to_held = read(to_context)
+            read = vjp(lambda s, h, m=m: system.context(m, s, h), before, slots)[1]
+            to_query, to_slots = read(to_context)
             attended = torch.tensor(system.supports[m - 1]) - 1
-            by_state[attended] += to_held
-            self._book_attention(m, attended, to_context, threshold)
-            self._book_step(m, by_state[m - 1])
+            by_state[attended] += to_slots
+            self._add_attention(m, attended, to_context, threshold)
+            self._add_step(m, by_state[m - 1])
             (to_before,) = vjp(lambda s, m=m: system.step(m, s), before)[1](by_state[m - 1])
             by_mixed[m - 1] += to_query + to_before
         ages = torch.arange(len(path), 0, -1, dtype=self.received.dtype)
-        return StateShares(self.attention, self.recurrent, self.received / ages, self.noticed / ages)
+        return StateShares(self.attention, self.recurrent, self.received / ages, self.attended / ages)
 
-    def _book_attention(self, m: int, attended: Tensor, to_context: Tensor, threshold: float) -> None:
-        """α_i [ to_context · (h_i − c) ] ∂e_i/∂θ for every i in A_m."""
+    def _add_attention(self, m: int, attended: Tensor, to_context: Tensor, threshold: float) -> None:
+        """Add α_i [ to_context · (h_i − c) ] ∂e_i/∂θ for every i in A_m."""
         query, states = self.path.mixed[m - 1][: self.size], self.path.states[attended][:, : self.size]
         energies = self.scorer(query.unsqueeze(0), states.unsqueeze(0))
         weights = attend(energies, states.unsqueeze(0), torch.ones_like(energies, dtype=torch.bool)).weights[
@@ -167,32 +167,32 @@ class _Ledger:
         ]
         lever = weights * ((states - self.path.contexts[m - 1]) @ to_context)
 
-        def booked(theta: Gradients, factor: Tensor, state: Tensor) -> Tensor:
+        def scaled(theta: Gradients, factor: Tensor, state: Tensor) -> Tensor:
             slots = state.reshape(1, 1, -1)
             energy = functional_call(self.scorer, theta, (query.unsqueeze(0), slots))
             return factor * cast(Tensor, energy).sum()
 
-        terms = vmap(grad(booked), in_dims=(None, 0, 0))(dict(self.scorer.named_parameters()), lever, states)
+        terms = vmap(grad(scaled), in_dims=(None, 0, 0))(dict(self.scorer.named_parameters()), lever, states)
         for name, term in terms.items():
             self.attention[name][attended] += term
         self.received[attended] += weights
-        self.noticed[attended] += (weights * len(attended) >= threshold).to(weights.dtype)
+        self.attended[attended] += (weights * len(attended) >= threshold).to(weights.dtype)
 
-    def _book_step(self, m: int, cotangent: Tensor) -> None:
-        """The cell's parameters at step m: dL/dH_m pulled back through the step."""
+    def _add_step(self, m: int, cotangent: Tensor) -> None:
+        """Set the term of step m for the cell's parameters: dL/dH_m pulled back through the step."""
 
-        def here(theta: Gradients) -> Tensor:
+        def step(theta: Gradients) -> Tensor:
             return cast(
                 Tensor, functional_call(self.cell, theta, (self.inputs[m - 1], self.path.mixed[m - 1]))
             )
 
-        (terms,) = vjp(here, dict(self.cell.named_parameters()))[1](cotangent)
+        (terms,) = vjp(step, dict(self.cell.named_parameters()))[1](cotangent)
         for name, term in terms.items():
             self.recurrent[name.removeprefix("cell.")][m - 1] = term
 
 
 class _Step(nn.Module):
-    """The cell's step as a module, so that its parameters can be handed in."""
+    """Cell's step as a module, so that `functional_call` can replace its parameters."""
 
     def __init__(self, cell: Cell, size: int) -> None:
         super().__init__()

@@ -1,4 +1,4 @@
-"""What was tapped at one place of a model, and how its gradients become norms by position."""
+"""Records of a tapped module, and the norms by position that their gradients give."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ Gradients = Sequence[Tensor | None]
 
 @dataclass
 class Call:
-    """One call of one place: the zeros added, and how their gradients give dL/dh_t.
+    """Call of a tapped module: the zeros added, and `total`, from their gradients to dL/dh_t.
 
-    `time_axis` is where time is in that gradient, None for a call that is one step. `direct` is the zero
-    whose gradient says what is read from the output itself, apart from recurrence; `output` that output.
+    `time_axis` is the axis of time in that gradient, None for a call that is one step. `direct` is the index
+    of the zero whose gradient covers reads of the output alone, without recurrence; `output` is that output.
     """
 
     zeros: list[Tensor]
@@ -37,7 +37,7 @@ class Call:
         return 1 if self.time_axis is None else self.zeros[0].shape[self.time_axis]
 
     def alone(self, gradient: Tensor, offset: int) -> Tensor:
-        """The gradient with all but one position set to zero."""
+        """Return the gradient with all but one position set to zero."""
         if self.time_axis is None:
             return gradient
         kept = torch.zeros_like(gradient)
@@ -47,11 +47,11 @@ class Call:
 
 @dataclass
 class Tapped:
-    """One place: its calls, and what attention was seen there.
+    """Tapped module: its calls, and the attention recorded in it.
 
-    `stack` names the places that one position runs through, `kind` is "recurrent", "block" or "input".
-    `maps` holds (B, heads, T, T) weights, rows asking; `cross` those over another stack; `traces` those of
-    our own layers. `separable` turns False where what is read from a state cannot be told from recurrence.
+    `stack` names the modules that one position runs through, `kind` is "recurrent", "block" or "input".
+    `maps` holds (B, heads, T, T) weights, a row per query; `cross` those over another stack; `traces` those
+    of plait's layers. `separable` turns False where reads of a state cannot be separated from recurrence.
     """
 
     name: str
@@ -68,7 +68,7 @@ class Tapped:
         return [zero for call in self.calls for zero in call.zeros]
 
     def nudge(self, states: Tensor, time_axis: int, direct: bool = False) -> Tensor:
-        """`states` with a zero added that is remembered."""
+        """Return `states` plus zeros that are recorded as a call."""
         zero = torch.zeros_like(states, requires_grad=True)
         nudged = states + zero
         axis = time_axis if states.dim() == 3 else max(0, time_axis - 1)  # unbatched states lack an axis
@@ -76,25 +76,25 @@ class Tapped:
         return nudged
 
     def norms(self, gradients: Gradients) -> Floats:
-        """‖dL/dh_t‖ over batch and features, t = 1..T, from the gradients of `zeros`."""
+        """Return ‖dL/dh_t‖ over batch and features, t = 1..T, from the gradients of `zeros`."""
         parts, rest = [], list(gradients)
         for call in self.calls:
-            mine, rest = rest[: len(call.zeros)], rest[len(call.zeros) :]
-            parts.append(_norms(call.total(mine), call))
+            own, rest = rest[: len(call.zeros)], rest[len(call.zeros) :]
+            parts.append(_norms(call.total(own), call))
         return np.concatenate(parts)
 
     def direct(self, gradients: Gradients) -> Floats | None:
-        """The same for what is read from the output itself; None where that cannot be told apart."""
+        """Return the norms for reads of the output alone; None where recurrence cannot be separated."""
         parts, rest = [], list(gradients)
         for call in self.calls:
-            mine, rest = rest[: len(call.zeros)], rest[len(call.zeros) :]
+            own, rest = rest[: len(call.zeros)], rest[len(call.zeros) :]
             if call.direct is None or not self.separable:
                 return None
-            parts.append(_norms(mine[call.direct], call))
+            parts.append(_norms(own[call.direct], call))
         return np.concatenate(parts)
 
     def locate(self, position: int) -> tuple[int, int]:
-        """The call that holds a position (from 0), and its offset there."""
+        """Return the index of the call that contains a position (from 0), and the offset in it."""
         for number, call in enumerate(self.calls):
             if position < call.length:
                 return number, position

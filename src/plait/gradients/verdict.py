@@ -1,4 +1,4 @@
-"""The sentence a person reads: how many positions, by which law, with which hole, and what to do."""
+"""Verdict of a gradient profile in words: positions reached, law, hole, and advice."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ ADVICE = {
 
 
 def sentence(layer: LayerProfile) -> str:
-    """Always "N of T positions"; a law only where it fits; at the end what to do, and the page for it."""
+    """Return the verdict on a layer: "N of T positions", a law only where it fits, advice and its page."""
     total = layer.norms.size
     if not np.any(layer.norms):
         return f"receives no gradient at any of {total} positions: the loss does not depend on these states."
@@ -46,7 +46,7 @@ def sentence(layer: LayerProfile) -> str:
 
 
 def _case(decay: Decay, total: int) -> tuple[str, str]:
-    """Which of the cases it is, and the sentence that says so."""
+    """Return the case and the sentence that states it."""
     felt = f"felt at {decay.reached} of {total} positions"
     if decay.reachable < total:
         felt += f" ({total - decay.reachable} are out of reach: nothing could arrive there)"
@@ -80,10 +80,10 @@ def _law(decay: Decay) -> str:
 
 
 def _attention_words(layer: LayerProfile) -> str:
-    found = layer.attention
-    if found is None:
+    attention = layer.attention
+    if attention is None:
         return ""
-    words = f" A step reads {found.participation:.3g} of {found.readable:.3g} states effectively"
-    if found.depth is not None:
-        words += f", and the deepest state is {int(found.depth.max())} hops away"
+    words = f" A step reads {attention.participation:.3g} of {attention.readable:.3g} states effectively"
+    if attention.depth is not None:
+        words += f", and the deepest state is {int(attention.depth.max())} hops away"
     return words + "."

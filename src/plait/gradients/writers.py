@@ -1,4 +1,4 @@
-"""Where a watch's records go: TensorBoard, or one JSON line each."""
+"""Writers for the records of a watch: TensorBoard, or one JSON line each."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import OutputError, require
-from plait.gradients.watch import Seen
+from plait.gradients.watch import WatchRecord
 
 __all__ = ["JsonLines", "TensorBoard"]
 
 
 class TensorBoard:
-    """Curves of every layer: positions felt, the farthest's relative size, the largest norm.
+    """Writer of curves for every layer: positions felt, the farthest's relative size, the largest norm.
 
-    Give the folder of the events, or a `SummaryWriter` that the loop has already.
+    `where` is the folder of the event files, or an existing `SummaryWriter`.
     """
 
     def __init__(self, where: str | Path | Any) -> None:
@@ -26,20 +26,20 @@ class TensorBoard:
             where = SummaryWriter(str(where))
         self.writer = where
 
-    def __call__(self, seen: Seen) -> None:
-        for name, value in seen.scalars().items():
-            self.writer.add_scalar(name, value, seen.number)
+    def __call__(self, record: WatchRecord) -> None:
+        for name, value in record.scalars().items():
+            self.writer.add_scalar(name, value, record.number)
         self.writer.flush()
 
 
 class JsonLines:
-    """Everything, the norm at every position included: a line a record, appended."""
+    """Writer that appends one JSON line per record, with the norm at every position."""
 
     def __init__(self, path: str | Path) -> None:
         self.path = Path(path)
 
-    def __call__(self, seen: Seen) -> None:
-        line = json.dumps({"number": seen.number, **seen.profile.to_dict()}, allow_nan=False)
+    def __call__(self, record: WatchRecord) -> None:
+        line = json.dumps({"number": record.number, **record.profile.to_dict()}, allow_nan=False)
         try:
             with self.path.open("a", encoding="utf-8") as file:
                 file.write(line + "\n")

@@ -102,7 +102,10 @@ def total_gradients(system: Dynamics, by_mixed: Tensor, by_state: Tensor) -> tup
     mixed, states, loss = system.begin, [], torch.zeros((), dtype=torch.float64)
     for m in range(1, len(system) + 1):
         states.append(system.step(m, mixed) + nudge_h[m - 1])
-        mixed = system.mix(states[-1], system.context(m, mixed, system.held(m, states))) + nudge_s[m - 1]
+        mixed = (
+            system.mix(states[-1], system.context(m, mixed, system.attended_states(m, states)))
+            + nudge_s[m - 1]
+        )
         loss = loss + by_mixed[m - 1] @ mixed + by_state[m - 1] @ states[-1]
     found = torch.autograd.grad(loss, (nudge_s, nudge_h))
     return found[0], found[1]

@@ -1,4 +1,4 @@
-"""Total derivatives as sums over paths, by dynamic programs that never list the 2^k paths.
+"""Total derivatives as sums over paths, by dynamic programs that never enumerate the 2^k paths.
 
 C_k = dS_{t+k}/dH_t, E the first edge of a path, F every later one (see `Blocks`).
 """
@@ -20,7 +20,7 @@ __all__ = [
 
 
 def recursion(blocks: Blocks, start: int, end: int) -> list[Tensor]:
-    """C_0, …, C_{T−t} by Lemma 2: C_0 = E_0, C_{k+1} = E_{k+1} + Σ_{j<=k} F_{k+1,j} C_j."""
+    """Return C_0, …, C_{T−t} by Lemma 2: C_0 = E_0, C_{k+1} = E_{k+1} + Σ_{j<=k} F_{k+1,j} C_j."""
     blocks.check(start, end)
     derivative: dict[int, Tensor] = {}
     for m in range(start, end + 1):
@@ -31,7 +31,7 @@ def recursion(blocks: Blocks, start: int, end: int) -> list[Tensor]:
 
 
 def path_weights(blocks: Blocks, start: int, end: int) -> dict[int, Tensor]:
-    """Ξ_{r:k}: the sum over paths from S_r to S_T of the products of F, for every r = start..T.
+    """Return Ξ_{r:k} for r = start..T: the sum over paths from S_r to S_T of the products of F.
 
     Ξ_{k:k} = I, Ξ_{r:k} = Σ_j Ξ_{j:k} F_{j,r}; these serve every t at once.
     """
@@ -45,16 +45,16 @@ def path_weights(blocks: Blocks, start: int, end: int) -> dict[int, Tensor]:
 
 
 def closed_form(blocks: Blocks, start: int, end: int) -> Tensor:
-    """C_k = Σ_{r=0..k} Ξ_{r:k} E_r: Lemmas 3 and 4, with Ξ summed over all numbers of edges."""
+    """Return C_k = Σ_{r=0..k} Ξ_{r:k} E_r by Lemmas 3 and 4, with Ξ summed over all numbers of edges."""
     weight = path_weights(blocks, start, end)
     return sum((weight[m] @ blocks.enter(start, m) for m in weight), torch.zeros_like(weight[end]))
 
 
 def derivatives_to(system: Dynamics, end: int | None = None) -> list[Tensor]:
-    """dS_T/dH_t for one T = `end` (default: the last step) and every t = 1..T, by one sweep backwards.
+    """Return dS_T/dH_t for one T = `end` (default: the last step) and every t = 1..T, by one backward sweep.
 
     q_m = dS_T/dS_m and g_m = dS_T/dH_m obey g_i += q_m ∂S_m/∂H_i, q_{m−1} = g_m J_{m−1} + q_m ∂S_m/∂S_{m−1}.
-    A step's Jacobians are made when it is reached and dropped again: T N² numbers are held in all.
+    A step's Jacobians are computed when the sweep reaches it and freed after it: T N² numbers in all.
     """
     end = len(system) if end is None else end
     with torch.no_grad():
@@ -72,7 +72,7 @@ def derivatives_to(system: Dynamics, end: int | None = None) -> list[Tensor]:
 
 
 def by_degree(blocks: Blocks, start: int, end: int, degree: int | None = None) -> Tensor:
-    """ξ_{0:k}(s) of Proposition 1 for s = 0..degree (default T − t), shape (degree + 1, N, N).
+    """Return ξ_{0:k}(s) of Proposition 1 for s = 0..degree (default T − t), shape (degree + 1, N, N).
 
     s counts the F factors, hence the Jacobians J, on a path: M_m(s) = Σ_j F(m,j) M_j(s−1), M_m(0) = E.
     """
@@ -91,7 +91,7 @@ def by_degree(blocks: Blocks, start: int, end: int, degree: int | None = None) -
 
 
 def by_hops(blocks: Blocks, start: int, end: int, most: int | None = None) -> Tensor:
-    """The derivative split by the number of attention edges on a path, shape (most + 2, N, N).
+    """Split the derivative by the number of attention edges on a path, shape (most + 2, N, N).
 
     Entry 0: recurrent edges alone; entry a: exactly a attention edges; the last entry: more than `most`
     of them. The sum is the whole derivative. An edge F = α D + 1[j=m−1] R is split as Proposition 2 does.
@@ -116,18 +116,18 @@ def by_hops(blocks: Blocks, start: int, end: int, most: int | None = None) -> Te
 
 
 def _hop(term: Tensor, carried: Tensor) -> None:
-    """Add paths that took one more attention edge; the last bin keeps what overflows."""
+    """Add paths that took one more attention edge; the last bin collects the overflow."""
     term[1:] += carried[:-1]
     term[-1] += carried[-1]
 
 
 @dataclass(frozen=True)
 class Breakdown:
-    """One derivative ds_T/dh_t, taken apart by the number of attention edges on its paths.
+    """Derivative ds_T/dh_t, split by the number of attention edges on its paths.
 
-    `norm[a]` is the Frobenius norm of the part with a attention edges. `share[a]` is how much of the whole
-    that part explains, ⟨part, whole⟩/‖whole‖²: shares sum to 1, and one is negative where a part cancels
-    others. The last entry holds everything beyond the largest number asked for.
+    `norm[a]` is the Frobenius norm of the part with a attention edges. `share[a]` is the share of the whole
+    that this part explains, ⟨part, whole⟩/‖whole‖²: shares sum to 1, and one is negative where a part cancels
+    others. The last entry holds all paths with more edges than the largest number requested.
     """
 
     total: Tensor
@@ -137,12 +137,12 @@ class Breakdown:
 
     @property
     def recurrent_share(self) -> float:
-        """Paths that never use attention."""
+        """Share of the paths without an attention edge."""
         return float(self.share[0])
 
     @property
     def attention_share(self) -> float:
-        """Paths with at least one attention edge."""
+        """Share of the paths with at least one attention edge."""
         return float(self.share[1:].sum())
 
 
@@ -155,7 +155,7 @@ def breakdown(
 
 
 def taken_apart(parts: Tensor, name: str) -> Breakdown:
-    """The parts of one derivative (how many, N, N), with their norms and shares."""
+    """Return a breakdown, with norms and shares, from the parts (count, N, N) of one derivative."""
     total = parts.sum(0)
     square = (total * total).sum()
     if not float(square) > 0:

@@ -1,4 +1,4 @@
-"""A model as the calculus of paths sees it, and its Jacobians block by block.
+"""Model as three functions per step, as the calculus of paths needs it, and its Jacobian blocks.
 
     H_m = step(S_{m−1}),   c_m = context(S_{m−1}, {H_i : i ∈ A_m}),   S_m = f(H_m, c_m)
 
@@ -23,7 +23,7 @@ __all__ = ["Blocks", "Dynamics", "Trajectory"]
 
 @dataclass(frozen=True)
 class Trajectory:
-    """`states` (T, N) holds H_1..H_T, `mixed` (T + 1, N) S_0..S_T, `contexts` (T, n) c_1..c_T."""
+    """Values of a run: `states` (T, N) H_1..H_T, `mixed` (T + 1, N) S_0..S_T, `contexts` (T, n) c_1..c_T."""
 
     states: Tensor
     mixed: Tensor
@@ -35,14 +35,14 @@ class Trajectory:
 
 @dataclass(frozen=True)
 class Dynamics:
-    """The three functions of one sequence; m counts steps from 1.
+    """Step, context and mixing functions of one sequence; m counts steps from 1.
 
     Args:
         step: (m, S_{m−1}) → H_m, with the input x_m inside.
         context: (m, S_{m−1}, states of A_m (|A_m|, N)) → c_m.
         mix: (H_m, c_m) → S_m.
-        supports: A_1, A_2, … as increasing times counted from 1; an empty one reads c_m = context of no
-            states, which the function must allow.
+        supports: A_1, A_2, … as increasing times counted from 1; for an empty one, `context` receives
+            (0, N) states and must accept them.
         begin: S_0.
     """
 
@@ -60,30 +60,30 @@ class Dynamics:
     def __len__(self) -> int:
         return len(self.supports)
 
-    def held(self, m: int, states: Sequence[Tensor] | Tensor) -> Tensor:
-        """The states of A_m, (|A_m|, N)."""
+    def attended_states(self, m: int, states: Sequence[Tensor] | Tensor) -> Tensor:
+        """Return the states of A_m, (|A_m|, N)."""
         rows = [states[i - 1] for i in self.supports[m - 1]]
         return torch.stack(rows) if rows else self.begin.new_zeros(0, self.begin.shape[0])
 
     def run(self) -> Trajectory:
-        """Walk through all steps."""
+        """Run all steps and return the trajectory."""
         mixed, states, contexts = [self.begin], [], []
         for m in range(1, len(self) + 1):
             states.append(self.step(m, mixed[-1]))
-            contexts.append(self.context(m, mixed[-1], self.held(m, states)))
+            contexts.append(self.context(m, mixed[-1], self.attended_states(m, states)))
             mixed.append(self.mix(states[-1], contexts[-1]))
         return Trajectory(torch.stack(states), torch.stack(mixed), torch.stack(contexts))
 
     def blocks(self, first: int = 1, last: int | None = None) -> Blocks:
-        """All Jacobians that a derivative from t >= `first` to T <= `last` can need, by autograd."""
+        """Return all Jacobians that a derivative from t >= `first` to T <= `last` can need, by autograd."""
         last = len(self) if last is None else last
         if not 1 <= first <= last <= len(self):
             raise ConfigError(f"times: expected 1 <= first <= last <= {len(self)}, got {first} and {last}")
-        with torch.no_grad():  # jacrev differentiates all the same; the weights' graph is not kept
+        with torch.no_grad():  # jacrev differentiates nevertheless; the weights' graph is not kept
             return self.linearise(first, last, self.run())
 
     def linearise(self, first: int, last: int, path: Trajectory) -> Blocks:
-        """The Jacobians of steps first..last around a trajectory."""
+        """Return the Jacobians of steps first..last around a trajectory."""
         blocks = Blocks(first, last, self.supports)
         for m in range(first, last + 1):
             self._linearise_step(m, path, blocks)
@@ -91,16 +91,16 @@ class Dynamics:
 
     def _linearise_step(self, m: int, path: Trajectory, blocks: Blocks) -> None:
         before, here, context = path.mixed[m - 1], path.states[m - 1], path.contexts[m - 1]
-        held = self.held(m, path.states)
+        attended = self.attended_states(m, path.states)
         blocks.jump[m - 1] = jacrev(lambda s: self.step(m, s))(before)
         blocks.direct[m], blocks.through[m] = jacrev(self.mix, argnums=(0, 1))(here, context)
-        by_query, by_state = jacrev(lambda s, h: self.context(m, s, h), argnums=(0, 1))(before, held)
+        by_query, by_state = jacrev(lambda s, h: self.context(m, s, h), argnums=(0, 1))(before, attended)
         blocks.query[m] = by_query
         blocks.reads[m] = by_state.transpose(0, 1)
 
 
 class Blocks:
-    """The Jacobians of steps first..last. They do not depend on t: one set serves every (t, T).
+    """Jacobians of steps first..last. They do not depend on t: one set serves every (t, T).
 
     `jump[m]` J_m = ∂H_{m+1}/∂S_m, `direct[m]` ∂_1 f, `through[m]` ∂_2 f, `reads[m]` (|A_m|, n, N)
     ∂c_m/∂H_i, `query[m]` ∂c_m/∂S_{m−1}.
@@ -125,36 +125,36 @@ class Blocks:
             )
 
     def attention(self, m: int, i: int) -> Tensor:
-        """The part of ∂S_m/∂H_i that goes through the context: α_{i,m} ∂_2 f (I + X_{i,m}) by Lemma 6."""
+        """Return the part of ∂S_m/∂H_i through the context: α_{i,m} ∂_2 f (I + X_{i,m}) by Lemma 6."""
         if i not in self.supports[m - 1]:
             return self.direct[m].new_zeros(self.width, self.width)
         return self.through[m] @ self.reads[m][list(self.supports[m - 1]).index(i)]
 
     def by_state(self, m: int, i: int) -> Tensor:
-        """W(m,i) = ∂S_m/∂H_i, the attention's part and, for i = m, ∂_1 f."""
+        """Return W(m,i) = ∂S_m/∂H_i, the attention's part and, for i = m, ∂_1 f."""
         block = self.attention(m, i)
         return block + self.direct[m] if i == m else block
 
     def by_query(self, m: int) -> Tensor:
-        """Q(m) = ∂S_m/∂S_{m−1}: the state that asks."""
+        """Return Q(m) = ∂S_m/∂S_{m−1} through the attention's query."""
         return self.through[m] @ self.query[m]
 
     def recurrent(self, m: int) -> Tensor:
-        """R = ∂_1 f · J_{m−1} + Q(m): the recurrent edge S_{m−1} → S_m."""
+        """Return R = ∂_1 f · J_{m−1} + Q(m): the recurrent edge S_{m−1} → S_m."""
         return self.direct[m] @ self.jump[m - 1] + self.by_query(m)
 
     def enter(self, start: int, m: int) -> Tensor:
-        """E = ∂S_m/∂H_t: how a path from H_t begins."""
+        """Return E = ∂S_m/∂H_t, the first edge of a path from H_t."""
         return self.by_state(m, start)
 
     def edge(self, m: int, j: int) -> Tensor:
-        """F(m,j) = W(m,j+1) J_j + 1[j=m−1] Q(m), from S_j to S_m, j < m."""
+        """Return F(m,j) = W(m,j+1) J_j + 1[j=m−1] Q(m), from S_j to S_m, j < m."""
         if not self.first <= j < m <= self.last:
             raise ShapeError(f"edge: expected {self.first} <= j < m <= {self.last}, got j {j}, m {m}")
         block = self.by_state(m, j + 1) @ self.jump[j]
         return block + self.by_query(m) if j == m - 1 else block
 
     def sources(self, m: int, start: int) -> list[int]:
-        """The j in start..m−1 from which an edge leads to S_m."""
+        """Return the j in start..m−1 from which an edge leads to S_m."""
         attended = {i - 1 for i in self.supports[m - 1] if i - 1 >= start}
         return sorted(attended | ({m - 1} if m - 1 >= start else set()))

@@ -1,4 +1,4 @@
-"""Lemmas 5 and 6: the blocks in terms of weights, states and the energy's derivatives.
+"""Jacobian blocks from weights, states and the energies' derivatives, by Lemmas 5 and 6.
 
 One step m of one sequence attends over A_m with weights α and energies e_i = a(s_{m−1}, h_i). Both
 corrections have rank one per state, because a weight moves the context only along h_i − c_m.
@@ -20,7 +20,7 @@ __all__ = ["Attention", "additive_energy", "additive_slopes", "energy_slopes"]
 
 @dataclass(frozen=True)
 class Attention:
-    """One reading: `states` (k, n), `weights` (k,), and the energies' slopes.
+    """Attention of one step: `states` (k, n), `weights` (k,), and the energies' derivatives.
 
     `by_state` (k, n) holds ∂e_i/∂h_i, `by_query` (k, n) holds ∂e_i/∂s_{m−1}.
     """
@@ -39,49 +39,49 @@ class Attention:
 
     @property
     def context(self) -> Tensor:
-        """c = Σ α_i h_i."""
+        """Context c = Σ α_i h_i."""
         return self.weights @ self.states
 
     @property
     def lever(self) -> Tensor:
-        """h_i − c, (k, n): the direction in which weight i moves the context."""
+        """Directions h_i − c, (k, n), in which the weights move the context."""
         return self.states - self.context
 
     def x(self, i: int) -> Tensor:
-        """X_i = (h_i − c) · ∂e_i/∂h_i, an outer product (n, n)."""
+        """Return X_i = (h_i − c) · ∂e_i/∂h_i, an outer product (n, n)."""
         return torch.outer(self.lever[i], self.by_state[i])
 
     def y(self, i: int) -> Tensor:
-        """Y_i = h_i · (∂e_i/∂s − Σ_j α_j ∂e_j/∂s), an outer product (n, n)."""
+        """Return Y_i = h_i · (∂e_i/∂s − Σ_j α_j ∂e_j/∂s), an outer product (n, n)."""
         return torch.outer(self.states[i], self.by_query[i] - self.weights @ self.by_query)
 
     def context_by_state(self, i: int) -> Tensor:
-        """Lemma 6: ∂c/∂h_i = α_i (I + X_i)."""
+        """Return ∂c/∂h_i = α_i (I + X_i), by Lemma 6."""
         identity = torch.eye(self.states.shape[1], dtype=self.states.dtype, device=self.states.device)
         return self.weights[i] * (identity + self.x(i))
 
     def context_by_query(self) -> Tensor:
-        """Lemma 5: ∂c/∂s = Σ_i α_i Y_i = Σ_i α_i (h_i − c) · ∂e_i/∂s."""
+        """Return ∂c/∂s = Σ_i α_i Y_i = Σ_i α_i (h_i − c) · ∂e_i/∂s, by Lemma 5."""
         return (self.weights[:, None] * self.lever).T @ self.by_query
 
     def pull_state(self, row: Tensor) -> Tensor:
-        """row · ∂c/∂h_i for all i, (k, n), without forming a matrix: q + (q·(h_i − c)) ∂e_i/∂h_i."""
+        """Return row · ∂c/∂h_i for all i, (k, n), without forming a matrix: q + (q·(h_i − c)) ∂e_i/∂h_i."""
         return self.weights[:, None] * (row + (self.lever @ row)[:, None] * self.by_state)
 
     def pull_query(self, row: Tensor) -> Tensor:
-        """row · ∂c/∂s, (n,): Σ_i α_i (q·(h_i − c)) ∂e_i/∂s."""
+        """Return row · ∂c/∂s, (n,): Σ_i α_i (q·(h_i − c)) ∂e_i/∂s."""
         return (self.weights * (self.lever @ row)) @ self.by_query
 
 
 def additive_energy(query: Tensor, states: Tensor, w_a: Tensor, u_a: Tensor, v_a: Tensor) -> Tensor:
-    """e_i = v_aᵀ tanh(W_a s + U_a h_i), (k,), from s (n,) and states (k, n)."""
+    """Return e_i = v_aᵀ tanh(W_a s + U_a h_i), (k,), from s (n,) and states (k, n)."""
     return torch.tanh(query @ w_a.T + states @ u_a.T) @ v_a
 
 
 def additive_slopes(
     query: Tensor, states: Tensor, w_a: Tensor, u_a: Tensor, v_a: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Remark 5: ∂e_i/∂h_i = v_aᵀ diag(1 − tanh²) U_a and ∂e_i/∂s, the same with W_a; both (k, n)."""
+    """Return ∂e_i/∂h_i = v_aᵀ diag(1 − tanh²) U_a and ∂e_i/∂s, with W_a instead; both (k, n) (Remark 5)."""
     inner = torch.tanh(query @ w_a.T + states @ u_a.T)
     slope = v_a * (1 - inner * inner)
     return slope @ u_a, slope @ w_a
@@ -90,7 +90,7 @@ def additive_slopes(
 def energy_slopes(
     energy: Callable[[Tensor, Tensor], Tensor], query: Tensor, states: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """∂e_i/∂h_i and ∂e_i/∂s, both (k, n), for any `energy` (query (n,), states (k, n)) → (k,)."""
+    """Return ∂e_i/∂h_i and ∂e_i/∂s, both (k, n), for any `energy` (query (n,), states (k, n)) → (k,)."""
 
     def single(s: Tensor, h: Tensor) -> Tensor:
         return energy(s, h.unsqueeze(0)).squeeze(0)

@@ -1,4 +1,4 @@
-"""The library's models as `Dynamics`: one layer, one batch row, its supports held fixed."""
+"""plait's models as `Dynamics`: one layer and one batch row, with fixed supports."""
 
 from __future__ import annotations
 
@@ -19,17 +19,17 @@ __all__ = ["dynamics", "layer_input", "path_breakdown", "step_state", "supports_
 
 
 def total_derivative(model: nn.Module, x: Tensor, t: int, T: int, *, row: int = 0, layer: int = -1) -> Tensor:
-    """ds_T/dh_t by the calculus of paths, (n, n), equal to autograd.
+    """Return ds_T/dh_t by the calculus of paths, (n, n), equal to autograd.
 
     Args:
         model: a `Recurrent` (RelRNN, MemLSTM, …) or one `SelfAttentive` layer.
-        x: its input, (T, B, F), or (B, T, F) where the model is `batch_first`.
+        x: its input, (T, B, F), or (B, T, F) if the model is `batch_first`.
         t, T: times counted from 1, t <= T.
-        row: which batch row.
-        layer: which layer; the layers below give its input.
+        row: batch row, by default the first.
+        layer: layer, by default the top one; the layers below provide its input.
 
-    h_t is a free leaf, everything before it constant; an LSTM's cell_state_t is held fixed. What was
-    selected (relevancy, top-k) stays selected, truncated steps pass nothing, dropout between layers is off.
+    h_t is a free leaf, everything before it constant; an LSTM's cell_state_t is held fixed. Selected
+    states (relevancy, top-k) stay selected, truncated steps pass no gradient, dropout between layers is off.
 
     >>> from plait import RelRNN
     >>> model = RelRNN(2, 3, window=2, capacity=1, dtype=torch.float64)
@@ -45,13 +45,13 @@ def total_derivative(model: nn.Module, x: Tensor, t: int, T: int, *, row: int = 
 def path_breakdown(
     model: nn.Module, x: Tensor, t: int, T: int, *, row: int = 0, layer: int = -1, most: int | None = None
 ) -> Breakdown:
-    """How much of ds_T/dh_t comes through attention, by the number of attention edges on a path."""
+    """Split ds_T/dh_t by the number of attention edges on a path; see `Breakdown`."""
     system, size = dynamics(model, x, row=row, layer=layer)
     return breakdown(system.blocks(t, T), t, T, most, size)
 
 
 def dynamics(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1) -> tuple[Dynamics, int]:
-    """The layer's equations along the sequence `x[:, row]`, and the size n of h within the state."""
+    """Return the layer's equations along the sequence `x[:, row]`, and the size n of h within the state."""
     unit, inputs = layer_input(model, x, layer)
     if not 0 <= row < inputs.shape[1]:
         raise ConfigError(f"row: expected 0..{inputs.shape[1] - 1}, got {row}")
@@ -72,10 +72,10 @@ def dynamics(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1) -> t
     def step(m: int, mixed: Tensor) -> Tensor:
         return step_state(unit.cell, projected[m - 1], cut(m, mixed), size)
 
-    def context(m: int, mixed: Tensor, held: Tensor) -> Tensor:
+    def context(m: int, mixed: Tensor, attended: Tensor) -> Tensor:
         if not has_memory:
-            return held.new_zeros(size)
-        query, slots = cut(m, mixed)[:size].unsqueeze(0), held[:, :size].unsqueeze(0)
+            return attended.new_zeros(size)
+        query, slots = cut(m, mixed)[:size].unsqueeze(0), attended[:, :size].unsqueeze(0)
         energies = cast(nn.Module, unit.scorer)(query, slots)
         return attend(energies, slots, torch.ones_like(energies, dtype=torch.bool)).context[0]
 
@@ -87,23 +87,23 @@ def dynamics(model: nn.Module, x: Tensor, *, row: int = 0, layer: int = -1) -> t
 
 
 def step_state(cell: Cell, projected: Tensor, mixed: Tensor, size: int) -> Tensor:
-    """H_m from S_{m−1}: h alone, or (h, cell_state) for a cell that has one."""
+    """Return H_m from S_{m−1}: h alone, or (h, cell_state) for a cell that has one."""
     carried = mixed[size:].unsqueeze(0) if cell.has_cell_state else None
     h, cell_state = cell.step(projected.unsqueeze(0), mixed[:size].unsqueeze(0), carried)
     return torch.cat([h[0], cell_state[0]]) if cell_state is not None else h[0]
 
 
 def supports_of(trace: Trace) -> list[list[int]]:
-    """A_1, A_2, … of batch row 0 as increasing times counted from 1: slots that hold and weigh something."""
+    """Return A_1, A_2, … of batch row 0, increasing times from 1: states in slots with a non-zero weight."""
     rows = zip(trace.born[:, 0].tolist(), trace.weights[:, 0].tolist(), strict=True)
     return [
-        sorted(born + 1 for born, weight in zip(held, weights, strict=True) if born >= 0 and weight != 0)
-        for held, weights in rows
+        sorted(born + 1 for born, weight in zip(births, weights, strict=True) if born >= 0 and weight != 0)
+        for births, weights in rows
     ]
 
 
 def layer_input(model: nn.Module, x: Tensor, layer: int) -> tuple[SelfAttentive, Tensor]:
-    """The layer asked for, and what the layers below hand to it, (T, B, F)."""
+    """Return the selected layer, and its input from the layers below, (T, B, F)."""
     units: list[SelfAttentive] = []
     inputs = x
     if isinstance(model, SelfAttentive):

@@ -1,8 +1,8 @@
-"""dL/ds_m and dL/dh_m for all m in one sweep backwards, with the rank-one structure of attention.
+"""Total dL/ds_m and dL/dh_m for all m in one backward sweep, with the rank-one structure of attention.
 
     q_m = ∂L/∂s_m + g_{m+1} J_m + q_{m+1} ∂s_{m+1}/∂s_m          g_m = ∂L/∂h_m + Σ_{r>=m} q_r ∂s_r/∂h_m
 
-No n × n matrix of attention is formed: O(T n² + T κ n) after the energies' slopes are known.
+No n × n matrix of attention is formed: O(T n² + T κ n) once the energies' derivatives are known.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["Sweep", "reverse_sweep", "reverse_sweep_blocks"]
 
 @dataclass(frozen=True)
 class Sweep:
-    """`by_mixed` (T, N) holds the rows dL/ds_1..dL/ds_T, `by_state` (T, N) dL/dh_1..dL/dh_T: total."""
+    """Total derivatives, as rows: `by_mixed` (T, N) dL/ds_1..dL/ds_T, `by_state` (T, N) dL/dh_1..dL/dh_T."""
 
     by_mixed: Tensor
     by_state: Tensor
@@ -37,11 +37,11 @@ def reverse_sweep(
     loss_by_mixed: Tensor,
     loss_by_state: Tensor,
 ) -> Sweep:
-    """The sweep for f any mixing and any energy.
+    """Run the backward sweep for any mixing f and any energy.
 
     Args:
-        attentions: the reading of every step 1..T.
-        supports: A_1..A_T, times counted from 1, in the order of each reading's states.
+        attentions: the attention of every step 1..T.
+        supports: A_1..A_T, times counted from 1, in the order of each attention's states.
         jumps: J_1..J_{T−1} as (T − 1, n, n): J_m = ∂h_{m+1}/∂s_m.
         directs, throughs: ∂_1 f and ∂_2 f at every step, (T, n, n).
         loss_by_mixed, loss_by_state: the partial ∂L/∂s_m and ∂L/∂h_m, (T, n).
@@ -53,7 +53,7 @@ def reverse_sweep(
         raise ShapeError(f"loss: expected two (T, n) with T = {length}, got {tuple(loss_by_mixed.shape)}")
     q, g = loss_by_mixed.clone(), loss_by_state.clone()
     for m in range(length - 1, -1, -1):
-        # q[m] is complete: later steps have already added to it. Spread it over what s_m was made of.
+        # q[m] is complete: later steps have already added to it. Distribute it over the inputs of s_m.
         row = q[m] @ throughs[m]
         g[torch.tensor(supports[m], dtype=torch.long) - 1] += attentions[m].pull_state(row)
         g[m] += q[m] @ directs[m]
@@ -63,7 +63,7 @@ def reverse_sweep(
 
 
 def reverse_sweep_blocks(blocks: Blocks, loss_by_mixed: Tensor, loss_by_state: Tensor) -> Sweep:
-    """The same sweep from full Jacobian blocks (first = 1), for any width, LSTM pairs included."""
+    """Run the backward sweep on full Jacobian blocks (first = 1), for any width, LSTM pairs included."""
     if blocks.first != 1 or loss_by_mixed.shape != (blocks.last, blocks.width):
         raise ShapeError(
             f"loss: expected two ({blocks.last}, {blocks.width}) and blocks from 1, "

@@ -1,11 +1,11 @@
-"""The sum over paths for a stack of layers without recurrence: what Proposition 1 becomes for a Transformer.
+"""Sum over paths through a stack of layers without recurrence: Proposition 1 for a Transformer.
 
     x^{l+1}_i = f_l,i(x^l_1, …, x^l_T)          dx^L_T/dx^0_t = Σ  Π_l ∂x^{l+1}_{i_{l+1}}/∂x^l_{i_l}
 
 The sum runs over all paths t = i_0, i_1, …, i_L = T of positions, one edge a layer. Depth takes the place
 of time: an edge that stays at its position (residual stream, feed-forward part, attention to itself) takes
 that of the recurrent edge, and an edge between positions can only be attention. A causal stack of L layers
-has C(T − t + L − 1, L − 1) paths, which are summed without being listed.
+has C(T − t + L − 1, L − 1) paths, which are summed without being enumerated.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ Layer = Callable[[Tensor], Tensor]  # (T, N) → (T, N)
 
 
 def stack_of(model: Recurrent) -> list[Layer]:
-    """The layers of a `plait.Transformer` (or any `Recurrent`), each from all states below to all above."""
+    """Return the layers of a `Recurrent`, for example a `plait.Transformer`, as functions (T, N) → (T, N)."""
 
     if model.bidirectional:
         raise ConfigError("model: expected one that reads forwards, got a bidirectional one")
@@ -43,9 +43,9 @@ def stack_of(model: Recurrent) -> list[Layer]:
 
 
 def stack_derivatives(layers: Sequence[Layer], x: Tensor, t: int, T: int) -> Tensor:
-    """dx^L_T/dx^0_t by the number of attention edges on a path, (L + 1, N, N); positions count from 1.
+    """Return dx^L_T/dx^0_t by the number of attention edges on a path, (L + 1, N, N); positions count from 1.
 
-    Entry a sums the paths with exactly a edges between different positions. T² N² numbers a layer are held.
+    Entry a sums the paths with exactly a edges between different positions. A layer takes T² N² numbers.
 
     >>> shift = lambda x: x + torch.cat([torch.zeros(1, 2), x[:-1]])  # each position reads the one before
     >>> stack_derivatives([shift, shift, shift], torch.randn(5, 2), t=2, T=4)[:, 0, 0].tolist()
@@ -62,7 +62,7 @@ def stack_derivatives(layers: Sequence[Layer], x: Tensor, t: int, T: int) -> Ten
     parts[0, t - 1] = torch.eye(width, dtype=x.dtype, device=x.device)
     stays = torch.eye(length, dtype=torch.bool, device=x.device)[:, None, :, None]
     for layer in layers:
-        # torch's fused attention has no batched backward pass; the plain one gives the same numbers
+        # torch's fused attention has no batched backward pass; the unfused one gives the same numbers
         with torch.no_grad(), sdpa_kernel(SDPBackend.MATH):
             edge = jacrev(layer)(x)  # (T, N, T, N): by position above and below
             x = layer(x)
@@ -77,5 +77,5 @@ def _along(edge: Tensor, parts: Tensor) -> Tensor:
 
 
 def stack_breakdown(layers: Sequence[Layer], x: Tensor, t: int, T: int) -> Breakdown:
-    """`stack_derivatives` as norms and shares of the whole."""
+    """Return `stack_derivatives` as norms and shares of the whole."""
     return taken_apart(stack_derivatives(layers, x, t, T), f"dx_{T}/dx_{t}")

@@ -1,7 +1,7 @@
-"""κ-sparse attention: what a support alone says about the gradient.
+"""κ-sparse attention: consequences of its support alone for the gradient.
 
-Assumed: linear recurrence V, mixing h + c, weights frozen. Everything is a sweep over the graph of who
-attends to whom, in O(Σ|A_m|), without a T × T matrix.
+Assumed: linear recurrence V, mixing h + c, weights frozen. Everything is a sweep over the graph of
+attention edges, in O(Σ|A_m|), without a T × T matrix.
 """
 
 from plait.gradients.sparse.depth import (

@@ -18,7 +18,7 @@ ALL_PAIRS_LIMIT = 20_000
 
 
 def depth_to(support: Support, end: int | None = None, backend: str = "auto") -> NDArray[np.int64]:
-    """d(t, T) for T = `end` and every t = 1..T: the least number of s → s edges from h_t to s_T.
+    """Return d(t, T) for T = `end` and every t = 1..T: the least number of s → s edges from h_t to s_T.
 
     0 means that s_T attends to h_t (or t = T). Recurrent edges count too, so d(t,T) <= T − t.
 
@@ -50,7 +50,7 @@ def _depths(bounds: NDArray[np.int64], times: NDArray[np.int64], depth: NDArray[
 
 
 def depth_all(support: Support) -> NDArray[np.int32]:
-    """d(t, T) for all pairs: entry [T−1, t−1], −1 where t > T. T² numbers, so T <= 20,000.
+    """Return d(t, T) for all pairs: entry [T−1, t−1], −1 where t > T. T² numbers, so T <= 20,000.
 
     row_m = 1 + min over j ∈ {m−1} ∪ {i−1 : i ∈ A_m} of row_j, then 0 at A_m ∪ {m}.
     """
@@ -74,7 +74,7 @@ def depth_all(support: Support) -> NDArray[np.int32]:
 
 @dataclass(frozen=True)
 class Path:
-    """One path h_t → s_{m_1} → … → s_T: the times m_1 < … < m_last = T, and ln of its value."""
+    """Path h_t → s_{m_1} → … → s_T: the times m_1 < … < m_last = T, and ln of its value."""
 
     times: tuple[int, ...]
     log_value: float
@@ -88,7 +88,7 @@ class Path:
 def best_values(
     support: Support, eigenvalue: float, end: int | None = None, mix: float = 1.0
 ) -> tuple[NDArray[np.float64], NDArray[np.int64]]:
-    """ln of the largest single-path value from every t to T = `end`, and the first s it enters.
+    """Return ln of the largest single-path value from every t to T = `end`, and the first s on that path.
 
     b_m = max( w(m,t) + 1[m=t], λ max_j (w(m,j+1) + 1[j=m−1]) b_j ), λ > 0. Every path is at most p(λ).
     """
@@ -104,15 +104,15 @@ def best_values(
         # The attention edge and the recurrent edge h_m → s_m are one edge of weight w + 1.
         edges = np.append(times[~here], m) - 1
         with np.errstate(divide="ignore"):
-            offers = q + np.log(np.append(weights[~here], 1.0 + weights[here].sum()))
-        better = offers > value[edges]
-        value[edges[better]] = offers[better]
+            candidates = q + np.log(np.append(weights[~here], 1.0 + weights[here].sum()))
+        better = candidates > value[edges]
+        value[edges[better]] = candidates[better]
         entry[edges[better]] = m
     return value, entry
 
 
 def best_path(support: Support, eigenvalue: float, start: int, end: int, mix: float = 1.0) -> Path:
-    """The single path of largest value from h_t to s_T.
+    """Return the single path of largest value from h_t to s_T.
 
     >>> support = Support.from_lists([[1], [1, 2], [2], [1, 4], [3]])
     >>> best_path(support, 0.5, start=1, end=5).times  # h_1 → s_1 → s_2 → s_5, which attends to h_3
@@ -129,7 +129,7 @@ def best_path(support: Support, eigenvalue: float, start: int, end: int, mix: fl
 
 
 def path_counts(support: Support, end: int | None = None) -> list[int]:
-    """How many paths lead from h_t to s_T, for every t = 1..T, as exact integers (up to 2^{T−t}).
+    """Return the number of paths from h_t to s_T for every t = 1..T, as exact integers (up to 2^{T−t}).
 
     An attention edge that coincides with the recurrent edge counts once.
     """
@@ -144,7 +144,7 @@ def path_counts(support: Support, end: int | None = None) -> list[int]:
 
 
 def chi(support: Support, start: int, end: int, degree: int | None = None) -> list[Fraction]:
-    """χ_{0:T−t}(0..degree), the coefficients of ds_T/dh_t as a polynomial in V, exactly.
+    """Return χ_{0:T−t}(0..degree), the coefficients of ds_T/dh_t as a polynomial in V, exactly.
 
     P_m = [w(m,t) + 1[m=t]] + λ ( P_{m−1} + Σ_{i∈A_m, i>t} w(m,i) P_{i−1} ) as coefficient vectors.
     Uniform weights enter as the fractions 1/κ_m, others as the exact value of the float.
@@ -172,7 +172,7 @@ def _fractions(support: Support, m: int) -> list[Fraction]:
 
 
 def positive(eigenvalue: complex) -> float:
-    """The eigenvalue, if it is real and positive."""
+    """Return the eigenvalue as a float; raise a ConfigError unless it is real and positive."""
     value = complex(eigenvalue)
     if value.imag != 0 or not 0 < value.real < np.inf:
         raise ConfigError(

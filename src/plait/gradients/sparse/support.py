@@ -1,7 +1,7 @@
-"""Who attends to whom: the support of a sparse attention, with its frozen weights.
+"""Support of a sparse attention: the states that every step attends to, with frozen weights.
 
 A_m is the set of times i <= m that s_m attends to (counted from 1), w(m,i) its weight. Together with the
-recurrent edges this is the directed acyclic graph over which every quantity of this room is one sweep:
+recurrent edges this is the directed acyclic graph over which every quantity of this package is one sweep:
 
     h_t → s_m   if m = t or t ∈ A_m,          s_j → s_m (through h_{j+1})   if m = j+1 or j+1 ∈ A_m.
 """
@@ -26,10 +26,10 @@ Floats = NDArray[np.float64]
 
 @dataclass(frozen=True)
 class Support:
-    """A_1, …, A_T in one flat list: A_m is `times[bounds[m-1]:bounds[m]]`, sorted, counted from 1.
+    """Sets A_1, …, A_T in one flat list: A_m is `times[bounds[m-1]:bounds[m]]`, sorted, counted from 1.
 
-    Build it with `from_lists`, `from_mask` or `from_trace`; all three check that no set points to the
-    future and that none is empty.
+    Build it with `from_lists`, `from_mask` or `from_trace`; all three check that no set contains a
+    future time and that none is empty.
     """
 
     bounds: Ints
@@ -41,30 +41,30 @@ class Support:
         return self.bounds.size - 1
 
     def attended(self, m: int) -> Ints:
-        """A_m."""
+        """Return A_m."""
         return self.times[self.bounds[m - 1] : self.bounds[m]]
 
     def weight(self, m: int) -> Floats:
-        """w(m, i) for i in A_m."""
+        """Return w(m, i) for i in A_m."""
         return self.weights[self.bounds[m - 1] : self.bounds[m]]
 
     @cached_property
     def sizes(self) -> Ints:
-        """κ_m = |A_m| for m = 1..T."""
+        """Sizes κ_m = |A_m| for m = 1..T."""
         return np.diff(self.bounds)
 
     @property
     def kappa(self) -> int:
-        """κ = max_m |A_m|."""
+        """Largest size κ = max_m |A_m|."""
         return int(self.sizes.max())
 
     def uniform(self) -> Support:
-        """The same sets with weights 1/κ_m, as Theorem 2 assumes."""
+        """Return these sets with weights 1/κ_m, as Theorem 2 assumes."""
         weights = np.repeat(1.0 / np.maximum(self.sizes, 1), self.sizes)
         return Support(self.bounds, self.times, weights, is_uniform=True)
 
     def check_time(self, **named: int) -> None:
-        """Every named time must be in 1..T."""
+        """Raise a ConfigError unless every time, passed by name, is in 1..T."""
         for name, time in named.items():
             if not 1 <= time <= len(self):
                 raise ConfigError(f"{name}: expected a time in 1..{len(self)}, got {time}")
@@ -75,7 +75,7 @@ class Support:
         weights: Sequence[Iterable[float]] | None = None,
         allow_empty: bool = False,
     ) -> Support:
-        """From A_1, A_2, … as lists of times counted from 1; weights 1/|A_m| if none are given.
+        """Build a support from A_1, A_2, … as lists of times, from 1; weights default to 1/|A_m|.
 
         >>> support = Support.from_lists([[1], [1, 2], [2]])
         >>> support.kappa, support.weight(2).tolist()
@@ -91,7 +91,7 @@ class Support:
 
     @staticmethod
     def from_mask(mask: ArrayLike, weights: ArrayLike | None = None, allow_empty: bool = False) -> Support:
-        """From a (T, T) array: entry [m−1, i−1] says whether s_m attends to h_i, `weights` how much.
+        """Build a support from (T, T) arrays: `mask[m−1, i−1]` is true if s_m attends to h_i.
 
         >>> Support.from_mask(np.tri(3)).kappa
         3
@@ -102,18 +102,18 @@ class Support:
         rows = [np.flatnonzero(row).astype(np.int64) + 1 for row in chosen]
         if weights is None:
             return Support.from_lists([row.tolist() for row in rows], allow_empty=allow_empty)
-        given = np.asarray(weights, dtype=float)
-        if given.shape != chosen.shape:
-            raise ShapeError(f"weights: expected the mask's shape {chosen.shape}, got {given.shape}")
-        shares = [given[m, row - 1] for m, row in enumerate(rows)]
+        values = np.asarray(weights, dtype=float)
+        if values.shape != chosen.shape:
+            raise ShapeError(f"weights: expected the mask's shape {chosen.shape}, got {values.shape}")
+        shares = [values[m, row - 1] for m, row in enumerate(rows)]
         return _checked(rows, shares, False, allow_empty)
 
     @staticmethod
     def from_trace(trace: Any, row: int = 0, threshold: float = 0.0, allow_empty: bool = False) -> Support:
-        """From a model's trace: `born` and `weights`, both (T, B, slots), for batch element `row`.
+        """Build a support from batch element `row` of a trace: its `born` and `weights` are (T, B, slots).
 
-        `born` = i says that the slot holds h_{i+1}, −1 that it is empty. Slots whose weight is not above
-        `threshold` are left out: A_m is where the weight is not zero.
+        `born` = i means that the slot holds h_{i+1}, −1 that it is empty. Slots whose weight is not above
+        `threshold` are left out; with the default 0, A_m is where the weight is not zero.
         """
         born, weights = (_array(getattr(trace, name, None), name) for name in ("born", "weights"))
         if born.ndim != 3 or born.shape != weights.shape:
@@ -121,11 +121,11 @@ class Support:
         if not 0 <= row < born.shape[1]:
             raise ConfigError(f"row: expected 0..{born.shape[1] - 1}, got {row}")
         rows, shares = [], []
-        for held, share in zip(born[:, row], weights[:, row].astype(float), strict=True):
-            kept = np.flatnonzero((held >= 0) & ~(share <= threshold))
-            times, place = np.unique(held[kept], return_inverse=True)  # heads may hold a state together
+        for births, share in zip(born[:, row], weights[:, row].astype(float), strict=True):
+            kept = np.flatnonzero((births >= 0) & ~(share <= threshold))
+            times, index = np.unique(births[kept], return_inverse=True)  # heads may share a state
             rows.append(times.astype(np.int64) + 1)
-            shares.append(np.bincount(place, share[kept], len(times)))
+            shares.append(np.bincount(index, share[kept], len(times)))
         return _checked(rows, shares, False, allow_empty)
 
 

@@ -1,4 +1,4 @@
-"""p(λ) over a given support: forwards from one t, backwards from one T, and with the full matrix V.
+"""Polynomial p(λ) over a support: forwards from one t, backwards from one T, and with the full matrix V.
 
     p_m = w(m,t) + 1[m=t] + λ ( p_{m−1} + Σ_{i∈A_m, i>t} w(m,i) p_{i−1} )        ds_m/dh_t = p_m(V)
 
@@ -32,7 +32,7 @@ def propagation_to(
     mix: float = 1.0,
     backend: str = "auto",
 ) -> Scaled:
-    """p_{0:T−t}(λ) for T = `end` (default: the last step) and every t = 1..T; shape (T, eigenvalues).
+    """Return p_{0:T−t}(λ) for T = `end` (default: the last step) and every t = 1..T; shape (T, eigenvalues).
 
     The adjoint sweep: for m = T..1, q = 1 if m = T else λ g_{m+1}; g_m += q; g_i += w(m,i) q for i in A_m.
 
@@ -48,8 +48,8 @@ def propagation_to(
         exponent = np.zeros((end, lam.size), dtype=np.int64)
         compiled(_adjoint)(support.bounds, support.times, support.weights, lam, mantissa, exponent)
     else:
-        one = np.ones((1, lam.size, 1), dtype=np.complex128)
-        mantissa, exponent = _adjoint_rows(support, end, one, lambda value: lam[:, None] * value)
+        unit = np.ones((1, lam.size, 1), dtype=np.complex128)
+        mantissa, exponent = _adjoint_rows(support, end, unit, lambda value: lam[:, None] * value)
         mantissa = mantissa[:, :, 0]
     return Scaled(mantissa, exponent).times(mix)
 
@@ -62,7 +62,7 @@ def _adjoint(
     mantissa: Complexes,
     exponent: NDArray[np.int64],
 ) -> None:
-    """`_adjoint_rows` for eigenvalues as a plain loop; an exponent belongs to each number."""
+    """Run `_adjoint_rows` for eigenvalues as a plain loop, with an exponent for each number."""
     end = mantissa.shape[0]
     for e in range(lam.shape[0]):
         for m in range(end, 0, -1):
@@ -75,7 +75,7 @@ def _adjoint(
                 q = q * 2.0 ** (-shift)
                 q_exp += shift
             for edge in range(bounds[m - 1], bounds[m] + 1):
-                # One turn past the last attended time is the recurrent edge h_m → s_m.
+                # The iteration after the last attended time is the recurrent edge h_m → s_m.
                 i = times[edge] - 1 if edge < bounds[m] else m - 1
                 weight = weights[edge] if edge < bounds[m] else 1.0
                 if mantissa[i, e] == 0.0:
@@ -91,7 +91,7 @@ def _adjoint(
 def _adjoint_rows(
     support: Support, end: int, seed: Complexes, advance: Callable[[Complexes], Complexes]
 ) -> tuple[Complexes, NDArray[np.int64]]:
-    """The adjoint sweep one row A_m at a time; values (T, lanes, width) share an exponent per lane."""
+    """Run the adjoint sweep one row A_m at a time; values (T, lanes, width) share an exponent per lane."""
     value = np.zeros((end, *seed.shape[1:]), dtype=np.complex128)
     exponent = np.zeros(value.shape[:2], dtype=np.int64)
     for m in range(end, 0, -1):
@@ -115,11 +115,11 @@ def _add(
     q: Complexes,
     q_exp: NDArray[np.int64],
 ) -> None:
-    """value[rows] += weights · q, the exponents brought to the larger of the two first."""
-    held = value[rows]
-    held_exp = np.where(held.any(axis=-1), exponent[rows], q_exp)
-    joint = np.maximum(held_exp, q_exp)
-    value[rows] = held * np.exp2(held_exp - joint)[..., None]
+    """Add weights · q to value[rows], after bringing both to the larger of their exponents."""
+    old = value[rows]
+    old_exp = np.where(old.any(axis=-1), exponent[rows], q_exp)
+    joint = np.maximum(old_exp, q_exp)
+    value[rows] = old * np.exp2(old_exp - joint)[..., None]
     value[rows] += (weights[:, None] * np.exp2(q_exp - joint))[..., None] * q
     exponent[rows] = joint
 
@@ -127,22 +127,22 @@ def _add(
 def propagation_from(
     support: Support, eigenvalues: Sequence[complex], start: int, mix: float = 1.0
 ) -> Scaled:
-    """p_{0:T−t}(λ) for t = `start` and every T = t..; shape (T_last − t + 1, eigenvalues)."""
+    """Return p_{0:T−t}(λ) for t = `start` and every T = t..; shape (T_last − t + 1, eigenvalues)."""
     support.check_time(start=start)
     lam = mix * np.array([finite(value) for value in some(eigenvalues)], dtype=np.complex128)
-    one = np.ones((lam.size, 1), dtype=np.complex128)
-    value, exponent = _forward_rows(support, start, one, lambda held: lam[:, None] * held)
+    unit = np.ones((lam.size, 1), dtype=np.complex128)
+    value, exponent = _forward_rows(support, start, unit, lambda value: lam[:, None] * value)
     return Scaled(value[:, :, 0], exponent).times(mix)
 
 
 def _forward_rows(
-    support: Support, start: int, one: Complexes, advance: Callable[[Complexes], Complexes]
+    support: Support, start: int, unit: Complexes, advance: Callable[[Complexes], Complexes]
 ) -> tuple[Complexes, NDArray[np.int64]]:
-    """p_m for m = start..T with `one` in place of 1 and `advance` in place of λ."""
+    """Return p_m for m = start..T with `unit` in place of 1 and `advance` in place of λ."""
     length = len(support) - start + 1
-    value = np.zeros((length, *one.shape), dtype=np.complex128)
-    exponent = np.zeros((length, one.shape[0]), dtype=np.int64)
-    value[0] = (1.0 + support.weight(start)[support.attended(start) == start].sum()) * one
+    value = np.zeros((length, *unit.shape), dtype=np.complex128)
+    exponent = np.zeros((length, unit.shape[0]), dtype=np.int64)
+    value[0] = (1.0 + support.weight(start)[support.attended(start) == start].sum()) * unit
     for m in range(start + 1, len(support) + 1):
         attended, weights = support.attended(m), support.weight(m)
         later = attended > start
@@ -150,7 +150,7 @@ def _forward_rows(
         shares = np.append(weights[later], 1.0)
         inner, top = _sum(value[sources], exponent[sources], shares)
         direct = weights[attended == start].sum()
-        terms, tops = np.stack([advance(inner), one]), np.stack([top, np.zeros_like(top)])
+        terms, tops = np.stack([advance(inner), unit]), np.stack([top, np.zeros_like(top)])
         value[m - start], exponent[m - start] = rescale(*_sum(terms, tops, np.array([1.0, direct])))
     return value, exponent
 
@@ -158,7 +158,7 @@ def _forward_rows(
 def _sum(
     terms: Complexes, exponents: NDArray[np.int64], factors: NDArray[np.float64]
 ) -> tuple[Complexes, NDArray[np.int64]]:
-    """Σ factor · term over the first axis, at the largest exponent among the terms that are not 0."""
+    """Return Σ factor · term over the first axis, at the largest exponent among the terms that are not 0."""
     alive = terms.any(axis=-1) & (factors != 0)[:, None]
     top = np.where(alive, exponents, np.iinfo(np.int64).min).max(axis=0)
     top = np.where(alive.any(axis=0), top, 0)
@@ -167,7 +167,7 @@ def _sum(
 
 
 def matrix_derivative(support: Support, matrix: ArrayLike, start: int, end: int, mix: float = 1.0) -> Any:
-    """ds_T/dh_t = p_{0:T−t}(V) itself, (n, n): one product with V per step, any square V.
+    """Return ds_T/dh_t = p_{0:T−t}(V) itself, (n, n): one product with V per step, for any square V.
 
     Complex, non-normal and defective V are all fine here; only the eigenvalue forms need a normal V.
     """
@@ -186,9 +186,9 @@ def matrix_derivative(support: Support, matrix: ArrayLike, start: int, end: int,
 def norms(
     support: Support, matrix: ArrayLike, end: int | None = None, mix: float = 1.0
 ) -> NDArray[np.float64]:
-    """ln ‖ds_T/dh_t‖_F for T = `end` and every t = 1..T, exact for any V; −inf where it is 0.
+    """Return ln ‖ds_T/dh_t‖_F for T = `end` and every t = 1..T, exact for any V; −inf where it is 0.
 
-    A normal V needs its eigenvalues alone, ‖p(V)‖² = Σ|p(λ_i)|²; any other V the matrices, T·n² numbers.
+    A normal V needs its eigenvalues alone, ‖p(V)‖² = Σ|p(λ_i)|²; any other V the matrices: T·n² numbers.
 
     >>> support = Support.from_lists([[1], [1], *[[1, 2]] * 5])  # ds_T/dh_1 = 0 for V = −I/2
     >>> norms(support, -np.eye(2) / 2)[0]
@@ -207,7 +207,7 @@ def norms(
 
 
 def log_norm(logs: NDArray[np.float64]) -> NDArray[np.float64]:
-    """ln sqrt(Σ exp(2·logs)) over the last axis."""
+    """Return ln sqrt(Σ exp(2·logs)) over the last axis."""
     top = logs.max(axis=-1, keepdims=True)
     top = np.where(np.isfinite(top), top, 0.0)
     with np.errstate(divide="ignore"):
@@ -220,7 +220,7 @@ def _multiply(matrix: Complexes) -> Callable[[Complexes], Complexes]:
 
 
 def is_normal(matrix: ArrayLike, tolerance: float = 1e-12) -> bool:
-    """Whether V V* = V* V to rounding.
+    """Return True if V V* = V* V up to rounding.
 
     >>> is_normal([[0, 1], [-1, 0]]), is_normal([[1, 1], [0, 1]])
     (True, False)

@@ -1,4 +1,4 @@
-"""Theorem 2 with its constant: how large a gradient must be, given κ and the dependency depth.
+"""Theorem 2 with its constant: a lower bound on the gradient from κ and the dependency depth.
 
 If V, normal or not, has a real eigenvalue λ > 0, then ‖ds_T/dh_t‖_F >= p(λ) >= λ^d κ^{−(d+1)} with
 d = d(t,T) counting s → s edges. The printed form Ω(κ^{−d}) leaves out λ^d, and its proof gives d + 1.
@@ -21,7 +21,7 @@ __all__ = ["Theorem2", "critical_values", "log_bound", "theorem2"]
 
 
 def log_bound(eigenvalue: float, kappa: int, depth: int, mix: float = 1.0) -> float:
-    """ln( γ^{d+1} λ^d κ^{−(d+1)} ).
+    """Return ln( γ^{d+1} λ^d κ^{−(d+1)} ).
 
     >>> round(math.exp(log_bound(0.5, kappa=4, depth=1)), 6)  # 0.5 / 16
     0.03125
@@ -33,9 +33,9 @@ def log_bound(eigenvalue: float, kappa: int, depth: int, mix: float = 1.0) -> fl
 
 @dataclass(frozen=True)
 class Theorem2:
-    """For one T and every t = 1..T, in natural logarithms: `bound` <= `best` <= `value` <= ln‖ds_T/dh_t‖_F.
+    """Natural logarithms for one T and every t = 1..T: `bound` <= `best` <= `value` <= ln‖ds_T/dh_t‖_F.
 
-    `value` is ln p(λ), `best` the best single path, `bound` the theorem's; all for weights 1/κ_m.
+    `value` is ln p(λ), `best` that of the best single path, `bound` the theorem's; all for weights 1/κ_m.
     """
 
     kappa: int
@@ -57,7 +57,7 @@ def theorem2(support: Support, eigenvalue: float, end: int | None = None, mix: f
 
 
 def critical_values(support: Support, start: int, end: int) -> NDArray[np.complex128]:
-    """The critical set of Remark 21 for one pair (t, T): the eigenvalues λ ≠ 0 with p_{0:T−t}(λ) = 0.
+    """Return the critical set of Remark 21 for one pair (t, T): the eigenvalues λ ≠ 0 with p_{0:T−t}(λ) = 0.
 
     p(λ) = λ^d κ^{−(d+1)} q(λ) and q has no negative coefficient, so none of them is real and positive. They
     are the eigenvalues of q's companion matrix, in float64: reliable to about forty steps.
@@ -67,7 +67,7 @@ def critical_values(support: Support, start: int, end: int) -> NDArray[np.comple
     True
     """
     coefficients = np.array([float(value) for value in chi(support, start, end)])
-    held = np.flatnonzero(coefficients)
-    if not held.size:
+    degrees = np.flatnonzero(coefficients)
+    if not degrees.size:
         return np.empty(0, dtype=np.complex128)
-    return np.roots(coefficients[held[0] : held[-1] + 1][::-1]).astype(np.complex128)
+    return np.roots(coefficients[degrees[0] : degrees[-1] + 1][::-1]).astype(np.complex128)

@@ -1,6 +1,6 @@
-"""Lemmas 10, 11 and 12: what θ and χ lie between, and how far the lower bound of χ falls short.
+"""Bounds on θ and χ (Lemmas 10, 11 and 12), and the gap between χ and its lower bound.
 
-Two printed claims are false and kept here as instruments: the gap of Lemma 10 does not vanish
+Two printed claims are false; functions here measure by how much: the gap of Lemma 10 does not vanish
 (Remark 15), and the remainder of Lemma 12 is not of order 1/(t+k) but carries a power of ln k.
 """
 
@@ -20,9 +20,10 @@ __all__ = ["chi_asymptotic", "gap_growth", "lemma10", "lemma11", "remainder"]
 
 
 def lemma10(start: int, k: int, s: int, exact: bool = True) -> tuple[Fraction | float, Fraction | float]:
-    """Σ_r C(s,r) ω_{s−r:k}(r)  <=  θ_{0:k}(s)  <=  Σ_r C(s,r) ω_{0:k−(s−r)}(r),  k >= s >= 1.
+    """Return the bounds of Lemma 10 on θ_{0:k}(s), k >= s >= 1.
 
-    `exact` gives rationals (k up to about 60), otherwise float64 (k in the millions).
+    Σ_r C(s,r) ω_{s−r:k}(r)  <=  θ_{0:k}(s)  <=  Σ_r C(s,r) ω_{0:k−(s−r)}(r).
+    With `exact`, rationals (k up to about 60), otherwise float64 (k in the millions).
     The gap is 0 for s = 1, tends to 2/t for s = 2, and then grows: see `gap_growth`.
 
     >>> [str(x) for x in lemma10(start=1, k=3, s=2)]
@@ -35,7 +36,7 @@ def lemma10(start: int, k: int, s: int, exact: bool = True) -> tuple[Fraction | 
 
 
 def lemma11(start: int, k: int, s: int, exact: bool = True) -> tuple[Fraction | float, Fraction | float]:
-    """The bounds on χ_{0:k}(s), 0 <= s <= k, k >= 1 (the printed lemma forgets s <= k):
+    """Return the bounds of Lemma 11 on χ_{0:k}(s), 0 <= s <= k, k >= 1 (the printed lemma omits s <= k).
 
     1[k=s] + Σ_r C(s+1,r+1) ω_{s−r:k}(r) / (t+k)
         <= χ_{0:k}(s) <= 1[k=s] + Σ_r C(s+1,r+1) ω_{0:k−(s−r)}(r) / (t+k−s).
@@ -51,9 +52,9 @@ def lemma11(start: int, k: int, s: int, exact: bool = True) -> tuple[Fraction | 
 
 
 def remainder(start: int, k: int, s: int) -> float:
-    """ρ_s(k) = (t+k)(χ_{0:k}(s) − lower bound of Lemma 11), in float64.
+    """Return ρ_s(k) = (t+k)(χ_{0:k}(s) − lower bound of Lemma 11), in float64.
 
-    Printed as bounded above and below. In truth: 0 for s = 0, → 0 for s = 1, → 2/t for s = 2, and
+    Printed as bounded above and below. In fact: 0 for s = 0, → 0 for s = 1, → 2/t for s = 2, and
     growing like `gap_growth` for s >= 3.
     """
     coefficient = float(chi_table(start, k, s)[s, k])
@@ -61,7 +62,7 @@ def remainder(start: int, k: int, s: int) -> float:
 
 
 def gap_growth(start: int, k: int, s: int) -> float:
-    """The leading term s (ln k)^{s−2} / (t (s−2)!) of both the gap of Lemma 10 and `remainder`, s >= 2.
+    """Return s (ln k)^{s−2} / (t (s−2)!), leading term of the gap of Lemma 10 and of `remainder`, s >= 2.
 
     >>> gap_growth(start=1, k=1000, s=2)
     2.0
@@ -71,10 +72,11 @@ def gap_growth(start: int, k: int, s: int) -> float:
 
 
 def chi_asymptotic(start: int, k: int, degree: int) -> list[float]:
-    """Corrected Lemma 12: χ_{0:k}(s) ≈ [λ^s]{K(λ,t) n^{λ/(1−λ)}} / n for s = 0..degree, n = t + k.
+    """Return χ_{0:k}(s) for s = 0..degree by the corrected Lemma 12, n = t + k.
 
-    The relative error is of order (ln n)^s / n. The Taylor coefficients are read off a circle of radius
-    0.3 by a discrete Fourier transform: K is analytic in |λ| < 1, so 128 points leave 0.3^128.
+    χ_{0:k}(s) ≈ [λ^s]{K(λ,t) n^{λ/(1−λ)}} / n.
+    The relative error is of order (ln n)^s / n. The Taylor coefficients are computed from a circle of
+    radius 0.3 by a discrete Fourier transform: K is analytic in |λ| < 1, so 128 points leave 0.3^128.
     """
     at_least(1, k=k)
     at_least(0, degree=degree)

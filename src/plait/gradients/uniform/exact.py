@@ -1,4 +1,4 @@
-"""The combinatorics of uniform attention in exact rational numbers, for sequences up to about 60 steps.
+"""Combinatorics of uniform attention in exact rational numbers, for sequences up to about 60 steps.
 
 Under uniform attention (weights 1/t, linear recurrence V, mixing h + c, energies that do not depend on
 the states) the gradient is a polynomial in V with rational coefficients:
@@ -20,9 +20,9 @@ __all__ = ["chi", "delta", "omega", "polynomial", "power_sum", "psi", "theta"]
 
 
 def omega(start: int, first: int, k: int, degree: int) -> list[Fraction]:
-    """ω_{l:k}(0..degree): elementary symmetric sums of 1/(t+l), …, 1/(t+k−1), with l = `first`.
+    """Return ω_{l:k}(0..degree): elementary symmetric sums of 1/(t+l), …, 1/(t+k−1), with l = `first`.
 
-    Zero throughout for l > k, where the sum has no meaning.
+    All zero for l > k, where the sum is not defined.
 
     >>> [str(x) for x in omega(start=1, first=0, k=5, degree=5)]
     ['1', '137/60', '15/8', '17/24', '1/8', '1/120']
@@ -39,7 +39,7 @@ def omega(start: int, first: int, k: int, degree: int) -> list[Fraction]:
 
 
 def power_sum(start: int, first: int, k: int, power: int) -> Fraction:
-    """S_j = Σ_{i=l..k−1} (t+i)^{−j}; S_1 = ln β_{t+l−1, t+k−1} = H_{t+k−1} − H_{t+l−1}.
+    """Return S_j = Σ_{i=l..k−1} (t+i)^{−j}; S_1 = ln β_{t+l−1, t+k−1} = H_{t+k−1} − H_{t+l−1}.
 
     >>> str(power_sum(start=1, first=0, k=3, power=2))
     '49/36'
@@ -48,7 +48,7 @@ def power_sum(start: int, first: int, k: int, power: int) -> Fraction:
 
 
 def delta(start: int, first: int, k: int, degree: int) -> list[Fraction]:
-    """δ_0..δ_degree of Lemma 9: ω(s) = S_1^s/s! + Σ_{l<s} δ_{s−l} ω(l). δ_0 = δ_1 = 0.
+    """Return δ_0..δ_degree of Lemma 9: ω(s) = S_1^s/s! + Σ_{l<s} δ_{s−l} ω(l). δ_0 = δ_1 = 0.
 
     Σ_j δ_j x^j = 1 − 1/G(x) with G of `psi`; δ_2 = −S_2/2, δ_3 = S_3/3, δ_4 = −(2 S_4 + S_2²)/8.
     """
@@ -60,7 +60,7 @@ def delta(start: int, first: int, k: int, degree: int) -> list[Fraction]:
 
 
 def psi(start: int, first: int, k: int, degree: int) -> list[Fraction]:
-    """ψ_0..ψ_degree of Proposition 3: ω(s) = Σ_r ψ_{s−r} S_1^r / r!.
+    """Return ψ_0..ψ_degree of Proposition 3: ω(s) = Σ_r ψ_{s−r} S_1^r / r!.
 
     Σ_l ψ_l x^l = G(x) = exp(Σ_{m>=2} (−1)^{m−1} S_m x^m / m), by l ψ_l = Σ_m (−1)^{m−1} S_m ψ_{l−m}.
     """
@@ -73,7 +73,7 @@ def psi(start: int, first: int, k: int, degree: int) -> list[Fraction]:
 
 
 def theta(start: int, k: int) -> list[list[Fraction]]:
-    """Row j, entry s is θ_{0:j}(s), for 0 <= s <= j <= k.
+    """Return rows whose entry [j][s] is θ_{0:j}(s), 0 <= s <= j <= k.
 
     θ_{0:j}(s+1) = θ_{0:j−1}(s) + Σ_{i=s..j−1} θ_{0:i}(s)/(t+i), θ(0) = 1.
 
@@ -92,7 +92,7 @@ def theta(start: int, k: int) -> list[list[Fraction]]:
 
 
 def chi(start: int, k: int) -> list[list[Fraction]]:
-    """Row j, entry s is χ_{0:j}(s), the coefficient of V^s in ds_{t+j}/dh_t, for 0 <= s <= j <= k.
+    """Return rows whose entry [j][s] is χ_{0:j}(s), the coefficient of V^s in ds_{t+j}/dh_t, s <= j <= k.
 
     χ_j(s) = (1/(t+j)) Σ_{i<j} χ_i(s−1) + χ_{j−1}(s−1),   χ_j(0) = 1/(t+j) + 1[j=0].
 
@@ -111,7 +111,7 @@ def chi(start: int, k: int) -> list[list[Fraction]]:
 
 
 def polynomial(coefficients: Sequence[Fraction], eigenvalue: Fraction) -> Fraction:
-    """p(λ) = Σ_s χ(s) λ^s by Horner's rule.
+    """Return p(λ) = Σ_s χ(s) λ^s by Horner's rule.
 
     >>> str(polynomial(chi(start=1, k=10)[10], Fraction(1, 2)))  # 2 at every distance
     '2'

@@ -1,4 +1,4 @@
-"""Equations 133 to 137 and Remarks 12 and 13: harmonic sums, and what ω tends to.
+"""Harmonic sums and the limits of ω: equations 133 to 137, Remarks 12 and 13.
 
 H_n = ln n + γ_E + ε_n with ε_n ~ 1/(2n), so S_1 = H_{t+k−1} − H_{t−1} = ln β_{t−1,t+k−1} ~ ln T. The sums
 S_j, j ≥ 2, converge, hence so do δ_j and ψ_l, and ω_{0:k}(s) tends to a polynomial of degree s in ln T.
@@ -18,7 +18,7 @@ _BERNOULLI = (1 / 6, -1 / 30, 1 / 42, -1 / 30, 5 / 66, -691 / 2730)
 
 
 def harmonic_excess(n: int) -> float:
-    """ε_n = H_n − ln n − γ_E, between 0 and 1/(2n).
+    """Return ε_n = H_n − ln n − γ_E, between 0 and 1/(2n).
 
     >>> round(harmonic_excess(1), 6), round(2e6 * harmonic_excess(10**6), 5)
     (0.422784, 1.0)
@@ -30,7 +30,7 @@ def harmonic_excess(n: int) -> float:
 
 
 def log_beta(low: int, high: int) -> float:
-    """ln β_{l,r} = H_r − H_l = ln(r/l) + ε_r − ε_l; the first form is the definition for l = 0 too.
+    """Return ln β_{l,r} = H_r − H_l = ln(r/l) + ε_r − ε_l; the first form is the definition for l = 0 too.
 
     >>> round(log_beta(0, 3), 6), round(log_beta(2, 4), 6)
     (1.833333, 0.583333)
@@ -45,7 +45,7 @@ def log_beta(low: int, high: int) -> float:
 
 
 def tail_sum(start: int, power: int) -> float:
-    """The limit of S_j as k → ∞: Σ_{i≥t} i^{−j}, j ≥ 2 (Hurwitz' zeta function), by Euler–Maclaurin.
+    """Return the limit of S_j as k → ∞: Σ_{i≥t} i^{−j}, j ≥ 2 (Hurwitz zeta function), by Euler–Maclaurin.
 
     >>> round(tail_sum(1, 2), 12) == round(math.pi**2 / 6, 12)
     True
@@ -63,7 +63,7 @@ def tail_sum(start: int, power: int) -> float:
 
 
 def psi_limit(start: int, degree: int) -> list[float]:
-    """The limits of ψ_0..ψ_degree as k → ∞ (Remark 12): `exact.psi` with `tail_sum` for S_j."""
+    """Return the limits of ψ_0..ψ_degree as k → ∞ (Remark 12): `exact.psi` with `tail_sum` for S_j."""
     at_least(0, degree=degree)
     sums = [0.0, 0.0, *(tail_sum(start, m) for m in range(2, degree + 1))]
     series = [1.0]
@@ -74,9 +74,10 @@ def psi_limit(start: int, degree: int) -> list[float]:
 
 
 def omega_asymptotic(start: int, k: int, degree: int) -> list[float]:
-    """Remark 13: ω_{0:k}(s) ≈ Σ_r ψ_{s−r} (ln β_{t−1,t+k−1})^r / r! for s = 0..degree, with the limits of ψ.
+    """Return ω_{0:k}(s) for s = 0..degree by Remark 13, with the limits of ψ.
 
-    A polynomial of degree s in ln T with leading term (ln T)^s / s!; the error is of order (ln T)^{s−2} / T.
+    ω_{0:k}(s) ≈ Σ_r ψ_{s−r} (ln β_{t−1,t+k−1})^r / r!, a polynomial of degree s in ln T with leading term
+    (ln T)^s / s!; the error is of order (ln T)^{s−2} / T.
     """
     at_least(1, start=start, k=k)
     first, limits = log_beta(start - 1, start + k - 1), psi_limit(start, degree)

@@ -1,4 +1,4 @@
-"""Theorem 1 as printed and as it holds: with which power of T the gradient grows or shrinks.
+"""Theorem 1 as printed and as it holds: the power of T by which the gradient grows or shrinks.
 
 Under uniform attention ds_T/dh_t = p(V), and for an eigenvalue |λ| < 1 of V, with A = λ/(1−λ),
 
@@ -29,7 +29,7 @@ MOST_TERMS = 2_000_000
 
 
 def exponent(eigenvalue: complex) -> complex:
-    """The complex exponent A − 1 = λ/(1−λ) − 1 of T, |λ| < 1.
+    """Return the complex exponent A − 1 = λ/(1−λ) − 1 of T, |λ| < 1.
 
     >>> exponent(0.5)
     0j
@@ -39,7 +39,7 @@ def exponent(eigenvalue: complex) -> complex:
 
 
 def sharp_exponent(eigenvalue: complex) -> float:
-    """The power of T that |p(λ)| follows: Re(λ/(1−λ)) − 1 for |λ| < 1, and 1/2 on |λ| = 1, λ ≠ 1.
+    """Return the power of T that |p(λ)| follows: Re(λ/(1−λ)) − 1 for |λ| < 1, and 1/2 on |λ| = 1, λ ≠ 1.
 
     Raises:
         ConfigError: for λ = 1 (ln p ~ 2√T, no power of T) and |λ| > 1 (exponential growth).
@@ -56,7 +56,7 @@ def sharp_exponent(eigenvalue: complex) -> float:
 
 
 def printed_exponent(eigenvalue: complex) -> float:
-    """The power of T that Theorem 1 prints for one eigenvalue: −min(1, 1 − Re λ).
+    """Return the power of T that Theorem 1 states for one eigenvalue: −min(1, 1 − Re λ).
 
     >>> printed_exponent(-0.5), printed_exponent(0.25)
     (-1.0, -0.75)
@@ -65,12 +65,12 @@ def printed_exponent(eigenvalue: complex) -> float:
 
 
 def printed_rate(eigenvalues: Iterable[complex]) -> float:
-    """η = min_i min(1, 1 − Re λ_i): the printed theorem says ‖ds_T/dh_t‖ = Ω(T^{−η})."""
+    """Return η = min_i min(1, 1 − Re λ_i): the printed theorem states ‖ds_T/dh_t‖ = Ω(T^{−η})."""
     return -max(map(printed_exponent, some(eigenvalues)))
 
 
 def sharp_rate(eigenvalues: Iterable[complex]) -> float:
-    """η* = 1 − max_i Re(λ_i/(1−λ_i)): ‖ds_T/dh_t‖ = Θ(T^{−η*}) for normal V, Ω(T^{−η*}) for any V.
+    """Return η* = 1 − max_i Re(λ_i/(1−λ_i)): ‖ds_T/dh_t‖ = Θ(T^{−η*}) for normal V, Ω(T^{−η*}) for any V.
 
     Holds where K(λ_i,t) ≠ 0 for the eigenvalue that attains the maximum.
     """
@@ -78,7 +78,7 @@ def sharp_rate(eigenvalues: Iterable[complex]) -> float:
 
 
 def reaches_inverse_length(eigenvalues: Iterable[complex]) -> bool:
-    """Whether the norm is Ω(1/T): some eigenvalue in the disc |λ − 1/2| <= 1/2, i.e. Re λ >= |λ|².
+    """Return True if the norm is Ω(1/T): an eigenvalue is in the disc |λ − 1/2| <= 1/2, i.e. Re λ >= |λ|².
 
     >>> reaches_inverse_length([-0.5]), reaches_inverse_length([-0.5, 0.25])
     (False, True)
@@ -88,7 +88,7 @@ def reaches_inverse_length(eigenvalues: Iterable[complex]) -> bool:
 
 
 def printed_bound_holds(eigenvalues: Iterable[complex]) -> bool:
-    """Whether Ω(T^{−η}) with the printed η is a true lower bound for these eigenvalues.
+    """Return True if Ω(T^{−η}) with the printed η is a correct lower bound for these eigenvalues.
 
     True if and only if max_i Re(λ_i/(1−λ_i)) >= max(0, max_i Re λ_i).
     """
@@ -97,7 +97,7 @@ def printed_bound_holds(eigenvalues: Iterable[complex]) -> bool:
 
 
 def constant(eigenvalue: complex, start: int = 1) -> complex:
-    """K(λ,t), the factor of T^{A−1}; `log_constant` where it leaves the range of float64.
+    """Return K(λ,t), the factor of T^{A−1}; use `log_constant` where it leaves the range of float64.
 
     >>> round(constant(0.25).real, 9), round(constant(-0.5).real, 9)
     (1.8087966, 0.286723906)
@@ -109,7 +109,7 @@ def constant(eigenvalue: complex, start: int = 1) -> complex:
 
 
 def log_constant(eigenvalue: complex, start: int = 1) -> complex:
-    """ln K(λ,t), |λ| < 1, from the generating function of p:
+    """Return ln K(λ,t), |λ| < 1, from the generating function of p.
 
     K = (1−λ)^{A−1} Γ(t+1)/Γ(t+1+A) [ ((t+1)A/t) 2F1(A,t;t+1+A;λ) + 2F1(A,t+1;t+1+A;λ) ],
     K(λ,1) = (1−λ)^{A−2}/Γ(1+A).
@@ -126,13 +126,13 @@ def log_constant(eigenvalue: complex, start: int = 1) -> complex:
 
 
 def asymptote(eigenvalue: complex, lengths: NDArray[np.int64], start: int = 1) -> NDArray[np.float64]:
-    """ln |K(λ,t) T^{A−1}| at every T of `lengths`: what `propagation(...).log_abs` tends to."""
+    """Return ln |K(λ,t) T^{A−1}| at every T of `lengths`, the limit of `propagation(...).log_abs`."""
     slope = exponent(eigenvalue).real
     return np.asarray(log_constant(eigenvalue, start).real + slope * np.log(lengths))
 
 
 def log_gamma(z: complex) -> complex:
-    """ln Γ(z) for Re z > 0: shifted above 15, then Stirling's series (to about 1e-15).
+    """Return ln Γ(z) for Re z > 0: shifted above 15, then Stirling's series (to about 1e-15).
 
     >>> round(log_gamma(5).real, 12) == round(math.log(24), 12)
     True
@@ -146,7 +146,7 @@ def log_gamma(z: complex) -> complex:
 
 
 def hypergeometric(a: complex, b: complex, c: complex, z: complex) -> complex:
-    """2F1(a,b;c;z) = Σ_n (a)_n (b)_n / (c)_n z^n / n!, summed directly, |z| < 1."""
+    """Return 2F1(a,b;c;z) = Σ_n (a)_n (b)_n / (c)_n z^n / n!, summed directly, |z| < 1."""
     total = term = 1 + 0j
     for n in range(MOST_TERMS):
         term *= (a + n) * (b + n) / ((c + n) * (n + 1)) * z
@@ -157,7 +157,7 @@ def hypergeometric(a: complex, b: complex, c: complex, z: complex) -> complex:
 
 
 def inside_disc(eigenvalue: complex) -> complex:
-    """The eigenvalue, if |λ| < 1."""
+    """Return the eigenvalue; raise a ConfigError unless |λ| < 1."""
     value = finite(eigenvalue)
     if abs(value) >= 1 - UNIT_CIRCLE_WIDTH:
         raise ConfigError(f"eigenvalue {eigenvalue}: the law holds for |λ| < 1, got |λ| = {abs(value):.6g}")

@@ -1,4 +1,4 @@
-"""p(λ) under uniform attention at any distance: two numbers per eigenvalue, O(1) per step.
+"""Polynomial p(λ) under uniform attention at any distance: two numbers per eigenvalue, O(1) per step.
 
 With u_n = p_{0:n−t}(λ), the recurrence is  u ← B/n + λu,  B ← B + λu  from u = 1 + 1/t, B = 1 + λu.
 It is linear in (u, B), so both can be rescaled together when they outgrow float64, and a stretch of
@@ -30,11 +30,11 @@ def propagation(
     mix: float = 1.0,
     backend: str = "auto",
 ) -> Scaled:
-    """p_{0:T−t}(λ) for every T of `lengths` and every eigenvalue; shape (lengths, eigenvalues).
+    """Return p_{0:T−t}(λ) for every T of `lengths` and every eigenvalue; shape (lengths, eigenvalues).
 
     Any λ is accepted, also outside the unit disc. With mixing s = γ(h + c) the result is γ p(γλ).
     `backend`: "numba" steps through time (10^7 steps of 50 eigenvalues in about a second), "numpy"
-    multiplies transfer matrices of many stretches at once (about twenty times slower), "auto" takes numba
+    multiplies transfer matrices of many stretches at once (about twenty times slower), "auto" selects numba
     if it is installed.
 
     >>> propagation([0.5, 2 / 3], [1, 10, 1000]).values.real.round(6).tolist()
@@ -51,7 +51,7 @@ def propagation(
 
 
 def _safe_block(lam: Complexes) -> int:
-    """How many steps may pass between two rescalings: a step grows (u, B) at most (2 + |λ|)²-fold."""
+    """Return the most steps between two rescalings: a step grows (u, B) at most (2 + |λ|)²-fold."""
     return max(1, min(4096, int(400 / (2 * math.log(2 + float(np.abs(lam).max()))))))
 
 
@@ -85,7 +85,7 @@ def _steps(
     first: int,
     last: int,
 ) -> None:
-    """u ← B/n + λu, B ← B + λu for n = first .. last − 1; rows of `state`: Re u, Im u, Re B, Im B."""
+    """Set u ← B/n + λu, B ← B + λu for n = first .. last − 1; rows of `state`: Re u, Im u, Re B, Im B."""
     u_re, u_im, b_re, b_im = state[0], state[1], state[2], state[3]
     for n in range(first, last):
         inverse = 1.0 / n
@@ -99,8 +99,10 @@ def _steps(
 
 
 def _walk_numpy(lam: Complexes, marks: NDArray[np.int64], start: int, block: int) -> Scaled:
-    """Cut time into stretches that end at the marks, carry both unit vectors through all stretches at
-    once, then chain the resulting 2×2 matrices."""
+    """Compute p at the marks from a product of 2×2 matrices, one for each stretch of time.
+
+    Stretches end at the marks; both unit vectors are carried through all stretches at once.
+    """
     cuts = _cuts(marks, start, min(block, max(1, math.isqrt(int(marks[-1])))))
     transfer = _transfers(lam, cuts)
     state = np.array([np.full(lam.size, 1 + 1 / start), 1 + lam * (1 + 1 / start)])
@@ -113,18 +115,18 @@ def _walk_numpy(lam: Complexes, marks: NDArray[np.int64], start: int, block: int
         state = state * np.ldexp(1.0, -shift)
         exponent = exponent + shift
         mantissas[end], exponents[end] = state[0], exponent
-    kept = marks.tolist()
-    return Scaled(np.array([mantissas[m] for m in kept]), np.array([exponents[m] for m in kept]))
+    times = marks.tolist()
+    return Scaled(np.array([mantissas[m] for m in times]), np.array([exponents[m] for m in times]))
 
 
 def _cuts(marks: NDArray[np.int64], start: int, longest: int) -> NDArray[np.int64]:
-    """Start, every mark, and enough points between that no stretch is longer than `longest`."""
+    """Return start, every mark, and enough points between that no stretch is longer than `longest`."""
     inner = np.arange(start, marks[-1] + 1, longest)
     return np.unique(np.concatenate([inner, marks, [start]])).astype(np.int64)
 
 
 def _transfers(lam: Complexes, cuts: NDArray[np.int64]) -> Complexes:
-    """The 2×2 matrix of every stretch (cuts[i], cuts[i+1]], shape (stretches, 2, 2, eigenvalues)."""
+    """Return the 2×2 matrix of every stretch (cuts[i], cuts[i+1]], shape (stretches, 2, 2, eigenvalues)."""
     lengths = np.diff(cuts)
     order = np.argsort(-lengths)  # longest first: the stretches still under way are a prefix
     begin, length = cuts[:-1][order], lengths[order]
@@ -142,7 +144,7 @@ def _transfers(lam: Complexes, cuts: NDArray[np.int64]) -> Complexes:
 
 
 def propagation_to(eigenvalue: complex, end: int, mix: float = 1.0) -> Scaled:
-    """p_{0:T−t}(λ) for one T = `end` and every t = 1..T, by the three-term recurrence in t.
+    """Return p_{0:T−t}(λ) for one T = `end` and every t = 1..T, by the three-term recurrence in t.
 
     g_T = 1 + 1/T, g_{T−1} = λ g_T (1 + 1/(T−1)) + 1/T, g_t = (1 + λ + λ/t) g_{t+1} − λ g_{t+2}.
 
@@ -166,7 +168,7 @@ def propagation_to(eigenvalue: complex, end: int, mix: float = 1.0) -> Scaled:
 
 
 def sample_lengths(first: int, last: int, count: int = 200) -> NDArray[np.int64]:
-    """At most `count` lengths from `first` to `last`, evenly spread on a logarithmic axis.
+    """Return at most `count` lengths from `first` to `last`, evenly spread on a logarithmic axis.
 
     >>> sample_lengths(1, 1000, 4).tolist()
     [1, 10, 100, 1000]
@@ -178,7 +180,7 @@ def sample_lengths(first: int, last: int, count: int = 200) -> NDArray[np.int64]
 
 
 def slope(lengths: ArrayLike, log_values: ArrayLike) -> float:
-    """The least-squares slope of ln|p| against ln T: the measured power of T.
+    """Return the least-squares slope of ln|p| against ln T: the measured power of T.
 
     >>> round(slope([1, 10, 100], np.log([5, 50, 500])), 12)
     1.0

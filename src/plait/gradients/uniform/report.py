@@ -34,11 +34,11 @@ FITTED_SPAN = 16
 
 @dataclass(frozen=True)
 class Law:
-    """One eigenvalue: exponents of T as printed, as they hold, and as fitted on the last factor of 16.
+    """Law of one eigenvalue: exponents of T as printed, as they hold, and as fitted on the last factor of 16.
 
     `log_values` is ln|p| at `lengths`. On |λ| = 1 the theorem does not apply: printed values are None.
     The sharp law is a limit: its relative error is of the order of |A|²/T, A = λ/(1−λ), and of |λ|^T.
-    `begins_at` is the length at which both are a tenth, and `reached` whether T came so far.
+    `begins_at` is the length at which both are a tenth, and `reached` is true if the longest T is beyond it.
     """
 
     eigenvalue: complex
@@ -57,7 +57,7 @@ class Law:
         return self.begins_at is not None and bool(self.lengths[-1] >= self.begins_at)
 
     def record(self) -> dict[str, Any]:
-        """As data for JSON."""
+        """Return plain values for JSON."""
         return {
             "eigenvalue": eigenvalue_name(self.eigenvalue),
             "printed": self.printed,
@@ -72,7 +72,7 @@ class Law:
         }
 
     def sharp_curve(self, start: int, mix: float) -> NDArray[np.float64] | None:
-        """ln|K T^{A−1}| at `lengths`."""
+        """Return ln|K T^{A−1}| at `lengths`; None on the unit circle."""
         if self.log_constant is None:
             return None
         return asymptote(self.effective, self.lengths, start) + float(np.log(mix))
@@ -81,7 +81,7 @@ class Law:
 def measure_law(
     eigenvalues: Sequence[complex], length: int, start: int = 1, mix: float = 1.0, backend: str = "auto"
 ) -> list[Law]:
-    """Run p to T = `length` for every eigenvalue of V and set the laws beside it.
+    """Run p to T = `length` for every eigenvalue of V and compare it with the laws.
 
     With mixing factor γ the theorem is applied to γλ.
 
@@ -133,9 +133,9 @@ def _begins_at(value: complex) -> float:
 
 
 def joint_statement(laws: Sequence[Law]) -> dict[str, Any] | None:
-    """What the theorem says of a V with all these eigenvalues.
+    """Return the theorem's statement for a V with all these eigenvalues.
 
-    None where one is on the unit circle, or so near 1 that its law begins beyond the lengths measured.
+    None if one is on the unit circle, or so near 1 that its law begins beyond the measured lengths.
     """
     if any(law.printed is None or not law.reached for law in laws):
         return None
@@ -149,7 +149,7 @@ def joint_statement(laws: Sequence[Law]) -> dict[str, Any] | None:
 
 
 def law_table(laws: Sequence[Law], length: int, start: int) -> Table:
-    """A row for each eigenvalue: the printed bound, the sharp law, the slope that was measured."""
+    """Return a table with a row per eigenvalue: printed bound, sharp law, measured slope."""
     rows = [
         [eigenvalue_name(x.eigenvalue), _power(x.printed), _sharp(x), x.measured, _yes(x.printed_holds)]
         for x in laws
@@ -162,7 +162,7 @@ def law_table(laws: Sequence[Law], length: int, start: int) -> Table:
 
 
 def law_sentences(laws: Sequence[Law], together: dict[str, Any] | None) -> list[str]:
-    """What `joint_statement` found, in words."""
+    """Return the result of `joint_statement`, `together`, in words."""
     early = [x for x in laws if x.begins_at is not None and not x.reached]
     if early:
         return [
@@ -183,7 +183,7 @@ def law_sentences(laws: Sequence[Law], together: dict[str, Any] | None) -> list[
 
 
 def eigenvalue_name(value: complex) -> str:
-    """0.25, -0.5 or 0.3+0.4j."""
+    """Return an eigenvalue as text: 0.25, -0.5 or 0.3+0.4j."""
     return f"{value.real:g}" if value.imag == 0 else f"{value.real:g}{value.imag:+g}j"
 
 

@@ -1,4 +1,4 @@
-"""The same combinatorics in float64 for long sequences: one cumulative sum per degree."""
+"""Combinatorics of uniform attention in float64, for long sequences: one cumulative sum per degree."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ Table = NDArray[np.float64]
 
 
 def omega_table(start: int, first: int, k: int, degree: int) -> Table:
-    """Entry [s, j] is ω_{l:l+j}(s) for 0 <= j <= k − l, l = `first`; shape (degree + 1, k − l + 1).
+    """Return ω_{l:l+j}(s) as entry [s, j], 0 <= j <= k − l, l = `first`; shape (degree + 1, k − l + 1).
 
     ω_{l:j}(s) = Σ_{i=l..j−1} ω_{l:i}(s−1)/(t+i).
 
@@ -32,7 +32,7 @@ def omega_table(start: int, first: int, k: int, degree: int) -> Table:
 
 
 def theta_table(start: int, k: int, degree: int) -> Table:
-    """Entry [s, j] is θ_{0:j}(s) for 0 <= j <= k; shape (degree + 1, k + 1). Zero for s > j.
+    """Return θ_{0:j}(s) as entry [s, j], 0 <= j <= k; shape (degree + 1, k + 1). Zero for s > j.
 
     >>> theta_table(start=1, k=3, degree=3)[:, 3].round(4).tolist()
     [1.0, 2.8333, 4.3333, 4.0]
@@ -48,7 +48,7 @@ def theta_table(start: int, k: int, degree: int) -> Table:
 
 
 def chi_table(start: int, k: int, degree: int) -> Table:
-    """Entry [s, j] is χ_{0:j}(s) for 0 <= j <= k; shape (degree + 1, k + 1). Zero for s > j.
+    """Return χ_{0:j}(s) as entry [s, j], 0 <= j <= k; shape (degree + 1, k + 1). Zero for s > j.
 
     >>> chi_table(start=1, k=3, degree=3)[:, 3].round(4).tolist()
     [0.25, 1.0417, 2.4167, 5.0]
