@@ -145,6 +145,12 @@ class Transformer(Recurrent):
         self.input_size, self.heads, self.bias, self.positions = input_size, heads, bias, positions
         self.embedding = linear_layer(input_size, hidden_size, 1.0, bias, device, dtype)
         self.norm = nn.LayerNorm(hidden_size, bias=bias, device=device, dtype=dtype)
+        if self.memory is not None:
+            # torch's initialisation: with true distances copy was learned sooner from it, and as soon with
+            # clamped ones. Without a memory weights begin as they did: runs stay reproducible.
+            for module in self.modules():
+                if isinstance(module, nn.Linear):
+                    module.reset_parameters()
 
     def options(self) -> dict[str, Any]:
         """Return what `Transformer(input_size, **options)` makes this one again from."""
