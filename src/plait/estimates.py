@@ -131,7 +131,8 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
 
 def slot_numbers(network: Any) -> int:
     """Of a row: what the slots of its bounded memories hold."""
-    return int(sum(layer.slot_size * layer.initial_width for layer in _layers(network) if layer.initial_width))
+    bounded = (layer for layer in _layers(network) if layer.initial_width)
+    return int(sum(layer.slot_size * layer.initial_width for layer in bounded))
 
 
 def _layers(network: Any) -> list[Any]:

@@ -10,7 +10,8 @@ from plait.cli import main
 
 SMALL = [
     "--model", "transformer", "--hidden", "8", "--heads", "2", "--delay", "12", "--lead-in", "6",
-    "--updates", "4", "--batch-size", "4", "--evaluate-on", "8", "--evaluate-every", "2", "--device", "cpu", "--quiet",
+    "--updates", "4", "--batch-size", "4", "--evaluate-on", "8", "--evaluate-every", "2",
+    "--device", "cpu", "--quiet",
 ]  # fmt: skip
 MEMORY = ["--memory", "relevancy", "--window", "4", "--capacity", "3"]
 
@@ -20,18 +21,12 @@ def train(out, *more):
 
 
 def test_it_trains_and_says_how_many_states_it_read(tmp_path, capsys):
-    assert train(tmp_path, *MEMORY, "--sinks", "1", "--noise", "0.2", "--layers", "2") == 0
+    assert train(tmp_path, *MEMORY, "--sinks", "1", "--noise", "0.2", "--positions", "rotary") == 0
     assert "states read" in capsys.readouterr().out
     (folder,) = tmp_path.glob("copy-transformer-*")
     model = json.loads((folder / "config.json").read_text())["model"]
-    wanted = {
-        "memory": "relevancy",
-        "window": 4,
-        "capacity": 3,
-        "relevance": "learned",
-        "sinks": 1,
-        "noise": 0.2,
-    }
+    wanted = {"memory": "relevancy", "window": 4, "capacity": 3, "relevance": "learned", "sinks": 1}
+    wanted |= {"noise": 0.2, "positions": "rotary"}
     assert {name: model[name] for name in wanted} == wanted
     lines = [json.loads(line) for line in (folder / "metrics.jsonl").read_text().splitlines()]
     counts = [line["held_out"]["copy"]["states_read"] for line in lines if "held_out" in line]
@@ -64,6 +59,8 @@ def test_every_head_is_drawn(tmp_path):
         (["--memory", "relevancy", "--sinks", "-1"], "sinks: expected at least 0, got -1"),
         (["--memory", "window", "--relevance", "learned"], "relevance: expected one of window"),
         (["--memory", "top-k"], "unknown memory 'top-k'"),
+        (["--positions", "clamped"], "positions: expected rotary without a memory"),
+        ([*MEMORY, "--positions", "far"], "unknown positions 'far'"),
         (["--memory", "relevancy", "--capacity", "2000000000"], "GB are free here; take a smaller window"),
         (["--memory", "relevancy", "--usage", "1"], "unknown option of transformer 'usage'"),
     ],

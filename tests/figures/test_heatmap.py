@@ -68,3 +68,9 @@ def test_inline_figures_can_stand_side_by_side():
     assert "metadata" not in one
     assert "http" not in one
     assert one.count("<svg") == one.count("</svg>") == 1
+
+
+def test_the_weights_of_slots_that_hold_one_state_are_added():
+    """The heads of a Transformer may keep the same states."""
+    matrix = attention_matrix([[0, -1, 0, -1], [0, 1, 0, 1]], [[0.5, 0.0, 0.5, 0.0], [0.1, 0.4, 0.2, 0.3]])
+    np.testing.assert_allclose(matrix, [[1.0, np.nan], [0.3, 0.7]])

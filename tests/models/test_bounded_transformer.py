@@ -1,5 +1,6 @@
 """A Transformer whose heads keep a bounded memory: against its definition, its laws, its refusals."""
 
+import itertools
 import math
 
 import pytest
@@ -23,6 +24,9 @@ MEMORIES = {
     "sinks and window": RelevancyMemory(3, 0, sinks=2),
     "uniform": UniformMemory(3, 2, every=2),
 }
+
+
+POSITIONS = ("clamped", "rotary")
 
 
 def build(memory, **options):
@@ -59,6 +63,10 @@ def kept(memory, scores, t):
     return sorted({*range(min(sinks, t + 1)), *best, *range(max(0, t + 1 - memory.window), t + 1)})
 
 
+def distance(layer, steps):
+    return min(steps, layer.memory.window) if layer.positions == "clamped" else steps
+
+
 def by_hand(model, x):
     """One sequence (T, F), step by step and head by head; and what each head of each layer kept."""
     stream, sets, size = model.embedding(x), [], model.hidden_size // model.heads
@@ -80,7 +88,7 @@ def by_hand(model, x):
             for head in range(model.heads):
                 readable = kept(memory, ranks[:, head], t)
                 energies = [
-                    turned(query[t, head], min(t - j, memory.window)) @ key[j, head] / math.sqrt(size)
+                    turned(query[t, head], distance(layer, t - j)) @ key[j, head] / math.sqrt(size)
                     + scores[j, head]
                     for j in readable
                 ]
@@ -94,9 +102,10 @@ def by_hand(model, x):
     return norm(model.norm, stream), sets
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
-def test_against_the_definition_by_hand(memory):
-    model, x = build(memory), draw(13, 2, 3)
+def test_against_the_definition_by_hand(memory, positions):
+    model, x = build(memory, positions=positions), draw(13, 2, 3)
     output, state, traces = model(x, need_trace=True)
     for row in range(2):
         wanted, sets = by_hand(model, x[:, row])
@@ -107,22 +116,26 @@ def test_against_the_definition_by_hand(memory):
         assert [b for b in state.memory[1].born[row].view(2, -1)[1].tolist() if b >= 0] == sets[1][-1]
 
 
-@pytest.mark.parametrize("size", [1, 7, 131])
+@pytest.mark.parametrize("positions", POSITIONS)
+@pytest.mark.parametrize("size", [3, 50, 131])
 @pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
-def test_chunks_of_any_size_are_one_pass_and_the_reference(memory, size):
-    model, x, reset = build(memory), draw(140, 2, 3), torch.rand(140, 2) < 0.03
-    written = build(memory, backend="reference")
+def test_chunks_of_any_size_are_one_pass_and_the_reference(memory, size, positions):
+    model, x, reset = build(memory, positions=positions), draw(140, 2, 3), torch.rand(140, 2) < 0.03
+    written = build(memory, positions=positions, backend="reference")
     written.load_state_dict(model.state_dict())
-    whole, end = model(x, reset=reset)
+    whole, end, traces = model(x, reset=reset, need_trace=True)
+    torch.testing.assert_close(model(x, reset=reset)[0], whole)
     torch.testing.assert_close(written(x, reset=reset)[0], whole)
+    assert model.states_read(traces) == model.slots
     pieces, state = in_chunks(model, x, size, reset)
     torch.testing.assert_close(pieces, whole)
     for a, b in zip(state.memory, end.memory, strict=True):
         torch.testing.assert_close(tuple(a), tuple(b))
 
 
-def test_gradients_pass_through_the_state_and_the_score_between_chunks():
-    model, x = build(SINKS), draw(40, 2, 3).requires_grad_()
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_gradients_pass_through_the_state_and_the_score_between_chunks(positions):
+    model, x = build(SINKS, positions=positions), draw(40, 2, 3).requires_grad_()
     inputs = [x, *model.parameters()]
     whole = torch.autograd.grad(model(x)[0].square().sum(), inputs)
     pieces = torch.autograd.grad(in_chunks(model, x, 7)[0].square().sum(), inputs)
@@ -132,8 +145,9 @@ def test_gradients_pass_through_the_state_and_the_score_between_chunks():
     assert all(g.abs().max() > 0 for name, g in zip(names, whole, strict=True) if "worth" in name)
 
 
-def test_the_gradient_by_finite_differences():
-    model, x = build(LEARNED, num_layers=1), draw(9, 1, 3).requires_grad_()
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_the_gradient_by_finite_differences(positions):
+    model, x = build(LEARNED, num_layers=1, positions=positions), draw(9, 1, 3).requires_grad_()
     with torch.no_grad():
         model.layers[0].worth.mul_(3)  # no two scores are near enough for a step to swap them
     assert torch.autograd.gradcheck(lambda x: model(x)[0], (x,))
@@ -142,11 +156,12 @@ def test_the_gradient_by_finite_differences():
 def test_a_window_as_long_as_the_sequence_is_full_attention():
     """With the term r_j where it is learned; without it, the Transformer without a bound."""
     full, x = build(None), draw(11, 2, 3)
-    for memory in (WindowMemory(11), RelevancyMemory(20, 4, relevance="learned")):
-        model = build(memory)
+    learned = RelevancyMemory(20, 4, relevance="learned")
+    for memory, positions in itertools.product((WindowMemory(11), learned), POSITIONS):
+        model = build(memory, positions=positions)
         missing, unexpected = model.load_state_dict(full.state_dict(), strict=False)
         assert unexpected == []
-        scored = build(memory) if missing else None
+        scored = build(memory, positions=positions) if missing else None
         for layer in model.layers:
             if layer.worth is not None:
                 torch.nn.init.zeros_(layer.worth)
@@ -175,19 +190,32 @@ def test_capacity_zero_is_a_window(memory):
     torch.testing.assert_close(bounded(x)[0], window(x)[0], rtol=0, atol=0)
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
 @pytest.mark.parametrize("memory", MEMORIES.values(), ids=MEMORIES)
-def test_no_output_sees_a_later_input_through_scores_or_evictions(memory):
+def test_no_output_sees_a_later_input_through_scores_or_evictions(memory, positions):
     """Gradients do not see choices, so inputs are changed."""
-    model, x = build(memory), draw(30, 2, 3)
+    model, x = build(memory, positions=positions), draw(30, 2, 3)
     output = model(x)[0]
     for t in (1, 8, 20, 29):
         changed = torch.cat([x[:t], 50 * draw(30 - t, 2, 3)])
         torch.testing.assert_close(model(changed)[0][:t], output[:t], rtol=0, atol=1e-12)
 
 
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_a_value_that_is_not_finite_is_gone_with_its_state(positions):
+    """By reset and by eviction, and within one pass as between chunks."""
+    model, x = build(WindowMemory(3), num_layers=1, positions=positions), draw(40, 2, 3)
+    x[5, 0] = math.nan
+    reset = torch.zeros(40, 2, dtype=torch.bool)
+    reset[7, 0] = True
+    for broken, output in ((range(5, 8), model(x)[0]), (range(5, 7), model(x, reset=reset)[0])):
+        assert output[:, 0].isnan().any(-1).nonzero().flatten().tolist() == list(broken)
+        assert not output[:, 1].isnan().any()
+
+
 def test_a_state_far_back_is_read_as_one_that_just_left():
     """So a stream can be longer than what was trained."""
-    model = build(RelevancyMemory(3, 2, relevance="learned", noise=0.0), num_layers=1)
+    model = build(LEARNED, num_layers=1, positions="clamped")
     special, blank = draw(2, 1, 3), torch.zeros(1, 1, 3, dtype=DOUBLE)
     with torch.no_grad():  # what is special is kept, blanks are not
         layer = model.layers[0]
@@ -246,8 +274,9 @@ def test_in_half_precision_chunks_are_one_pass():
 
 
 @torch.no_grad()
-def test_export_and_compile_in_one_pass_and_by_the_step():
-    model, x = build(SINKS, num_layers=1).eval(), draw(9, 2, 3)
+@pytest.mark.parametrize("positions", POSITIONS)
+def test_export_and_compile_in_one_pass_and_by_the_step(positions):
+    model, x = build(SINKS, num_layers=1, positions=positions).eval(), draw(9, 2, 3)
     whole, state = model(x)
     step, _ = model(x[:1], state)
     compiled = torch.compile(model, backend="eager", fullgraph=True)
@@ -264,6 +293,9 @@ def test_a_name_and_its_options_are_a_memory():
     assert plait.Transformer(3, **options).memory == model.memory
     for memory in MEMORIES.values():
         assert plait.Transformer(3, **build(memory).options()).memory == memory
+    assert options["positions"] == "clamped", "so that a stream may be longer than what was trained"
+    rotary = plait.Transformer(3, 8, memory="window", window=2, positions="rotary")
+    assert plait.Transformer(3, **rotary.options()).layers[0].positions == "rotary"
     assert plait.Transformer(3, 8).options().keys() == {
         "hidden_size",
         "num_layers",
@@ -319,6 +351,12 @@ def with_score(value):
             ShapeError,
             r"state: expected a memory of \[10, 10\] slots by layer, got \[5, 5\]",
         ),
+        (lambda: build(LEARNED, positions="rope"), UnknownNameError, "unknown positions 'rope'"),
+        (
+            lambda: build(None, positions="clamped"),
+            ConfigError,
+            "positions: expected rotary without a memory",
+        ),
         (lambda: plait.RelLSTM(3, 8, sinks=1), UnknownNameError, "unknown option of RelLSTM 'sinks'"),
         (
             lambda: plait.SelfAttentive(plait.LSTMCell(3, 8), RelevancyMemory(3, 2, sinks=1)),
@@ -369,7 +407,7 @@ def test_the_probe_sees_a_state_once_whichever_heads_keep_it():
 @pytest.mark.parametrize("memory", MEMORIES)
 def test_path_sums_are_the_derivative(memory):
     """Positions are taken apart under transforms of torch.func."""
-    model, x = build(MEMORIES[memory]), draw(9, 8)
+    model, x = build(MEMORIES[memory], positions="rotary"), draw(9, 8)
     layers = stack_of(model)
     by_edges = stack_derivatives(layers, x, t=3, T=9)
     whole = torch.autograd.functional.jacobian(lambda x: layers[1](layers[0](x))[8], x)[:, 2]

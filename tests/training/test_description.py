@@ -28,7 +28,7 @@ def test_every_model_can_be_described_and_built_again(name):
     # left out where not given
     later = {"forget_bias", "chrono", "relevance", "noise", "usage", "grad_limit", "bidirectional"}
     if name == "transformer":
-        later |= {"memory", "window", "capacity", "sinks", "every"}
+        later |= {"memory", "window", "capacity", "sinks", "every", "positions"}
     assert written["model"].keys() == {"name", *model_defaults(name)} - later, "nothing is left to a default"
     again, task_again = build(checked(written))
     assert describe(again, task_again, Recipe()) == written
@@ -190,7 +190,11 @@ def test_a_transformers_memory_is_described_and_built_again():
     assert run_id(whole) == "copy-transformer-db9e14f66a", "as before there were memories"
     memory = {"memory": "relevancy", "window": 3, "capacity": 2}
     written = completed(description(name="transformer", **memory))["model"]
-    assert {k: v for k, v in written.items() if k not in plain} == {**memory, "relevance": "learned"}
+    assert {k: v for k, v in written.items() if k not in plain} == {
+        **memory,
+        "relevance": "learned",
+        "positions": "clamped",
+    }
     sinks = completed(description(name="transformer", **memory, sinks=2, noise=0.0))
     assert {**written, "sinks": 2, "noise": 0.0} == sinks["model"]
     network, _ = build(sinks)

@@ -7,8 +7,9 @@ from typing import Any
 
 from plait.errors import ConfigError, known
 from plait.memory import FullMemory, Memory, RelevancyMemory, UniformMemory, WindowMemory
+from plait.models.reading import POSITIONS
 
-__all__ = ["MEMORIES", "bounded_memory", "memory_options"]
+__all__ = ["MEMORIES", "bounded_memory", "checked_positions", "memory_options"]
 
 MEMORIES: dict[str, type[Memory]] = {
     "full": FullMemory,
@@ -58,6 +59,15 @@ def bounded_memory(memory: Memory | str | None, **options: Any) -> WindowMemory 
         if value := getattr(memory, name, None):
             raise ConfigError(f"{name}: expected none in a Transformer, got {value}; use a recurrent layer")
     return memory
+
+
+def checked_positions(positions: str | None, memory: WindowMemory | None) -> str:
+    """Return how far positions count; without a memory they are true distances."""
+    if memory is not None:
+        return POSITIONS[0] if positions is None else known(positions, POSITIONS, "positions")
+    if positions not in (None, "rotary"):
+        raise ConfigError(f"positions: expected rotary without a memory, got {positions!r}; add a memory")
+    return "rotary"
 
 
 def memory_options(memory: WindowMemory | None) -> dict[str, Any]:

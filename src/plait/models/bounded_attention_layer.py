@@ -8,8 +8,9 @@ from torch import Tensor, nn
 from plait.errors import ConfigError, ShapeError, known
 from plait.memory import RelevancyMemory, WindowMemory
 from plait.models.block import Block
-from plait.models.clamped_attention import Readable, Reading, clamped_attention
 from plait.models.layer import Layer, cast_state, gumbel_noise
+from plait.models.reading import POSITIONS, Readable, Reading, read_by_positions, readings
+from plait.models.torch_tools import needs_reference
 from plait.ops.attention import accumulation_dtype
 from plait.ops.lifetimes import LifetimeState, gather_kept
 from plait.ops.slots import MemoryState, ages_before, empty_memory, latest
@@ -35,6 +36,7 @@ class BoundedAttentionLayer(Layer):
         bias: of the linear maps and norms.
         device: of the weights.
         dtype: of the weights.
+        positions: "clamped" (distances count up to the window), or "rotary" (true distances).
         backend: "auto", or "reference" (the definition, all pairs of steps at once).
 
     >>> layer = BoundedAttentionLayer(8, 2, 1, RelevancyMemory(2, 1, relevance="learned"))
@@ -53,9 +55,11 @@ class BoundedAttentionLayer(Layer):
         device: torch.device | str | None = None,
         dtype: torch.dtype | None = None,
         *,
+        positions: str = POSITIONS[0],
         backend: str = "auto",
     ) -> None:
         super().__init__()
+        self.positions = known(positions, POSITIONS, "positions")
         self.input_size = self.hidden_size = width
         self.heads, self.memory = heads, memory
         self.slots = memory.initial_width
@@ -124,21 +128,26 @@ class BoundedAttentionLayer(Layer):
         life = self.memory.lifetimes(ranks, age=age, reset=reset, state=carried)
         entries = torch.cat([key, value, scores.to(key.dtype).unsqueeze(-1)], dim=-1).to(x.dtype)
         births = torch.arange(steps, device=x.device).expand(ranks.shape)
-        every = Readable(entries, births, life.deaths, ranks)
-        if cached is not None:
-            every = cached._replace(deaths=life.deaths).joined(every)
-        readings = list(clamped_attention(query, every, self.memory.window, self.slots, self.backend))
+        own = Readable(entries, births, births, ranks)
+        every = (own if cached is None else cached.joined(own))._replace(deaths=life.deaths)
+        parts: list[Reading] = []
+        if need_trace or self._earns or self.positions == "clamped" or needs_reference():
+            reach = self.memory.window if self.positions == "clamped" else None
+            parts = list(readings(query, every, reach, self.slots, self.backend))
+            read = torch.cat([part.output for part in parts], dim=2)
+        else:
+            read = self._read(query, every)
         if self._earns:
-            every = every._replace(ranks=self._credited(every, readings[0].weights))
-            readings = [readings[0]._replace(states=every)]
-        read = torch.cat([reading.output for reading in readings], dim=2).to(query.dtype)
+            every = every._replace(ranks=self._credited(every, parts[0].weights))
+            parts = [parts[0]._replace(states=every)]
+        read = read.to(query.dtype)
         output = self.block.after(stream, read).transpose(0, 1).to(x.dtype)
         if nudge is not None:
             output = output + nudge
         ages = ages_before(age, reset, steps)
         after = self._packed(every.select(life.sources), ages[-1] + 1, steps)
         remember(after, None)
-        trace = self._trace(readings, ages) if need_trace else None
+        trace = self._trace(parts, ages) if need_trace else None
         return LayerResult(output, LayerState(output[-1], None, after), trace)
 
     @property
@@ -188,6 +197,13 @@ class BoundedAttentionLayer(Layer):
         in_window = states.births > -self.memory.window
         return states.ranks + torch.where(in_window, weights[:, :, 0].detach(), 0).float()
 
+    def _read(self, query: Tensor, states: Readable) -> Tensor:
+        """Read by true distances, without weights."""
+        memory = self.memory
+        sinks = getattr(memory, "sinks", 0)
+        capacity = self.slots - memory.window - sinks
+        return read_by_positions(query, states, memory.window, capacity, sinks, self.backend)
+
     def _trace(self, readings: list[Reading], ages: Tensor) -> Trace:
         """Return which state each slot of each head holds, step by step."""
         parts, begin = [], 0
@@ -212,7 +228,8 @@ class BoundedAttentionLayer(Layer):
         return Trace(born - 1, weights, relevance)
 
     def extra_repr(self) -> str:
-        return f"{self.hidden_size}, heads={self.heads}, memory={self.memory}, backend={self.backend!r}"
+        size = f"{self.hidden_size}, heads={self.heads}, memory={self.memory}"
+        return f"{size}, positions={self.positions!r}, backend={self.backend!r}"
 
 
 def _check_scores(memory: MemoryState) -> None:

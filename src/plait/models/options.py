@@ -7,7 +7,7 @@ from typing import Any
 
 from plait.errors import LARGEST, ConfigError, PlaitError, known, whole
 from plait.memory import RelevancyMemory
-from plait.models.attention_memory import bounded_memory
+from plait.models.attention_memory import bounded_memory, checked_positions
 from plait.models.builders import MODELS
 
 __all__ = ["check_model", "model_defaults"]
@@ -59,6 +59,7 @@ def _memory_problems(model: dict[str, Any]) -> list[str]:
     """Return what is wrong with a Transformer's memory for whoever trains it, on sequences in one pass."""
     try:
         memory = bounded_memory(**{option: model.get(option) for option in _OF_MEMORY})
+        checked_positions(model.get("positions"), memory)
     except PlaitError as error:
         return [str(error)]
     if isinstance(memory, RelevancyMemory) and memory.relevance == "earned":

@@ -12,7 +12,7 @@ from plait.errors import ConfigError, ShapeError, whole
 from plait.estimates import FLOAT, check_fits, check_weights
 from plait.memory import Memory
 from plait.models.attention_layer import AttentionLayer
-from plait.models.attention_memory import bounded_memory, memory_options
+from plait.models.attention_memory import bounded_memory, checked_positions, memory_options
 from plait.models.block import linear_layer
 from plait.models.bounded_attention_layer import BoundedAttentionLayer
 from plait.models.layer import LAYER, Layer
@@ -34,8 +34,7 @@ class Transformer(Recurrent):
 
     With `memory` every head reads at most `slots` states and the state has a fixed size: `RelevancyMemory(…,
     relevance="learned")` keeps a few sinks, a window, and of the states that left it those of highest score
-    r_j = g·norm(x_j), which is also a term of the energy q·k/√d + r_j, so that reading trains g. Positions
-    then count up to the window and no further: a stream may be longer than the sequences of training. All
+    r_j = g·norm(x_j), which is also a term of the energy q·k/√d + r_j, so that reading trains g. All
     steps are computed in one pass, in chunks or one by one; `relevance="earned"` takes one step a call.
     A trace has the slots of all heads side by side, their weights divided by the number of heads.
 
@@ -60,6 +59,9 @@ class Transformer(Recurrent):
         noise: the same: Gumbel noise on the scores while training.
         sinks: the same: the first states, kept for good.
         every: the same: of uniform writing, keep every n-th state.
+        positions: with a memory: "clamped" if left out, distances count up to the window and no further, so a
+            stream may be longer than the sequences of training; or "rotary", true distances, as without a
+            memory: learned sooner where what is read is always equally far, and lost at other distances.
 
     >>> model = Transformer(10, 32, num_layers=2, heads=4)
     >>> output, state = model(torch.randn(20, 3, 10))
@@ -94,6 +96,7 @@ class Transformer(Recurrent):
         noise: float | None = None,
         sinks: int | None = None,
         every: int | None = None,
+        positions: str | None = None,
     ) -> None:
         if bidirectional:
             raise ConfigError("bidirectional: expected False, got True; it is causal")
@@ -120,24 +123,40 @@ class Transformer(Recurrent):
             AttentionLayer(hidden_size, heads, num_layers, bias, device, dtype, backend=backend)
             for _ in range(num_layers)
         )
+        positions = checked_positions(positions, self.memory)
         if (kept := self.memory) is not None:
             numbers = num_layers * kept.initial_width * (2 * hidden_size + 3 * heads)
             check_fits(FLOAT * numbers, "take a smaller window or capacity, or fewer sinks")
             layers = (
                 BoundedAttentionLayer(
-                    hidden_size, heads, num_layers, kept, bias, device, dtype, backend=backend
+                    hidden_size,
+                    heads,
+                    num_layers,
+                    kept,
+                    bias,
+                    device,
+                    dtype,
+                    positions=positions,
+                    backend=backend,
                 )
                 for _ in range(num_layers)
             )
         super().__init__(layers, batch_first, dropout)
-        self.input_size, self.heads, self.bias = input_size, heads, bias
+        self.input_size, self.heads, self.bias, self.positions = input_size, heads, bias, positions
         self.embedding = linear_layer(input_size, hidden_size, 1.0, bias, device, dtype)
         self.norm = nn.LayerNorm(hidden_size, bias=bias, device=device, dtype=dtype)
+        if self.memory is not None:
+            # torch's initialisation: with true distances copy was learned sooner from it, and as soon with
+            # clamped ones. Without a memory weights begin as they did: runs stay reproducible.
+            for module in self.modules():
+                if isinstance(module, nn.Linear):
+                    module.reset_parameters()
 
     def options(self) -> dict[str, Any]:
         """Return what `Transformer(input_size, **options)` makes this one again from."""
         names = ("hidden_size", "num_layers", "bias", "dropout", "heads")
-        return {name: getattr(self, name) for name in names} | memory_options(self.memory)
+        options = {name: getattr(self, name) for name in names} | memory_options(self.memory)
+        return options if self.memory is None else {**options, "positions": self.positions}
 
     @property
     def slots(self) -> int | None:

@@ -66,6 +66,8 @@ class ModelOptions:
     """With a learned relevance: how much it learns from what answers read, 1 unless said."""
     grad_limit: float | None = None
     """With screening: the largest element of dL/ds_t, in multiples of what arrives; no limit unless said."""
+    positions: str | None = None
+    """transformer with --memory: clamped (distances count up to the window; the default), or rotary."""
     every: int | None = None
     """unirnn, unilstm, sab, transformer with --memory uniform: keep every N-th state."""
     top_k: int | None = None

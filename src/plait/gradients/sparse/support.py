@@ -120,12 +120,13 @@ class Support:
             raise ShapeError(f"trace: expected (T, B, slots) twice, got {born.shape} and {weights.shape}")
         if not 0 <= row < born.shape[1]:
             raise ConfigError(f"row: expected 0..{born.shape[1] - 1}, got {row}")
-        rows, shares = [], []
+        rows: list[Ints] = []
+        shares: list[Floats] = []
         for births, share in zip(born[:, row], weights[:, row].astype(float), strict=True):
             kept = np.flatnonzero((births >= 0) & ~(share <= threshold))
             times, index = np.unique(births[kept], return_inverse=True)  # heads may share a state
             rows.append(times.astype(np.int64) + 1)
-            shares.append(np.bincount(index, share[kept], len(times)))
+            shares.append(np.bincount(index, share[kept], len(times)).astype(float))
         return _checked(rows, shares, False, allow_empty)
 
 

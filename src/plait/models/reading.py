@@ -1,0 +1,135 @@
+"""What the heads of a Transformer read of their bounded memories, with the weights.
+
+Positions are "clamped": a query at step t meets a key born at step b as if they were min(t − b, window)
+steps apart. A state that left the window is then read in the same way however long ago that was, and a stream
+may be longer than the sequences of training. Or they are "rotary": true distances, as in full attention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from plait.models.rotation import rotated
+from plait.ops.attention import accumulation_dtype
+from plait.ops.bounded_attention import bounded_attention
+from plait.ops.lifetimes import gather_kept
+from plait.ops.slots import latest
+
+__all__ = ["POSITIONS", "Readable", "Reading", "read_by_positions", "readings"]
+
+POSITIONS = ("clamped", "rotary")  # the first is the default
+_BLOCK = 128  # steps whose energies are computed at once, at least
+
+
+class Readable(NamedTuple):
+    """States that queries may read, in the order of birth.
+
+    `entries` (B, H, S, 2·d + 1): key, value and score side by side; `births` and `deaths` (B, H, S), counted
+    from the first query: step t reads a state exactly if birth ≤ t < death. `ranks` (B, H, S): by what the
+    memory ranks them.
+    """
+
+    entries: Tensor
+    births: Tensor
+    deaths: Tensor
+    ranks: Tensor
+
+    def select(self, sources: Tensor) -> Readable:
+        """Return the states at `sources` (B, H, slots); −1 gives one that is never readable."""
+        return Readable(*(gather_kept(part, sources) for part in self))
+
+    def joined(self, later: Readable) -> Readable:
+        """Return these states and `later` ones."""
+        return Readable(*(torch.cat(pair, dim=2) for pair in zip(self, later, strict=True)))
+
+    def cut(self, begin: int, end: int) -> Readable:
+        """Return the states number `begin` to `end`, the latter excluded."""
+        return Readable(*(part[:, :, begin:end] for part in self))
+
+
+class Reading(NamedTuple):
+    """What some steps read: `output` (B, H, T, d), the `weights` (B, H, T, S) of the `states`, and which of
+    them were `readable` (B, H, T, S)."""
+
+    output: Tensor
+    weights: Tensor
+    readable: Tensor
+    states: Readable
+
+
+def readings(
+    query: Tensor, states: Readable, reach: int | None, slots: int, backend: str
+) -> Iterator[Reading]:
+    """Yield what stretches of `query` (B, H, T, d) read; the last T of the `states` are born at its steps.
+
+    Energies are (R(min(t − b, reach)) q_t)·k_b/√d + r_b with R the rotation of `rotated`; `reach` None leaves
+    distances as they are. At most `slots` states are readable at a step, so memory is linear in T, unless
+    `backend` is "reference", which compares all pairs at once.
+    """
+    steps = query.shape[2]
+    carried = states.births.shape[2] - steps
+    block = steps if backend == "reference" else max(_BLOCK, slots)
+    past = states.cut(0, carried)
+    for begin in range(0, steps, block):
+        end = min(begin + block, steps)
+        here = past.joined(states.cut(carried + begin, carried + end))
+        yield _read(query[:, :, begin:end], here, begin, reach)
+        if end < steps:
+            past = here.select(latest(here.deaths > end, slots))
+
+
+def read_by_positions(
+    query: Tensor, states: Readable, window: int, capacity: int, sinks: int, backend: str
+) -> Tensor:
+    """Return the outputs of `readings` with true distances, by `plait.ops.bounded_attention`."""
+    key, value, score, broken = _parts(states, query.dtype)
+    steps, carried = query.shape[2], states.births.shape[2] - query.shape[2]
+    now = torch.arange(steps, device=query.device)[None]
+    output = bounded_attention(
+        rotated(query, now), rotated(key, states.births), value, states.deaths, window=window,
+        capacity=capacity, sinks=sinks, scores=score, births=states.births[:, :, :carried], backend=backend,
+    )  # fmt: skip
+    return output.masked_fill(_readers(states, broken, steps).unsqueeze(-1), torch.nan)
+
+
+def _readers(states: Readable, which: Tensor, steps: int) -> Tensor:
+    """Return at which of the steps, (B, H, T), any of the states `which` (B, H, S) is readable."""
+    begin = states.births.clamp_min(0)
+    end = states.deaths.long().clamp_max(steps).maximum(begin)
+    changes = which.new_zeros(*which.shape[:2], steps + 1, dtype=torch.int32)
+    changes = changes.scatter_add(2, begin, which.int()).scatter_add(2, end, -which.int())
+    return changes.cumsum(2)[..., :steps] > 0
+
+
+def _parts(states: Readable, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Return keys, values and scores, and which states hold a non-finite number. Neither a mask nor a weight
+    of 0 stops one, so there are 0s in its place, and those who may read the state are made NaN."""
+    size = (states.entries.shape[3] - 1) // 2
+    entries = states.entries.to(dtype)
+    key, value, score = entries.nan_to_num(0, 0, 0).split([size, size, 1], dim=-1)
+    return key, value, score.squeeze(-1), ~entries.isfinite().all(-1)
+
+
+def _read(query: Tensor, states: Readable, first: int, reach: int | None) -> Reading:
+    """Attend with the queries of steps `first`, `first` + 1, …"""
+    wide = accumulation_dtype(query.dtype)
+    with torch.autocast(query.device.type, enabled=False):
+        key, value, score, broken = _parts(states, wide)
+        score = score.masked_fill(broken, torch.nan)
+        query = query.to(wide)
+        steps = torch.arange(query.shape[2], device=query.device)
+        births = states.births - first  # counted from the first query: a long stream costs no precision
+        age = steps.unsqueeze(1) - births.unsqueeze(2)  # (B, H, T, S)
+        near = births if reach is None else births.clamp_min(-reach)
+        energies = rotated(query, steps[None]) @ rotated(key, near).transpose(-1, -2)
+        if reach is not None:
+            far = rotated(query, torch.full_like(steps, reach)[None]) @ key.transpose(-1, -2)
+            energies = torch.where(age < reach, energies, far)
+        energies = energies / query.shape[3] ** 0.5 + score.unsqueeze(2)
+        readable = (age >= 0) & (steps.unsqueeze(1) + first < states.deaths.unsqueeze(2))
+        weights = energies.masked_fill(~readable, -torch.inf).softmax(-1)
+        return Reading(weights @ value, weights, readable, states)
