@@ -17,6 +17,7 @@ __all__ = [
     "available_bytes",
     "check_fits",
     "check_slots",
+    "check_stacks",
     "check_update",
     "check_weights",
     "slot_numbers",
@@ -25,6 +26,7 @@ __all__ = [
 
 FLOAT = 4  # bytes of a number in float32
 SMALL = 1e8  # bytes nobody needs to ask for
+_STACK = 8 * 2**20  # bytes of address space that a thread's stack takes
 _SHARE = 0.9  # of what is free: the rest is for the interpreter, the BLAS and the neighbours
 
 
@@ -60,6 +62,13 @@ def _left_to_this_process() -> int:
         return 2**63
     taken = int(Path("/proc/self/statm").read_text().split()[0]) * resource.getpagesize()
     return max(0, most - taken)
+
+
+def check_stacks(threads: int) -> None:
+    """Refuse threads for whose stacks `ulimit -v` leaves no room: OpenMP ends the process that tries them."""
+    room = _left_to_this_process() // _STACK
+    if threads > max(1, room):
+        raise ConfigError(f"threads: expected at most {max(1, room):,} within `ulimit -v`, got {threads:,}")
 
 
 def check_fits(needed: float, alternative: str, device: str | None = None) -> None:

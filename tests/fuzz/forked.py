@@ -169,7 +169,7 @@ def _limit() -> None:
 def _guard(root: Path, told: int):
     """An audit hook: outside of its world a line may change nothing, as if it were nobody in particular. What
     it tries to change there is told."""
-    inside = os.path.realpath(root)
+    inside, own = os.path.realpath(root), f"/proc/{os.getpid()}/"  # which is what /proc/self leads to
 
     def refuse(path: object, folder: int = -1) -> None:
         if isinstance(path, int):
@@ -182,7 +182,7 @@ def _guard(root: Path, told: int):
             final = os.path.join(real, os.path.basename(name))
         except (OSError, ValueError):
             return
-        if final == inside or final.startswith((inside + os.sep, "/dev/shm/", "/proc/self/")):
+        if final == inside or final.startswith((inside + os.sep, "/dev/shm/", "/proc/self/", own)):
             return
         os.write(told, f"{final!a}\n".encode())
         raise PermissionError(13, "Permission denied", name)

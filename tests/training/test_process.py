@@ -12,7 +12,9 @@ import time
 import pytest
 
 from plait.cli import main
+from plait.errors import ConfigError
 from plait.runs.checkpoint import read_checkpoint
+from plait.training.process import check_threads
 
 RUN = [
     "train", "copy", "--model", "relrnn", "--hidden", "8", "--delay", "3", "--window", "3", "--capacity", "2",
@@ -132,3 +134,11 @@ def test_a_signal_to_one_stops_all_and_they_go_on_where_they_were(tmp_path):
     assert json.loads((folder / "summary.json").read_text())["status"] == "stopped", err
     assert finish(torchrun("train", "--resume", str(folder), "--quiet"))[0] == 0
     assert records(out) == records(whole)
+
+
+def test_threads_without_room_for_their_stacks_are_refused(monkeypatch):
+    """OpenMP ends a process whose `ulimit -v` is too small for them, with exit code 1."""
+    monkeypatch.setattr("plait.estimates._left_to_this_process", lambda: 2**30)
+    check_threads(128)
+    with pytest.raises(ConfigError, match="threads: expected at most 128 within `ulimit -v`, got 129"):
+        check_threads(129)

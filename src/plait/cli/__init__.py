@@ -8,6 +8,7 @@ missing.
 
 from __future__ import annotations
 
+import contextlib
 import importlib
 import importlib.util
 import json
@@ -15,12 +16,12 @@ import os
 import shutil
 import signal
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from plait._version import __version__
-from plait.cli.streams import prepare_streams, printing
-from plait.errors import PlaitError, known
+from plait.cli.streams import prepare_streams
+from plait.errors import OutputError, PlaitError, known
 from plait.result import CommandResult, Table
 
 __all__ = ["COMMANDS", "main"]
@@ -163,7 +164,7 @@ def _run(args: list[str], as_json: bool) -> None:
         return
     result = _call(name, rest)
     if result is not None:
-        with printing():
+        with _printing():
             _print(result, as_json)
         if result.error:
             raise PlaitError(result.error)
@@ -236,8 +237,33 @@ def _single_line(text: str) -> str:
     return " ".join(text.split())
 
 
+@contextlib.contextmanager
+def _printing() -> Iterator[None]:
+    """Print in here. A reader that goes away (`| head`) is no error, a full disk is one.
+
+    Raises:
+        OutputError: with the system's own words.
+    """
+    try:
+        yield
+        sys.stdout.flush()
+    except BrokenPipeError:
+        _discard_output()
+    except OSError as error:
+        _discard_output()
+        raise OutputError(f"cannot write the output: {error.strerror or error}") from error
+
+
+def _discard_output() -> None:
+    """Send what is still in the buffer nowhere: Python writes it once more when it exits."""
+    with contextlib.suppress(OSError, ValueError):
+        null = os.open(os.devnull, os.O_WRONLY)
+        os.dup2(null, sys.stdout.fileno())
+        os.close(null)
+
+
 def _print_text(text: str) -> None:
-    with printing():
+    with _printing():
         print(text)
 
 

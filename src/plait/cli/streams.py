@@ -2,7 +2,7 @@
 
 A shell can close a stream (`>&-`), point it at a full disk, or give it an encoding without Greek letters.
 Progress goes to stderr and is not what a command computes, so what cannot be written there is dropped. A
-result that cannot be written to stdout is an error.
+result that cannot be written to stdout is an error of the command's.
 """
 
 from __future__ import annotations
@@ -11,11 +11,8 @@ import contextlib
 import io
 import os
 import sys
-from collections.abc import Iterator
 
-from plait.errors import OutputError
-
-__all__ = ["prepare_streams", "printing"]
+__all__ = ["prepare_streams"]
 
 
 def prepare_streams() -> None:
@@ -45,28 +42,3 @@ class _Dropping(io.FileIO):
             done = super().write(content)
             return len(content) if done is None else done
         return len(content)
-
-
-@contextlib.contextmanager
-def printing() -> Iterator[None]:
-    """Print in here. A reader that goes away (`| head`) is no error, a full disk is one.
-
-    Raises:
-        OutputError: with the system's own words.
-    """
-    try:
-        yield
-        sys.stdout.flush()
-    except BrokenPipeError:
-        _discard_output()
-    except OSError as error:
-        _discard_output()
-        raise OutputError(f"cannot write the output: {error.strerror or error}") from error
-
-
-def _discard_output() -> None:
-    """Send what is still in the buffer nowhere: Python writes it once more when it exits."""
-    with contextlib.suppress(OSError, ValueError):
-        null = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(null, sys.stdout.fileno())
-        os.close(null)

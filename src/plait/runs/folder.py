@@ -22,12 +22,12 @@ import os
 import time
 from collections.abc import Iterator, Mapping
 from io import FileIO
-from math import isfinite
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError, in_utf8
 from plait.input import plain_bytes
+from plait.jsonable import canonical_json
 from plait.output import write_whole, writing
 from plait.runs.difference import refusal
 from plait.runs.kinds import how_to_resume
@@ -55,30 +55,12 @@ def run_id(description: dict[str, Any]) -> str:
         began = {units: amounts[0] for units, amounts in history.items()}
         description = {**description, "recipe": {**description["recipe"], **began}}
         del description["extended"]
-    _check_texts(description)
-    try:
-        canonical = json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
-    except ValueError as error:
-        found = (pair for part in description.values() if isinstance(part, dict) for pair in part.items())
-        name = next((k for k, v in found if isinstance(v, float) and not isfinite(v)), "a value")
-        raise ConfigError(f"{name}: expected a finite number") from error
+    canonical = canonical_json(description)
     names = [
         str(part.get("name") or part.get("class", "").rpartition(".")[2]).lower()
         for part in (description["task"], description["model"])
     ]
     return f"{'-'.join(names)}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"
-
-
-def _check_texts(value: Any, name: str = "description") -> None:
-    """Refuse a text that JSON would hold and no reader take: the name of a file that is not UTF-8."""
-    if isinstance(value, dict):
-        for key, one in value.items():
-            _check_texts(one, key)
-    elif isinstance(value, list | tuple):
-        for one in value:
-            _check_texts(one, name)
-    elif isinstance(value, str):
-        in_utf8("rename it (if its name is UTF-8, set LC_ALL=C.UTF-8)", **{name: value})
 
 
 def extended(description: dict[str, Any], units: str, amount: int) -> dict[str, Any]:
@@ -111,9 +93,8 @@ class Run:
     @contextlib.contextmanager
     def open(folder: Path, description: dict[str, Any], resume: bool) -> Iterator[Run]:
         """Take the folder, or refuse; nothing in it is changed before all is checked."""
-        in_utf8(
-            "rename it or name another folder", out=folder
-        )  # its checkpoint could be written, and not read
+        # Else its checkpoint could be written, and not be read.
+        in_utf8("rename it or name another folder", out=folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

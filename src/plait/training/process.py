@@ -23,6 +23,7 @@ from torch import Tensor
 
 from plait._version import __version__
 from plait.errors import ConfigError, known, whole
+from plait.estimates import check_stacks
 from plait.ops.gpu_share import programs
 from plait.provenance import commit, processor
 
@@ -34,6 +35,7 @@ MOST_THREADS = 1024
 def check_threads(threads: int) -> None:
     """How many threads torch may be given; a number beyond all machines ends the process that tries it."""
     whole(1, MOST_THREADS, threads=threads)
+    check_stacks(threads)
 
 
 def device_named(name: str) -> torch.device:
