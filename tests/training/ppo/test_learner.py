@@ -10,6 +10,7 @@ from plait.runs.checkpoint import read_checkpoint
 from plait.training.callbacks import Watcher
 from plait.training.ppo import evaluate_policy, load_policy
 from plait.training.ppo import learner as learner_module
+from plait.training.ppo.rollout import Episode
 from plait.training.stop import Stop
 
 
@@ -204,3 +205,14 @@ def test_a_rollout_is_left_when_a_stop_is_overdue(
     small_fit(tmp_path / "run", resume=True, **arguments)
     small_fit(tmp_path / "whole", **arguments)
     assert outcome_of(tmp_path / "run") == outcome_of(tmp_path / "whole")
+
+
+def test_figures_of_an_update_are_means_over_its_episodes():
+    episodes = [Episode(1.0, 10), Episode(0.0, 20), Episode(0.5, 60)]
+    figures = learner_module._figures(learner_module.PolicyStep({"total": 2.0}, 0.5, episodes), succeeds=True)
+    assert figures == {
+        "episodes": 3, "return": 0.5, "success": pytest.approx(2 / 3), "length": 30.0, "loss": 2.0,
+        "gradient_norm": 0.5,
+    }  # fmt: skip
+    none = learner_module._figures(learner_module.PolicyStep({"total": 2.0}, 0.5, []), succeeds=False)
+    assert none == {"episodes": 0, "return": None, "length": None, "loss": 2.0, "gradient_norm": 0.5}
