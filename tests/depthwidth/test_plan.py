@@ -155,3 +155,9 @@ def test_comparison_of_published_models():
     assert all(verdicts[f"GPT-3 {size}"] == "too shallow" for size in ("125M", "350M", "1.3B", "13B"))
     assert len(verdicts) == len(MODELS)
     assert all(model.source.startswith(("Levine", "https://")) for model in MODELS)
+
+
+def test_the_embeddings_are_those_of_the_vocabulary():
+    few, many = plan(1.3e9, vocab=1_000), plan(1.3e9, vocab=50_000)
+    assert (few.depth, few.width, few.count.layers) == (many.depth, many.width, many.count.layers)
+    assert many.count.embeddings - few.count.embeddings == 49_000 * few.width

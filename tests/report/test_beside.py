@@ -36,6 +36,8 @@ def test_the_difference_is_that_of_the_curves(pair):
     assert columns(score)[0] == [100, 200, 300]
     assert columns(score)[1] == pytest.approx([10, 40, 70]), "in percentage points"
     assert columns(score, 1)[0] == [2, 4, 6], "by seconds too"
+    assert [view.y_label for view in score.views] == ["percentage points"] * 2
+    assert {view.y_label for view in titles["training loss: relrnn ÷ lstm"].views} == {"times"}
     assert columns(titles["training loss: relrnn ÷ lstm"])[1] == pytest.approx([1.0, 0.5, 0.1])
     both = titles["held-out accuracy"]
     assert [line.name for line in both.lines] == ["lstm", "relrnn"]

@@ -95,7 +95,9 @@ def test_mistakes(digits, tmp_path):
         PermutedMNIST(images=str(tmp_path))
     (digits.folder / "t10k-labels-idx1-ubyte").write_bytes(b"\0\0\x08\x01\0\0\0\x01\0")
     load_images.cache_clear()
-    with pytest.raises(DataError, match="as many images as labels, got 10 and 1"):
+    with pytest.raises(
+        DataError, match=r"t10k-images-idx3-ubyte: expected as many images as labels, got 10 and 1"
+    ):
         PermutedMNIST(images=folder)
 
 

@@ -339,3 +339,7 @@ def test_a_share_is_scored_whole_and_scaled_by_training_data_alone():
 def test_a_task_without_its_data_says_what_to_do():
     with pytest.raises(DataError, match=r"passed in Python; pass them again: plait.fit\("):
         DataTask(outputs=2).prepare()
+
+
+def test_what_is_ignored_is_marked_as_torch_does():
+    assert nn.CrossEntropyLoss().ignore_index == IGNORE

@@ -84,3 +84,10 @@ def test_descriptions_load_neither_torch_nor_pydantic():
     code = "import sys, plait.experiments; print({'torch', 'pydantic'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
+
+
+def test_a_network_or_a_grid_that_cannot_be_is_refused():
+    run = FIGURE_1.runs()[0]
+    for part, wrong in ((run, {"seed": -1}), (run, {"heads": 0}), (FIGURE_1.grids[0], {"head_size": 0})):
+        with pytest.raises(ConfigError, match=next(iter(wrong))):
+            dataclasses.replace(part, **wrong)

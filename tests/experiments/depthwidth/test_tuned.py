@@ -96,6 +96,17 @@ def test_the_page_says_whether_the_order_stands() -> None:
     assert "| 1 and 2 | nowhere |" not in moving
 
 
+def test_the_page_counts_shapes_whose_best_rate_is_at_an_edge() -> None:
+    at_an_edge = tuned_page(TUNED_SMOKE, made_up(0.0))
+    assert "20 updates: 4 of 4 shapes; a wider sweep might do better." in at_an_edge
+    beyond = [copy.deepcopy(record) for record in made_up(0.0) if record["run"]["training"]["peak"] == 0.016]
+    for record in beyond:
+        record["run"]["training"]["peak"] = 0.256
+    within = tuned_page(TUNED_SMOKE, [*made_up(0.0), *beyond])
+    assert "20 updates: 0 of 4 shapes.\n" in within
+    assert "wider sweep" not in within
+
+
 def test_an_edge_is_that_of_what_was_tried() -> None:
     """A long training at two rates says nothing about a third that only short ones had."""
     records = [r for r in made_up(0.0) if r["run"]["training"]["updates"] == 20]

@@ -11,6 +11,7 @@ from plait.training.callbacks import Watcher
 from plait.training.ppo import evaluate_policy, load_policy
 from plait.training.ppo import learner as learner_module
 from plait.training.ppo.learner import learner_of
+from plait.training.ppo.rollout import Episode
 from plait.training.process import Group
 from plait.training.stop import Stop
 
@@ -211,3 +212,14 @@ def test_a_rollout_is_left_when_a_stop_is_overdue(
 def test_without_a_world_to_be_tested_in_there_is_nothing_to_test(described):
     learner = learner_of(described(), torch.device("cpu"), Group())
     assert learner.evaluate(final=True) == {}
+
+
+def test_figures_of_an_update_are_means_over_its_episodes():
+    episodes = [Episode(1.0, 10), Episode(0.0, 20), Episode(0.5, 60)]
+    figures = learner_module._figures(learner_module.PolicyStep({"total": 2.0}, 0.5, episodes), succeeds=True)
+    assert figures == {
+        "episodes": 3, "return": 0.5, "success": pytest.approx(2 / 3), "length": 30.0, "loss": 2.0,
+        "gradient_norm": 0.5,
+    }  # fmt: skip
+    none = learner_module._figures(learner_module.PolicyStep({"total": 2.0}, 0.5, []), succeeds=False)
+    assert none == {"episodes": 0, "return": None, "length": None, "loss": 2.0, "gradient_norm": 0.5}
