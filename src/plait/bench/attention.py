@@ -68,18 +68,19 @@ def bench_attention(
     whole(0, capacity=capacity)
     whole(1, MOST_ROUNDS, repeats=repeats)
     dtype = PRECISIONS[known(precision, PRECISIONS, "precision")]
-    place, found = device_named(device), []
+    target = device_named(device)
+    timings: list[dict[str, Any]] = []
     with limit_threads(threads) as used:
-        data: dict[str, Any] = circumstances(place, used, commit or None)
+        data: dict[str, Any] = circumstances(target, used, commit or None)
         for steps in parse_numbers(lengths, "lengths"):
             numbers = rows * heads * (12 * steps * head_size + 4 * (window + capacity))
-            check_fits(FLOAT * numbers, "take fewer steps or rows", str(place))
-            contest = _Contest((rows, heads, steps, head_size), window, capacity, place, dtype)
+            check_fits(FLOAT * numbers, "take fewer steps or rows", str(target))
+            contest = _Contest((rows, heads, steps, head_size), window, capacity, target, dtype)
             if wrong := contest.disagreement():
                 return CommandResult(data, (), f"parity failed: {wrong}")
-            times = take_turns(contest.steps(), place, repeats, warm_up=2)
+            times = take_turns(contest.steps(), target, repeats, warm_up=2)
             for name, taken in times.items():
-                found.append(
+                timings.append(
                     {
                         "contestant": name,
                         "T": steps,
@@ -89,11 +90,11 @@ def bench_attention(
                     }
                 )
     sizes = {"rows": rows, "heads": heads, "head_size": head_size, "window": window, "capacity": capacity}
-    data |= {**sizes, "precision": precision, "times": found}
+    data |= {**sizes, "precision": precision, "times": timings}
     if out:
         write_json(out, data)
     notes = [f"{', '.join(f'{name} {size}' for name, size in sizes.items())}, {precision}", describe(data)]
-    table = Table(list(found[0]), [list(row.values()) for row in found], "forward + backward", notes)
+    table = Table(list(timings[0]), [list(row.values()) for row in timings], "forward + backward", notes)
     return CommandResult(data, (table,))
 
 
@@ -126,9 +127,9 @@ class _Contest:
         outcomes = []
         for backend in ("reference", "auto"):
             leaves = [x.detach().requires_grad_() for x in first]
-            given: dict[str, Any] = {"scores": leaves[3], "backend": backend, **self.rule}
+            options: dict[str, Any] = {"scores": leaves[3], "backend": backend, **self.rule}
             query, key, value, _ = leaves
-            output = bounded_attention(query, key, value, deaths, **given)
+            output = bounded_attention(query, key, value, deaths, **options)
             gradients = torch.autograd.grad(output, leaves, self.arriving[:1, :, :_CHECKED_STEPS])
             outcomes.append((output, *gradients))
         names = ("output", "gradient of query", "of key", "of value", "of scores")

@@ -91,8 +91,8 @@ def results(leaves, rest, backend, device="cpu"):
     output = bounded_attention(**leaves, **rest, backend=backend)
     arriving = torch.randn(output.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     arriving = arriving.to(output).contiguous()
-    found = torch.autograd.grad(output, list(leaves.values()), arriving)
-    return {"output": output, **{f"d {name}": x for name, x in zip(leaves, found, strict=True)}}
+    gradients = torch.autograd.grad(output, list(leaves.values()), arriving)
+    return {"output": output, **{f"d {name}": x for name, x in zip(leaves, gradients, strict=True)}}
 
 
 def differences(expected, got, dtype):
@@ -356,12 +356,12 @@ def test_parity_of_the_kernels_can_fail(argument, monkeypatch):
             return self
 
     def perturbed(*inputs):
-        given, sizes = original(*inputs)
+        tensors, sizes = original(*inputs)
         if argument == "window":
             sizes["window"] += 1
-        elif argument in given:
-            given[argument] = given[argument].flip(2)
-        return Perturbed(given), sizes
+        elif argument in tensors:
+            tensors[argument] = tensors[argument].flip(2)
+        return Perturbed(tensors), sizes
 
     monkeypatch.setattr(triton_attention, "_arguments", perturbed)
     assert compared(Case(steps=70, capacity=6, scores="leaving", **ONE), "triton") != []
@@ -369,10 +369,10 @@ def test_parity_of_the_kernels_can_fail(argument, monkeypatch):
 
 @pytest.mark.parametrize("part", ["bias", "older", "counts"])
 def test_parity_can_fail_inside_a_block(part, monkeypatch):
-    original = torch_attention._block
+    original = torch_attention._States.__getitem__
 
-    def perturbed(*arguments):
-        block = original(*arguments)
+    def perturbed(states, number):
+        block = original(states, number)
         if part == "bias":
             block.bias[:, -1, 0].zero_()
         elif part == "older":
@@ -381,7 +381,7 @@ def test_parity_can_fail_inside_a_block(part, monkeypatch):
             return block._replace(counts=None)
         return block
 
-    monkeypatch.setattr(torch_attention, "_block", perturbed)
+    monkeypatch.setattr(torch_attention._States, "__getitem__", perturbed)
     assert compared(Case(steps=97, capacity=6, scores="leaving", dtype=torch.float64), "torch") != []
 
 

@@ -95,13 +95,13 @@ def test_chunks_of_any_size_give_what_one_pass_gives(backend, problem):
         flags = {name: mark[:, start:end] for name, mark in marks.items()}
         chunk = lifetimes(keys[:, :, start:end], **rule, **flags, state=state, backend=backend)
         new = torch.arange(start, end).expand(rows, heads, -1)
-        held = torch.cat([names, new], dim=2)
-        died = (chunk.deaths != SURVIVES) & (held >= 0)
+        slots = torch.cat([names, new], dim=2)
+        died = (chunk.deaths != SURVIVES) & (slots >= 0)
         for index in died.nonzero().tolist():
             b, h, slot = index
-            deaths[b, h, held[b, h, slot]] = start + chunk.deaths[b, h, slot]
-        assert (chunk.deaths[held < 0] <= 0).all()
-        names, state = gather_kept(held + 1, chunk.sources) - 1, chunk.state
+            deaths[b, h, slots[b, h, slot]] = start + chunk.deaths[b, h, slot]
+        assert (chunk.deaths[slots < 0] <= 0).all()
+        names, state = gather_kept(slots + 1, chunk.sources) - 1, chunk.state
         kept = names >= 0
         assert torch.equal(state.births[kept], names[kept] - end)
         assert (state.births[~kept] == 0).all()

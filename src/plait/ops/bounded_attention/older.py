@@ -54,16 +54,16 @@ def older_states(deaths: Tensor, births: Tensor, steps: int, window: int, block:
         link = link.gather(2, link)
 
     begin = begin.gather(2, by_begin)
-    place = torch.where(begin < blocks, begin * width + link, blocks * width).clamp_max(blocks * width)
+    position = torch.where(begin < blocks, begin * width + link, blocks * width).clamp_max(blocks * width)
     table: Tensor = begin.new_full((*deaths.shape[:2], blocks * width + 1), -1)
-    table = table.scatter_(2, place, number)[..., :-1].unflatten(2, (blocks, width))
+    table = table.scatter_(2, position, number)[..., :-1].unflatten(2, (blocks, width))
     if not table.numel() or not rank.shape[2]:
         return table
     table = table.cummax(dim=2).values  # a slot's states follow each other in the order they begin
     index = by_begin.gather(2, table.clamp_min(0).flatten(2))
     over = end.gather(2, index).view_as(table) <= torch.arange(blocks, device=table.device).unsqueeze(1)
-    named: Tensor = index.view_as(table)
-    return named.masked_fill((table < 0) | over, -1)
+    states: Tensor = index.view_as(table)
+    return states.masked_fill((table < 0) | over, -1)
 
 
 def _counting(like: Tensor) -> Tensor:

@@ -34,7 +34,7 @@ def bounded_attention(
     """Return (B, heads, T, D); the definition is `naive.bounded_attention`, `width` is `older_states`'s."""
     block = block_length(query.shape[2], window + width)
     older = older_states(deaths, births, query.shape[2], window, block, width)
-    cut = _Cut(window, block, score_from == "leaving")
+    cut = _Cut(query.shape[2], window, block, score_from == "leaving")
     output: Tensor = _Attention.apply(query, key, value, scores, deaths, births, older, cut)
     return output
 
@@ -44,50 +44,16 @@ def block_length(steps: int, slots: int) -> int:
 
     Measured on a CPU with 16 to 512 slots and heads of 16 and 64 features.
     """
-    return min(max(steps, 1), 64 if slots < 128 else 128)
+    return min(max(steps, 1), 32 if slots < 48 else 64 if slots < 128 else 128)
 
 
 class _Cut(NamedTuple):
+    """Sizes: T steps, the window, queries of a block; whether a score enters on leaving the window."""
+
+    steps: int
     window: int
     block: int
     from_leaving: bool
-
-
-class _States(NamedTuple):
-    """What can be read, rows and heads flattened to R: `keys` and `values` (R, C + T, D).
-
-    `scores`, `deaths` and `births` are (R, C + T), `older` (R, blocks, K) is the table of `older_states`.
-    """
-
-    keys: Tensor
-    values: Tensor
-    scores: Tensor | None
-    deaths: Tensor
-    births: Tensor
-    older: Tensor
-
-    @classmethod
-    def of(
-        cls,
-        key: Tensor,
-        value: Tensor,
-        scores: Tensor | None,
-        deaths: Tensor,
-        births: Tensor,
-        older: Tensor,
-    ) -> _States:
-        wide = accumulation_dtype(key.dtype)
-        keys, values = (x.to(wide).flatten(0, 1).contiguous() for x in (key, value))
-        rated = None if scores is None else scores.to(wide).flatten(0, 1).contiguous()
-        return cls(keys, values, rated, *(x.flatten(0, 1) for x in (deaths, births, older)))
-
-    def blind(self, steps: int) -> Tensor:
-        """Return (R, T): the steps that can read nothing, between as many births as deaths before them."""
-        born = self.births.clamp_min(0)
-        dead = self.deaths.long().clamp(max=steps).maximum(born)  # padding dies at its birth
-        changes = born.new_zeros(len(born), steps + 1).scatter_add_(1, born, torch.ones_like(born))
-        changes.scatter_add_(1, dead, -torch.ones_like(dead))
-        return changes[:, :steps].cumsum(dim=1).eq(0)
 
 
 class _Block(NamedTuple):
@@ -117,6 +83,76 @@ class _Block(NamedTuple):
         total[:, self.recent] += part[:, width:]
 
 
+class _States:
+    """What can be read, rows and heads flattened to R, and what each block reads of it.
+
+    `keys` and `values` are (R, C + T, D), `scores` (R, C + T); `older` is the table of `older_states`.
+    """
+
+    def __init__(
+        self,
+        key: Tensor,
+        value: Tensor,
+        scores: Tensor | None,
+        deaths: Tensor,
+        births: Tensor,
+        older: Tensor,
+        cut: _Cut,
+        group: int,
+    ) -> None:
+        wide, device = accumulation_dtype(key.dtype), key.device
+        self.keys, self.values = (x.to(wide).flatten(0, 1).contiguous() for x in (key, value))
+        self.scores = None if scores is None else scores.to(wide).flatten(0, 1).contiguous()
+        self.deaths, self.births, older = (x.flatten(0, 1) for x in (deaths, births, older))
+        self.cut, self.group, self.total = cut, group, key.shape[2]
+        self.starts = cut.block * torch.arange(older.shape[1], device=device).unsqueeze(1)
+        # An empty slot is a dead copy of a state that is read in any case: no other can leave a NaN here.
+        empty = older < 0
+        older = torch.where(empty, self.total - cut.steps + self.starts, older)
+        rows = torch.arange(len(older), device=device).view(-1, 1, 1)
+        self.older = older + self.total * rows
+        self.older_deaths = self._since(self._older(self.deaths).masked_fill(empty, 0), self.starts, 0)
+        self.older_births = self._since(self._older(self.births), self.starts, -cut.window)
+        self.times = torch.arange(cut.block, dtype=wide, device=device)
+
+    def __len__(self) -> int:
+        return self.older.shape[1]
+
+    def __getitem__(self, number: int) -> _Block:
+        cut, start = self.cut, number * self.cut.block
+        length = min(cut.block, cut.steps - start)
+        carried = self.total - cut.steps
+        recent = slice(carried + max(0, start - cut.window + 1), carried + start + length)
+        # Comparisons that give numbers: several times as fast as those that give booleans.
+        times = self.times[:length].repeat(self.group).unsqueeze(1)
+        dies = self._since(self.deaths[:, recent], start, 0)
+        dies = torch.cat([self.older_deaths[:, number], dies], dim=1).unsqueeze(1)
+        bias = torch.ge(times, dies, out=times.new_empty(len(dies), len(times), dies.shape[2]))
+        bias[:, :, -length:] += (times < self.times[:length]).to(times.dtype)
+        counts = None
+        if self.scores is not None and cut.from_leaving:
+            born = self._since(self.births[:, recent], start, -cut.window)
+            born = torch.cat([self.older_births[:, number], born], dim=1).unsqueeze(1)
+            counts = torch.ge(times - cut.window, born, out=torch.empty_like(bias))
+        return _Block(slice(start, start + length), self.older[:, number].flatten(), recent, bias, counts)
+
+    def _older(self, steps: Tensor) -> Tensor:
+        return steps.flatten().index_select(0, self.older.flatten()).view(self.older.shape)
+
+    def _since(self, steps: Tensor, start: int | Tensor, least: int) -> Tensor:
+        """Return steps counted from a block's start, as far as they matter: exact in any type."""
+        return (steps.long() - start).clamp_(least, self.cut.block).to(self.keys.dtype)
+
+    def blind(self) -> Tensor:
+        """Return (R, T): the steps that can read nothing, between as many births as deaths before them."""
+        steps = self.cut.steps
+        born = self.births.clamp_min(0)
+        dead = self.deaths.long().clamp(max=steps).maximum(born)  # padding dies at its birth
+        changes = born.new_zeros(len(born), steps + 1).scatter_add_(1, born, torch.ones_like(born))
+        changes.scatter_add_(1, dead, -torch.ones_like(dead))
+        return changes[:, :steps].cumsum(dim=1).eq(0)
+
+
 class _Attention(torch.autograd.Function):
     """The loop over blocks, forward and in reverse."""
 
@@ -132,15 +168,15 @@ class _Attention(torch.autograd.Function):
         cut: _Cut,
     ) -> Tensor:
         q, scale = _grouped(query, key.shape[1]), query.shape[3] ** -0.5
-        states = _States.of(key, value, scores, deaths, births, older)
+        states = _States(key, value, scores, deaths, births, older, cut, q.shape[1])
         output = torch.empty_like(q)
-        for number in range(older.shape[2]):
-            block = _block(number, states, cut, *q.shape[1:3])
+        for number in range(len(states)):
+            block = states[number]
             here = (q[:, :, block.steps] * scale).flatten(1, 2)
             weights = _weights(here, block.load(states.keys), states, block)
             read = torch.bmm(weights, block.load(states.values))
             output[:, :, block.steps] = read.unflatten(1, (q.shape[1], -1))
-        output.masked_fill_(states.blind(q.shape[2])[:, None, :, None], 0)
+        output.masked_fill_(states.blind()[:, None, :, None], 0)
         return output.to(query.dtype).view(query.shape)
 
     @staticmethod
@@ -153,14 +189,14 @@ class _Attention(torch.autograd.Function):
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, scores, deaths, births, older, output = ctx.saved_tensors
         q, scale = _grouped(query, key.shape[1]), query.shape[3] ** -0.5
-        states = _States.of(key, value, scores, deaths, births, older)
+        states = _States(key, value, scores, deaths, births, older, ctx.cut, q.shape[1])
         output, arriving = (_grouped(x, key.shape[1]) for x in (output, d_output))
-        arriving = arriving.masked_fill(states.blind(q.shape[2])[:, None, :, None], 0)
+        arriving = arriving.masked_fill(states.blind()[:, None, :, None], 0)
         d_q = torch.empty_like(q)
         d_keys, d_values = torch.zeros_like(states.keys), torch.zeros_like(states.values)
         d_scores = None if states.scores is None else torch.zeros_like(states.scores)
-        for number in range(older.shape[2]):
-            block = _block(number, states, ctx.cut, *q.shape[1:3])
+        for number in range(len(states)):
+            block = states[number]
             keys, here = block.load(states.keys), (q[:, :, block.steps] * scale).flatten(1, 2)
             weights = _weights(here, keys, states, block)
             came, read = (x[:, :, block.steps].flatten(1, 2) for x in (arriving, output))
@@ -173,7 +209,7 @@ class _Attention(torch.autograd.Function):
             if d_scores is not None:
                 block.add(d_scores, _times(d_energies, block.counts).sum(dim=1))
         totals = zip((d_q, d_keys, d_values, d_scores), (query, key, value, scores), strict=True)
-        grads = (None if x is None else x.view(given.shape).to(given.dtype) for x, given in totals)
+        grads = (None if x is None else x.view(like.shape).to(like.dtype) for x, like in totals)
         return *grads, None, None, None, None
 
 
@@ -198,32 +234,3 @@ def _weights(query: Tensor, keys: Tensor, states: _States, block: _Block) -> Ten
 
 def _times(x: Tensor, counts: Tensor | None) -> Tensor:
     return x if counts is None else x * counts
-
-
-def _block(number: int, states: _States, cut: _Cut, group: int, steps: int) -> _Block:
-    total = states.deaths.shape[1]
-    carried, start = total - steps, number * cut.block
-    length = min(cut.block, steps - start)
-    recent = slice(carried + max(0, start - cut.window + 1), carried + start + length)
-    older = states.older[:, number]
-    # an empty slot is a dead copy of a state that is read in any case: no other can leave a NaN here
-    empty = older < 0
-    rows = total * torch.arange(len(older), device=older.device).unsqueeze(1)
-    older = (older.masked_fill(empty, carried + start) + rows).flatten()
-    block = _Block(slice(start, start + length), older, recent, states.keys, None)
-
-    # Comparisons that give numbers: several times as fast as those that give booleans. Counted from the
-    # block's start the steps are exact in any type.
-    dtype, device = states.keys.dtype, older.device
-    times = torch.arange(length, dtype=dtype, device=device).repeat(group).unsqueeze(1)
-    dies = block.load(states.deaths)
-    dies[:, : empty.shape[1]].masked_fill_(empty, 0)
-    dies = (dies.long() - start).clamp_(0, length).to(dtype).unsqueeze(1)
-    bias = times.new_empty(len(dies), *times.shape[:1], dies.shape[2])
-    torch.ge(times, dies, out=bias)
-    bias[:, :, -length:] += (times < times[:length, 0]).to(dtype)
-    counts = None
-    if states.scores is not None and cut.from_leaving:
-        born = (block.load(states.births) - start).clamp_(-cut.window, length).to(dtype).unsqueeze(1)
-        counts = torch.ge(times - cut.window, born, out=torch.empty_like(bias))
-    return block._replace(bias=bias, counts=counts)

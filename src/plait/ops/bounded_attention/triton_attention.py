@@ -51,8 +51,8 @@ def bounded_attention(
     tiles = _tiles(query.shape[3], query.dtype)
     older = older_states(deaths, births, query.shape[2], window, tiles["BT"], width).int()
     settings = {"window": window, "FROM_LEAVING": score_from == "leaving", **tiles}
-    given = query, key, value, scores, deaths.int(), births.clamp_min(-(2**31)).int(), older
-    output: Tensor = _Attention.apply(*given, settings)[0]
+    inputs = query, key, value, scores, deaths.int(), births.clamp_min(-(2**31)).int(), older
+    output: Tensor = _Attention.apply(*inputs, settings)[0]
     return output
 
 
@@ -81,8 +81,8 @@ class _Attention(torch.autograd.Function):
         rows, heads, steps, _ = query.shape
         output = torch.empty_like(query, memory_format=torch.contiguous_format)
         sums = torch.empty(rows, heads, steps, dtype=torch.float32, device=query.device)
-        given, sizes = _arguments(query, key, value, scores, deaths, births, older, settings)
-        forward_kernel[(rows * heads, older.shape[2])](**given, output=output, sums=sums, **sizes)
+        tensors, sizes = _arguments(query, key, value, scores, deaths, births, older, settings)
+        forward_kernel[(rows * heads, older.shape[2])](**tensors, output=output, sums=sums, **sizes)
         return output, sums
 
     @staticmethod
@@ -95,21 +95,21 @@ class _Attention(torch.autograd.Function):
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
         query, key, value, scores, deaths, births, older, output, sums = ctx.saved_tensors
-        given, sizes = _arguments(query, key, value, scores, deaths, births, older, ctx.settings)
+        tensors, sizes = _arguments(query, key, value, scores, deaths, births, older, ctx.settings)
         products = (d_output.float() * output.float()).sum(dim=3)
-        d_output = d_output.to(given["query"].dtype).contiguous()
-        given |= {"sums": sums, "d_output": d_output, "products": products}
+        d_output = d_output.to(tensors["query"].dtype).contiguous()
+        tensors |= {"sums": sums, "d_output": d_output, "products": products}
         d_query = torch.empty_like(query, memory_format=torch.contiguous_format)
         d_key, d_value = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (key, value))
         d_scores = torch.zeros(key.shape[:3], dtype=torch.float32, device=key.device)
         rows, heads, blocks, width = older.shape
-        query_kernel[(rows * query.shape[1], blocks)](**given, d_query=d_query, **sizes)
-        given |= {"d_key": d_key, "d_value": d_value, "d_scores": d_scores}
+        query_kernel[(rows * query.shape[1], blocks)](**tensors, d_query=d_query, **sizes)
+        tensors |= {"d_key": d_key, "d_value": d_value, "d_scores": d_scores}
         edge = ctx.settings["BS"]
         sizes["num_warps"] = 8 if edge == 64 else 4  # two accumulators, where the others have one
-        recent = {name: x for name, x in (given | sizes).items() if name not in ("older", "K")}
+        recent = {name: x for name, x in (tensors | sizes).items() if name not in ("older", "K")}
         recent_kernel[(rows * heads, triton.cdiv(query.shape[2], edge))](**recent)
-        older_kernel[(rows * heads, triton.cdiv(max(width, 1), edge))](**given, **sizes)
+        older_kernel[(rows * heads, triton.cdiv(max(width, 1), edge))](**tensors, **sizes)
         d_rated = None if scores is None else d_scores.to(scores.dtype)
         return d_query, d_key.to(key.dtype), d_value.to(value.dtype), d_rated, None, None, None, None
 
@@ -124,7 +124,7 @@ def _arguments(
     older: Tensor,
     settings: dict[str, Any],
 ) -> tuple[dict[str, Tensor], dict[str, Any]]:
-    """Return what every kernel is given: tensors, contiguous, and sizes."""
+    """Return the arguments of every kernel: tensors, contiguous, and sizes."""
     tensors = {
         "query": query, "key": key, "value": value, "deaths": deaths, "births": births, "older": older,
         "scores": deaths if scores is None else scores.float(),  # a kernel wants a pointer even to nothing

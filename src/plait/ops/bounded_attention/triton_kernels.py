@@ -19,10 +19,10 @@ __all__ = ["forward_kernel", "older_kernel", "query_kernel", "recent_kernel"]
 
 
 @triton.jit
-def _rows(base, index, there, D: tl.constexpr, BD: tl.constexpr):
-    """Load rows `index` of (…, D) where `there`: (len(index), BD)."""
+def _rows(base, index, present, D: tl.constexpr, BD: tl.constexpr):
+    """Load rows `index` of (…, D) where `present`: (len(index), BD)."""
     d = tl.arange(0, BD)[None, :]
-    return tl.load(base + index[:, None] * D + d, mask=there[:, None] & (d < D), other=0.0)
+    return tl.load(base + index[:, None] * D + d, mask=present[:, None] & (d < D), other=0.0)
 
 
 @triton.jit
@@ -31,17 +31,17 @@ def _energies(
     HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr,
 ):  # fmt: skip
     """Return the energies (queries, states), −inf where a state cannot be read, and where a score counts."""
-    there = j >= 0
-    dies = tl.load(deaths + row * N + j, mask=there, other=0)[None, :]
-    born = tl.load(births + row * N + j, mask=there, other=0)[None, :]
+    present = j >= 0
+    dies = tl.load(deaths + row * N + j, mask=present, other=0)[None, :]
+    born = tl.load(births + row * N + j, mask=present, other=0)[None, :]
     energies = tl.dot(q, tl.trans(k), input_precision="tf32x3") * scale
     counts = times[:, None] - born >= window
     if HAS_SCORES:
-        r = tl.load(scores + row * N + j, mask=there, other=0.0)[None, :]
+        r = tl.load(scores + row * N + j, mask=present, other=0.0)[None, :]
         if FROM_LEAVING:
             r = tl.where(counts, r, 0.0)
         energies += r
-    readable = there[None, :] & (born <= times[:, None]) & (times[:, None] < dies)
+    readable = present[None, :] & (born <= times[:, None]) & (times[:, None] < dies)
     return tl.where(readable, energies, float("-inf")), counts
 
 
@@ -164,16 +164,16 @@ def _gather_gradients(
 ):  # fmt: skip
     """Add what the queries of block n, of all heads of the group, say of a tile of states."""
     times = n * BT + tl.arange(0, BT)
-    there = times < T
+    present = times < T
     for g in range(G):
         head = row * G + g
-        q = _rows(query, head * T + times, there, D, BD)
-        d_out = _rows(d_output, head * T + times, there, D, BD)
-        log = tl.load(sums + head * T + times, mask=there, other=0.0)
-        product = tl.load(products + head * T + times, mask=there, other=0.0)
+        q = _rows(query, head * T + times, present, D, BD)
+        d_out = _rows(d_output, head * T + times, present, D, BD)
+        log = tl.load(sums + head * T + times, mask=present, other=0.0)
+        product = tl.load(products + head * T + times, mask=present, other=0.0)
         p, d_e, counts = _d_energies(
             q, k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale,
-            there[:, None] & inside[None, :], HAS_SCORES, FROM_LEAVING, D, BD,
+            present[:, None] & inside[None, :], HAS_SCORES, FROM_LEAVING, D, BD,
         )  # fmt: skip
         d_v += tl.dot(tl.trans(p.to(d_out.dtype)), d_out, input_precision="tf32x3")
         d_k += tl.dot(tl.trans(d_e.to(q.dtype)), q, input_precision="tf32x3")
@@ -236,25 +236,27 @@ def older_kernel(
 ):  # fmt: skip
     """Add the gradient of the older states in slots of tile `program_id(1)`; runs after `recent_kernel`."""
     row, slot = tl.program_id(0).to(tl.int64), tl.program_id(1) * BS + tl.arange(0, BS)
-    held = tl.full([BS], -1, tl.int32)
+    current = tl.full([BS], -1, tl.int32)
     d_k, d_v = tl.zeros([BS, BD], tl.float32), tl.zeros([BS, BD], tl.float32)
     d_r = tl.zeros([BS], tl.float32)
     for n in range(NB):
         j = tl.load(older + (row * NB + n) * K + slot, mask=slot < K, other=-1)
-        changed = j != held
+        changed = j != current
         if tl.max(changed.to(tl.int32), axis=0) > 0:
-            leaves = changed & (held >= 0)
+            leaves = changed & (current >= 0)
             _hand_over(
-                d_k, d_v, d_r, held, leaves, row, N, scale, d_key, d_value, d_scores, HAS_SCORES, D, BD
+                d_k, d_v, d_r, current, leaves, row, N, scale, d_key, d_value, d_scores, HAS_SCORES, D, BD
             )
             d_k = tl.where(changed[:, None], 0.0, d_k)
             d_v = tl.where(changed[:, None], 0.0, d_v)
             d_r = tl.where(changed, 0.0, d_r)
-            held = j
+            current = j
         if tl.max(j, axis=0) >= 0:
             k = _rows(key, row * N + j, j >= 0, D, BD)
             d_k, d_v, d_r = _gather_gradients(
                 d_k, d_v, d_r, k, n, j, j >= 0, row, query, value, scores, deaths, births,
                 sums, d_output, products, T, N, window, scale, G, HAS_SCORES, FROM_LEAVING, D, BD, BT,
             )  # fmt: skip
-    _hand_over(d_k, d_v, d_r, held, held >= 0, row, N, scale, d_key, d_value, d_scores, HAS_SCORES, D, BD)
+    _hand_over(
+        d_k, d_v, d_r, current, current >= 0, row, N, scale, d_key, d_value, d_scores, HAS_SCORES, D, BD
+    )

@@ -131,8 +131,8 @@ def _flags(
 def _survivors(deaths: Tensor, slots: int) -> Tensor:
     """Return the indices (B, H, slots) of what is still readable, in order, the last in the last slot."""
     survives = deaths == SURVIVES
-    place = slots - survives.flip(2).cumsum(2).flip(2)
-    place = place.masked_fill(~survives, slots)  # the others share one column that is cut off
+    position = slots - survives.flip(2).cumsum(2).flip(2)
+    position = position.masked_fill(~survives, slots)  # the others share one column that is cut off
     sources = deaths.new_full((*deaths.shape[:2], slots + 1), -1, dtype=torch.int64)
-    index = torch.arange(deaths.shape[2], device=deaths.device).expand_as(place)
-    return sources.scatter_(2, place, index)[..., :slots]
+    index = torch.arange(deaths.shape[2], device=deaths.device).expand_as(position)
+    return sources.scatter_(2, position, index)[..., :slots]

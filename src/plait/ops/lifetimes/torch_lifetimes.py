@@ -66,7 +66,7 @@ def smallest_of_prefixes(values: Tensor, k: int) -> Tensor:
     rows, count = values.shape
     index = torch.arange(count, device=values.device).expand(rows, -1)
     first, last, rank = torch.zeros_like(index), index, torch.full_like(index, k)
-    found = torch.zeros_like(index)
+    result = torch.zeros_like(index)
     for bit in reversed(range(max(count - 1, 0).bit_length())):
         ones = (values >> bit) & 1
         zeros_before = torch.nn.functional.pad((1 - ones).cumsum(dim=1), (1, 0))
@@ -75,12 +75,12 @@ def smallest_of_prefixes(values: Tensor, k: int) -> Tensor:
         inside = last_zero - first_zero
         is_one = rank > inside
         rank = torch.where(is_one, rank - inside, rank)
-        found = found + (is_one.long() << bit)
+        result = result + (is_one.long() << bit)
         first = torch.where(is_one, zeros + first - first_zero, first_zero)
         last = torch.where(is_one, zeros + last - last_zero, last_zero)
-        place = torch.where(ones.bool(), zeros + index - zeros_before[:, :-1], zeros_before[:, :-1])
-        values = torch.empty_like(values).scatter_(1, place, values)
-    return torch.where(index < k, count, found)
+        position = torch.where(ones.bool(), zeros + index - zeros_before[:, :-1], zeros_before[:, :-1])
+        values = torch.empty_like(values).scatter_(1, position, values)
+    return torch.where(index < k, count, result)
 
 
 def _order(keys: Tensor, group: Tensor) -> Tensor:
