@@ -5,7 +5,7 @@ import io
 from plait.experiments import experiments
 from plait.experiments.display import Lines, LiveTable, display, left
 from plait.experiments.plan import jobs_of
-from plait.experiments.pool import News
+from plait.experiments.pool import Event
 from plait.experiments.runner import Progress
 
 from .conftest import experiment, planned
@@ -15,9 +15,9 @@ def heard(tmp_path, on_progress, *events):
     jobs = jobs_of(experiment(planned()), tmp_path, "cpu")
     progress = Progress(jobs[0])
     for kind, data in events:
-        news = News(jobs[0].id, kind, data)
-        progress.hear(news)
-        on_progress(progress, news)
+        event = Event(jobs[0].id, kind, data)
+        progress.apply(event)
+        on_progress(progress, event)
     return progress
 
 
@@ -39,8 +39,8 @@ def test_a_policy_is_counted_in_steps_and_scored_by_its_return(tmp_path):
     stream = io.StringIO()
     job = jobs_of(experiments(smoke=True)["table4"], tmp_path, "cpu")[0]
     progress = Progress(job)
-    progress.hear(News(job.id, *HALFWAY))
-    Lines(1, stream, seconds=0).on_progress(progress, News(job.id, *HALFWAY))
+    progress.apply(Event(job.id, *HALFWAY))
+    Lines(1, stream, seconds=0).on_progress(progress, Event(job.id, *HALFWAY))
     assert "step 6/256  0.500" in stream.getvalue()
 
 
@@ -49,7 +49,7 @@ def test_lines_of_a_run_that_died(tmp_path):
     lines = Lines(1, stream)
     progress = heard(tmp_path, lines.on_progress, BEGAN)
     progress.status, progress.reason = "waiting", "signal 9"
-    lines.on_progress(progress, News(progress.job.id, "died", {"reason": "signal 9"}))
+    lines.on_progress(progress, Event(progress.job.id, "died", {"reason": "signal 9"}))
     assert "waiting: signal 9" in stream.getvalue()
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from plait.errors import BusyError, ConfigError, OutputError
 from plait.experiments import Experiment
-from plait.experiments.folder import DESCRIPTION, claimed, take_over
+from plait.experiments.folder import DESCRIPTION, import_runs, lock_folder
 from plait.experiments.plan import jobs_of, status_of
 from plait.experiments.worker import execute, stop_file
 from plait.strict import checked
@@ -20,10 +20,10 @@ def described(folder):
 
 
 def test_a_second_part_joins_the_first(tmp_path):
-    with claimed(tmp_path, experiment(planned(), planned("RNN"))):
+    with lock_folder(tmp_path, experiment(planned(), planned("RNN"))):
         pass
     newer = planned("RNN", updates=99)
-    with claimed(tmp_path, experiment(newer, planned(delay=5), seeds=(4,))):
+    with lock_folder(tmp_path, experiment(newer, planned(delay=5), seeds=(4,))):
         pass
     found = described(tmp_path)
     assert [run.cell for run in found.runs] == [("T = 3", "LSTM"), ("T = 3", "RNN"), ("T = 5", "LSTM")]
@@ -34,7 +34,7 @@ def test_a_second_part_joins_the_first(tmp_path):
 def test_cells_of_one_row_stand_beside_each_other_and_notes_are_kept(tmp_path):
     for column, note in (("LSTM", "as published"), ("RNN", "as we do it"), ("RNN", "as we do it")):
         both = experiment(planned(column), planned(column, delay=5))
-        with claimed(tmp_path, dataclasses.replace(both, notes=(note,))):
+        with lock_folder(tmp_path, dataclasses.replace(both, notes=(note,))):
             pass
     found = described(tmp_path)
     assert [run.column for run in found.runs] == ["LSTM", "RNN", "LSTM", "RNN"]
@@ -43,50 +43,50 @@ def test_cells_of_one_row_stand_beside_each_other_and_notes_are_kept(tmp_path):
 
 
 def test_another_experiment_is_refused_and_nothing_changes(tmp_path):
-    with claimed(tmp_path, experiment(planned())):
+    with lock_folder(tmp_path, experiment(planned())):
         pass
     before = (tmp_path / DESCRIPTION).read_bytes()
     with (
         pytest.raises(OutputError, match="holds the experiment 'tiny', not 'other'"),
-        claimed(tmp_path, experiment(planned(), name="other")),
+        lock_folder(tmp_path, experiment(planned(), name="other")),
     ):
         pass
     assert (tmp_path / DESCRIPTION).read_bytes() == before
     (tmp_path / DESCRIPTION).write_text('{"name": "tiny"}')
     with (
         pytest.raises(OutputError, match="not written by this version"),
-        claimed(tmp_path, experiment(planned())),
+        lock_folder(tmp_path, experiment(planned())),
     ):
         pass
 
 
 def test_smoke_runs_and_full_ones_do_not_share_a_folder(tmp_path):
-    with claimed(tmp_path, dataclasses.replace(experiment(planned()), smoke=True)):
+    with lock_folder(tmp_path, dataclasses.replace(experiment(planned()), smoke=True)):
         pass
     with (
         pytest.raises(OutputError, match="holds 'tiny' at smoke size; choose another --out"),
-        claimed(tmp_path, experiment(planned())),
+        lock_folder(tmp_path, experiment(planned())),
     ):
         pass
     older = json.loads((tmp_path / DESCRIPTION).read_text())
     del older["smoke"]  # before it was written down
     (tmp_path / DESCRIPTION).write_text(json.dumps(older))
-    with claimed(tmp_path, experiment(planned())):
+    with lock_folder(tmp_path, experiment(planned())):
         pass
 
 
 def test_two_runners_in_one_folder(tmp_path):
     with (
-        claimed(tmp_path, experiment(planned())),
+        lock_folder(tmp_path, experiment(planned())),
         pytest.raises(BusyError, match="in use by another"),
-        claimed(tmp_path, experiment(planned())),
+        lock_folder(tmp_path, experiment(planned())),
     ):
         pass
 
 
 def test_a_stop_left_by_a_killed_runner_is_forgotten(tmp_path):
     stop_file(tmp_path).touch()
-    with claimed(tmp_path, experiment(planned())):
+    with lock_folder(tmp_path, experiment(planned())):
         assert not stop_file(tmp_path).exists()
 
 
@@ -97,16 +97,16 @@ def test_settled_runs_are_taken_over_and_no_other(tmp_path):
     execute(half, lambda message: stop_file(tmp_path / "source").touch())
     (tmp_path / "out").mkdir()
     jobs = jobs_of(tiny, tmp_path / "out", "cpu")
-    assert take_over(jobs, tmp_path / "source") == [done.id]
+    assert import_runs(jobs, tmp_path / "source") == [done.id]
     assert [status_of(job) for job in jobs] == ["complete", "missing"]
     assert not (tmp_path / "out" / half.id).exists()
     assert not (tmp_path / "out" / done.id / "lock").exists()
-    assert take_over(jobs, tmp_path / "source") == [], "what is there stays"
+    assert import_runs(jobs, tmp_path / "source") == [], "what is there stays"
     with pytest.raises(ConfigError, match="no folder"):
-        take_over(jobs, tmp_path / "absent")
+        import_runs(jobs, tmp_path / "absent")
 
 
 def test_a_description_survives_the_disk(tmp_path):
     tiny = experiment(dataclasses.replace(planned(), published=0.5, published_note="x"), seeds=(2, 5))
-    with claimed(tmp_path, tiny):
+    with lock_folder(tmp_path, tiny):
         assert described(tmp_path) == tiny

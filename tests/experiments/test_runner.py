@@ -8,9 +8,9 @@ from pathlib import Path
 import pytest
 
 from plait.experiments import runner
-from plait.experiments.launch import told
+from plait.experiments.launch import summarise
 from plait.experiments.plan import jobs_of
-from plait.experiments.pool import News
+from plait.experiments.pool import Event
 from plait.experiments.runner import ATTEMPTS, run_jobs
 from plait.experiments.worker import stop_file
 
@@ -36,18 +36,18 @@ class Scripted:
         Path(job.folder).mkdir(exist_ok=True)
         Path(job.folder, "config.json").write_text(json.dumps(job.description))
 
-    def news(self, seconds):
+    def events(self, seconds):
         if not self.running:
             return []
         job = self.running.pop(0)
-        return [News(job.id, "began", {"pid": 1}), self.script(job, self.started.count(job.id))]
+        return [Event(job.id, "began", {"pid": 1}), self.script(job, self.started.count(job.id))]
 
     def close(self):
         self.closed = True
 
 
 def ended(status="complete", **data):
-    return lambda job, attempt: News(job.id, "ended", {"status": status, "updates": 12, **data})
+    return lambda job, attempt: Event(job.id, "ended", {"status": status, "updates": 12, **data})
 
 
 def go(tmp_path, script, *runs, seeds=(0,), **options):
@@ -75,7 +75,7 @@ def test_long_runs_start_first(tmp_path):
 
 def test_a_worker_that_dies_is_replaced_and_the_run_goes_on(tmp_path):
     def script(job, attempt):
-        return News(job.id, "died", {"reason": "signal 9"}) if attempt < 3 else ended()(job, attempt)
+        return Event(job.id, "died", {"reason": "signal 9"}) if attempt < 3 else ended()(job, attempt)
 
     outcome, pool, (job,), seen = go(tmp_path, script)
     assert pool.started == [job.id] * 3
@@ -87,7 +87,7 @@ def test_a_worker_that_dies_is_replaced_and_the_run_goes_on(tmp_path):
 def test_a_run_whose_workers_are_killed_is_left_for_the_next_call_and_the_others_go_on(tmp_path):
     def script(job, attempt):
         if job.column == "RNN":
-            return News(job.id, "died", {"reason": "the worker was ended by signal 9"})
+            return Event(job.id, "died", {"reason": "the worker was ended by signal 9"})
         return ended()(job, attempt)
 
     outcome, pool, jobs, _ = go(tmp_path, script, planned("RNN", delay=99), planned())
@@ -96,7 +96,7 @@ def test_a_run_whose_workers_are_killed_is_left_for_the_next_call_and_the_others
     (trouble,) = outcome.troubles
     assert f"T = 99, RNN, seed 0): the worker was ended by signal 9, {ATTEMPTS} times" in trouble
     assert outcome.problem.startswith("1 run interrupted again and again; "), "so the exit code is 2"
-    assert "1 interrupted again and again: the same command resumes them" in told(outcome)
+    assert "1 interrupted again and again: the same command resumes them" in summarise(outcome)
     assert not Path(jobs[0].folder, "summary.json").exists(), "nothing was recorded against it"
     outcome, pool, _, _ = go(tmp_path, ended(), planned("RNN", delay=99))
     assert (pool.started, outcome.complete, outcome.problem) == ([jobs[0].id], 1, ""), "without --retry"
@@ -104,8 +104,8 @@ def test_a_run_whose_workers_are_killed_is_left_for_the_next_call_and_the_others
 
 def test_a_word_that_comes_late_does_not_wake_a_job_that_ended(tmp_path):
     class Late(Scripted):
-        def news(self, seconds):
-            return [*super().news(seconds), *(News(job, "began", {}) for job in self.started)]
+        def events(self, seconds):
+            return [*super().events(seconds), *(Event(job, "began", {}) for job in self.started)]
 
     jobs = jobs_of(experiment(planned()), tmp_path, "cpu")
     outcome = run_jobs(jobs, tmp_path, lambda count: Late(ended()))
@@ -138,7 +138,7 @@ def test_a_folder_that_stays_busy_is_said_and_left_as_it_is(tmp_path, monkeypatc
     assert (outcome.busy, outcome.failed, outcome.left) == (1, 0, 1)
     assert outcome.problem.startswith("1 run in use by another process; ")
     assert not Path(job.folder, "summary.json").exists()
-    assert "1 in use by another process: wait for it to end" in told(outcome)
+    assert "1 in use by another process: wait for it to end" in summarise(outcome)
 
 
 @pytest.mark.parametrize("status", ["complete", "diverged", "failed"])
@@ -165,7 +165,7 @@ def test_time_that_is_up_asks_every_worker_to_stop(tmp_path):
 
     def script(job, attempt):
         asked.append(stop_file(tmp_path).exists())
-        return ended("stopped")(job, attempt) if asked[-1] else News(job.id, "progress", PROGRESS)
+        return ended("stopped")(job, attempt) if asked[-1] else Event(job.id, "progress", PROGRESS)
 
     jobs = jobs_of(experiment(planned(), planned("RNN")), tmp_path, "cpu")
     pool = Endless(script)
@@ -182,7 +182,7 @@ PROGRESS = {"update": 3, "speed": 1.0, "score": None}
 class Endless(Scripted):
     """Its job goes on until the script says it ended."""
 
-    def news(self, seconds):
+    def events(self, seconds):
         if not self.running:
             return []
         news = self.script(self.running[0], 1)
@@ -195,7 +195,7 @@ def test_ctrl_c_waits_for_the_workers_and_is_passed_on(tmp_path):
     def script(job, attempt):
         if not stop_file(tmp_path).exists():
             os.kill(os.getpid(), signal.SIGINT)
-            return News(job.id, "progress", PROGRESS)
+            return Event(job.id, "progress", PROGRESS)
         return ended("stopped")(job, attempt)
 
     jobs = jobs_of(experiment(planned()), tmp_path, "cpu")
@@ -209,7 +209,7 @@ def test_ctrl_c_waits_for_the_workers_and_is_passed_on(tmp_path):
 def test_a_worker_that_does_not_stop_is_not_waited_for_forever(tmp_path, monkeypatch):
     monkeypatch.setattr(runner, "GRACE", 0.1)
     jobs = jobs_of(experiment(planned()), tmp_path, "cpu")
-    pool = Endless(lambda job, attempt: News(job.id, "progress", PROGRESS))
+    pool = Endless(lambda job, attempt: Event(job.id, "progress", PROGRESS))
     outcome = run_jobs(jobs, tmp_path, lambda count: pool, max_minutes=0.1 / 60)
     assert outcome.left == 1
     assert pool.closed

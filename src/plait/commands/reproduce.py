@@ -92,7 +92,7 @@ def reproduce(
                 name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
             ),
         )
-    from plait.experiments.launch import Means, carry_out, told
+    from plait.experiments.launch import Means, carry_out, summarise
 
     selection = Selection.read(
         models, delays, rows, columns, seeds, updates=updates, steps=steps, backend=backend
@@ -101,7 +101,7 @@ def reproduce(
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)
-    lines: tuple[str | Table, ...] = (told(outcome), *_packed(folder, pack, pack_light))
+    lines: tuple[str | Table, ...] = (summarise(outcome), *_packed(folder, pack, pack_light))
     data: dict[str, Any] = {
         "experiment": name,
         "folder": str(folder),

@@ -1,4 +1,4 @@
-"""Experiments: papers as data, and what runs them. Importing a description loads no torch."""
+"""Experiments: tables and figures of papers as data, and their runner. Descriptions load no torch."""
 
 from __future__ import annotations
 
@@ -16,20 +16,20 @@ from plait.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE
 __all__ = ["DATA_SETS", "Experiment", "PlannedRun", "by_name", "experiment_named", "experiments"]
 
 
-DATA_SETS = ("mnist", "ptb")  # what can be fetched
-WORLDS = ("minigrid", "popgym")  # what can be installed
+DATA_SETS = ("mnist", "ptb")  # can be downloaded
+WORLDS = ("minigrid", "popgym")  # can be installed
 
 
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
-    """Every experiment by its name, but for those with a runner of their own (`depthwidth-figure1`)."""
+    """Return every experiment by name, except those with their own runner (`depthwidth-figure1`)."""
     size = SMOKE if smoke else FULL
     items = (*ITEMS, keeping, keeping_settings, popgym, popgym_easy)
     described = (*(item(size, recipe) for item in BY_RECIPE), *(item(size) for item in items))
-    return by_name(dataclasses.replace(one, smoke=smoke) for one in described)
+    return by_name(dataclasses.replace(experiment, smoke=smoke) for experiment in described)
 
 
 def experiment_named(name: str, smoke: bool = False, recipe: str = "published") -> Experiment:
-    """One experiment that can be run.
+    """Return the experiment of this name, once its data or environments are available.
 
     >>> experiment_named("table5").count
     216
@@ -38,8 +38,8 @@ def experiment_named(name: str, smoke: bool = False, recipe: str = "published") 
         ...
     plait.errors.UnknownNameError: unknown experiment 'table6': did you mean 'table9' or 'table8'? ...
     """
-    found = experiments(smoke, recipe)
-    experiment = found[known(name, (*found, *DEPTHWIDTH), "experiment")]
+    available = experiments(smoke, recipe)
+    experiment = available[known(name, (*available, *DEPTHWIDTH), "experiment")]
     if recipe != "published" and experiment == experiments(smoke)[name]:
         raise ConfigError(f"--recipe {recipe} does not apply: {name} has one recipe")
     _require(experiment.needs)
@@ -47,7 +47,7 @@ def experiment_named(name: str, smoke: bool = False, recipe: str = "published") 
 
 
 def _require(needs: str) -> None:
-    """Fetch what an experiment needs, or say that it cannot be had, before anything is begun."""
+    """Download the data set, or raise if it or an environment is unavailable, before anything is trained."""
     if not needs:
         return
     if needs in WORLDS:
@@ -60,10 +60,10 @@ def _require(needs: str) -> None:
 
 
 def by_name(several: Iterable[Experiment]) -> dict[str, Experiment]:
-    """Experiments under their names; two with one name are an error."""
-    found: dict[str, Experiment] = {}
+    """Return experiments by name; raise if two share one."""
+    experiments: dict[str, Experiment] = {}
     for experiment in several:
-        if experiment.name in found:
+        if experiment.name in experiments:
             raise ConfigError(f"two experiments are called {experiment.name!r}; rename one of them")
-        found[experiment.name] = experiment
-    return found
+        experiments[experiment.name] = experiment
+    return experiments

@@ -1,4 +1,4 @@
-"""Workers as tasks of a Ray cluster: this machine's own, or one that is there. All see one file system."""
+"""Workers as tasks of a Ray cluster, started on this machine or already running; they share a file system."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from plait.errors import BackendError, ConfigError, require
-from plait.experiments.mailbox import Mailbox
+from plait.experiments.mailbox import EventQueue
 from plait.experiments.plan import Job
-from plait.experiments.pool import News
+from plait.experiments.pool import Event
 from plait.experiments.worker import execute
 
 __all__ = ["Cluster", "quiet"]
 
-_ANSWER_WITHIN = 5.0  # seconds, for an address
-_JOIN_WITHIN = 60.0
+_ANSWER_WITHIN = 5.0  # seconds until an address accepts a connection
+_JOIN_WITHIN = 60.0  # seconds
 _NO_CLUSTER = "--ray {}: no Ray cluster answers ({}); start one with `ray start --head`, or use --ray local"
 _OBJECT_STORE = 128 * 2**20  # bytes: descriptions and results are small
 
@@ -31,9 +31,9 @@ class Cluster:
 
     Args:
         address: "local" for a cluster of this machine alone, "auto" for the one that runs here, or HOST:PORT.
-        processes: for "local": how many tasks at a time.
-        together: tasks a GPU, where the device is one.
-        device: auto or cpu or cuda, as each task sees it.
+        processes: parallel tasks, for "local" only.
+        device: auto, cpu or cuda, as each task sees it (cpu).
+        together: tasks per GPU, if the device is one (4).
     """
 
     def __init__(self, address: str, processes: int, device: str = "cpu", together: int = 4) -> None:
@@ -58,42 +58,42 @@ class Cluster:
         self.device = device
         needs = {"num_cpus": 0, "num_gpus": 1 / together} if device != "cpu" else {"num_cpus": 1}
         self.task = self.ray.remote(max_retries=0, **needs)(_work)
-        self._hang_up_mailbox()
+        self._start_queue()
         self.jobs: dict[Any, str] = {}
         self.together = together
 
-    def _hang_up_mailbox(self) -> None:
-        self.mailbox = self.ray.remote(num_cpus=0)(Mailbox).remote()
-        self.letters = self.mailbox.take.remote()
+    def _start_queue(self) -> None:
+        self.queue = self.ray.remote(num_cpus=0)(EventQueue).remote()
+        self.messages = self.queue.take.remote()
 
     def room(self) -> int:
-        """Ray keeps its own queue, and a cluster that can grow grows by what waits in it."""
+        """Return no limit: Ray queues tasks itself, and an autoscaling cluster grows with its queue."""
         return sys.maxsize
 
     def start(self, job: Job) -> None:
         here = dataclasses.replace(job, device=self.device, together=self.together)
-        self.jobs[self.task.remote(here, self.mailbox)] = job.id
+        self.jobs[self.task.remote(here, self.queue)] = job.id
 
-    def news(self, seconds: float) -> list[News]:
+    def events(self, seconds: float) -> list[Event]:
         ended, _ = self.ray.wait(list(self.jobs), num_returns=1, timeout=seconds) if self.jobs else ([], [])
-        found = [News(message.pop("id"), message.pop("event"), message) for message in self._letters()]
+        events = [Event(message.pop("id"), message.pop("event"), message) for message in self._messages()]
         for reference in ended:
             job = self.jobs.pop(reference)
             try:
-                found.append(News(job, "ended", self.ray.get(reference)))
+                events.append(Event(job, "ended", self.ray.get(reference)))
             except self.ray.exceptions.RayError as error:
-                found.append(News(job, "died", {"reason": _first_line(error)}))
-        return found
+                events.append(Event(job, "died", {"reason": _first_line(error)}))
+        return events
 
-    def _letters(self) -> list[dict[str, Any]]:
-        """What lies in the mailbox; it is asked again when it has answered, and never waited for."""
-        if not self.ray.wait([self.letters], timeout=0)[0]:
+    def _messages(self) -> list[dict[str, Any]]:
+        """Return the queue's messages if the last request was answered, without waiting, and request more."""
+        if not self.ray.wait([self.messages], timeout=0)[0]:
             return []
         try:
-            taken: list[dict[str, Any]] = self.ray.get(self.letters)
-            self.letters = self.mailbox.take.remote()
-        except self.ray.exceptions.RayError:  # its node died: some progress is not seen, no result is lost
-            self._hang_up_mailbox()
+            taken: list[dict[str, Any]] = self.ray.get(self.messages)
+            self.messages = self.queue.take.remote()
+        except self.ray.exceptions.RayError:  # its node died: some progress events are lost, no results
+            self._start_queue()
             return []
         return taken
 
@@ -103,20 +103,20 @@ class Cluster:
         self.ray.shutdown()
 
 
-def _work(job: Job, mailbox: Any) -> dict[str, Any]:
-    """A task: one run, as in a process of this machine."""
+def _work(job: Job, queue: Any) -> dict[str, Any]:
+    """Execute one run as a Ray task, as a process of this machine does."""
     import torch
 
     torch.set_num_threads(1)
 
     def tell(message: dict[str, Any]) -> None:
-        mailbox.put.remote(message)
+        queue.put.remote(message)
 
     return execute(job, tell)
 
 
 def _check(address: str) -> None:
-    """Join once from a process that can be ended: at a wrong address Ray waits for minutes, deaf to all."""
+    """Join once from a process that can be killed: Ray blocks at a wrong address for minutes."""
     host, _, port = address.removeprefix("ray://").rpartition(":")
     if not host or not port.isdecimal():
         raise ConfigError(f"--ray: expected auto, local or HOST:PORT, got {address!r}")
@@ -135,22 +135,22 @@ def _check(address: str) -> None:
 
 
 def _first_line(error: BaseException) -> str:
-    """Ray's messages are pages; the first sentence says what happened."""
+    """Return the first sentence of an error, as Ray's messages are pages long."""
     text = " ".join(str(error).split())
     return f"{type(error).__name__}: {text.partition('. ')[0][:200]}"
 
 
 @contextlib.contextmanager
 def quiet(log: Path) -> Iterator[TextIO]:
-    """Ray's processes write pages to stderr when a node dies: they go into `log`. Yields the real stderr."""
+    """Redirect stderr to `log`, as Ray writes pages to it when a node dies; yield the real stderr."""
     sys.stderr.flush()
-    kept = os.dup(2)
+    original = os.dup(2)
     with log.open("ab") as file:
         os.dup2(file.fileno(), 2)
     try:
-        with os.fdopen(os.dup(kept), "w", encoding="utf-8", errors="backslashreplace") as stream:
+        with os.fdopen(os.dup(original), "w", encoding="utf-8", errors="backslashreplace") as stream:
             yield stream
     finally:
         sys.stderr.flush()
-        os.dup2(kept, 2)
-        os.close(kept)
+        os.dup2(original, 2)
+        os.close(original)

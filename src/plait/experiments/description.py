@@ -1,7 +1,7 @@
-"""What an experiment is: a paper's table or figure as plain, frozen data. No torch, no clock, no path.
+"""Schema of an experiment: a paper's table or figure as plain, frozen data. No torch, no clock, no path.
 
-Plain dataclasses, so that a machine with torch alone can run them; `plait.strict.checked` reads them back
-from JSON and refuses unknown and missing keys.
+Plain dataclasses, so that a machine with torch alone can run them; `plait.strict.checked` parses them from
+JSON and refuses unknown and missing keys.
 """
 
 from __future__ import annotations
@@ -13,7 +13,7 @@ from plait.errors import ConfigError, known, seeded
 
 __all__ = ["MEANS_NOTHING", "Experiment", "Kind", "PlannedRun"]
 
-MEANS_NOTHING = "smoke runs: they show that everything works; their numbers are no results"
+MEANS_NOTHING = "smoke runs: they test that everything works; ignore their numbers"
 Kind = Literal["table", "curves", "gradients", "attention", "transfer"]
 
 
@@ -21,11 +21,11 @@ Kind = Literal["table", "curves", "gradients", "attention", "transfer"]
 class PlannedRun:
     """One cell of a table or one curve of a figure, for any seed.
 
-    `task` and `model` are a name and options, `recipe` everything but the seed, all as `config.json` has
-    them. `published` is the paper's score from 0 to 1, `published_note` what it says where it has none.
-    `trace` asks for the attention over one held-out sequence. `scored_on` names the held-out set whose score
-    stands here, where a run has several: two cells may be of one run, scored on different sets. `scored_by`
-    is what of an evaluation is the score.
+    `task` and `model` are a name and options, `recipe` everything but the seed, all as in `config.json`.
+    `published` is the paper's score from 0 to 1, `published_note` its remark if it gives no score. With
+    `trace` the attention over one held-out sequence is recorded. `scored_on` names the held-out set of this
+    cell's score, if a run has several: two cells may share a run, scored on different sets. `scored_by` is
+    the key of the score in an evaluation.
     """
 
     row: str
@@ -50,22 +50,22 @@ class PlannedRun:
 
     @property
     def cell(self) -> tuple[str, str]:
-        """Where it stands: row and column."""
+        """Return the row and column."""
         return self.row, self.column
 
     @property
     def counted_in(self) -> str:
-        """What its length is counted in: steps where worlds are played, else updates."""
+        """Return the unit of the run's length: steps of reinforcement learning, else updates."""
         return "steps" if "steps" in self.recipe else "updates"
 
 
 @dataclass(frozen=True)
 class Experiment:
-    """A table or figure: where it is from, what it claims, and the runs that test it.
+    """A table or figure: its source, its claim, and the runs that test it.
 
-    `metric` says what a score is; `updates_to` is the score whose first reaching is reported; `needs` is
-    empty, or what must exist before it can be run; `notes` say which choices are ours; of `smoke` runs
-    the numbers mean nothing.
+    `metric` describes the score; `updates_to` is the score for which the updates to reach it are reported;
+    `needs` is the data set or package that must be available, or empty; `notes` list our own choices;
+    `smoke` marks tiny runs whose numbers mean nothing.
 
     >>> planned = PlannedRun("T = 5", "LSTM", {"name": "copy", "delay": 5}, {"name": "lstm"}, {})
     >>> Experiment("one", "", "", "", "table", "accuracy", 0.99, "", (0, 1), (planned,), ()).count
@@ -101,12 +101,12 @@ class Experiment:
 
     @property
     def count(self) -> int:
-        """Planned runs times seeds."""
+        """Return the number of planned runs times seeds."""
         return len(self.runs) * len(self.seeds)
 
     @property
     def lengths(self) -> str:
-        """How long runs are at most, in words, and where lengths differ which cells have which.
+        """Return the maximum length of the runs as a sentence, listed by cells if lengths differ.
 
         >>> runs = [
         ...     PlannedRun("T = 5", name, {"name": "copy"}, {"name": name}, {"updates": n})
@@ -115,16 +115,16 @@ class Experiment:
         >>> Experiment("one", "", "", "", "table", "accuracy", 0.99, "", (0,), (*runs,), ()).lengths
         'Here: 100 updates at most (lstm; gru); 2,000 updates at most (relrnn).'
         """
-        found: dict[str, list[PlannedRun]] = {}
+        by_length: dict[str, list[PlannedRun]] = {}
         for run in self.runs:
             if (most := run.recipe.get(run.counted_in)) is not None:
-                found.setdefault(f"{most:,.0f} {run.counted_in} at most", []).append(run)
-        if len(found) < 2:
-            return f"Here: {next(iter(found))}." if found else ""
-        return f"Here: {'; '.join(f'{length} ({self._where(runs)})' for length, runs in found.items())}."
+                by_length.setdefault(f"{most:,.0f} {run.counted_in} at most", []).append(run)
+        if len(by_length) < 2:
+            return f"Here: {next(iter(by_length))}." if by_length else ""
+        return f"Here: {'; '.join(f'{n} ({self._where(runs)})' for n, runs in by_length.items())}."
 
     def _where(self, runs: list[PlannedRun]) -> str:
-        """These runs by their rows or their columns, where that says it all, else cell by cell."""
+        """Return the names of these runs' rows or columns if that identifies them, else of every cell."""
         others = [run for run in self.runs if run not in runs]
         for part in ("row", "column"):
             names = dict.fromkeys(getattr(run, part) for run in runs)

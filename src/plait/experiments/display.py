@@ -1,4 +1,4 @@
-"""How an experiment goes, for whoever waits: a live table on a terminal, plain lines elsewhere."""
+"""Progress display of an experiment: a live table on a terminal, plain lines elsewhere."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, TextIO
 
 from plait.experiments.plan import Job
-from plait.experiments.pool import News
+from plait.experiments.pool import Event
 from plait.experiments.runner import OnProgress, Progress
 from plait.result import scored
 from plait.training.callbacks import clock_time, rate
@@ -30,7 +30,7 @@ _ORDER = {
 
 @contextlib.contextmanager
 def display(jobs: Sequence[Job], stream: TextIO) -> Iterator[OnProgress]:
-    """What fits the stream."""
+    """Yield the callback of the display that suits the stream."""
     if stream.isatty() and importlib.util.find_spec("rich") is not None:
         with LiveTable(len(jobs), stream) as table:
             yield table.on_progress
@@ -39,41 +39,41 @@ def display(jobs: Sequence[Job], stream: TextIO) -> Iterator[OnProgress]:
 
 
 class Lines:
-    """A line when a run ends, dies or is begun again, and one for every `seconds` of a run in between."""
+    """Lines: one when a run ends, dies or is retried, and one every `seconds` of a run (30) in between."""
 
     def __init__(self, total: int, stream: TextIO, seconds: float = 30) -> None:
         self.total, self.stream, self.seconds = total, stream, seconds
         self.began = time.monotonic()
         self.ended = 0
         self.last: dict[str, float] = {}
-        self.said: dict[str, str] = {}
+        self.reasons: dict[str, str] = {}  # the last one printed, by job
 
-    def on_progress(self, progress: Progress, news: News | None) -> None:
-        kind = news.kind if news is not None else ""
+    def on_progress(self, progress: Progress, event: Event | None) -> None:
+        kind = event.kind if event is not None else ""
         now = time.monotonic()
         if kind == "ended" and progress.status != "waiting":
             self.ended += 1
-            self._say(progress, progress.status + (f" ({progress.reason})" if progress.reason else ""))
-        elif kind == "died" or (kind == "ended" and self.said.get(progress.job.id) != progress.reason):
-            self.said[progress.job.id] = progress.reason  # one that waits for a folder says so once
-            self._say(progress, f"{progress.status}: {progress.reason}")
+            self._write(progress, progress.status + (f" ({progress.reason})" if progress.reason else ""))
+        elif kind == "died" or (kind == "ended" and self.reasons.get(progress.job.id) != progress.reason):
+            self.reasons[progress.job.id] = progress.reason  # printed once while a run waits
+            self._write(progress, f"{progress.status}: {progress.reason}")
         elif kind == "progress" and now - self.last.setdefault(progress.job.id, now) >= self.seconds:
             self.last[progress.job.id] = now
-            self._say(progress, f"{progress.speed:.1f}/s  {left(progress)} left")
+            self._write(progress, f"{progress.speed:.1f}/s  {left(progress)} left")
 
-    def _say(self, progress: Progress, words: str) -> None:
+    def _write(self, progress: Progress, text: str) -> None:
         job = progress.job
         score = "" if progress.score is None else f"  {scored(progress.score, progress.job.kind.score)}"
         unit = job.kind.unit
         self.stream.write(
             f"{self.ended:3}/{self.total}  {time.monotonic() - self.began:7.1f} s  {job.row}  {job.column}  "
-            f"seed {job.seed}  {unit} {counted(progress)}{score}  {words}\n"
+            f"seed {job.seed}  {unit} {counted(progress)}{score}  {text}\n"
         )
         self.stream.flush()
 
 
 class LiveTable:
-    """Every run that is at work or has just ended, with its updates, score, speed and time left."""
+    """Live table of the runs in progress or ended, with updates, score, speed and time left."""
 
     def __init__(self, total: int, stream: TextIO) -> None:
         from rich.console import Console
@@ -93,36 +93,36 @@ class LiveTable:
     def __exit__(self, *_: object) -> None:
         self.live.stop()
 
-    def on_progress(self, progress: Progress, news: News | None) -> None:
+    def on_progress(self, progress: Progress, event: Event | None) -> None:
         self.board[progress.job.id] = progress
 
     def table(self) -> Any:
         from rich.table import Table
 
-        shown = sorted(self.board.values(), key=lambda one: _ORDER.get(one.status, 9))
-        counts = Counter(one.status for one in shown)
-        drawn = Table(
+        runs = sorted(self.board.values(), key=lambda run: _ORDER.get(run.status, 9))
+        counts = Counter(run.status for run in runs)
+        table = Table(
             caption=", ".join(f"{n} {status}" for status, n in counts.items()) + f" of {self.total}"
         )
         for column in ("", "model", "seed", "status", "updates", "score", "speed", "left"):
             right = column in ("seed", "updates", "score", "left")
-            drawn.add_column(column, justify="right" if right else "left", no_wrap=True)
-        for one in shown[: max(5, self.console.height - 6)]:
-            busy = one.status == "running"
-            speed, rest = (rate(one.speed), left(one)) if busy else ("", "")
-            who = (one.job.row, one.job.column, str(one.job.seed))
-            drawn.add_row(*who, one.status, counted(one), scored(one.score, one.job.kind.score), speed, rest)
-        return drawn
+            table.add_column(column, justify="right" if right else "left", no_wrap=True)
+        for run in runs[: max(5, self.console.height - 6)]:
+            busy = run.status == "running"
+            speed, rest = (rate(run.speed), left(run)) if busy else ("", "")
+            name = (run.job.row, run.job.column, str(run.job.seed))
+            table.add_row(*name, run.status, counted(run), scored(run.score, run.job.kind.score), speed, rest)
+        return table
 
 
 def counted(progress: Progress) -> str:
-    """Updates made, of how many; those of a run that time ends have no number."""
+    """Return the updates made, with the total unless time ends the run."""
     job = progress.job
     return str(progress.update) if job.seconds is not None else f"{progress.update}/{job.updates}"
 
 
 def left(progress: Progress) -> str:
-    """Time to the last update at the present speed; a run that reaches its accuracy ends sooner."""
+    """Return the time to the last update at the current speed; reaching an accuracy may end it sooner."""
     if progress.speed <= 0:
         return "?"
     job = progress.job

@@ -1,4 +1,4 @@
-"""What a bounded memory keeps: tasks whose answer does not come first, by memory and cell."""
+"""Late information in a bounded memory: tasks whose symbols do not come first, by memory and cell."""
 
 from __future__ import annotations
 
@@ -16,14 +16,14 @@ __all__ = ["CONTESTANTS", "HELD", "LEAD_INS", "copy_after", "described", "keepin
 BASE = "ours; the task is that of Kerg et al., NeurIPS 2020, arXiv:2006.09471"
 SEEDS = (0, 1, 2, 3, 4)
 
-LEAD_INS = (60, 0, 20, 200, 5)  # the one that separates them first
+LEAD_INS = (60, 0, 20, 200, 5)  # first the one that separates the models best
 _SLOTS = {"window": 10, "capacity": 15}
 _LEARNED = {**_SLOTS, "relevance": "learned"}
 _OPEN = {"forget_bias": 1.0}
 _LIMITED = {"grad_limit": 1.0}
 _MIX = {"mix": 0.75}
 
-# Each at the learning rate that did best of 1e-3, 2e-3 and 4e-3 in a first search of one to five seeds.
+# Each at the best learning rate of 1e-3, 2e-3 and 4e-3 in a first search over one to five seeds.
 _AMSGRAD = {"lr": 2e-3, "optimizer": "amsgrad", **GUARDED}
 CONTESTANTS = {
     "RelRNN learned": Contestant("relrnn", {**_LEARNED, **_MIX, "noise": 0.1, "usage": 0.0}, _AMSGRAD),
@@ -35,7 +35,7 @@ CONTESTANTS = {
     "LSTM chrono": Contestant("lstm", {"chrono": 200}, {"lr": 4e-3}),
     "Transformer": Contestant("transformer", {"num_layers": 2}, {"lr": 1e-3}),
 }
-# What `plait train copy` begins with, and what it might; do these lose again what they learned?
+# The defaults of `plait train copy`, and alternatives: does a model forget again what it has learned?
 _SETTLING = {"schedule": "settle", **GUARDED}
 _STEADY = {**_SETTLING, "clip": 0.1, "optimizer": "amsgrad"}
 _RELLSTM = Contestant("rellstm", {**_LEARNED, **_OPEN, **_LIMITED}, {**_STEADY, "lr": 4e-3})
@@ -45,11 +45,11 @@ HELD = {
     "RelLSTM, plait train": _RELLSTM,
     "RelLSTM, Adam": _RELLSTM.changed(optimizer="adam"),
 }
-# Where an answer is read from several states, two layers may do what one cannot.
+# If an answer depends on several states, two layers may succeed where one fails.
 DEEP = {"RelLSTM learned, two layers": CONTESTANTS["RelLSTM learned"].changed({"num_layers": 2})}
 _READERS = ("RelLSTM learned", *DEEP, "MemLSTM", "LSTM chrono", "Transformer")
 _BOUNDED = tuple(column for column in CONTESTANTS if column.startswith("Rel"))
-# A bounded search: what has not learned it by then is shown as it stands there.
+# A limited search: a model that has not learned the task by then is shown with its last score.
 _FULL = {
     "updates": 6000, "batch_size": 32, "clip": 0.1, "until_accuracy": 0.995, "evaluate_on": 256,
     "evaluate_every": 250, "record_every": 50,
@@ -58,7 +58,7 @@ _FULL = {
 
 @dataclass(frozen=True)
 class _Row:
-    """A task, what its training changes, who takes part, and the held-out sets that are rows of their own."""
+    """A task, changes of its recipe, the models trained on it, and the held-out sets with their own rows."""
 
     name: str
     task: dict[str, Any]
@@ -69,21 +69,21 @@ class _Row:
 
 def _rows(size: Size) -> list[_Row]:
     delay, lead_ins = 100 // size.shrink, LEAD_INS if size.published else (6, 0)
-    found = [_Row(f"lead-in {n}", copy_after(n, delay)) for n in lead_ins]
+    rows = [_Row(f"lead-in {n}", copy_after(n, delay)) for n in lead_ins]
     length, at = (n // size.shrink for n in (200, 60))
     return [
-        *found,
+        *rows,
         _Row("held for 20,000 updates", {"name": "copy", "delay": delay}, _HOLDING, tuple(HELD)),
         _Row(f"recall at step {at}", {"name": "recall", "length": length, "at": at}),
         _Row("recall at any step", {"name": "recall", "length": length}),
         *_transfer(size, lead_ins[0]),
         *_denoise(size),
-        *_asked(size),
+        *_associative_recall(size),
     ]  # fmt: skip
 
 
 def _transfer(size: Size, lead_in: int) -> Iterator[_Row]:
-    """Trained at one delay, and at several, none of which it is asked at."""
+    """Yield copy trained at one delay and at several, always tested at longer ones."""
     further, delay = [n // size.shrink for n in (1000, 5000)], 100 // size.shrink
     task = {"name": "transfer", "delay": delay, "lead_in": lead_in, "test_delays": further}
     columns, sets = ("RelRNN learned", "RelLSTM learned"), tuple(f"delay {n}" for n in further)
@@ -93,7 +93,7 @@ def _transfer(size: Size, lead_in: int) -> Iterator[_Row]:
 
 
 def _denoise(size: Size) -> Iterator[_Row]:
-    """Trained at the delay it is asked at, and at shorter ones, where more of what is kept is a symbol."""
+    """Yield denoise trained at the delay of the test, and at shorter ones, where symbols are less rare."""
     long = 1000 // size.shrink
     for delay in (30 // size.shrink, 100 // size.shrink):
         task = {"name": "denoise", "delay": delay, "test_delays": [long]}
@@ -104,8 +104,8 @@ def _denoise(size: Size) -> Iterator[_Row]:
     yield _Row(f"denoise {shortest} to {long}", {**task, "shortest_delay": shortest}, training, _BOUNDED)
 
 
-def _asked(size: Size) -> Iterator[_Row]:
-    """Pairs as published, whose answer is due with its key; and two steps later, when it can be read."""
+def _associative_recall(size: Size) -> Iterator[_Row]:
+    """Yield mqar with the target at its key, as published, and two steps later, when a state can be read."""
     sizes = ((64, 4), (128, 8), (256, 16)) if size.published else ((16, 2),)
     for length, pairs in sizes:
         task = {"name": "mqar", "length": length, "pairs": pairs, **({} if size.published else {"vocab": 32})}
@@ -115,18 +115,18 @@ def _asked(size: Size) -> Iterator[_Row]:
 
 
 _LONGER = {"updates": 10_000, "until_accuracy": 1.0, "schedule": "settle"}
-# With batches of 32 nobody learned it in 6,000 updates; a Transformer does in 1,000 of 256.
+# With batches of 32 no model learned it in 6,000 updates; with 256 a Transformer needs 1,000.
 _PAIRED = {"updates": 2_000, "batch_size": 256, "evaluate_every": 500}
 _HOLDING = {"updates": 20_000, "until_accuracy": None, "evaluate_every": 100, "record_every": 100}
 
 
 def keeping(size: Size) -> Experiment:
-    """Copy at delay 100 after lead-ins of blanks, and other tasks in which what matters may come late."""
+    """Return the experiment: copy at delay 100 after blanks, and other tasks with late symbols."""
     runs = []
     for row in _rows(size):
         for held_out, column in itertools.product(row.sets, row.columns):
-            one, name = (CONTESTANTS | HELD | DEEP)[column], f"{row.name} {held_out}".strip()
-            runs.append(planned(name, column, row.task, one, size, row.training, held_out))
+            model, name = (CONTESTANTS | HELD | DEEP)[column], f"{row.name} {held_out}".strip()
+            runs.append(planned(name, column, row.task, model, size, row.training, held_out))
     return described(
         "keeping",
         "What a bounded memory keeps: copy after a lead-in of blanks, 25 states",
@@ -152,7 +152,7 @@ def described(
     notes: tuple[str, ...],
     claim: str = "",
 ) -> Experiment:
-    """An experiment of ours on what is kept: what all of them have in common, and these runs."""
+    """Return an experiment on the contents of a memory: the fields that all share, and these runs."""
     return Experiment(
         name=name,
         title=title,
@@ -169,7 +169,7 @@ def described(
 
 
 def copy_after(lead_in: int, delay: int) -> dict[str, Any]:
-    """Copy whose symbols come after so many blanks."""
+    """Return the copy task with `lead_in` blanks before its symbols."""
     return {"name": "copy", "delay": delay, **({"lead_in": lead_in} if lead_in else {})}
 
 
@@ -182,7 +182,7 @@ def planned(
     training: dict[str, Any] | None = None,
     scored_on: str = "",
 ) -> PlannedRun:
-    """The run of a model on a task; `training` is changed of its recipe at full size."""
+    """Return the run of a model on a task; `training` changes its recipe at full size alone."""
     full = {**_FULL, **(training or {}), **contestant.training}
     return PlannedRun(
         row=row,

@@ -1,4 +1,4 @@
-"""The search behind what `keeping` and `plait train` begin with: which settings learn what to keep."""
+"""The search for the defaults of `keeping` and `plait train`: settings of a learned relevance."""
 
 from __future__ import annotations
 
@@ -15,8 +15,8 @@ __all__ = ["keeping_settings"]
 
 
 def keeping_settings(size: Size) -> Experiment:
-    """Copy at delay 100 without a lead-in and after one of 60, by the settings of a learned relevance."""
-    runs = [run for row, one in _tried() for run in _tasks(row, one, size)]
+    """Return the search: copy at delay 100 without a lead-in and after one of 60, by settings."""
+    runs = [run for row, model in _settings() for run in _tasks(row, model, size)]
     return described(
         "keeping-settings",
         "A learned relevance: which settings learn what to keep",
@@ -30,21 +30,21 @@ def keeping_settings(size: Size) -> Experiment:
     )
 
 
-def _tasks(row: str, one: Contestant, size: Size) -> Iterator[PlannedRun]:
+def _tasks(row: str, model: Contestant, size: Size) -> Iterator[PlannedRun]:
     delay = 100 // size.shrink
     for lead_in in (60 // size.shrink, 0):
-        yield planned(row, f"lead-in {lead_in}", copy_after(lead_in, delay), one, size)
+        yield planned(row, f"lead-in {lead_in}", copy_after(lead_in, delay), model, size)
 
 
-def _tried() -> Iterator[tuple[str, Contestant]]:
-    """Settings in words, and the model with them."""
+def _settings() -> Iterator[tuple[str, Contestant]]:
+    """Yield the name of each row of settings, and the model with them."""
     yield "RelRNN", _with("RelRNN learned")
     yield "RelRNN noise 0.03", _with("RelRNN learned", noise=0.03)
     yield "RelRNN noise 0.03, lr 0.001", _with("RelRNN learned", noise=0.03, lr=1e-3)
     yield "RelRNN noise 0", _with("RelRNN learned", noise=0.0)
     yield "RelLSTM", _with("RelLSTM learned")
     yield "RelLSTM amsgrad", _with("RelLSTM learned", optimizer="amsgrad")
-    yield from ((f"{row}, relative clip 10", one) for row, one in _clipped())
+    yield from ((f"{row}, relative clip 10", model) for row, model in _clipped())
 
 
 def _clipped() -> Iterator[tuple[str, Contestant]]:
@@ -68,6 +68,6 @@ _OF_TRAINING = ("lr", "optimizer", "relative_clip")
 
 
 def _with(column: str, **changes: Any) -> Contestant:
-    """One of `keeping` with these changes of its options and its training (None: without it)."""
+    """Return a model of `keeping` with these changes of its options and training (None: without)."""
     training = {name: changes.pop(name) for name in _OF_TRAINING if name in changes}
     return CONTESTANTS[column].changed(changes, **training)

@@ -1,4 +1,4 @@
-"""One command's work: hold the folder, take over what is there, run what is missing, show how it goes."""
+"""Execution of an experiment: lock its folder, import runs, train the missing ones, show progress."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from typing import TextIO
 from plait.errors import in_utf8
 from plait.experiments.description import MEANS_NOTHING, Experiment
 from plait.experiments.display import display
-from plait.experiments.folder import claimed, take_over
+from plait.experiments.folder import import_runs, lock_folder
 from plait.experiments.plan import Job, jobs_of
 from plait.experiments.pool import Pool
 from plait.experiments.processes import Processes, places
 from plait.experiments.runner import Outcome, run_jobs
 
-__all__ = ["Means", "carry_out", "told"]
+__all__ = ["Means", "carry_out", "summarise"]
 
 
 @dataclass(frozen=True)
 class Means:
-    """Where and how runs are executed; none of it moves a number but in its last bits."""
+    """Runtime options of an experiment; they change a number at most in its last bits."""
 
     device: str = "auto"
     together: int | None = None
@@ -34,8 +34,8 @@ class Means:
     max_minutes: float | None = None
     reuse: Path | None = None
     retry: bool = False
-    threads: int = 1  # of a worker
-    seconds: float | None = None  # of training for each run in all, where time ends it
+    threads: int = 1  # per worker
+    seconds: float | None = None  # of training per run in total, if time ends it
     quiet: bool = False
 
 
@@ -46,10 +46,14 @@ def carry_out(
     stream: TextIO | None = None,
     write_down: bool = True,
 ) -> tuple[Outcome, list[Job]]:
-    """Run what `out` lacks of the experiment; how it ended, and every job of it.
+    """Train the runs of the experiment that `out` lacks; return the outcome and all jobs.
 
     Args:
-        write_down: keep the experiment in the folder, so that a report shows its runs as one.
+        experiment: the experiment.
+        out: its folder of runs.
+        means: runtime options.
+        stream: for progress (None: stderr).
+        write_down: write experiment.json, so that a report groups the runs (True).
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, when everything is saved.
@@ -58,28 +62,28 @@ def carry_out(
     jobs = [dataclasses.replace(job, seconds=means.seconds) for job in jobs_of(experiment, out)]
     devices = places(means.device, means.together)
     with contextlib.ExitStack() as stack:
-        stack.enter_context(claimed(out, experiment if write_down else None))
+        stack.enter_context(lock_folder(out, experiment if write_down else None))
         stream = io.StringIO() if means.quiet else stream or sys.stderr
         if means.ray:
             from plait.experiments.cluster import quiet
 
             stream = stack.enter_context(quiet(out / "ray.log"))
         if means.reuse is not None:
-            taken = take_over(jobs, means.reuse)
-            _say(stream, f"{len(taken)} runs taken over from {means.reuse}")
+            imported = import_runs(jobs, means.reuse)
+            _write_line(stream, f"{len(imported)} runs imported from {means.reuse}")
         if means.mps and devices[0] != "cpu":
             from plait.experiments.mps import multi_process_service
 
             stack.enter_context(multi_process_service())
         if experiment.smoke:
-            _say(stream, MEANS_NOTHING.upper())
+            _write_line(stream, MEANS_NOTHING.upper())
         try:
             with display(jobs, stream) as on_progress:
                 outcome = run_jobs(
                     jobs, out, _pool_of(means, devices), means.max_minutes, on_progress, means.retry
                 )
         except KeyboardInterrupt:
-            _say(stream, "stopped; every run is saved, and the same command continues")
+            _write_line(stream, "stopped; every run is saved, and the same command continues")
             raise
     return outcome, jobs
 
@@ -95,8 +99,8 @@ def _pool_of(means: Means, devices: list[str]) -> Callable[[int], Pool]:
     return make
 
 
-def told(outcome: Outcome) -> str:
-    """The outcome in a sentence, and what to do next."""
+def summarise(outcome: Outcome) -> str:
+    """Return the outcome in a line, with what to do next, and one line for each failed run."""
     parts = [f"{outcome.complete} runs completed in {outcome.seconds:.1f} s", f"{outcome.already} were there"]
     if outcome.diverged:
         parts.append(f"{outcome.diverged} diverged")
@@ -113,6 +117,6 @@ def told(outcome: Outcome) -> str:
     return "\n".join(["; ".join(parts), *outcome.troubles])
 
 
-def _say(stream: TextIO, line: str) -> None:
+def _write_line(stream: TextIO, line: str) -> None:
     stream.write(line + "\n")
     stream.flush()

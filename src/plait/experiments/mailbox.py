@@ -1,28 +1,28 @@
-"""Where the tasks of a cluster leave word of how they get on. An actor of its own, so it imports nothing."""
+"""The queue of events from the tasks of a Ray cluster. It runs as an actor, so it imports nothing."""
 
 from __future__ import annotations
 
 from typing import Any
 
-__all__ = ["Mailbox"]
+__all__ = ["EventQueue"]
 
 
-class Mailbox:
-    """Letters in the order they came.
+class EventQueue:
+    """Messages in the order of their arrival.
 
-    >>> box = Mailbox()
-    >>> box.put({"event": "began"})
-    >>> box.take(), box.take()
+    >>> queue = EventQueue()
+    >>> queue.put({"event": "began"})
+    >>> queue.take(), queue.take()
     ([{'event': 'began'}], [])
     """
 
     def __init__(self) -> None:
-        self.letters: list[dict[str, Any]] = []
+        self.messages: list[dict[str, Any]] = []
 
     def put(self, message: dict[str, Any]) -> None:
-        self.letters.append(message)
+        self.messages.append(message)
 
     def take(self) -> list[dict[str, Any]]:
-        """Everything since the last time."""
-        taken, self.letters = self.letters, []
+        """Return the messages since the last call."""
+        taken, self.messages = self.messages, []
         return taken

@@ -20,23 +20,23 @@ _SECONDS = 20
 
 @contextlib.contextmanager
 def multi_process_service() -> Iterator[None]:
-    """A daemon of our own in a private folder; processes started inside find it through the environment."""
+    """Run a private MPS daemon; processes started inside the context find it by environment variables."""
     control = shutil.which(CONTROL)
     if control is None:
         raise BackendError(f"--mps needs {CONTROL}, which is not on this machine; leave --mps out")
     with tempfile.TemporaryDirectory(prefix="plait-mps-", ignore_cleanup_errors=True) as folder:
         names = {"CUDA_MPS_PIPE_DIRECTORY": "pipe", "CUDA_MPS_LOG_DIRECTORY": "log"}
-        ours = {name: str(Path(folder, part)) for name, part in names.items()}
-        for path in ours.values():
+        variables = {name: str(Path(folder, part)) for name, part in names.items()}
+        for path in variables.values():
             os.mkdir(path)
-        before = {name: os.environ.get(name) for name in ours}
-        os.environ.update(ours)
+        before = {name: os.environ.get(name) for name in variables}
+        os.environ.update(variables)
         try:
-            _ask(control, ["-d"], "")
+            _control(control, ["-d"], "")
             try:
                 yield
             finally:
-                _ask(control, [], "quit\n")
+                _control(control, [], "quit\n")
         finally:
             for name, value in before.items():
                 if value is None:
@@ -45,12 +45,12 @@ def multi_process_service() -> Iterator[None]:
                     os.environ[name] = value
 
 
-def _ask(control: str, arguments: list[str], words: str) -> None:
-    """The daemon keeps whatever it is given open, so it is given nothing to write to."""
+def _control(program: str, arguments: list[str], commands: str) -> None:
+    """Run the control program without output pipes, as the daemon would keep them open."""
     try:
         done = subprocess.run(
-            [control, *arguments],
-            input=words.encode(),
+            [program, *arguments],
+            input=commands.encode(),
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
             timeout=_SECONDS,

@@ -1,4 +1,4 @@
-"""From an experiment to jobs: every planned run times every seed, with its id and folder."""
+"""The jobs of an experiment: every planned run times every seed, with its id and folder."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ from plait.runs.kinds import Kind, kind_of
 
 __all__ = ["SETTLED", "Job", "jobs_of", "status_of", "time_left"]
 
-# A run that ended so is not run again: it is done, or it would end the same way.
+# Runs with these statuses are not repeated: they are done, or would end the same way.
 SETTLED = ("complete", "diverged", "failed", "packed")
 _READ_EVERYTHING = ("memrnn", "memlstm", "transformer")
-_SLACK = 0.5  # seconds: a limit of time runs from before the run's own clock begins
+_SLACK = 0.5  # seconds, since a time limit starts before the run's own clock
 
 
 @dataclass(frozen=True)
@@ -33,11 +33,11 @@ class Job:
     trace: bool
     device: str = "auto"
     together: int = 1  # runs that share its GPU
-    seconds: float | None = None  # of training in all, where time ends a run and not its updates
+    seconds: float | None = None  # of training in total, if time and not updates ends the run
 
     @property
     def updates(self) -> int:
-        """What progress is counted in: updates, or steps of a policy's worlds."""
+        """Return the length of the run, in updates or in environment steps of a policy."""
         return self.kind.counted(self.description)
 
     @property
@@ -46,7 +46,7 @@ class Job:
 
     @property
     def length(self) -> int:
-        """About how many steps a sequence has."""
+        """Return the approximate number of steps of a sequence."""
         task = self.description["task"]
         if "span" in task:
             return int(task["span"])
@@ -58,13 +58,13 @@ class Job:
 
     @property
     def cost(self) -> float:
-        """How long it takes, in no particular unit: enough to start long runs first."""
+        """Return the estimated duration in arbitrary units, to start long runs first."""
         width = self.length if self.description["model"]["name"] in _READ_EVERYTHING else 100
         return float(self.updates * self.length * width)
 
 
 def jobs_of(experiment: Experiment, out: Path, device: str = "auto") -> list[Job]:
-    """Every run, in the experiment's order; two that are one and the same are an error."""
+    """Return a job for every run, in the experiment's order; raise if two runs have the same id."""
     filled: dict[str, dict[str, Any]] = {}
     jobs: dict[str, Job] = {}
     for planned in experiment.runs:
@@ -84,8 +84,11 @@ def jobs_of(experiment: Experiment, out: Path, device: str = "auto") -> list[Job
 
 
 def status_of(job: Job) -> str:
-    """complete, diverged or failed; missing: to be begun, or resumed; trace: complete, but for that;
-    packed: unfinished, and it came without the checkpoint it could be resumed from."""
+    """Return the status of a job's run: complete, diverged, failed, missing, trace or packed.
+
+    missing: to be started or resumed; trace: complete but for its trace; packed: unfinished and unpacked
+    without the checkpoint to resume from.
+    """
     folder = Path(job.folder)
     if not (folder / "config.json").exists():
         return "missing"
@@ -104,7 +107,7 @@ def status_of(job: Job) -> str:
 
 
 def time_left(job: Job) -> float:
-    """Seconds of training that a run with a limit of time still has."""
+    """Return the seconds of training that a run with a time limit has left."""
     assert job.seconds is not None
     path = Path(job.folder, "summary.json")
     spent = read_json(path) if path.exists() else {}
@@ -112,7 +115,7 @@ def time_left(job: Job) -> float:
 
 
 def _described(planned: PlannedRun, seed: int, filled: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """The run as `config.json` has it. What a model leaves to its defaults is asked of one built once."""
+    """Return the description for `config.json`; each model is built once to learn its defaults."""
     recipe = {**planned.recipe, "seed": seed}
     description = {"task": planned.task, "model": planned.model, "recipe": recipe}
     key = json.dumps([planned.task, planned.model, planned.recipe], sort_keys=True)

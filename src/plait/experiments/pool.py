@@ -1,4 +1,4 @@
-"""What the runner asks of whoever does the work: processes on this machine, or a cluster."""
+"""The protocol between the runner and its workers: processes on this machine, or a cluster."""
 
 from __future__ import annotations
 
@@ -7,12 +7,12 @@ from typing import Any, Literal, Protocol
 
 from plait.experiments.plan import Job
 
-__all__ = ["News", "Pool"]
+__all__ = ["Event", "Pool"]
 
 
 @dataclass(frozen=True)
-class News:
-    """What happened to a job: it goes on, it ended (as `worker.execute` says), or its worker died."""
+class Event:
+    """An event of a job: its start, progress, end (`data` of `worker.execute`), or its worker's death."""
 
     job: str
     kind: Literal["began", "progress", "ended", "died"]
@@ -20,20 +20,20 @@ class News:
 
 
 class Pool(Protocol):
-    """Takes jobs, gives news. A job whose worker died is not tried again by itself: that is the runner's."""
+    """Pool of workers that executes jobs and reports events; only the runner retries jobs of dead workers."""
 
     where: str
 
     def room(self) -> int:
-        """How many more jobs it would take now."""
+        """Return how many more jobs the pool accepts now."""
         ...
 
     def start(self, job: Job) -> None: ...
 
-    def news(self, seconds: float) -> list[News]:
-        """What happened since it was last asked, waiting for it for `seconds` at most."""
+    def events(self, seconds: float) -> list[Event]:
+        """Return the events since the last call; wait for the first one for `seconds` at most."""
         ...
 
     def close(self) -> None:
-        """End every worker, at work or not."""
+        """End every worker, busy or idle."""
         ...

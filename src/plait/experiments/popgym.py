@@ -1,8 +1,8 @@
-"""POPGym: fourteen families of partially observed worlds at three levels, by the best mean return (MMER).
+"""POPGym: fourteen families of partially observed environments at three levels, by best mean return (MMER).
 
-The protocol is that of the paper's own script: batches of 65,536 transitions of 64 worlds in minibatches of
-8,192, gradients over 1,024 steps, γ = 0.99, a memory of 256 features, 15,000,000 steps. What that script
-leaves to its library (learning rate, epochs, clipping, entropy, λ) is ours.
+The protocol is that of the paper's own script: batches of 65,536 transitions of 64 environments in
+minibatches of 8,192, gradients over 1,024 steps, γ = 0.99, a memory of 256 features, 15,000,000 steps. The
+hyperparameters that the script leaves to its library (learning rate, epochs, clipping, entropy, λ) are ours.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ FAMILIES = (
     "HigherLower", "MineSweeper", "MultiarmedBandit", "PositionOnlyCartPole", "PositionOnlyPendulum",
     "NoisyPositionOnlyCartPole", "NoisyPositionOnlyPendulum", "VelocityOnlyCartpole",
 )  # fmt: skip
-EASY = FAMILIES[:5]  # what two cores can learn in minutes
+EASY = FAMILIES[:5]  # two cores learn these in minutes
 _SLOTS = {"window": 5, "capacity": 5}
 _LEARNED = {**_SLOTS, "relevance": "learned", "noise": 0.0}
 CONTESTANTS: dict[str, dict[str, Any]] = {
@@ -35,7 +35,7 @@ CONTESTANTS: dict[str, dict[str, Any]] = {
     "MemLSTM": {"name": "memlstm"},
     "Transformer": {"name": "transformer"},
 }
-# Other settings of a memory that learns what to keep, in the two worlds where it is held against a GRU.
+# Other settings of the learned relevance, in the two environments where it is compared with a GRU.
 _MORE = {"window": 16, "capacity": 16}
 SETTINGS: dict[str, dict[str, Any]] = {
     "RelGRU learned, 16 + 16": {**CONTESTANTS["RelGRU learned"], **_MORE},
@@ -57,7 +57,7 @@ _UNREAD = (
 
 
 def popgym(size: Size) -> Experiment:
-    """Every family at every level, as published."""
+    """Return the experiment of every family at every level, as published."""
     levels = ("Easy", "Medium", "Hard") if size.published else ("Easy",)
     families = FAMILIES if size.published else FAMILIES[: size.rows]
     worlds = [family + level for level in levels for family in families]
@@ -75,7 +75,7 @@ def popgym(size: Size) -> Experiment:
 
 
 def popgym_easy(size: Size) -> Experiment:
-    """Five families at the first level, in settings that take a minute or two a run on one core."""
+    """Return the experiment of five families at the first level: a minute or two per run on one core."""
     worlds = [family + "Easy" for family in (EASY if size.published else EASY[: size.rows])]
     settings = {world: SETTINGS for world in COMPARED if size.published}
     return _experiment(

@@ -1,7 +1,7 @@
-"""Workers as processes of this machine: spawned once, each works through runs one after the other.
+"""Workers as processes of this machine, spawned once; each trains one run after the other.
 
-One process a core with one torch thread each; on GPUs several a GPU, since one small run leaves most of it
-idle.
+One process per core with one torch thread each; on GPUs several per GPU, since one small run leaves most of
+it idle.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 from plait.errors import whole
 from plait.experiments.plan import Job
-from plait.experiments.pool import News
+from plait.experiments.pool import Event
 from plait.experiments.worker import execute
 
 __all__ = ["Processes", "places"]
@@ -26,7 +26,7 @@ _TOGETHER_ON_A_GPU = 4
 
 
 def places(device: str, together: int | None = None) -> list[str]:
-    """A device for each worker: as many workers as cores, or `together` for each GPU.
+    """Return a device for each worker: as many workers as cores, or `together` (4) per GPU.
 
     >>> places("cpu", 3)
     ['cpu', 'cpu', 'cpu']
@@ -37,8 +37,8 @@ def places(device: str, together: int | None = None) -> list[str]:
 
     if together is not None:
         whole(1, together=together)
-    found = device_named(device)
-    if found.type == "cpu":
+    target = device_named(device)
+    if target.type == "cpu":
         return ["cpu"] * (together or len(os.sched_getaffinity(0)))
     every_gpu = device in ("auto", "cuda")
     gpus = [f"cuda:{n}" for n in range(torch.cuda.device_count())] if every_gpu else [device]
@@ -49,67 +49,67 @@ def places(device: str, together: int | None = None) -> list[str]:
 class _Worker:
     process: BaseProcess
     pipe: Connection
-    place: str
+    device: str
     job: str | None = None
 
 
 class Processes:
-    """A pool of spawned processes. One that dies is replaced when there is a job for it."""
+    """Pool of spawned processes; one that dies is replaced when there is a job for it."""
 
     def __init__(self, devices: list[str], threads: int = 1) -> None:
         self.where = f"{len(devices)} processes on {', '.join(sorted(set(devices)))}"
-        self.places, self.idle_places, self.threads = tuple(devices), list(devices), threads
+        self.devices, self.free_devices, self.threads = tuple(devices), list(devices), threads
         self.workers: list[_Worker] = []
 
     def room(self) -> int:
-        return len(self.idle_places) + sum(worker.job is None for worker in self.workers)
+        return len(self.free_devices) + sum(worker.job is None for worker in self.workers)
 
     def start(self, job: Job) -> None:
         worker = next((w for w in self.workers if w.job is None), None) or self._spawn(
-            self.idle_places.pop(0)
+            self.free_devices.pop(0)
         )
         worker.job = job.id
-        # One that died while idle is noticed by `news`, as one that died at work.
+        # The death of an idle worker is noticed by `events`, like that of a busy one.
         with contextlib.suppress(OSError):
-            together = self.places.count(worker.place)
-            worker.pipe.send(dataclasses.replace(job, device=worker.place, together=together))
+            together = self.devices.count(worker.device)
+            worker.pipe.send(dataclasses.replace(job, device=worker.device, together=together))
 
-    def _spawn(self, place: str) -> _Worker:
+    def _spawn(self, device: str) -> _Worker:
         context = multiprocessing.get_context("spawn")
         ours, theirs = context.Pipe()
         process = context.Process(target=_serve, args=(theirs, os.getpid(), self.threads), daemon=True)
         process.start()
         theirs.close()
-        worker = _Worker(process, ours, place)
+        worker = _Worker(process, ours, device)
         self.workers.append(worker)
         return worker
 
-    def news(self, seconds: float) -> list[News]:
+    def events(self, seconds: float) -> list[Event]:
         pipes = {worker.pipe: worker for worker in self.workers}
-        found: list[News] = []
+        events: list[Event] = []
         for ready in wait(list(pipes), seconds):
             worker = pipes[ready]  # type: ignore[index]
             try:
                 while worker.pipe.poll():
-                    found += self._heard(worker, worker.pipe.recv())
+                    events += self._receive(worker, worker.pipe.recv())
             except (EOFError, OSError):
-                found += self._buried(worker)
-        return found
+                events += self._reap(worker)
+        return events
 
-    def _heard(self, worker: _Worker, message: dict[str, Any]) -> list[News]:
+    def _receive(self, worker: _Worker, message: dict[str, Any]) -> list[Event]:
         job, kind = worker.job, message.pop("event")
         if kind == "ended":
             worker.job = None
-        return [News(job, kind, message)] if job is not None else []
+        return [Event(job, kind, message)] if job is not None else []
 
-    def _buried(self, worker: _Worker) -> list[News]:
+    def _reap(self, worker: _Worker) -> list[Event]:
         worker.process.join(5)
         worker.pipe.close()
         self.workers.remove(worker)
-        self.idle_places.append(worker.place)
+        self.free_devices.append(worker.device)
         if worker.job is None:
             return []
-        return [News(worker.job, "died", {"reason": _cause(worker.process.exitcode)})]
+        return [Event(worker.job, "died", {"reason": _cause(worker.process.exitcode)})]
 
     def close(self) -> None:
         for worker in self.workers:
@@ -130,14 +130,14 @@ def _cause(code: int | None) -> str:
 
 
 def _serve(pipe: Connection, parent: int, threads: int) -> None:
-    """A worker's life: take a job, run it, tell how it ended; until the pipe is closed."""
+    """Execute jobs from the pipe and report how each ended, until the pipe is closed."""
     os.setsid()  # Ctrl-C is for the parent, which lets every worker save first
     import torch
 
     torch.set_num_threads(threads)
 
     def tell(message: dict[str, Any]) -> None:
-        with contextlib.suppress(OSError):  # nobody listens any more; `orphaned` ends the run
+        with contextlib.suppress(OSError):  # the parent has ended; `orphaned` stops the run
             pipe.send(message)
 
     while True:

@@ -1,7 +1,7 @@
-"""Run what is missing of an experiment: long runs first, dead workers' runs again, nothing lost.
+"""Scheduler of an experiment's missing runs: long runs first, runs of dead workers retried, nothing lost.
 
-The loop is the same for processes and for a cluster (`Pool`). Workers are asked to stop by a file in the
-experiment's folder, which each of them sees wherever it is; it saves a checkpoint, and the next call goes on.
+The loop is the same for processes and for a cluster (`Pool`). A file in the experiment's folder, which every
+worker can see, makes them save a checkpoint and stop; the next call resumes their runs.
 """
 
 from __future__ import annotations
@@ -13,21 +13,21 @@ from pathlib import Path
 from typing import Any
 
 from plait.experiments.plan import SETTLED, Job, status_of
-from plait.experiments.pool import News, Pool
+from plait.experiments.pool import Event, Pool
 from plait.experiments.worker import stop_file
 from plait.training.stop import Stop
 
 __all__ = ["Outcome", "Progress", "run_jobs"]
 
-ATTEMPTS = 4  # of a run whose worker dies: the first, and three more
+ATTEMPTS = 4  # of a run whose worker dies: one, and three retries
 GRACE = 60.0  # seconds a worker may take to save
-PATIENCE = 60.0  # seconds to wait for a folder that another process holds; a killed runner's worker lets go
-RETRY = 1.0  # seconds between two checks whether it did
+PATIENCE = 60.0  # seconds to wait for a folder locked by another process, as by the worker of a killed runner
+RETRY = 1.0  # seconds between two attempts to lock it
 
 
 @dataclass
 class Progress:
-    """Where a job stands, for whoever looks on."""
+    """Progress of a job, for callbacks."""
 
     job: Job
     status: str = "waiting"
@@ -38,24 +38,24 @@ class Progress:
     attempts: int = 0
     data: dict[str, Any] = field(default_factory=dict)
 
-    def hear(self, news: News) -> None:
-        """Take in what a worker said."""
-        self.data = news.data
-        if news.kind == "began":
+    def apply(self, event: Event) -> None:
+        """Update the progress from an event."""
+        self.data = event.data
+        if event.kind == "began":
             self.status = "running"
-        elif news.kind == "progress":
-            self.update, self.speed, self.score = (news.data[k] for k in ("update", "speed", "score"))
-        elif news.kind == "ended":
-            self.status, self.reason = news.data["status"], news.data.get("reason") or ""
-            self.update = news.data.get("updates") or self.update
+        elif event.kind == "progress":
+            self.update, self.speed, self.score = (event.data[k] for k in ("update", "speed", "score"))
+        elif event.kind == "ended":
+            self.status, self.reason = event.data["status"], event.data.get("reason") or ""
+            self.update = event.data.get("updates") or self.update
             self.score = (
-                news.data.get("best_score") if news.data.get("best_score") is not None else self.score
+                event.data.get("best_score") if event.data.get("best_score") is not None else self.score
             )
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended. `left` counts unfinished runs; `reason` says why there are any."""
+    """Outcome of a session in counts of runs; `left` are unfinished, and `reason` says why there are any."""
 
     complete: int
     already: int
@@ -71,7 +71,7 @@ class Outcome:
 
     @property
     def problem(self) -> str:
-        """What keeps the work from being done, in one line; nothing where it is done, or was told to stop."""
+        """Return the errors that left work undone, in one line; empty if all is done, or was stopped."""
         counts = (
             (self.failed, "failed"), (self.busy, "in use by another process"),
             (self.interrupted, "interrupted again and again"),
@@ -80,7 +80,7 @@ class Outcome:
         return "; ".join((", ".join(parts), *self.troubles)) if parts else ""
 
 
-OnProgress = Callable[[Progress, News | None], None]
+OnProgress = Callable[[Progress, Event | None], None]
 
 
 def run_jobs(
@@ -88,26 +88,26 @@ def run_jobs(
     out: Path,
     make_pool: Callable[[int], Pool],
     max_minutes: float | None = None,
-    on_progress: OnProgress = lambda progress, news: None,
+    on_progress: OnProgress = lambda progress, event: None,
     retry: bool = False,
 ) -> Outcome:
     """Execute every job that is not settled.
 
     Args:
         jobs: the runs; those that are complete, diverged or failed are left alone.
-        out: the experiment's folder, held by the caller.
-        make_pool: given how many jobs there are, makes the pool; not called if there are none.
-        max_minutes: let everything save and stop after this many minutes.
-        on_progress: is told of every change.
-        retry: try runs that failed once more.
+        out: the experiment's folder, locked by the caller.
+        make_pool: returns the pool for a number of jobs; not called for 0.
+        max_minutes: save and stop everything after this many minutes (None: no limit).
+        on_progress: callback for every event.
+        retry: retry failed runs (False).
 
     Raises:
         KeyboardInterrupt: after Ctrl-C, when every worker has saved.
     """
     began = time.monotonic()
-    found = {job.id: status_of(job) for job in jobs}
+    statuses = {job.id: status_of(job) for job in jobs}
     settled = {
-        job for job, status in found.items() if status in SETTLED and not (retry and status == "failed")
+        job for job, status in statuses.items() if status in SETTLED and not (retry and status == "failed")
     }
     board = {job.id: Progress(job) for job in jobs if job.id not in settled}
     with Stop(max_minutes) as stop:
@@ -117,21 +117,21 @@ def run_jobs(
                 _Session(board, out, pool, stop, on_progress).go()
             finally:
                 pool.close()
-        outcome = _outcome(board, [found[job] for job in settled], stop, time.monotonic() - began)
+        outcome = _outcome(board, [statuses[job] for job in settled], stop, time.monotonic() - began)
     stop.pass_on()
     return outcome
 
 
 class _Session:
-    """One stretch of work on the jobs of a board."""
+    """Loop over the jobs of a board, until all have ended or a stop is requested."""
 
     def __init__(
         self, board: dict[str, Progress], out: Path, pool: Pool, stop: Stop, on_progress: OnProgress
     ) -> None:
         self.board, self.out, self.pool, self.stop, self.on_progress = board, out, pool, stop, on_progress
-        self.waiting = sorted((one.job for one in board.values()), key=lambda job: -job.cost)
+        self.waiting = sorted((progress.job for progress in board.values()), key=lambda job: -job.cost)
         self.started: set[str] = set()
-        self.busy: dict[str, float] = {}  # since when a job waits for whoever holds its folder
+        self.busy: dict[str, float] = {}  # since when a job waits for the lock of its folder
         self.sleeping: list[tuple[float, Job]] = []
         self.deadline: float | None = None
 
@@ -141,45 +141,47 @@ class _Session:
                 stop_file(self.out).touch()
                 self.deadline = time.monotonic() + GRACE
             if self.deadline is not None and time.monotonic() > self.deadline:
-                return  # closing the pool ends what does not answer; its last checkpoint is there
+                return  # closing the pool kills workers that do not answer; their last checkpoints exist
             while self.sleeping and self.sleeping[0][0] <= time.monotonic():
                 self.waiting.append(self.sleeping.pop(0)[1])
             while self.deadline is None and self.waiting and self.pool.room() > 0:
                 self._start(self.waiting.pop(0))
-            for news in self.pool.news(0.2):
-                self._hear(news)
+            for event in self.pool.events(0.2):
+                self._handle(event)
 
     def _start(self, job: Job) -> None:
         self.started.add(job.id)
         self.board[job.id].attempts += 1
         self.pool.start(job)
 
-    def _hear(self, news: News) -> None:
-        if news.job not in self.started:  # a word that was late: the job has ended
+    def _handle(self, event: Event) -> None:
+        if event.job not in self.started:  # a late event of a job that has ended
             return
-        progress = self.board[news.job]
-        progress.hear(news)
-        if news.kind == "ended":
-            self.started.discard(news.job)
-            if progress.status == "stopped" and self.deadline is None:  # someone else stopped it: it goes on
-                self._again(progress, "it was stopped from outside")
+        progress = self.board[event.job]
+        progress.apply(event)
+        if event.kind == "ended":
+            self.started.discard(event.job)
+            if progress.status == "stopped" and self.deadline is None:  # not by this session: resume it
+                self._retry(progress, "it was stopped from outside")
             elif progress.status == "busy" and self.deadline is None:
-                self._later(progress)
-        elif news.kind == "died":
-            self.started.discard(news.job)
-            self._again(progress, news.data["reason"])
-        self.on_progress(progress, news)
+                self._retry_when_free(progress)
+        elif event.kind == "died":
+            self.started.discard(event.job)
+            self._retry(progress, event.data["reason"])
+        self.on_progress(progress, event)
 
-    def _later(self, progress: Progress) -> None:
-        """Try again soon; after a while it is left as it is, for another call."""
+    def _retry_when_free(self, progress: Progress) -> None:
+        """Queue a run whose folder is locked for another attempt, until `PATIENCE` is over."""
         now = time.monotonic()
         if now - self.busy.setdefault(progress.job.id, now) < PATIENCE:
             progress.status, progress.attempts = "waiting", progress.attempts - 1
             self.sleeping.append((now + RETRY, progress.job))
 
-    def _again(self, progress: Progress, reason: str) -> None:
-        """Back into the queue, at its head; too often, and it is left as it is, for another call: whoever
-        killed its workers, the run itself did nothing wrong that is known of."""
+    def _retry(self, progress: Progress, reason: str) -> None:
+        """Put a run back at the head of the queue; after too many attempts leave it to another call.
+
+        It does not count as failed, as nothing shows that the run itself made its workers die.
+        """
         if progress.attempts >= ATTEMPTS:
             progress.status, progress.reason = "interrupted", f"{reason}, {progress.attempts} times"
             return
@@ -188,13 +190,13 @@ class _Session:
 
 
 def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds: float) -> Outcome:
-    statuses = [one.status for one in board.values()]
+    statuses = [progress.status for progress in board.values()]
     left = sum(status not in SETTLED for status in statuses)
     every = [*statuses, *settled]
     troubles = tuple(
-        f"{one.job.id} ({one.job.row}, {one.job.column}, seed {one.job.seed}): {one.reason}"
-        for one in board.values()
-        if one.status in ("failed", "diverged", "busy", "interrupted") or one.reason.startswith("no trace")
+        f"{run.job.id} ({run.job.row}, {run.job.column}, seed {run.job.seed}): {run.reason}"
+        for run in board.values()
+        if run.status in ("failed", "diverged", "busy", "interrupted") or run.reason.startswith("no trace")
     )
     return Outcome(
         complete=statuses.count("complete"),

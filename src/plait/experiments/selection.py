@@ -1,4 +1,4 @@
-"""A part of an experiment: some models, delays or rows; other seeds, fewer updates."""
+"""Selection of a part of an experiment: some models, delays or rows; other seeds, fewer updates."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Selection"]
 
 @dataclass(frozen=True)
 class Selection:
-    """What to keep, and what to replace; an empty part keeps everything as it is.
+    """Filters and replacements for an experiment's runs; empty fields keep everything as it is.
 
-    `rows` and `columns` keep those whose name holds one of these words. `seeds` replaces the seeds;
-    `updates`, or `steps` where worlds are played, their number; `backend` what plays the worlds.
+    `rows` and `columns` keep those whose name contains one of these words. `seeds` replaces the seeds,
+    `updates` the number of updates, `steps` that of environment steps, `backend` the environments' backend.
     """
 
     models: tuple[str, ...] = ()
@@ -33,7 +33,7 @@ class Selection:
     def read(
         models: str = "", delays: str = "", rows: str = "", columns: str = "", seeds: str = "", **other: Any
     ) -> Selection:
-        """From words on a command line.
+        """Parse a selection from command-line options.
 
         >>> Selection.read("relrnn,lstm", "100, 200").delays
         (100, 200)
@@ -44,7 +44,7 @@ class Selection:
         )  # fmt: skip
 
     def of(self, experiment: Experiment) -> Experiment:
-        """The experiment with what was selected; a name, delay or row it does not have is an error."""
+        """Return the experiment with the selected runs; raise for a name, delay or row it does not have."""
         if self.updates is not None:
             whole(1, updates=self.updates)
         for name in self.models:
@@ -57,7 +57,7 @@ class Selection:
             )
         _check_words(self.rows, [run.row for run in experiment.runs], f"row of {experiment.name}")
         _check_words(self.columns, [run.column for run in experiment.runs], f"column of {experiment.name}")
-        runs = tuple(self._changed(run) for run in experiment.runs if self._keeps(run))
+        runs = tuple(self._replaced(run) for run in experiment.runs if self._keeps(run))
         if not runs:
             raise ConfigError(
                 f"{experiment.name} has no run with all of what was asked for; ask for less at once"
@@ -72,7 +72,7 @@ class Selection:
             and (not self.columns or any(word in run.column.lower() for word in self.columns))
         )
 
-    def _changed(self, run: PlannedRun) -> PlannedRun:
+    def _replaced(self, run: PlannedRun) -> PlannedRun:
         wanted = {"updates": self.updates, "steps": self.steps}
         recipe = {**run.recipe, **{name: value for name, value in wanted.items() if value is not None}}
         for name in recipe.keys() - run.recipe.keys():
@@ -88,7 +88,7 @@ class Selection:
 
 
 def _check_words(words: tuple[str, ...], names: list[str], what: str) -> None:
-    """Refuse a word that no name holds."""
+    """Refuse a word that no name contains."""
     for word in words:
         if not any(word in name.lower() for name in names):
             known(word, dict.fromkeys(names), what)

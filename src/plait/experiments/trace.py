@@ -1,4 +1,4 @@
-"""What a trained network read while it worked through one held-out sequence, as `trace.json`."""
+"""The attention of a trained network over one held-out sequence, as `trace.json`."""
 
 from __future__ import annotations
 
@@ -23,26 +23,27 @@ __all__ = ["write_trace"]
 
 @torch.no_grad()
 def write_trace(folder: Path, seed: int) -> Path:
-    """Run held-out sequence 0 of `seed` through the run in `folder` and write inputs, targets and, for each
-    layer, `born`, `weights` and `relevance`, each a list of T lists of κ numbers; `heads` says how many heads
-    these are of where each keeps its own.
+    """Run the network in `folder` on held-out sequence 0 of `seed` and write its attention.
+
+    The file has inputs, targets and, for each layer, `born`, `weights` and `relevance`, each a list of T
+    lists of κ numbers, and `heads`, the number of heads, if each head keeps its own states.
 
     Raises:
-        ConfigError: if the model has no memory to look at.
+        ConfigError: if the model has no memory, or is bidirectional.
     """
     record = read_run(folder)
     _, task = build(record.description)
     network = load(folder)
-    # Held-out sequence 0 is the first row of the first batch, as the evaluation has it.
+    # Held-out sequence 0 is the first row of the first batch of an evaluation.
     device, recipe = next(network.parameters()).device, record.description["recipe"]
     held_out = next(iter(task.held_out().values()))
-    looked_at = held_out.sweep(
+    batches = held_out.sweep(
         recipe["evaluate_on"],
         recipe["batch_size"],
         lambda index: generator_for(seed, "held-out", index, device),
         device,
     )
-    batch = next(iter(looked_at)).alone(0)
+    batch = next(iter(batches)).alone(0)
     if record.description["model"].get("bidirectional"):
         raise ConfigError(
             f"{record.id}: a trace was asked for, which is drawn of one direction; it reads both ways"
@@ -52,12 +53,12 @@ def write_trace(folder: Path, seed: int) -> Path:
         _, _, traces = network(batch.inputs, need_trace=True)
     if not traces or any(trace is None or not trace.born.shape[-1] for trace in traces):
         raise ConfigError(f"{record.id}: a trace was asked for, and {record.model} has no memory")
-    found = {
+    content = {
         "inputs": task.plain_inputs(batch.inputs[:, 0]),
         "targets": jsonable(batch.targets[:, 0]),
         "layers": [_rows(trace) | _heads(network) for trace in traces],
     }
-    seal_also(folder, "trace.json", json_bytes(found))
+    seal_also(folder, "trace.json", json_bytes(content))
     return folder / "trace.json"
 
 
@@ -68,7 +69,7 @@ def _heads(network: nn.Module) -> dict[str, int]:
 
 
 def _rows(trace: Any) -> dict[str, Any]:
-    """One layer's trace of the only sequence; six digits are enough for a picture."""
+    """Return a layer's trace of the only sequence; six digits are enough for a picture."""
     return {
         "born": trace.born[:, 0].tolist(),
         "weights": [[round(w, 6) for w in row] for row in trace.weights[:, 0].tolist()],

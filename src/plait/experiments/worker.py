@@ -1,7 +1,7 @@
-"""What every worker does, whether a process here or a task on a cluster: one run, from where it stands.
+"""The work of a worker, a process here or a task on a cluster: one run, begun or resumed.
 
-A worker tells what happens as plain dictionaries: `{"event": "began" | "progress", …}`; what it returns is
-how the run ended: `{"status": complete | stopped | diverged | failed | busy, "reason": …, …}`.
+A worker reports events as plain dictionaries, `{"event": "began" | "progress", …}`, and returns how the run
+ended: `{"status": complete | stopped | diverged | failed | busy, "reason": …, …}`.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 
 __all__ = ["STOP", "Tell", "execute", "record_failure", "stop_file"]
 
-STOP = "stop"  # a file of this name in the experiment's folder asks every worker to save and stop
+STOP = "stop"  # a file of this name in the experiment's folder makes every worker save and stop
 Tell = Callable[[dict[str, Any]], None]
 _SECONDS = 1.0  # between two reports
 _STEPS_BETWEEN_CHECKPOINTS = 50_000
@@ -34,12 +34,12 @@ def stop_file(out: Path) -> Path:
 
 
 def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) -> dict[str, Any]:
-    """Train a run to its end, or until it is asked to stop; never raises what belongs to the run.
+    """Train a run to its end, or until the stop file exists; errors of the run are returned, not raised.
 
     Args:
-        job: what to run and where.
-        tell: is told how it goes.
-        orphaned: whether nobody waits for the result any more.
+        job: the run and its folder.
+        tell: callback for the events of the run.
+        orphaned: returns whether the process that waits for the result has ended.
     """
     folder = Path(job.folder)
     if stop_file(folder.parent).exists():
@@ -49,13 +49,13 @@ def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) 
         summary = _train(job, folder, tell, _throttled(folder.parent, orphaned))
         if summary["status"] == "complete" and job.trace:
             summary = {**summary, "reason": _traced(folder, job) or summary["reason"]}
-    except BusyError as error:  # of someone else's, who will be done: nothing of it is ours to record
+    except BusyError as error:  # another process trains this run and records how it ends
         return {"status": "busy", "reason": str(error)}
     except DivergedError:
         summary = read_json(folder / "summary.json")  # `fit` has recorded it
     except (KeyboardInterrupt, SystemExit):
         return {"status": "stopped", "reason": "interrupted"}
-    except Exception as error:  # whatever it is, the other runs go on and this one keeps its reason
+    except Exception as error:  # of any kind: the other runs continue, and this one records the reason
         return record_failure(folder, f"{type(error).__name__}: {error}")
     return {
         key: summary.get(key) for key in ("status", "reason", "updates", "score", "best_score", "seconds")
@@ -63,7 +63,7 @@ def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) 
 
 
 def record_failure(folder: Path, reason: str) -> dict[str, Any]:
-    """Put a failure into the run's folder; what it had reached stays and can be resumed."""
+    """Record a failure in the run's folder; its checkpoint stays and can be resumed."""
     outcome = {"status": "failed", "reason": " ".join(reason.split())[:500]}
     if (folder / "config.json").exists():
         from plait.runs.reading import read_run
@@ -75,7 +75,7 @@ def record_failure(folder: Path, reason: str) -> dict[str, Any]:
 
 
 def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) -> dict[str, Any]:
-    """A policy plays beside its worlds, on a CPU, wherever others train."""
+    """Train or resume a run; return its summary. Policies train on a CPU, with their environments."""
     from plait.ops.gpu_share import SHARED_BY
     from plait.training.session import train_run
 
@@ -86,8 +86,8 @@ def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) ->
         job.description,
         device=job.device if of_sequences else None,
         folder=folder,
-        # Whether there is something to resume is seen once the folder is held: a worker that a killed runner
-        # left behind may write to it until then.
+        # Always, as only the holder of the folder's lock can see whether there is a run to resume: the worker
+        # of a killed runner may write to the folder until then.
         resume=True,
         checkpoint_every=max(10, _STEPS_BETWEEN_CHECKPOINTS // job.length) if of_sequences else None,
         max_minutes=None if job.seconds is None else max(time_left(job), 0.1) / 60,
@@ -95,12 +95,12 @@ def _train(job: Job, folder: Path, tell: Tell, stop_when: Callable[[], bool]) ->
         watchers=[_Reporter(job.id, tell)],
     )
     if job.seconds is not None and fitted.summary["reason"] == "max-minutes":
-        return {**fitted.summary, "status": "complete"}  # all the time it has
+        return {**fitted.summary, "status": "complete"}  # its time is used up, so it is complete
     return {**fitted.summary, "updates": fitted.summary[f"{job.kind.unit}s"]}
 
 
 def _traced(folder: Path, job: Job) -> str:
-    """Keep the attention of one sequence; a run without it is complete all the same, and says why."""
+    """Write the attention over one sequence; return why that failed, as the run is complete anyway."""
     from plait.experiments.trace import write_trace
 
     try:
@@ -111,21 +111,21 @@ def _traced(folder: Path, job: Job) -> str:
 
 
 def _throttled(out: Path, orphaned: Callable[[], bool]) -> Callable[[], bool]:
-    """Whether to stop, asked after every update and looked up a few times a second."""
+    """Return a `stop_when` that checks the stop file and the parent three times a second at most."""
     path = stop_file(out)
-    looked = [0.0, False]
+    checked = [0.0, False]  # the time of the last check, and its result
 
-    def asked() -> bool:
+    def stop_when() -> bool:
         now = time.monotonic()
-        if now - looked[0] > 0.3:
-            looked[:] = now, path.exists() or orphaned()
-        return bool(looked[1])
+        if now - checked[0] > 0.3:
+            checked[:] = now, path.exists() or orphaned()
+        return bool(checked[1])
 
-    return asked
+    return stop_when
 
 
 class _Reporter(Watcher):
-    """Tells how far a run is, about once a second and when it was scored."""
+    """Callback that reports a run's progress, about once a second and at every evaluation."""
 
     def __init__(self, run: str, tell: Tell) -> None:
         self.run, self.tell = run, tell

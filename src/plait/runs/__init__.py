@@ -1,1 +1,1 @@
-"""Run folders: layout, kinds, reading, packing; the one place that knows what is in them."""
+"""Run folders: layout, kinds, reading, packing; no other room knows the files in them."""

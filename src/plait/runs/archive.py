@@ -1,6 +1,6 @@
-"""Run folders into one archive and out of it: to move them between machines, and to keep them.
+"""Packing run folders into one archive and unpacking it, to move and to keep runs.
 
-The archive is a .tar.gz of plain files one folder deep, with `SHA256SUMS` over them as its first member. The
+The archive is a .tar.gz of plain files one folder deep, with their `SHA256SUMS` as its first member. The
 same runs give the same bytes.
 """
 
@@ -25,14 +25,14 @@ from plait.runs.reading import find_run, read_run
 __all__ = ["SUFFIX", "opened", "pack", "unpack"]
 
 SUFFIX = ".tar.gz"
-EXPERIMENT = "experiment.json"  # what the runs of a folder belong to travels with them
+EXPERIMENT = "experiment.json"  # the experiment that the runs belong to is packed with them
 SUMS = "SHA256SUMS"
 MOST_FILES = 100_000
 MOST_BYTES = 64 * 2**30
-# Beyond a gigabyte, times what the archive itself takes: gzip makes a thousandth of zeros, a third of runs.
+# Beyond a gigabyte, the largest compression ratio: gzip reaches 1,000 on zeros and about 3 on runs.
 UNSUSPECTED, MOST_TIMES = 2**30, 100
 MOST_SUMS = 32 * 2**20
-HEADERS = 2**20  # of one member, and what pads the end
+HEADERS = 2**20  # headers of one member, and the padding at the end
 
 
 def pack(
@@ -40,8 +40,8 @@ def pack(
 ) -> list[str]:
     """Write the runs (folders, ids, or folders of runs) into a .tar.gz; return their names.
 
-    A run that some process is at work on is refused: its files would not fit together. `light` leaves the
-    checkpoints out: such runs can be read and reported, not resumed.
+    A run that is being trained is refused: its files would not be consistent. `light` leaves out the
+    checkpoints: such runs can be read and reported, not resumed.
     """
     left_out = {"lock", *(["checkpoint.safetensors"] if light else [])}
     experiments = [path for run in runs if (path := Path(run, EXPERIMENT)).is_file()]
@@ -66,14 +66,14 @@ def pack(
                 f"no line break, as an archive holds it, got {path.parent.name!r}; rename the folder"
             )
     content = io.BytesIO()
-    # Without names and times of its own, so that the same runs are the same archive.
+    # Without file name and time in the gzip header, so that the same runs give the same archive.
     with (
         gzip.GzipFile("", "wb", fileobj=content, mtime=0) as packed,
         tarfile.open(fileobj=packed, mode="w", format=tarfile.PAX_FORMAT) as tar,
     ):
         contents = {name: path.read_bytes() for name, path in files.items()}
         for folder in folders if light else ():
-            contents = _sealed(folder.name, contents)
+            contents = _with_checksums(folder.name, contents)
         sums = "".join(f"{hashlib.sha256(data).hexdigest()}  {name}\n" for name, data in contents.items())
         for name, data in ((SUMS, sums.encode()), *contents.items()):
             member = tarfile.TarInfo(name)
@@ -83,9 +83,8 @@ def pack(
     return [folder.name for folder in folders]
 
 
-def _sealed(run: str, contents: dict[str, bytes]) -> dict[str, bytes]:
-    """The files of an archive with sums for a run that has none: without its checkpoint nothing else vouches
-    for the curves of one that has not ended."""
+def _with_checksums(run: str, contents: dict[str, bytes]) -> dict[str, bytes]:
+    """Return the files, with checksums for a run that has none: it is packed without its checkpoint's."""
     inside = {name: data for name, data in contents.items() if name.startswith(f"{run}/")}
     if f"{run}/{SUMS}" in inside:
         return contents
@@ -96,29 +95,29 @@ def _sealed(run: str, contents: dict[str, bytes]) -> dict[str, bytes]:
 
 
 def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str]]:
-    """Put an archive's runs into `out`; return the names of those that came and of those that were there.
+    """Unpack an archive's runs into `out`; return the names of the new ones and of those that were there.
 
-    Nothing that exists is overwritten, and an archive comes whole or not at all: it is read to its end, every
-    file is held against its SHA-256, and anything but plain files one folder deep (links, `..`, absolute
-    paths) is refused; nothing is left behind then. An archive from before there were sums has gzip's alone.
+    Nothing that exists is overwritten, and an archive is unpacked completely or not at all: it is read to its
+    end, every file is checked against its SHA-256, and anything but plain files one folder deep (links, `..`,
+    absolute paths) is refused; nothing is left behind then. Older archives have only the checksum of gzip.
     """
     out = Path(out)
     new = [folder for folder in (out, *out.parents) if not folder.exists()]
     try:
         with archive.open("rb") as file, contextlib.ExitStack() as stack:
             out.mkdir(parents=True, exist_ok=True)
-            room = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=out, prefix=".unpacking-")))
-            _take_out(archive, file, room)
-            names = _runs_in(archive, room)
+            staging = Path(stack.enter_context(tempfile.TemporaryDirectory(dir=out, prefix=".unpacking-")))
+            _extract_verified(archive, file, staging)
+            names = _runs_in(archive, staging)
             for name in names:
-                read_run(room / name)
+                read_run(staging / name)
             present = [name for name in names if (out / name).exists()]
             wanted = [name for name in names if name not in present]
             described = (
-                [EXPERIMENT] if (room / EXPERIMENT).exists() and not (out / EXPERIMENT).exists() else []
+                [EXPERIMENT] if (staging / EXPERIMENT).exists() and not (out / EXPERIMENT).exists() else []
             )
             for name in [*wanted, *described]:
-                os.rename(room / name, out / name)
+                os.rename(staging / name, out / name)
     except (tarfile.TarError, EOFError, gzip.BadGzipFile, zlib.error) as error:
         _remove(new)
         raise CheckpointError(f"{archive} is cut short or not a .tar.gz ({error})") from error
@@ -135,17 +134,17 @@ def unpack(archive: Path, out: Path | str = "runs") -> tuple[list[str], list[str
 
 @contextlib.contextmanager
 def opened(archive: Path) -> Iterator[Path]:
-    """An archive's runs as a folder of its name, for as long as it is looked at."""
-    with tempfile.TemporaryDirectory(prefix="plait-") as room:
-        folder = Path(room, archive.name.removesuffix(SUFFIX))
+    """Unpack an archive into a temporary folder of its name, removed when the context ends."""
+    with tempfile.TemporaryDirectory(prefix="plait-") as staging:
+        folder = Path(staging, archive.name.removesuffix(SUFFIX))
         unpack(archive, folder)
         yield folder
 
 
-class _Measured(gzip.GzipFile):
-    """An archive's content, of which only so much may come as its members are said to hold.
+class _Limited(gzip.GzipFile):
+    """The decompressed content of an archive, limited to the size in its members' headers.
 
-    tarfile reads headers of any size into memory, and goes on over what follows the end.
+    tarfile reads headers of any size into memory, and data after the end of the archive.
     """
 
     def __init__(self, file: io.BufferedReader, archive: Path) -> None:
@@ -153,29 +152,28 @@ class _Measured(gzip.GzipFile):
         self.archive, self.left = archive, HEADERS
 
     def read(self, size: int | None = -1) -> bytes:
-        found = super().read(size)
-        self.left -= len(found)
+        data = super().read(size)
+        self.left -= len(data)
         if self.left < 0:
             raise CheckpointError(f"{self.archive} unpacks to more than it says it holds")
-        return found
+        return data
 
 
-def _take_out(archive: Path, file: io.BufferedReader, room: Path) -> None:
-    """Every file into `room`, held against the sums; what tarfile raises over odd headers, or text that is
-    none, is the archive's fault."""
+def _extract_verified(archive: Path, file: io.BufferedReader, staging: Path) -> None:
+    """Extract and check every file; an error of tarfile over odd headers becomes one about the archive."""
     try:
-        _verify(archive, room, _extract(archive, file, room))
+        _verify(archive, staging, _extract(archive, file, staging))
     except (ValueError, OverflowError, RecursionError, MemoryError) as error:
         if isinstance(error, PlaitError):
             raise
         raise CheckpointError(f"{archive} holds a header or sums that are none ({error!s:.80})") from error
 
 
-def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
-    """Every file into `room`; the archive is read to its end, where gzip's own checksum stands."""
+def _extract(archive: Path, file: io.BufferedReader, staging: Path) -> set[str]:
+    """Extract every file into `staging`; read the archive to its end, where gzip's own checksum is."""
     names: set[str] = set()
-    total, most = 0, _room_for(file, room)
-    with _Measured(file, archive) as content:
+    total, most = 0, _most_bytes(file, staging)
+    with _Limited(file, archive) as content:
         with tarfile.open(fileobj=content, mode="r|") as tar:
             for member in tar:
                 if member.isdir():
@@ -196,27 +194,27 @@ def _extract(archive: Path, file: io.BufferedReader, room: Path) -> set[str]:
                     )
                 names.add(member.name)
                 content.left = max(content.left, HEADERS) + member.size
-                tar.extract(member, room, set_attrs=False, filter="data")
+                tar.extract(member, staging, set_attrs=False, filter="data")
                 content.left = max(content.left, HEADERS)
         while content.read(1 << 20):
             pass
     return names
 
 
-def _room_for(file: io.BufferedReader, room: Path) -> int:
-    """The most bytes that are taken out of an archive, known before any of them is written."""
+def _most_bytes(file: io.BufferedReader, staging: Path) -> int:
+    """Return the most bytes that an archive may unpack to, before any of them is written."""
     packed = os.fstat(file.fileno()).st_size
-    return min(MOST_BYTES, max(UNSUSPECTED, MOST_TIMES * packed), shutil.disk_usage(room).free)
+    return min(MOST_BYTES, max(UNSUSPECTED, MOST_TIMES * packed), shutil.disk_usage(staging).free)
 
 
-def _verify(archive: Path, room: Path, names: set[str]) -> None:
-    """Hold every file against the sums; they must name all of them and no other."""
+def _verify(archive: Path, staging: Path, names: set[str]) -> None:
+    """Check every file against the checksums, which must name all files and no other."""
     if SUMS not in names:
         return
-    lines = (room / SUMS).read_text(encoding="utf-8").splitlines()
+    lines = (staging / SUMS).read_text(encoding="utf-8").splitlines()
     sums = {name: digest for digest, _, name in (line.partition("  ") for line in lines)}
     wrong = sorted(sums.keys() ^ (names - {SUMS}))
-    wrong = wrong or [name for name in sums if _digest(room / name) != sums[name]]
+    wrong = wrong or [name for name in sums if _digest(staging / name) != sums[name]]
     if wrong:
         raise CheckpointError(f"{archive}: {wrong[0]} is not what {SUMS} says; nothing was unpacked")
 
@@ -227,7 +225,7 @@ def _digest(path: Path) -> str:
 
 
 def _remove(folders: Sequence[Path]) -> None:
-    """The folders that were made for what did not come, inner ones first."""
+    """Remove the folders created for an archive that was not unpacked, inner ones first."""
     for folder in folders:
         with contextlib.suppress(OSError):
             folder.rmdir()
@@ -248,7 +246,7 @@ def _folders(runs: Sequence[str | Path], out: Path | str) -> list[Path]:
 
 
 def _is_plain(name: str) -> bool:
-    """Return whether a member's name is that of a file in a run folder, and can stand in a line of sums."""
+    """Return whether a member's name is that of a file in a run folder that a line of checksums can hold."""
     parts = PurePosixPath(name).parts
     try:
         name.encode()
@@ -258,8 +256,8 @@ def _is_plain(name: str) -> bool:
     return inside and "\\" not in name and len(name.splitlines()) == 1
 
 
-def _runs_in(archive: Path, room: Path) -> list[str]:
-    names = sorted(path.name for path in room.iterdir() if path.is_dir())
+def _runs_in(archive: Path, staging: Path) -> list[str]:
+    names = sorted(path.name for path in staging.iterdir() if path.is_dir())
     if not names:
         raise CheckpointError(f"{archive} holds no run; nothing was unpacked")
     return names

@@ -1,7 +1,7 @@
-"""A moment of a run as one safetensors file: weights, optimiser, carried state, counters. Nothing executes.
+"""A checkpoint of a run in one safetensors file: weights, optimiser, carried state, counters; no pickle.
 
-Tensors are named `model.…`, `optimizer.<parameter>.<key>`, and what else a learner needs; the counters are
-JSON in the file's metadata, with a digest over everything.
+Tensors are named `model.…`, `optimizer.<parameter>.<key>`, and others as a learner needs them; the counters
+are JSON in the file's metadata, with a digest over everything.
 """
 
 from __future__ import annotations
@@ -30,22 +30,22 @@ FORMAT = "plait checkpoint 1"
 
 
 class Checkpoint(NamedTuple):
-    """What a file held: tensors by name, and the counters."""
+    """Contents of a checkpoint file: tensors by name, and the counters."""
 
     tensors: dict[str, Tensor]
     counters: dict[str, Any]
     path: Path
 
     def under(self, prefix: str) -> dict[str, Tensor]:
-        """The tensors whose names begin so, by the rest of their names.
+        """Return clones of the tensors whose names begin with `prefix`, by the rest of their names.
 
-        Cloned: a tensor out of a file lies at any address, and products on a CPU round by alignment.
+        Clones, because a tensor from a file lies at any address, and products on a CPU round by alignment.
         """
         return {k.removeprefix(prefix): v.clone() for k, v in self.tensors.items() if k.startswith(prefix)}
 
 
 class Learner(Protocol):
-    """What can be saved: as a session knows it, `plait.training.learner.Learner`."""
+    """The part of `plait.training.learner.Learner` that checkpoints use."""
 
     group: Any
     schedule: Any
@@ -55,7 +55,7 @@ class Learner(Protocol):
 
 
 def save_checkpoint(path: Path, learner: Learner, run: str, counters: dict[str, Any]) -> None:
-    """Write atomically. Every process calls this, the first one writes."""
+    """Write a checkpoint atomically. Every process calls this; the first one writes."""
     tensors = learner.tensors()
     if learner.group.first:
         # Cloned, because safetensors refuses tensors that share their memory.
@@ -64,7 +64,7 @@ def save_checkpoint(path: Path, learner: Learner, run: str, counters: dict[str, 
 
 
 def restore(path: Path, learner: Learner, run: str) -> dict[str, Any]:
-    """Put a learner where the checkpoint left it; return the counters."""
+    """Restore a learner from a checkpoint; return the counters."""
     checkpoint = read_checkpoint(path, run)
     _check_counters(checkpoint)
     learner.restore(checkpoint)
@@ -72,17 +72,17 @@ def restore(path: Path, learner: Learner, run: str) -> dict[str, Any]:
 
 
 def _check_counters(checkpoint: Checkpoint) -> None:
-    """Refuse what a session reads before it knows how far the run came."""
-    places = [checkpoint.counters, checkpoint.counters.get("regular", {})]
-    if not all(isinstance(place, dict) for place in places):
-        raise CheckpointError(f"{checkpoint.path}: expected counters by name, got {places[1]!r:.80}")
-    for place in places:
-        journals = place.get("journals", {})
+    """Check the counters that a session reads before the learner is restored."""
+    groups = [checkpoint.counters, checkpoint.counters.get("regular", {})]
+    if not all(isinstance(group, dict) for group in groups):
+        raise CheckpointError(f"{checkpoint.path}: expected counters by name, got {groups[1]!r:.80}")
+    for group in groups:
+        journals = group.get("journals", {})
         lengths = [v for k, v in journals.items() if k != "sha256"] if isinstance(journals, dict) else [None]
         digests = journals.get("sha256", {}) if isinstance(journals, dict) else {}
-        counts = [place.get("update", 0), *lengths]
+        counts = [group.get("update", 0), *lengths]
         if not all(type(count) is int and 0 <= count < 2**62 for count in counts) or not (
-            isinstance(digests, dict) and all(isinstance(one, str) for one in digests.values())
+            isinstance(digests, dict) and all(isinstance(digest, str) for digest in digests.values())
         ):
             raise CheckpointError(f"{checkpoint.path}: expected counts of at least 0, got {counts!r:.80}")
 
@@ -96,16 +96,16 @@ def write_checkpoint(path: Path, tensors: dict[str, Tensor], run: str, counters:
 
 
 def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
-    """Read and check a file; `run` is the id it must belong to.
+    """Read a checkpoint file and verify it; `run` is the run id it must have (None: any).
 
     Raises:
-        CheckpointError: if it is missing, cut short, altered, or of something else.
+        CheckpointError: if it is missing, truncated, altered, or no checkpoint of this run.
     """
     from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}")
-    in_utf8("rename the folder", checkpoint=path)  # safetensors opens no other
+    in_utf8("rename the folder", checkpoint=path)  # safetensors opens no other path
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}
@@ -115,23 +115,23 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
     try:
         header = json.loads(metadata["plait"], parse_constant=_refuse_constant)
         digest = header.pop("sha256")
-        found, owner, counters = header["format"], header["run"], dict(header["counters"])
+        file_format, owner, counters = header["format"], header["run"], dict(header["counters"])
     except (KeyError, ValueError, TypeError, AttributeError, RecursionError) as error:
         raise CheckpointError(f"{path} is a safetensors file, but not a plait checkpoint") from error
-    if found != FORMAT:
-        raise CheckpointError(f"{path}: expected format {FORMAT!r}, got {found!r}")
+    if file_format != FORMAT:
+        raise CheckpointError(f"{path}: expected format {FORMAT!r}, got {file_format!r}")
     if run is not None and owner != run:
         raise CheckpointError(f"{path} belongs to run {owner}, not to {run}; nothing was changed")
     if digest != _digest(tensors, header):
         raise CheckpointError(f"{path} is damaged: its contents do not match their digest")
-    sums = folder_sums(path.parent)  # a checkpoint of the same run, but not the one it ended with
+    sums = folder_sums(path.parent)  # they catch a checkpoint of the same run that is not its last
     if path.name in sums and sha256(path) != sums[path.name]:
         raise CheckpointError(f"{path} does not match {SUMS}: the run did not end with it")
     return Checkpoint(tensors, counters, path)
 
 
 def load_weights(network: nn.Module, checkpoint: Checkpoint) -> None:
-    """Put a checkpoint's weights into `network`."""
+    """Load a checkpoint's weights into `network`."""
     try:
         network.load_state_dict(checkpoint.under("model."))
     except RuntimeError as error:
@@ -140,53 +140,55 @@ def load_weights(network: nn.Module, checkpoint: Checkpoint) -> None:
 
 
 def check_alike(saved: dict[str, Tensor], like: dict[str, Tensor], path: Path) -> None:
-    """Refuse tensors of other names, types or shapes than `like`'s; an axis that is empty there is free."""
+    """Refuse tensors whose names, dtypes or shapes are not those of `like`; a size of 0 there matches any."""
     if saved.keys() != like.keys():
         odd = sorted(saved.keys() ^ like.keys())
         raise CheckpointError(f"{path}: expected {', '.join(sorted(like))}; {odd[0]!r:.80} is odd")
-    for name, one in like.items():
-        found = saved[name]
-        fits = found.dim() == one.dim() and all(
-            size in (0, other) for size, other in zip(one.shape, found.shape, strict=True)
+    for name, expected in like.items():
+        tensor = saved[name]
+        same_shape = tensor.dim() == expected.dim() and all(
+            size in (0, other) for size, other in zip(expected.shape, tensor.shape, strict=True)
         )
-        if found.dtype != one.dtype or not fits:
+        if tensor.dtype != expected.dtype or not same_shape:
             raise CheckpointError(
-                f"{path}: {name}: expected {one.dtype} {tuple(one.shape)}, got {found.dtype} "
-                f"{tuple(found.shape)}"
+                f"{path}: {name}: expected {expected.dtype} {tuple(expected.shape)}, got {tensor.dtype} "
+                f"{tuple(tensor.shape)}"
             )
 
 
 def state_tensors(network: nn.Module, optimizer: torch.optim.Optimizer) -> dict[str, Tensor]:
-    """Weights and the optimiser's state by name."""
+    """Return the weights and the optimiser's state by name."""
     tensors = {f"model.{name}": value for name, value in network.state_dict().items()}
     state = optimizer.state_dict()["state"]
-    for place, name in enumerate(_optimized(network, optimizer)):
-        for key, value in state.get(place, {}).items():
+    for index, name in enumerate(_optimized(network, optimizer)):
+        for key, value in state.get(index, {}).items():
             tensors[f"optimizer.{name}.{key}"] = torch.as_tensor(value)
     return tensors
 
 
 def load_state(network: nn.Module, optimizer: torch.optim.Optimizer, checkpoint: Checkpoint) -> None:
-    """Put back what `state_tensors` named."""
+    """Load the weights and optimiser state that `state_tensors` returned."""
     load_weights(network, checkpoint)
     restore_optimizer(optimizer, _optimized(network, optimizer), checkpoint.tensors)
 
 
 def _optimized(network: nn.Module, optimizer: torch.optim.Optimizer) -> list[str]:
-    """Names of the parameters in the optimiser's order."""
+    """Return the names of the parameters in the optimiser's order."""
     names = {id(p): name for name, p in network.named_parameters()}
     return [names[id(p)] for group in optimizer.param_groups for p in group["params"]]
 
 
 def leaves(state: Any) -> dict[str, Tensor]:
-    """The tensors of a state by their place in it, as a checkpoint holds them."""
+    """Return the tensors of a state on the CPU, keyed by their index among its leaves."""
     flat = pytree.tree_leaves(state)
-    return {str(place): leaf.cpu() for place, leaf in enumerate(flat) if isinstance(leaf, Tensor)}
+    return {str(index): leaf.cpu() for index, leaf in enumerate(flat) if isinstance(leaf, Tensor)}
 
 
 def with_leaves(like: Any, saved: dict[str, Tensor], device: torch.device) -> Any:
-    """A state of the form of `like` with the tensors that `leaves` named; only the order of the names counts,
-    as a policy's are numbered without what is no tensor."""
+    """Return a state with the structure of `like` and the tensors that `leaves` returned.
+
+    Only the order of the names counts, as a policy's skip the leaves that are not tensors.
+    """
     if not all(number.isdecimal() for number in saved):
         raise CheckpointError(f"carried state: expected tensors by number, got {', '.join(saved)!r:.80}")
     flat, structure = pytree.tree_flatten(like)

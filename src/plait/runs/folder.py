@@ -1,14 +1,13 @@
-"""A run's folder, held by the process that works in it. Its files are whole or not there: a reader never sees
-half of one, whatever moment the writer dies at.
+"""A run's folder, locked by the process that works in it; all files but the journals are written atomically.
 
 ```
-config.json             what it is; its id follows from it
-environment.json        one entry a session: versions, device, threads
+config.json             the description, which determines the run's id
+environment.json        one entry per session: versions, device, threads
 metrics.jsonl           loss and score of updates, held-out results with the run's clock
 gradients.jsonl         ‖∂L/∂h_t‖ by layer and step, where recorded
 checkpoint.safetensors  weights, optimiser, counters
-summary.json            how the last session ended; not there while one is at work or after it was killed
-SHA256SUMS              digests of all these, for as long as there is a summary: sha256sum -c SHA256SUMS
+summary.json            how the last session ended; absent during a session and after one that was killed
+SHA256SUMS              digests of all these, present while there is a summary: sha256sum -c SHA256SUMS
 ```
 """
 
@@ -45,15 +44,15 @@ MOST_NESTED, MOST_TEXT = 64, 2**30
 
 
 def run_id(description: dict[str, Any]) -> str:
-    """Task, model, and ten digits of the SHA-256 of the canonical description.
+    """Return a run's id: task, model, and ten digits of the SHA-256 of the canonical description.
 
     >>> run_id({"task": {"name": "copy"}, "model": {"name": "lstm"}})
     'copy-lstm-761f80bfa7'
     """
-    if "extended" in description:  # the id is that of the run as it began
+    if "extended" in description:  # an extended run keeps the id it began with
         history = description["extended"]
-        began = {units: amounts[0] for units, amounts in history.items()}
-        description = {**description, "recipe": {**description["recipe"], **began}}
+        initial = {units: amounts[0] for units, amounts in history.items()}
+        description = {**description, "recipe": {**description["recipe"], **initial}}
         del description["extended"]
     canonical = canonical_json(description)
     names = [
@@ -64,7 +63,7 @@ def run_id(description: dict[str, Any]) -> str:
 
 
 def extended(description: dict[str, Any], units: str, amount: int) -> dict[str, Any]:
-    """The same run, to be trained for `amount` updates or steps in all; what it was given before is kept.
+    """Return the description for `amount` updates or steps in total; the earlier lengths go into `extended`.
 
     >>> longer = extended({"task": {}, "model": {}, "recipe": {"updates": 10}}, "updates", 20)
     >>> longer["recipe"], longer["extended"]
@@ -80,7 +79,7 @@ def extended(description: dict[str, Any], units: str, amount: int) -> dict[str, 
 
 
 class Run:
-    """A folder held by this process; made by `Run.open`."""
+    """A run folder locked by this process; created by `Run.open`."""
 
     def __init__(self, folder: Path, description: dict[str, Any]) -> None:
         self.folder, self.description = folder, description
@@ -109,17 +108,17 @@ class Run:
                 run.gradients.close()
 
     def _claim(self, resume: bool) -> None:
-        for journal in (self.metrics, self.gradients):  # it is cut and written to: not what it leads to
+        for journal in (self.metrics, self.gradients):  # truncated, appended to; a link leads elsewhere
             if journal.path.is_symlink():
                 raise CheckpointError(f"{journal.path} is a link; a run's curves lie in its own folder")
         config = self.folder / "config.json"
         if config.exists():
-            found = run_id(read_json(config))
-            if found != self.id:
-                ids = f"the run {found}, not {self.id}"
+            present_id = run_id(read_json(config))
+            if present_id != self.id:
+                ids = f"the run {present_id}, not {self.id}"
                 raise CheckpointError(refusal(self.folder, ids, read_json(config), self.description))
             if resume and read_json(config) != self.description:
-                unseal(self.folder)  # first: an extended run has not ended
+                unseal(self.folder)  # before config.json changes: an extended run has not ended
                 self._remember(self.environment.get("sessions", []))
                 write_json(config, self.description)
             if not resume and self.summary.get("status") != "complete":
@@ -137,45 +136,45 @@ class Run:
 
     @property
     def summary(self) -> dict[str, Any]:
-        """How the last session ended, or nothing."""
+        """Return how the last session ended, empty if none has."""
         path = self.folder / "summary.json"
         return dict(read_json(path)) if path.exists() else {}
 
     @property
     def environment(self) -> dict[str, Any]:
-        """The sessions so far, or nothing."""
+        """Return the contents of environment.json, empty before the first session."""
         path = self.folder / "environment.json"
         return read_environment(path) if path.exists() else {}
 
     def curves(self) -> tuple[list[dict[str, Any]], list[dict[str, Any]]]:
-        """The lines of `metrics.jsonl` and of `gradients.jsonl`."""
+        """Return the lines of `metrics.jsonl` and of `gradients.jsonl`."""
         return Journal.read(self.metrics.path), Journal.read(self.gradients.path)
 
     def begin(self, learner: Learner, session: dict[str, Any]) -> dict[str, Any]:
-        """Put the learner where the last checkpoint left it; return the counters, empty for a fresh run."""
+        """Restore the learner from the last checkpoint; return the counters, empty for a fresh run."""
         counters: dict[str, Any] = {}
         if self.checkpoint.exists():
             from plait.runs.checkpoint import restore
 
             counters = restore(self.checkpoint, learner, self.id)
-            # A run that was ended and is extended goes on as if that end had never been.
+            # A run extended after its end continues as if it had not ended: from its regular counters.
             regular = counters.pop("regular", {})
             if counters["update"] < learner.schedule.updates:
                 counters |= regular
         else:
-            self._refuse_what_was_saved()
+            self._refuse_lost_checkpoint()
         if learner.group.first:
-            self._enter(counters, session)
+            self._begin_session(counters, session)
         return counters
 
-    def _refuse_what_was_saved(self) -> None:
-        """It does not begin anew: curves, or its environment, show that there was a checkpoint."""
+    def _refuse_lost_checkpoint(self) -> None:
+        """Raise if curves or environment.json show that there was a checkpoint: it must not start anew."""
         path = self.metrics.path
         if (path.exists() and path.stat().st_size) or self.environment.get("saved"):
             raise CheckpointError(f"{self.folder} has no checkpoint to resume from; nothing was changed")
 
-    def _enter(self, counters: dict[str, Any], session: dict[str, Any]) -> None:
-        """A session begins where these counters were saved: the last end is forgotten, later lines cut."""
+    def _begin_session(self, counters: dict[str, Any], session: dict[str, Any]) -> None:
+        """Remove the last summary, cut the journals to their saved lengths, record the new session."""
         saved = counters.get("journals", {})
         for journal in (self.metrics, self.gradients):
             journal.check(saved.get(journal.path.name, 0), saved.get("sha256", {}).get(journal.path.name))
@@ -186,18 +185,18 @@ class Run:
         self._remember([*sessions, {"from_update": counters.get("update", 0), **session}])
 
     def _remember(self, sessions: list[dict[str, Any]]) -> None:
-        """Write down the sessions, what may stand in config.json, and whether there was a checkpoint."""
+        """Write environment.json: sessions, digests of every config.json, whether a checkpoint was saved."""
         known = self.environment.get("configs", [])
         here = digest_of(self.description)
         environment: dict[str, Any] = {
             "run": self.id,
-            "configs": [*(one for one in known if one != here), here],
+            "configs": [*(config for config in known if config != here), here],
         }
         environment |= {"saved": True} if self.checkpoint.exists() else {}
         write_json(self.folder / "environment.json", with_own_digest({**environment, "sessions": sessions}))
 
     def changes(self, here: dict[str, Any]) -> list[str]:
-        """What is not as it was when the run began, of what can move the last bits of a number."""
+        """Return what differs from the first session, of all that can change the last bits of a number."""
         first = next(iter(self.environment.get("sessions", [])), here)
         watched = ("torch", "device", "threads", "processes")
         return [f"{k} was {first[k]} and is {here[k]}" for k in watched if first.get(k, here[k]) != here[k]]
@@ -213,7 +212,7 @@ class Run:
             self._remember(self.environment.get("sessions", []))
 
     def positions(self) -> dict[str, Any]:
-        """How long the curves are on the disk, and their digests; a checkpoint remembers it."""
+        """Return the journals' lengths on the disk and their digests, as a checkpoint records them."""
         journals = (self.metrics, self.gradients)
         lengths = {journal.path.name: journal.position() for journal in journals}
         return {**lengths, "sha256": {journal.path.name: journal.digest() for journal in journals}}
@@ -224,17 +223,17 @@ class Run:
 
 
 def write_summary(folder: Path, summary: dict[str, Any], known: Mapping[str, str] | None = None) -> None:
-    """How a session ended, with the sums of the folder; `known` are those of what was written just now."""
+    """Write a session's summary and the folder's checksums; `known` are those of files written just now."""
     seal(folder, json_bytes({**summary, **MARK}), known or {})
 
 
 def read_environment(path: Path) -> dict[str, Any]:
-    """The sessions of a run; the digest in the file is checked."""
-    found = read_json(path)
-    sessions = found.get("sessions") if isinstance(found, dict) else None
+    """Read environment.json and check its digest."""
+    environment = read_json(path)
+    sessions = environment.get("sessions") if isinstance(environment, dict) else None
     if not isinstance(sessions, list) or not all(isinstance(session, dict) for session in sessions):
         raise CheckpointError(f"{path} holds no list of sessions")
-    return self_checked(found, str(path))
+    return self_checked(environment, str(path))
 
 
 def write_json(path: Path, value: Any) -> None:
@@ -242,14 +241,14 @@ def write_json(path: Path, value: Any) -> None:
 
 
 def json_bytes(value: Any) -> bytes:
-    """As our JSON files have it."""
+    """Serialise a value in the format of the folder's JSON files."""
     return (json.dumps(value, indent=2, allow_nan=False) + "\n").encode()
 
 
 def read_json(path: Path) -> Any:
-    """JSON as it may stand in a file of ours: finite numbers, text that can be printed, not deeply nested.
+    """Read a JSON file and check it: finite numbers, text that can be printed, at most 64 levels.
 
-    What is read here is written again, into pages and answers, which must not fail over it.
+    Its values are written again, into pages and JSON output, which must not fail because of them.
     """
     try:
         value = json.loads(read_plain(path))
@@ -267,30 +266,30 @@ def read_json(path: Path) -> Any:
 
 
 def read_plain(path: Path, length: int | None = None) -> str:
-    """The text of a plain file, or of its first bytes; reading from a pipe would wait for ever."""
+    """Return the text of a regular file, or of its first `length` bytes; a pipe would block forever."""
     return plain_bytes(path, MOST_TEXT)[:length].decode()
 
 
 def _nesting(value: Any) -> int:
     inner = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return 1 + max((_nesting(one) for one in inner if isinstance(one, dict | list)), default=0)
+    return 1 + max((_nesting(item) for item in inner if isinstance(item, dict | list)), default=0)
 
 
 class Journal:
-    """JSON lines that are only ever appended. A line is in the file as soon as it was written.
+    """Append-only file of JSON lines; a line is in the file as soon as `write` returns.
 
-    A checkpoint remembers `position`; going on from it begins with `cut`, so no line is there twice.
+    A checkpoint records `position`; resuming from it begins with `cut`, so that no line is there twice.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
-        self._sum, self._summed = hashlib.sha256(), 0  # of its first bytes, and how many
+        self._sum, self._summed = hashlib.sha256(), 0  # digest of its first bytes, and their number
         self._file: FileIO | None = None
 
     def write(self, record: dict[str, Any]) -> None:
         line = (json.dumps(record, allow_nan=False) + "\n").encode()
         with writing(self.path):
-            if self._file is None:  # without a buffer: nothing is left to fail once more when it is closed
+            if self._file is None:  # unbuffered: closing it writes nothing and cannot fail again
                 self._file = FileIO(self.path, "ab")
             end = os.fstat(self._file.fileno()).st_size
             try:
@@ -298,18 +297,18 @@ class Journal:
                     line = line[self._file.write(line) :]
             except OSError:
                 with contextlib.suppress(OSError):
-                    os.ftruncate(self._file.fileno(), end)  # no half a line before the next one
+                    os.ftruncate(self._file.fileno(), end)  # no partial line before the next one
                 raise
 
     def position(self) -> int:
-        """Bytes so far, all of them on the disk: a checkpoint must not be ahead of its journal."""
+        """Sync the file and return its length: a checkpoint must not be ahead of its journal on the disk."""
         with writing(self.path):
             if self._file is not None:
                 os.fsync(self._file.fileno())
             return self.path.stat().st_size if self.path.exists() else 0
 
     def digest(self) -> str:
-        """SHA-256 of all of it; what was summed before is not read again, so damage to that shows later."""
+        """Return the SHA-256 of the file; earlier bytes are not read again, so damage to them shows later."""
         with writing(self.path):
             if self.path.exists():
                 with self.path.open("rb") as file:
@@ -320,7 +319,7 @@ class Journal:
         return self._sum.hexdigest()
 
     def check(self, position: int, digest: str | None) -> None:
-        """Refuse a file that is not, up to `position`, what the checkpoint says it was."""
+        """Refuse a file whose first `position` bytes do not have the digest of the checkpoint."""
         size = self.path.stat().st_size if self.path.is_file() else 0
         if size < position:
             raise CheckpointError(
@@ -332,7 +331,7 @@ class Journal:
             raise CheckpointError(f"{self.path} is damaged: it is not what it was at the last checkpoint")
 
     def cut(self, position: int) -> None:
-        """Forget what was written after `position`."""
+        """Truncate the file to `position` bytes, if it is longer."""
         size = self.path.stat().st_size if self.path.exists() else 0
         if size > position:
             with writing(self.path):
@@ -345,29 +344,29 @@ class Journal:
 
     @staticmethod
     def read(path: Path) -> list[dict[str, Any]]:
-        """Every whole line; a last one that a dying writer left unfinished is passed over."""
+        """Return every complete line; a partial last one, of a killed writer, is skipped."""
         if not path.exists():
             return []
         try:
-            found = [json.loads(line) for line in read_plain(path).split("\n")[:-1]]
+            records = [json.loads(line) for line in read_plain(path).split("\n")[:-1]]
         except OSError as error:
             raise CheckpointError(f"cannot read {path}: {error.strerror or error}") from error
         except (ValueError, RecursionError) as error:
             raise CheckpointError(f"{path} is not JSON lines: {error}") from error
-        if not all(isinstance(line, dict) for line in found):
+        if not all(isinstance(record, dict) for record in records):
             raise CheckpointError(f"{path} holds a line that is no object")
-        return found
+        return records
 
 
 @contextlib.contextmanager
 def locked(folder: Path) -> Iterator[None]:
-    """Hold a folder for this process; the lock ends with the process, however it ends."""
+    """Lock a folder for this process; the lock ends with the process, however it ends."""
     try:
         file = (folder / "lock").open("w")
     except OSError as error:
         raise OutputError(f"cannot write {folder}: {error.strerror or error}") from error
     with file:
-        for wait in (0.05, 0.1, 0.2, None):  # one who only looks whether it is locked holds it for an instant
+        for wait in (0.05, 0.1, 0.2, None):  # another process's `is_locked` holds it for an instant
             try:
                 fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
                 break
@@ -381,10 +380,10 @@ def locked(folder: Path) -> Iterator[None]:
 
 
 def is_locked(folder: Path) -> bool:
-    """Whether some process is at work in the folder.
+    """Return whether some process is working in the folder.
 
-    By hand and not by filelock, which can look at another's lock only by taking it: a shared one, held for an
-    instant, keeps nobody else from looking, and who starts tries again.
+    Written by hand because filelock can test a lock only by taking it exclusively. A shared lock, for an
+    instant, does not disturb other tests of it, and `locked` retries.
     """
     path = folder / "lock"
     if not path.is_file():

@@ -1,8 +1,8 @@
-"""Kinds of runs, in one registry: what `format` in a `config.json` means to who trains, loads or reports.
+"""The registry of run kinds: how runs of each `format` in a `config.json` are trained, loaded and reported.
 
-Functions are named as `module:function` and imported on use, so that reading folders loads no torch. A kind
-of one's own is registered by `register(Kind(…))` before it is trained; folders of a kind that is not
-registered can still be listed and reported on.
+Functions are named as `module:function` and imported on use, so that reading folders loads no torch. A custom
+kind is registered with `register(Kind(…))` before it is trained; folders of a kind that is not registered can
+still be listed and reported on.
 """
 
 from __future__ import annotations
@@ -20,31 +20,31 @@ __all__ = ["Kind", "how_to_resume", "is_identified", "kind_of", "register", "unr
 
 @dataclass(frozen=True)
 class Kind:
-    """A kind of run."""
+    """A kind of run: its functions, the unit of its length, the names of its results."""
 
     format: str
-    """What a description says under this name."""
+    """Value of `format` in the descriptions of such runs."""
     learner: str = ""
-    """`module:function` of (description, device, group, backend): what a session trains."""
+    """`module:function` of (description, device, group, backend) that returns the learner of a session."""
     check: str = ""
-    """`module:function` of a description: the same, complete, or an error that says what is wrong with it."""
+    """`module:function` that returns a description with its defaults filled in, or raises an error."""
     network: str = ""
-    """`module:function` of (description, backend): the module before its first update."""
+    """`module:function` of (description, backend) that returns the module before its first update."""
     score: str = "score"
-    """What its score is: accuracy, return."""
+    """Name of the score: accuracy, return."""
     unit: str = "update"
-    """What is counted: the recipe says how many under the plural of it."""
+    """Unit of a run's length; its plural is the key of the length in the recipe."""
     per_update: Callable[[Mapping[str, Any]], int] = lambda recipe: 1
-    """How many of these an update makes, by the recipe."""
+    """Function of the recipe that returns the units of an update."""
     shown: Mapping[str, str] = field(default_factory=dict)
-    """Names under which figures are shown, where they have others."""
+    """Display names of results, where they differ from their keys."""
     tasks: frozenset[str] = frozenset()
-    """Tasks of which a description without a format is of this kind."""
+    """Tasks whose descriptions are of this kind if they have no `format`."""
     device: str = "auto"
     checkpoint_every: int = 500
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """One of its functions by the name of the field: learner, check, network."""
+        """Call the function in the field of this name (learner, check, network) and return its result."""
         module, _, name = getattr(self, function).partition(":")
         if not module:
             raise ConfigError(f"runs of the kind {self.format!r} are not known here; register it first")
@@ -54,26 +54,26 @@ class Kind:
         except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
             if function == "learner" or isinstance(error, PlaitError):
                 raise
-            # A description is data, out of a file as a rule: what does not fit it is not a fault of ours.
-            said = f"{type(error).__name__}: {error}"
-            raise ConfigError(f"this does not describe a run of the kind {self.format!r} ({said})") from error
+            # A description is data, usually from a file: an error that it causes is the user's to mend.
+            text = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"this does not describe a run of the kind {self.format!r} ({text})") from error
 
     def checked(self, description: dict[str, Any]) -> dict[str, Any]:
-        """The description, complete; that it was extended is no business of the kind."""
+        """Return the description with its defaults, checked; `extended`, which no kind knows, is kept."""
         plain = {key: value for key, value in description.items() if key != "extended"}
         history = {key: description[key] for key in ("extended",) if key in description}
         return {**(self.call("check", plain) if self.check else plain), **history}
 
     def counted(self, description: dict[str, Any]) -> int:
-        """How many updates or steps it is to be trained for."""
+        """Return the length of the run in its kind's unit, updates or steps."""
         return int(description["recipe"][f"{self.unit}s"])
 
     def updates(self, description: dict[str, Any]) -> int:
-        """The same in updates."""
+        """Return the length of the run in updates, rounded up."""
         return -(-self.counted(description) // self.per_update(description["recipe"]))
 
     def longer(self, description: dict[str, Any], amount: int) -> dict[str, Any]:
-        """The run extended to this many updates or steps."""
+        """Return the description of the run extended to `amount` updates or steps."""
         from plait.runs.folder import extended
 
         return extended(description, f"{self.unit}s", amount)
@@ -83,7 +83,7 @@ _KINDS: dict[str, Kind] = {}
 
 
 def register(kind: Kind) -> Kind:
-    """Make a kind known to this process."""
+    """Register a kind in this process and return it."""
     _KINDS[kind.format] = kind
     return kind
 
@@ -94,7 +94,7 @@ _SUPERVISED = register(
         "plait.training.description:network_of", score="accuracy", shown={"score": "accuracy"},
     )
 )  # fmt: skip
-# the same, where a task asks for numbers
+# For tasks with numbers as targets: scored by R² instead of accuracy.
 _OF_NUMBERS = replace(
     _SUPERVISED, score="R²", shown={"score": "R²", "rmse": "RMSE", "loss": "MSE, standardised"}
 )
@@ -110,7 +110,7 @@ register(
 
 
 def kind_of(description: dict[str, Any]) -> Kind:
-    """The kind of a description; one that nobody registered can be read and not trained.
+    """Return the kind of a description; runs of an unregistered kind can be read but not trained.
 
     >>> kind_of({"task": {"name": "minigrid"}}).score
     'return'
@@ -124,15 +124,15 @@ def kind_of(description: dict[str, Any]) -> Kind:
 
 
 def is_identified(part: dict[str, Any]) -> bool:
-    """Return whether a task or model can be told from any other of its class.
+    """Return whether a task or model can be distinguished from any other of its class.
 
-    One that was described by class and shapes alone, before there was more, cannot.
+    Older runs recorded only class and shapes of some; those cannot.
     """
     return "unidentified" not in part and ("weights" not in part or "parts" in part)
 
 
 def unresumable(description: dict[str, Any]) -> str:
-    """Return why a run cannot be resumed, empty where it can: nothing tells its model or task from others."""
+    """Return why a run cannot be resumed (its model or task could be another's), empty if it can."""
     for part in ("model", "task"):
         values = description.get(part, {})
         if not is_identified(values):
@@ -142,7 +142,7 @@ def unresumable(description: dict[str, Any]) -> str:
 
 
 def how_to_resume(description: dict[str, Any], folder: Path | str | None) -> str:
-    """Return what to type to go on with a run: a command, or a call where the command cannot make it."""
+    """Return the command that resumes a run, or a call if no command can build its model or task."""
     if any("class" in description.get(part, {}) for part in ("task", "model")) or (
         description.get("task", {}).get("name") == "data"
     ):

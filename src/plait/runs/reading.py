@@ -1,6 +1,6 @@
-"""Run folders as they lie on the disk, in whatever state they are: finding and reading them.
+"""Finding and reading run folders, in whatever state they are.
 
-Read without torch and without the checkpoint, so that folders can be reported on wherever they are copied.
+Neither torch nor the checkpoint is needed, so that folders can be reported on wherever they are copied.
 """
 
 from __future__ import annotations
@@ -21,30 +21,30 @@ from plait.errors import CheckpointError, ConfigError, PlaitError
 from plait.runs.difference import class_of
 from plait.runs.folder import is_locked, read_environment, read_json, read_plain, run_id
 from plait.runs.seal import MARK, SUMS
-from plait.runs.vouching import JOURNALS, checkpoint_header, fits, is_of, read_sums, vouched_lengths
+from plait.runs.vouching import (
+    JOURNALS,
+    belongs_to,
+    checkpoint_header,
+    matches_checksum,
+    read_sums,
+    vouched_lengths,
+)
 
 __all__ = [
-    "Mark",
-    "RunFolder",
-    "RunRecord",
-    "all_runs",
-    "find_run",
-    "folder_of_runs",
-    "is_run",
-    "read_folder",
+    "Mark", "RunFolder", "RunRecord", "all_runs", "find_run", "folder_of_runs", "is_run", "read_folder",
     "read_run",
-]
+]  # fmt: skip
 
-NUMBERS = ("updates", "seconds", "score", "best_score", "parameters", "peak_memory_bytes")  # of a summary
+NUMBERS = ("updates", "seconds", "score", "best_score", "parameters", "peak_memory_bytes")  # in a summary
 BROKEN = (KeyError, TypeError, ValueError, StopIteration, AttributeError, OverflowError, RecursionError)
 FILES = ("config.json", "environment.json", *JOURNALS, "summary.json")
 
 
 @dataclass(frozen=True)
 class Mark:
-    """An evaluation: after how many updates, at what time of the run's clock, and what came.
+    """An evaluation: number of updates, seconds on the run's clock, results.
 
-    `seconds` is None where no clock is known; `results` is loss and score by held-out set.
+    `seconds` is None if the time is unknown; `results` holds loss and score by held-out set.
     """
 
     update: int
@@ -56,12 +56,13 @@ class Mark:
         return float(next(iter(self.results.values()))["score"])
 
 
-@dataclass(frozen=True, eq=False)  # a folder is itself; comparing curves would take long
+@dataclass(frozen=True, eq=False)  # compared by identity: comparing curves would take long
 class RunFolder:
-    """What a folder says. `status`: complete, stopped, diverged, running, interrupted (killed), damaged.
+    """Contents of a run folder.
 
-    `reason` says how it ended, or what is damaged. `clock` is "recorded" where every mark has its time,
-    "interpolated" where some were filled in from the run's total, "unknown" where there is none.
+    `status`: complete, stopped, diverged, running, interrupted (killed), damaged. `reason` says how it ended,
+    or what is damaged. `clock` is "recorded" if every mark has its time, "interpolated" if some are derived
+    from the run's total, "unknown" if there are none.
     """
 
     folder: Path
@@ -82,7 +83,7 @@ class RunFolder:
 
     @property
     def id(self) -> str:
-        """What follows from the description; the folder's name where there is none."""
+        """Return the id of the description; without a description, the folder's name."""
         return run_id(self.description) if self.description else self.name
 
     @property
@@ -100,12 +101,12 @@ class RunFolder:
 
     @property
     def seed(self) -> int | None:
-        found: int | None = self.description.get("recipe", {}).get("seed")
-        return found
+        seed: int | None = self.description.get("recipe", {}).get("seed")
+        return seed
 
     @property
     def score(self) -> float | None:
-        """On the first held-out set, at the last evaluation."""
+        """Return the score on the first held-out set at the last evaluation, None before any."""
         return self.marks[-1].score if self.marks else None
 
     @property
@@ -120,7 +121,7 @@ class RunFolder:
         return self.marks[-1].seconds if self.marks else None
 
     def seconds_at(self, updates: Sequence[int]) -> list[float] | None:
-        """The run's clock at some updates, straight lines between the times that are known."""
+        """Return the run's clock at some updates, interpolated linearly; None if no time is known."""
         known = [(mark.update, mark.seconds) for mark in self.marks if mark.seconds is not None]
         if not known:
             return None
@@ -132,27 +133,26 @@ RunRecord = RunFolder  # its name in `plait.training`
 
 
 def is_run(folder: Path) -> bool:
-    """Whether some file of a run lies in the folder; one is enough, for a run that was cut short. A link to
-    nothing is one too: something was a run here."""
+    """Return whether the folder has any file of a run, be it one alone or a dangling link."""
     return any(os.path.lexists(folder / name) for name in FILES)
 
 
 def read_folder(folder: Path) -> RunFolder:
-    """Read what can be read; what cannot makes the run damaged, with the reason, and the rest is kept."""
+    """Read what can be read; if anything cannot, the status is damaged and the rest is kept."""
     troubles: list[str] = []
     ends: list[str] = []
-    found = _read(folder, troubles, ends)
+    run = _read(folder, troubles, ends)
     if troubles or ends:
-        return _damaged(found, [*troubles, *ends])
-    return found
+        return _damaged(run, [*troubles, *ends])
+    return run
 
 
-def _damaged(found: RunFolder, troubles: Sequence[str]) -> RunFolder:
-    return dataclasses.replace(found, status="damaged", reason="; ".join(troubles))
+def _damaged(run: RunFolder, troubles: Sequence[str]) -> RunFolder:
+    return dataclasses.replace(run, status="damaged", reason="; ".join(troubles))
 
 
 def read_run(folder: Path) -> RunFolder:
-    """Read a folder that can be resumed; half a line that a killed writer left is passed over.
+    """Read a folder that can be resumed; a partial line of a killed writer is skipped.
 
     Raises:
         CheckpointError: if it is not a run, or cannot be read.
@@ -160,17 +160,17 @@ def read_run(folder: Path) -> RunFolder:
     if not (folder / "config.json").is_file():
         raise CheckpointError(f"{folder} is not a run: it has no config.json")
     troubles: list[str] = []
-    found = _read(folder, troubles, [])
+    run = _read(folder, troubles, [])
     if troubles:
         raise CheckpointError(f"{folder}: {troubles[0]}")
-    return found
+    return run
 
 
 def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
-    """A folder; `troubles` is told what cannot be read, `ends` of journals that end in half a line."""
+    """Read a folder; append damage to `troubles`, journals with a partial last line to `ends`."""
     running = is_locked(folder)
     sums = {} if running else read_sums(folder, troubles)
-    vouched = not troubles  # where the sums themselves are damaged, nothing says what the curves were
+    vouched = not troubles  # with damaged checksums nothing can verify the curves
     description = _json(folder / "config.json", troubles, sums, needed=True)
     if not _describes(description):
         description = {}
@@ -181,7 +181,7 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
     if not _is_of_this_run(summary, description, environment, troubles):
         summary = {}
     header = {} if running or summary else checkpoint_header(folder, troubles, environment, sums)
-    if description and not running and not is_of(description, environment, header, troubles):
+    if description and not running and not belongs_to(description, environment, header, troubles):
         description = {}
     lengths = vouched_lengths(folder, troubles, header)
     metrics, gradients = (
@@ -198,7 +198,7 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
     status = "running" if running else str(summary.get("status", "interrupted"))
     reason = str(summary.get("reason", ""))
     if not summary and not running:
-        reason = _left_off(folder, sums, bool(metrics))
+        reason = _interruption(folder, sums, bool(metrics))
     sessions = environment.get("sessions", ())
     return RunFolder(
         folder, status, reason, description, summary, sessions, marks, losses, gradients, trace, clock
@@ -206,7 +206,7 @@ def _read(folder: Path, troubles: list[str], ends: list[str]) -> RunFolder:
 
 
 def folder_of_runs(folder: Path) -> Path:
-    """The folder, if it is there; else an error that says what to type."""
+    """Return the folder if it exists, else raise an error that says what to type."""
     if not folder.is_dir():
         raise ConfigError(
             f"no folder {folder}; train something first (plait train copy), or name another folder of runs"
@@ -230,17 +230,19 @@ def _summary(folder: Path, troubles: list[str], sums: dict[str, str], running: b
 def _is_of_this_run(
     summary: dict[str, Any], description: dict[str, Any], environment: dict[str, Any], troubles: list[str]
 ) -> bool:
-    """Whether a summary is not another run's; sums that fit neither the description nor the environment
-    would be that run's too. Those from before there were sums are read as they are."""
-    mine = run_id(description) if description else environment.get("run")
-    if MARK.items() <= summary.items() and mine is not None and summary.get("run", mine) != mine:
+    """Return whether a summary is this run's; if description and environment fail their checksums, it is not.
+
+    Those checksums would be the other run's, too. Summaries older than checksums are accepted.
+    """
+    own_id = run_id(description) if description else environment.get("run")
+    if MARK.items() <= summary.items() and own_id is not None and summary.get("run", own_id) != own_id:
         troubles.append(f"summary.json is that of {summary['run']}")
         return False
     return bool(description or environment) or not troubles
 
 
-def _left_off(folder: Path, sums: dict[str, str], curves: bool) -> str:
-    """What there is to say of a run without a summary, beyond that it was interrupted."""
+def _interruption(folder: Path, sums: dict[str, str], curves: bool) -> str:
+    """Return what is missing in the folder of an interrupted run that has no summary; empty if nothing is."""
     if curves and not (folder / "checkpoint.safetensors").exists():
         return "checkpoint.safetensors is not there: it cannot be resumed"
     if sums:
@@ -249,7 +251,7 @@ def _left_off(folder: Path, sums: dict[str, str], curves: bool) -> str:
 
 
 def _environment(folder: Path, troubles: list[str], sums: dict[str, str]) -> dict[str, Any]:
-    """What a run was trained by; it also says which descriptions the run has had."""
+    """Return environment.json: the sessions, and digests of the descriptions the run has had."""
     path = folder / "environment.json"
     if not _json(path, troubles, sums):
         return {}
@@ -261,28 +263,28 @@ def _environment(folder: Path, troubles: list[str], sums: dict[str, str]) -> dic
 
 
 def all_runs(out: Path) -> list[RunFolder]:
-    """Every run in a folder of runs, by name; one that cannot be read is listed as damaged."""
+    """Return every run in a folder of runs, by name; one that cannot be read has the status damaged."""
     records = []
     for folder in sorted(path for path in folder_of_runs(out).iterdir() if path.is_dir()):
         if is_run(folder):
             troubles: list[str] = []
-            found = _read(folder, troubles, [])
-            records.append(_damaged(found, troubles) if troubles else found)
+            run = _read(folder, troubles, [])
+            records.append(_damaged(run, troubles) if troubles else run)
     return records
 
 
 def find_run(name: str | Path, out: Path | str = "runs") -> Path:
-    """A run's folder from its path, its name in `out`, or the beginning of that name."""
+    """Return a run's folder by its path, its name in `out`, or a unique prefix of that name."""
     path, out = Path(name), Path(out)
     for candidate in (path, out / path):
         if (candidate / "config.json").exists():
             return candidate
     names = [config.parent.name for config in sorted(out.glob("*/config.json"))]
-    found = [one for one in names if one.startswith(path.name)] if path.name == str(name) else []
-    if len(found) == 1:
-        return out / found[0]
-    if found:
-        raise ConfigError(f"run {str(name)!r} is not one run but {len(found)}: {', '.join(found)}")
+    matches = [run for run in names if run.startswith(path.name)] if path.name == str(name) else []
+    if len(matches) == 1:
+        return out / matches[0]
+    if matches:
+        raise ConfigError(f"run {str(name)!r} is not one run but {len(matches)}: {', '.join(matches)}")
     close = difflib.get_close_matches(path.name, names, n=2, cutoff=0.5)
     hint = f"; did you mean {' or '.join(map(repr, close))}?" if close else "; plait runs lists them"
     raise ConfigError(f"no run {str(name)!r}, neither here nor in {out}{hint}")
@@ -295,7 +297,7 @@ def _json(path: Path, troubles: list[str], sums: dict[str, str], needed: bool = 
         return {}
     try:
         value = read_json(path)
-        if not fits(path, sums):
+        if not matches_checksum(path, sums):
             troubles.append(f"{path.name} does not match {SUMS}")
             return {}
     except PlaitError as error:
@@ -311,10 +313,10 @@ def _json(path: Path, troubles: list[str], sums: dict[str, str], needed: bool = 
 def _lines(
     path: Path, troubles: list[str], ends: list[str], sums: dict[str, str], length: int | None
 ) -> list[dict[str, Any]]:
-    """A journal's whole lines, of its first `length` bytes; `ends` is told of half a line at its end."""
+    """Read the complete lines of a journal's first `length` bytes; a partial last line is noted in `ends`."""
     try:
         text = read_plain(path, length) if os.path.lexists(path) else ""
-        if os.path.lexists(path) and not fits(path, sums):
+        if os.path.lexists(path) and not matches_checksum(path, sums):
             troubles.append(f"{path.name} does not match {SUMS}")
             return []
     except (OSError, UnicodeDecodeError):
@@ -324,29 +326,29 @@ def _lines(
     if rest:
         ends.append(f"{path.name} ends in half a line; what is before it is shown")
     try:
-        lines = json.loads(f"[{','.join(whole)}]")  # one call: ten times faster than one a line
+        lines = json.loads(f"[{','.join(whole)}]")  # one call: ten times faster than one per line
     except (ValueError, RecursionError):
-        lines = _one_by_one(whole, path, troubles)
+        lines = _lines_before_error(whole, path, troubles)
     strange = next((at for at, line in enumerate(lines, start=1) if not isinstance(line, dict)), None)
     if strange is not None:
         troubles.append(f"{path.name} holds no object in line {strange}")
     return [line for line in lines if isinstance(line, dict)]
 
 
-def _one_by_one(lines: Sequence[str], path: Path, troubles: list[str]) -> list[Any]:
-    found = []
+def _lines_before_error(lines: Sequence[str], path: Path, troubles: list[str]) -> list[Any]:
+    records = []
     for number, line in enumerate(lines, start=1):
         try:
-            found.append(json.loads(line))
+            records.append(json.loads(line))
         except (ValueError, RecursionError):
             troubles.append(f"{path.name} is not JSON in line {number}; what is before it is shown")
             break
-    return found
+    return records
 
 
 def _marks(lines: Sequence[dict[str, Any]], summary: dict[str, Any]) -> tuple[list[Mark], str]:
-    """Marks with their times; folders from before lines had a clock get theirs from the run's total."""
-    for line in lines:  # what is no result is told now, not in the middle of a page
+    """Return the marks and their `clock`; older lines have no times and get theirs from the run's total."""
+    for line in lines:  # fail here on a malformed result, not in the middle of a page
         json.dumps(line, allow_nan=False)
         if not all(_is_number(result["score"]) for result in line["held_out"].values()):
             raise ValueError("a score that is no number")
@@ -359,12 +361,12 @@ def _marks(lines: Sequence[dict[str, Any]], summary: dict[str, Any]) -> tuple[li
         times = dict(zip(updates, np.interp(updates, at, [known[u] for u in at]).tolist(), strict=True))
     marks = [Mark(_counted(line), times.get(line["update"]), line["held_out"]) for line in lines]
     for mark in marks:
-        _ = mark.score  # at least one
+        _ = mark.score  # raises if the evaluation is empty
     return marks, clock if times else "unknown"
 
 
 def _describes(description: dict[str, Any]) -> bool:
-    """Whether all readers of a description find what they look for."""
+    """Return whether a description has the parts that all its readers use."""
     if not all(isinstance(description.get(part), dict) for part in ("task", "model", "recipe")):
         return False
     seed = description["recipe"].get("seed")
@@ -379,7 +381,7 @@ def _describes(description: dict[str, Any]) -> bool:
 
 
 def _is_number(value: Any) -> bool:
-    """A finite one that fits a machine's word."""
+    """Return whether a value is a finite number below 2⁶³ in magnitude."""
     return isinstance(value, int | float) and math.isfinite(value) and abs(value) < 2**63
 
 

@@ -1,10 +1,10 @@
-"""What a run folder holds against damage: `SHA256SUMS` once it has ended, its checkpoint until then.
+"""Checksums of run folders: in `SHA256SUMS` once a session has ended, in the checkpoint until then.
 
-A folder whose last session ended has the digests of its files in `SHA256SUMS`, in the form that
-`sha256sum -c` reads. It is written just before `summary.json`, which says that it belongs to it, and removed
-before a session changes anything, so that no moment of a crash leaves a folder that looks damaged. Until a
-session has ended, the checkpoint says how long each curve was when it was written, and its digest; what
-stands after that in a folder that nobody works in is what `--resume` does again, and is not shown.
+A folder whose last session ended has the digests of its files in `SHA256SUMS`, in the format of
+`sha256sum -c`. It is written just before `summary.json`, which records that it exists, and removed before a
+session changes anything, so that a crash at any moment leaves no folder that looks damaged. Until a session
+has ended, the checkpoint records the length and digest of each journal at the time of its writing; lines
+after that, in a folder that no process works in, are repeated by `--resume` and not shown.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ __all__ = [
 ]  # fmt: skip
 
 SUMS = "SHA256SUMS"
-MARK = {"sums": SUMS}  # in a summary: that its folder has them
+MARK = {"sums": SUMS}  # entry of a summary whose folder has SHA256SUMS
 SEALED = ("config.json", "environment.json", "metrics.jsonl", "gradients.jsonl", "checkpoint.safetensors")
-OWN = "sha256"
-MOST_HEADER = 100 * 2**20  # as safetensors has it
+OWN = "sha256"  # key of the digest that data holds of itself
+MOST_HEADER = 100 * 2**20  # the limit of safetensors
 MOST_SUMS = 2**20
 
 
@@ -39,26 +39,26 @@ def digest(path: Path) -> str:
 
 
 def digest_of(value: Any) -> str:
-    """Of plain data, however it is laid out in a file."""
+    """Return the SHA-256 of JSON data, whatever its order of keys and its formatting in a file."""
     return hashlib.sha256(json.dumps(value, sort_keys=True, separators=(",", ":")).encode()).hexdigest()
 
 
 def prefix_sum(path: Path, length: int) -> Any:
-    """The running SHA-256 of a file's first bytes."""
-    found = hashlib.sha256()
+    """Return the SHA-256 object of a file's first `length` bytes, to be updated with more."""
+    running = hashlib.sha256()
     if length > 0:
         with path.open("rb") as file:
             while length > 0 and (piece := file.read(min(length, 1 << 20))):
-                found.update(piece)
+                running.update(piece)
                 length -= len(piece)
-    return found
+    return running
 
 
 def folder_sums(folder: Path) -> dict[str, str]:
-    """The digests by the name of the file; none if the folder has no sums.
+    """Return the checksums in `SHA256SUMS` by file name, empty if the folder has none.
 
     Raises:
-        CheckpointError: if there are some that cannot be read.
+        CheckpointError: if the file exists and cannot be read.
     """
     path = folder / SUMS
     if not os.path.lexists(path):
@@ -66,25 +66,28 @@ def folder_sums(folder: Path) -> dict[str, str]:
     with contextlib.suppress(OSError, ValueError):
         plain = path.is_file() and path.stat().st_size <= MOST_SUMS
         lines = path.read_text(encoding="ascii").splitlines() if plain else []
-        sums = {name: found for found, _, name in (line.partition("  ") for line in lines)}
-        if sums and all(len(one) == 64 and name for name, one in sums.items()):
+        sums = {name: checksum for checksum, _, name in (line.partition("  ") for line in lines)}
+        if sums and all(len(checksum) == 64 and name for name, checksum in sums.items()):
             return sums
     raise CheckpointError(f"{path} is cut short or not a list of digests")
 
 
 def seal(folder: Path, summary: bytes, known: Mapping[str, str]) -> None:
-    """Write the sums of everything in the folder, with those that are `known` already, and the summary."""
+    """Write the checksums of all files, then the summary.
+
+    `known` are digests of what was written, used in place of the file's own so that later damage shows.
+    """
     with writing(folder):
-        found = {name: digest(folder / name) for name in SEALED if (folder / name).is_file()}
+        sums = {name: digest(folder / name) for name in SEALED if (folder / name).is_file()}
     trace = folder_sums(folder).get("trace.json")
-    found |= {name: one for name, one in known.items() if name in found}
-    found |= {"trace.json": trace} if trace else {}
-    _write(folder, {**found, "summary.json": hashlib.sha256(summary).hexdigest()})
+    sums |= {name: checksum for name, checksum in known.items() if name in sums}
+    sums |= {"trace.json": trace} if trace else {}
+    _write(folder, {**sums, "summary.json": hashlib.sha256(summary).hexdigest()})
     write_whole(folder / "summary.json", summary)
 
 
 def seal_also(folder: Path, name: str, content: bytes) -> None:
-    """Write one file more into a folder, and its digest into the sums if there are some."""
+    """Write one more file into a folder, and its digest into `SHA256SUMS` if the folder has it."""
     sums = folder_sums(folder)
     if sums:
         _write(folder, {**sums, name: hashlib.sha256(content).hexdigest()})
@@ -92,18 +95,18 @@ def seal_also(folder: Path, name: str, content: bytes) -> None:
 
 
 def unseal(folder: Path) -> None:
-    """A session begins: how the last one ended no longer holds."""
+    """Remove the summary and checksums of the last session, before a new one changes the folder."""
     with writing(folder):
         (folder / "summary.json").unlink(missing_ok=True)
         (folder / SUMS).unlink(missing_ok=True)
 
 
 def _write(folder: Path, sums: Mapping[str, str]) -> None:
-    write_whole(folder / SUMS, "".join(f"{one}  {name}\n" for name, one in sums.items()).encode())
+    write_whole(folder / SUMS, "".join(f"{checksum}  {name}\n" for name, checksum in sums.items()).encode())
 
 
 def with_own_digest(value: dict[str, Any]) -> dict[str, Any]:
-    """Data that can be checked by itself: its digest is the last of its entries.
+    """Return the data with its own digest as the last entry, for `self_checked`.
 
     >>> self_checked(with_own_digest({"sessions": []}), "environment.json")
     {'sessions': []}
@@ -112,22 +115,22 @@ def with_own_digest(value: dict[str, Any]) -> dict[str, Any]:
 
 
 def self_checked(value: dict[str, Any], what: str) -> dict[str, Any]:
-    """The data without the digest, which must be right; data from before there was one are taken as they are.
+    """Return the data without its own digest, once checked; older data has none and is returned as it is.
 
     Raises:
-        CheckpointError: if it is not.
+        CheckpointError: if the digest does not match.
     """
-    rest = {key: one for key, one in value.items() if key != OWN}
+    rest = {key: item for key, item in value.items() if key != OWN}
     if OWN in value and value[OWN] != digest_of(rest):
         raise CheckpointError(f"{what} is damaged: its contents do not match their digest")
     return rest
 
 
 def read_header(path: Path) -> dict[str, Any]:
-    """What a checkpoint says of itself, without its tensors and without torch; nothing if there is none.
+    """Return a checkpoint's metadata, read without its tensors and without torch; empty if there is no file.
 
     Raises:
-        CheckpointError: if it cannot be read.
+        CheckpointError: if the file cannot be read.
     """
     if not os.path.lexists(path):
         return {}
@@ -136,7 +139,7 @@ def read_header(path: Path) -> dict[str, Any]:
             with path.open("rb") as file:
                 size = int.from_bytes(file.read(8), "little")
                 text = file.read(size) if size <= MOST_HEADER else b""
-            found = json.loads(json.loads(text)["__metadata__"]["plait"])
-            if isinstance(found, dict):
-                return found
+            header = json.loads(json.loads(text)["__metadata__"]["plait"])
+            if isinstance(header, dict):
+                return header
     raise CheckpointError(f"{path} is cut short or not a checkpoint")

@@ -1,5 +1,7 @@
-"""Whether what lies in a run folder is what the run wrote: by its sums if it has ended, by its checkpoint if
-it was killed. Each function adds what is wrong to a list; what is not vouched for is not shown."""
+"""Integrity of a run folder: checked by its checksums if the run ended, by its checkpoint if it was killed.
+
+Each function appends the problems to a list; data that fails its check is not shown.
+"""
 
 from __future__ import annotations
 
@@ -12,11 +14,11 @@ from plait.errors import CheckpointError
 from plait.runs.folder import run_id
 from plait.runs.seal import SUMS, digest, digest_of, folder_sums, prefix_sum, read_header
 
-__all__ = ["JOURNALS", "checkpoint_header", "fits", "is_of", "read_sums", "vouched_lengths"]
+__all__ = ["JOURNALS", "belongs_to", "checkpoint_header", "matches_checksum", "read_sums", "vouched_lengths"]
 
 JOURNALS = ("metrics.jsonl", "gradients.jsonl")
 NEEDED = ("config.json", "environment.json", *JOURNALS)
-_VOUCHES_FOR_NOTHING: dict[str, Any] = {
+_EMPTY_JOURNALS: dict[str, Any] = {  # the header of a checkpoint that vouches for no line
     "counters": {
         "journals": {
             **dict.fromkeys(JOURNALS, 0),
@@ -29,21 +31,23 @@ _VOUCHES_FOR_NOTHING: dict[str, Any] = {
 def checkpoint_header(
     folder: Path, troubles: list[str], environment: dict[str, Any], sums: dict[str, str]
 ) -> dict[str, Any]:
-    """What the checkpoint of a run that was killed says of itself; of one that cannot be read, that it
-    vouches for nothing."""
+    """Return the header of a killed run's checkpoint, empty if there was none.
+
+    If it is damaged or missing, the header returned vouches for no line of the journals.
+    """
     journals = [folder / name for name in JOURNALS]
     try:
         header = read_header(folder / "checkpoint.safetensors")
     except CheckpointError:
         troubles.append("checkpoint.safetensors is cut short or not a checkpoint")
-        return _VOUCHES_FOR_NOTHING
+        return _EMPTY_JOURNALS
     filled = any(map(_is_filled, journals))
     if (header or filled) and not environment and not sums and not troubles:
         troubles.append("environment.json is missing, which is written before a checkpoint and before curves")
-    recorded = "configs" in environment or bool(troubles)  # what cannot be read may have said so
+    recorded = "configs" in environment or bool(troubles)  # a damaged environment.json may have had `configs`
     if not header and not sums and ((recorded and filled) or environment.get("saved")):
         troubles.append("checkpoint.safetensors is missing, without which nothing vouches for the curves")
-        return _VOUCHES_FOR_NOTHING
+        return _EMPTY_JOURNALS
     return header
 
 
@@ -51,17 +55,17 @@ def _is_filled(path: Path) -> bool:
     return path.is_file() and path.stat().st_size > 0
 
 
-def is_of(
+def belongs_to(
     description: dict[str, Any], environment: dict[str, Any], header: dict[str, Any], troubles: list[str]
 ) -> bool:
-    """Whether a description is the one that was trained; runs from before this was recorded say nothing."""
-    mine, before = run_id(description), len(troubles)
+    """Return whether a description is the one that was trained; older runs did not record it and pass."""
+    own_id, before = run_id(description), len(troubles)
     for name, owner in (
-        ("environment.json", environment.get("run", mine)),
-        ("checkpoint.safetensors", header.get("run", mine)),
+        ("environment.json", environment.get("run", own_id)),
+        ("checkpoint.safetensors", header.get("run", own_id)),
     ):
-        if owner != mine:
-            troubles.append(f"{name} is of the run {owner!s:.80}, and config.json is of {mine}")
+        if owner != own_id:
+            troubles.append(f"{name} is of the run {owner!s:.80}, and config.json is of {own_id}")
     if len(troubles) == before and digest_of(description) not in environment.get(
         "configs", [digest_of(description)]
     ):
@@ -70,7 +74,7 @@ def is_of(
 
 
 def vouched_lengths(folder: Path, troubles: list[str], header: dict[str, Any]) -> dict[str, int]:
-    """How much of each curve of a run that was killed the checkpoint vouches for: what it goes on from."""
+    """Return how many bytes of each journal a killed run's checkpoint vouches for; resuming starts there."""
     try:
         saved = header.get("counters", {}).get("journals", {})
         digests = dict(saved.get("sha256", {}))
@@ -88,7 +92,10 @@ def vouched_lengths(folder: Path, troubles: list[str], header: dict[str, Any]) -
 
 
 def read_sums(folder: Path, troubles: list[str]) -> dict[str, str]:
-    """The digests of a run that has ended; a trace can be drawn again, a summary not yet be written."""
+    """Return the checksums of a run that has ended, empty if it has none.
+
+    A trace may be absent, as it can be redrawn, and a summary, as it is written after the checksums.
+    """
     try:
         sums = folder_sums(folder)
     except CheckpointError:
@@ -100,6 +107,6 @@ def read_sums(folder: Path, troubles: list[str]) -> dict[str, str]:
     return sums
 
 
-def fits(path: Path, sums: dict[str, str]) -> bool:
-    """Whether a file has the digest it is said to have, if it is said to have one."""
+def matches_checksum(path: Path, sums: dict[str, str]) -> bool:
+    """Return whether a file matches its checksum; a file without one passes."""
     return path.name not in sums or digest(path) == sums[path.name]

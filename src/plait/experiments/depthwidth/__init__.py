@@ -1,4 +1,4 @@
-"""Depth against width: the figure of Levine et al., with the runner and the page it needs for itself."""
+"""Depth against width: the figure of Levine et al., with its own runner and page."""
 
 from plait.experiments.depthwidth.figure1 import FIGURE_1, SMOKE, Figure1, Grid, Training, TrainingRun
 from plait.experiments.depthwidth.tuned import TUNED, TUNED_SMOKE

@@ -1,8 +1,8 @@
 """Depth against width at equal size: the shape of figure 1 of Levine et al., at the scale of one GPU.
 
-The figure shows loss against parameters, one curve per depth, and that curves leave each other at sizes that
-grow with depth. Here small causal networks are trained on characters over a grid of depths and budgets.
-The descriptions are plain dataclasses, so that a machine with torch alone can run them; `strict` checks them.
+The figure shows loss against parameters, one curve per depth; curves separate at sizes that grow with depth.
+Here small causal networks are trained on characters over a grid of depths and parameter budgets. The
+descriptions are plain dataclasses, so that a machine with torch alone can run them; `strict` checks them.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ PER_LAYER = {"softmax": 12, "linear": 4}
 
 @dataclass(frozen=True)
 class Training:
-    """One rule for all shapes of an architecture.
+    """Training recipe for all shapes of an architecture.
 
-    AdamW with betas (0.9, 0.95); the learning rate is peak/√width, reached linearly over `warmup` updates and
-    lowered by a cosine to a tenth of it. Every update sees `batch` windows of `context` characters, the same
-    ones for every network of a seed. `looks` times the validation text is evaluated, at the end the test
-    text; of each at most the first `held_out` characters.
+    AdamW with betas (0.9, 0.95); the learning rate rises linearly over `warmup` updates to peak/√width and
+    decays by a cosine to a tenth of it. Every update sees `batch` windows of `context` characters, the same
+    ones for every network of a seed. There are `looks` evaluations on the validation text, and one on the
+    test text at the end, each on at most the first `held_out` characters.
     """
 
     updates: int = 1500
@@ -53,7 +53,7 @@ class Training:
                 raise ConfigError(f"{name}: expected a number above 0, got {getattr(self, name)}")
 
     def rate(self, update: int, width: int) -> float:
-        """The learning rate of one update, counted from 0.
+        """Return the learning rate of an update, counted from 0.
 
         >>> [round(Training(updates=100, warmup=10).rate(u, 64), 6) for u in (0, 9, 55, 99)]
         [0.0004, 0.004, 0.0022, 0.000401]
@@ -83,11 +83,11 @@ class TrainingRun:
 
     @property
     def weights(self) -> int:
-        """c·L·d²."""
+        """Return the weights of the layers, c·L·d²."""
         return PER_LAYER[self.architecture] * self.depth * self.width**2
 
     def run_id(self, text: dict[str, Any]) -> str:
-        """Shape and seed, and ten digits of a hash of the description and of the text it is trained on."""
+        """Return the id: shape, seed, and ten digits of the SHA-256 of the description and the text."""
         canonical = json.dumps([dataclasses.asdict(self), text], sort_keys=True, separators=(",", ":"))
         digest = hashlib.sha256(canonical.encode()).hexdigest()[:10]
         return f"{self.architecture}-L{self.depth}-d{self.width}-s{self.seed}-{digest}"
@@ -95,7 +95,7 @@ class TrainingRun:
 
 @dataclass(frozen=True)
 class Grid:
-    """Depths × budgets of one architecture; widths are the multiples of `head_size` nearest to a budget."""
+    """Depths × parameter budgets of an architecture; widths are the nearest multiples of `head_size`."""
 
     architecture: Architecture
     depths: tuple[int, ...]
@@ -113,7 +113,7 @@ class Grid:
             whole(1, **{f"{name}[0]": values[0]})
 
     def width(self, depth: int, budget: int) -> int:
-        """√(budget / c·L), rounded to whole heads.
+        """Return the width √(budget / c·L), rounded to whole heads.
 
         >>> Grid("softmax", depths=(4,), budgets=(1_000_000,)).width(4, 1_000_000)
         144
@@ -122,7 +122,7 @@ class Grid:
         return max(1, round(exact / self.head_size)) * self.head_size
 
     def runs(self, seed: int) -> list[TrainingRun]:
-        """Smallest budgets first; two budgets that round to one width give one run."""
+        """Return the runs, smallest budgets first; two budgets that round to one width give one run."""
         shapes = dict.fromkeys((depth, self.width(depth, n)) for n in self.budgets for depth in self.depths)
         return [
             TrainingRun(self.architecture, depth, width, width // self.head_size, seed, self.training)
@@ -132,7 +132,7 @@ class Grid:
 
 @dataclass(frozen=True)
 class Figure1:
-    """The whole experiment: a grid for each architecture, and seeds."""
+    """A depth-width experiment: grids of networks, and seeds."""
 
     name: str
     source: str
@@ -140,7 +140,7 @@ class Figure1:
     seeds: tuple[int, ...]
 
     def runs(self) -> list[TrainingRun]:
-        """Seed by seed, so that what a limit of time leaves is a whole figure with fewer seeds."""
+        """Return the runs seed by seed, so that a time limit leaves a complete figure with fewer seeds."""
         return [run for seed in self.seeds for grid in self.grids for run in grid.runs(seed)]
 
 
@@ -161,7 +161,7 @@ FIGURE_1 = Figure1(
             budgets=(10_000, 32_000, 100_000, 320_000, 1_000_000, 3_200_000),
             training=Training(
                 peak=0.024
-            ),  # nothing bounds its activations: a third higher, and some runs jump
+            ),  # activations are unbounded: at a rate a third higher some losses jump
         ),
     ),
     seeds=(0, 1),

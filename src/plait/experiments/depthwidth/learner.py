@@ -1,8 +1,8 @@
-"""One network on its way through a text, with everything an update needs lying on the device.
+"""Training of a network on a text, with all data of an update on the device.
 
-Small networks are bound by the launching of kernels, not by arithmetic. So an update reads its batch, its
-learning rate and its own number from tensors, and on a GPU it is captured once as a CUDA graph and
-replayed. Replays of several learners, each on a stream of its own, run beside each other.
+Small networks are bound by kernel launches, not by arithmetic. So an update reads its batch, its learning
+rate and its own number from tensors, and on a GPU it is captured once as a CUDA graph and replayed. Replays
+of several learners, each on its own stream, run in parallel.
 """
 
 from __future__ import annotations
@@ -27,8 +27,8 @@ from plait.training.stop import Stop
 __all__ = ["DeviceText", "SideBySide", "TextLearner"]
 
 _NETWORKS = {"softmax": CausalTransformer, "linear": LinearAttentionNetwork}
-_EAGER = 3  # updates before the capture: they make the optimiser's state and the libraries' workspaces
-_EVALUATED_TOGETHER = 65_536  # characters
+_EAGER = 3  # updates before the capture: they allocate the optimiser's state and the libraries' workspaces
+_EVALUATED_TOGETHER = 65_536  # characters per batch
 _UPDATES_BETWEEN_SYNCHRONISATIONS = 25  # updates
 
 
@@ -48,7 +48,7 @@ class DeviceText:
 
 
 class TextLearner:
-    """Trains the network of a run; `losses[:updates]` holds what every update saw, in nats a character."""
+    """Learner of a run; `losses[:updates]` are the training losses, in nats per character."""
 
     def __init__(self, run: TrainingRun, text: DeviceText, graphs: bool = True) -> None:
         recipe, device = run.training, text.train.device
@@ -60,7 +60,7 @@ class TextLearner:
         self.run, self.text, self.device, self.updates = run, text, device, 0
         self.on_gpu = device.type == "cuda"
         with torch.random.fork_rng(devices=[]):
-            torch.manual_seed(run.seed)  # on the CPU: the same weights and batches wherever it is computed
+            torch.manual_seed(run.seed)  # on the CPU: the same weights and batches for every device
             network = _NETWORKS[run.architecture](text.vocab, run.depth, run.width, run.heads, recipe.context)
             last = len(text.train) - recipe.context
             starts = torch.randint(last, (recipe.updates, recipe.batch), generator=_batches(run.seed))
@@ -76,10 +76,10 @@ class TextLearner:
         self.graph: torch.cuda.CUDAGraph | None = None
         self.graphs = graphs and self.on_gpu
         if self.on_gpu:
-            torch.cuda.synchronize(device)  # what was made above belongs to another stream
+            torch.cuda.synchronize(device)  # the tensors above were computed on another stream
 
     def _optimiser(self) -> torch.optim.Optimizer:
-        """Weight decay for matrices inside the network, not for embeddings, readout and norm gains."""
+        """Return AdamW with weight decay on matrices, except embeddings and readout; none on norm gains."""
         outside = {"symbols", "positions", "readout.weight"}
         named = list(self.network.named_parameters())
         decayed = [p for name, p in named if p.ndim == 2 and name not in outside]
@@ -92,7 +92,7 @@ class TextLearner:
         return torch.optim.AdamW(groups, lr=rate, betas=(0.9, 0.95), fused=True, capturable=self.on_gpu)
 
     def _update(self) -> None:
-        """One update; nothing in it waits for the device, so that it can be captured."""
+        """Make one update without synchronising with the device, so that it can be captured."""
         starts = self.starts.index_select(0, self.number)[0]
         windows = self.text.train[starts[:, None] + self.window]
         rate = self.rates.index_select(0, self.number)[0]
@@ -107,13 +107,13 @@ class TextLearner:
         self.number += 1
 
     def _loss(self, inputs: Tensor, targets: Tensor) -> Tensor:
-        """Mean nats a character; products in bfloat16 on a GPU, everything in float32 on a CPU."""
+        """Return the mean nats per character; products in bfloat16 on a GPU, all in float32 on a CPU."""
         with torch.autocast(self.device.type, torch.bfloat16, enabled=self.on_gpu, cache_enabled=False):
             logits = self.network(inputs)
         return cross_entropy(logits.float().flatten(0, 1), targets.flatten())
 
     def advance(self) -> None:
-        """One more update, on this learner's stream; it may still be under way on return."""
+        """Launch the next update on this learner's stream; it may still be running on return."""
         with self._on_stream():
             if self.graphs and self.graph is None and self.updates >= _EAGER:
                 self._capture()
@@ -124,13 +124,13 @@ class TextLearner:
         self.updates += 1
 
     def _capture(self) -> None:
-        """Record one update. Recording runs nothing: the replay that follows is the next update.
+        """Capture one update. Capturing runs nothing: the replay that follows is the next update.
 
-        The stream is this learner's own, as its matrix products keep a workspace per stream, and two
-        graphs recorded on one stream must not be replayed at the same time.
+        The stream is this learner's own, as matrix products keep a workspace per stream, and two graphs
+        captured on one stream must not be replayed at the same time.
         """
         torch.cuda.synchronize(self.device)
-        self.optimiser.zero_grad(set_to_none=True)  # gradients must live in the graph's own memory
+        self.optimiser.zero_grad(set_to_none=True)  # gradients must be in the graph's own memory
         graph = torch.cuda.CUDAGraph()
         with torch.cuda.graph(graph, stream=self.stream):
             self._update()
@@ -138,9 +138,9 @@ class TextLearner:
 
     @torch.no_grad()
     def evaluate(self, part: Tensor) -> float:
-        """Mean nats a character over a part of the text, in windows side by side.
+        """Return the mean nats per character over a part of the text, in consecutive windows.
 
-        The first characters of a window are predicted from little context, and count as all others.
+        The first characters of a window are predicted from little context, and count like all others.
         """
         context = self.run.training.context
         count = (min(len(part), self.run.training.held_out) - 1) // context
@@ -149,8 +149,8 @@ class TextLearner:
         rows = max(1, _EVALUATED_TOGETHER // context)
         with self._on_stream():
             sums = [
-                self._loss(some, wanted).double() * len(some)
-                for some, wanted in zip(inputs.split(rows), targets.split(rows), strict=True)
+                self._loss(batch, labels).double() * len(batch)
+                for batch, labels in zip(inputs.split(rows), targets.split(rows), strict=True)
             ]
             return float(torch.stack(sums).sum() / count)
 
@@ -163,7 +163,7 @@ def _batches(seed: int) -> torch.Generator:
 
 
 class SideBySide(Learner):
-    """Networks of one recipe as one learner: an update of each at a time, each on its own stream."""
+    """Networks of one recipe as a single learner: an update of each at a time, each on its own stream."""
 
     def __init__(self, learners: Sequence[TextLearner], text: DeviceText) -> None:
         self.learners, self.text, self.device = learners, text, text.train.device
@@ -176,10 +176,10 @@ class SideBySide(Learner):
         for learner in self.learners:
             learner.advance()
         if number % _UPDATES_BETWEEN_SYNCHRONISATIONS == 0 and self.text.train.is_cuda:
-            torch.cuda.synchronize()  # or the queue of launches would run minutes ahead of the clock
-        return Step({})  # what it showed lies on the device until it is asked for
+            torch.cuda.synchronize()  # else the launches queued would be minutes ahead of the clock
+        return Step({})  # the losses stay on the device until the end
 
     def evaluate(self, final: bool) -> Results:
         part = self.text.test if final else self.text.valid
         losses = [learner.evaluate(part) for learner in self.learners]
-        return {str(place): {"loss": loss, "score": -loss} for place, loss in enumerate(losses)}
+        return {str(index): {"loss": loss, "score": -loss} for index, loss in enumerate(losses)}

@@ -1,4 +1,4 @@
-"""The page beside the figure: what was run, the numbers, what they show and what they do not."""
+"""The Markdown page of figure 1: the runs, their losses, and the limits of the comparison."""
 
 from __future__ import annotations
 
@@ -32,16 +32,16 @@ _LIMITS = """\
 
 
 def page(experiment: Figure1, records: list[dict[str, Any]], command: str) -> str:
-    """Markdown, computed from the records alone."""
+    """Return the page in Markdown, computed from the records alone."""
     cells = cells_of(records)
     parts = [_head(experiment, records, command)]
     for grid in experiment.grids:
-        mine = [cell for cell in cells if cell.architecture == grid.architecture]
-        if mine:
-            parts.append(_losses(grid, mine))
-            parts.append(_best(grid, mine))
+        in_grid = [cell for cell in cells if cell.architecture == grid.architecture]
+        if in_grid:
+            parts.append(_losses(grid, in_grid))
+            parts.append(_best(grid, in_grid))
             if grid.architecture == "softmax":
-                parts.append(_crossings(grid, mine))
+                parts.append(_crossings(grid, in_grid))
     recipe = experiment.grids[0].training
     text = records[0]["text"]
     largest = max((r for r in records if not r["diverged"]), key=lambda record: int(record["parameters"]))
@@ -61,7 +61,7 @@ def page(experiment: Figure1, records: list[dict[str, Any]], command: str) -> st
 
 
 def _unfinished(records: list[dict[str, Any]], wanted: int) -> str:
-    """What a title owes its reader as long as runs are missing."""
+    """Return the note for the title while runs are missing, else empty."""
     return "" if len(records) == wanted else f": unfinished, {len(records)} of {wanted} runs"
 
 
@@ -106,26 +106,26 @@ def _named(records: list[dict[str, Any]]) -> str:
 
 
 def _losses(grid: Grid, cells: list[Cell]) -> str:
-    """Bits per character, depth by budget, the width beside each."""
-    found = {(cell.depth, cell.width): cell for cell in cells}
+    """Return the table of bits per character by depth and budget, with the width of each cell."""
+    by_shape = {(cell.depth, cell.width): cell for cell in cells}
     spread = max(cell.spread for cell in cells) / math.log(2)
     rows = []
     for depth in grid.depths:
-        row = [found.get((depth, grid.width(depth, budget))) for budget in grid.budgets]
+        row = [by_shape.get((depth, grid.width(depth, budget))) for budget in grid.budgets]
         rows.append([depth, *(f"{cell.bits:.3f} ({cell.width})" if cell else "" for cell in row)])
     several = max(cell.seeds for cell in cells)
     note = f"Means over {several} seeds, largest spread {spread:.3f}." if several > 1 else "One seed."
     title = f"## {grid.architecture.capitalize()}: bits per character (width)"
-    said = f"Columns are budgets; widths are whole heads, so the count of a cell is near it. {note}"
+    text = f"Columns are budgets; widths are whole heads, so the count of a cell is near it. {note}"
     table = Table(["depth", *(f"{budget:,}" for budget in grid.budgets)], rows)
-    return "\n".join([title, "", *table.markdown(), "", said, ""])
+    return "\n".join([title, "", *table.markdown(), "", text, ""])
 
 
 def _best(grid: Grid, cells: list[Cell]) -> str:
-    found = {(cell.depth, cell.width): cell for cell in cells}
+    by_shape = {(cell.depth, cell.width): cell for cell in cells}
     rows = []
     for budget in grid.budgets:
-        row = [found[key] for d in grid.depths if (key := (d, grid.width(d, budget))) in found]
+        row = [by_shape[key] for d in grid.depths if (key := (d, grid.width(d, budget))) in by_shape]
         ranked = sorted(row, key=lambda cell: cell.loss)
         if len(ranked) > 1:
             lead = ranked[1].bits - ranked[0].bits
@@ -144,7 +144,7 @@ def _predicted(grid: Grid, budget: int) -> str:
 
 
 def _crossings(grid: Grid, cells: list[Cell]) -> str:
-    """From which size on one more step of depth pays, beside what the guideline says."""
+    """Return the table of sizes from which the next depth is better, with the guideline's."""
     rows = []
     for shallow, deep in itertools.pairwise(grid.depths):
         curves = [curve_of(cells, depth) for depth in (shallow, deep)]
@@ -164,7 +164,7 @@ def _crossings(grid: Grid, cells: list[Cell]) -> str:
 
 
 def write_page(folder: Path, text: str) -> Path:
-    """Write README.md, whole or not at all."""
+    """Write README.md atomically."""
     from plait.runs.folder import write_whole
 
     path = folder / "README.md"

@@ -1,4 +1,4 @@
-"""Test loss against parameters, one curve per depth, with the predicted transitions."""
+"""The picture of test loss against parameters, one curve per depth, with the predicted transitions."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ def draw(records: Sequence[dict[str, Any]], folder: Path, name: str = "figure1")
 
 
 def draw_cells(cells: Sequence[Cell]) -> Any:
-    """A column of two panels for each architecture: the loss, and how far it is behind the best depth."""
+    """Draw two panels for each architecture: the loss, and its difference to that of the best depth."""
     kinds = [kind for kind in PER_LAYER if any(cell.architecture == kind for cell in cells)]
     depths = sorted({cell.depth for cell in cells})
     shade = {depth: i / max(1, len(depths) - 1) for i, depth in enumerate(depths)}
@@ -72,7 +72,7 @@ def _column(kind: str, cells: Sequence[Cell], shade: dict[int, float]) -> tuple[
 
 
 def _places(kind: str, shade: dict[int, float]) -> list[Place]:
-    """Where width = 3^L, N = c·L·9^L; and, for the networks it was fitted on, the guideline's N_tr(L)."""
+    """Return marks at width = 3^L, N = c·L·9^L; for softmax networks also at the guideline's N_tr(L)."""
     ticks = [
         Place(PER_LAYER[kind] * depth * 9.0**depth, "", color, tick=True) for depth, color in shade.items()
     ]

@@ -1,4 +1,4 @@
-"""What records say: losses by shape, where curves cross, how far a depth is behind the best."""
+"""Analysis of records: losses by shape, crossings of curves, differences to the best depth."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["Cell", "behind", "cells_of", "crossing", "curve_of"]
 
 @dataclass(frozen=True)
 class Cell:
-    """One shape: mean test loss over its seeds in nats a character, and their spread (largest − smallest)."""
+    """A shape, its mean test loss over seeds in nats per character, and their spread (largest − smallest)."""
 
     architecture: str
     depth: int
@@ -30,7 +30,7 @@ class Cell:
 
 
 def cells_of(records: Sequence[dict[str, Any]]) -> list[Cell]:
-    """Records that did not diverge, by shape; smaller shapes first."""
+    """Return the records that did not diverge by shape, smaller shapes first."""
     losses: dict[tuple[str, int, int, int], list[float]] = defaultdict(list)
     for record in records:
         if not record["diverged"]:
@@ -44,12 +44,12 @@ def cells_of(records: Sequence[dict[str, Any]]) -> list[Cell]:
 
 
 def curve_of(cells: Sequence[Cell], depth: int) -> list[Cell]:
-    """The cells of one depth, by size."""
+    """Return the cells of one depth, sorted by size."""
     return sorted((cell for cell in cells if cell.depth == depth), key=lambda cell: cell.parameters)
 
 
 def at_size(curve: Sequence[Cell], size: float) -> float | None:
-    """A curve's loss between its points, straight in loss against log parameters; None outside of them.
+    """Return a curve's loss at a size, interpolated linearly in log parameters; None outside its points.
 
     >>> at_size([Cell("softmax", 1, 16, 100, 2.0), Cell("softmax", 1, 32, 10_000, 1.0)], 1000)
     1.5
@@ -64,26 +64,26 @@ def at_size(curve: Sequence[Cell], size: float) -> float | None:
 
 
 def behind(cells: Sequence[Cell]) -> dict[Cell, float]:
-    """How far each cell is above the best curve at its own size, in nats; 0 for the best.
+    """Return the loss of each cell above the best curve at its size, in nats; 0 for the best.
 
-    A cell of a size that no other curve reaches has nothing to be compared with, and is left out.
+    Cells of sizes that no other curve covers are left out, as there is nothing to compare them with.
 
     >>> shallow = [Cell("softmax", 1, 16, 100, 2.0), Cell("softmax", 1, 32, 10_000, 1.0)]
     >>> behind([*shallow, Cell("softmax", 2, 16, 1000, 1.75)]).values()
     dict_values([0.25])
     """
     curves = {depth: curve_of(cells, depth) for depth in {cell.depth for cell in cells}}
-    found = {}
+    gaps = {}
     for cell in cells:
         others = [at_size(curve, cell.parameters) for depth, curve in curves.items() if depth != cell.depth]
         reached = [loss for loss in others if loss is not None]
         if reached:
-            found[cell] = max(0.0, cell.loss - min(reached))
-    return found
+            gaps[cell] = max(0.0, cell.loss - min(reached))
+    return gaps
 
 
 def crossing(shallow: Sequence[Cell], deep: Sequence[Cell]) -> float | None:
-    """The parameters from which on the deeper curve stays below the shallower one, as far as both reach.
+    """Return the parameters from which the deeper curve stays below the shallower one, as far as both extend.
 
     None if it does not end below, 0 if it is below everywhere.
 
@@ -92,7 +92,7 @@ def crossing(shallow: Sequence[Cell], deep: Sequence[Cell]) -> float | None:
     >>> crossing(shallow, deep), crossing(deep, shallow)
     (1000.0, None)
     """
-    leads = []  # positive where the deeper one is better
+    leads = []  # (size, difference of losses), positive where the deeper curve is better
     for size in sorted({cell.parameters for cell in (*shallow, *deep)}):
         here, there = at_size(shallow, size), at_size(deep, size)
         if here is not None and there is not None:

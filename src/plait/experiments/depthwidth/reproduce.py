@@ -1,4 +1,4 @@
-"""What `plait reproduce depthwidth-figure1` and `depthwidth-tuned` do and say."""
+"""The work of `plait reproduce depthwidth-figure1` and `depthwidth-tuned`, and their results."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ def reproduce_depthwidth(
     together: int = 4,
     graphs: bool = True,
 ) -> CommandResult:
-    """Train what is missing and draw it, or draw what another machine computed."""
+    """Train the missing networks and draw the figure, or only draw the records of another machine."""
     if draw is not None:
         return _drawn(draw)
     from plait.experiments.depthwidth.runner import run_missing
     from plait.tasks.text import find_treebank, read_text
     from plait.training.process import device_named
 
-    usual = "depthwidth" if name == FIGURE_1.name else name
-    folder = out or Path("results", f"{usual}-smoke" if smoke else usual)
+    base = "depthwidth" if name == FIGURE_1.name else name
+    folder = out or Path("results", f"{base}-smoke" if smoke else base)
     outcome = run_missing(
         DEPTHWIDTH[name][smoke],
         read_text(text or find_treebank()),
@@ -57,13 +57,13 @@ def reproduce_depthwidth(
         return CommandResult({"outcome": dataclasses.asdict(outcome)}, (line,))
     try:
         drawn = _drawn(folder)
-    except MissingExtraError as error:  # a machine that only computes; --draw shows the folder elsewhere
+    except MissingExtraError as error:  # without matplotlib; --draw draws the folder on another machine
         return CommandResult({"outcome": dataclasses.asdict(outcome)}, (line, f"no figure: {error}"))
     return CommandResult({"outcome": dataclasses.asdict(outcome), **drawn.data}, (line, *drawn.parts))
 
 
 def _drawn(folder: Path) -> CommandResult:
-    """Figure and page of a folder, from its files alone; the tuned grid has a page of tables alone."""
+    """Write the figure and page of a folder from its records; the tuned grid has only a page of tables."""
     from plait.experiments.depthwidth.runner import DESCRIPTION, read_records
     from plait.runs.folder import read_json
 

@@ -1,8 +1,8 @@
-"""Run what is missing of an experiment, a few networks at a time; what is finished is on disk at once.
+"""Runner of the depth-width experiments: trains missing networks, a few at a time, and records each at once.
 
-The folder holds `experiment.json`, what was asked for, and `runs.jsonl`, one line for each finished run: its
-description, the text, the machine, the curve and the test loss. A run that was stopped halfway is
-forgotten and done again; none takes longer than a minute or two.
+The folder holds `experiment.json`, the experiment, and `runs.jsonl`, one line for each finished run: its
+description, the text, the machine, the curve and the test loss. An interrupted run is discarded and
+repeated; none takes longer than a minute or two.
 """
 
 from __future__ import annotations
@@ -32,12 +32,12 @@ from plait.training.stop import Stop
 __all__ = ["RECORDS", "Outcome", "read_records", "run_missing"]
 
 DESCRIPTION, RECORDS = "experiment.json", "runs.jsonl"
-_POINTS = 50  # of a training curve
+_POINTS = 50  # points of a training curve
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """How a session ended; `reason` is empty when nothing is missing any more."""
+    """Outcome of a session in counts of runs; `reason` says why runs are missing, empty if none is."""
 
     finished: int
     already: int
@@ -56,19 +56,23 @@ def run_missing(
     graphs: bool = True,
     report: Callable[[str], None] = lambda line: None,
 ) -> Outcome:
-    """Train every network of the experiment that `out` does not hold yet.
+    """Train every network of the experiment that `out` lacks.
 
     Args:
-        together: networks trained beside each other on a GPU, each on its own stream; one by one on a CPU.
-        graphs: replay updates as CUDA graphs.
-        max_minutes: stop after this many; Ctrl-C stops too. What is finished stays, the next call continues.
-        report: told one line for each finished run.
+        experiment: the experiment.
+        text: the text to train on.
+        out: its folder.
+        device: the device to train on.
+        max_minutes: time limit (None: none); like Ctrl-C it keeps finished runs, and the next call continues.
+        together: networks trained in parallel on a GPU, each on its own stream (4); on a CPU always one.
+        graphs: replay updates as CUDA graphs (True).
+        report: callback for a line of text per finished run.
     """
     whole(1, together=together)
     began = time.monotonic()
-    with Stop(max_minutes) as stop, _claimed(out, experiment):
+    with Stop(max_minutes) as stop, _locked(out, experiment):
         records = Journal(out / RECORDS)
-        records.cut(_whole_lines(records.path))
+        records.cut(_length_of_lines(records.path))
         done = {record["id"] for record in Journal.read(records.path)}
         wanted = {run.run_id(text.fingerprint): run for run in experiment.runs()}
         missing = [run for run_id, run in wanted.items() if run_id not in done]
@@ -78,8 +82,8 @@ def run_missing(
         try:
             for group in _staged(missing, size, records.path):
                 for run, record in zip(group, _train(group, on_device, graphs, stop), strict=False):
-                    made = {"text": text.fingerprint, "environment": environment(device, 1)}
-                    records.write({"id": run.run_id(text.fingerprint), **record, **made})
+                    origin = {"text": text.fingerprint, "environment": environment(device, 1)}
+                    records.write({"id": run.run_id(text.fingerprint), **record, **origin})
                     finished += 1
                     report(_line(record, already + finished, len(wanted), time.monotonic() - began))
                 if stop.asked:
@@ -92,14 +96,14 @@ def run_missing(
 
 
 def read_records(folder: Path) -> list[dict[str, Any]]:
-    """Every finished run of a folder."""
+    """Return the record of every finished run in a folder."""
     if not (folder / RECORDS).exists():
         raise CheckpointError(f"{folder} holds no {RECORDS}; run the experiment with --out {folder} first")
     return Journal.read(folder / RECORDS)
 
 
 def _train(group: list[TrainingRun], text: DeviceText, graphs: bool, stop: Stop) -> Iterator[dict[str, Any]]:
-    """The records of a group trained side by side; nothing if it was asked to stop before the end."""
+    """Train a group in parallel and yield its records; nothing if it was stopped before the end."""
     began = time.monotonic()
     learners = [TextLearner(run, text, graphs) for run in group]
     fitted = Session(SideBySide(learners, text), stop=stop).go()
@@ -107,14 +111,14 @@ def _train(group: list[TrainingRun], text: DeviceText, graphs: bool, stop: Stop)
         return
     *evaluations, tested = fitted.metrics
     seconds = round(time.monotonic() - began, 2)
-    for place, learner in enumerate(learners):
-        curve = [[one["update"], one["held_out"][str(place)]["loss"]] for one in evaluations]
-        record = _record(learner, curve, tested["tested"][str(place)]["loss"])
+    for index, learner in enumerate(learners):
+        curve = [[line["update"], line["held_out"][str(index)]["loss"]] for line in evaluations]
+        record = _record(learner, curve, tested["tested"][str(index)]["loss"])
         yield {**record, "seconds": seconds, "together": len(group)}
 
 
 def _record(learner: TextLearner, validation: list[list[float]], test: float) -> dict[str, Any]:
-    """What a finished run leaves; a loss that is not finite is null, and the run counts as diverged."""
+    """Return the record of a finished run; a non-finite loss is None, and the run counts as diverged."""
     losses = learner.losses.tolist()
     step = max(1, len(losses) // _POINTS)
     chunks = [(min(i + step, len(losses)), losses[i : i + step]) for i in range(0, len(losses), step)]
@@ -135,7 +139,7 @@ def _finite(value: float) -> float | None:
 
 
 def _staged(runs: list[TrainingRun], size: int, records: Path) -> Iterator[list[TrainingRun]]:
-    """Groups of short trainings first; of longer ones of the same shapes, nearest the best rate first."""
+    """Yield groups, short trainings first; longer ones by distance from the best peak of their shape."""
     for updates in sorted({run.training.updates for run in runs}):
         stage = [run for run in runs if run.training.updates == updates]
         best = _best_peaks(Journal.read(records), updates)
@@ -154,18 +158,18 @@ def _shape(run: TrainingRun) -> tuple[Any, ...]:
 
 
 def _best_peaks(records: list[dict[str, Any]], updates: int) -> dict[tuple[Any, ...], float]:
-    """For every shape the rate that ended lowest on the validation text in trainings of fewer `updates`."""
-    found: dict[tuple[Any, ...], tuple[float, float]] = {}
+    """Return each shape's peak with the lowest final validation loss in trainings of fewer `updates`."""
+    lowest: dict[tuple[Any, ...], tuple[float, float]] = {}
     for record in records:
         run = checked(TrainingRun, record["run"])
         if not record["diverged"] and run.training.updates < updates:
             ended = (record["validation"][-1][1], run.training.peak)
-            found[_shape(run)] = min(ended, found.get(_shape(run), ended))
-    return {shape: peak for shape, (_, peak) in found.items()}
+            lowest[_shape(run)] = min(ended, lowest.get(_shape(run), ended))
+    return {shape: peak for shape, (_, peak) in lowest.items()}
 
 
 def _groups(runs: list[TrainingRun], size: int) -> Iterator[list[TrainingRun]]:
-    """At most `size` neighbours in the experiment's order, of one recipe: they end at the same update."""
+    """Yield up to `size` consecutive runs of one recipe, so that they end at the same update."""
     group: list[TrainingRun] = []
     for run in runs:
         if group and (len(group) == size or run.training != group[0].training):
@@ -177,8 +181,8 @@ def _groups(runs: list[TrainingRun], size: int) -> Iterator[list[TrainingRun]]:
 
 
 @contextlib.contextmanager
-def _claimed(out: Path, experiment: Figure1) -> Iterator[None]:
-    """Hold the folder; refuse one that holds another experiment, or the same at another size."""
+def _locked(out: Path, experiment: Figure1) -> Iterator[None]:
+    """Lock the folder; refuse one of another experiment, or of the same at another size."""
     try:
         out.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -194,8 +198,8 @@ def _claimed(out: Path, experiment: Figure1) -> Iterator[None]:
         yield
 
 
-def _whole_lines(path: Path) -> int:
-    """Bytes up to the end of the last whole line: a killed writer may have left half of one."""
+def _length_of_lines(path: Path) -> int:
+    """Return the bytes up to the last complete line: a killed writer may have left a partial one."""
     return path.read_bytes().rfind(b"\n") + 1 if path.exists() else 0
 
 

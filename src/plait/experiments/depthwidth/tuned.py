@@ -1,8 +1,8 @@
-"""Is the crossover of depths seen at our scale, once every depth has its own learning rate and time to train?
+"""The crossover of depths at our scale, with a tuned learning rate and two training lengths for every depth.
 
 Figure 1's grid had one learning rate for all depths. Here each softmax network is trained at several peaks
-of the rate, around that of figure 1, and counts by the one that ends lowest on the validation text. All of it
-is done for two numbers of updates: where the order of depths is the same for both, it has stopped moving.
+of the rate, around that of figure 1, and the one with the lowest validation loss counts. The sweep is
+repeated for two numbers of updates: if the order of the depths is the same for both, it has converged.
 """
 
 from __future__ import annotations
@@ -25,8 +25,10 @@ _SOURCE = "after Levine et al., NeurIPS 2020, arXiv:2006.12467, figure 1: the le
 
 
 def _grids(base: Grid, peaks: Sequence[float], lengths: Sequence[int]) -> tuple[Grid, ...]:
-    """Short trainings first, so that a limit of time leaves a whole sweep; the runner then begins the long
-    ones with the rate that was best."""
+    """Return a grid for each length and peak; the runner starts long trainings with the peak that was best.
+
+    Short ones come first, so that a time limit leaves a complete sweep.
+    """
     return tuple(
         replace(base, training=replace(base.training, peak=peak, updates=updates))
         for updates in lengths
@@ -38,9 +40,9 @@ TUNED = Figure1(
     name="depthwidth-tuned",
     source=_SOURCE,
     grids=_grids(
-        # around the sizes at which the guideline balances these depths, 0.4 to 3.3 million
+        # around the guideline's sizes for these depths, 0.4 to 3.3 million parameters
         Grid("softmax", depths=(1, 2, 3, 6), budgets=(100_000, 320_000, 1_000_000, 3_200_000)),
-        peaks=(0.032, 0.064, 0.128, 0.256, 0.512),  # of 0.016, 0.032, 0.064 the last was best everywhere
+        peaks=(0.032, 0.064, 0.128, 0.256, 0.512),  # of 0.016, 0.032, 0.064 the last was always best
         lengths=(1500, 4500),
     ),
     seeds=(0,),
@@ -64,10 +66,10 @@ TUNED_SMOKE = Figure1(
 
 @dataclass(frozen=True)
 class Choice:
-    """One shape after a number of updates: its best peak, the losses there, and whether the sweep's edge won.
+    """The best peak of a shape after a number of updates, its losses, and whether it is an edge of the sweep.
 
-    `losses` are the final validation losses by peak, in nats; a peak that diverged is missing. The edges are
-    those of what was tried for this shape and this number of updates, with what diverged.
+    `losses` are the final validation losses by peak, in nats; diverged peaks are missing. The edges are the
+    smallest and largest peak tried for this shape and number of updates, diverged ones included.
     """
 
     cell: Cell
@@ -78,8 +80,8 @@ class Choice:
 
 
 def choices(records: Sequence[dict[str, Any]]) -> list[Choice]:
-    """For every shape and number of updates the peak that ends lowest on the validation text."""
-    found: dict[tuple[int, int, int, int], dict[float, list[dict[str, Any]]]] = defaultdict(dict)
+    """Return the peak with the lowest final validation loss, for every shape and length."""
+    trained: dict[tuple[int, int, int, int], dict[float, list[dict[str, Any]]]] = defaultdict(dict)
     tried: dict[tuple[int, int, int, int], set[float]] = defaultdict(set)
     for record in records:
         run = record["run"]
@@ -88,11 +90,11 @@ def choices(records: Sequence[dict[str, Any]]) -> list[Choice]:
         key = (run["training"]["updates"], run["depth"], run["width"], record["parameters"])
         tried[key].add(run["training"]["peak"])
         if not record["diverged"]:
-            found[key].setdefault(run["training"]["peak"], []).append(record)
+            trained[key].setdefault(run["training"]["peak"], []).append(record)
     chosen = []
-    for key, by_peak in sorted(found.items()):
+    for key, by_peak in sorted(trained.items()):
         updates, depth, width, parameters = key
-        losses = {peak: _mean(r["validation"][-1][1] for r in mine) for peak, mine in sorted(by_peak.items())}
+        losses = {peak: _mean(r["validation"][-1][1] for r in runs) for peak, runs in sorted(by_peak.items())}
         best = min(losses, key=lambda peak: losses[peak])
         tests = [r["test_loss"] for r in by_peak[best]]
         cell = Cell("softmax", depth, width, parameters, _mean(tests), max(tests) - min(tests), len(tests))
@@ -106,14 +108,14 @@ def _mean(values: Iterable[float]) -> float:
 
 
 def order_of(chosen: Sequence[Choice], grid: Grid, budget: int) -> list[int]:
-    """Depths from best to worst at one budget."""
+    """Return the depths at one budget, from best to worst."""
     shapes = {(depth, grid.width(depth, budget)) for depth in grid.depths}
     here = [choice for choice in chosen if (choice.cell.depth, choice.cell.width) in shapes]
     return [choice.cell.depth for choice in sorted(here, key=lambda choice: choice.cell.loss)]
 
 
 def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
-    """Markdown, computed from the records alone."""
+    """Return the page in Markdown, computed from the records alone."""
     chosen = choices(records)
     lengths = sorted({choice.updates for choice in chosen})
     grid = experiment.grids[0]
@@ -128,11 +130,11 @@ def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
     parts.append(_orders(chosen, grid, lengths))
     parts.append(_crossings([c for c in chosen if c.updates == lengths[-1]], grid))
     for updates in lengths:
-        mine = [c for c in chosen if c.updates == updates]
-        edges = sum(c.edge for c in mine)
+        winners = [c for c in chosen if c.updates == updates]
+        edges = sum(c.edge for c in winners)
         doubt = "; a wider sweep might do better" if edges else ""
         parts.append(
-            f"\nBest at an edge of what was tried, {updates:,} updates: {edges} of {len(mine)} shapes{doubt}."
+            f"\nBest at an edge of what was tried, {updates:,} updates: {edges} of {len(winners)} shapes{doubt}."
         )
     diverged = [r for r in records if r["diverged"]]
     parts.append(f"\nDiverged: {len(diverged)} of {len(records)} networks.\n")
@@ -173,8 +175,8 @@ def _crossings(chosen: Sequence[Choice], grid: Grid) -> str:
     cells = [choice.cell for choice in chosen]
     rows = []
     for shallow, deep in itertools.pairwise(grid.depths):
-        found = crossing(curve_of(cells, shallow), curve_of(cells, deep))
-        seen = "nowhere" if found is None else "everywhere" if found == 0 else f"{found:,.0f}"
+        size = crossing(curve_of(cells, shallow), curve_of(cells, deep))
+        seen = "nowhere" if size is None else "everywhere" if size == 0 else f"{size:,.0f}"
         rows.append([f"{shallow} and {deep}", seen, f"{transition_params(deep).value:,.0f}"])
     table = Table(["depths", "seen here", "guideline balances the deeper one at"], rows)
     return "\n".join(["## From which size on the deeper one leads\n", *table.markdown()]) + "\n"

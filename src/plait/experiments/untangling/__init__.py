@@ -17,7 +17,7 @@ from plait.experiments.untangling.transfer import transfer
 __all__ = ["BY_RECIPE", "FULL", "ITEMS", "SMOKE", "Size"]
 
 ITEMS: tuple[Callable[[Size], Experiment], ...] = (table4, figure7, figure9, recipes)
-# as published, or ours
+# by the published recipe, or by ours
 BY_RECIPE: tuple[Callable[[Size, str], Experiment], ...] = (
     table5, denoise, transfer, figure3, figure4, figure5, figure6, figure8, figure10, figure11,
     table8, table9,

@@ -1,4 +1,4 @@
-"""Figures 10 and 11: what is read when attention is restricted to the latest states."""
+"""Figures 10 and 11: attention weights when attention is restricted to the latest states."""
 
 from __future__ import annotations
 
@@ -12,17 +12,17 @@ __all__ = ["figure10", "figure11"]
 
 
 def figure10(size: Size, recipe: str = "published") -> Experiment:
-    """Copy, T = 100."""
+    """Return the experiment: copy, T = 100."""
     return _heat_map("figure10", "copy", size, recipe)
 
 
 def figure11(size: Size, recipe: str = "published") -> Experiment:
-    """Denoise, T = 100."""
+    """Return the experiment: denoise, T = 100."""
     return _heat_map("figure11", "denoise", size, recipe)
 
 
 def _heat_map(name: str, task: str, size: Size, recipe: str) -> Experiment:
-    screened = next(one for one in contestants(task, recipe).values() if one.name == "relrnn")
+    screened = next(m for m in contestants(task, recipe).values() if m.name == "relrnn")
     windowed = dataclasses.replace(screened, options={**screened.options, "capacity": 0})
     (delay,) = size.delays(100)
     return Experiment(

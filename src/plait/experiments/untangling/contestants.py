@@ -1,5 +1,7 @@
-"""The models of the paper's copy and denoise, each by two recipes: as published (tables 6 and 7,
-the authors' script), and as we recommend."""
+"""The models of the paper's copy and denoise by two recipes: published and recommended.
+
+The published one is that of tables 6 and 7 and the authors' script.
+"""
 
 from __future__ import annotations
 
@@ -30,14 +32,16 @@ __all__ = [
 
 SOURCE = "Kerg et al., NeurIPS 2020, arXiv:2006.09471, supplement"
 RECIPES = ("published", "plait")
-_BY_OURS = ", plait"  # ends a column, so that both recipes can stand in one table
+_BY_OURS = ", plait"  # suffix of a column, so that a table can have both recipes
 
 
 @dataclass(frozen=True)
 class Contestant:
-    """A model by name with its options, and what its training changes of the recipe; with `chrono` its gates
-    begin open for as long as the delay is; `far`: from this delay on, what else its training changes;
-    `shortest_delay`: batches have delays from this one on."""
+    """A model's name and options, and its changes of the training recipe.
+
+    `chrono` initialises the gates for the task's delay (chrono initialisation); `far` has a delay and further
+    changes of the recipe from that delay on; `shortest_delay` makes batches of delays from that one on.
+    """
 
     name: str
     options: dict[str, Any] = field(default_factory=dict)
@@ -55,7 +59,7 @@ class Contestant:
         full: dict[str, Any] | None = None,
         **others: Any,
     ) -> PlannedRun:
-        """The run of this model on a task with one delay; `full` is changed of its recipe at full size."""
+        """Return the run of this model on a task with one delay; `full` changes its recipe at full size."""
         return PlannedRun(
             row=f"T = {delay}",
             column=column,
@@ -71,11 +75,11 @@ class Contestant:
         )
 
     def changed(self, options: Mapping[str, Any] | None = None, **training: Any) -> Contestant:
-        """The same but for these options of the model and of its training (None: without it)."""
+        """Return a copy with these options of the model and of its training changed (None: removed)."""
         return replace(
             self,
-            options=_said({**self.options, **(options or {})}),
-            training=_said({**self.training, **training}),
+            options=_without_none({**self.options, **(options or {})}),
+            training=_without_none({**self.training, **training}),
         )
 
     def _shorter(self, size: Size) -> dict[str, int]:
@@ -85,7 +89,7 @@ class Contestant:
         return self.far[1] if self.far is not None and delay >= self.far[0] else {}
 
 
-def _said(values: dict[str, Any]) -> dict[str, Any]:
+def _without_none(values: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in values.items() if value is not None}
 
 
@@ -96,12 +100,12 @@ _EXPRNN = Contestant("exprnn", {"nonlinearity": "modrelu"}, {**_RMSPROP, "orthog
 _GORU = Contestant("goru", {}, {"lr": 1e-3, "optimizer": "rmsprop", "orthogonal_lr": 1e-4})
 
 
-# Table 6 has no RelLSTM; the authors' script has these as its defaults.
+# Table 6 has no RelLSTM; these are the defaults of the authors' script.
 _SCRIPT = Contestant("rellstm", {"window": 10, "capacity": 15}, {"lr": 1e-3, "optimizer": "rmsprop"})
 
 
 def _published(nonlinearity: str, training: dict[str, Any]) -> dict[str, Contestant]:
-    """All of them, where those with a memory and plain ones have this nonlinearity and are trained so."""
+    """Return all models; those with a memory and plain RNNs get this nonlinearity and this training."""
     elman = {"nonlinearity": nonlinearity}
     return {
         "LSTM": Contestant("lstm", {}, _ADAM),
@@ -120,21 +124,22 @@ def _published(nonlinearity: str, training: dict[str, Any]) -> dict[str, Contest
 
 
 COPY = _published("tanh", _ADAM)
-# GORU after expRNN, as in table 7: plans that are written down have this order
+# GORU after expRNN, as in table 7: the experiment.json of existing folders has this order
 _FIRST = ("LSTM", "orth-RNN", "expRNN", "GORU")
 _RMSPROPPED = _published("modrelu", _RMSPROP)
 DENOISE = {name: _RMSPROPPED[name] for name in dict.fromkeys((*_FIRST, *_RMSPROPPED))}
 
 
-# The best of each model in `plait reproduce recipes`, the same at every delay of copy but for what is `far`.
+# The best settings of each model in `plait reproduce recipes`, for every delay of copy; `far` adds to them.
 _SLOTS = {"window": 10, "capacity": 15}
 _LEARNED = {**_SLOTS, "relevance": "learned"}
 _BATCHES = {"batch_size": 32, "clip": 0.1}
-# Half the rate, a bound on the norm that follows it, and a rate that settles: at these delays orth-RNN and
-# MemRNN diverged or hovered without. RelRNN and RelLSTM were worse with the last two (`table5-tried`).
+# Half the learning rate, relative clipping of the gradient's norm, and a decaying schedule: at these delays
+# orth-RNN and MemRNN diverged or stalled without. RelRNN and RelLSTM were worse with the last two
+# (`table5-tried`).
 STEADY = {"relative_clip": 100.0, "schedule": "settle"}
-# Leaves out what is not finite, or a million times what is usual; a closer guard keeps RelRNN from learning.
-# Without it seven of 31 runs of RelRNN ended in such a gradient; with it one of 27 did, at a delay of 2000.
+# Skips gradients that are non-finite or a million times the usual norm; a lower threshold keeps RelRNN from
+# learning. Without it 7 of 31 runs of RelRNN ended in such a gradient, with it 1 of 27, at a delay of 2000.
 GUARDED = {"relative_clip": 1e6}
 RECOMMENDED = {
     "RelRNN": Contestant("relrnn", {**_SLOTS, "mix": 0.75}, {**_BATCHES, **GUARDED, "lr": 1e-3}),
@@ -149,21 +154,21 @@ RECOMMENDED = {
     "expRNN": replace(_EXPRNN, training={"lr": 1e-3, "optimizer": "rmsprop", "orthogonal_lr": 1e-4}),
 }
 
-# Over a thousand steps alone no model of ours learned it; over these RelRNN did (results/memory). Scored at
-# the delay of the row, as all are.
+# Trained at a delay of 1000 alone, no model of ours learned denoise; with delays from this one on, RelRNN did
+# (results/memory). Scored at the delay of the row, like all.
 _FROM = 30
 RECOMMENDED_ON_DENOISE = {
-    column: replace(one, shortest_delay=_FROM) for column, one in {**RECOMMENDED, "GORU": _GORU}.items()
+    column: replace(model, shortest_delay=_FROM) for column, model in {**RECOMMENDED, "GORU": _GORU}.items()
 }
 
-# On data nobody is ever without mistakes: the rate is halved.
+# On real data no model ends by making no mistake: the learning rate is halved when the loss stalls.
 _HALVED = {"lr": 1e-3, "clip": 1.0, **GUARDED, "schedule": "halve"}
 _IMAGES = {**_HALVED, "batch_size": 100}
 _PIXELS = {"hidden_size": 128, "chrono": 784}
 _ELMAN = {"hidden_size": 128, **_SLOTS, "mix": 0.75}
 _MODRELU = {"hidden_size": 128, "nonlinearity": "modrelu", "initialiser": "henaff"}
 _OTHERS_ON_MNIST = ("RelRNN", "orth-RNN", "expRNN")
-BEST_ON_MNIST = {  # by validation; no other rate than 0.002 was tried on the images row by row
+BEST_ON_MNIST = {  # by validation; on sequential MNIST RelLSTM and LSTM were tried at 0.002 alone
     "pmnist": ("RelLSTM, lr 0.004", "LSTM, lr 0.004", *_OTHERS_ON_MNIST),
     "smnist": ("RelLSTM, lr 0.002", "LSTM, lr 0.002", *_OTHERS_ON_MNIST),
 }
@@ -191,19 +196,19 @@ RECOMMENDED_ON_TREEBANK = {  # RelLSTM with 848 features has 0.994 of the parame
 
 
 def contestants(task: str, recipe: str = "published") -> dict[str, Contestant]:
-    """The models of copy or denoise by their columns, trained by one of the `RECIPES`."""
+    """Return the models of copy or denoise by column, trained by one of the `RECIPES`."""
     if known(recipe, RECIPES, "recipe") == "published":
         return {"copy": COPY, "denoise": DENOISE}[task]
     return by_ours({"copy": RECOMMENDED, "denoise": RECOMMENDED_ON_DENOISE}[task])
 
 
 def by_ours(contestants: Mapping[str, Contestant]) -> dict[str, Contestant]:
-    """Their columns say that they are trained as we recommend."""
-    return {column + _BY_OURS: one for column, one in contestants.items()}
+    """Return the models with columns that name our recipe."""
+    return {column + _BY_OURS: model for column, model in contestants.items()}
 
 
 def model_of(column: str) -> str:
-    """The model of a column, whichever recipe it is trained by.
+    """Return the model of a column, without its recipe.
 
     >>> model_of("RelLSTM, plait"), model_of("LSTM")
     ('RelLSTM', 'LSTM')
@@ -211,7 +216,7 @@ def model_of(column: str) -> str:
     return column.removesuffix(_BY_OURS)
 
 
-# What the supplement leaves open and these experiments share.
+# The choices that the supplement leaves open, shared by these experiments.
 OURS = (
     "Ours: a run ends when it makes no mistake on 200 held-out sequences; the paper trained for 200,000 "
     "updates.",
@@ -224,7 +229,7 @@ OURS = (
 def grid(
     contestants: Iterable[tuple[str, Contestant]], task: str, size: Size, *delays: int
 ) -> list[PlannedRun]:
-    """Every contestant at every delay of the size."""
+    """Return the runs of every model at every delay of the size."""
     return [
         contestant.planned(column, task, delay, size)
         for delay in size.delays(*delays)

@@ -14,7 +14,7 @@ __all__ = ["figure4", "figure5", "figure6"]
 
 
 def figure4(size: Size, recipe: str = "published") -> Experiment:
-    """orth-RNN, expRNN and RelRNN on copy and denoise, six delays."""
+    """Return the experiment: orth-RNN, expRNN and RelRNN on copy and denoise, six delays."""
     runs = [
         dataclasses.replace(run, row=f"{task}, {run.row}")
         for task in ("copy", "denoise")
@@ -30,19 +30,19 @@ def figure4(size: Size, recipe: str = "published") -> Experiment:
 
 
 def figure5(size: Size, recipe: str = "published") -> Experiment:
-    """LSTM on denoise."""
+    """Return the experiment: LSTM on denoise."""
     return _alone("figure5", "LSTM", size, recipe)
 
 
 def figure6(size: Size, recipe: str = "published") -> Experiment:
-    """GORU on denoise."""
+    """Return the experiment: GORU on denoise."""
     return _alone("figure6", "GORU", size, recipe)
 
 
 def _runs(models: Sequence[str], task: str, size: Size, recipe: str) -> list[PlannedRun]:
-    """Of these models by one recipe."""
+    """Return the runs of these models by one recipe."""
     columns = contestants(task, recipe)
-    of_model = {model_of(column): (column, one) for column, one in columns.items()}
+    of_model = {model_of(column): (column, model) for column, model in columns.items()}
     return grid([of_model[model] for model in models], task, size, *DELAYS)
 
 

@@ -23,7 +23,7 @@ _NOTES = {
 
 
 def denoise(size: Size, recipe: str = "published") -> Experiment:
-    """Denoise: every model, every delay of figure 4."""
+    """Return the experiment: denoise, every model at every delay of figure 4."""
     return Experiment(
         name="denoise",
         title="Denoise: accuracy by model and delay",

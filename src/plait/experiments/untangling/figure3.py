@@ -1,4 +1,4 @@
-"""Figure 3: how far gradients reach after training, as the capacity and the window of RelLSTM vary."""
+"""Figure 3: reach of the gradients after training, by capacity and window of RelLSTM."""
 
 from __future__ import annotations
 
@@ -20,11 +20,11 @@ _FULL = {"updates": 20_000, "gradients_every": 5_000}
 
 
 def figure3(size: Size, recipe: str = "published") -> Experiment:
-    """RelLSTM on denoise, T = 1000: both panels."""
+    """Return the experiment: RelLSTM on denoise, T = 1000, both panels."""
     (delay,) = size.delays(1000)
-    (one,) = (found for found in contestants("denoise", recipe).values() if found.name == "rellstm")
-    left = [_planned(one, "capacity", {"window": FIXED, "capacity": n}, delay, size) for n in VARIED]
-    right = [_planned(one, "window", {"window": n, "capacity": FIXED}, delay, size) for n in VARIED]
+    (model,) = (m for m in contestants("denoise", recipe).values() if m.name == "rellstm")
+    left = [_planned(model, "capacity", {"window": FIXED, "capacity": n}, delay, size) for n in VARIED]
+    right = [_planned(model, "window", {"window": n, "capacity": FIXED}, delay, size) for n in VARIED]
     return Experiment(
         name="figure3",
         title="RelLSTM on denoise: norms of the gradient with respect to every state, after training",
@@ -46,9 +46,9 @@ def figure3(size: Size, recipe: str = "published") -> Experiment:
     )
 
 
-def _planned(one: Contestant, row: str, memory: dict[str, int], delay: int, size: Size) -> PlannedRun:
+def _planned(model: Contestant, row: str, memory: dict[str, int], delay: int, size: Size) -> PlannedRun:
     varied = dataclasses.replace(
-        one, options={**one.options, **memory}, training={**one.training, "gradients_every": 10}
+        model, options={**model.options, **memory}, training={**model.training, "gradients_every": 10}
     )
     planned = varied.planned(f"{row} {memory[row]}", "denoise", delay, size, _FULL)
     return dataclasses.replace(planned, row=row)

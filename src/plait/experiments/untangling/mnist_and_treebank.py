@@ -1,4 +1,4 @@
-"""Tables 8 and 9, figures 7, 8 and 9: what needs MNIST or the Penn Treebank."""
+"""Tables 8 and 9, figures 7, 8 and 9: the experiments on MNIST and the Penn Treebank."""
 
 from __future__ import annotations
 
@@ -38,7 +38,7 @@ _NOTES = {
         _EMPTIED,
     ),
 }
-# name on the command line of each column
+# the model's name on the command line, by column
 _COLUMNS = {
     "orth-RNN": "orthrnn",
     "expRNN": "exprnn",
@@ -56,8 +56,12 @@ _SCREENED = ("relrnn", "rellstm")
 
 @dataclass(frozen=True)
 class _Data:
-    """A data set: what it is called, the updates of an epoch, a small version of its task, a Transformer
-    with as many parameters as RelRNN; and what we recommend: models by column, and epochs."""
+    """A data set with its experiments' settings.
+
+    `needs` is its name, `task` that of its row in the published tables, `per_epoch` the updates of an epoch,
+    `small` the task's options at smoke size, `transformer` the options of a Transformer with as many
+    parameters as RelRNN; `recommended` has our models by column, trained for `epochs`.
+    """
 
     needs: str
     task: str
@@ -70,34 +74,34 @@ class _Data:
     def runs(
         self, columns: Sequence[str], size: Size, task: dict[str, Any], epochs: int | None = None
     ) -> list[PlannedRun]:
-        """One run for each column, as published; a small one needs the data too."""
+        """Return a run for each column by the published recipe."""
         trace = columns == ("MemRNN",)
         return [
             self._planned(column, *self._published(column, epochs), size, task, trace) for column in columns
         ]
 
     def ours(self, size: Size, task: dict[str, Any], columns: Iterable[str] = ()) -> list[PlannedRun]:
-        """One run for each column, or each of these, as we recommend."""
+        """Return a run for each of these columns (all, if empty) by our recipe."""
         chosen = {column: self.recommended[column] for column in columns or self.recommended}
         return [
-            self._planned(column, one, self.epochs, size, task) for column, one in by_ours(chosen).items()
+            self._planned(column, model, self.epochs, size, task) for column, model in by_ours(chosen).items()
         ]
 
     def _planned(
-        self, column: str, one: Contestant, epochs: int, size: Size, task: dict[str, Any], trace: bool = False
+        self, column: str, row: Contestant, epochs: int, size: Size, task: dict[str, Any], trace: bool = False
     ) -> PlannedRun:
         updates = epochs * self.per_epoch
         full = Recipe(updates, evaluate_every=self.per_epoch, evaluate_on=None, record_every=100)
-        small = size.recipe.changed(**{**one.training, "batch_size": size.recipe.batch_size})
-        values = (full.changed(**one.training) if size.published else small).values()
+        small = size.recipe.changed(**{**row.training, "batch_size": size.recipe.batch_size})
+        values = (full.changed(**row.training) if size.published else small).values()
         del values["seed"]
         return PlannedRun(
             row={"smnist": "sequential", "pmnist": "permuted"}.get(task["name"], "characters"),
             column=column,
             task={**task, **({} if size.published else self.small)},
             model={
-                "name": one.name,
-                **one.options,
+                "name": row.name,
+                **row.options,
                 **({} if size.published else {"hidden_size": size.hidden}),
             },
             recipe=values,
@@ -105,7 +109,7 @@ class _Data:
         )
 
     def _published(self, column: str, epochs: int | None) -> tuple[Contestant, int]:
-        """A row of the paper's table, and for how long it is trained."""
+        """Return the model of a row of the paper's table, and its epochs."""
         name = _COLUMNS[column]
         row = published_for(self.task, name)
         assert row is not None
@@ -129,7 +133,10 @@ _TREEBANK = _Data(
 
 
 def table8(size: Size, recipe: str = "published") -> Experiment:
-    """Sequential and permuted MNIST; by ours the best settings of each model, and on the permuted all."""
+    """Return the experiment: sequential and permuted MNIST.
+
+    Our recipe has all settings of each model on permuted MNIST, the best ones on sequential MNIST.
+    """
     if recipe == "published":
         runs = [
             r for task in ("smnist", "pmnist") for r in _MNIST.runs(tuple(_COLUMNS), size, {"name": task})
@@ -145,7 +152,7 @@ def table8(size: Size, recipe: str = "published") -> Experiment:
 
 
 def table9(size: Size, recipe: str = "published") -> Experiment:
-    """Characters of the Penn Treebank."""
+    """Return the experiment: characters of the Penn Treebank."""
     task = {"name": "ptb", "span": 150}
     published = recipe == "published"
     runs = _TREEBANK.runs(tuple(_COLUMNS), size, task) if published else _TREEBANK.ours(size, task)
@@ -154,14 +161,14 @@ def table9(size: Size, recipe: str = "published") -> Experiment:
 
 
 def figure7(size: Size) -> Experiment:
-    """Attention over text."""
+    """Return the experiment: attention over text."""
     runs = _TREEBANK.runs(("MemRNN",), size, {"name": "ptb", "span": 125})
     title = "Penn Treebank: full attention over 125 characters"
     return _experiment("figure7", title, "attention", _TREEBANK, "attention weight", 0.5, runs, size)
 
 
 def figure8(size: Size, recipe: str = "published") -> Experiment:
-    """Validation accuracy by epoch, 0 to 40 as in the figure; by ours the runs of table8."""
+    """Return the experiment: validation accuracy by epoch, up to 40; by our recipe the runs of table8."""
     task = {"name": "pmnist"}
     if recipe == "published":
         runs = _MNIST.runs(("RelRNN", "orth-RNN", "RNN"), size, task, epochs=40)
@@ -172,7 +179,7 @@ def figure8(size: Size, recipe: str = "published") -> Experiment:
 
 
 def figure9(size: Size) -> Experiment:
-    """Attention over an image."""
+    """Return the experiment: attention over an image."""
     runs = _MNIST.runs(("MemRNN",), size, {"name": "smnist", "group": 7}, epochs=20)
     title = "MNIST, seven pixels a step: full attention"
     return _experiment("figure9", title, "attention", _MNIST, "attention weight", 0.9, runs, size)

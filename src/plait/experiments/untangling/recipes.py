@@ -1,4 +1,4 @@
-"""The search behind the recipe we recommend: which settings learn copy at delay 300 soonest."""
+"""The search for the recommended recipe: settings that learn copy at delay 300 soonest."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ DELAY = 300
 
 
 def recipes(size: Size) -> Experiment:
-    """Copy at delay 300: what each model learns with some settings, one seed."""
+    """Return the search: copy at delay 300, every model with several settings, one seed."""
     runs = [
         dataclasses.replace(
-            one.planned(column, "copy", DELAY // size.shrink, size, {"updates": 20_000}), row=settings
+            model.planned(column, "copy", DELAY // size.shrink, size, {"updates": 20_000}), row=settings
         )
-        for column, settings, one in _tried()
+        for column, settings, model in _settings()
     ]
     return Experiment(
         name="recipes",
@@ -41,8 +41,8 @@ def recipes(size: Size) -> Experiment:
     )
 
 
-def _tried() -> Iterator[tuple[str, str, Contestant]]:
-    """Model, settings in words, and the model with these settings."""
+def _settings() -> Iterator[tuple[str, str, Contestant]]:
+    """Yield the column, the name of the settings, and the model with these settings."""
     learned, earned = {"relevance": "learned"}, {"relevance": None}
     for lr in (4e-3, 2e-3, 1e-3):
         yield "RelLSTM", f"learned, lr {lr:g}", _with("RelLSTM", learned, lr=lr)
@@ -56,8 +56,8 @@ def _tried() -> Iterator[tuple[str, str, Contestant]]:
     for lr in (2e-3, 1e-3, 5e-4):
         yield "RelRNN", f"earned, lr {lr:g}", _with("RelRNN", earned, lr=lr)
     for lr in (1e-3, 5e-4):
-        kept = {**learned, "noise": 0.1, "usage": 0.0}
-        yield "RelRNN", f"learned, lr {lr:g}", _with("RelRNN", kept, lr=lr)
+        options = {**learned, "noise": 0.1, "usage": 0.0}
+        yield "RelRNN", f"learned, lr {lr:g}", _with("RelRNN", options, lr=lr)
     yield "RelRNN", "earned, lr 0.001, clip 1", _with("RelRNN", earned, lr=1e-3, clip=1.0)
     yield "RelRNN", "earned, RMSprop, lr 0.0002", _with("RelRNN", earned, lr=2e-4, optimizer="rmsprop")
     for lr in (2e-3, 1e-3, 5e-4):
@@ -74,8 +74,10 @@ def _tried() -> Iterator[tuple[str, str, Contestant]]:
 
 
 def _with(column: str, options: dict[str, Any], **training: Any) -> Contestant:
-    """What we recommend, but for these options of the model (None: without it) and of its training; what
-    steadies it, and another optimiser than Adam, only where it is said."""
-    usual = RECOMMENDED[column]
-    plain = dict.fromkeys({*STEADY, "optimizer"} & usual.training.keys())
-    return usual.changed(options, **{**plain, **training})
+    """Return a recommended model with these options and training changed (None: removed).
+
+    `STEADY` and the optimiser are reset unless `training` sets them.
+    """
+    recommended = RECOMMENDED[column]
+    plain = dict.fromkeys({*STEADY, "optimizer"} & recommended.training.keys())
+    return recommended.changed(options, **{**plain, **training})

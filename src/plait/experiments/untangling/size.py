@@ -1,4 +1,4 @@
-"""How large an experiment is: as published, or so small that it runs in seconds."""
+"""Sizes of experiments: as published, or so small that they run in seconds."""
 
 from __future__ import annotations
 
@@ -13,8 +13,11 @@ __all__ = ["FULL", "SMOKE", "Size"]
 
 @dataclass(frozen=True)
 class Size:
-    """`rows` and `shrink` say how many of an experiment's delays are kept, and what divides them; `published`
-    whether published values can stand beside what comes out."""
+    """Size of an experiment.
+
+    `rows` is the number of its delays (None: all), `shrink` their divisor, `published` whether its scores can
+    be compared with published ones.
+    """
 
     hidden: int
     seeds: tuple[int, ...]
@@ -24,7 +27,7 @@ class Size:
     published: bool
 
     def delays(self, *delays: int) -> tuple[int, ...]:
-        """The delays of this size, the shortest ones if it does not keep them all.
+        """Return the delays of this size, the first `rows` of those passed.
 
         >>> FULL.delays(100, 200, 300), SMOKE.delays(100, 200, 300)
         ((100, 200, 300), (10, 20))
@@ -32,7 +35,7 @@ class Size:
         return tuple(delay // self.shrink for delay in delays[: self.rows])
 
     def training(self, full: Mapping[str, Any] | None = None, **changes: Any) -> dict[str, Any]:
-        """Everything of a recipe but the seed; `full` is changed at full size alone.
+        """Return a recipe without its seed; the changes `full` apply at full size alone.
 
         >>> SMOKE.training({"updates": 20_000}, lr=1e-4)["updates"]
         20
@@ -47,8 +50,8 @@ FULL = Size(
     seeds=(0, 1, 2),
     rows=None,
     shrink=1,
-    # As published: batches of 10, clipping at 1, up to 200,000 updates. Ours: a run that makes no mistake on
-    # 200 held-out sequences is done, and a curve has a point every 100 updates, as the published ones.
+    # As published: batches of 10, clipping at 1, up to 200,000 updates, a point of a curve every 100 updates.
+    # Ours: a run ends when it makes no mistake on 200 held-out sequences.
     recipe=Recipe(
         updates=200_000, batch_size=10, clip=1.0, until_accuracy=1.0,
         evaluate_every=250, evaluate_on=200, record_every=100,

@@ -11,7 +11,7 @@ from plait.training.recipe import Settings
 
 __all__ = ["table4"]
 
-# trained in, (MemLSTM, RelLSTM), tested in, (MemLSTM, RelLSTM)
+# training environment, scores of (MemLSTM, RelLSTM), test environment, scores of (MemLSTM, RelLSTM)
 _PUBLISHED = (
     ("RedBlueDoors-6x6", (0.97, 0.97), "RedBlueDoors-8x8", (0.95, 0.95)),
     ("GoToObject-6x6", (0.85, 0.84), "GoToObject-8x8", (0.66, 0.74)),
@@ -20,7 +20,7 @@ _PUBLISHED = (
     ("Fetch-5x5", (0.42, 0.50), "Fetch-8x8", (0.44, 0.45)),
     ("DoorKey-5x5", (0.94, 0.93), "DoorKey-16x16", (0.31, 0.44)),
 )
-# The table leaves the number of objects out.
+# The table does not give the number of objects.
 _WORLD = {
     "GoToObject-6x6": "GoToObject-6x6-N2",
     "GoToObject-8x8": "GoToObject-8x8-N2",
@@ -31,16 +31,16 @@ _MODELS: dict[str, dict[str, Any]] = {
     "MemLSTM": {"name": "memlstm"},
     "RelLSTM": {"name": "rellstm", "window": 5, "capacity": 5},
 }
-# A memory that learns what to keep, where it matters what is kept; the paper has none.
+# A learned relevance, for environments in which the choice of states matters; the paper has none.
 _LEARNED = {"RelLSTM learned": {**_MODELS["RelLSTM"], "relevance": "learned", "noise": 0.0}}
 _LEARNED_IN = ("MemoryS7", "DoorKey-5x5")
-# 5,000,000 steps as published; an evaluation about every 250,000.
+# 5,000,000 steps as published; an evaluation every 250,000 or so.
 _FULL = Settings(steps=5_000_000, evaluate_every=61, evaluate_on=128)
 _SMALL = Settings(steps=256, envs=8, rollout=16, epochs=1, evaluate_on=2)
 
 
 def table4(size: Size) -> Experiment:
-    """Six pairs of worlds, MemLSTM and RelLSTM; a run is scored in both worlds of its pair."""
+    """Return the experiment: six pairs of environments; a run is scored in both of its pair."""
     recipe = (_FULL if size.published else _SMALL).values()
     del recipe["seed"]
     hidden = 64 if size.published else size.hidden

@@ -37,7 +37,7 @@ _NOTES = {
 
 
 def table5(size: Size, recipe: str = "published") -> Experiment:
-    """Copy: seven models with published accuracies, five without."""
+    """Return the experiment: copy, seven models with published accuracies and five without."""
     runs = grid(contestants("copy", recipe).items(), "copy", size, *DELAYS)
     return Experiment(
         name="table5",

@@ -12,7 +12,7 @@ __all__ = ["transfer"]
 
 
 def transfer(size: Size, recipe: str = "published") -> Experiment:
-    """Copy at delay 100, scored at 100, 200, 400, 2000 and 5000."""
+    """Return the experiment: copy at delay 100, scored at 100, 200, 400, 2000 and 5000."""
     delay, *longer = (d // size.shrink for d in (100, 200, 400, 2000, 5000))
     test_delays = longer[: size.rows]
     return Experiment(
@@ -27,8 +27,8 @@ def transfer(size: Size, recipe: str = "published") -> Experiment:
         needs="",
         seeds=size.seeds,
         runs=tuple(
-            _planned(column, one, delay, test_delays, size)
-            for column, one in contestants("copy", recipe).items()
+            _planned(column, model, delay, test_delays, size)
+            for column, model in contestants("copy", recipe).items()
         ),
         notes=(
             f"Trained at T = {delay} as in table5; tested at {', '.join(map(str, test_delays))}.",
