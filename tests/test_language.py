@@ -8,7 +8,18 @@ import pytest
 
 SOURCE = Path(__file__).parent.parent / "src" / "plait"
 # Rooms whose language has been revised, and files that begin with it; the others follow one by one.
-REVISED = ["doctor", "experiments", "figures", "gradients", "ops/bounded_attention", "ops/lifetimes", "runs"]
+REVISED = [
+    "cli",
+    "commands",
+    "doctor",
+    "experiments",
+    "figures",
+    "gradients",
+    "ops/bounded_attention",
+    "ops/lifetimes",
+    "report",
+    "runs",
+]
 # "Whether the mask is dense": start a function with its verb, a class with its noun.
 RELATIVE = re.compile(r"(What|Who|Whoever|Whether|Which|How|The same|Of)\b")
 # Participles as names: `found` says nothing of what was found.

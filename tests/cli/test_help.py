@@ -8,7 +8,8 @@ from plait import cli
 from plait.cli import COMMANDS, main
 from plait.models import MODELS
 from plait.tasks import TASKS
-from plait.training.options import defaults_for, published_for
+from plait.training.option_defaults import defaults_for
+from plait.training.options import published_for
 
 
 def help_of(capsys, *words):

@@ -171,7 +171,7 @@ def test_pack_and_unpack(tmp_path, capsys):
     assert f"unpacked into {tmp_path / 'there'}: copy-lstm-" in capsys.readouterr().out
     assert plait.load(only(tmp_path / "there")) is not None
     assert main(["runs", "unpack", str(archive), "--out", str(tmp_path / "there")]) == 0
-    assert "kept as they were" in capsys.readouterr().out
+    assert "left unchanged, as they exist already: copy-lstm-" in capsys.readouterr().out
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,8 @@ def test_the_headline_is_true_of_the_numbers():
         "RNN 13.0% (guessing: 12.5%). RNN has the cheapest step, 1 ms"
     )
     assert headline(Question(length=100), strong[:1]).startswith(
-        "No model is above a guess after 60 s of training each on copy over 100 steps: RNN names most, 13.0%"
+        "No model is better than guessing after 60 s of training each on copy over 100 steps: RNN is best "
+        "with 13.0% (guessing: 12.5%); give them more --seconds. "
     )
 
 

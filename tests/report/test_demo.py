@@ -57,11 +57,11 @@ def test_complete_runs_are_used_again_and_fresh_trains_again(trained, small_plan
     found, out = trained
     stamps = {name: (run.folder / "summary.json").stat().st_mtime_ns for name, run in found.items()}
     again = run_demo(small_plan, out)
-    assert capsys.readouterr().err.count("is complete and used as it is") == 2
+    assert capsys.readouterr().err.count("is complete and reused") == 2
     assert {name: run.summary for name, run in again.items()} == {n: run.summary for n, run in found.items()}
     fresh = run_demo(small_plan, out, fresh=True)
     said = capsys.readouterr().err
-    assert "used as it is" not in said
+    assert "reused" not in said
     assert "delay 12  RelRNN  seed 0  update 6/6" in said
     for name, run in fresh.items():
         assert (run.folder / "summary.json").stat().st_mtime_ns != stamps[name]
@@ -72,14 +72,14 @@ def test_what_is_said_of_gradients_is_what_is_seen():
     """A trained LSTM's gradient is flat and it has learned little: no sentence may say that it vanished."""
     faint, flat = np.array([3e-15, 1e-9, 1.0]), np.array([1.3, 0.5, 1.0])
     assert gradient_seen("LSTM", faint, flat, 0.154) == (
-        "LSTM: untrained, the first step feels 3.0e-15 times what the last feels, which is nothing to learn "
-        "from; trained, 1.3 times. Its gradient reaches the first step by then, and it still recalls only "
-        "15.4%: a gradient that arrives is needed, and is not enough."
+        "LSTM: untrained, the gradient at the first step is 3.0e-15 times that at the last, too small to "
+        "learn from; trained, 1.3 times. After training its gradient reaches the first step, and it still "
+        "recalls only 15.4%: the gradient is necessary, but not sufficient."
     )
-    assert "not enough" not in gradient_seen("LSTM", faint, faint, 0.154)
+    assert "not sufficient" not in gradient_seen("LSTM", faint, faint, 0.154)
     said = gradient_seen("RelRNN", flat, np.array([5.9, 2e-9, 1.0]), 1.0)
-    assert "nothing to learn from" not in said
-    assert "trained, 5.9 times, though step 2 feels only 2.0e-09 times: what was not kept is not felt" in said
+    assert "too small to learn from" not in said
+    assert "trained, 5.9 times, though at step 2 only 2.0e-09 times: states that were not kept get no" in said
 
 
 def test_table_and_headline_say_what_the_runs_say(trained, small_plan):

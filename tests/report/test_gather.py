@@ -79,7 +79,7 @@ def test_a_run_that_is_not_of_the_plan_is_shown_apart(bench):
     bench.run("table5", "gru")
     (group,) = gather([folder])
     assert [(cell.row, cell.column) for cell in group.cells][-1] == ("copy, delay 100", "gru")
-    assert "1 runs here are not of the plan" in group.notes[-1]
+    assert "1 runs here are not part of the plan" in group.notes[-1]
 
 
 def test_loose_runs_are_told_apart_by_what_differs(bench):
@@ -187,7 +187,7 @@ def test_a_policys_score_is_a_return(tmp_path):
     assert plot.lines[0].columns["steps"] == [100, 200]
     page = report_text([group], "plait report")
     assert "accuracy" not in page
-    assert "Scored in other worlds" in page
+    assert "Scored in other environments" in page
 
 
 def test_a_folder_of_both_calls_each_by_its_name(bench):

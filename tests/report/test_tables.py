@@ -95,7 +95,7 @@ def test_transfer_has_a_column_for_each_held_out_set(bench, group):
 def test_cost_and_machine(group):
     found = by_model(cost_table(group), "RelRNN")
     assert found["parameters"] == "12,345"
-    assert found["ms an update"] == "23.3"
+    assert found["ms per update"] == "23.3"
     assert (found["peak memory (MiB)"], found["machine"]) == ("300", "A Processor")
     assert by_model(cost_table(group), "RNN")["machine"] is None
 
@@ -115,5 +115,5 @@ def test_a_run_that_failed_is_counted_and_has_no_pace(bench):
     (bench.run("table5", seed=1) / "summary.json").write_text(json.dumps(failed))
     (group,) = gather([folder])
     assert outcome(group.cells[0], 0.99).states == "1 complete, 1 failed"
-    assert by_model(cost_table(group), "RelRNN")["ms an update"] == "23.3"
+    assert by_model(cost_table(group), "RelRNN")["ms per update"] == "23.3"
     assert "out of luck" in [row[-1] for row in run_table(group).rows]

@@ -121,7 +121,7 @@ def test_a_text_of_ones_own_has_sizes_that_suit_the_device(tmp_path, capsys, mon
     line = ["train", "text", "--text", text.text[0], "--span", "5", "--max-minutes", "1e-9"]
     assert main([*line, "--out", str(tmp_path / "runs")]) == 0
     assert capsys.readouterr().err.startswith(
-        "on a CPU, so hidden 128, batches of 32, 5 epochs; sizes as published, for a GPU: --hidden 1024"
+        "on a CPU, so hidden 128, batches of 32, 5 epochs; published sizes, for a GPU: --hidden 1024"
     )
     assert main([*line, "--hidden", "4", "--out", str(tmp_path / "said")]) == 0
     assert "on a CPU" not in capsys.readouterr().err

@@ -26,28 +26,28 @@ from plait.result import CommandResult, Table
 
 __all__ = ["COMMANDS", "main"]
 
-# name on the command line -> (function, one line of help). A name of two words is a subcommand.
+# Name on the command line -> (function, one line of help). A name of two words is a subcommand.
 COMMANDS: dict[str, tuple[str, str]] = {
     "demo": (
         "plait.commands.demo:demo",
-        "RelRNN beside an LSTM on copy, with a page: about two minutes",
+        "train RelRNN and an LSTM on copy and write a page that compares them: about two minutes",
     ),
     "report": (
         "plait.commands.report:report",
-        "runs as one page: tables beside published values, curves",
+        "report on runs as one page: tables with published values, curves",
     ),
     "compare": (
         "plait.commands.compare:compare",
-        "recurrence, attention, sparse memory at one length: what each costs and buys",
+        "compare recurrence, attention and sparse memory at one length: cost and accuracy",
     ),
     "explore": (
         "plait.commands.explore:explore",
-        "a local page: memory, gradients, depth and width, runs",
+        "open a local page: memory, gradients, depth and width, runs",
     ),
     "train": ("plait.commands.train:train", "train a model on a task, or continue a run"),
     "train csv": (
         "plait.commands.train_csv:train_csv",
-        "train a model on a table of sequences of yours",
+        "train a model on your own table of sequences",
     ),
     "train minigrid": (
         "plait.commands.train_policy:train_minigrid",
@@ -55,27 +55,27 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "train gym": (
         "plait.commands.train_policy:train_gym",
-        "train a policy with a memory in any world of Gymnasium's",
+        "train a policy with a memory in any Gymnasium environment (PPO)",
     ),
     "train popgym": (
         "plait.commands.train_policy:train_popgym",
-        "train a policy with a memory in a world of POPGym's",
+        "train a policy with a memory in a POPGym environment (PPO)",
     ),
     "watch": (
         "plait.commands.watch:watch",
-        "watch a trained policy play, and what its memory holds: as text, as a GIF or an MP4",
+        "play a trained policy and show its memory: as text, a GIF or an MP4",
     ),
-    "runs": ("plait.commands.runs:list_runs", "runs as a table: task, model, updates, score, status"),
-    "runs show": ("plait.commands.runs:show_run", "one run: what it was, how far it came"),
+    "runs": ("plait.commands.runs:list_runs", "list runs: task, model, updates, score, status"),
+    "runs show": ("plait.commands.runs:show_run", "show one run: its options, progress and scores"),
     "runs attention": (
         "plait.commands.pictures:attention",
-        "what a trained run reads: over the text, over the image, or step by step",
+        "draw a trained run's attention: over its text, over its image, or step by step",
     ),
-    "runs curves": ("plait.commands.pictures:curves", "validation by epoch of several runs"),
-    "runs pack": ("plait.commands.runs:pack_runs", "run folders into one archive"),
-    "runs unpack": ("plait.commands.runs:unpack_runs", "run folders out of an archive"),
-    "generate": ("plait.commands.generate:generate", "text from a trained character model"),
-    "tasks": ("plait.commands.tasks:list_tasks", "the tasks and their options"),
+    "runs curves": ("plait.commands.pictures:curves", "draw validation curves of several runs by epoch"),
+    "runs pack": ("plait.commands.runs:pack_runs", "pack run folders into one archive"),
+    "runs unpack": ("plait.commands.runs:unpack_runs", "unpack run folders from an archive"),
+    "generate": ("plait.commands.generate:generate", "generate text with a trained character model"),
+    "tasks": ("plait.commands.tasks:list_tasks", "list the tasks and their options"),
     "tasks show": ("plait.commands.tasks:show_task", "draw one sample of a task"),
     "gradients law": (
         "plait.commands.gradients:law",
@@ -87,18 +87,18 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "gradients probe": (
         "plait.commands.gradients:probe_run",
-        "how far the loss of a trained run is felt, by layer and position",
+        "how far the gradient of a trained run's loss reaches, by layer and position",
     ),
     "plan shape": ("plait.commands.plan:shape", "depth and width for a parameter budget (plan 1.3B)"),
     "plan judge": (
         "plait.commands.plan:judge_shape",
-        "is a shape, or a config.json, too deep or shallow?",
+        "judge whether a shape, or a config.json, is too deep or too shallow",
     ),
     "plan table": ("plait.commands.plan:table", "published models against the guideline"),
     "rank": ("plait.commands.rank:rank", "the exact separation rank of a small network"),
     "bounds": ("plait.commands.rank:bounds", "bounds on the separation rank of any network"),
-    "reproduce": ("plait.commands.reproduce:reproduce", "run an experiment of a paper, and draw it"),
-    "doctor": ("plait.commands.doctor:doctor", "what is installed, what works here, and what to do"),
+    "reproduce": ("plait.commands.reproduce:reproduce", "run an experiment from a paper, and report on it"),
+    "doctor": ("plait.commands.doctor:doctor", "check what is installed and which backends work here"),
     "bench rank": ("plait.bench.rank:rank", "exact elimination against floating-point LU"),
     "bench layers": (
         "plait.bench.layers:bench_layers",
@@ -106,32 +106,32 @@ COMMANDS: dict[str, tuple[str, str]] = {
     ),
     "bench check": (
         "plait.bench.check:bench_check",
-        "is a layer slower, in ratio to torch.nn.LSTM, than in a file of bench layers?",
+        "check that no layer is slower, relative to torch.nn.LSTM, than in a file of bench layers",
     ),
     "bench streaming": (
         "plait.bench.streaming:bench_streaming",
         "inference one step at a time: time, memory",
     ),
     "bench tasks": ("plait.bench.tasks:bench_tasks", "an epoch of pMNIST and of PTB against torch.nn.LSTM"),
-    "bench rl": ("plait.bench.rl:bench_rl", "steps a second of PPO in a grid world against RecurrentPPO"),
+    "bench rl": ("plait.bench.rl:bench_rl", "PPO steps per second in a grid world against RecurrentPPO"),
     "bench sizes": (
         "plait.bench.sweep:bench_sizes",
-        "does a layer of any size run, and agree with its definition, as a process's first call?",
+        "check that layers of any size run and match the reference as a process's first call",
     ),
     "bench memory": ("plait.bench.memory:bench_memory", "peak training memory as the sequence grows"),
     "bench attention": (
         "plait.bench.attention:bench_attention",
-        "attention over a bounded memory against attention over everything",
+        "attention over a bounded memory against full attention",
     ),
 }
-# What a group means when no subcommand follows it.
+# Group -> the command that runs when no subcommand follows the group's name.
 SHORTHAND: dict[str, str] = {"plan": "plan shape"}
-# As torch, CUDA and C++ say it where an estimate was too low.
+# Out-of-memory messages of torch, CUDA and C++; they appear where our own estimate was too low.
 _NO_MEMORY = ("can't allocate memory", "CUDA out of memory", "std::bad_alloc")
 
 
 def main(argv: list[str] | None = None) -> int:
-    """Run one command and return its exit code: 0 done, 2 it failed, 130 interrupted."""
+    """Run one command and return its exit code: 0 for success, 2 for an error, 130 if interrupted."""
     args = list(sys.argv[1:] if argv is None else argv)
     debug = "--debug" in args
     as_json = "--json" in args
@@ -143,10 +143,10 @@ def main(argv: list[str] | None = None) -> int:
     except SystemExit:
         raise
     except BaseException as error:
-        # the panic of a library written in Rust is no Exception, but it is an error like any other
+        # A panic in a Rust library does not derive from Exception, but it is an error like any other.
         if debug or not (isinstance(error, Exception) or type(error).__name__ == "PanicException"):
             raise
-        _print_error(f"plait: error: {_single_line(_told(error))}")
+        _print_error(f"plait: error: {_single_line(_error_message(error))}")
         return 2
     return 0
 
@@ -170,8 +170,8 @@ def _run(args: list[str], as_json: bool) -> None:
             raise PlaitError(result.error)
 
 
-def _told(error: BaseException) -> str:
-    """An error of the user's in its own words; any other is ours, and says how to report it."""
+def _error_message(error: BaseException) -> str:
+    """Return a user error's own message; any other error is a bug in plait and asks for a report."""
     if isinstance(error, PlaitError):
         return str(error)
     if isinstance(error, OSError) and error.filename is not None and error.strerror:
@@ -189,7 +189,7 @@ def _groups() -> set[str]:
 
 
 def _split(args: list[str]) -> tuple[str, list[str]]:
-    """The command's full name, and what is left for it."""
+    """Return the command's full name and the arguments left for it."""
     head = args[0]
     pair = " ".join(args[:2])
     if pair in COMMANDS:
@@ -218,9 +218,9 @@ def _call(name: str, args: list[str]) -> CommandResult | None:
 
         _print_text(help_text(function, name, args))
         return None
-    door = "tyro" if _installed("tyro") else "argparse"
+    library = "tyro" if _installed("tyro") else "argparse"
     try:
-        call = importlib.import_module(f"plait.cli.with_{door}").read_arguments(function, name, args)
+        call = importlib.import_module(f"plait.cli.with_{library}").read_arguments(function, name, args)
     except PlaitError:
         from plait.cli.help import check_spelling
 
@@ -280,7 +280,7 @@ def _print(result: CommandResult, as_json: bool) -> None:
 
 
 def _print_error(line: str) -> None:
-    """One line; on a terminal that is narrower than it, broken at spaces and not inside a name."""
+    """Print one line; on a narrower terminal wrap it at spaces, so that names stay whole."""
     if sys.stderr.isatty():
         from plait.cli.drawing import wrapped
 
@@ -289,13 +289,13 @@ def _print_error(line: str) -> None:
 
 
 def _print_part(part: str | Table) -> None:
-    """Drawn on a terminal, and as it is elsewhere: what reads a pipe wants whole lines."""
+    """Draw a part for a terminal; print it unwrapped elsewhere, because pipes expect whole lines."""
     if not sys.stdout.isatty():
         print(part.text() if isinstance(part, Table) else part)
         return
     from plait.cli.drawing import draw_table, wrapped
 
-    width = shutil.get_terminal_size().columns - 1  # a line that fills the last column looks broken off
+    width = shutil.get_terminal_size().columns - 1  # a line that fills the last column looks cut off
     if isinstance(part, str):
         print(wrapped(part, width))
     elif _installed("rich"):
@@ -322,9 +322,9 @@ def _help(group: str = "") -> str:
 
 
 def entry(*first: str) -> None:
-    """The console script; `first` are words before those typed."""
+    """Run the console script; the words of `first` are put before the typed arguments."""
     prepare_streams()
     try:
         sys.exit(main([*first, *sys.argv[1:]]))
-    finally:  # all is said and done: Ctrl-C would only interrupt Python's own tidying up
+    finally:  # the work is done: from here on Ctrl-C could only interrupt the interpreter's shutdown
         signal.signal(signal.SIGINT, signal.SIG_IGN)

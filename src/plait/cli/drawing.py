@@ -1,6 +1,6 @@
-"""Results on a terminal: a table in a box, without one where that is too wide, else a row as a block.
+"""Results on a terminal: a table in a box, without borders if the box is too wide, else a block per row.
 
-Ids and names stay in one piece: only long texts are wrapped, and only at spaces.
+Ids and names are never broken: only long texts are wrapped, and only at spaces.
 """
 
 from __future__ import annotations
@@ -13,13 +13,13 @@ from plait.result import Table
 
 __all__ = ["blocks", "column_widths", "draw_table", "listed", "wrapped"]
 
-SENTENCE = 30  # characters; a cell that has more is a text and may be wrapped, one that has fewer is a name
-NARROWEST = 20  # what a column of texts is given at least
-BOXED, BARE = (3, 4), (2, 0)  # characters between two columns, and outside of all of them
+SENTENCE = 30  # characters; a longer cell is a text and may be wrapped, a shorter one is a name
+NARROWEST = 20  # minimum width of a text column
+BOXED, BARE = (3, 4), (2, 0)  # characters between two columns, and outside the outer columns
 
 
 def draw_table(table: Table, width: int) -> None:
-    """Print a table for a terminal of so many columns."""
+    """Print a table for a terminal that is `width` characters wide."""
     from rich.console import Console
     from rich.table import Table as RichTable
     from rich.text import Text
@@ -31,22 +31,24 @@ def draw_table(table: Table, width: int) -> None:
         for line in [*([table.title] if table.title else []), *blocks(table, width)]:
             console.print(Text(line), soft_wrap=True)
     else:
-        # Text, not str: a str is read for rich's own markup, and [envpool] would vanish.
-        look: dict[str, Any] = (
+        # Text, not str: rich parses a str as markup, and [envpool] would vanish.
+        borders: dict[str, Any] = (
             {} if boxed else {"box": None, "padding": (0, BARE[0], 0, 0), "pad_edge": False}
         )
-        drawn = RichTable(title=Text(table.title) if table.title else None, title_justify="left", **look)
-        for column, wide in zip(table.columns, widths, strict=True):
-            drawn.add_column(Text(column), width=wide)
+        rich_table = RichTable(
+            title=Text(table.title) if table.title else None, title_justify="left", **borders
+        )
+        for column, column_width in zip(table.columns, widths, strict=True):
+            rich_table.add_column(Text(column), width=column_width)
         for row in table.cells():
-            drawn.add_row(*map(Text, row))
-        console.print(drawn)
+            rich_table.add_row(*map(Text, row))
+        console.print(rich_table)
     for note in table.notes:
         console.print(Text(wrapped(note, width)), style="dim", soft_wrap=True)
 
 
 def column_widths(table: Table, width: int, borders: tuple[int, int] = BOXED) -> list[int] | None:
-    """How wide each column is drawn; None where the table does not fit however its texts are wrapped.
+    """Return the width of each column, or None if the table does not fit however its texts are wrapped.
 
     >>> column_widths(Table(["id", "what"], [["copy-relrnn-a020a59bbe", "one word " * 9]]), 60)
     [22, 31]
@@ -54,7 +56,7 @@ def column_widths(table: Table, width: int, borders: tuple[int, int] = BOXED) ->
     """
     between, outside = borders
     cells = table.cells()
-    columns = [[row[place] for row in cells] for place in range(len(table.columns))]
+    columns = [[row[index] for row in cells] for index in range(len(table.columns))]
     least, most = [], []
     for heading, column in zip(table.columns, columns, strict=True):
         longest = max(map(len, column), default=0)
@@ -65,16 +67,16 @@ def column_widths(table: Table, width: int, borders: tuple[int, int] = BOXED) ->
     if room < 0:
         return None
     wishes = [high - low for low, high in zip(least, most, strict=True)]
-    # What is left is shared, the smallest wish first, so that what nearly fits stays on one line.
-    for left, place in enumerate(sorted(range(len(wishes)), key=wishes.__getitem__)):
-        more = min(wishes[place], room // (len(wishes) - left))
-        least[place] += more
+    # The remaining width is shared, the smallest wish first, so that texts which nearly fit stay on one line.
+    for served, index in enumerate(sorted(range(len(wishes)), key=wishes.__getitem__)):
+        more = min(wishes[index], room // (len(wishes) - served))
+        least[index] += more
         room -= more
     return least
 
 
 def blocks(table: Table, width: int) -> Iterator[str]:
-    """A table whose rows are blocks of lines, for a terminal that is too narrow for its columns.
+    """Yield the lines of a table with one block per row, for a terminal too narrow for its columns.
 
     >>> print(*blocks(Table(["model", "score"], [["lstm", 0.125], ["relrnn", 1.0]]), 10), sep="\\n")
     lstm
@@ -88,7 +90,7 @@ def blocks(table: Table, width: int) -> Iterator[str]:
 
 
 def listed(texts: Mapping[str, str], width: int) -> Iterator[str]:
-    """Names and what stands for each, in two columns; a name without a text is left out."""
+    """Yield names and their texts in two columns; a name without a text is left out."""
     margin = max(map(len, texts), default=0) + 4
     for name, text in texts.items():
         if text:
@@ -97,7 +99,7 @@ def listed(texts: Mapping[str, str], width: int) -> Iterator[str]:
 
 
 def wrapped(text: str, width: int) -> str:
-    """The same lines, broken at spaces where they are longer than a terminal is wide; words stay whole."""
+    """Return the text with lines longer than `width` broken at spaces; words stay whole."""
     return "\n".join(
         line
         if len(line) <= width

@@ -1,8 +1,8 @@
-"""The standard streams as a command needs them: open, able to print any character, and never a fault.
+"""Standard streams that are open, can print any character and do not raise from the middle of a command.
 
 A shell can close a stream (`>&-`), point it at a full disk, or give it an encoding without Greek letters.
-Progress goes to stderr and is not what a command computes, so what cannot be written there is dropped. A
-result that cannot be written to stdout is an error of the command's.
+Progress goes to stderr and is not a command's result, so text that cannot be written there is dropped. A
+result that cannot be written to stdout is an error.
 """
 
 from __future__ import annotations
@@ -16,11 +16,11 @@ __all__ = ["prepare_streams"]
 
 
 def prepare_streams() -> None:
-    """Open the streams that are closed, and print characters that an encoding lacks as escapes."""
+    """Open closed streams, and print characters that an encoding lacks as escapes."""
     for number, name in enumerate(("stdin", "stdout", "stderr")):
         try:
             os.fstat(number)
-        except OSError:  # else the next file that is opened would take its number, and get what is printed
+        except OSError:  # otherwise the next file to be opened would get this descriptor, and the output
             os.set_inheritable(os.open(os.devnull, os.O_RDWR), True)
         if getattr(sys, name) is None:
             mode = "w" if number else "r"
@@ -34,11 +34,11 @@ def prepare_streams() -> None:
 
 
 class _Dropping(io.FileIO):
-    """A raw file that takes what cannot be written, and drops it."""
+    """Raw file that drops what cannot be written instead of raising."""
 
     def write(self, data: object, /) -> int:
         content = memoryview(data).cast("B")  # type: ignore[arg-type]
         with contextlib.suppress(OSError):
-            done = super().write(content)
-            return len(content) if done is None else done
+            count = super().write(content)
+            return len(content) if count is None else count
         return len(content)

@@ -1,4 +1,4 @@
-"""A command's arguments, read by tyro from its signature and docstring."""
+"""Argument parsing by tyro, from a command's signature and docstring."""
 
 from __future__ import annotations
 
@@ -18,30 +18,32 @@ __all__ = ["read_arguments"]
 
 
 def read_arguments(function: Callable[..., Any], name: str, args: list[str]) -> Callable[[], Any] | None:
-    """The call that was asked for; None where help was, which is then printed.
+    """Return the function bound to its arguments; None if help was requested, which is then printed.
 
     Raises:
         PlaitError: what is wrong with the arguments, in one line.
     """
     if any(not word or word.endswith("=") for word in args):
-        with_argparse.read_arguments(function, name, args)  # which knows no path without a name
-    # tyro draws its errors as boxes; ours are one line, so its words are caught and unboxed.
-    caught = io.StringIO()
+        with_argparse.read_arguments(function, name, args)  # argparse rejects an empty path
+    # tyro draws its errors as boxes; ours are one line, so its output is captured and unboxed.
+    captured = io.StringIO()
     try:
-        with contextlib.redirect_stderr(caught):
+        with contextlib.redirect_stderr(captured):
             return tyro.cli(
                 _deferred(function), args=args, prog=f"plait {name}", config=(tyro.conf.FlagCreatePairsOff,)
             )
     except SystemExit as stop:
         if stop.code in (0, None):
             return None
-        with_argparse.read_arguments(function, name, args)  # what is wrong is said by both in the same words
-        raise PlaitError(f"{_unbox(caught.getvalue())} (plait {name} --help)") from None
+        with_argparse.read_arguments(function, name, args)  # raises first, so both parsers have one wording
+        raise PlaitError(f"{_unbox(captured.getvalue())} (plait {name} --help)") from None
 
 
 def _deferred(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
-    """The same signature, but calling it only remembers the arguments: errors of the command itself
-    must not be mistaken for errors of parsing."""
+    """Return a function of the same signature that only binds its arguments.
+
+    The command runs after parsing, so that its own errors are not mistaken for parsing errors.
+    """
 
     @functools.wraps(function)
     def bind(*args: Any, **kwargs: Any) -> Callable[[], Any]:
@@ -53,10 +55,10 @@ def _deferred(function: Callable[..., Any]) -> Callable[..., Callable[[], Any]]:
 
 def _unbox(text: str) -> str:
     lines = [re.sub(r"[│╭╮╰╯─]+", " ", line).strip() for line in text.splitlines()[1:]]
-    kept: list[str] = []
+    message: list[str] = []
     for line in lines:
         if line.startswith(("For full helptext", "Argument helptext")):
             break
         if line:
-            kept.append(line)
-    return " ".join(kept)
+            message.append(line)
+    return " ".join(message)

@@ -1,1 +1,1 @@
-"""A typed function per command: it calls the library and returns what to show; `cli` parses and prints."""
+"""Typed functions, one per command: they call the library and return a result; `cli` parses and prints."""

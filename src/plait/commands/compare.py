@@ -1,4 +1,4 @@
-"""`plait compare`."""
+"""The command `plait compare`."""
 
 from __future__ import annotations
 
@@ -23,28 +23,28 @@ def compare(
     out: Path = Path("compare"),
     quiet: bool = False,
 ) -> CommandResult:
-    """What each kind of model costs and buys at one length, in one table and one page.
+    """Compare the cost and accuracy of models at one sequence length, in one table and one page.
 
-    Every model is measured on the same batch (parameters, time and memory of a training step, what a stream
-    must hold, how far back the gradient of the loss reaches), then trained alone for --seconds. Scores
-    are compared after equal updates and after equal seconds. The same learning rate serves all: this is not
-    each model at its best. It takes about as many times --seconds as there are models: eight minutes if
-    nothing is said. Ctrl-C saves and stops; the same command continues.
+    Every model is measured on the same batch (parameters, time and memory of a training step, size of the
+    state in streaming, how far back the gradient of the loss reaches), then trained alone for --seconds.
+    Scores are compared after equal updates and after equal seconds. All models use the same learning rate,
+    so none is tuned to its best. Training takes --seconds per model: about eight minutes with the defaults.
+    Ctrl-C saves and stops; the same command continues.
 
     Args:
         length: steps of a sequence.
-        hidden: features of the hidden state; the models' parameters differ, and are shown.
+        hidden: hidden size; parameter counts differ between models, and are shown.
         task: copy or denoise.
-        models: which, between commas.
-        seconds: of training for each.
-        batch_size: sequences an update sees.
+        models: model names, separated by commas.
+        seconds: training time of each model.
+        batch_size: sequences per update.
         lr: learning rate of Adam.
-        seed: of weights and data.
+        seed: seed of weights and data.
         device: auto, cpu, cuda or cuda:N.
         out: the folder for the runs, index.html and compare.json.
-        quiet: no progress.
+        quiet: show no progress.
     """
-    require("matplotlib", "report")  # better missed now than after the training
+    require("matplotlib", "report")  # fail now rather than after the training
     from plait.report.compare_page import as_data, comparison_table, headline, write_compare_page
     from plait.report.comparison import Question, run_comparison
     from plait.runs.folder import write_json
@@ -53,9 +53,9 @@ def compare(
     question = Question(length, hidden, task, names, seconds, batch_size, lr, seed).check()
     contenders = run_comparison(question, out, device, quiet)
     table = comparison_table(question, contenders)
-    said = headline(question, contenders)
-    data = {"headline": said, **as_data(question, contenders)}
+    summary = headline(question, contenders)
+    data = {"headline": summary, **as_data(question, contenders)}
     write_json(out / "compare.json", data)
     page = write_compare_page(question, contenders, table, out / "index.html")
-    parts = (said, "", table, "the page, to open in a browser:", str(page))
+    parts = (summary, "", table, "the page, to open in a browser:", str(page))
     return CommandResult({**data, "page": str(page)}, parts)

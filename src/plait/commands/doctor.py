@@ -1,4 +1,4 @@
-"""`plait doctor`."""
+"""The command `plait doctor`."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ __all__ = ["doctor"]
 
 
 def doctor() -> CommandResult:
-    """What is installed, which backends work here, and one line of remedy for each thing that does not.
+    """Check what is installed and which backends work here, with a one-line remedy for each problem.
 
-    Nothing is downloaded. The C++ scan is compiled if it was not yet: about ten seconds, once.
+    Nothing is downloaded. The C++ scan is compiled unless it was before: about ten seconds, once.
     """
-    found, checks = packages(), examine()
-    here = {
+    installed, checks = packages(), examine()
+    system = {
         "plait": __version__,
         "commit": commit(),
         "python": platform.python_version(),
@@ -30,26 +30,26 @@ def doctor() -> CommandResult:
         "cores": cores(),
     }
     rows = [[c.name, c.status, c.detail, c.remedy] for c in checks]
-    broken = [p for p in found if p.extra == CORE and p.problem]
+    broken = [p for p in installed if p.extra == CORE and p.problem]
     return CommandResult(
         data={
-            **here,
-            "packages": [{**asdict(p), "problem": p.problem, "remedy": p.remedy} for p in found],
+            **system,
+            "packages": [{**asdict(p), "problem": p.problem, "remedy": p.remedy} for p in installed],
             "checks": [asdict(check) for check in checks],
         },
         parts=(
-            f"plait {__version__} ({here['commit'] or 'installed'}), Python {here['python']}, "
-            f"{here['system']}, {here['cores']} cores of {here['processor']}",
-            Table(["extra", "packages", "remedy"], _by_extra(found), title="\nInstalled"),
-            Table(["what", "", "here", "remedy"], rows, title="\nWorks here"),
+            f"plait {__version__} ({system['commit'] or 'installed'}), Python {system['python']}, "
+            f"{system['system']}, {system['cores']} cores of {system['processor']}",
+            Table(["extra", "packages", "remedy"], _by_extra(installed), title="\nInstalled"),
+            Table(["check", "", "details", "remedy"], rows, title="\nChecks"),
         ),
         error="; ".join(f"{p.name}: {p.problem}, {p.remedy}" for p in broken),
     )
 
 
-def _by_extra(found: list[Package]) -> list[list[str]]:
+def _by_extra(installed: list[Package]) -> list[list[str]]:
     rows = []
-    for extra, group in groupby(found, key=lambda package: package.extra):
+    for extra, group in groupby(installed, key=lambda package: package.extra):
         members = list(group)
         texts = [f"{p.name} {p.problem if p.problem else p.installed}" for p in members]
         remedies = {p.remedy: None for p in members if p.remedy}

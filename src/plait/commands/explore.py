@@ -1,4 +1,4 @@
-"""`plait explore`."""
+"""The command `plait explore`."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ def explore(
     port: int | None = None,
     no_browser: bool = False,
 ) -> CommandResult:
-    """Open a page on this machine: what a memory holds, how gradients travel, depth and width, runs.
+    """Open a local page to explore memory contents, gradients, depth and width, and runs.
 
-    The page is served to this machine alone (127.0.0.1) and asks nothing of any other. Ctrl-C ends it.
+    The page is served on 127.0.0.1 only and loads nothing from other machines. Ctrl-C stops the server.
     The tabs on gradients and on depth and width need no runs.
 
     Args:
-        runs: a folder of runs or of experiments, or one run; runs/ where nothing is said.
-        port: where to serve; left out, any that is free.
-        no_browser: only serve, do not open a browser.
+        runs: a folder of runs or of experiments, or one run; runs/ by default.
+        port: the port to serve on; any free one if left out.
+        no_browser: serve without opening a browser.
     """
     for module in ("starlette", "uvicorn"):
         require(module, "explore")

@@ -1,4 +1,4 @@
-"""`plait generate`."""
+"""The command `plait generate`."""
 
 from __future__ import annotations
 
@@ -24,19 +24,19 @@ def generate(
     backend: str = "auto",
     out: Path = Path("runs"),
 ) -> CommandResult:
-    """Text from a run that was trained on characters: plait generate RUN --prompt "the company said".
+    """Generate text with a character model: plait generate RUN --prompt "the company said".
 
-    Characters appear as they are drawn. The vocabulary is the run's own, so no data are needed.
+    Characters are printed as they are sampled. The vocabulary is saved with the run, so no data are needed.
 
     Args:
-        run: its folder, its id, or the beginning of its id.
-        prompt: the text to continue; left out, the beginning of a line.
-        length: how many characters.
-        temperature: below 1 likelier, above 1 wilder; 0 takes the likeliest every time.
-        seed: of the draws.
+        run: a run's folder, its id, or the beginning of its id.
+        prompt: the text to continue; if left out, text begins as at the start of a line.
+        length: number of characters to generate.
+        temperature: sampling temperature; 0 takes the likeliest character every time.
+        seed: seed of the sampling.
         device: auto (cuda if there is one), cpu, cuda, cuda:N.
-        backend: of the model's scan; auto chooses.
-        out: the folder of runs, where an id is looked for.
+        backend: backend of the model's scan; auto chooses.
+        out: the folder of runs in which an id is searched.
     """
     from plait.runs.reading import find_run, read_run
     from plait.tasks import LanguageTask, task_named

@@ -1,4 +1,4 @@
-"""`plait gradients …`: the laws, the support of a trained run, and the probe."""
+"""The commands `plait gradients law`, `plait gradients support` and `plait gradients probe`."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from plait.result import CommandResult, Table
 
 __all__ = ["law", "probe_run", "support"]
 
-LONGEST = 1_000_000_000  # steps of a law: a minute or two
+LONGEST = 1_000_000_000  # maximum length of `law`: it takes a minute or two
 
 
 def law(
@@ -27,15 +27,15 @@ def law(
     mix: float = 1.0,
     plot: Path | None = None,
 ) -> CommandResult:
-    """Theorem 1 as printed, as it holds, and as measured, for the eigenvalues of a recurrent matrix.
+    """Compare Theorem 1 as printed, the sharp law and a measurement, for eigenvalues of a recurrent matrix.
 
     Uniform attention, linear recurrence: ds_T/dh_t = p(V), and |p(λ)| follows a power of T.
 
     Args:
         eigenvalue: an eigenvalue of V, real or complex (0.25, -0.5, 0.3+0.4j); repeat the option for more.
-        length: the longest T.
+        length: the largest T.
         start: t, counted from 1.
-        mix: the factor in s = mix · (h + c); 1 in the theorem, 0.5 in published code.
+        mix: the factor in s = mix · (h + c); 1 in the theorem, 0.5 in the published code.
         plot: write the curves to this .png, .svg or .pdf.
     """
     if not eigenvalue:
@@ -61,15 +61,15 @@ def support(
     seed: int = 0,
     plot: Path | None = None,
 ) -> CommandResult:
-    """What Theorem 2 says of a trained run, beside what its gradients are.
+    """Compare Theorem 2's bound with the measured gradients of a trained run.
 
-    Runs one sequence of the run's task through the model and reads off its trace which states each step
+    Runs one sequence of the run's task through the model and reads from its trace which states each step
     attends to: κ, the dependency depth d, the bound, and the measured norm of ds_T/dh_t for the last T.
 
     Args:
         run: a run's folder, or its id under runs/.
-        layer: which layer; -1 is the last.
-        seed: of the sequence.
+        layer: index of the layer; -1 is the last.
+        seed: seed of the sequence.
         plot: write bound and norm to this .png, .svg or .pdf.
     """
     if plot is not None:
@@ -81,23 +81,23 @@ def support(
     network, task, batch = trained(run, 1, seed)
 
     features = network.features(batch.inputs) if hasattr(network, "features") else batch.inputs
-    found = audit(network.recurrent, features.detach(), layer=layer)
-    length = found.depth.size
+    result = audit(network.recurrent, features.detach(), layer=layer)
+    length = result.depth.size
     rows = [
-        [t, length - t, int(found.depth[t - 1])]
-        + [_exp(logs, t) for logs in (found.log_bound, found.log_frozen, found.log_norm)]
+        [t, length - t, int(result.depth[t - 1])]
+        + [_exp(logs, t) for logs in (result.log_bound, result.log_frozen, result.log_norm)]
         for t in sorted({1, length, *(length - 2**e for e in range(20) if 2**e < length)})
     ]
     table = Table(
         ["t", "steps back", "depth", "bound", "linear", "measured norm"],
         rows,
-        title=f"{run} on {task.name}: ds_T/dh_t for T = {length}, κ = {found.kappa}",
-        notes=_audit_notes(found),
+        title=f"{run} on {task.name}: ds_T/dh_t for T = {length}, κ = {result.kappa}",
+        notes=_audit_notes(result),
     )
     parts: list[str | Table] = [table]
     if plot is not None:
-        parts.append(f"plot: {save(audit_picture(found), plot)}")
-    return CommandResult({"run": run, "task": task.name, **found.to_dict()}, tuple(parts))
+        parts.append(f"plot: {save(audit_picture(result), plot)}")
+    return CommandResult({"run": run, "task": task.name, **result.to_dict()}, tuple(parts))
 
 
 def probe_run(
@@ -108,17 +108,17 @@ def probe_run(
     seed: int = 0,
     plot: Path | None = None,
 ) -> CommandResult:
-    """How far the loss of a model is felt: the total norm of dL/dh_t by layer and position.
+    """Measure how far back the gradient of a model's loss reaches: the norm of dL/dh_t by layer and position.
 
-    Of a run the loss is the one its task probes with (for copy and denoise the last ten steps), of a Hugging
-    Face model what it says of the last of some random tokens.
+    For a run, L is its task's probe loss (for copy and denoise: of the last ten steps); for a Hugging Face
+    model, the loss of the last of a sequence of random tokens.
 
     Args:
         subject: a run's folder or its id under runs/; a Hugging Face folder or its config.json; or
             module:factory, a function that returns model, batch and loss as plait.gradients.probe takes them.
-        sequences: how many sequences; norms are over all of them.
-        length: tokens of each, for a Hugging Face model; 128 or as many as it takes if not given.
-        seed: of the sequences.
+        sequences: number of sequences; norms are taken over all of them.
+        length: tokens per sequence, for a Hugging Face model; 128 or as many as it accepts if not given.
+        seed: seed of the sequences.
         plot: write the norms to this .png, .svg or .pdf.
     """
     if plot is not None:
@@ -129,14 +129,14 @@ def probe_run(
     from plait.commands.subjects import find_subject
     from plait.gradients.probing import probe
 
-    found = find_subject(subject, sequences, length, seed)
-    profile = probe(found.model, found.batch, found.loss)
-    parts: list[str | Table] = [f"{subject} {found.about}", profile.summary()]
+    probed = find_subject(subject, sequences, length, seed)
+    profile = probe(probed.model, probed.batch, probed.loss)
+    parts: list[str | Table] = [f"{subject} {probed.about}", profile.summary()]
     if plot is not None:
         profile.plot(plot)
         parts.append(f"plot: {plot}")
     return CommandResult(
-        {"run": subject, "task": found.task, "about": found.about, **profile.to_dict()}, tuple(parts)
+        {"run": subject, "task": probed.task, "about": probed.about, **profile.to_dict()}, tuple(parts)
     )
 
 
@@ -144,17 +144,17 @@ def _exp(logs: Any, t: int) -> float | None:
     return None if logs is None else float(np.exp(logs[t - 1]))
 
 
-def _audit_notes(found: Any) -> list[str]:
-    notes = [f"deepest state: {int(found.depth.max())} s → s edges from the last step."]
-    if found.eigenvalue is not None:
+def _audit_notes(result: Any) -> list[str]:
+    notes = [f"deepest state: {int(result.depth.max())} s → s edges from the last step."]
+    if result.eigenvalue is not None:
         notes.append(
-            f"bound: γ^(d+1) λ^d κ^-(d+1), λ = {found.eigenvalue:.4g} the largest positive eigenvalue of V; "
-            "it assumes a linear recurrence and even weights, so a trained model may lie below it."
+            f"bound: γ^(d+1) λ^d κ^-(d+1), λ = {result.eigenvalue:.4g} the largest positive eigenvalue of V; "
+            "it assumes a linear recurrence and uniform weights, so a trained model may lie below it."
         )
     else:
         notes.append("no bound: Theorem 2 needs a recurrent matrix with a positive real eigenvalue.")
-    if found.log_frozen is not None:
-        notes.append("linear: the norm the same attention weights would give in a linear recurrence.")
+    if result.log_frozen is not None:
+        notes.append("linear: the norm that the same attention weights would give in a linear recurrence.")
     return notes
 
 

@@ -1,4 +1,4 @@
-"""`plait runs attention` and `plait runs curves`."""
+"""The commands `plait runs attention` and `plait runs curves`."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ def attention(
     data: Path | None = None,
     out: Path = Path("runs"),
 ) -> CommandResult:
-    """Draw what a trained run read while it worked through one held-out sequence.
+    """Draw the attention weights of a trained run on one held-out sequence.
 
-    On text the characters stand on both axes, on images the weights lie over the image. Of a Transformer with
-    a bounded memory every head is drawn: blank is what it does not keep. The run's trace.json is used, or
-    written if it is not there yet.
+    Text is written along both axes; on images the weights are drawn over the image. A Transformer with a
+    bounded memory is drawn head by head, and evicted states are blank. The run's trace.json is used, or
+    written first if there is none.
 
     Args:
-        run: its folder, its id, or the beginning of its id.
+        run: a run's folder, its id, or the beginning of its id.
         output: the picture, .png, .svg or .pdf.
-        layer: which layer's attention.
-        data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
-        out: the folder of runs, where an id is looked for.
+        layer: the layer whose attention is drawn, counted from 1.
+        data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
+        out: the folder of runs in which an id is searched.
     """
     from plait.experiments.trace import write_trace
     from plait.figures import checked, save
@@ -54,12 +54,12 @@ def curves(
     output: Annotated[Path, option(aliases=["-o"])] = Path("curves.png"),
     out: Path = Path("runs"),
 ) -> CommandResult:
-    """Draw validation by epoch of several runs on one data set.
+    """Draw the validation curves of several runs on one data set, by epoch.
 
     Args:
         runs: folders, ids, or the beginnings of ids.
         output: the picture, .png, .svg or .pdf.
-        out: the folder of runs, where an id is looked for.
+        out: the folder of runs in which ids are searched.
     """
     from plait.figures import checked, save
     from plait.report.epoch_picture import draw_validation

@@ -37,27 +37,28 @@ def shape(
     laws: bool = False,
     plot: Path | None = None,
 ) -> CommandResult:
-    """The balanced depth and width for a parameter budget.
+    """Find the balanced depth and width for a parameter budget.
 
     Args:
-        budget: parameters without embeddings, such as 125M, 1.3B or 1e9.
+        budget: number of parameters without embeddings, such as 125M, 1.3B or 1e9.
         head_size: width of one attention head; near 64 if not given.
-        vocab: tokens in the vocabulary, for the embedding count.
-        multiple_of: the width is rounded to a multiple of this; 8 to 128 by the width if not given.
+        vocab: vocabulary size, for the embedding count.
+        multiple_of: round the width to a multiple of this; 8 to 128, by the width, if not given.
         total: the budget includes the token embeddings.
-        context: tokens before the one whose operations are counted.
-        laws: what other laws and results say of this size, where each was fitted, and where they disagree.
+        context: context length at which the operations per token are counted.
+        laws: show what other scaling laws and results recommend at this size, the range each was fitted on,
+            and where they disagree.
         plot: draw the shape on the depth-width plane, to this file.
     """
     result = plan(parse_budget(budget), head_size, vocab, multiple_of, total, context)
     _draw(plot, result.depth, result.width, "this plan")
-    asked = f"{budget} parameters{' in total' if total else ''}"
-    parts: list[str | Table] = [*plan_tables(result, asked, vocab, context)]
+    title = f"{budget} parameters{' in total' if total else ''}"
+    parts: list[str | Table] = [*plan_tables(result, title, vocab, context)]
     data = {**jsonable(result), "balanced": result.shape.balanced, "plot": str(plot) if plot else None}
     if laws:
-        found = evidence(result.budget)
-        parts += [law_table(found), disagreement(found)]
-        data |= {"laws": jsonable(found), "disagreement": disagreement(found)}
+        results = evidence(result.budget)
+        parts += [law_table(results), disagreement(results)]
+        data |= {"laws": jsonable(results), "disagreement": disagreement(results)}
     return CommandResult(data, tuple(parts))
 
 
@@ -70,29 +71,29 @@ def judge_shape(
     context: int = 2048,
     plot: Path | None = None,
 ) -> CommandResult:
-    """Whether a shape is too deep or too shallow for its size, and by how much.
+    """Judge whether a shape is too deep or too shallow for its size, and by how much.
 
-    Of a model whose layers do not all attend, or that is no decoder, the parameters and costs are listed; the
-    guideline says nothing of its depth.
+    For a model that is not a decoder, or in which not all layers attend, only parameters and costs are
+    listed: the guideline does not apply to its depth.
 
     Args:
-        path: a Hugging Face config.json, or a folder with one, to read depth, width and the real parameter
+        path: a Hugging Face config.json, or a folder with one, to read depth, width and the actual parameter
             count from.
-        depth: layers.
-        width: features.
-        config: the same file, by name.
-        context: tokens before the one whose operations are counted, for a file.
+        depth: number of layers.
+        width: number of features.
+        config: the same file, as an option.
+        context: context length at which the operations per token are counted, for a file.
         plot: draw the shape on the depth-width plane, to this file.
     """
-    given = [item for item in (path, config) if item is not None]
-    if len(given) > 1 or (given and (depth is not None or width is not None)):
+    paths = [item for item in (path, config) if item is not None]
+    if len(paths) > 1 or (paths and (depth is not None or width is not None)):
         raise ConfigError("give either a config.json or --depth and --width, not both")
     whole(0, context=context)
     parts: list[str | Table] = []
     data: dict[str, Any] = {}
     params, reason = None, ""
-    if given:
-        model = read_config(given[0])
+    if paths:
+        model = read_config(paths[0])
         depth, width, params = model.depth, model.width, model.count.layers
         data, reason = model_data(model, context), why_no_verdict(model)
         parts.append(count_table(model, context))
@@ -110,7 +111,7 @@ def judge_shape(
 
 
 def model_data(model: ModelConfig, context: int) -> dict[str, Any]:
-    """Return a model's settings, count and costs as JSON has them."""
+    """Return a model's settings, parameter count and costs as JSON values."""
     count, stack = model.count, model.stack
     totals = {"layers": count.layers, "active": count.active, "total": count.total}
     layers = {
@@ -128,10 +129,10 @@ def model_data(model: ModelConfig, context: int) -> dict[str, Any]:
 
 
 def table(plot: Path | None = None) -> CommandResult:
-    """Published shapes of well-known models against the guideline.
+    """Compare the published shapes of well-known models with the guideline.
 
     Args:
-        plot: draw them all on the depth-width plane, to this file.
+        plot: draw all of them on the depth-width plane, to this file.
     """
     rows = compare()
     _draw(plot)

@@ -32,7 +32,7 @@ from plait.result import CommandResult, Table
 
 __all__ = ["bounds", "rank"]
 
-_SECONDS = 5.0  # between two lines about how far a rank is
+_SECONDS = 5.0  # seconds between two progress lines
 
 
 def bounds(
@@ -43,25 +43,25 @@ def bounds(
     cut: int | None = None,
     residual: bool = False,
 ) -> CommandResult:
-    """Every bound on the separation rank of one network.
+    """List all bounds on the separation rank of one network.
 
     Args:
-        depth: layers.
-        width: features.
+        depth: number of layers.
+        width: number of features.
         heads: attention heads.
-        tokens: sequence length; without it, long enough that the rank no longer grows.
-        cut: tokens in the first part, for a cut that is not balanced.
-        residual: with skip connections.
+        tokens: sequence length; if not given, long enough that the rank no longer grows.
+        cut: tokens in the first part of the partition, if it is not balanced.
+        residual: with residual connections.
     """
     data, rows = _bound_rows(depth, width, heads, tokens, cut, residual)
     notes = [
-        "Values are log3 of the rank. A lower bound of 0 or less says nothing.",
+        "Values are log3 of the rank. A lower bound of 0 or less is vacuous.",
         "The published deep upper bound is not proven beyond two tokens; the Gram bound is.",
     ]
     if residual:
         notes.append(
-            f"Residual connections: the theorems' upper sides hold the published L·log3 2 = "
-            f"{residual_correction(depth):.4g}; the lower sides and the Gram bound need none."
+            f"Residual connections: the theorems' upper bounds include the published correction L·log3 2 = "
+            f"{residual_correction(depth):.4g}; the lower bounds and the Gram bound need none."
         )
     title = f"{depth} layers, width {width:,}, {heads} heads: {data['regime']} regime"
     return CommandResult(data, (Table(["bound", "lower", "upper", "remark"], rows, title, notes),))
@@ -97,10 +97,15 @@ def _bound_rows(
     }
     rows: list[list[Any]] = [
         *(
-            [f"Theorem {place}", _number(one.lower), _number(one.upper), _remark(one.certified, one.stated)]
-            for place, one in enumerate((first, second), 1)
+            [
+                f"Theorem {number}",
+                _number(bound.lower),
+                _number(bound.upper),
+                _remark(bound.certified, bound.stated),
+            ]
+            for number, bound in enumerate((first, second), 1)
         ),
-        ["multiset", _number(multiset), None, "behind both lower sides"],
+        ["multiset", _number(multiset), None, "basis of both lower bounds"],
         ["Gram", None, _number(gram), "proven"],
         ["best, certified", _number(best.lower), _number(best.upper), best.source],
     ]
@@ -116,11 +121,11 @@ def _gram_or_none(depth: int, width: int, tokens: int | None, cut: int | None) -
 
 def _remark(certified: bool, stated: bool) -> str:
     words = [] if stated else ["not stated at this depth"]
-    return ", ".join(words if certified else [*words, "upper side published, not certified"])
+    return ", ".join(words if certified else [*words, "upper bound published, not certified"])
 
 
 def _number(value: float | None) -> str | None:
-    """Nine digits: bounds differ in their last ones."""
+    """Return nine significant digits, because bounds differ only in the last ones."""
     if value is None or math.isinf(value):
         return None
     return f"{value:.9g}"
@@ -140,21 +145,21 @@ def rank(
     out: Path | None = None,
     check: Path | None = None,
 ) -> CommandResult:
-    """The exact separation rank of one network, measured over a finite field, against all bounds.
+    """Measure the exact separation rank of one network over a finite field, and compare it with all bounds.
 
     Args:
-        depth: layers.
-        width: features.
+        depth: number of layers.
+        width: number of features.
         heads: attention heads; must divide the width.
         tokens: sequence length, 2·width if not given.
-        cut: tokens in the first part; half of them if not given.
-        residual: with skip connections.
-        graded: measure by degree and add up: more, smaller matrices.
-        templates: matrix size; by default what the proven bound needs.
-        device: cuda for a GPU; numpy on the processor otherwise.
-        runs: repetitions with other primes and seeds (1 to 3).
+        cut: tokens in the first part of the partition; half of them if not given.
+        residual: with residual connections.
+        graded: measure the rank by degree and add up: more, but smaller matrices.
+        templates: matrix size; by default as large as the proven bound requires.
+        device: cuda for a GPU; numpy on the CPU otherwise.
+        runs: repetitions with different primes and seeds (1 to 3).
         out: write the certificate to this JSON file, after every run, with a witness at the end.
-        check: measure nothing; check this certificate instead.
+        check: check this certificate instead of measuring.
     """
     if check is not None:
         if depth is not None or width is not None or out is not None:
@@ -195,7 +200,7 @@ def _rank_result(problem: Problem, certificate: Certificate) -> CommandResult:
             f"missed it with a chance of at most {short:.1e}"
         )
     notes = [
-        f"{len(certificate.runs)} runs (other primes and seeds): "
+        f"{len(certificate.runs)} runs (different primes and seeds): "
         + ", ".join(f"{run.rank:,} mod {run.p} in {run.seconds:.1f} s" for run in certificate.runs),
         verdict if certificate.saturated else "not saturated: rank = number of templates; take more",
         "Values are log3 of the rank.",
@@ -212,7 +217,7 @@ def _rows(progress: Progress) -> Callable[[int, int], None]:
 
 
 def _check_result(path: Path, checked: Checked) -> CommandResult:
-    held, net = checked.held, checked.held["network"]
+    certificate, net = checked.held, checked.held["network"]
     sides = f"{net['tokens_a']} + {net['tokens_b']} tokens"
     shape = f"{net['depth']} layers, width {net['width']}, {net['heads']} heads, {sides}"
     rows = [
@@ -222,15 +227,18 @@ def _check_result(path: Path, checked: Checked) -> CommandResult:
         ["a false witness passes", f"with chance 2^{checked.forged_log2:.0f} a try"],
         [
             "entries computed",
-            f"{checked.entries:,} mod {held['witness']['p']}, seed {held['witness']['seed']}",
+            f"{checked.entries:,} mod {certificate['witness']['p']}, seed {certificate['witness']['seed']}",
         ],
-        ["made by", f"plait {held['environment']['plait']}, commit {held['environment']['commit']}"],
+        [
+            "written by",
+            f"plait {certificate['environment']['plait']}, commit {certificate['environment']['commit']}",
+        ],
     ]
     notes = []
     if not checked.certain:
         notes.append(
-            f"Not checked: that the rank is not larger. {len(held['runs'])} runs found no more; had it been, "
-            f"they would all have missed it with a chance of at most {checked.short:.1e}."
+            f"Not checked: that the rank is not larger. {len(certificate['runs'])} runs found no more; if it "
+            f"were, all of them would have missed it with probability at most {checked.short:.1e}."
         )
     data = {
         "file": str(path),
@@ -241,14 +249,14 @@ def _check_result(path: Path, checked: Checked) -> CommandResult:
         "short_chance": checked.short,
         "entries": checked.entries,
         "network": net,
-        "environment": held["environment"],
+        "environment": certificate["environment"],
     }
     return CommandResult(data, (Table(["", ""], rows, f"{path} holds", notes),))
 
 
 @contextlib.contextmanager
 def _progress_bar() -> Iterator[Progress]:
-    """A bar on stderr where that is a terminal, else a line every few seconds."""
+    """Show progress on stderr: a bar on a terminal, else a line every few seconds."""
     if not sys.stderr.isatty() or importlib.util.find_spec("rich") is None:
         yield _lines(time.monotonic())
         return
@@ -264,8 +272,8 @@ def _progress_bar() -> Iterator[Progress]:
     with progress.Progress(*columns, console=Console(stderr=True), transient=True) as bar:
         task = bar.add_task("rank")
 
-        def show(label: str, found: int, most: int) -> None:
-            bar.update(task, description=f"rank of {label}", completed=found, total=most)
+        def show(label: str, rank: int, most: int) -> None:
+            bar.update(task, description=f"rank of {label}", completed=rank, total=most)
 
         yield show
 
@@ -273,12 +281,12 @@ def _progress_bar() -> Iterator[Progress]:
 def _lines(began: float) -> Progress:
     last = began
 
-    def show(label: str, found: int, most: int) -> None:
+    def show(label: str, rank: int, most: int) -> None:
         nonlocal last
         now = time.monotonic()
         if now - last > _SECONDS:
             last = now
-            sys.stderr.write(f"{now - began:8.1f} s  {label}  rank {found:,} of at most {most:,}\n")
+            sys.stderr.write(f"{now - began:8.1f} s  {label}  rank {rank:,} of at most {most:,}\n")
             sys.stderr.flush()
 
     return show

@@ -1,4 +1,4 @@
-"""`plait report`."""
+"""The command `plait report`."""
 
 from __future__ import annotations
 
@@ -23,9 +23,9 @@ def report(
 
     Args:
         runs: folders of runs, of experiments, or of such folders; archives of runs (.tar.gz) likewise.
-        output: the file to write, report if left out; the format's ending is added where there is none.
-        format: html, md, csv (runs, and curves beside), png or pdf (a file for each figure); left out, what
-            the ending of the output says.
+        output: the file to write, report if left out; the format's extension is added if it has none.
+        format: html, md, csv (runs, and curves in a second file), png or pdf (a file for each figure);
+            if left out, taken from the output's extension.
     """
     from plait.report.write import FORMATS, write_report
 
@@ -39,7 +39,7 @@ def report(
     rows = [[group.title, len(group.cells), len(group.runs)] for group in written.groups]
     parts: list[str | Table] = [f"{written.headline}. {written.standing}"]
     if len(rows) > 1:
-        parts.append(Table(["what", "cells", "runs"], rows))
+        parts.append(Table(["group", "cells", "runs"], rows))
     if written.damaged:
         more = f" (and {len(written.damaged) - 1} more)" if len(written.damaged) > 1 else ""
         parts.append(f"warning: {written.damaged[0]}{more}")

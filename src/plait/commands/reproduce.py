@@ -46,47 +46,47 @@ def reproduce(
     pack: Path | None = None,
     pack_light: Path | None = None,
 ) -> CommandResult:
-    """Run an experiment of a paper: what is missing of it, here or on a cluster, and ours beside published.
+    """Run an experiment's missing runs, here or on a cluster, and compare the results with published values.
 
-    What is finished is never run again; a run that was stopped or killed goes on from its checkpoint.
+    Finished runs are never repeated; a run that was stopped or killed resumes from its checkpoint.
 
     Args:
         name: the experiment; --list names them.
-        list: list the experiments, what they need and where they are from.
-        smoke: a size that runs in seconds, to see that everything works; its numbers mean nothing.
-        models: only these, with commas: relrnn,lstm.
-        delays: only these, with commas: 100,200.
-        rows: only rows whose name holds one of these words, with commas: memory,doorkey.
-        columns: only columns whose name holds one of these words, with commas: learned,chrono.
-        seeds: these instead of the experiment's own, with commas: 0,1.
-        updates: train for at most this many; this makes them other runs.
-        steps: table4: play this many instead of 5,000,000; this too makes other runs.
-        backend: table4: minigrid (Farama's, as it is) or envpool (C++, about twice as fast in all).
-        recipe: published (the paper's tables, the authors' script) or plait (what we recommend) for what
-            the paper has but table4, figure7 and figure9; into one folder, both stand beside each other.
-        out: folder of results (runs/NAME if not given); what it holds is not run again.
-        reuse: take finished runs over from this folder.
+        list: list the experiments, the data they need and their sources.
+        smoke: smoke test: a size that runs in seconds, to check that everything works; ignore the numbers.
+        models: only these models, separated by commas: relrnn,lstm.
+        delays: only these delays, separated by commas: 100,200.
+        rows: only rows whose name contains one of these words, separated by commas: memory,doorkey.
+        columns: only columns whose name contains one of these words, separated by commas: learned,chrono.
+        seeds: these seeds instead of the experiment's own, separated by commas: 0,1.
+        updates: train for at most this many updates; runs of another length count as different runs.
+        steps: table4: environment steps instead of 5,000,000; such runs, too, count as different runs.
+        backend: table4: minigrid (Farama's, unchanged) or envpool (C++, about twice as fast overall).
+        recipe: published (the paper's tables, the authors' script) or plait (our recommendation), for the
+            paper's experiments except table4, figure7 and figure9; in one folder, both are reported together.
+        out: folder of results (runs/NAME if not given); finished runs in it are not repeated.
+        reuse: import finished runs from this folder.
         device: auto, cpu, cuda or cuda:N; cuda means every GPU.
-        together: runs beside each other: on a CPU in all (one per core if not given), on a GPU for each (4).
-        ray: run on a Ray cluster: the one running here (auto), one of this machine's own (local), HOST:PORT.
-        mps: on GPUs, let the runs share each through a daemon of NVIDIA's Multi-Process Service.
+        together: parallel runs: in total on a CPU (one per core if not given), per device on GPUs (4).
+        ray: run on a Ray cluster: the one running here (auto), a new one on this machine (local), HOST:PORT.
+        mps: let parallel runs share a GPU through a daemon of NVIDIA's Multi-Process Service.
         max_minutes: save and stop after this many minutes; the same command continues.
-        retry: try runs that failed before once more.
+        retry: retry runs that failed before.
         text: depthwidth-…: one text file or three (train valid test); $PLAIT_DATA if none.
-        draw: depthwidth-…: draw the results of this folder and train nothing.
-        no_graphs: depthwidth-…: launch every kernel on a GPU, replay no graph.
-        pack: afterwards put all runs into this .tar.gz, to continue elsewhere.
-        pack_light: afterwards put them into this .tar.gz without checkpoints.
+        draw: depthwidth-…: draw the results in this folder without training.
+        no_graphs: depthwidth-…: launch every kernel individually instead of replaying CUDA graphs.
+        pack: afterwards pack all runs into this .tar.gz, to continue elsewhere.
+        pack_light: afterwards pack them into this .tar.gz without checkpoints.
     """
     if list or not name:
-        return _listed()
+        return _list_experiments()
     if name in DEPTHWIDTH:
         from plait.experiments.depthwidth.reproduce import reproduce_depthwidth
         from plait.training.callbacks import announce
 
         if smoke:
             announce(MEANS_NOTHING.upper())
-        return _marked(
+        return _mark_smoke(
             smoke,
             reproduce_depthwidth(
                 name, smoke, text, out, draw, device, max_minutes, together or 4, graphs=not no_graphs
@@ -101,7 +101,7 @@ def reproduce(
     folder = out or Path("runs", f"{name}-smoke" if smoke else name)
     means = Means(device, together, ray, mps, max_minutes, reuse, retry)
     outcome, jobs = carry_out(experiment, folder, means)
-    lines: tuple[str | Table, ...] = (summarise(outcome), *_packed(folder, pack, pack_light))
+    lines: tuple[str | Table, ...] = (summarise(outcome), *_pack(folder, pack, pack_light))
     data: dict[str, Any] = {
         "experiment": name,
         "folder": str(folder),
@@ -110,26 +110,26 @@ def reproduce(
         "page": None,
     }
     if not any(Path(job.folder, "config.json").exists() for job in jobs):
-        nothing = (*lines, "no run has begun: nothing to show")
-        return _marked(smoke, CommandResult(data, nothing, outcome.problem))
+        nothing = (*lines, "no run has started: nothing to show")
+        return _mark_smoke(smoke, CommandResult(data, nothing, outcome.problem))
     try:
-        table, page = _reported(folder)
-    except MissingExtraError as error:  # a machine that only computes; the folder can be shown elsewhere
-        return _marked(smoke, CommandResult(data, (*lines, f"no page: {error}"), outcome.problem))
+        table, page = _report(folder)
+    except MissingExtraError as error:  # a compute-only machine; the folder can be reported on elsewhere
+        return _mark_smoke(smoke, CommandResult(data, (*lines, f"no page: {error}"), outcome.problem))
     parts = (table, *lines, f"the page, to open in a browser: {page}")
-    found = CommandResult({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
-    return _marked(smoke, found)
+    result = CommandResult({**data, "cells": table.records(), "page": str(page)}, parts, outcome.problem)
+    return _mark_smoke(smoke, result)
 
 
-def _marked(smoke: bool, found: CommandResult) -> CommandResult:
-    """A result that cannot be taken for one: a smoke run's says so, to people and to programs."""
+def _mark_smoke(smoke: bool, result: CommandResult) -> CommandResult:
+    """Mark a smoke test's result as one, in text and data, so that its numbers are not taken for results."""
     if not smoke:
-        return found
-    parts = (*found.parts, f"these were {MEANS_NOTHING}")
-    return dataclasses.replace(found, data={**found.data, "smoke": MEANS_NOTHING}, parts=parts)
+        return result
+    parts = (*result.parts, f"these were {MEANS_NOTHING}")
+    return dataclasses.replace(result, data={**result.data, "smoke": MEANS_NOTHING}, parts=parts)
 
 
-def _packed(folder: Path, whole: Path | None, light: Path | None) -> Iterator[str]:
+def _pack(folder: Path, whole: Path | None, light: Path | None) -> Iterator[str]:
     from plait.runs.archive import pack
 
     for archive in filter(None, (whole, light)):
@@ -137,8 +137,8 @@ def _packed(folder: Path, whole: Path | None, light: Path | None) -> Iterator[st
         yield f"{archive} holds {len(names)} runs; {archive.stat().st_size / 1e6:.1f} MB"
 
 
-def _reported(folder: Path) -> tuple[Table, Path]:
-    """Ours beside published as a table, and everything the folder holds as one page."""
+def _report(folder: Path) -> tuple[Table, Path]:
+    """Return the table of our and published scores, and write a page of all runs in the folder."""
     from plait.report.tables import result_table
     from plait.report.write import write_report
 
@@ -146,7 +146,7 @@ def _reported(folder: Path) -> tuple[Table, Path]:
     return result_table(written.groups[0]), written.files[0]
 
 
-def _listed() -> CommandResult:
+def _list_experiments() -> CommandResult:
     rows = [[e.name, e.count, e.needs, e.source] for e in experiments().values()]
     rows += [[name, len(e.runs()), "ptb, or any text", e.source] for name, (e, _) in DEPTHWIDTH.items()]
     table = Table(["name", "runs", "needs", "source"], rows, notes=["plait reproduce NAME, or NAME --smoke"])

@@ -1,4 +1,4 @@
-"""`plait runs` and its subcommands."""
+"""The command `plait runs` and its subcommands."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 __all__ = ["list_runs", "pack_runs", "show_run", "unpack_runs"]
 
-_NAMED = 5  # runs whose names fit a line
+_NAMED = 5  # how many run names fit on a line
 
 
 def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> CommandResult:
-    """Runs as a table: what, how far, how well, and where they stand.
+    """List runs as a table: task, model, updates, best score and status.
 
     Args:
         out: the folder of runs.
@@ -29,7 +29,7 @@ def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> 
     from plait.runs.reading import all_runs
 
     records = all_runs(out)
-    rows = [[r.id, r.task, r.model, r.updates, _score(r), _standing(r)] for r in records]
+    rows = [[r.id, r.task, r.model, r.updates, _score(r), _status(r)] for r in records]
     table = Table(["id", "task", "model", "updates", "best score", "status"], rows)
     data = [
         {
@@ -48,11 +48,11 @@ def list_runs(out: Annotated[Path, option(metavar="OUT")] = Path("runs"), /) -> 
 
 
 def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("runs")) -> CommandResult:
-    """One run: what it is, how far it came, and what to do next.
+    """Show one run: its options, progress and scores, and the commands that repeat or continue it.
 
     Args:
-        run: its folder, its id, or the beginning of its id.
-        out: the folder of runs, where an id is looked for.
+        run: a run's folder, its id, or the beginning of its id.
+        out: the folder of runs in which an id is searched.
     """
     from plait.runs.difference import options_of
     from plait.runs.folder import Journal
@@ -64,21 +64,24 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
     record = read_run(folder)
     kind, sessions = kind_of(record.description), record.sessions
     try:
-        wanted = kind.updates(record.description)
+        target_updates = kind.updates(record.description)
     except (KeyError, TypeError, ValueError, ArithmeticError) as error:
         raise CheckpointError(f"{folder}: config.json does not say for how many updates or steps") from error
-    # What came after the last checkpoint of a run that was killed is not vouched for.
+    # Metrics that a killed run wrote after its last checkpoint are not covered by it, so they are left out.
     curve = [line for line in Journal.read(folder / "metrics.jsonl") if "held_out" in line][
         : len(record.marks)
     ]
     rows = [
         [mark.update, name, result.get("loss"), scored(result["score"], kind.score)]
-        for mark in _thinned(list(record.marks))
+        for mark in _subsample(list(record.marks))
         for name, result in mark.results.items()
     ]
     lines = [
-        f"{record.id}: {record.status}, {record.updates} of {wanted} updates",
-        *(f"{part:8}{_flat(options_of(record.description[part]))}" for part in ("task", "model", "recipe")),
+        f"{record.id}: {record.status}, {record.updates} of {target_updates} updates",
+        *(
+            f"{part:8}{_options_text(options_of(record.description[part]))}"
+            for part in ("task", "model", "recipe")
+        ),
         *(
             f"session from update {s['from_update']}: {s['began']}, torch {s['torch']}, {s['device_name']}, "
             f"{s['threads']} threads, {s['processes']} processes"
@@ -117,13 +120,13 @@ def pack_runs(
     out: Path = Path("runs"),
     light: bool = False,
 ) -> CommandResult:
-    """Put run folders into one archive; a folder of an experiment brings its description along.
+    """Pack run folders into one archive, with the experiment's description if they belong to one.
 
     Args:
         runs: folders of runs, single run folders, or ids.
         output: the archive to write.
-        out: the folder of runs, where an id is looked for.
-        light: without checkpoints: small, enough for a report; such runs cannot be resumed.
+        out: the folder of runs in which ids are searched.
+        light: leave out checkpoints: small, and enough for a report, but such runs cannot be resumed.
     """
     from plait.runs.archive import pack
 
@@ -132,32 +135,32 @@ def pack_runs(
     names = pack(runs, output, out, light)
     size, digest = output.stat().st_size, hashlib.sha256(output.read_bytes()).hexdigest()
     data = {"archive": str(output), "runs": names, "bytes": size, "sha256": digest}
-    line = f"{output} holds {_listed(names)}; {size / 1e6:.1f} MB; SHA-256 {digest}"
+    line = f"{output} holds {_list_names(names)}; {size / 1e6:.1f} MB; SHA-256 {digest}"
     return CommandResult(data, (line,))
 
 
 def unpack_runs(
     archive: Annotated[Path, option(metavar="FILE")], /, out: Path = Path("runs")
 ) -> CommandResult:
-    """Take run folders out of an archive; a run that is here already is kept as it is.
+    """Unpack run folders from an archive; runs that exist already are not overwritten.
 
     Args:
-        archive: what `plait runs pack` wrote.
-        out: the folder of runs to put them in.
+        archive: an archive written by `plait runs pack`.
+        out: the folder of runs to unpack into.
     """
     from plait.runs.archive import unpack
 
-    came, kept = unpack(archive, out)
-    parts = [f"unpacked into {out}: {_listed(came)}"]
+    unpacked, kept = unpack(archive, out)
+    parts = [f"unpacked into {out}: {_list_names(unpacked)}"]
     if kept:
-        parts.append(f"kept as they were, being here already: {_listed(kept)}")
-    return CommandResult({"unpacked": came, "kept": kept, "out": str(out)}, tuple(parts))
+        parts.append(f"left unchanged, as they exist already: {_list_names(kept)}")
+    return CommandResult({"unpacked": unpacked, "kept": kept, "out": str(out)}, tuple(parts))
 
 
-def _listed(names: list[str]) -> str:
-    """In words.
+def _list_names(names: list[str]) -> str:
+    """Return the names separated by commas, or their number if there are many.
 
-    >>> _listed(["copy-lstm-1", "copy-lstm-2"]), _listed(["copy-lstm-1"] * 247), _listed([])
+    >>> _list_names(["copy-lstm-1", "copy-lstm-2"]), _list_names(["copy-lstm-1"] * 247), _list_names([])
     ('copy-lstm-1, copy-lstm-2', '247 runs', 'nothing')
     """
     return f"{len(names)} runs" if len(names) > _NAMED else ", ".join(names) or "nothing"
@@ -169,16 +172,16 @@ def _score(record: RunFolder) -> str:
     return scored(record.best_score, kind_of(record.description).score)
 
 
-def _standing(record: RunFolder) -> str:
+def _status(record: RunFolder) -> str:
     return f"damaged: {record.reason}" if record.status == "damaged" else record.status
 
 
-def _thinned(lines: list[Any], most: int = 12) -> list[Any]:
-    """At most `most` lines, evenly spread, the last one among them."""
+def _subsample(lines: list[Any], most: int = 12) -> list[Any]:
+    """Return at most `most` lines, evenly spread and including the last one."""
     if len(lines) <= most:
         return lines
     return [lines[(index + 1) * len(lines) // most - 1] for index in range(most)]
 
 
-def _flat(values: dict[str, object]) -> str:
+def _options_text(values: dict[str, object]) -> str:
     return ", ".join(f"{k} {v if isinstance(v, str) else json.dumps(v)}" for k, v in values.items())

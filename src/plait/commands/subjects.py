@@ -1,4 +1,4 @@
-"""What `plait gradients probe` examines: a run, a function of one's own, or a Hugging Face folder."""
+"""Subjects of `plait gradients probe`: a run, a factory function, or a Hugging Face folder."""
 
 from __future__ import annotations
 
@@ -24,14 +24,14 @@ from plait.hugging_face import (
 __all__ = ["Subject", "find_subject", "trained"]
 
 USUAL_LENGTH = 128  # tokens of a sequence
-_SILENT = 10.0  # seconds that need no announcement
-# A CPU's core or two: products and sums, bytes initialised or read, and what a module takes beside them.
+_SILENT = 10.0  # seconds of work that need no announcement
+# On one or two CPU cores: multiply-adds and loaded bytes per second, and seconds of overhead per module.
 _PER_SECOND, _LOADED_PER_SECOND, _PER_MODULE = 2e10, 4e8, 1e-3
 
 
 @dataclass(frozen=True)
 class Subject:
-    """A model, what it is called with, a loss on what it returns, and a few words on all three."""
+    """A model, its input batch, a loss of its output, and a short description of all three."""
 
     model: Any
     batch: Any
@@ -41,7 +41,7 @@ class Subject:
 
 
 def find_subject(name: str, sequences: int, length: int | None, seed: int) -> Subject:
-    """By what the name is: a folder with a Hugging Face config.json, module:factory, else a run."""
+    """Load a subject by its name: a folder with a Hugging Face config.json, module:factory, else a run."""
     folder = Path(name)
     values = _settings(folder)
     if values is not None:
@@ -62,7 +62,7 @@ def find_subject(name: str, sequences: int, length: int | None, seed: int) -> Su
 
 
 def trained(run: str, sequences: int, seed: int) -> tuple[Any, Any, Any]:
-    """A run's network in float64, its task, and a batch of sequences nobody trained on."""
+    """Return a run's network in float64, its task, and a batch of held-out sequences."""
     import torch
 
     training = importlib.import_module("plait.training")
@@ -85,13 +85,13 @@ def _own(name: str) -> Subject:
         factory = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
         raise ConfigError(f"{name}: expected a module and a function in it ({error})") from error
-    made = factory() if callable(factory) else None
-    if not isinstance(made, tuple) or len(made) != 3 or not callable(made[2]):
+    parts = factory() if callable(factory) else None
+    if not isinstance(parts, tuple) or len(parts) != 3 or not callable(parts[2]):
         raise ConfigError(
             f"{name}: expected a function that returns model, batch and loss, as plait.gradients.probe takes "
-            f"them, got {type(made if made is not None else factory).__name__}"
+            f"them, got {type(parts if parts is not None else factory).__name__}"
         )
-    return Subject(*made, about="by its own batch and loss")
+    return Subject(*parts, about="by its own batch and loss")
 
 
 def _settings(folder: Path) -> dict[str, Any] | None:
@@ -108,7 +108,7 @@ def _settings(folder: Path) -> dict[str, Any] | None:
 def _hugging_face(
     folder: Path, values: dict[str, Any], sequences: int, length: int | None, seed: int
 ) -> Subject:
-    """Load a local folder's model, fetching nothing; without weights it is as it is initialised."""
+    """Load a local folder's model without any download; if the folder has no weights, they are random."""
     import torch
 
     folder = folder if folder.is_dir() else folder.parent
@@ -128,7 +128,7 @@ def _hugging_face(
     else:
         model = build_random(config, kind)
     for part in (model.config, model.config.get_text_config()):
-        part.use_cache = False  # RWKV's states would be changed in place, and gradients lost
+        part.use_cache = False  # RWKV would update its states in place and lose their gradients
     model.forward = one_line_errors(
         model.forward, f"{folder}: its model does not run on {sequences} sequences of {length} random tokens"
     )
@@ -164,12 +164,12 @@ def _kind_of(config: Any) -> tuple[str, bool]:
 
 
 def _is_encoder(config: Any) -> bool:
-    """BERT and its kin can be built as decoders; unless they say so they are not."""
+    """Return whether a model of BERT's kind is an encoder: it is unless its config sets `is_decoder`."""
     return hasattr(config, "is_decoder") and not config.is_decoder and hasattr(config, "type_vocab_size")
 
 
 def _check_reads_tokens(model: Any, config: Any) -> int:
-    """Return the size of the vocabulary; images, sound and pairs of inputs are not made up here."""
+    """Return the vocabulary size; raise for images, sound and pairs of inputs: only tokens are generated."""
     vocab = getattr(config.get_text_config(), "vocab_size", None)
     reads = getattr(model, "main_input_name", "input_ids")
     if reads != "input_ids" or vocab is None:
@@ -181,20 +181,20 @@ def _check_reads_tokens(model: Any, config: Any) -> int:
 
 
 def _positive(name: str, value: Any) -> int:
-    """Return a positive whole number of the settings."""
+    """Return a setting that must be a positive whole number."""
     if isinstance(value, bool) or not isinstance(value, int) or value < 1:
         raise DataError(f"{name}: expected a positive whole number, got {value!r}")
     return value
 
 
 def _fitting_length(model: Any, config: Any, length: int | None) -> int:
-    """Return the number of tokens: as requested, else the usual number or as many as the model takes."""
+    """Return the number of tokens: as requested, else `USUAL_LENGTH` or as many as the model accepts."""
     most = getattr(config.get_text_config(), "max_position_embeddings", None)
     most = most if isinstance(most, int) and not isinstance(most, bool) and most > 0 else None
     for name, module in model.named_modules():
         padding = getattr(module, "padding_idx", None)
         if padding is not None and "position" in name.rpartition(".")[2]:
-            # RoBERTa and its kin count positions from behind the padding's.
+            # RoBERTa and its relatives count positions from the one after the padding index.
             last = module.num_embeddings - padding - 1
             most = last if most is None else min(most, last)
     if length is None:
@@ -206,7 +206,7 @@ def _fitting_length(model: Any, config: Any, length: int | None) -> int:
 
 
 def _check_affordable(model: Any, config: Any, sequences: int, length: int, vocab: int) -> None:
-    """Refuse what does not fit before anything is allocated, and announce what takes long."""
+    """Raise if the probe does not fit into memory, before anything is allocated; announce long ones."""
     weights = sum(p.numel() * p.element_size() for p in model.parameters())
     weights += sum(b.numel() * b.element_size() for b in model.buffers())
     text = config.get_text_config()
@@ -215,7 +215,7 @@ def _check_affordable(model: Any, config: Any, sequences: int, length: int, voca
         for name in ("num_hidden_layers", "hidden_size", "num_attention_heads")
     )
     tokens = sequences * length
-    # Of a layer: some ten states, and scores and weights of every head; then logits and their gradient.
+    # Per layer about ten states, and the scores and weights of every head; then logits and their gradient.
     numbers = tokens * (layers * (10 * width + 3 * heads * length) + 3 * vocab)
     check_fits(weights + 4.0 * numbers, "take a smaller model, fewer --sequences or a smaller --length")
     modules = sum(1 for _ in model.modules())

@@ -1,4 +1,4 @@
-"""`plait tasks` and `plait tasks show`."""
+"""The commands `plait tasks` and `plait tasks show`."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ __all__ = ["list_tasks", "show_task"]
 
 
 def list_tasks() -> CommandResult:
-    """The tasks a network can be trained on, with their options."""
+    """List the tasks a network can be trained on, with their options."""
     from plait.tasks import TASKS
 
     rows = []
     for name, kind in TASKS.items():
         task = kind()
-        what = (kind.__doc__ or "").strip().splitlines()[0]
-        rows.append([name, what, _options(task), task.input_size, _classes(task)])
+        summary = (kind.__doc__ or "").strip().splitlines()[0]
+        rows.append([name, summary, _options(task), task.input_size, _classes(task)])
     table = Table(["task", "what it asks", "options", "inputs", "classes"], rows)
     return CommandResult(table.records(), (table, "See one: plait tasks show copy --delay 20"))
 
 
 def _classes(task: Task) -> int | None:
-    """None for a text that was not named yet."""
+    """Return the number of classes; None for a text task, whose file is not known yet."""
     try:
         return task.num_classes
     except ConfigError:
@@ -48,13 +48,13 @@ def show_task(
     seed: int = 0,
     width: int | None = None,
 ) -> CommandResult:
-    """Draw one sample of a task, so that a person can see what is asked.
+    """Draw one sample of a task: its inputs and targets, step by step.
 
     Args:
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
-        data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
-        seed: which sample.
-        width: steps a line; left out, as many as the terminal has room for.
+        data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
+        seed: seed of the sample.
+        width: steps per line; if left out, as many as fit on the terminal.
     """
     from plait.tasks import task_named
 
@@ -62,11 +62,11 @@ def show_task(
         os.environ["PLAIT_DATA"] = str(data)
     seeded(seed=seed)
     chosen = task_named(task, **given(of_task))
-    picture = chosen.show(seed, max(10, _room() if width is None else width))
+    picture = chosen.show(seed, max(10, _terminal_steps() if width is None else width))
     chance = chosen.chance_loss
     facts = [
         f"{_inputs(chosen)}, {chosen.num_classes} classes",
-        *([f"{_blind(chosen)} {chance:.5f}"] if chance is not None else []),
+        *([f"{_chance_name(chosen)} {chance:.5f}"] if chance is not None else []),
         *([f"scored on {', '.join(chosen.held_out())}"] if len(chosen.held_out()) > 1 else []),
     ]
     heading = f"{task} ({_options(chosen)}): {'; '.join(facts)}"
@@ -81,19 +81,19 @@ def show_task(
     return CommandResult(values, (heading, "", picture))
 
 
-def _room() -> int:
-    """Steps that fit on a line beside its name, in tens."""
+def _terminal_steps() -> int:
+    """Return how many steps fit on a line after its name, rounded down to tens."""
     return (shutil.get_terminal_size((110, 24)).columns - 9) // 10 * 10
 
 
 def _options(task: Task) -> str:
-    """Those that say something: an empty one does not."""
-    shown = {
+    """Return a task's options as text; empty ones are left out."""
+    options = {
         key: value
         for key, value in task.options().items()
         if value not in (None, "", []) and value is not False
     }
-    return ", ".join(f"{k}={v!r}" if k == "symbols" else f"{k}={v}" for k, v in shown.items())
+    return ", ".join(f"{k}={v!r}" if k == "symbols" else f"{k}={v}" for k, v in options.items())
 
 
 def _inputs(task: Task) -> str:
@@ -105,8 +105,8 @@ def _inputs(task: Task) -> str:
     return f"inputs {task.input_size} pixels" if is_image else f"inputs one-hot over {task.input_size}"
 
 
-def _blind(task: Task) -> str:
-    """What the loss that is given is the loss of."""
+def _chance_name(task: Task) -> str:
+    """Return the name of the task's chance loss."""
     from plait.tasks import TenSymbolsTask
 
     return "loss without memory" if isinstance(task, TenSymbolsTask) else "loss of a guess"

@@ -1,4 +1,4 @@
-"""`plait train`."""
+"""The command `plait train`."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 __all__ = ["described_run", "resumed", "train", "trained"]
 
-# tasks that this command has no options for
+# Tasks that cannot be described by this command's options.
 _FROM_ELSEWHERE = {"data": "these are passed in Python: plait.fit(model, (X, y), held_out=0.2)"}
 
 
@@ -47,21 +47,21 @@ def train(
 ) -> CommandResult | None:
     """Train a model on a task, or continue a run: plait train copy --delay 100, plait train --resume RUN.
 
-    Ctrl-C and SIGTERM save and stop; a run that was stopped or killed is continued with --resume and ends
-    with the same weights as one that was not. Under torchrun the batch is shared among the processes.
+    Ctrl-C and SIGTERM save and stop; --resume continues a run that was stopped or killed, and it ends with
+    the same weights as an uninterrupted one. Under torchrun the batch is divided among the processes.
 
-    What a task and a model take, with their defaults: plait train copy --model rellstm --help.
+    For the options of a task and a model, with their defaults: plait train copy --model rellstm --help.
 
     Args:
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
-            Others have options of their own: plait train csv --help (a table of yours); plait train
-            minigrid, gym or popgym --help (reinforcement learning).
-        epochs: how often the training data are gone through, instead of --updates.
-        data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then the net.
-        plain: begin with the model's and the recipe's own defaults, not with what this task recommends; for
-            commands that must stay the same when that changes.
-        backend: of the model's scan; auto chooses.
-        resume: resume this run, bit-exactly; its options stay as they were, only --updates may grow.
+            Other commands: plait train csv --help (your own table); plait train minigrid, gym or popgym
+            --help (reinforcement learning).
+        epochs: passes over the training data, instead of --updates.
+        data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
+        plain: use the general defaults of model and recipe, not those recommended for this task; for
+            commands that must stay the same when the recommendations change.
+        backend: backend of the model's scan; auto chooses.
+        resume: resume this run, bit-exactly, with the options it was started with; only --updates may grow.
     """
     if (task is None) == (resume is None):
         raise ConfigError(
@@ -76,62 +76,63 @@ def train(
         description = described_run(values, of_model.values(), of_recipe, epochs, means, plain)
         return trained(description, means, backend)
     model = {k: v for k, v in given(of_model).items() if v != getattr(ModelOptions, k)}
-    said = {**given(of_task), **model, **given(of_recipe), **({"epochs": epochs} if epochs else {})}
-    said |= {"plain": True} if plain else {}
-    return resumed(str(resume), said, means, backend)
+    explicit = {**given(of_task), **model, **given(of_recipe), **({"epochs": epochs} if epochs else {})}
+    explicit |= {"plain": True} if plain else {}
+    return resumed(str(resume), explicit, means, backend)
 
 
 def described_run(
     task: dict[str, Any], model: dict[str, Any], of_recipe: Any, epochs: int | None, means: MeansOptions,
     plain: bool = False,
 ) -> dict[str, Any]:  # fmt: skip
-    """The complete description of what was said."""
+    """Return a run's complete description: the explicit values, with defaults for the others."""
     from plait.tasks import task_named
     from plait.training.description import checked, completed
     from plait.training.process import device_named
 
     recipe = given(of_recipe)
-    # What is wrong is said all at once, so what was given is checked as a whole before it is completed.
+    # All problems are reported at once, so the explicit values are checked together before completion.
     checked({"task": task, "model": {"hidden_size": 1, **model}, "recipe": recipe})
     on_cpu = device_named(means.device or "auto").type == "cpu"
-    found = completed(described(task_named(**task), model, recipe, epochs, on_cpu, plain))
-    said = {*model, *recipe, *(["epochs"] if epochs else [])}
+    description = completed(described(task_named(**task), model, recipe, epochs, on_cpu, plain))
+    explicit = {*model, *recipe, *(["epochs"] if epochs else [])}
     small = task["name"] == "text" and on_cpu and not plain
-    if small and not said & {"hidden_size", "batch_size", "epochs", "updates"}:
-        _tell_sizes(model["name"], means.quiet)  # once it is sure that there is a run
-    return found
+    if small and not explicit & {"hidden_size", "batch_size", "epochs", "updates"}:
+        _announce_sizes(model["name"], means.quiet)  # only once the description is known to be valid
+    return description
 
 
-def _tell_sizes(model: str, quiet: bool) -> None:
-    """That the sizes are not the published ones, and how to have those."""
+def _announce_sizes(model: str, quiet: bool) -> None:
+    """Announce that the sizes are smaller than the published ones, with the options for those."""
     from plait.training.callbacks import announce
 
     row, paper = SMALL_TEXT, published_for("text", model)
     assert paper is not None
     announce(
-        f"on a CPU, so hidden {row.hidden_size}, batches of {row.batch_size}, {row.epochs} epochs; sizes as "
-        f"published, for a GPU: --hidden {paper.hidden_size} --batch-size {paper.batch_size} "
+        f"on a CPU, so hidden {row.hidden_size}, batches of {row.batch_size}, {row.epochs} epochs; published "
+        f"sizes, for a GPU: --hidden {paper.hidden_size} --batch-size {paper.batch_size} "
         f"--epochs {paper.epochs} --lr {paper.lr}",
         quiet,
     )
 
 
 def resumed(
-    run: str, said: dict[str, Any], means: MeansOptions, backend: str = "auto"
+    run: str, explicit: dict[str, Any], means: MeansOptions, backend: str = "auto"
 ) -> CommandResult | None:
-    """Resume a run, for longer if that was said. All else that it is follows from its id."""
+    """Resume a run, extended if `explicit` has updates or steps; all other options are those of the run."""
     from plait.runs.kinds import kind_of
     from plait.runs.reading import find_run, read_run
 
-    fixed = [name for name in said if name not in ("updates", "steps")]
+    fixed = [name for name in explicit if name not in ("updates", "steps")]
     if fixed:
         names = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
         raise ConfigError(f"{names} cannot be given with --resume: the run keeps what it began with")
     record = read_run(find_run(run, means.out))
     kind, description = kind_of(record.description), record.description
-    if said:
-        per_update = kind.per_update(description["recipe"]) if "updates" in said else 1
-        description = kind.longer(description, int(said.get("steps", said.get("updates", 0))) * per_update)
+    if explicit:
+        per_update = kind.per_update(description["recipe"]) if "updates" in explicit else 1
+        length = int(explicit.get("steps", explicit.get("updates", 0)))
+        description = kind.longer(description, length * per_update)
     if means.threads is None and record.sessions:
         means = dataclasses.replace(means, threads=record.sessions[0]["threads"])
     return trained(description, means, backend, record.folder)
@@ -140,7 +141,10 @@ def resumed(
 def trained(
     description: dict[str, Any], means: MeansOptions, backend: str = "auto", resumed: Path | None = None
 ) -> CommandResult | None:
-    """Train, and say what came; what was said of a run that was complete already has no effect."""
+    """Train or resume a run and return its result, with a note on options that had no effect.
+
+    Runtime options such as the device have no effect on a run that is complete already.
+    """
     from plait.runs.folder import run_id
     from plait.runs.kinds import kind_of
 
@@ -152,13 +156,13 @@ def trained(
 
         check_threads(means.threads)
         torch.set_num_threads(means.threads)
-    watchers = []
+    callbacks = []
     if means.tensorboard:
         from plait.training.callbacks import TensorBoard
 
         recipe = description["recipe"]
         every = recipe.get("record_every", 1) * kind.per_update(recipe)
-        watchers.append(TensorBoard(folder / "tensorboard", every))
+        callbacks.append(TensorBoard(folder / "tensorboard", every))
 
     from plait.training.session import train_run
 
@@ -167,31 +171,35 @@ def trained(
         **({} if backend == "auto" else {"backend": backend}),
     }  # fmt: skip
     fitted = train_run(
-        description, folder=folder, resume=resumed is not None, progress=not means.quiet, watchers=watchers,
+        description, folder=folder, resume=resumed is not None, progress=not means.quiet, watchers=callbacks,
         **passed,
     )  # fmt: skip
     if not fitted.first:
         return None
-    said = [name for name, value in {**passed, "tensorboard": means.tensorboard}.items() if value]
-    return _result(fitted, kind, said if fitted.already else [])
+    options = [name for name, value in {**passed, "tensorboard": means.tensorboard}.items() if value]
+    return _result(fitted, kind, options if fitted.already else [])
 
 
-def _result(fitted: Fitted, kind: Any, useless: list[str]) -> CommandResult:
+def _result(fitted: Fitted, kind: Any, ignored: list[str]) -> CommandResult:
     summary = fitted.summary
     parts: list[str | Table] = []
     results = summary["held_out"]
     names = list(dict.fromkeys(name for result in results.values() for name in result if name != "score"))
     if results:
         rows = [
-            [where, scored(one["score"], kind.score), *(_figure(name, one.get(name)) for name in names)]
-            for where, one in results.items()
+            [
+                held_out,
+                scored(result["score"], kind.score),
+                *(_metric(name, result.get(name)) for name in names),
+            ]
+            for held_out, result in results.items()
         ]
-        shown = [kind.shown.get(name, name).replace("_", " ") for name in ("score", *names)]
-        parts.append(Table(["held out", *shown], rows))
+        headings = [kind.shown.get(name, name).replace("_", " ") for name in ("score", *names)]
+        parts.append(Table(["held out", *headings], rows))
     if summary["status"] == "stopped":
         parts.append(f"continue: plait train --resume {fitted.folder}")
-    if useless:
-        options = ", ".join(f"--{name.replace('_', '-')}" for name in useless)
+    if ignored:
+        options = ", ".join(f"--{name.replace('_', '-')}" for name in ignored)
         parts.append(f"the run was complete already: {options} had no effect")
     count, seconds = summary[f"{kind.unit}s"], summary["seconds"]
     speed = (
@@ -201,6 +209,6 @@ def _result(fitted: Fitted, kind: Any, useless: list[str]) -> CommandResult:
     return CommandResult({**summary, "folder": str(fitted.folder)}, (*parts, line))
 
 
-def _figure(name: str, value: float | None) -> float | str | None:
-    """A result that stands beside the score; of a policy the share of episodes it solved is one."""
+def _metric(name: str, value: float | None) -> float | str | None:
+    """Return a secondary metric for display; a policy's share of solved episodes is shown in percent."""
     return percent(value) if name == "success" else value

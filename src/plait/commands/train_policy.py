@@ -1,4 +1,4 @@
-"""`plait train minigrid`, `plait train gym` and `plait train popgym`: a policy with a memory, by PPO."""
+"""The commands `plait train minigrid`, `gym` and `popgym`: a policy with a memory, trained by PPO."""
 
 from __future__ import annotations
 
@@ -28,14 +28,14 @@ def train_minigrid(
 ) -> CommandResult | None:
     """Train a policy by PPO in a grid world: plait train minigrid --env DoorKey-5x5 --model rellstm.
 
-    Ctrl-C and SIGTERM save and stop; a run that was stopped or killed is continued with --resume and ends
-    with the same curve as one that was not. Scores are mean returns over held-out episodes.
+    Ctrl-C and SIGTERM save and stop; --resume continues a run that was stopped or killed, and it ends with
+    the same curve as an uninterrupted one. Scores are mean returns over held-out episodes.
 
     Args:
-        env: the world to train in, such as DoorKey-5x5 or MemoryS7.
-        test_env: a world to test in, once, at the end, such as DoorKey-16x16.
+        env: the environment to train in, such as DoorKey-5x5 or MemoryS7.
+        test_env: an environment to test in, once, at the end, such as DoorKey-16x16.
         backend: minigrid (Farama's, if left out), or envpool (C++, faster; pip install 'plait[envpool]').
-        resume: resume this run, bit-exactly; its options stay as they were, only --steps may grow.
+        resume: resume this run, bit-exactly, with the options it was started with; only --steps may grow.
     """
     worlds = {"env": env, "test_env": test_env, "backend": backend}
     return _trained("minigrid", "DoorKey-5x5", worlds, memory, settings, resume, means)
@@ -52,20 +52,20 @@ def train_gym(
     resume: Annotated[str | None, option(metavar="RUN")] = None,
     means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
-    """Train a policy by PPO in any world of Gymnasium's interface: plait train gym --env CartPole-v1.
+    """Train a policy by PPO in any Gymnasium environment: plait train gym --env CartPole-v1.
 
     Actions may be discrete, multi-discrete, multi-binary or a box; observations these, or dicts and tuples
-    of them. An episode that the time limit cut off is told from one that ended. Ctrl-C and SIGTERM save and
-    stop; --resume goes on.
+    of them. Truncated episodes (time limit) are distinguished from terminated ones. Ctrl-C and SIGTERM save
+    and stop; --resume continues.
 
     Args:
-        env: the world to train in: an id that is registered (PACKAGE:ID imports the package first), or a
-            function MODULE:NAME that makes one environment.
-        test_env: a world of the same spaces to test in, once, at the end.
-        time_limit: steps after which an episode is cut off, instead of the world's own limit.
-        encoder: a function MODULE:NAME of (space, features) that gives the torch module which reads an
-            observation; left out, one is chosen by the space.
-        resume: resume this run, bit-exactly; its options stay as they were, only --steps may grow.
+        env: the environment to train in: a registered id (PACKAGE:ID imports the package first), or a
+            function MODULE:NAME that builds one environment.
+        test_env: an environment with the same spaces to test in, once, at the end.
+        time_limit: steps after which an episode is truncated, instead of the environment's own limit.
+        encoder: a function MODULE:NAME of (space, features) that returns the torch module which encodes an
+            observation; if left out, one is chosen by the space.
+        resume: resume this run, bit-exactly, with the options it was started with; only --steps may grow.
     """
     worlds = {"env": env, "test_env": test_env, "time_limit": time_limit, "encoder": encoder}
     return _trained("gym", "CartPole-v1", worlds, memory, settings, resume, means)
@@ -81,17 +81,17 @@ def train_popgym(
     resume: Annotated[str | None, option(metavar="RUN")] = None,
     means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
-    """Train a policy by PPO in a world of POPGym: plait train popgym --env RepeatFirstEasy --model rellstm.
+    """Train a policy by PPO in POPGym: plait train popgym --env RepeatFirstEasy --model rellstm.
 
-    What is seen holds the previous action and whether the episode begins, as in the published experiments.
-    Ctrl-C and SIGTERM save and stop; --resume goes on.
+    Observations include the previous action and a flag for the start of an episode, as in the published
+    experiments. Ctrl-C and SIGTERM save and stop; --resume continues.
 
     Args:
-        env: the world to train in, such as RepeatPreviousEasy; the paper's names are understood too.
-        test_env: a world of the same spaces to test in, once, at the end, such as RepeatFirstHard.
-        encoder: a function MODULE:NAME of (space, features) that gives the torch module which reads an
-            observation; left out, one is chosen by the space.
-        resume: resume this run, bit-exactly; its options stay as they were, only --steps may grow.
+        env: the environment to train in, such as RepeatPreviousEasy; the paper's names are accepted too.
+        test_env: an environment with the same spaces to test in, once, at the end, such as RepeatFirstHard.
+        encoder: a function MODULE:NAME of (space, features) that returns the torch module which encodes an
+            observation; if left out, one is chosen by the space.
+        resume: resume this run, bit-exactly, with the options it was started with; only --steps may grow.
     """
     worlds = {"env": env, "test_env": test_env, "encoder": encoder}
     return _trained("popgym", "RepeatFirstEasy", worlds, memory, settings, resume, means)
@@ -105,11 +105,11 @@ def _trained(
         raise ConfigError(
             f"expected a world (plait train {family} --env {example}) or a run to continue (--resume RUN)"
         )
-    said = {name: value for name, value in worlds.items() if value is not None} | given(memory)
+    explicit = {name: value for name, value in worlds.items() if value is not None} | given(memory)
     if resume is not None:
-        return resumed(resume, said | given(settings), means)
+        return resumed(resume, explicit | given(settings), means)
     from plait.training.ppo.policy import describe_policy
 
-    options = {_SHORT.get(name, name): value for name, value in said.items()}
+    options = {_SHORT.get(name, name): value for name, value in explicit.items()}
     recipe = Settings(**given(settings)).check()
     return trained(describe_policy(family=family, settings=recipe, **options), means)

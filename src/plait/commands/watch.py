@@ -1,4 +1,4 @@
-"""`plait watch`."""
+"""The command `plait watch`."""
 
 from __future__ import annotations
 
@@ -23,19 +23,19 @@ def watch(
     per_second: float = 4,
     out: Path = Path("runs"),
 ) -> CommandResult:
-    """Watch a trained policy play, and what its memory holds: plait watch RUN -o episode.gif.
+    """Play a trained policy and show the contents of its memory: plait watch RUN -o episode.gif.
 
     Without --output the episode is written as text, step by step.
 
     Args:
-        run: its folder, its id, or the beginning of its id.
-        env: the world to play in, of the family it was trained in; left out, the very one.
+        run: a run's folder, its id, or the beginning of its id.
+        env: the environment to play in, of the family of the training; if left out, that of the training.
         output: the film, a .gif or a .mp4.
-        seed: which episode.
-        greedy: take the likeliest action instead of drawing.
-        layer: whose memory is shown.
-        per_second: steps the film shows a second.
-        out: the folder of runs, where an id is looked for.
+        seed: seed of the episode.
+        greedy: take the likeliest action instead of sampling one.
+        layer: the layer whose memory is shown, counted from 1.
+        per_second: steps shown per second.
+        out: the folder of runs in which an id is searched.
     """
     if not 0.1 <= per_second <= 100:
         raise ConfigError(f"per_second: expected 0.1 to 100, got {per_second}")
@@ -55,10 +55,10 @@ def watch(
     world = trained if env is None else family.named(name_of(env))
     family.check_transfer(trained, world)
     scenes = play_episode(policy, world, seed, greedy, layer, drawn=output is not None)
-    told = {"env": world, "seed": seed, "steps": len(scenes) - 1, "return": scenes[-1].gained}
-    line = f"{world}: return {told['return']:.3f} in {told['steps']} steps"
+    data = {"env": world, "seed": seed, "steps": len(scenes) - 1, "return": scenes[-1].gained}
+    line = f"{world}: return {data['return']:.3f} in {data['steps']} steps"
     if output is None:
         actions = [scene.action for scene in scenes[:-1]]
-        return CommandResult({**told, "actions": actions}, stream=(*lines(scenes), line))
+        return CommandResult({**data, "actions": actions}, stream=(*lines(scenes), line))
     film(scenes, output, per_second)
-    return CommandResult({**told, "film": str(output)}, (f"{output}: {line}",))
+    return CommandResult({**data, "film": str(output)}, (f"{output}: {line}",))

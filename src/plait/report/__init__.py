@@ -1,4 +1,4 @@
-"""Pages a person can open: what runs on the disk show, as self-contained HTML."""
+"""Reports on the runs in folders: self-contained HTML pages, tables and figures."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from plait.report.page import render
     from plait.report.write import Written, write_report
 
-# Resolved when first used: the command line shows its help without loading torch.
+# Imported on first use, so that the command line can print its help without loading torch.
 _HOMES = {
     "Plan": "demo",
     "Result": "demo",

@@ -1,4 +1,4 @@
-"""One held-out sequence through a trained network: what it answered, and what it read to do so."""
+"""One held-out sequence through a trained network: its predictions and its attention weights."""
 
 from __future__ import annotations
 
@@ -19,8 +19,12 @@ __all__ = ["Sample", "read_sample"]
 
 @dataclass(frozen=True)
 class Sample:
-    """`weights` (T, T): row t, column j the weight of state j at step t, nan where it was not in memory;
-    `picture` draws input and target, `answer` and `wanted` are the symbols at the last steps."""
+    """Attention weights and predictions of a network on one sequence.
+
+    `weights` is (T, T): in row t, column j the weight of state j at step t, NaN where it was not in memory.
+    `picture` draws input and target; `answer` and `wanted` are the predicted and the target symbols of the
+    last steps.
+    """
 
     weights: Any
     picture: str
@@ -28,18 +32,18 @@ class Sample:
     wanted: list[int]
 
     def share_on(self, first: int, last: int) -> float:
-        """The share of the attention in the `last` steps that goes to the `first` states."""
+        """Return the share of the attention weight in the `last` steps that lies on the `first` states."""
         late = np.nan_to_num(self.weights[-last:])
         return float(late[:, :first].sum() / late.sum())
 
     def kept_at_the_end(self) -> list[int]:
-        """The steps, counted from 1, whose states can be read at the last step."""
+        """Return the steps, counted from 1, whose states are in memory at the last step."""
         return (np.flatnonzero(~np.isnan(self.weights[-1])) + 1).tolist()
 
 
 @torch.no_grad()
 def read_sample(folder: Path, symbols: int, seed: int = 0) -> Sample:
-    """Run one sequence nobody trained on through the run in `folder`."""
+    """Run one held-out sequence through the trained network in `folder`."""
     _, task = build(read_run(folder).description)
     network = load(folder)
     batch = task.batch(1, generator_for(seed, "held-out", 0, "cpu"))

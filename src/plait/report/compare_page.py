@@ -1,4 +1,4 @@
-"""What `plait compare` shows: the table, learning by updates and by seconds, how far gradients reach."""
+"""Table and page of `plait compare`: costs, learning by updates and by seconds, reach of gradients."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["as_data", "comparison_table", "headline", "write_compare_page"]
 
 _POINTS = 200
 CHANCE = 1 / ALPHABET
-ABOVE_CHANCE = 0.15  # 20 batches of ten sequences of ten symbols leave less than this to luck
+ABOVE_CHANCE = 0.15  # guessing stays below this on 20 batches of ten sequences of ten symbols
 
 
 def write_compare_page(question: Question, contenders: Sequence[Contender], table: Table, path: Path) -> Path:
@@ -38,11 +38,10 @@ def write_compare_page(question: Question, contenders: Sequence[Contender], tabl
         f"--models {','.join(question.models)} --seconds {question.seconds:g} "
         f"--batch-size {question.batch_size} --lr {question.lr:g} --seed {question.seed}"
     )
-    said = headline(question, contenders)
     page = render(
         "compare.html",
         question=question,
-        headline=said,
+        headline=headline(question, contenders),
         table=table,
         pictures=figures,
         origin=origin(command),
@@ -51,35 +50,37 @@ def write_compare_page(question: Question, contenders: Sequence[Contender], tabl
 
 
 def headline(question: Question, contenders: Sequence[Contender]) -> str:
-    """What came out, in a sentence that is true of these numbers: who learned most, and who is cheapest."""
+    """Summarise the comparison in a sentence: the most accurate model, and the cheapest one."""
 
-    def score(one: Contender) -> float:
-        return one.score_after(one.updates_after(question.seconds)) or 0.0
+    def score(contender: Contender) -> float:
+        return contender.score_after(contender.updates_after(question.seconds)) or 0.0
 
     ranked = sorted(contenders, key=score, reverse=True)
-    cheapest = min(contenders, key=lambda one: one.cost.step_seconds)
-    where = f"after {question.seconds:g} s of training each on {question.task} over {question.length} steps"
+    cheapest = min(contenders, key=lambda contender: contender.cost.step_seconds)
+    best, top = ranked[0].name, percent(score(ranked[0]))
+    when = f"after {question.seconds:g} s of training each on {question.task} over {question.length} steps"
+    chance = f"guessing: {percent(CHANCE)}"
     if score(ranked[0]) < ABOVE_CHANCE:
-        said = f"No model is above a guess {where}: {ranked[0].name} names most, {percent(score(ranked[0]))} "
-        said += f"(guessing: {percent(CHANCE)}); give them more --seconds"
+        text = f"No model is better than guessing {when}: {best} is best with {top} ({chance}); "
+        text += "give them more --seconds"
     else:
-        others = ", ".join(f"{one.name} {percent(score(one))}" for one in ranked[1:])
-        said = f"{ranked[0].name} names {percent(score(ranked[0]))} of the symbols {where}"
-        said += f"; {others} (guessing: {percent(CHANCE)})" if others else f" (guessing: {percent(CHANCE)})"
-    return f"{said}. {cheapest.name} has the cheapest step, {cheapest.cost.step_seconds * 1e3:.3g} ms"
+        others = ", ".join(f"{other.name} {percent(score(other))}" for other in ranked[1:])
+        text = f"{best} names {top} of the symbols {when}"
+        text += f"; {others} ({chance})" if others else f" ({chance})"
+    return f"{text}. {cheapest.name} has the cheapest step, {cheapest.cost.step_seconds * 1e3:.3g} ms"
 
 
 def _learning(question: Question, contenders: Sequence[Contender], by_seconds: bool) -> Picture:
     curves = []
-    places = model_places([contender.name for contender in contenders])
+    colors = model_places([contender.name for contender in contenders])
     for contender in contenders:
-        made = contender.updates_after(question.seconds)
-        points = np.unique(np.linspace(min(1, made), made, _POINTS).astype(int)).tolist()
-        scale = min(contender.seconds, question.seconds) / max(made, 1) if by_seconds else 1
+        updates = contender.updates_after(question.seconds)
+        points = np.unique(np.linspace(min(1, updates), updates, _POINTS).astype(int)).tolist()
+        scale = min(contender.seconds, question.seconds) / max(updates, 1) if by_seconds else 1
         scores = [100 * (contender.score_after(point) or 0.0) for point in points]
         curves.append(
             Curve(
-                [point * scale for point in points], scores, contender.name, "solid", places[contender.name]
+                [point * scale for point in points], scores, contender.name, "solid", colors[contender.name]
             )
         )
     unit = "seconds of training" if by_seconds else "updates"
@@ -92,8 +93,8 @@ def _learning(question: Question, contenders: Sequence[Contender], by_seconds: b
         size=CURVES,
     )
     caption = (
-        f"Share of symbols named rightly, the mean of the last 20 batches, against {unit}. Every batch is "
-        "new, and scored before it is learned from."
+        f"Share of symbols named correctly, mean of the last 20 batches, against {unit}. Every batch is "
+        "new, and scored before the update."
     )
     return Picture(
         f"Learning against {unit}", inline_svg(figure, f"learning-{by_seconds:d}", caption), caption
@@ -101,14 +102,14 @@ def _learning(question: Question, contenders: Sequence[Contender], by_seconds: b
 
 
 def _reaches(contenders: Sequence[Contender], when: str) -> list[tuple[int, str, Reach]]:
-    """Place, name and reach of every model that has one at this time."""
-    found = {c.name: c.reach_after if when == "after" else c.reach_before for c in contenders}
-    places = model_places(list(found))
-    return [(places[name], name, one) for name, one in found.items() if one is not None and any(one.norms)]
+    """Return colour, name and reach of every model that has a reach at this time."""
+    reaches = {c.name: c.reach_after if when == "after" else c.reach_before for c in contenders}
+    colors = model_places(list(reaches))
+    return [(colors[name], name, r) for name, r in reaches.items() if r is not None and any(r.norms)]
 
 
 def _gradients(question: Question, reaches: list[tuple[int, str, Reach]], when: str) -> Picture:
-    curves = [Curve(*_backwards(reach), name, "solid", place) for place, name, reach in reaches]
+    curves = [Curve(*_backwards(reach), name, "solid", color) for color, name, reach in reaches]
     figure = draw_curves(
         curves,
         x_label="steps before the end",
@@ -118,22 +119,22 @@ def _gradients(question: Question, reaches: list[tuple[int, str, Reach]], when: 
     )
     moment = f"after {question.seconds:g} s of training" if when == "after" else "before training"
     caption = (
-        f"The gradient of the loss of the last ten steps by the input of every step, {moment}. "
-        "A curve that ends has fallen to zero."
+        f"Norm of the gradient of the last ten steps' loss with respect to every step's input, {moment}. "
+        "A curve ends where it falls to zero."
     )
     svg = inline_svg(figure, f"gradients-{when}", caption)
     return Picture(f"How far gradients reach, {moment}", svg, caption)
 
 
 def _backwards(reach: Reach) -> tuple[list[int], list[float]]:
-    """Distance from the end and log10 of the norm, where there is one."""
+    """Return distance from the end and log10 of the norm, where the norm is positive."""
     norms = np.asarray(reach.norms)[::-1]
-    alive = np.flatnonzero(norms > 0)
-    return alive.tolist(), np.log10(norms[alive]).tolist()
+    distances = np.flatnonzero(norms > 0)
+    return distances.tolist(), np.log10(norms[distances]).tolist()
 
 
 def comparison_table(question: Question, contenders: list[Contender]) -> Table:
-    """One row for each model."""
+    """Return the table of costs and accuracies, a row per model."""
     updates = equal_updates(question, contenders)
     rows = [_row(question, contender, updates) for contender in contenders]
     columns = [
@@ -153,22 +154,22 @@ def comparison_table(question: Question, contenders: list[Contender]) -> Table:
     notes = [
         f"{question.task}, {question.length} steps, hidden {question.hidden}, batch {question.batch_size}, "
         f"Adam {question.lr:g}, seed {question.seed}; chance is {percent(CHANCE)}",
-        "step: forward + backward of a batch; state: what a stream of one row holds after all steps, and its "
+        "step: forward + backward of a batch; state: size of the state of one row after all steps, and its "
         "growth; streamed: one more step",
-        f"reach: steps of {question.length} at which the loss's gradient has at least a millionth of its "
-        "norm at the last",
-        "accuracy: mean of the last 20 batches, none seen before; updates: made in the seconds",
+        f"reach: number of the {question.length} steps at which the gradient's norm is at least a millionth "
+        "of that at the last step",
+        f"accuracy: mean of the last 20 batches, all unseen; updates: within the {question.seconds:g} s",
     ]
     return Table(columns, rows, f"{question.length} steps", notes)
 
 
 def equal_updates(question: Question, contenders: list[Contender]) -> int:
-    """The most updates that every model made in its seconds."""
+    """Return the largest number of updates that every model made in its seconds."""
     return min(contender.updates_after(question.seconds) for contender in contenders)
 
 
 def _row(question: Question, contender: Contender, updates: int) -> list[Any]:
-    cost, made = contender.cost, contender.updates_after(question.seconds)
+    cost, all_updates = contender.cost, contender.updates_after(question.seconds)
     return [
         contender.name,
         f"{cost.parameters:,}",
@@ -179,14 +180,14 @@ def _row(question: Question, contender: Contender, updates: int) -> list[Any]:
         cost.streamed_seconds * 1e3,
         contender.reach_before.positions,
         "diverged" if contender.reach_after is None else contender.reach_after.positions,
-        made,
+        all_updates,
         percent(contender.score_after(updates)),
-        percent(contender.score_after(made)),
+        percent(contender.score_after(all_updates)),
     ]
 
 
 def as_data(question: Question, contenders: list[Contender]) -> dict[str, Any]:
-    """Everything the table and the page show, for programs."""
+    """Return everything that the table and the page show, as JSON values."""
     updates = equal_updates(question, contenders)
     models = [
         {

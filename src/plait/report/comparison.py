@@ -1,8 +1,8 @@
-"""The headline question, answered by measurement: what does each kind of model cost and buy at one length?
+"""Measured comparison of models at one sequence length: their costs, and their accuracy after training.
 
 Costs are measured on untrained networks, in turns. Then every model is trained alone for the same number of
 seconds. On these tasks every batch is drawn afresh, so the score of an update's batch, taken before the
-update, is a score on sequences never seen; a point of a learning curve is the mean of the last few.
+update, is a score on unseen sequences; a point of a learning curve is the mean of the last few batches.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from plait.training.process import device_named
 
 __all__ = ["MODELS", "TASKS", "Contender", "Question", "run_comparison"]
 
-# name on the command line -> name on the page
+# Name on the command line -> name on the page.
 MODELS = {
     "rnn": "RNN",
     "lstm": "LSTM",
@@ -37,14 +37,14 @@ MODELS = {
     "transformer": "Transformer",
 }
 TASKS = ("copy", "denoise")
-_ENDLESS = 10**7  # updates; the clock ends a run
-_MEAN_OF = 20  # batches
-MEASURING = 5.0  # seconds beside training that a model's costs, its start and its reach take, about
+_ENDLESS = 10**7  # updates; runs end by time
+_MEAN_OF = 20  # batches per point of a learning curve
+MEASURING = 5.0  # approximate seconds for a model's costs, start-up and reach, in addition to training
 
 
 @dataclass(frozen=True)
 class Question:
-    """What is compared. `length` counts the steps of a sequence; copy and denoise take 20 of them."""
+    """Settings of a comparison; `length` is the steps of a sequence, of which copy and denoise need 20."""
 
     length: int = 1000
     hidden: int = 128
@@ -70,7 +70,7 @@ class Question:
 
     @property
     def minutes(self) -> float:
-        """About how long it takes to answer."""
+        """Approximate duration of the comparison."""
         return len(self.models) * (self.seconds + MEASURING) / 60
 
     def build_task(self) -> Task:
@@ -94,13 +94,13 @@ class Question:
         }
 
     def experiment(self) -> Experiment:
-        """The run of each model."""
+        """Return the runs of all models as an experiment."""
         runs = []
         for model in self.models:
             parts = self.description(model)
             del parts["recipe"]["seed"]
             runs.append(PlannedRun(f"{self.length} steps, hidden {self.hidden}", MODELS[model], **parts))
-        title, metric = "What each kind of model costs and buys", "accuracy of unseen batches"
+        title, metric = "Cost and accuracy of each kind of model", "accuracy of unseen batches"
         return Experiment(
             "compare", title, "plait compare", "", "curves", metric, 1.0, "", (self.seed,), tuple(runs), ()
         )
@@ -108,45 +108,45 @@ class Question:
 
 @dataclass(frozen=True)
 class Contender:
-    """One model: its costs, and how it learned."""
+    """Results of one model: its costs, and its scores by update."""
 
     name: str
     cost: Cost
     reach_before: Reach
-    reach_after: Reach | None  # of a model that diverged there is none
+    reach_after: Reach | None  # None for a model that diverged
     seconds: float
     scores: list[float] = field(repr=False)
 
     def updates_after(self, seconds: float) -> int:
-        """Updates made by a moment; the clock runs evenly over a run's updates."""
+        """Return the number of updates after some seconds, assuming that all updates take equally long."""
         return int(len(self.scores) * min(1.0, seconds / self.seconds))
 
     def score_after(self, updates: int) -> float | None:
-        """The mean score of the last batches up to an update; None before the first.
+        """Return the mean score of the last batches up to an update; None before the first.
 
         >>> Contender("LSTM", None, None, None, 2.0, [0.0, 0.5]).score_after(2)
         0.25
         """
-        seen = self.scores[:updates][-_MEAN_OF:]
-        return sum(seen) / len(seen) if seen else None
+        recent = self.scores[:updates][-_MEAN_OF:]
+        return sum(recent) / len(recent) if recent else None
 
 
 def run_comparison(
     question: Question, out: Path, device: str = "auto", quiet: bool = False
 ) -> list[Contender]:
-    """Measure and train every model; what `out` holds already is not trained again."""
+    """Measure and train every model; runs that are complete in `out` are not trained again."""
     question.check()
-    place, task = device_named(device), question.build_task()
-    networks = {name: build(question.description(name))[0].to(place) for name in question.models}
+    torch_device, task = device_named(device), question.build_task()
+    networks = {name: build(question.description(name))[0].to(torch_device) for name in question.models}
     for network in networks.values():
-        check_update(network, task, question.recipe(), place)
+        check_update(network, task, question.recipe(), torch_device)
     announce(
         f"{len(networks)} models at {question.length} steps: costs, then {question.seconds:g} s of training "
         f"each, about {question.minutes:.1f} minutes in all (--seconds changes that); Ctrl-C saves and stops",
         quiet,
     )
-    found = costs(networks, task, question.batch_size, place, min(4.0, question.seconds))
-    batch = task.batch(question.batch_size, torch.Generator(place).manual_seed(0), place)
+    measured = costs(networks, task, question.batch_size, torch_device, min(4.0, question.seconds))
+    batch = task.batch(question.batch_size, torch.Generator(torch_device).manual_seed(0), torch_device)
     before = {name: reach(network, task, batch) for name, network in networks.items()}
     contenders = []
     for name, folder in _trained(question, out, device, quiet).items():
@@ -154,14 +154,14 @@ def run_comparison(
         scores = [line["score"] for line in lines if "score" in line]
         after = None if summary["status"] == "diverged" else reach(load(folder, device=device), task, batch)
         contenders.append(
-            Contender(MODELS[name], found[name], before[name], after, float(summary["seconds"]), scores)
+            Contender(MODELS[name], measured[name], before[name], after, float(summary["seconds"]), scores)
         )
     return contenders
 
 
 def _trained(question: Question, out: Path, device: str, quiet: bool) -> dict[str, Path]:
-    """The folders of runs that have trained for the question's seconds, one alone at a time, or diverged."""
-    # With as many threads as this process has: what a step costs was measured with those.
+    """Train the models one at a time for the question's seconds, and return their run folders."""
+    # Runs use as many threads as this process, because step costs were measured with those.
     means = Means(
         device, together=1, threads=torch.get_num_threads(), seconds=question.seconds, retry=True, quiet=quiet
     )

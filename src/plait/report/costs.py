@@ -1,4 +1,4 @@
-"""What a model costs at one length: parameters, a training step, a stream; and how far gradients go."""
+"""Costs of a model at one sequence length: parameters, training step, streaming; and its gradient's reach."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ __all__ = ["Cost", "Reach", "costs", "reach", "state_bytes"]
 
 @dataclass(frozen=True)
 class Reach:
-    """How far back the loss is felt: ‖∂L/∂x_t‖ by step, the inputs being what all kinds of models share.
+    """Reach of the loss's gradient: ‖∂L/∂x_t‖ by step, taken at the inputs, which all models share.
 
     `positions` counts steps with at least a millionth of the norm at the last step; `farthest` is the norm at
-    the first step over the norm at the last.
+    the first step divided by the norm at the last.
     """
 
     positions: int
@@ -34,8 +34,12 @@ class Reach:
 
 @dataclass(frozen=True)
 class Cost:
-    """Seconds and memory of a training step (forward and backward, a batch); bytes a stream carries per row
-    after all steps, by how many they grow each step, and seconds of one more step."""
+    """Costs of one model: of a training step, and of streaming one row.
+
+    `step_*` are the seconds and memory of a training step (forward and backward of a batch). `state_bytes` is
+    the size of the state after all steps of one row, `state_growth` its growth in bytes per step, and
+    `streamed_seconds` the time of one more step.
+    """
 
     parameters: int
     step_seconds: float
@@ -49,10 +53,10 @@ class Cost:
 def costs(
     networks: Mapping[str, nn.Module], task: Task, batch_size: int, device: torch.device, seconds: float = 4.0
 ) -> dict[str, Cost]:
-    """Measure every network on one batch, in turns, so that what disturbs one disturbs all.
+    """Measure every network on one batch, in turns, so that a disturbance affects all of them alike.
 
     Args:
-        seconds: how long each is timed, about.
+        seconds: approximate time for which each network is measured.
     """
     batch = task.batch(batch_size, torch.Generator(device).manual_seed(0), device)
     steps = {name: partial(_training_step, network, task, batch) for name, network in networks.items()}
@@ -70,7 +74,7 @@ def costs(
 
 
 def reach(network: nn.Module, task: Task, batch: Batch) -> Reach:
-    """The reach of the task's own loss at its last steps."""
+    """Return the reach of the task's probe loss, which is the loss of its last steps."""
     inputs = batch.inputs.detach().clone().requires_grad_()
     loss = task.probe_loss(network(inputs)[0], batch.targets)
     (gradient,) = torch.autograd.grad(loss, inputs)
@@ -82,7 +86,7 @@ def reach(network: nn.Module, task: Task, batch: Batch) -> Reach:
 
 
 def state_bytes(state: Any) -> int:
-    """Bytes of all tensors of a state.
+    """Return the bytes of all tensors in a state.
 
     >>> state_bytes((torch.zeros(2, 3), [torch.zeros(4, dtype=torch.float64), None]))
     56
@@ -93,7 +97,7 @@ def state_bytes(state: Any) -> int:
 
 @dataclass(frozen=True)
 class _Stream:
-    """A stream after all its steps, and after half of them."""
+    """State size after all steps, its growth in bytes per step over the second half, and one more step."""
 
     bytes: int
     growth: float
@@ -112,7 +116,7 @@ def _training_step(network: nn.Module, task: Task, batch: Batch) -> Callable[[],
 
 @torch.no_grad()
 def _streamed(network: nn.Module, inputs: Tensor) -> _Stream:
-    """Run one row to its middle and to its end; the state is all that a further step needs."""
+    """Run one row to its middle and to its end, and measure the state that a further step needs."""
     middle = len(inputs) // 2
     half = network(inputs[:middle])[1]
     end = network(inputs[middle:], half)[1]

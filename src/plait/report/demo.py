@@ -1,4 +1,4 @@
-"""The demonstration: RelRNN and an LSTM on copy, the same updates, side by side; then a page about it."""
+"""The demonstration: RelRNN and an LSTM trained on copy, in parallel and for equally many updates."""
 
 from __future__ import annotations
 
@@ -33,13 +33,13 @@ MODELS = {"relrnn": "RelRNN", "lstm": "LSTM"}
 
 @dataclass(frozen=True)
 class Plan:
-    """What is trained.
+    """Task, models and recipe of the demonstration.
 
-    A memory of 5 + 15 states has room to spare for ten symbols: with a capacity of 10 the states that
-    screening keeps must be exactly those that hold a symbol. A state of 64 features has room for few symbols:
-    with 128, or a window of 10, several are carried from the marker on instead of being read where they were
-    kept. Clipping far below 1, and relative to what is usual, keeps one odd batch from undoing what was
-    found, and so do steps that shrink with the gradient: with Adam one of five seeds explodes on its way.
+    A memory of 5 + 15 states has room to spare for ten symbols: with a capacity of 10, screening would have
+    to keep exactly the states that hold a symbol. A state of 64 features has room for few symbols: with 128,
+    or a window of 10, several are carried from the marker on instead of being read from memory. Clipping at a
+    threshold far below 1, and relative to the running norm, keeps one odd batch from undoing progress, and so
+    does AMSGrad, whose steps shrink with the gradient: with Adam one of five seeds diverges.
     """
 
     delay: int = 100
@@ -61,10 +61,10 @@ class Plan:
     )
 
     def arguments(self, model: str) -> list[str]:
-        """`train copy …`: the run of a model as a person would type it after `plait`."""
-        usual = defaults_for(["copy", "--model", model]) or {}
+        """Return `train copy …`: the command-line arguments, after `plait`, that train a model alike."""
+        defaults = defaults_for(["copy", "--model", model]) or {}
         recipe = dataclasses.asdict(self.recipe)
-        changed = {key: value for key, value in recipe.items() if value != usual.get(key)}
+        changed = {key: value for key, value in recipe.items() if value != defaults.get(key)}
         options = {
             "model": model,
             "hidden": self.hidden,
@@ -76,19 +76,19 @@ class Plan:
         return ["train", "copy", *(word for pair in words for word in pair)]
 
     def experiment(self) -> Experiment:
-        """The runs of those commands."""
+        """Return the runs of these commands as an experiment."""
         recipe = self.recipe.values()
         seed = recipe.pop("seed")
         task = {"name": "copy", "delay": self.delay}
         runs = tuple(
             PlannedRun(
                 f"delay {self.delay}",
-                shown,
+                title,
                 task,
                 {"name": model, "hidden_size": self.hidden, **self._memory(model)},
                 recipe,
             )
-            for model, shown in MODELS.items()
+            for model, title in MODELS.items()
         )
         title = "RelRNN beside an LSTM on copy"
         return Experiment(
@@ -103,7 +103,7 @@ class Plan:
 
 @dataclass(frozen=True)
 class Result:
-    """What a run's folder says: its end, its curves, and where and when it was trained."""
+    """Contents of a run's folder: summary, curves, and the session that trained it."""
 
     name: str
     folder: Path
@@ -117,18 +117,18 @@ class Result:
         return float(self.summary["score"])
 
     def held_out(self) -> tuple[list[int], list[float]]:
-        """Updates, and the accuracy on held-out sequences after them."""
+        """Return the updates of the evaluations, and the accuracy on held-out sequences after them."""
         lines = [line for line in self.metrics if "held_out" in line]
         return [line["update"] for line in lines], [line["held_out"]["copy"]["score"] for line in lines]
 
     def losses(self) -> tuple[list[int], list[float]]:
-        """Updates, and the loss of their batch."""
+        """Return the updates, and the loss of each update's batch."""
         lines = [line for line in self.metrics if "loss" in line]
         return [line["update"] for line in lines], [line["loss"] for line in lines]
 
 
 def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) -> dict[str, Result]:
-    """Train what is not trained yet, resume what was stopped, and read the results.
+    """Train the missing runs, resume stopped ones, and read the results.
 
     Args:
         out: the folder of the runs.
@@ -138,17 +138,17 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
     jobs = dict(zip(MODELS, jobs_of(experiment, out), strict=True))
     folders = {name: out / job.id for name, job in jobs.items()}
     if fresh:
-        _forget(folders.values())
+        _delete(folders.values())
     missing = [name for name, job in jobs.items() if status_of(job) != "complete"]
     say = partial(print, file=io.StringIO() if quiet else sys.stderr, flush=True)
     for name, folder in folders.items():
         if name not in missing:
-            say(f"{name}: {folder} is complete and used as it is; --fresh trains it again")
+            say(f"{name}: {folder} is complete and reused; --fresh trains it again")
     if missing:
         _build_kernel(plan, say)
         say(
             f"copy with delay {plan.delay}, {plan.recipe.updates} updates: {' and '.join(missing)}, "
-            "a process and a thread each; Ctrl-C saves and stops, plait demo continues"
+            "one process with one thread each; Ctrl-C saves and stops, plait demo continues"
         )
         means = Means(device="cpu", together=len(MODELS), retry=True, quiet=quiet)
         outcome, _ = carry_out(experiment, out, means, write_down=False)
@@ -158,22 +158,22 @@ def run_demo(plan: Plan, out: Path, fresh: bool = False, quiet: bool = False) ->
 
 
 def results(folders: dict[str, Path]) -> dict[str, Result]:
-    """Read the runs; only what their folders hold is used from here on."""
-    found = {}
+    """Read the results from the run folders, which are all that the page is made from."""
+    by_model = {}
     for name, folder in folders.items():
         metrics, gradients = (Journal.read(folder / f"{part}.jsonl") for part in ("metrics", "gradients"))
         session = read_json(folder / "environment.json")["sessions"][0]
-        found[name] = Result(MODELS[name], folder, read_run(folder).summary, metrics, gradients, session)
-    return found
+        by_model[name] = Result(MODELS[name], folder, read_run(folder).summary, metrics, gradients, session)
+    return by_model
 
 
-def _forget(folders: Iterable[Path]) -> None:
+def _delete(folders: Iterable[Path]) -> None:
     """Delete runs: all of them, or none if one is in use."""
-    there = [folder for folder in folders if folder.exists()]
-    for folder in there:
+    existing = [folder for folder in folders if folder.exists()]
+    for folder in existing:
         if is_locked(folder):
             raise BusyError(f"{folder} is in use by another process; wait for it to end, or stop it first")
-    for folder in there:
+    for folder in existing:
         try:
             shutil.rmtree(folder)
         except OSError as error:
@@ -181,9 +181,9 @@ def _forget(folders: Iterable[Path]) -> None:
 
 
 def _build_kernel(plan: Plan, say: Callable[[str], None]) -> None:
-    """Build the CPU kernel before the clock of a run begins, and say so."""
+    """Build the CPU kernel before the runs are timed, and announce it."""
     scan = Scan("elman", window=plan.window, capacity=plan.capacity)
-    with _logged(say), warnings.catch_warnings(record=True) as caught:
+    with _announced_builds(say), warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         choose_backend(torch.zeros(1, 1, plan.hidden), scan)
     for warning in caught:
@@ -191,8 +191,8 @@ def _build_kernel(plan: Plan, say: Callable[[str], None]) -> None:
 
 
 @contextmanager
-def _logged(say: Callable[[str], None]) -> Iterator[None]:
-    """The library's log as notes: the kernel's builder writes there when it has something to build."""
+def _announced_builds(say: Callable[[str], None]) -> Iterator[None]:
+    """Pass the library's log messages to `say`; the kernel builder logs when it has something to build."""
 
     class Notes(logging.Handler):
         def emit(self, record: logging.LogRecord) -> None:

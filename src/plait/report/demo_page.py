@@ -1,4 +1,4 @@
-"""What the demonstration says of its runs: a sentence, a table, and the page of `plait demo`."""
+"""Results of the demonstration: a headline, a table, and the page of `plait demo`."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from plait.tasks.ten_symbols import SYMBOLS
 
 __all__ = ["headline", "results_table", "write_demo_page"]
 
-MEANT = 0.99  # what RelRNN is expected to reach
+MEANT = 0.99  # accuracy that RelRNN is expected to reach
 
 
-def headline(plan: Plan, found: dict[str, Result]) -> str:
-    """What came out, in a sentence that is true of these numbers."""
-    relrnn, lstm = found["relrnn"], found["lstm"]
-    said = (
+def headline(plan: Plan, results: dict[str, Result]) -> str:
+    """Summarise the results in a sentence."""
+    relrnn, lstm = results["relrnn"], results["lstm"]
+    sentence = (
         f"After {plan.recipe.updates:,} updates {relrnn.name} recalls {percent(relrnn.accuracy)} of the "
         f"symbols over {plan.delay} steps, {lstm.name} {percent(lstm.accuracy)}"
     )
     if relrnn.accuracy < MEANT:
-        return f"{said}; {relrnn.name} was meant to reach {percent(MEANT)} here and did not"
-    return said
+        return f"{sentence}; {relrnn.name} was meant to reach {percent(MEANT)} here and did not"
+    return sentence
 
 
-def results_table(plan: Plan, found: dict[str, Result]) -> Table:
-    """Accuracy, updates, seconds and memory of each model."""
+def results_table(plan: Plan, results: dict[str, Result]) -> Table:
+    """Return accuracy, updates, seconds and memory of each model."""
     rows = [
         [
             run.name,
@@ -41,28 +41,28 @@ def results_table(plan: Plan, found: dict[str, Result]) -> Table:
             f"{run.summary['seconds']:.0f}",
             f"{run.summary['peak_memory_bytes'] / 2**20:.0f}",
         ]
-        for run in found.values()
+        for run in results.values()
     ]
     notes = [
         "In the paper an LSTM learns this delay too, with more updates.",
         f"Copy, delay {plan.delay}; accuracy on {plan.recipe.evaluate_on} held-out sequences; seconds with "
-        "one thread each, both at once; memory is the peak of the whole process, torch included.",
+        "one thread each, in parallel; memory is the peak of the whole process, torch included.",
     ]
     return Table(["model", "accuracy", "updates", "seconds", "memory (MiB)"], rows, notes=notes)
 
 
-def write_demo_page(plan: Plan, found: dict[str, Result], table: Table, path: Path, command: str) -> Path:
+def write_demo_page(plan: Plan, results: dict[str, Result], table: Table, path: Path, command: str) -> Path:
     """Draw the page from the run folders and write it."""
-    sample = read_sample(found["relrnn"].folder, SYMBOLS, plan.recipe.seed)
+    sample = read_sample(results["relrnn"].folder, SYMBOLS, plan.recipe.seed)
     values: dict[str, Any] = {
-        "headline": headline(plan, found),
-        "note": "RelRNN can read a bounded memory of its own past states; an LSTM has its cell state alone.",
+        "headline": headline(plan, results),
+        "note": "RelRNN can read a bounded memory of its own past states; an LSTM has only its cell state.",
         "delay": plan.delay,
         "updates": f"{plan.recipe.updates:,}",
         "table": table,
         "sample": sample,
-        "pictures": pictures(plan, CopyTask(plan.delay), found, sample),
+        "pictures": pictures(plan, CopyTask(plan.delay), results, sample),
         "origin": origin(command),
-        "commands": [" ".join(["plait", *plan.arguments(name)]) for name in found],
+        "commands": [" ".join(["plait", *plan.arguments(name)]) for name in results],
     }
     return write_page(path, render("demo.html", **values))

@@ -1,4 +1,4 @@
-"""Validation by epoch: the curves of several runs on one data set."""
+"""Validation curves of several runs on one data set, by epoch."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ __all__ = ["draw_validation"]
 
 
 def draw_validation(folders: Sequence[Path]) -> Any:
-    """Held-out score by epoch of each run, bits per character where runs read text; the figure.
+    """Draw each run's held-out score by epoch, in bits per character for text, and return the figure.
 
-    A curve ends where its run ended, finished or not; runs of one model are named by what they differ in,
-    those that differ by their seed alone by how many they are.
+    A curve ends where its run ended, finished or not. Runs of one model are labelled by the options in which
+    they differ; runs that differ only in their seed share a label with the number of seeds.
     """
     if not folders:
         raise ConfigError("expected at least one run, got none")
@@ -38,16 +38,16 @@ def draw_validation(folders: Sequence[Path]) -> Any:
     on_text = isinstance(tasks[records[0].folder], LanguageTask)
     unit = "bits per character" if on_text else "accuracy (%)" if scores == ["accuracy"] else scores[0]
     cells = labelled(records)
-    several = len({cell.row for cell in cells}) > 1  # one data set, read in several ways
+    several = len({cell.row for cell in cells}) > 1  # one data set with different task options
     labels = [f"{cell.column}, {cell.row}" if several else cell.column for cell in cells]
-    places = model_places(labels)
+    colors = model_places(labels)
     curves = []
     for cell, label in zip(cells, labels, strict=True):
         seeds = len({run.seed for run in cell.runs})
-        shown = label if seeds == 1 else f"{label} ({seeds} seeds)"
+        entry = label if seeds == 1 else f"{label} ({seeds} seeds)"
         for run in cell.runs:
-            curves.append(Curve(*_by_epoch(run, tasks[run.folder], on_text), shown, color=places[label]))
-            shown = ""  # once is enough in the legend
+            curves.append(Curve(*_by_epoch(run, tasks[run.folder], on_text), entry, color=colors[label]))
+            entry = ""  # one legend entry per cell
     return draw_curves(
         curves,
         x_label="epochs",
@@ -58,13 +58,13 @@ def draw_validation(folders: Sequence[Path]) -> Any:
 
 
 def _by_epoch(run: RunFolder, task: Task, on_text: bool) -> tuple[list[float], list[float]]:
-    """Where a run was evaluated, in epochs, and what came."""
+    """Return the epochs of a run's evaluations, and their scores."""
     per_epoch = task.batches_per_epoch(run.description["recipe"]["batch_size"])
     if per_epoch is None:
         raise ConfigError(f"{run.id}: {task.name} has no epochs; plait report draws it by updates")
     evaluations = [line for line in Journal.read(run.folder / "metrics.jsonl") if "held_out" in line]
-    evaluations = evaluations[: len(run.marks)]  # what a killed run's checkpoint vouches for
-    main = [next(iter(line["held_out"].values())) for line in evaluations]
-    share = kind_of(run.description).score == "accuracy"
-    values = [one["bits_per_character"] if on_text else one["score"] * (100 if share else 1) for one in main]
+    evaluations = evaluations[: len(run.marks)]  # only those covered by a killed run's checkpoint
+    results = [next(iter(line["held_out"].values())) for line in evaluations]
+    scale = 100 if kind_of(run.description).score == "accuracy" else 1
+    values = [result["bits_per_character"] if on_text else result["score"] * scale for result in results]
     return [line["update"] / per_epoch for line in evaluations], values

@@ -1,4 +1,4 @@
-"""From folders to what a report is about: runs in cells, cells in groups, one group an experiment."""
+"""Collection of a report's contents from folders: runs in cells, cells in groups, a group per experiment."""
 
 from __future__ import annotations
 
@@ -21,14 +21,14 @@ from plait.strict import checked
 
 __all__ = ["Cell", "Group", "gather", "labelled", "score_of"]
 
-DEPTH = 3  # results/table5/<run>: no run lies deeper than this below what was named
-# The score whose reaching is told where no experiment says another.
+DEPTH = 3  # results/table5/<run>: runs are searched at most this deep below a given folder
+# Target score by kind of score, where no experiment defines another.
 TARGETS = {"accuracy": 0.99, "return": 0.9, "R²": 0.9, "score": 0.9}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """Runs that differ in nothing but their seed, where they stand, and what was published for them."""
+    """A cell of a report's table: runs that differ only in their seed, and the score published for them."""
 
     row: str
     column: str
@@ -39,13 +39,13 @@ class Cell:
 
     @property
     def sound(self) -> list[RunFolder]:
-        """The runs that can be counted."""
+        """Return the runs that are not damaged."""
         return [run for run in self.runs if run.status != "damaged"]
 
 
 @dataclass(frozen=True)
 class Group:
-    """A folder's runs: an experiment's, or loose ones in the order of their descriptions."""
+    """A folder's runs: those of an experiment, or loose ones in the order of their descriptions."""
 
     folder: Path
     name: str
@@ -58,21 +58,21 @@ class Group:
     target: float = TARGETS["accuracy"]
     notes: Sequence[str] = ()
     smoke: bool = False
-    measure: str = ""  # what stands in the cells, where it is not the last held-out score
+    measure: str = ""  # the metric in the cells, if it is not the last held-out score
 
     @cached_property
     def score(self) -> str:
-        """What the runs are scored by; `metric` may be about gradients or attention instead."""
+        """Return the score of the runs; `metric` may be about gradients or attention instead."""
         return score_of(self.runs) if self.runs else "return" if "reward" in self.metric else "accuracy"
 
     @property
     def elsewhere(self) -> str:
-        """Headline of scores on further held-out sets."""
-        return "Scored in other worlds" if self.score == "return" else "Scored at other lengths"
+        """Return the heading of scores on further held-out sets."""
+        return "Scored in other environments" if self.score == "return" else "Scored at other lengths"
 
     @cached_property
     def runs(self) -> list[RunFolder]:
-        """Each once; one that is scored in two worlds stands in two cells."""
+        """Return each run once; a run that is scored in two environments is in two cells."""
         return list({run.folder: run for cell in self.cells for run in cell.runs}.values())
 
     def rows(self) -> list[str]:
@@ -83,32 +83,33 @@ class Group:
 
 
 def score_of(runs: Iterable[RunFolder]) -> str:
-    """What the score of these runs is: a share of answers, an episode's return, or now this, now that."""
-    found = {kind_of(run.description).score for run in runs if run.description}
-    return "accuracy" if not found else found.pop() if len(found) == 1 else "score"
+    """Return the kind of score of these runs, such as accuracy or return; "score" if they differ in it."""
+    kinds = {kind_of(run.description).score for run in runs if run.description}
+    return "accuracy" if not kinds else kinds.pop() if len(kinds) == 1 else "score"
 
 
 def gather(folders: Iterable[Path | str]) -> list[Group]:
-    """Every group in some folders, each a folder of runs, an experiment's, or a folder of such folders.
+    """Collect the groups of some folders: folders of runs, of experiments, or folders of such folders.
 
     Raises:
-        ConfigError: if a folder is not there, or holds no run.
-        DataError: if no run in all of them can be read.
+        ConfigError: if a folder does not exist, or holds no run.
+        DataError: if none of the runs can be read.
     """
     groups: dict[Path, Group] = {}
-    held: dict[Path, dict[Path, None]] = {}  # two runs that were named may lie in one folder
+    paths: dict[Path, dict[Path, None]] = {}  # two runs that were named may lie in one folder
     for folder in map(Path, folders):
         if not _is_archive(folder):
             folder_of_runs(folder)
-        found = {}
+        in_folder = {}
         for parent, inside in _parents(folder):
-            here = held.setdefault(parent.resolve(), {})
-            here.update(dict.fromkeys(inside))
-            found[parent.resolve()] = _group(parent, list(here))
-        found = {parent: group for parent, group in found.items() if group.cells}  # not a plan of ours
-        if not any(group.runs for group in found.values()):
+            siblings = paths.setdefault(parent.resolve(), {})
+            siblings.update(dict.fromkeys(inside))
+            in_folder[parent.resolve()] = _group(parent, list(siblings))
+        # An experiment.json of another form than ours gives a group without cells.
+        in_folder = {parent: group for parent, group in in_folder.items() if group.cells}
+        if not any(group.runs for group in in_folder.values()):
             raise ConfigError(f"no runs in {folder}; plait train and plait reproduce make some")
-        groups |= found
+        groups |= in_folder
     runs = [run for group in groups.values() for run in group.runs]
     if runs and all(run.status == "damaged" for run in runs):
         raise DataError(
@@ -122,7 +123,7 @@ def _is_archive(path: Path) -> bool:
 
 
 def _parents(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
-    """Folders and archives that hold runs, with those runs."""
+    """Yield the folders and archives that hold runs, with the paths of those runs."""
     if _is_archive(folder):
         yield folder, []
         return
@@ -140,9 +141,9 @@ def _parents(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
         runs = [path for path in inside if is_run(path)]
         if runs or _experiment_file(here):
             yield here, runs
-        held = set(runs)
+        run_paths = set(runs)
         if depth < DEPTH:
-            waiting += [(path, depth + 1) for path in inside if path not in held]
+            waiting += [(path, depth + 1) for path in inside if path not in run_paths]
 
 
 def _experiment_file(folder: Path) -> bool:
@@ -150,7 +151,7 @@ def _experiment_file(folder: Path) -> bool:
 
 
 def _planned(folder: Path) -> Experiment | None:
-    """The experiment of a folder; None where the file is of another form of experiment."""
+    """Return the experiment of a folder; None if the file describes another form of experiment."""
     values = read_json(folder / "experiment.json")
     if not isinstance(values, dict) or "kind" not in values:
         return None
@@ -159,11 +160,11 @@ def _planned(folder: Path) -> Experiment | None:
 
 def _group(folder: Path, paths: Sequence[Path]) -> Group:
     if _is_archive(folder):
-        shown = folder.with_name(folder.name.removesuffix(SUFFIX))
-        with opened(folder) as room:
-            inside = sorted(path for path in room.iterdir() if path.is_dir())
-            runs = [dataclasses.replace(read_folder(path), folder=shown / path.name) for path in inside]
-            return dataclasses.replace(_grouped(room, runs), folder=shown)
+        named = folder.with_name(folder.name.removesuffix(SUFFIX))
+        with opened(folder) as unpacked:
+            inside = sorted(path for path in unpacked.iterdir() if path.is_dir())
+            runs = [dataclasses.replace(read_folder(path), folder=named / path.name) for path in inside]
+            return dataclasses.replace(_grouped(unpacked, runs), folder=named)
     return _grouped(folder, [read_folder(path) for path in paths])
 
 
@@ -171,43 +172,47 @@ def _grouped(folder: Path, runs: Sequence[RunFolder]) -> Group:
     try:
         experiment = _planned(folder) if _experiment_file(folder) else None
     except PlaitError as error:
-        trouble = f"experiment.json cannot be read ({error}); its runs are shown without it"
-        return _loose(folder, runs, (trouble,))
+        note = f"experiment.json cannot be read ({error}); its runs are shown without it"
+        return _loose(folder, runs, (note,))
     return _loose(folder, runs) if experiment is None else _of_experiment(folder, experiment, runs)
 
 
 def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolder]) -> Group:
-    homes: dict[tuple[str, str], list[RunFolder]] = {planned.cell: [] for planned in experiment.runs}
-    strays: list[RunFolder] = []
+    by_cell: dict[tuple[str, str], list[RunFolder]] = {planned.cell: [] for planned in experiment.runs}
+    unplanned: list[RunFolder] = []
     for run in runs:
-        planned = _home(run, experiment.runs)
-        if planned is None:
-            strays.append(run)
-        for one in experiment.runs if planned is not None else ():
-            if all(getattr(one, part) == getattr(planned, part) for part in PARTS):
-                homes[one.cell].append(_scored_by(_scored_on(run, one.scored_on), one.scored_by))
+        match = _matching_plan(run, experiment.runs)
+        if match is None:
+            unplanned.append(run)
+        for planned in experiment.runs if match is not None else ():
+            if all(getattr(planned, part) == getattr(match, part) for part in PARTS):
+                scored = _scored_by(_scored_on(run, planned.scored_on), planned.scored_by)
+                by_cell[planned.cell].append(scored)
     cells = [
-        Cell(planned.row, planned.column, _by_seed(homes[planned.cell]), *beside, len(experiment.seeds))
-        for planned, beside in ((one, _beside(one, experiment.smoke)) for one in experiment.runs)
-    ]
+        Cell(
+            planned.row, planned.column, _by_seed(by_cell[planned.cell]),
+            *_published(planned, experiment.smoke), len(experiment.seeds),
+        )
+        for planned in experiment.runs
+    ]  # fmt: skip
     notes = [*([f"These are {MEANS_NOTHING}."] if experiment.smoke else []), *experiment.notes]
     lengths = experiment.lengths
-    if lengths and lengths not in notes:  # plans of before had it among their notes
+    if lengths and lengths not in notes:  # older plans have it among their notes
         notes.append(lengths)
-    if strays:
-        notes.append(f"{len(strays)} runs here are not of the plan; they stand at the end of the tables.")
+    if unplanned:
+        notes.append(f"{len(unplanned)} runs here are not part of the plan; they are last in the tables.")
     title = f"{experiment.title} (smoke)" if experiment.smoke else experiment.title
     name = f"{experiment.name}-smoke" if experiment.smoke else experiment.name
     return Group(
-        folder, name, title, [*cells, *labelled(strays)], experiment.kind,
+        folder, name, title, [*cells, *labelled(unplanned)], experiment.kind,
         experiment.source, "" if experiment.smoke else experiment.claim, experiment.metric,
         experiment.updates_to, notes, experiment.smoke,
         "" if all(run.scored_by == "score" for run in experiment.runs) else experiment.metric,
     )  # fmt: skip
 
 
-def _beside(planned: PlannedRun, smoke: bool) -> tuple[float | None, str]:
-    """What was published for a run, and what was said instead; nothing stands beside a smoke run."""
+def _published(planned: PlannedRun, smoke: bool) -> tuple[float | None, str]:
+    """Return the score published for a run, and the note if there is none; smoke runs have neither."""
     return (None, "") if smoke else (planned.published, planned.published_note)
 
 
@@ -220,18 +225,24 @@ def _loose(folder: Path, runs: Sequence[RunFolder], notes: Sequence[str] = ()) -
     )  # fmt: skip
 
 
-def _home(run: RunFolder, planned: Iterable[PlannedRun]) -> PlannedRun | None:
-    """The planned run all of whose values the run has. A plan may leave defaults out, so of several the one
-    that says most is meant."""
-    fits = [one for one in planned if all(_within(getattr(one, p), run.description.get(p)) for p in PARTS)]
-    return max(fits, key=lambda one: sum(len(getattr(one, part)) for part in PARTS), default=None)
+def _matching_plan(run: RunFolder, planned: Iterable[PlannedRun]) -> PlannedRun | None:
+    """Return the planned run whose values the run has, or None.
+
+    A plan may leave defaults out, so among several matches the one with the most values is meant.
+    """
+    matches = [
+        candidate
+        for candidate in planned
+        if all(_within(getattr(candidate, part), run.description.get(part)) for part in PARTS)
+    ]
+    return max(matches, key=lambda match: sum(len(getattr(match, part)) for part in PARTS), default=None)
 
 
 PARTS = ("task", "model", "recipe")
 
 
 def _scored_on(run: RunFolder, name: str) -> RunFolder:
-    """The run with its score on one held-out set alone, where a cell is about that one."""
+    """Restrict a run's scores to one held-out set; an empty name keeps all of them."""
     if not name:
         return run
     marks = [
@@ -243,21 +254,24 @@ def _scored_on(run: RunFolder, name: str) -> RunFolder:
 
 
 def _scored_by(run: RunFolder, name: str) -> RunFolder:
-    """The run with another of an evaluation's figures as its score, where a cell is about that one."""
+    """Replace a run's score by another metric of its evaluations."""
     if name == "score":
         return run
     marks = [
         dataclasses.replace(
-            mark, results={where: {**found, "score": found[name]} for where, found in mark.results.items()}
+            mark,
+            results={
+                held_out: {**result, "score": result[name]} for held_out, result in mark.results.items()
+            },
         )
         for mark in run.marks
-        if all(name in found for found in mark.results.values())
+        if all(name in result for result in mark.results.values())
     ]
     return dataclasses.replace(run, marks=marks)
 
 
 def _within(few: dict[str, Any], many: Any) -> bool:
-    """What is None in a plan may be left out of a run's description.
+    """Return whether `many` has all values of `few`; an absent value equals None.
 
     >>> _within({"lr": 1, "orthogonal_lr": None}, {"lr": 1.0, "seed": 0})
     True
@@ -270,8 +284,10 @@ def _by_seed(runs: Iterable[RunFolder]) -> list[RunFolder]:
 
 
 def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
-    """Cells of runs that no plan names: rows are tasks, columns models, with the options that tell them
-    apart. A run without a description is a cell of its own."""
+    """Return cells for runs that are in no plan, a row per task and a column per model.
+
+    Labels include the options that distinguish the runs. A run without a description is a cell of its own.
+    """
     cells: dict[tuple[str, str], list[RunFolder]] = {}
     described = [run for run in runs if run.description]
     for like in _alike(described, lambda run: _name(run, "task")):
@@ -285,17 +301,17 @@ def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
                     *_telling(run, recipes, "recipe", never=("seed",)),
                 ]
                 if not all(is_identified(run.description[part]) for part in ("task", "model")):
-                    options.append(run.name)  # nothing says that it is a seed of another
+                    options.append(run.name)  # it cannot be identified as another seed of some run
                 cells.setdefault((", ".join(row), ", ".join([_name(run, "model"), *options])), []).append(run)
     for run in runs:
         if not run.description:
             cells[("?", run.name)] = [run]
     ordered = sorted(cells.items(), key=lambda item: [*map(_by_number, item[0])])
-    return [Cell(row, column, _by_seed(found)) for (row, column), found in ordered]
+    return [Cell(row, column, _by_seed(members)) for (row, column), members in ordered]
 
 
 def _by_number(label: str) -> list[tuple[float, str]]:
-    """Sorts delay 20 before delay 100.
+    """Return a sort key that puts delay 20 before delay 100.
 
     >>> sorted(["delay 100", "delay 20"], key=_by_number)
     ['delay 20', 'delay 100']
@@ -313,22 +329,24 @@ def _task_and_model(run: RunFolder) -> tuple[str, str]:
 
 
 def _alike(runs: Iterable[RunFolder], key: Callable[[RunFolder], Hashable]) -> Iterable[list[RunFolder]]:
-    found: dict[Hashable, list[RunFolder]] = {}
+    by_key: dict[Hashable, list[RunFolder]] = {}
     for run in runs:
-        found.setdefault(key(run), []).append(run)
-    return found.values()
+        by_key.setdefault(key(run), []).append(run)
+    return by_key.values()
 
 
 def _variants(runs: Iterable[RunFolder], part: str) -> dict[str, list[Any]]:
-    """What values each option has among some runs, None where a run does not say it; two are enough to tell
-    any run from another."""
-    said = [options_of(run.description[part]) for run in runs]
-    found: dict[str, list[Any]] = {key: [] for values in said for key in values}
-    for key, values in found.items():
-        for value in (one.get(key) for one in said):
+    """Return up to two different values of each option among some runs, None where a run lacks it.
+
+    Two values are enough to see that runs differ in an option.
+    """
+    all_options = [options_of(run.description[part]) for run in runs]
+    variants: dict[str, list[Any]] = {key: [] for options in all_options for key in options}
+    for key, values in variants.items():
+        for value in (options.get(key) for options in all_options):
             if len(values) < 2 and value not in values:
                 values.append(value)
-    return found
+    return variants
 
 
 def _telling(
@@ -338,9 +356,9 @@ def _telling(
     always: Sequence[str] = (),
     never: Sequence[str] = (),
 ) -> list[str]:
-    """The options in which a run differs from some of the others."""
-    mine = options_of(run.description[part])
-    shown = [key for key in mine if key in always or (key not in never and variants[key] != [mine[key]])]
-    shown = [key for key in shown if key != "name"]
-    shown = [key for key in shown if key != SHAPES] or shown  # they follow from options, where those differ
-    return [f"{key.replace('_', ' ')} {mine[key]}" for key in shown]
+    """Return the options in which a run differs from some of the others."""
+    options = options_of(run.description[part])
+    keys = [k for k in options if k in always or (k not in never and variants[k] != [options[k]])]
+    keys = [key for key in keys if key != "name"]
+    keys = [key for key in keys if key != SHAPES] or keys  # shapes follow from other options that differ
+    return [f"{key.replace('_', ' ')} {options[key]}" for key in keys]

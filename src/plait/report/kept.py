@@ -1,7 +1,7 @@
-"""What either rule keeps where what matters comes late: recorded of a trained pair, drawn for pages.
+"""States kept by the two relevance rules when relevant inputs come late: recorded numbers, drawn for pages.
 
-The numbers are of two runs of `plait reproduce keeping --rows "lead-in 60"`, each trained as its rule learns
-best; `docs/figures/make_keeping.py` records them anew from their folders.
+The numbers are from two runs of `plait reproduce keeping --rows "lead-in 60"`, each with the best settings
+for its rule; `docs/figures/make_keeping.py` records them again from the run folders.
 """
 
 from __future__ import annotations
@@ -28,14 +28,16 @@ _QUESTION = "at the question"
 
 
 def recorded() -> dict[str, Any]:
-    """What was recorded: the task, and of each rule the shares of its steps, the score, the updates."""
-    found: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
-    return found
+    """Load the record: the task, and for each rule the shares by step, the score and the updates."""
+    record: dict[str, Any] = json.loads(RECORD.read_text(encoding="utf-8"))
+    return record
 
 
 def record_kept(runs: Mapping[str, Path]) -> dict[str, Any]:
-    """For each rule and every step before the question, the share of held-out sequences whose memory holds
-    it beyond the window; and how many symbols were named rightly."""
+    """Compute, for each rule, which steps' states are kept until the question, and the accuracy.
+
+    The share of a step is the share of held-out sequences whose memory holds its state beyond the window.
+    """
     rules = {}
     for rule in RULES:
         run = read_run(runs[rule])
@@ -54,31 +56,32 @@ def record_kept(runs: Mapping[str, Path]) -> dict[str, Any]:
     return {"task": task.options(), "slots": born.shape[1], "sequences": _SEQUENCES, "rules": rules}
 
 
-def draw_kept(found: dict[str, Any], size: tuple[float, float]) -> Any:
-    """Shares against the step, and where the symbols were."""
+def draw_kept(record: dict[str, Any], size: tuple[float, float]) -> Any:
+    """Draw the shares against the step, and mark the steps of the symbols."""
     curves = []
-    for place, rule in enumerate(RULES):
-        one = found["rules"][rule]
-        steps = range(1, len(one["shares"]) + 1)
-        label = f"{rule}: {percent(one['score'])} of symbols right"
-        curves.append(Curve(steps, [100 * share for share in one["shares"]], label, "solid", place))
-    first = found["task"]["lead_in"] + 1
+    for color, rule in enumerate(RULES):
+        values = record["rules"][rule]
+        steps = range(1, len(values["shares"]) + 1)
+        label = f"{rule}: {percent(values['score'])} of symbols correct"
+        curves.append(Curve(steps, [100 * share for share in values["shares"]], label, "solid", color))
+    first = record["task"]["lead_in"] + 1
     curves.append(Curve([first, first + SYMBOLS - 1], [106, 106], "the symbols", "dotted", 7))
     return draw_curves(
-        curves, x_label="step", y_label=f"held {_QUESTION} (% of sequences)", y_range=(0, 112), size=size
+        curves, x_label="step", y_label=f"kept {_QUESTION} (% of sequences)", y_range=(0, 112), size=size
     )
 
 
-def kept_caption(found: dict[str, Any]) -> str:
-    """What is seen, in words that are true of these numbers."""
-    lead, slots = found["task"]["lead_in"], found["slots"]
-    earned, learned = (found["rules"][rule] for rule in RULES)
-    before, after = (sum(one["shares"][:lead]) for one in (earned, learned))
+def kept_caption(record: dict[str, Any]) -> str:
+    """Describe the figure in sentences computed from the record."""
+    lead, slots = record["task"]["lead_in"], record["slots"]
+    earned, learned = (record["rules"][rule] for rule in RULES)
+    before, after = (sum(rule["shares"][:lead]) for rule in (earned, learned))
     return (
-        f"Which steps hold the {slots} slots beyond the window {_QUESTION}, in two RelRNNs trained on copy "
-        f"after a lead-in of {lead} blanks (recorded, {found['sequences']} sequences). The published rule, "
-        f"earned, spends {before:.1f} of the slots on the lead-in, because early states share the attention "
-        f"with few others and earn more: {percent(earned['score'])} of the symbols right after "
-        f'{earned["updates"]:,} updates. With relevance="learned" a score decides that reading trains: '
-        f"{after:.1f} slots hold the lead-in, {percent(learned['score'])} right after {learned['updates']:,}."
+        f"Steps whose states are in the {slots} slots beyond the window {_QUESTION}, in two RelRNNs trained "
+        f"on copy after a lead-in of {lead} blanks (recorded, {record['sequences']} sequences). The "
+        f"published rule, earned, spends {before:.1f} of the slots on the lead-in, because early states "
+        f"share the attention with few others and earn more: {percent(earned['score'])} of the symbols are "
+        f'correct after {earned["updates"]:,} updates. With relevance="learned" a score decides, which is '
+        f"trained by attention: {after:.1f} slots hold the lead-in, {percent(learned['score'])} are correct "
+        f"after {learned['updates']:,}."
     )

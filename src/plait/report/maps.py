@@ -1,4 +1,4 @@
-"""Attention heat maps from `trace.json`: what one held-out sequence's steps read of their past."""
+"""Attention heat maps from `trace.json`: the weights of one held-out sequence's steps over past states."""
 
 from __future__ import annotations
 
@@ -15,14 +15,17 @@ from plait.runs.reading import RunFolder
 
 __all__ = ["AttentionMap", "attention_maps"]
 
-MOST_MAPS = 12  # of a group; a page is for looking, the traces hold the rest
-MOST_BLOCKS = 300  # a side: about one a pixel
+MOST_MAPS = 12  # maps of a group on a page; the traces hold the rest
+MOST_BLOCKS = 300  # blocks per side of a map: about one per pixel
 
 
 @dataclass(frozen=True)
 class AttentionMap:
-    """`weights` (n, n): row i, column j the largest weight that a step of block i gave to a state of block
-    j, nan where no such state was in the memory; a block is `block` steps. `steps` is T."""
+    """Attention weights of one layer on one sequence of `steps` steps, in blocks of `block` steps.
+
+    `weights` is (n, n): in row i, column j the largest weight that a step of block i gave to a state of block
+    j, NaN where no such state was in memory.
+    """
 
     key: str
     title: str
@@ -34,37 +37,37 @@ class AttentionMap:
     weights: Any
 
     def cells(self) -> list[list[int]]:
-        """Row by row: column and weight in thousandths, one after the other, of what is there."""
+        """Return, for each row, column and weight in thousandths of every non-empty cell, flattened."""
         rows = []
         for row in self.weights:
-            there = np.flatnonzero(~np.isnan(row))
-            pairs = np.stack([there, np.rint(1000 * row[there]).astype(int)], axis=1)
+            columns = np.flatnonzero(~np.isnan(row))
+            pairs = np.stack([columns, np.rint(1000 * row[columns]).astype(int)], axis=1)
             rows.append(pairs.reshape(-1).tolist())
         return rows
 
 
 def attention_maps(group: Group) -> list[AttentionMap]:
-    """A map for each layer of the first run of each cell that left a trace."""
-    found = []
-    for place, cell in enumerate(group.cells):
+    """Return a map for each layer of the first run with a trace in each cell."""
+    maps = []
+    for index, cell in enumerate(group.cells):
         run = next((run for run in cell.runs if run.trace is not None), None)
         if run is None or run.trace is None:
             continue
-        title = f"{cell.row}: what {cell.column} reads"
+        title = f"{cell.row}: attention of {cell.column}"
         for layer, trace in enumerate(_layers(run)):
             try:
-                whole = attention_matrix(trace["born"], trace["weights"])
+                matrix = attention_matrix(trace["born"], trace["weights"])
             except (ShapeError, KeyError, TypeError, ValueError):
                 continue  # a layer without memory has nothing to draw
-            weights, block = in_blocks(whole)
+            weights, block = in_blocks(matrix)
             name = title if layer == 0 else f"{title}, layer {layer + 1}"
-            key = f"{group.name}-{place}-{layer}-attention"
-            found.append(AttentionMap(key, name, run.name, run.seed, layer, len(whole), block, weights))
-    return found[:MOST_MAPS]
+            key = f"{group.name}-{index}-{layer}-attention"
+            maps.append(AttentionMap(key, name, run.name, run.seed, layer, len(matrix), block, weights))
+    return maps[:MOST_MAPS]
 
 
 def in_blocks(weights: Any, most: int = MOST_BLOCKS) -> tuple[Any, int]:
-    """The matrix with at most `most` rows and columns, and how many steps a block is.
+    """Reduce a matrix to at most `most` rows and columns by block maxima, and return it with the block size.
 
     >>> in_blocks(np.array([[1.0, np.nan], [0.25, 0.75]]), most=1)
     (array([[1.]]), 2)

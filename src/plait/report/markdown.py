@@ -14,7 +14,7 @@ __all__ = ["report_text"]
 
 
 def report_text(groups: Sequence[Group], command: str) -> str:
-    """The whole report; figures are left to `--format png` and `pdf`."""
+    """Return the report as Markdown, without figures, which `--format png` and `pdf` write."""
     return "\n".join(_lines(groups, command)) + "\n"
 
 
@@ -30,13 +30,13 @@ def _lines(groups: Sequence[Group], command: str) -> Iterator[str]:
             if text
             for line in (text, "")
         )
-        yield from _titled("What came, and what it took", result_table(group))
+        yield from _titled("Results", result_table(group))
         transfer = transfer_table(group)
         if transfer is not None:
             yield from _titled(group.elsewhere, transfer)
         yield from _titled("Time and memory", cost_table(group))
         yield from _titled("Every run", run_table(group))
-    yield from ("## How to get this again", "")
+    yield from ("## How to reproduce this report", "")
     yield from (f"- {name}: {value}" for name, value in origin(command).items())
 
 

@@ -1,4 +1,4 @@
-"""The report's numbers as CSV: one row a run, and beside it one row a point of every curve, none left out."""
+"""The report's numbers as CSV: one file with a row per run, one with a row per point of every curve."""
 
 from __future__ import annotations
 
@@ -26,15 +26,18 @@ CURVE_COLUMNS = ("experiment", "setting", "model", "run", "seed", "curve", "x", 
 
 
 def write_csv(groups: Sequence[Group], target: Path) -> list[Path]:
-    """`target` gets the runs, `<name>-curves.csv` beside it the curves: of kind `score` and `loss` with x in
-    updates, and `gradient` with x in steps before the last."""
-    beside = target.with_name(f"{target.stem}-curves{target.suffix}")
-    cells = [(group, cell, run) for group in groups for cell in group.cells for run in cell.runs]
-    runs = (_run_row(*one) for one in cells)
-    curves = ((*_where(*one), *point) for one in cells for point in _points(one[2]))
+    """Write the runs to `target` and their curves to `<name>-curves.csv` in the same folder.
+
+    Every point of a curve is written. Curves are of kind `score` and `loss`, with x in updates, and
+    `gradient`, with x in steps before the last.
+    """
+    curve_file = target.with_name(f"{target.stem}-curves{target.suffix}")
+    placed = [(group, cell, run) for group in groups for cell in group.cells for run in cell.runs]
+    runs = (_run_row(*args) for args in placed)
+    curves = ((*_where(*args), *point) for args in placed for point in _points(args[2]))
     return [
         write_page(target, _text(RUN_COLUMNS, runs)),
-        write_page(beside, _text(CURVE_COLUMNS, curves)),
+        write_page(curve_file, _text(CURVE_COLUMNS, curves)),
     ]
 
 

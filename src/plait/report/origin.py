@@ -1,4 +1,4 @@
-"""Where a page comes from: machine, versions, commit, time."""
+"""Provenance of a page: command, machine, versions, commit and time."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _LIBRARIES = ("torch", "numpy", "matplotlib")
 
 
 def origin(command: str) -> dict[str, str]:
-    """What a reader needs to get the page again, by name and in reading order."""
+    """Return what a reader needs to reproduce the page, by name and in reading order."""
     versions = [
         f"plait {__version__}",
         f"Python {platform.python_version()}",

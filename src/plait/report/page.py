@@ -1,4 +1,4 @@
-"""HTML from a template: one file that loads nothing, from the network or from beside it."""
+"""HTML pages from templates: one self-contained file that loads nothing else."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["render", "write_page"]
 
 
 def render(template: str, **values: Any) -> str:
-    """Fill a template of this room; values are escaped, and one that is missing is an error.
+    """Fill a template of this package; values are escaped, and a missing one is an error.
 
     A value wrapped in `markupsafe.Markup` is HTML already.
     """
@@ -24,13 +24,13 @@ def render(template: str, **values: Any) -> str:
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    # Half of a page is numbers: without a blank after every comma it is a sixth smaller.
+    # Half of a page is numbers: without a space after every comma it is a sixth smaller.
     environment.policies["json.dumps_kwargs"] = {"sort_keys": True, "separators": (",", ":")}
     page: str = environment.get_template(template).render(**values)
     return page
 
 
 def write_page(path: Path, page: str) -> Path:
-    """Write the page whole or not at all, and return where it lies."""
-    write_whole(path, page.encode(errors="backslashreplace"))  # a folder may have any bytes for a name
+    """Write the page atomically and return its absolute path."""
+    write_whole(path, page.encode(errors="backslashreplace"))  # a folder's name may hold any bytes
     return path.resolve()

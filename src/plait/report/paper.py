@@ -1,4 +1,4 @@
-"""The report's figures for a paper: one file each, vector graphics where the format allows."""
+"""The report's figures for a paper: one file per figure, vector graphics if the format allows."""
 
 from __future__ import annotations
 
@@ -15,17 +15,17 @@ from plait.report.seeds import drawn
 
 __all__ = ["write_figures"]
 
-MOST = 1500  # points of a curve: paper is finer than a screen
+MOST = 1500  # points of a curve: print has a higher resolution than a screen
 
 
 def write_figures(groups: Sequence[Group], target: Path) -> list[Path]:
-    """Write every figure beside `target`, as `<its name>-<what is shown>.<its ending>`."""
-    counted: dict[str, int] = {}
+    """Write every figure into the folder of `target`, as `<stem of target>-<figure><suffix of target>`."""
+    counts: dict[str, int] = {}
     files = []
     for group in groups:
         for name, figure in _figures(group):
-            counted[name] = counted.get(name, 0) + 1
-            number = f"-{counted[name]}" if counted[name] > 1 else ""  # two groups may have one name
+            counts[name] = counts.get(name, 0) + 1
+            number = f"-{counts[name]}" if counts[name] > 1 else ""  # two groups may have the same name
             files.append(save(figure, target.with_name(f"{target.stem}-{name}{number}{target.suffix}")))
     if not files:
         raise ConfigError("nothing to draw: no run has a curve; --format md shows the tables")
@@ -33,13 +33,13 @@ def write_figures(groups: Sequence[Group], target: Path) -> list[Path]:
 
 
 def _figures(group: Group) -> Iterator[tuple[str, Any]]:
-    """Names and figures: the plots of one kind and view in one figure, a panel for each row of the group."""
-    found: dict[tuple[str, str], list[tuple[Plot, View]]] = {}
+    """Yield names and figures: one figure per kind and view of plots, with a panel per row of the group."""
+    by_kind: dict[tuple[str, str], list[tuple[Plot, View]]] = {}
     for plot in plots(group, MOST):
         kind = plot.key.rpartition("-")[2]
         for view in plot.views:
-            found.setdefault((kind, view.name), []).append((plot, view))
-    for (kind, view_name), panels in found.items():
+            by_kind.setdefault((kind, view.name), []).append((plot, view))
+    for (kind, view_name), panels in by_kind.items():
         view = panels[0][1]
         scale = 100.0 if view.percent else 1.0
         tiles = [Tile(plot.title.partition(":")[0], *drawn(plot, view, MOST, scale)) for plot, view in panels]
@@ -51,17 +51,17 @@ def _figures(group: Group) -> Iterator[tuple[str, Any]]:
             y_range=(0, 102) if view.percent else None,
         )
         yield f"{group.name}-{kind}-{view_name}", figure
-    for one in attention_maps(group):
+    for attention in attention_maps(group):
         figure = draw_heatmap(
-            one.weights,
-            x_label="state that is read" + _of_blocks(one.block),
-            y_label="step that reads" + _of_blocks(one.block),
+            attention.weights,
+            x_label="attended state" + _block_note(attention.block),
+            y_label="attending step" + _block_note(attention.block),
             value_label="attention weight",
-            title=one.title,
+            title=attention.title,
             size=(5.2, 4.6),
         )
-        yield one.key, figure
+        yield attention.key, figure
 
 
-def _of_blocks(block: int) -> str:
+def _block_note(block: int) -> str:
     return f" (blocks of {block} steps)" if block > 1 else ""

@@ -1,4 +1,4 @@
-"""The report as one HTML page that loads nothing: tables as HTML, plots as data for the script inside it."""
+"""The report as one self-contained HTML page: tables as HTML, plots as data for the embedded script."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plait.report.origin import origin
 from plait.report.page import render
 from plait.report.page_figures import page_figures, plot_figure
 from plait.report.tables import (
-    Outcome,
+    CellOutcome,
     cost_table,
     published,
     result_table,
@@ -29,22 +29,22 @@ from plait.training.repeat import repeat_command
 __all__ = ["damages", "grid_data", "headline", "report_page", "standing"]
 
 HERE = Path(__file__).parent
-NO_COMMAND = "trained from Python on a network or data of its own: no command says it"
+NO_COMMAND = "trained from Python on a network or data of its own: no command repeats it"
 MARKS = {"agrees": "✓", "higher": "▲", "lower": "▼", "diverged": "✗", "not": "…"}
 
 
 def report_page(groups: Sequence[Group], command: str) -> str:
-    """The page of some groups; `command` is what a reader types to get it again."""
+    """Return the page of some groups; `command` is the command that reproduces it."""
     data: dict[str, Any] = {}
     runs = [run for group in groups for run in group.runs]
     pair = _beside(runs, data) if len(runs) == 2 else None
-    shown = [_section(group, place, data, curves=pair is None) for place, group in enumerate(groups)]
+    sections = [_section(group, index, data, curves=pair is None) for index, group in enumerate(groups)]
     return render(
         "report.html",
         headline=headline(groups),
         summary=standing(groups),
         damaged=damages(groups),
-        groups=shown,
+        groups=sections,
         beside=pair,
         data=data,
         origin=origin(command),
@@ -56,17 +56,17 @@ def report_page(groups: Sequence[Group], command: str) -> str:
 
 
 def _beside(runs: Sequence[RunFolder], data: dict[str, Any]) -> dict[str, Any]:
-    """What the template needs of two runs side by side."""
-    found = beside(*runs)
+    """Return the comparison of two runs for the template."""
+    comparison = beside(*runs)
     return {
-        "title": found.title,
-        "tables": found.tables,
-        "figures": [plot_figure(plot, "b", data) for plot in found.plots],
+        "title": comparison.title,
+        "tables": comparison.tables,
+        "figures": [plot_figure(plot, "b", data) for plot in comparison.plots],
     }
 
 
 def headline(groups: Sequence[Group]) -> str:
-    """How many runs of what, and how they ended.
+    """Count the runs by status.
 
     >>> headline([])
     'No runs'
@@ -76,29 +76,28 @@ def headline(groups: Sequence[Group]) -> str:
         return "No runs"
     states = [run.status for run in runs]
     counted = [f"{states.count(state)} {state}" for state in sorted(set(states), key=states.index)]
-    said = f"{len(runs)} run{'s' * (len(runs) > 1)}: {', '.join(counted)}"
+    text = f"{len(runs)} run{'s' * (len(runs) > 1)}: {', '.join(counted)}"
     smoke = sum(len(group.runs) for group in groups if group.smoke)
-    return said if not smoke else f"{said}; {smoke} of them {MEANS_NOTHING}"
+    return text if not smoke else f"{text}; {smoke} of them {MEANS_NOTHING}"
 
 
 def standing(groups: Sequence[Group]) -> str:
-    """How our numbers stand to the published ones, counted."""
-    found = [
+    """Count the verdicts on our scores against the published ones."""
+    verdicts = [
         cell.verdict
         for group in groups
         for _, row in summary_grid(group)[1]
         for cell in row
-        if cell is not None
+        if cell is not None and cell.verdict
     ]
-    there = [verdict for verdict in found if verdict]
-    if not there:
-        return "No published value is known for these runs; they stand beside the claim they test."
-    counted = [f"{there.count(one)} {one}" for one in sorted(set(there), key=there.index)]
-    return f"Beside {len(there)} published values: {', '.join(counted)}."
+    if not verdicts:
+        return "No published value is known for these runs; compare them with the claim they test."
+    counted = [f"{verdicts.count(name)} {name}" for name in sorted(set(verdicts), key=verdicts.index)]
+    return f"Compared with {len(verdicts)} published values: {', '.join(counted)}."
 
 
 def damages(groups: Sequence[Group]) -> list[str]:
-    """One line for every run that cannot be counted."""
+    """Return a line for every damaged run, which cannot be counted."""
     return [
         f"{run.folder}: damaged, not counted: {run.reason}"
         for group in groups
@@ -108,15 +107,15 @@ def damages(groups: Sequence[Group]) -> list[str]:
 
 
 def vendor_version() -> str:
-    """The version of uPlot, as its file says."""
-    found = re.search(r"\(v([0-9.]+)\)", _asset("vendor/uPlot.iife.min.js")[:200])
-    return found.group(1) if found else "of unknown version"
+    """Return the version of uPlot, from the header of its file."""
+    match = re.search(r"\(v([0-9.]+)\)", _asset("vendor/uPlot.iife.min.js")[:200])
+    return match.group(1) if match else "of unknown version"
 
 
-def _section(group: Group, place: int, data: dict[str, Any], curves: bool) -> dict[str, Any]:
-    """What the template needs of a group; the numbers of its figures go into `data`, by their key."""
+def _section(group: Group, index: int, data: dict[str, Any], curves: bool) -> dict[str, Any]:
+    """Return a group's section for the template, and put its figures' numbers into `data`, by their key."""
     return {
-        "key": f"g{place}",
+        "key": f"g{index}",
         "title": group.title,
         "claim": group.claim,
         "source": group.source,
@@ -129,12 +128,12 @@ def _section(group: Group, place: int, data: dict[str, Any], curves: bool) -> di
         "runs": run_table(group),
         "commands": [(run.name, repeat_command(run.description) or NO_COMMAND) for run in group.runs],
         "small": len(group.rows()) > 4,
-        "figures": page_figures(group, f"g{place}", data, curves),
+        "figures": page_figures(group, f"g{index}", data, curves),
     }
 
 
 def grid_data(group: Group) -> dict[str, Any] | None:
-    """The paper's own layout, where there is a value to stand beside."""
+    """Return the paper's layout of our and published scores, or None if nothing was published."""
     if not any(cell.published is not None or cell.published_note for cell in group.cells):
         return None
     columns, rows = summary_grid(group)
@@ -147,17 +146,17 @@ def grid_data(group: Group) -> dict[str, Any] | None:
     }
 
 
-def _grid_cell(group: Group, found: Outcome) -> dict[str, Any]:
-    ours = "–" if found.ours is None else share(group, found.ours.median)
-    if found.ours is not None and found.ours.high > found.ours.low:
-        ours += f" ({share(group, found.ours.low)} – {share(group, found.ours.high)})"
-    mark = MARKS.get(found.verdict.split()[0] if found.verdict else "", "")
+def _grid_cell(group: Group, result: CellOutcome) -> dict[str, Any]:
+    ours = "–" if result.ours is None else share(group, result.ours.median)
+    if result.ours is not None and result.ours.high > result.ours.low:
+        ours += f" ({share(group, result.ours.low)} – {share(group, result.ours.high)})"
+    mark = MARKS.get(result.verdict.split()[0] if result.verdict else "", "")
     return {
         "ours": ours,
-        "published": published(group, found.cell),
-        "verdict": found.verdict,
+        "published": published(group, result.cell),
+        "verdict": result.verdict,
         "mark": mark,
-        "states": found.states,
+        "states": result.states,
     }
 
 

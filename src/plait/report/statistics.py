@@ -1,4 +1,4 @@
-"""The few statistics of a report: medians with their spread, and when a score was first reached."""
+"""Statistics of a report: medians with their range, and the first evaluation that reaches a score."""
 
 from __future__ import annotations
 
@@ -10,13 +10,13 @@ from plait.runs.reading import Mark
 
 __all__ = ["Spread", "first_reached", "spread", "verdict"]
 
-# A published 100% stands for 99.5% or more, and 256 sequences of ten symbols leave as much to chance.
+# A published 100% means 99.5% or more, and an evaluation on 256 sequences of ten symbols is as uncertain.
 TOLERANCE = 0.01
 
 
 @dataclass(frozen=True)
 class Spread:
-    """The median of `n` values, with the least and the largest; infinite for what was never reached."""
+    """The median of `n` values, with the smallest and the largest; infinite if a target was never reached."""
 
     median: float
     low: float
@@ -25,19 +25,19 @@ class Spread:
 
 
 def spread(values: Iterable[float | None]) -> Spread | None:
-    """Of the values there are; None if there is none.
+    """Return the median and range of the values that are not None; None if there are no such values.
 
     >>> spread([3.0, 1.0, None, 2.0])
     Spread(median=2.0, low=1.0, high=3.0, n=3)
     >>> spread([100.0, float("inf")]).median
     inf
     """
-    known = sorted(value for value in values if value is not None)
-    return Spread(median(known), known[0], known[-1], len(known)) if known else None
+    present = sorted(value for value in values if value is not None)
+    return Spread(median(present), present[0], present[-1], len(present)) if present else None
 
 
 def first_reached(marks: Sequence[Mark], score: float) -> Mark | None:
-    """The first evaluation that showed at least `score`; it is as fine as the evaluations are.
+    """Return the first evaluation with at least `score`; its resolution is the interval of evaluations.
 
     >>> marks = [Mark(100, 2.5, {"copy": {"score": 0.4}}), Mark(200, 5.0, {"copy": {"score": 0.99}})]
     >>> first_reached(marks, 0.9).update
@@ -47,12 +47,12 @@ def first_reached(marks: Sequence[Mark], score: float) -> Mark | None:
 
 
 def verdict(ours: Spread | None, published: float | None, target: float, reached: int, diverged: int) -> str:
-    """Our median score beside the published one, in a word or two.
+    """Compare our median score with the published one, in a word or two.
 
     Args:
         target: the score a run is meant to reach.
-        reached: how many of the runs reached it.
-        diverged: how many of the runs met a value that is not finite.
+        reached: number of runs that reached it.
+        diverged: number of runs that met a non-finite value.
 
     >>> verdict(Spread(0.40, 0.12, 1.0, 3), 1.0, target=0.99, reached=1, diverged=0)
     'not reached within budget'

@@ -1,4 +1,4 @@
-"""A report's tables: ours beside published, what it took, transfer, cost, and every single run."""
+"""Tables of a report: our scores and the published ones, transfer, cost, and every single run."""
 
 from __future__ import annotations
 
@@ -12,19 +12,22 @@ from plait.result import Table, scored
 from plait.runs.reading import RunFolder
 
 __all__ = [
-    "Outcome", "cost_table", "machine", "outcome", "published", "result_table", "run_table",
+    "CellOutcome", "cost_table", "machine", "outcome", "published", "result_table", "run_table",
     "seconds_shown", "share", "summary_grid", "transfer_table",
 ]  # fmt: skip
 
-WHERE = ("setting", "model")  # what rows and columns of an experiment are
+WHERE = ("setting", "model")  # headings of the columns with an experiment's rows and columns
 NEVER = "not reached"
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """What a cell's runs came to. `ours` is over the last held-out scores of all sound runs, the diverged and
-    stopped ones included; `updates` and `seconds` are to the first reaching of the target, infinite for
-    a run that did not reach it."""
+class CellOutcome:
+    """Results of a cell's runs.
+
+    `ours` is the spread of the last held-out scores of all undamaged runs, diverged and stopped ones
+    included; `updates` and `seconds` count up to the first evaluation that reaches the target, infinite for a
+    run that did not reach it.
+    """
 
     cell: Cell
     ours: Spread | None
@@ -36,8 +39,8 @@ class Outcome:
     states: str
 
 
-def outcome(cell: Cell, target: float) -> Outcome:
-    """Judge a cell against the score its runs are meant to reach."""
+def outcome(cell: Cell, target: float) -> CellOutcome:
+    """Judge a cell against the score that its runs are meant to reach."""
     runs = cell.sound
     ours = spread(run.score for run in runs)
     first = [first_reached(run.marks, target) for run in runs]
@@ -45,7 +48,7 @@ def outcome(cell: Cell, target: float) -> Outcome:
     reached = sum(hit is not None for hit in first)
     diverged = sum(run.status == "diverged" for run in runs)
     word = verdict(ours, cell.published, target, reached, diverged)
-    return Outcome(
+    return CellOutcome(
         cell,
         ours,
         spread(max((mark.score for mark in run.marks), default=None) for run in runs),
@@ -58,7 +61,7 @@ def outcome(cell: Cell, target: float) -> Outcome:
 
 
 def result_table(group: Group) -> Table:
-    """One line a cell: ours, published, the difference in words, and what it took to reach the target."""
+    """Return a row per cell: our score, the published one, the verdict, and the cost to reach the target."""
     target = share(group, group.target).replace(".0%", "%")
     near = "one percentage point" if group.score == "accuracy" else "0.01"
     columns = [
@@ -67,33 +70,33 @@ def result_table(group: Group) -> Table:
     ]  # fmt: skip
     rows = []
     for cell in group.cells:
-        found = outcome(cell, group.target)
+        result = outcome(cell, group.target)
         rows.append([
             cell.row, cell.column,
-            _shown(found.ours, lambda value: share(group, value)),
-            None if found.best is None else share(group, found.best.median),
-            found.ours.n if found.ours else 0,
+            _spread_text(result.ours, lambda value: share(group, value)),
+            None if result.best is None else share(group, result.best.median),
+            result.ours.n if result.ours else 0,
             published(group, cell),
-            found.verdict or None,
-            _shown(found.updates, _whole),
-            _shown(found.seconds, seconds_shown),
-            found.states,
+            result.verdict or None,
+            _spread_text(result.updates, _whole),
+            _spread_text(result.seconds, seconds_shown),
+            result.states,
         ])  # fmt: skip
     notes = [
         f"ours: median over seeds of the {group.measure or f'last held-out {group.score}'}, diverged and "
         "stopped runs included; "
-        "in brackets the least and the largest; best: median over seeds of a run's best evaluation; a "
+        "in brackets the smallest and the largest; best: median over seeds of a run's best evaluation; a "
         f"difference within {near} agrees.",
         f"updates and seconds: to the first evaluation with at least {target}; seconds are "
-        "the run's own clock, evaluation included. A run that did not get there counts as later than all.",
+        "wall-clock time, evaluation included. A run that did not reach it counts as later than all others.",
     ]
     if any(run.clock == "interpolated" for run in group.runs):
-        notes.append("Some runs recorded no clock: their seconds are interpolated from the run's total.")
+        notes.append("Some runs recorded no times: their seconds are interpolated from the run's total.")
     return _without(Table(columns, rows, notes=notes), "published", "difference")
 
 
 def transfer_table(group: Group) -> Table | None:
-    """Score on every held-out set, where runs were scored on more than one; None where none was."""
+    """Return the scores on every held-out set, or None if no run was scored on more than one."""
     several = [run for run in group.runs if run.marks and len(run.marks[-1].results) > 1]
     names = list(dict.fromkeys(name for run in several for name in run.marks[-1].results))
     if not names:
@@ -103,39 +106,39 @@ def transfer_table(group: Group) -> Table | None:
         last = [run.marks[-1].results for run in cell.sound if run in several]
         if not last:
             continue
-        found = [spread(r[name]["score"] for r in last if name in r) for name in names]
+        spreads = [spread(r[name]["score"] for r in last if name in r) for name in names]
         rows.append([cell.row, cell.column, len(last),
-                     *(_shown(one, lambda value: share(group, value)) for one in found)])  # fmt: skip
-    note = f"Median {group.score} at the last evaluation, least to largest over seeds in brackets."
+                     *(_spread_text(s, lambda value: share(group, value)) for s in spreads)])  # fmt: skip
+    note = f"Median {group.score} at the last evaluation, in brackets the smallest and largest over seeds."
     return Table([*WHERE, "n", *names], rows, notes=[note])
 
 
 def cost_table(group: Group) -> Table:
-    """Parameters, seconds an update and peak memory of each cell, and on what."""
+    """Return parameters, time per update, peak memory and machine of each cell."""
     rows = []
     for cell in group.cells:
         runs = [run for run in cell.sound if run.summary]
-        timed = [run for run in runs if run.updates and "seconds" in run.summary]  # one that failed is not
+        timed = [run for run in runs if run.updates and "seconds" in run.summary]  # failed runs have no time
         pace = spread(run.summary["seconds"] / run.updates for run in timed)
         memory = spread(run.summary.get("peak_memory_bytes") for run in runs)
         sizes = {int(run.summary["parameters"]) for run in runs if "parameters" in run.summary}
         rows.append([
             cell.row, cell.column,
             f"{max(sizes):,}" if sizes else None,
-            _shown(pace, lambda value: f"{1000 * value:.3g}"),
+            _spread_text(pace, lambda value: f"{1000 * value:.3g}"),
             None if memory is None else f"{memory.median / 2**20:,.0f}",
             "; ".join(sorted({machine(run) for run in runs})) or None,
         ])  # fmt: skip
-    columns = [*WHERE, "parameters", "ms an update", "peak memory (MiB)", "machine"]
+    columns = [*WHERE, "parameters", "ms per update", "peak memory (MiB)", "machine"]
     note = (
-        "Time: a run's seconds over its updates, evaluation included, median over seeds; runs may have "
-        "shared the machine. Memory: on a GPU the tensors', on a CPU the whole process's, torch included."
+        "Time: a run's seconds divided by its updates, evaluation included, median over seeds; runs may have "
+        "shared the machine. Memory: on a GPU that of tensors, on a CPU that of the process, torch included."
     )
     return Table(columns, rows, notes=[note])
 
 
 def run_table(group: Group) -> Table:
-    """Every run: how it ended, where it was computed, and from which source."""
+    """Return a row per run: its status, score, machine and commit."""
     columns = [
         "run", *WHERE, "seed", "status", "updates", "score", "seconds", "machine", "torch",
         "commit", "began", "reason",
@@ -155,49 +158,49 @@ def run_table(group: Group) -> Table:
 
 
 def machine(run: RunFolder) -> str:
-    """The device of a run's sessions; more than one name if it moved."""
+    """Return the device name of a run's sessions; several names if the run moved."""
     names = [str(session.get("device_name", "?")) for session in run.sessions]
     return ", then ".join(dict.fromkeys(names))
 
 
 def share(group: Group, value: float) -> str:
-    """A score as people write it: accuracy in percent, anything else as a number."""
+    """Format a score: accuracy in percent, anything else as a number."""
     return scored(value, group.score)
 
 
 def published(group: Group, cell: Cell) -> str | None:
-    """What the paper says: a score, or why it has none."""
+    """Return the published score, or the note on why there is none."""
     return cell.published_note or None if cell.published is None else share(group, cell.published)
 
 
 def _without(table: Table, *names: str) -> Table:
-    """The table without those of the named columns that hold nothing."""
-    places = range(len(table.columns))
-    empty = [n for n in places if table.columns[n] in names and all(row[n] is None for row in table.rows)]
-    kept = [n for n in places if n not in empty]
-    rows = [[row[n] for n in kept] for row in table.rows]
-    return Table([table.columns[n] for n in kept], rows, notes=table.notes)
+    """Remove those of the named columns that are empty."""
+    indices = range(len(table.columns))
+    empty = [n for n in indices if table.columns[n] in names and all(row[n] is None for row in table.rows)]
+    remaining = [n for n in indices if n not in empty]
+    rows = [[row[n] for n in remaining] for row in table.rows]
+    return Table([table.columns[n] for n in remaining], rows, notes=table.notes)
 
 
 def _commits(run: RunFolder) -> str | None:
-    found = [str(session.get("commit") or "unknown") for session in run.sessions]
-    return ", then ".join(dict.fromkeys(found)) or None
+    commits = [str(session.get("commit") or "unknown") for session in run.sessions]
+    return ", then ".join(dict.fromkeys(commits)) or None
 
 
 def _states(cell: Cell) -> str:
-    """How the runs ended, and how many are missing: `2 complete, 1 diverged`."""
+    """Count the runs of a cell by status, missing ones included: `2 complete, 1 diverged`."""
     states = [run.status for run in cell.runs]
     counted = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
     missing = cell.seeds - len(cell.runs)
     return ", ".join([*counted, *([f"{missing} not run"] if missing > 0 else [])]) or "not run"
 
 
-def _shown(found: Spread | None, show: Callable[[float], str]) -> str | None:
-    """The median, and in brackets the least and the largest where they say more."""
-    if found is None:
+def _spread_text(values: Spread | None, show: Callable[[float], str]) -> str | None:
+    """Format the median, with the smallest and the largest in brackets if they differ."""
+    if values is None:
         return None
     low, middle, high = (
-        show(value) if math.isfinite(value) else NEVER for value in (found.low, found.median, found.high)
+        show(value) if math.isfinite(value) else NEVER for value in (values.low, values.median, values.high)
     )
     return middle if low == high else f"{middle} ({low} – {high})"
 
@@ -210,8 +213,8 @@ def seconds_shown(value: float) -> str:
     return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
 
 
-def summary_grid(group: Group) -> tuple[Sequence[str], list[tuple[str, list[Outcome | None]]]]:
-    """The paper's own layout: columns, and for each row its outcomes, None where no cell is."""
-    places = {(cell.row, cell.column): outcome(cell, group.target) for cell in group.cells}
+def summary_grid(group: Group) -> tuple[Sequence[str], list[tuple[str, list[CellOutcome | None]]]]:
+    """Return the paper's layout: columns, and for each row its outcomes, None where there is no cell."""
+    outcomes = {(cell.row, cell.column): outcome(cell, group.target) for cell in group.cells}
     columns = group.columns()
-    return columns, [(row, [places.get((row, column)) for column in columns]) for row in group.rows()]
+    return columns, [(row, [outcomes.get((row, column)) for column in columns]) for row in group.rows()]

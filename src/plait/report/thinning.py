@@ -1,4 +1,4 @@
-"""Long curves as short ones that look the same: every peak and every dip stays."""
+"""Downsampling of long curves that keeps every peak and every dip."""
 
 from __future__ import annotations
 
@@ -10,11 +10,11 @@ import numpy as np
 
 __all__ = ["MOST", "kept", "significant"]
 
-MOST = 400  # points of a curve: about one a pixel of a plot
+MOST = 400  # points of a curve: about one per pixel of a plot
 
 
 def kept(values: Sequence[float], most: int = MOST) -> list[int]:
-    """Which of the values to draw: of each stretch the least and the largest, and both ends.
+    """Return the indices of the values to draw: minimum and maximum of each segment, and both ends.
 
     >>> kept([0, 9, 0, 0, 0, -5, 0, 0, 0, 0], most=6)
     [0, 1, 5, 6, 9]
@@ -24,15 +24,15 @@ def kept(values: Sequence[float], most: int = MOST) -> list[int]:
         return list(range(count))
     numbers = np.asarray(values, dtype=float)
     edges = np.linspace(0, count, (most - 2) // 2 + 1).astype(int)
-    places = {0, count - 1}
+    indices = {0, count - 1}
     for begin, end in itertools.pairwise(edges.tolist()):
-        stretch = numbers[begin:end]
-        places |= {begin + int(stretch.argmin()), begin + int(stretch.argmax())}
-    return sorted(places)
+        segment = numbers[begin:end]
+        indices |= {begin + int(segment.argmin()), begin + int(segment.argmax())}
+    return sorted(indices)
 
 
 def significant(value: float | None, digits: int = 4) -> float | None:
-    """A number with as many digits as a plot can show; None for what has no place on an axis.
+    """Round a number to the digits that a plot can show; return None for a missing or non-finite one.
 
     >>> significant(0.123456), significant(123456.0)
     (0.1235, 123500.0)

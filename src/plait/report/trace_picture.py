@@ -1,4 +1,4 @@
-"""A run's trace as a picture that fits its task: over the text, over the image, or step against step."""
+"""Pictures of a run's trace by the kind of its task: over the text, over the image, or step against state."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ __all__ = ["draw_trace"]
 
 
 def draw_trace(folder: Path, layer: int = 0) -> Any:
-    """The figure of `trace.json` in a run's folder.
+    """Draw `trace.json` of a run's folder and return the figure.
 
     Args:
-        folder: the run's; what it was trained on decides the kind of picture.
-        layer: which layer's attention, counted from 0.
+        folder: the run's folder; the run's task decides the kind of picture.
+        layer: the layer whose attention is drawn, counted from 0.
     """
     record, trace = read_run(folder), read_json(folder / "trace.json")
     if not 0 <= layer < len(trace["layers"]):
@@ -54,9 +54,9 @@ def draw_trace(folder: Path, layer: int = 0) -> Any:
 
 
 def _by_head(born: Any, weights: Any, heads: int) -> list[Any]:
-    """Return a matrix (T, T) for each head, whose weights add up to 1; in a trace they are shares of all."""
+    """Return a (T, T) matrix for each head, scaled so that its rows sum to 1; in a trace all heads' do."""
     parts = (np.split(np.asarray(part), heads, axis=1) for part in (born, weights))
-    return [attention_matrix(held, heads * share) for held, share in zip(*parts, strict=True)]
+    return [attention_matrix(head_born, heads * share) for head_born, share in zip(*parts, strict=True)]
 
 
 def _over_image(task: ImageTask, trace: dict[str, Any], born: Any, weights: Any, title: str) -> Any:
@@ -66,6 +66,6 @@ def _over_image(task: ImageTask, trace: dict[str, Any], born: Any, weights: Any,
     mean[~readable.any(axis=0)] = np.nan
     image = torch.tensor(trace["inputs"], dtype=torch.float64) / 255
     parts = (image, torch.from_numpy(matrix[-1]), torch.from_numpy(mean))
-    asked = f"{title}; it shows a {trace['targets'][-1]}"
-    shown, last, average = (task.as_image(part).numpy() for part in parts)
-    return draw_image_attention(shown, last, average, title=asked)
+    titled = f"{title}; it shows a {trace['targets'][-1]}"
+    pixels, last, average = (task.as_image(part).numpy() for part in parts)
+    return draw_image_attention(pixels, last, average, title=titled)

@@ -1,4 +1,4 @@
-"""`write_report`: what runs on the disk show, as a page, as text for a paper, as numbers, as figures."""
+"""`write_report`: a report on runs as an HTML page, Markdown text, CSV numbers or figure files."""
 
 from __future__ import annotations
 
@@ -18,8 +18,10 @@ FORMATS = ("html", "md", "csv", "png", "pdf")
 
 @dataclass(frozen=True)
 class Written:
-    """What was written, and what a reader should know first: `headline` and `standing` are sentences,
-    `damaged` one line for every run that could not be counted."""
+    """Files of a report, and its summary.
+
+    `headline` and `standing` are sentences, `damaged` has a line for every run that could not be counted.
+    """
 
     files: list[Path]
     headline: str
@@ -38,13 +40,13 @@ def write_report(
 
     Args:
         folders: folders of runs, folders of experiments, or folders of such folders.
-        path: the file to write. `csv` puts the curves into a second file beside it, and `png` and `pdf` put
-            every figure into a file of its own, named after it.
+        path: the file to write. `csv` writes the curves to a second file in the same folder, and `png` and
+            `pdf` write every figure to a file of its own, named after it.
         format: html, md, csv, png or pdf.
-        command: what a reader types to get the report again, if not `plait report`.
+        command: the command that reproduces the report, if it is not `plait report`.
 
     Raises:
-        ConfigError: if a folder is not there or holds no run, or the format is unknown.
+        ConfigError: if a folder does not exist or holds no run, or the format is unknown.
         DataError: if none of the runs can be read.
         OutputError: if a file cannot be written.
     """
@@ -57,8 +59,8 @@ def write_report(
         target.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"cannot make the folder {target.parent}: {error.strerror or error}") from error
-    said = command or " ".join(["plait report", *map(str, paths), "-o", str(path)])
-    files = _write(groups, target, format, said)
+    shown_command = command or " ".join(["plait report", *map(str, paths), "-o", str(path)])
+    files = _write(groups, target, format, shown_command)
     return Written(files, headline(groups), standing(groups), damages(groups), groups)
 
 

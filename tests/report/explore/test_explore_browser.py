@@ -314,8 +314,8 @@ def test_something_is_seen_before_anything_is_answered(browser, address):
     page.route("**/api/**", lambda route: None)  # nobody answers
     page.goto(address)
     page.wait_for_timeout(200)
-    assert page.locator("h2:visible").all_inner_texts() == ["What a trained memory holds"]
-    assert "Which past states" in page.locator("#panel-memory").inner_text()
+    assert page.locator("h2:visible").all_inner_texts() == ["Contents of a trained memory"]
+    assert "The past states" in page.locator("#panel-memory").inner_text()
     context.close()
 
 

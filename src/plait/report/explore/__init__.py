@@ -1,4 +1,4 @@
-"""The explorer: a local page to look at memory, gradients, depth and width, and runs.
+"""The explorer: a local page for memory, gradients, depth and width, and runs.
 
-Loaded by `plait explore` alone; it needs the extra `explore`.
+Imported only by `plait explore`; it needs the extra `explore`.
 """

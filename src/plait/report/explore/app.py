@@ -1,4 +1,4 @@
-"""The page and what it asks for: addresses to functions, errors to one line of JSON."""
+"""The explorer's web application: routes to view functions, errors as one line of JSON."""
 
 from __future__ import annotations
 
@@ -32,12 +32,12 @@ from plait.report.page import render
 
 __all__ = ["application"]
 
-# Threads that answer. More would take turns at the same processor, and each keeps memory of its own: with the
-# forty that are usual a server with many readers grows for hours.
+# Worker threads for requests. More would compete for the same CPU, and each keeps memory of its own: with the
+# default of forty, the memory of a server with many readers grows for hours.
 ANSWERING = 4
 STATIC = Path(__file__).with_name("static")
-# The page may load from here alone, so no script of it can talk to another machine.
-# Nor may another site's page show it in a frame, or a browser take an answer for something it is not.
+# The page may load from this server only, so none of its scripts can contact another machine. Other sites may
+# not embed it in a frame, and browsers may not guess the content type of a response.
 GUARD = {
     "Content-Security-Policy": (
         "default-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' data: blob:; "
@@ -50,10 +50,10 @@ View = Callable[[Mapping[str, str]], Any]
 
 
 def application(folder: Path) -> Starlette:
-    """The explorer of the runs in a folder, which need not be there: two of the tabs need none."""
+    """Build the explorer of the runs in a folder, which need not exist: two of the tabs need no runs."""
     library = Library(folder)
 
-    def kept(name: str, view: Callable[[Library, Mapping[str, str]], Any]) -> View:
+    def cached(name: str, view: Callable[[Library, Mapping[str, str]], Any]) -> View:
         return lambda query: library.once((name, *sorted(query.items())), lambda: view(library, query))
 
     views: dict[str, View] = {
@@ -62,14 +62,14 @@ def application(folder: Path) -> Starlette:
         "law": law_view,
         "reach": reach_view,
         "paths": path_view,
-        "norms/runs": kept("norms/runs", lambda library, query: norm_runs(library)),
+        "norms/runs": cached("norms/runs", lambda library, query: norm_runs(library)),
         "norms": lambda query: norms_view(library, query),
         "plane": lambda query: plane_view(),
         "plan": plan_view,
-        "runs": kept("runs", lambda library, query: overview(library)),
-        "group": kept("group", group_view),
-        "plot": kept("plot", plot_view),
-        "beside": kept("beside", beside_view),
+        "runs": cached("runs", lambda library, query: overview(library)),
+        "group": cached("group", group_view),
+        "plot": cached("plot", plot_view),
+        "beside": cached("beside", beside_view),
     }
     routes: list[BaseRoute] = [Route("/", _page(folder))]
     routes += [Route(f"/api/{name}", _endpoint(view)) for name, view in views.items()]
@@ -77,35 +77,35 @@ def application(folder: Path) -> Starlette:
     routes.append(Mount("/static", StaticFiles(directory=STATIC)))
     return Starlette(
         routes=routes,
-        # Another site's page must not reach us under a name of its own (DNS rebinding).
+        # Only local host names are accepted, so that another site cannot reach us by DNS rebinding.
         middleware=[
-            Middleware(_Guarded),
+            Middleware(_SecurityHeaders),
             Middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"]),
         ],
-        lifespan=_few_threads,
-        exception_handlers={PlaitError: _told, HTTPException: _refused, Exception: _failed},
+        lifespan=_limit_threads,
+        exception_handlers={PlaitError: _user_error, HTTPException: _http_error, Exception: _internal_error},
     )
 
 
 @contextlib.asynccontextmanager
-async def _few_threads(app: Starlette) -> AsyncIterator[None]:
+async def _limit_threads(app: Starlette) -> AsyncIterator[None]:
     current_default_thread_limiter().total_tokens = ANSWERING
     yield
 
 
-class _Guarded:
-    """Puts the guard's headers on every answer."""
+class _SecurityHeaders:
+    """Middleware that adds the security headers to every response."""
 
     def __init__(self, app: ASGIApp) -> None:
         self.app = app
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        async def guarded(message: Message) -> None:
+        async def send_with_headers(message: Message) -> None:
             if message["type"] == "http.response.start":
                 MutableHeaders(scope=message).update(GUARD)
             await send(message)
 
-        await self.app(scope, receive, guarded)
+        await self.app(scope, receive, send_with_headers)
 
 
 def _page(folder: Path) -> Callable[[Request], Response]:
@@ -119,7 +119,7 @@ def _page(folder: Path) -> Callable[[Request], Response]:
 def _endpoint(view: View) -> Callable[[Request], Response]:
     def respond(request: Request) -> Response:
         began = time.perf_counter()
-        return _answered(view(request.query_params), began)
+        return _json_response(view(request.query_params), began)
 
     return respond
 
@@ -131,26 +131,26 @@ async def _config(request: Request) -> Response:
         body += piece
         if len(body) > MOST_BYTES:
             break
-    return _answered(config_view(body), began)
+    return _json_response(config_view(body), began)
 
 
-def _answered(value: Any, began: float) -> Response:
-    taken = f"answer;dur={1000 * (time.perf_counter() - began):.1f}"  # milliseconds, seen in any browser
-    return JSONResponse(value, headers={"Server-Timing": taken, "Cache-Control": "no-store"})
+def _json_response(value: Any, began: float) -> Response:
+    timing = f"answer;dur={1000 * (time.perf_counter() - began):.1f}"  # milliseconds, for browsers' tools
+    return JSONResponse(value, headers={"Server-Timing": timing, "Cache-Control": "no-store"})
 
 
-def _told(request: Request, error: Exception) -> Response:
+def _user_error(request: Request, error: Exception) -> Response:
     return JSONResponse({"error": " ".join(str(error).split())}, status_code=400)
 
 
-def _refused(request: Request, error: Exception) -> Response:
+def _http_error(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return JSONResponse({"error": f"{request.url.path}: {error.detail}"}, status_code=error.status_code)
 
 
-def _failed(request: Request, error: Exception) -> Response:
-    said = " ".join(f"{type(error).__name__}: {error}".split())
-    # Starlette answers this outside of all middleware.
+def _internal_error(request: Request, error: Exception) -> Response:
+    message = " ".join(f"{type(error).__name__}: {error}".split())
+    # Starlette sends this response outside of all middleware, so it needs the headers itself.
     return JSONResponse(
-        {"error": f"this is a fault of plait, not yours: {said}"}, status_code=500, headers=GUARD
+        {"error": f"this is a fault of plait, not yours: {message}"}, status_code=500, headers=GUARD
     )

@@ -1,4 +1,4 @@
-"""How far a gradient travels: the law of uniform attention, a window with kept states, and a run's record."""
+"""Views of gradient propagation: uniform attention, a window with kept states, and the records of runs."""
 
 from __future__ import annotations
 
@@ -33,9 +33,9 @@ TEN = math.log(10)
 
 
 def law_view(query: Mapping[str, str]) -> dict[str, Any]:
-    """Theorem 1 as printed, as it holds, and as measured: the same words as `plait gradients law`.
+    """Return Theorem 1 as printed, the sharp law and a measurement, with the texts of `plait gradients law`.
 
-    Curves are log₁₀|p(λ)| against T. Where an eigenvalue lies on the unit circle there is no law to draw.
+    Curves are log₁₀|p(λ)| against T. For an eigenvalue on the unit circle there is no law to draw.
     """
     values = _eigenvalues(query)
     length = whole_number(query, "length", 10_000, 100, LONGEST)
@@ -44,30 +44,30 @@ def law_view(query: Mapping[str, str]) -> dict[str, Any]:
     sentences = law_sentences(laws, joint_statement(laws))
     return {
         "parts": [table_data(law_table(laws, length, 1)), *({"text": text} for text in sentences)],
-        "laws": [_drawn(one, mix) for one in laws],
+        "laws": [_law_data(law, mix) for law in laws],
     }
 
 
-def _drawn(found: Law, mix: float) -> dict[str, Any]:
-    drawn: dict[str, Any] = {
-        "eigenvalue": eigenvalue_name(found.eigenvalue),
-        "lengths": found.lengths.tolist(),
-        "measured": _tens(found.log_values),
+def _law_data(law: Law, mix: float) -> dict[str, Any]:
+    data: dict[str, Any] = {
+        "eigenvalue": eigenvalue_name(law.eigenvalue),
+        "lengths": law.lengths.tolist(),
+        "measured": _log10(law.log_values),
         "sharp": None,
         "printed": None,
     }
-    if found.log_constant is None or not found.reached:
-        return drawn
-    at_one = found.log_constant + math.log(mix)  # ln of what both laws begin from
+    if law.log_constant is None or not law.reached:
+        return data
+    at_one = law.log_constant + math.log(mix)  # ln of both laws at T = 1
     for name in ("sharp", "printed"):
-        drawn[name] = _tens(at_one + getattr(found, name) * np.log(found.lengths))
-    return drawn
+        data[name] = _log10(at_one + getattr(law, name) * np.log(law.lengths))
+    return data
 
 
 def support_of(length: int, window: int, capacity: int) -> Support:
-    """A_m: the last `window` states, and of those that left it the first `capacity`.
+    """Return the sets A_m: the last `window` states, and the first `capacity` of those that have left it.
 
-    This is what screening keeps where the first states are what is asked for later, as in copy.
+    Screening keeps these states if the first ones are needed later, as in copy.
 
     >>> [support_of(5, window=2, capacity=1).attended(m).tolist() for m in range(1, 6)]
     [[1], [1, 2], [1, 2, 3], [1, 3, 4], [1, 4, 5]]
@@ -80,7 +80,7 @@ def support_of(length: int, window: int, capacity: int) -> Support:
 
 
 def reach_view(query: Mapping[str, str]) -> dict[str, Any]:
-    """‖ds_T/dh_t‖ for every t with a window and kept states, Theorem 2's bound, and recurrence alone.
+    """Return ‖ds_T/dh_t‖ by t with a window and kept states, Theorem 2's bound, and recurrence alone.
 
     V is normal with the given eigenvalues; the bound needs one that is real and positive. Values are log₁₀.
     """
@@ -95,28 +95,28 @@ def reach_view(query: Mapping[str, str]) -> dict[str, Any]:
     sizes = np.log(np.maximum(np.abs(np.array(values)), 1e-300))
     depth = depth_to(support)
     positive = [value.real for value in values if value.imag == 0 and value.real > 0]
-    found = theorem2(support, max(positive), mix=mix) if positive else None
+    theorem = theorem2(support, max(positive), mix=mix) if positive else None
     return {
         "back": back.tolist(),
-        "measured": _tens(measured),
-        "bound": None if found is None else _tens(found.bound),
-        "alone": _tens(log_norm(back[:, None] * sizes[None, :])),
+        "measured": _log10(measured),
+        "bound": None if theorem is None else _log10(theorem.bound),
+        "alone": _log10(log_norm(back[:, None] * sizes[None, :])),
         "depth": depth.tolist(),
         "kappa": support.kappa,
-        "says": _reach_says(support.kappa, int(depth.max()), length, bool(positive)),
+        "says": _reach_text(support.kappa, int(depth.max()), length, bool(positive)),
     }
 
 
-def _reach_says(kappa: int, deepest: int, length: int, bounded: bool) -> str:
-    said = (
+def _reach_text(kappa: int, deepest: int, length: int, bounded: bool) -> str:
+    text = (
         f"κ = {kappa} states can be read at a step; no state is more than {deepest} recurrent steps away "
         f"from step {length}, against {length - 1} without attention."
     )
-    return said if bounded else f"{said} No bound: Theorem 2 needs an eigenvalue that is real and positive."
+    return text if bounded else f"{text} No bound: Theorem 2 needs an eigenvalue that is real and positive."
 
 
 def path_view(query: Mapping[str, str]) -> dict[str, Any]:
-    """A small example as a picture: who reads whom, and the path from h_t to s_T with the fewest steps."""
+    """Return a small example to draw: the attended states, and the path from h_t to s_T with fewest steps."""
     steps = whole_number(query, "small", 16, 3, LONGEST_DRAWN)
     start = whole_number(query, "start", min(4, steps), 1, steps)
     window = whole_number(query, "window", 3, 1, LONGEST_DRAWN)
@@ -136,12 +136,12 @@ def path_view(query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def norm_runs(library: Library) -> list[dict[str, str]]:
-    """The runs that recorded their gradients."""
+    """Return the runs that recorded their gradients."""
     return [{"key": key, "name": run.name} for key, run in library.runs().items() if run.gradients]
 
 
 def norms_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
-    """‖∂L/∂h_t‖ as a run recorded it: one line a record and layer, log₁₀ against steps before the last."""
+    """Return a run's recorded ‖∂L/∂h_t‖: a line per record and layer, log₁₀ against steps before the last."""
     run = library.run(query.get("run", ""))
     if not run.gradients:
         raise ConfigError(f"{run.name} recorded no gradients: train with --gradients-every")
@@ -158,29 +158,29 @@ def norms_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
 
 def _recorded(update: int, layer: int, layers: int, norms: Sequence[float]) -> dict[str, Any]:
     backwards = [float(norm) for norm in norms][::-1]
-    places = kept(backwards)
+    distances = kept(backwards)
     with np.errstate(divide="ignore"):
-        logs = np.log(np.array(backwards)[places])
+        logs = np.log(np.array(backwards)[distances])
     name = f"update {update:,}" + (f", layer {layer}" if layers > 1 else "")
-    return {"name": name, "back": places, "norms": _tens(logs)}
+    return {"name": name, "back": distances, "norms": _log10(logs)}
 
 
 def _eigenvalues(query: Mapping[str, str]) -> list[complex]:
     texts = [text for text in query.get("eigenvalues", USUAL).split(",") if text.strip()]
     if not 1 <= len(texts) <= MOST_EIGENVALUES:
         raise ConfigError(f"eigenvalues: expected 1 to {MOST_EIGENVALUES} between commas, got {len(texts)}")
-    found = []
+    values = []
     for text in texts:
         try:
-            value = complex(text.strip().replace(" ", "+"))  # a plus in an address may come as a blank
+            value = complex(text.strip().replace(" ", "+"))  # a plus in a URL may be decoded as a space
         except ValueError:
             raise ConfigError(f"eigenvalues: expected numbers like 0.25 or 0.3+0.4j, got {text!r}") from None
         if not abs(value) <= 1:
             raise ConfigError(f"eigenvalues: expected |λ| <= 1, got {text.strip()}")
-        found.append(value)
-    return found
+        values.append(value)
+    return values
 
 
-def _tens(logs: Any) -> list[float | None]:
-    """Natural logarithms as powers of ten; None for the logarithm of 0."""
+def _log10(logs: Any) -> list[float | None]:
+    """Convert natural logarithms to base 10; the logarithm of 0 becomes None."""
     return [round(float(x) / TEN, 5) if math.isfinite(x) else None for x in logs]

@@ -1,4 +1,4 @@
-"""The runs that the page can show, read again when something in their folders has changed."""
+"""The runs that the page can show, reloaded when a file in their folders changes."""
 
 from __future__ import annotations
 
@@ -21,55 +21,55 @@ __all__ = ["Library", "named"]
 
 WATCHED = (".json", ".jsonl", ".safetensors", ".tar.gz")
 MOST_KEPT = 100
-DEPTH = 4  # one below what `gather` looks through: the files of a run
+DEPTH = 4  # one level deeper than `gather` searches: the files inside a run's folder
 
 
 class Library:
-    """Every run in a folder. `key`, a run's path below that folder, is what addresses name it by."""
+    """All runs in a folder; URLs identify a run by its `key`, its path relative to that folder."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
-        self._guard, self._making = threading.Lock(), threading.Lock()
-        self._seen: object = None
-        self._looked = -math.inf
+        self._groups_lock, self._cache_lock = threading.Lock(), threading.Lock()
+        self._last_state: object = None
+        self._last_check = -math.inf
         self._groups: Sequence[Group] = ()
-        self._made: dict[Hashable, Any] = {}
+        self._cache: dict[Hashable, Any] = {}
 
     def groups(self) -> Sequence[Group]:
-        """The runs in groups, one an experiment or a folder.
+        """Return the runs in groups, one per experiment or folder.
 
         Raises:
             ConfigError: if there is no run.
         """
         if not self.folder.is_dir():
             raise ConfigError(f"no folder {self.folder} yet: plait train and plait reproduce make some runs")
-        asked = time.monotonic()
-        with self._guard:
-            if self._looked < asked:  # nobody looked while this one waited
-                began, now = time.monotonic(), _state(self.folder)
-                if now != self._seen:
+        requested = time.monotonic()
+        with self._groups_lock:
+            if self._last_check < requested:  # no other thread checked the folder while this one waited
+                began, state = time.monotonic(), _state(self.folder)
+                if state != self._last_state:
                     self._groups = gather([self.folder])
-                    self._seen, self._made = now, {}
-                self._looked = began
+                    self._last_state, self._cache = state, {}
+                self._last_check = began
             return self._groups
 
-    def once(self, what: Hashable, make: Callable[[], Any]) -> Any:
-        """What `make` makes of the groups; made once for as long as nothing in their folders changes."""
+    def once(self, key: Hashable, make: Callable[[], Any]) -> Any:
+        """Return the cached value of `key`, computed by `make()` again when a file in the folder changes."""
         self.groups()
-        with self._making:
-            made = self._made
-            if what not in made:
-                if len(made) >= MOST_KEPT:
-                    made.clear()
-                made[what] = make()
-            return made[what]
+        with self._cache_lock:
+            cache = self._cache
+            if key not in cache:
+                if len(cache) >= MOST_KEPT:
+                    cache.clear()
+                cache[key] = make()
+            return cache[key]
 
     def runs(self) -> dict[str, RunFolder]:
-        """Every run by its key, in the order of the groups."""
+        """Return all runs by their keys, in the order of the groups."""
         return {self.key(run): run for group in self.groups() for run in group.runs}
 
     def run(self, key: str) -> RunFolder:
-        """One run; only those that are listed can be asked for."""
+        """Return one run; only listed runs can be requested."""
         runs = self.runs()
         if key not in runs:
             close = difflib.get_close_matches(key, runs, n=1, cutoff=0.5)
@@ -84,7 +84,7 @@ class Library:
 
 
 def named(run: RunFolder) -> str:
-    """How a list calls a run."""
+    """Return a run's name in lists."""
     if not run.description:
         return run.name
     score = "" if run.score is None else f", {scored(run.score, kind_of(run.description).score)}"
@@ -92,13 +92,13 @@ def named(run: RunFolder) -> str:
 
 
 def _state(folder: Path) -> list[tuple[str, int, int]]:
-    """Names, sizes and times of the files that say what runs are."""
-    found = []
+    """Return names, sizes and modification times of the files that describe the runs."""
+    state = []
     for here, folders, files in os.walk(folder):
         below = len(Path(here).relative_to(folder).parts)
         folders[:] = sorted(name for name in folders if below < DEPTH and not name.startswith("."))
         for name in files:
             if name.endswith(WATCHED):
-                status = os.lstat(os.path.join(here, name))  # a link may lead nowhere
-                found.append((os.path.join(here, name), status.st_size, status.st_mtime_ns))
-    return found
+                status = os.lstat(os.path.join(here, name))  # not stat: a link may be broken
+                state.append((os.path.join(here, name), status.st_size, status.st_mtime_ns))
+    return state

@@ -1,4 +1,4 @@
-"""What a trained run reads on one held-out sequence: its trace, computed when it is asked for and kept."""
+"""Views of a trained run's memory on one held-out sequence: its trace, computed on request and cached."""
 
 from __future__ import annotations
 
@@ -20,36 +20,36 @@ if TYPE_CHECKING:
 
 __all__ = ["EXAMPLE", "REMEMBERING", "SAMPLES", "SEQUENCES", "memory_runs", "memory_view"]
 
-SAMPLES = 100  # held-out sequences to choose from, where they are drawn
-EXAMPLE = "example"  # the key of a trace that is part of plait: there is always something to look at
-# By name, so that runs are listed without torch, which takes seconds to load.
+SAMPLES = 100  # held-out sequences to choose from, if they are generated
+EXAMPLE = "example"  # key of a trace that is shipped with plait, so that there is always one to show
+# Models and tasks by name, so that runs are listed without importing torch, which takes seconds.
 REMEMBERING = (
     "memrnn", "memlstm", "relrnn", "rellstm", "relgru", "unirnn", "unilstm", "sab", "transformer",
 )  # fmt: skip
 SEQUENCES = ("copy", "transfer", "denoise", "recall", "mqar", "smnist", "pmnist", "ptb", "text")
-_GUARD = threading.Lock()  # one trace at a time: two cores serve one person
+_GUARD = threading.Lock()  # one trace at a time, because each uses all cores
 
 
 def memory_runs(library: Library) -> list[dict[str, str]]:
-    """The runs to look into: those with a checkpoint whose model has a memory; last, an example."""
+    """Return the runs that have a checkpoint and a model with a memory; last, an example."""
     try:
         runs = library.runs()
-    except (ConfigError, DataError):  # none here, or none that can be read
+    except (ConfigError, DataError):  # no runs, or none that can be read
         runs = {}
-    found = [
+    traceable = [
         {"key": key, "name": named(run)}
         for key, run in runs.items()
         if (run.folder / "checkpoint.safetensors").is_file() and run.description and _remembers(run)
     ]
-    return [*found, {"key": EXAMPLE, "name": "an example: relrnn on copy 20"}]
+    return [*traceable, {"key": EXAMPLE, "name": "an example: relrnn on copy 20"}]
 
 
 def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
-    """The trace of one sample, moment by moment, with what stands along the axis.
+    """Return the trace of one sample, step by step, with the inputs along its axis.
 
     Raises:
         ConfigError: if there is no such run or sample, or the model has no memory.
-        DataError: if the run's data are not on this machine; nothing is fetched.
+        DataError: if the run's data are not on this machine; nothing is downloaded.
     """
     if query.get("run") == EXAMPLE:
         return _example()
@@ -64,9 +64,10 @@ def memory_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
 
 @lru_cache(maxsize=1)
 def _example() -> dict[str, Any]:
-    """One sample of a trained run as it was traced; `made` is the command that trains it."""
-    found: dict[str, Any] = json.loads(Path(__file__).with_name("example.json").read_text(encoding="utf-8"))
-    return found
+    """Load a recorded trace of a trained run; `made` is the command that trains it."""
+    path = Path(__file__).with_name("example.json")
+    example: dict[str, Any] = json.loads(path.read_text(encoding="utf-8"))
+    return example
 
 
 @lru_cache(maxsize=32)
@@ -101,7 +102,7 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
 
 @lru_cache(maxsize=4)
 def _loaded(folder: Path, changed: int) -> tuple[Any, Task, Any]:
-    """A run's network, its task, its record; `changed` is when its checkpoint was written."""
+    """Load a run's network, task and record; `changed`, its checkpoint's time, renews the cache."""
     from plait.training import build, load, read_run
 
     record = read_run(folder)
@@ -110,39 +111,39 @@ def _loaded(folder: Path, changed: int) -> tuple[Any, Task, Any]:
 
 
 def _require_data(task: dict[str, Any]) -> None:
-    """What is not here is not fetched: the page needs no network."""
+    """Raise if the task's data are not on this machine: the page downloads nothing."""
     from plait.tasks.sources import MNIST, TREEBANK, find
 
     if task.get("name") in _OWN:
         raise DataError(
             "sequences of numbers are not drawn here; plait runs attention RUN draws what was read"
         )
-    needed = {"smnist": MNIST, "pmnist": MNIST, "ptb": TREEBANK}.get(task.get("name", ""), ())
-    absent = [] if task.get("images") else [file.name for file in needed if find(file) is None]
+    files = {"smnist": MNIST, "pmnist": MNIST, "ptb": TREEBANK}.get(task.get("name", ""), ())
+    absent = [] if task.get("images") else [file.name for file in files if find(file) is None]
     if absent:
         raise DataError(f"no {absent[0]} on this machine; set PLAIT_DATA to a folder with the run's data")
 
 
 def _sample(task: Task, recipe: dict[str, Any], sample: int) -> Any:
-    """Held-out sequence number `sample`, as the evaluation has them; the first set is the one that counts."""
+    """Return held-out sequence number `sample` of the evaluation's first set, from which the score comes."""
     from plait.training.learner import generator_for
 
     held_out = next(iter(task.held_out().values()))
     size = recipe["batch_size"]
-    wanted = -(-SAMPLES // size) * size  # whole batches: a part of one would draw other sequences
-    passed = 0
+    count = -(-SAMPLES // size) * size  # full batches, because a partial one would draw other sequences
+    skipped = 0
     for batch in held_out.sweep(
-        wanted, size, lambda index: generator_for(recipe["seed"], "held-out", index, "cpu")
+        count, size, lambda index: generator_for(recipe["seed"], "held-out", index, "cpu")
     ):
         rows = batch.targets.shape[1]
-        if sample < passed + rows:
-            return batch.alone(sample - passed)
-        passed += rows
-    raise ConfigError(f"sample: expected 0 to {passed - 1}, got {sample}")
+        if sample < skipped + rows:
+            return batch.alone(sample - skipped)
+        skipped += rows
+    raise ConfigError(f"sample: expected 0 to {skipped - 1}, got {sample}")
 
 
 def _axis(task: Task, batch: Any, answers: list[Any]) -> dict[str, Any]:
-    """What stands along the axis: symbols as characters, or pixels as shades from 0 to 255."""
+    """Return inputs, targets and predictions: symbols as characters, or pixels as shades from 0 to 255."""
     from plait.tasks import IGNORE, ImageTask, LanguageTask
 
     inputs = task.plain_inputs(batch.inputs[:, 0])
@@ -162,7 +163,7 @@ def _symbol(marker: int) -> Any:
 
 
 def _image(task: Any, batch: Any) -> dict[str, Any]:
-    """The picture, and for each of its pixels the step that shows it, counted from 1."""
+    """Return the image, and for each of its pixels the step that shows it, counted from 1."""
     import torch
 
     steps = task.as_image(torch.arange(1, len(batch.inputs) + 1)).tolist()

@@ -1,4 +1,4 @@
-"""The depth-width plane, and the advice of `plait plan` for a budget, a shape or a config.json."""
+"""Views of the depth-width plane, and of `plait plan`'s advice for a budget, a shape or a config.json."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ MOST_BYTES = MOST_CONFIG
 
 
 def plane_view() -> dict[str, Any]:
-    """The guideline with one standard error, the theory's boundary 3^L = d, and published shapes."""
-    found, (depths, widths) = plane(), plane(edge=(4, 10)).edge
+    """Return the guideline with one standard error, the theory's boundary 3^L = d, and published shapes."""
+    guideline, (depths, widths) = plane(), plane(edge=(4, 10)).edge
     return {
-        "depths": found.depths,
-        "widths": list(map(_digits, found.widths)),
-        "low": list(map(_digits, found.low)),
-        "high": list(map(_digits, found.high)),
+        "depths": guideline.depths,
+        "widths": list(map(_digits, guideline.widths)),
+        "low": list(map(_digits, guideline.low)),
+        "high": list(map(_digits, guideline.high)),
         "fitted": FITTED_DEPTHS,
         "theory": {"depths": depths, "widths": list(map(_digits, widths))},
         "models": [
@@ -39,21 +39,21 @@ def plane_view() -> dict[str, Any]:
 
 
 def plan_view(query: Mapping[str, str]) -> dict[str, Any]:
-    """What `plait plan` says of a budget, or `plait plan judge` of a depth and a width."""
+    """Return the advice of `plait plan` for a budget, or of `plait plan judge` for a depth and a width."""
     budget = query.get("budget", "")
     if budget:
-        found = plan(parse_budget(budget))
-        return _shown(found, plan_tables(found, f"{budget} parameters"))
+        advice = plan(parse_budget(budget))
+        return _advice_data(advice, plan_tables(advice, f"{budget} parameters"))
     if not (query.get("depth") and query.get("width")):
         raise ConfigError("give a budget such as 1.3B, or a depth and a width, or a config.json")
     depth = whole_number(query, "depth", 24, 1, 10_000)
     width = whole_number(query, "width", 1024, 1, 1_000_000)
-    judged = judge(depth, width)
-    return _shown(judged, judgement_tables(judged))
+    judgement = judge(depth, width)
+    return _advice_data(judgement, judgement_tables(judgement))
 
 
 def config_view(content: bytes) -> dict[str, Any]:
-    """What `plait plan judge config.json` says of a Hugging Face config.json.
+    """Return the result of `plait plan judge config.json` for a Hugging Face config.json.
 
     Raises:
         DataError: if it is too large, is not JSON, or describes no Transformer.
@@ -63,15 +63,15 @@ def config_view(content: bytes) -> dict[str, Any]:
     model = parse_config(content)
     reason = why_no_verdict(model)
     if reason:
-        return _shown(
+        return _advice_data(
             model, [replace(table := count_table(model), notes=[*table.notes, f"no verdict: {reason}"])]
         )
-    judged = judge(model.depth, model.width, model.count.layers)
-    return _shown(judged, [count_table(model), *judgement_tables(judged)])
+    judgement = judge(model.depth, model.width, model.count.layers)
+    return _advice_data(judgement, [count_table(model), *judgement_tables(judgement)])
 
 
-def _shown(found: Plan | Judgement | ModelConfig, tables: list[Table]) -> dict[str, Any]:
-    return {"depth": found.depth, "width": found.width, "parts": list(map(table_data, tables))}
+def _advice_data(shape: Plan | Judgement | ModelConfig, tables: list[Table]) -> dict[str, Any]:
+    return {"depth": shape.depth, "width": shape.width, "parts": list(map(table_data, tables))}
 
 
 def _digits(value: float) -> float:

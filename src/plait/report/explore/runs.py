@@ -1,4 +1,4 @@
-"""Runs as tables, ours beside published, and as curves: what `plait report` writes, group by group."""
+"""Views of runs as tables with published values and as curves: the contents of `plait report`, by group."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["beside_view", "group_view", "overview", "plot_view"]
 
 
 def overview(library: Library) -> dict[str, Any]:
-    """The groups there are, and how they stand."""
+    """Return the groups and runs, with summaries of their status and scores."""
     groups = library.groups()
     return {
         "headline": headline(groups),
@@ -30,10 +30,10 @@ def overview(library: Library) -> dict[str, Any]:
 
 
 def group_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
-    """One group: its tables, and which curves it has."""
+    """Return one group's tables, and the names of its plots."""
     group = _group(library, query)
     tables = [
-        ("What came, and what it took", result_table(group)),
+        ("Results", result_table(group)),
         (group.elsewhere, transfer_table(group)),
         ("Time and memory", cost_table(group)),
         ("Every run", run_table(group)),
@@ -50,27 +50,27 @@ def group_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
 
 
 def plot_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
-    """The curves of one plot of a group: lines by seed, and the ways to look at them."""
+    """Return one plot of a group: lines by seed, the plot's views, and published scores."""
     group = _group(library, query)
-    found = plots(group)
-    plot = found[whole_number(query, "plot", 0, 0, max(0, len(found) - 1))]
-    words = {"title": plot.title, "caption": caption_of(plot)}
-    return {**words, **plot_data(plot), "published": _lines(group, plot)}
+    group_plots = plots(group)
+    plot = group_plots[whole_number(query, "plot", 0, 0, max(0, len(group_plots) - 1))]
+    texts = {"title": plot.title, "caption": caption_of(plot)}
+    return {**texts, **plot_data(plot), "published": _published_scores(group, plot)}
 
 
 def beside_view(library: Library, query: Mapping[str, str]) -> dict[str, Any]:
-    """One run, or one beside another: curves over the same axes, their difference, and how to repeat each."""
+    """Return one run, or two compared: curves over common axes, their difference, and repeat commands."""
     keys = [query.get("first", ""), query.get("second", "")]
-    found = beside(*(library.run(key) for key in keys if key or key == keys[0]))
+    comparison = beside(*(library.run(key) for key in keys if key or key == keys[0]))
     return {
-        "title": found.title,
-        "tables": [table_data(table) for table in found.tables],
+        "title": comparison.title,
+        "tables": [table_data(table) for table in comparison.tables],
         "plots": [
-            {"title": plot.title, "caption": caption_of(plot), **plot_data(plot)} for plot in found.plots
+            {"title": plot.title, "caption": caption_of(plot), **plot_data(plot)} for plot in comparison.plots
         ],
         "commands": [
             {"name": name, "command": command}
-            for name, command in zip(found.names, found.commands, strict=True)
+            for name, command in zip(comparison.names, comparison.commands, strict=True)
         ],
     }
 
@@ -80,8 +80,8 @@ def _group(library: Library, query: Mapping[str, str]) -> Group:
     return groups[whole_number(query, "group", 0, 0, len(groups) - 1)]
 
 
-def _lines(group: Group, plot: Plot) -> dict[str, float]:
-    """Published scores of a plot of scores, by the name of the line they stand beside."""
+def _published_scores(group: Group, plot: Plot) -> dict[str, float]:
+    """Return the published scores for a plot of scores, by the name of the line they belong to."""
     if not plot.key.endswith("-score"):
         return {}
     row = group.rows()[int(plot.key.split("-")[-2])]

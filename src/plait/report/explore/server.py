@@ -1,4 +1,4 @@
-"""Serving the page to this machine alone, until someone ends it."""
+"""Local web server of the explorer, reachable from this machine only."""
 
 from __future__ import annotations
 
@@ -22,33 +22,35 @@ HOST = "127.0.0.1"
 
 
 def bind(port: int | None = None) -> tuple[socket.socket, str]:
-    """A socket of this machine's own, and the address it answers at; any free port if none is named.
+    """Return a listening local socket and its URL; any free port if none is given.
 
     Raises:
-        BusyError: if something else answers at the port.
+        BusyError: if the port is in use.
     """
-    found = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
-    # A port that was ours a moment ago may be taken again; one that somebody listens at may not.
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+    listener = socket.socket(socket.AF_INET, socket.SOCK_STREAM)
+    # Allow a port that was just closed to be bound again; one with a listener still fails.
+    listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
     try:
-        found.bind((HOST, port or 0))
-        found.listen()
+        listener.bind((HOST, port or 0))
+        listener.listen()
     except OSError as error:
-        found.close()
+        listener.close()
         if error.errno == errno.EADDRINUSE:
             raise BusyError(f"port {port} is in use; name another with --port, or leave it out") from error
         raise OutputError(f"cannot serve at port {port}: {error.strerror or error}") from error
-    return found, f"http://{HOST}:{found.getsockname()[1]}/"
+    return listener, f"http://{HOST}:{listener.getsockname()[1]}/"
 
 
 def server_for(app: Starlette) -> uvicorn.Server:
-    """A quiet server: what goes wrong is told on the page."""
+    """Return a server that logs nothing: errors are shown on the page."""
     return uvicorn.Server(uvicorn.Config(app, log_level="critical", access_log=False, lifespan="on"))
 
 
-def serve(app: Starlette, where: socket.socket, address: str | None = None) -> Iterator[str]:
-    """Serve until Ctrl-C; opens a browser at `address`, if there is one. Says nothing, but first: whoever
-    prints what it says prints all before it, the address, before the wait begins."""
+def serve(app: Starlette, listener: socket.socket, address: str | None = None) -> Iterator[str]:
+    """Serve until Ctrl-C, and open a browser at `address` if it is given.
+
+    Yields an empty string once before blocking, so that the caller prints the address first.
+    """
     from plait.report.explore.warm import warm
 
     yield ""
@@ -56,8 +58,8 @@ def serve(app: Starlette, where: socket.socket, address: str | None = None) -> I
     if address is not None:
         threading.Timer(0.5, webbrowser.open, [address]).start()
     try:
-        server_for(app).run(sockets=[where])
-    except KeyboardInterrupt:  # the usual way to end it
+        server_for(app).run(sockets=[listener])
+    except KeyboardInterrupt:  # the documented way to stop the server
         pass
     finally:
-        where.close()
+        listener.close()

@@ -1,4 +1,4 @@
-"""What is slow the first time, done before anyone asks: torch is imported, compiled loops are compiled."""
+"""Warm-up of the server: imports torch and compiles loops before the first request needs them."""
 
 from __future__ import annotations
 
@@ -10,8 +10,8 @@ __all__ = ["warm"]
 
 
 def warm() -> None:
-    """Ask for what every visitor sees first, in that order; answers are thrown away."""
-    _ = importlib.import_module("plait.training").load  # brings torch: the name alone does not
+    """Compute the views that every visitor sees first, in that order, and discard the results."""
+    _ = importlib.import_module("plait.training").load  # attribute access triggers the lazy import of torch
     gradients.law_view({})
     gradients.reach_view({})
     gradients.path_view({})

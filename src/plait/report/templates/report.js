@@ -1,4 +1,4 @@
-// Draws the plots of a report from the JSON in the page. A figure is built when it comes into sight.
+// Draws the plots of a report from the JSON in the page. A figure is built when it scrolls into view.
 "use strict";
 (() => {
   const data = JSON.parse(document.getElementById("data").textContent);
@@ -12,7 +12,7 @@
   };
   const percent = (value) => `${+(100 * value).toFixed(1)}%`;
   const ticks = (show) => (u, values) => values.map((value) => value === null ? "" : show(value));
-  const HEIGHT = 280, STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]; // a step of a sequence is whole
+  const HEIGHT = 280, STEPS = [1, 2, 5, 10, 20, 50, 100, 200, 500, 1000]; // steps of a sequence are whole numbers
 
   function button(bar, text, pressed, onClick) {
     const made = element("button", "", text);
@@ -29,7 +29,7 @@
     return { label, values, size, stroke: style("--quiet"), grid, ticks: grid, labelSize: 20, font, labelFont: font };
   }
 
-  // Zoom and pan by touch: uPlot itself knows only the mouse. Vertical moves are left to the page.
+  // Zoom and pan by touch: uPlot itself knows only the mouse. Vertical moves scroll the page.
   function touch(u) {
     const fingers = new Map();
     const span = () => {
@@ -65,7 +65,7 @@
     button(bar, "whole", null, whole);
   }
 
-  // The place of a line's point nearest to x; -1 before its first and after its last.
+  // The index of a line's point nearest to x; -1 before its first and after its last.
   function nearest(xs, x) {
     const slack = (xs[xs.length - 1] - xs[0]) / 100;
     if (!xs.length || x < xs[0] - slack || x > xs[xs.length - 1] + slack) return -1;
@@ -77,8 +77,8 @@
     return x - xs[low] <= xs[high] - x ? low : high;
   }
 
-  // The points of every line in one view, without those that have no place in it: one line a name, its seeds
-  // together with `low` and `high` around their mean, or one line a seed.
+  // The points of every line in one view, without missing values: one line per name, with `low` and `high`
+  // around the mean of its seeds, or one line per seed.
   function points(plot, view, each) {
     const found = [], together = new Map(each ? [] : (view.together ?? []).map((one) => [one.name, one]));
     for (const line of plot.lines) {
@@ -101,7 +101,7 @@
     const hidden = new Set(), under = element("p", "value under");
     let view = plot.views[0], each = false, lines, entries;
 
-    // What stands under the pointer: at which point, and what every line is worth there.
+    // The x of the point under the pointer, and the value of every line there.
     function show(values, x) {
       const seen = x === null ? [] : lines.filter((line) => !hidden.has(line.name)).map((line) => [line, nearest(line.xs, x)]).filter(([, i]) => i >= 0);
       const at = seen.map(([line, i]) => line.xs[i]).reduce((best, one) => Math.abs(one - x) < Math.abs(best - x) ? one : best, Infinity);
@@ -129,7 +129,7 @@
         put(line, line.ys, { stroke, width: 1.6, dash: line.color >= 10 ? [6, 3] : undefined, points: { show: line.xs.length < 3 } });
         if (line.low) bands.push({ series: [put(line, line.high, { edge: true }), put(line, line.low, { edge: true })], fill: `${stroke}33` });
       }
-      const shares = { range: { min: { soft: 0, mode: 1 }, max: { pad: 0.02, soft: 1, mode: 1 } } }; // all of 0 to 1
+      const shares = { range: { min: { soft: 0, mode: 1 }, max: { pad: 0.02, soft: 1, mode: 1 } } }; // always show 0 to 1
       const y = view.log ? { distr: 3 } : view.percent ? shares : {};
       const options = {
         width: box.clientWidth, height: HEIGHT, legend: { show: false },
@@ -194,7 +194,7 @@
     return `rgb(${RAMP[low].map((value, i) => Math.round(value + part * (RAMP[low + 1][i] - value))).join(",")})`;
   }
 
-  // A matrix of blocks over time: row by row [column, thousandths, column, thousandths, …], blank where nothing is.
+  // A matrix of blocks over time: row by row [column, thousandths, column, thousandths, …], blank where there is no state.
   function drawMap(figure, map) {
     const [views, box, legend] = parts(figure);
     const weights = map.rows.map((row) => row.filter((_, i) => i % 2)), side = map.rows.length;
@@ -236,7 +236,7 @@
       const options = {
         width: box.clientWidth, height: Math.min(box.clientWidth, 420), legend: { show: false },
         scales: { x: { time: false }, y: { dir: -1 } },
-        axes: [bare(axis("state that is read (step it was made)", 30)), bare(axis("step that reads", 50))],
+        axes: [bare(axis("attended state (step of its creation)", 30)), bare(axis("attending step", 50))],
         cursor: { drag: { x: true, y: true, uni: 30 }, points: { show: false } },
         series: [{}, { show: true, stroke: "transparent", points: { show: false } }],
         hooks: { drawAxes: [paint], setCursor: [read] },
@@ -260,7 +260,7 @@
   const sight = new IntersectionObserver((seen) => {
     for (const { target, isIntersecting } of seen) {
       if (!isIntersecting || built.has(target)) continue;
-      target.dataset.drawn = ""; // its picture makes room
+      target.dataset.drawn = ""; // hides the still picture
       const draw = target.dataset.kind === "map" ? drawMap : drawCurves;
       built.set(target, draw(target, data[target.id]));
     }
@@ -269,7 +269,7 @@
   const again = () => built.forEach((build) => build());
   dark.addEventListener("change", again);
   let wait, width = innerWidth;
-  addEventListener("resize", () => { // a phone's bar that slides away changes the height alone
+  addEventListener("resize", () => { // a phone's address bar that slides away changes only the height
     if (innerWidth === width) return;
     width = innerWidth;
     clearTimeout(wait);

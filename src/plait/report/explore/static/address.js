@@ -1,5 +1,5 @@
-// What is seen, as the part of the address after #: `memory?run=…&sample=0&step=17`. Every change of the page goes through here.
-const kept = new Map(); // what each tab showed when it was left
+// The current view as the URL's fragment: `memory?run=…&sample=0&step=17`. Every change of the page goes through here.
+const kept = new Map(); // last view of each tab
 let now = { tab: "", values: new URLSearchParams() };
 
 export function read() {

@@ -1,5 +1,5 @@
-// Questions to the machine that served the page. An error is one line of JSON, and becomes the message of an Error.
-let open = 0; // questions without an answer yet; who cannot see the page is told that it is busy
+// Requests to the local server. An error response is one line of JSON, and becomes the message of an Error.
+let open = 0; // pending requests; while there are any, the page is marked as busy for screen readers
 const busy = (change) => document.querySelector("main").setAttribute("aria-busy", (open += change) > 0);
 
 export async function ask(path, query = {}, options = {}) {
@@ -11,14 +11,14 @@ export async function ask(path, query = {}, options = {}) {
     if (!response.ok) throw new Error(answer.error);
     return answer;
   } catch (error) {
-    if (!(error instanceof TypeError)) throw error; // what fetch says where nobody answers
+    if (!(error instanceof TypeError)) throw error; // fetch rejects with a TypeError if there is no server
     throw new Error("plait explore does not answer: it may have been ended; start it again");
   } finally {
     busy(-1);
   }
 }
 
-// The same function, one call at a time: of those that come meanwhile only the last is made. A slider sends many.
+// Run one call at a time, and of the calls made meanwhile only the last: a slider sends many.
 export function latest(work) {
   let working = false, waiting = null;
   return async function run(...args) {

@@ -1,4 +1,4 @@
-// One run, or one run beside another: curves over the same axes, their difference, and the command that repeats each.
+// One run, or two compared: curves over common axes, their difference, and the command that repeats each.
 import * as address from "./address.js";
 import { ask, latest } from "./ask.js";
 import { legend } from "./chart.js";
@@ -7,7 +7,7 @@ import { el, failure, part } from "./dom.js";
 import { figure } from "./figure.js";
 import { drawLines, drawnLines } from "./lines.js";
 
-const NO_COMMAND = "trained from Python on a network or data of its own: no command says it";
+const NO_COMMAND = "trained from Python on a network or data of its own: no command repeats it";
 
 export function beside(runs) {
   const self = { figures: [] }, trouble = el("div"), told = el("div"), shown = el("div", { className: "pair" });

@@ -3,7 +3,7 @@
 import { color, percent, power, short, svg } from "./dom.js";
 
 const LEFT = 58, RIGHT = 12, TOP = 10, BOTTOM = 44, FONT = 12;
-let drawings = 0; // names of what is cut off at the frame must differ in one page
+let drawings = 0; // clip paths need ids that are unique in the page
 const WORDS = { linear: short, log: short, power, percent };
 
 // Round numbers from low to high, about `count` of them.
@@ -54,7 +54,7 @@ function frame(drawn, x, y, X, Y, width, height) {
   text({ transform: `translate(13 ${(TOP + height - BOTTOM) / 2}) rotate(-90)` }, y.label, { "text-anchor": "middle" });
 }
 
-// The points as one path; a value that is not there leaves a gap.
+// The points as one path; a missing value leaves a gap.
 function path(X, Y, xs, ys) {
   let drawn = "", pen = "M";
   xs.forEach((value, i) => {
@@ -65,7 +65,7 @@ function path(X, Y, xs, ys) {
   return drawn;
 }
 
-// The place of the value nearest to a pixel.
+// The index of the value nearest to a pixel.
 function nearest(xs, X, pixel) {
   let best = 0;
   xs.forEach((x, i) => { if (Math.abs(X.at(x) - pixel) < Math.abs(X.at(xs[best]) - pixel)) best = i; });
@@ -97,8 +97,8 @@ export function chart({ width, height = 300, x, y, series, bands = [], over = nu
   return drawn;
 }
 
-// What the lines are worth under the pointer: at the nearest point that is drawn, which is named. Of a line that has
-// no point there, its nearest is told with its own place; a line that has ended, or not begun, is left out.
+// The values of the lines under the pointer, at the x of the nearest drawn point. For a line without a point there,
+// its nearest point is given with its own x; a line that has ended, or not begun, is left out.
 function follow(drawn, inside, series, x, y, X, height, read) {
   const rule = svg("line", { "data-passing": true, y1: TOP, y2: height - BOTTOM, stroke: color("quiet"), "stroke-dasharray": "2 3", visibility: "hidden" });
   inside.append(rule);
@@ -122,7 +122,7 @@ function follow(drawn, inside, series, x, y, X, height, read) {
   drawn.addEventListener("pointerleave", () => { rule.setAttribute("visibility", "hidden"); read(""); });
 }
 
-// Names beside the colours they are drawn in; with `toggle` a name hides and shows its line.
+// The legend; with `toggle` a click on a name hides or shows its line.
 export function legend(series, make, toggle = null, hidden = new Set()) {
   const seen = new Map(series.filter((one) => one.name).map((one) => [one.name, one]));
   return make("div", { className: "bar legend" }, [...seen.values()].map((one) => {

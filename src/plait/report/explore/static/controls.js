@@ -1,4 +1,4 @@
-// Things to set a value with; each tells `change` the new one, and `set` puts one in from outside.
+// Input controls; each passes a new value to `change`, and `set` changes the value from outside.
 import { el } from "./dom.js";
 
 export function slider(name, { low, high, step = 1, value, shown = String, long = false }, change) {

@@ -1,11 +1,11 @@
-// Elements, colours, numbers as people write them.
+// Elements, colours, and formatting of numbers.
 const SVG = "http://www.w3.org/2000/svg";
 
 function fill(made, attributes, children) {
   for (const [name, value] of Object.entries(attributes ?? {})) {
     if (value === null || value === undefined || value === false) continue;
     if (name.startsWith("on")) made.addEventListener(name.slice(2), value);
-    else if (name === "fill" && made.tagName === "text") made.style.fill = value; // over the page's own rule
+    else if (name === "fill" && made.tagName === "text") made.style.fill = value; // overrides the page's own rule
     else if (name === "className") made.setAttribute("class", value);
     else made.setAttribute(name, value === true ? "" : value);
   }
@@ -33,18 +33,18 @@ export function ramp(share) {
   return RAMP[low].map((value, i) => Math.round(value + part * (RAMP[low + 1][i] - value)));
 }
 
-// A long table is folded away under its title.
+// A long table is collapsed under its title.
 export function folded(one) {
   return el("details", null, el("summary", null, `${one.title} (${one.rows.length})`), part({ ...one, title: "" }));
 }
 
-// A part of an answer as the command line has it: a sentence, or a table with its notes.
+// A part of a response, as the command line prints it: a sentence, or a table with its notes.
 export function part(one) {
   if (one.text !== undefined) return el("p", null, one.text);
   const head = el("tr", null, one.columns.map((name) => el("th", null, name)));
   const body = one.rows.map((row) => el("tr", null, row.map((cell) => el("td", null, cell))));
   const table = el("table", null, one.title ? el("caption", null, one.title) : null, el("thead", null, head), el("tbody", null, body));
-  // A table that is wider than the page scrolls in its box, by keyboard too.
+  // A table wider than the page scrolls in its box, also by keyboard.
   const box = el("div", { className: "wide", tabindex: 0, role: "region", "aria-label": one.title || "table" }, table);
   return el("div", null, box, (one.notes ?? []).map((note) => el("p", { className: "note" }, note)));
 }

@@ -1,4 +1,4 @@
-// A figure: a title, a drawing that follows width and colours, and three ways to keep it.
+// A figure: a title, a drawing that adapts to width and colour scheme, and three ways to save it.
 import { color, el } from "./dom.js";
 
 const figures = new Set();
@@ -11,7 +11,7 @@ function download(name, blob) {
   setTimeout(() => URL.revokeObjectURL(link.href), 1000);
 }
 
-// The drawing as a file of its own: colours are values already, ground and letters are added.
+// The drawing as a file of its own: colours are resolved already, background and fonts are added.
 function alone(drawn) {
   const copy = drawn.cloneNode(true);
   copy.setAttribute("style", `background:${color("paper")};font-family:system-ui,sans-serif`);
@@ -34,7 +34,7 @@ async function picture(drawn) {
 const cell = (value) => /[",\n]/.test(String(value)) ? `"${String(value).replaceAll('"', '""')}"` : String(value ?? "");
 export const csv = (rows) => rows.map((row) => row.map(cell).join(",")).join("\n") + "\n";
 
-// `draw(width, read)` gives an SVG element; `rows()` the numbers in it, the first row their names.
+// `draw(width, read)` gives an SVG element; `rows()` its numbers, with a header row first.
 export function figure(name, title, caption = "") {
   const head = el("h3", null, title), box = el("div", { className: "box" }), read = el("p", { className: "read" });
   const save = (ending, make) => el("button", {

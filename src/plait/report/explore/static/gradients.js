@@ -1,4 +1,4 @@
-// Gradients: the law of uniform attention, a window with kept states, the paths of a small example, a run's record.
+// Gradients: the law of uniform attention, a window with kept states, paths in a small example, records of runs.
 import * as address from "./address.js";
 import { ask, latest } from "./ask.js";
 import { chart, legend } from "./chart.js";
@@ -26,10 +26,10 @@ const eigenvalues = () => address.get("eigenvalues", USUAL).split(",").map(pair)
 function build(panel) {
   const self = {}, bar = el("div", { className: "controls" }), common = el("div", { className: "controls" });
   const trouble = el("div"), words = el("div"), names = el("div"), reachWords = el("p"), pathWords = el("p"), recorded = el("div", { className: "controls" }), recordTrouble = el("div");
-  const law = figure("gradients-law", "Attention to all of the past, evenly", "Dots: measured |p(λ)|, which is ds_T/dh₁ along an eigenvector. Lines: the law that holds; dashed: the bound as printed, drawn from the same beginning.");
-  const reach = figure("gradients-reach", "A window, and the first states kept", "The norm of ds_T/dh_t for a normal V with these eigenvalues, even weights; the bound of Theorem 2 for the largest positive one; and the same V without attention.");
-  const path = figure("gradients-path", "Attention hops against recurrent steps", "Below h, above s; thin: what is read, and the recurrence; bold: the way from h_t to s_T with the fewest recurrent steps.");
-  const record = figure("gradients-run", "What a run recorded", "‖∂L/∂hₜ‖ of the loss of the last steps, by distance from the last step; one line a record.");
+  const law = figure("gradients-law", "Uniform attention to the whole past", "Dots: measured |p(λ)|, which is ds_T/dh₁ along an eigenvector. Lines: the sharp law; dashed: the bound as printed, drawn from the same starting point.");
+  const reach = figure("gradients-reach", "A window, and the first states kept", "The norm of ds_T/dh_t for a normal V with these eigenvalues and uniform weights; the bound of Theorem 2 for the largest positive one; and the same V without attention.");
+  const path = figure("gradients-path", "Attention hops against recurrent steps", "Below h, above s; thin: attention, and the recurrence; bold: the path from h_t to s_T with the fewest recurrent steps.");
+  const record = figure("gradients-run", "Gradients recorded by a run", "‖∂L/∂hₜ‖ of the loss of the last steps, by distance from the last step; one line per record.");
   const example = el("div", { className: "controls" });
   panel.replaceChildren(el("h2", null, "How far a gradient travels"), bar, common, trouble,
     el("div", { className: "pair" }, el("div", null, law.node, names), el("div", null, reach.node, reachWords)), words,
@@ -52,7 +52,7 @@ function build(panel) {
     const both = (place) => ["Re", "Im"].map((which, i) => slider(`${which} λ${place + 1}`, { low: -0.95, high: 0.95, step: 0.05, value: values[place][i], shown: (v) => v.toFixed(2) },
       (value) => { values[place][i] = value; change(values); }).node);
     const add = el("button", { type: "button", onclick: () => { change([...values, [0.5, 0]]); self.controls(); } }, "add an eigenvalue");
-    const drop = el("button", { type: "button", onclick: () => { change(values.slice(0, -1)); self.controls(); } }, "take one away");
+    const drop = el("button", { type: "button", onclick: () => { change(values.slice(0, -1)); self.controls(); } }, "remove one");
     bar.replaceChildren(...values.flatMap((_, place) => both(place)), ...(values.length < MOST ? [add] : []), ...(values.length > 1 ? [drop] : []));
     length.set(Math.log10(+address.get("length", 10000)));
     mix.set(address.get("mix", "1"));
@@ -127,7 +127,7 @@ function drawReach(reach, found) {
     { name: "measured norm", x: found.back, y: found.measured, color: color("c0"), width: 2 },
     ...(found.bound ? [{ name: "bound of Theorem 2", x: found.back, y: found.bound, color: color("c1"), dash: "6 4" }] : []),
     { name: "recurrence alone", x: found.back, y: found.alone, color: color("c7"), dash: "2 3" }];
-  // Recurrence alone falls off the picture: what the memory gives decides its frame.
+  // Recurrence alone falls off the picture: the curves with memory set the range of its axis.
   const there = [...found.measured, ...(found.bound ?? [])].filter((value) => value !== null);
   const low = Math.min(...there) - 2, high = Math.max(...there, 0) + 0.5;
   reach.node.querySelector(".legend")?.remove();
@@ -137,11 +137,11 @@ function drawReach(reach, found) {
       ...found.back.map((b, i) => [b, found.measured[i], found.bound?.[i], found.alone[i], found.depth[i]])]);
 }
 
-// Two rows: h below, s above. s_m reads h_i (thin), h_m becomes s_m, s_m goes on into h_{m+1}.
+// Two rows: h below, s above. s_m attends to h_i (thin), h_m becomes s_m, s_m continues into h_{m+1}.
 function drawPaths({ sets, path }, width) {
   const height = 170, low = 125, high = 45, count = sets.length, cell = (width - 40) / count;
   const x = (m) => 30 + (m - 0.5) * cell, r = Math.min(10, cell * 0.38);
-  const drawn = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "who reads whom in a small example" });
+  const drawn = svg("svg", { width, height, viewBox: `0 0 ${width} ${height}`, role: "img", "aria-label": "attended states in a small example" });
   const line = (x1, y1, x2, y2, bold, read) => drawn.append(svg("line", { x1, y1, x2, y2, stroke: color(bold ? (read ? "c1" : "c0") : "line"), "stroke-width": bold ? 3 : 1, "data-way": bold ? (read ? "hop" : "step") : null }));
   sets.forEach((set, m) => set.forEach((i) => line(x(i), low, x(m + 1), high, false)));
   sets.forEach((_, m) => { line(x(m + 1), low, x(m + 1), high, false); if (m) line(x(m), high, x(m + 1), low, false); });

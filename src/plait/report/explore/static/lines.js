@@ -1,8 +1,8 @@
-// The lines of a plot as the report has them: seeds together or each, over the axes of one of its views.
+// The lines of a plot as in the report: seeds together or separately, over the axes of one of its views.
 import { chart } from "./chart.js";
 import { color } from "./dom.js";
 
-// A line a seed; or of a name with several seeds their mean, with `low` and `high` around it.
+// One line per seed; or for a name with several seeds their mean, with `low` and `high` around it.
 export function drawnLines(found, view, each) {
   const together = new Map(each ? [] : (view.together ?? []).map((one) => [one.name, one])), drawn = [];
   for (const line of found.lines.filter((one) => one.columns[view.x] && one.columns[view.y])) {

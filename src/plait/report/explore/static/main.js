@@ -1,4 +1,4 @@
-// The tabs: one is open, the address says which, arrows move between them.
+// The tabs: one is open, as given by the URL; arrow keys move between them.
 import * as address from "./address.js";
 import * as gradients from "./gradients.js";
 import * as memory from "./memory.js";
@@ -37,5 +37,5 @@ tabs.forEach((button, place) => {
     if (event.key in moves) { event.preventDefault(); choose(moves[event.key]); }
   });
 });
-addEventListener("popstate", open); // back, forward, and an address that was pasted
+addEventListener("popstate", open); // back, forward, and pasted URLs
 open();

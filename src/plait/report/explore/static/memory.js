@@ -1,4 +1,4 @@
-// Memory: which past states a step can read, how much it reads of each, what comes and what goes.
+// Memory: the past states that a step can attend to, their weights, and which states are added and evicted.
 import * as address from "./address.js";
 import { ask, latest } from "./ask.js";
 import { choice, field, slider } from "./controls.js";
@@ -21,11 +21,11 @@ export async function show(panel) {
 
 function build(panel, runs) {
   const self = { names: JSON.stringify(runs), trace: null };
-  const trouble = el("div"), about = el("p", null, "The weights are being loaded; the first time that takes some seconds."), origin = el("p", { className: "note" }), held = el("div"), controls = el("div", { className: "controls" });
-  const moment = figure("memory-moment", "What this step reads",
-    "Bars: the weight α of each state that can be read; below the line: the relevance β it has earned. ▼ came with this step, ◆ left the window and is kept, ✕ is lost.");
-  const map = figure("memory-map", "All steps", "Row t: what step t reads; blank where a state is not in the memory. Click a row to go to its step.");
-  const image = figure("memory-image", "Where in the picture", "Pixels whose states this step can read are framed.");
+  const trouble = el("div"), about = el("p", null, "Loading the weights; the first time this takes some seconds."), origin = el("p", { className: "note" }), held = el("div"), controls = el("div", { className: "controls" });
+  const moment = figure("memory-moment", "Attention of this step",
+    "Bars: the weight α of each state that can be read; below the line: the relevance β it has earned. ▼ was added at this step, ◆ left the window and is kept, ✕ was evicted.");
+  const map = figure("memory-map", "All steps", "Row t: attention weights of step t; blank where a state is not in the memory. Click a row to go to its step.");
+  const image = figure("memory-image", "Attended pixels", "Pixels whose states this step can read are framed.");
   const load = latest(() => self.load());
   const change = (changes) => { address.set(changes); load(); };
   const run = choice("run", runs.map(({ key, name }) => [key, name]), "", (key) => change({ run: key, step: null }));
@@ -34,10 +34,10 @@ function build(panel, runs) {
   const time = slider("step", { low: 1, high: 2, value: 1, long: true, shown: (t) => `${t} of ${self.trace?.steps ?? "–"}` },
     (t) => { address.set({ step: t }); self.draw(false); });
   controls.append(run.node, sample.node, layer.node, time.node);
-  panel.replaceChildren(el("h2", null, "What a trained memory holds"), controls, trouble, about, origin, moment.node, held,
+  panel.replaceChildren(el("h2", null, "Contents of a trained memory"), controls, trouble, about, origin, moment.node, held,
     el("div", { className: "pair" }, map.node, image.node));
 
-  // What the address names; where it names nothing, the first run that can be shown, and there is always the example.
+  // The run named by the URL; otherwise the first that can be shown, of which there is always the example.
   self.load = async () => {
     const named = address.get("run"), keys = named ? [named] : [...new Set([...runs.slice(0, 3), runs.at(-1)])].map(({ key }) => key);
     let found = null;
@@ -59,7 +59,7 @@ function build(panel, runs) {
     }
     self.trace = found;
     sample.node.hidden = Boolean(found.made);
-    origin.replaceChildren(...(found.made ? ["This example comes with plait; ", el("code", null, found.made), " made it. A run of yours with a checkpoint and a memory stands here in its place."] : []));
+    origin.replaceChildren(...(found.made ? ["This example is shipped with plait; ", el("code", null, found.made), " trained it. Your own runs with a checkpoint and a memory are shown here instead."] : []));
     layer.input.replaceChildren(...self.trace.layers.map((_, i) => el("option", { value: i + 1 }, i + 1)));
     layer.node.hidden = self.trace.layers.length < 2;
     time.input.max = self.trace.steps;
@@ -77,7 +77,7 @@ function build(panel, runs) {
     time.set(step);
     about.replaceChildren(sentence(trace, here, step));
     held.replaceChildren(table(trace, here, step));
-    moment.title(`What step ${step} reads`);
+    moment.title(`Attention of step ${step}`);
     moment.show((width) => drawMoment(trace, here, step, width), () => rows(trace, [here], step));
     if (whole) {
       map.show((width, read) => drawMap(trace, timeline, self.step, width, read, (t) => { address.set({ step: t }); self.draw(false); }),
@@ -117,7 +117,7 @@ function table(trace, here, step) {
   const [head, ...lines] = rows(trace, [here], step);
   const body = [...lines].sort((a, b) => b[3] - a[3]).slice(0, 10);
   const numbers = (place) => place > 2 ? "number" : null;
-  return el("details", null, el("summary", null, "Most read, as a table"), el("div", { className: "wide" }, el("table", null,
+  return el("details", null, el("summary", null, "Largest weights, as a table"), el("div", { className: "wide" }, el("table", null,
     el("thead", null, el("tr", null, head.map((name, i) => el("th", { className: numbers(i) }, name)))),
     el("tbody", null, body.map((row) => el("tr", null, row.map((value, i) => el("td", { className: numbers(i) }, String(value)))))))));
 }

@@ -1,8 +1,8 @@
-// The pictures of a trace: one step over its axis of states, all steps as a map, and the image that was read.
+// The pictures of a trace: one step over its axis of states, all steps as a map, and the attended image.
 import { scale, steps } from "./chart.js";
 import { color, el, ramp, svg } from "./dom.js";
 
-const LEFT = 44, RIGHT = 8, FONT = 12, BAR = 52; // BAR: room for the bar of colours beside a map
+const LEFT = 44, RIGHT = 8, FONT = 12, BAR = 52; // BAR: width reserved for a map's colour bar
 export const setOf = (trace, state, step) => trace.window !== null && state > step - trace.window ? "window" : "kept";
 const shade = (trace, state, step) => color(setOf(trace, state, step) === "window" ? "c0" : "c1");
 
@@ -35,7 +35,7 @@ export function drawMoment(trace, here, step, width) {
     const tall = (middle - top) * weight / largest, deep = (bottom - below) * relevance / relevant;
     drawn.append(svg("rect", { x, y: middle - tall, width: wide, height: tall, fill, "data-state": state }, svg("title", null, `state ${state}: weight ${weight}, relevance ${relevance}`)));
     drawn.append(svg("rect", { x, y: below, width: wide, height: deep, fill, opacity: 0.55 }));
-    drawn.append(svg("rect", { x, y: middle - 2, width: wide, height: 2, fill })); // there, even with no weight
+    drawn.append(svg("rect", { x, y: middle - 2, width: wide, height: 2, fill })); // marks a readable state even if its weight is 0
   }
   for (const [states, sign, tone] of [[here.arrived, "▼", "c2"], [here.moved, "◆", "c1"], [here.lost, "✕", "bad"]]) {
     states.forEach((state) => text(X.at(state), top - 8, sign, { fill: color(tone), "text-anchor": "middle", "data-sign": sign }));
@@ -45,7 +45,7 @@ export function drawMoment(trace, here, step, width) {
   text(LEFT - 5, below + 10, "β 0", { "text-anchor": "end" });
   text(LEFT - 5, bottom, +relevant.toPrecision(2), { "text-anchor": "end" });
   for (const t of steps(1, trace.steps, Math.max(2, width / 110))) if (t >= 1 && Number.isInteger(t)) text(X.at(t), bottom + 16, t, { "text-anchor": "middle" });
-  text((LEFT + width) / 2, height - 6, "state (the step that made it)", { "text-anchor": "middle" });
+  text((LEFT + width) / 2, height - 6, "state (step of its creation)", { "text-anchor": "middle" });
   [["window", "c0"], ["kept", "c1"]].slice(trace.window === null ? 1 : 0).forEach(([words, tone], i) => {
     drawn.append(svg("rect", { x: width - RIGHT - 70, y: top + 6 + 16 * i, width: 10, height: 10, fill: color(tone) }));
     text(width - RIGHT - 56, top + 15 + 16 * i, words);
@@ -53,7 +53,7 @@ export function drawMoment(trace, here, step, width) {
   return drawn;
 }
 
-// What a colour means: the ramp from 0 to the largest weight, upright.
+// The colour bar: the ramp from 0 to the largest weight, vertical.
 function colorBar(drawn, x, top, height, largest) {
   const stops = Array.from({ length: 9 }, (_, i) => svg("stop", { offset: i / 8, "stop-color": `rgb(${ramp(i / 8)})` }));
   const fill = svg("linearGradient", { id: "weights", x1: 0, y1: 1, x2: 0, y2: 0 });
@@ -65,7 +65,7 @@ function colorBar(drawn, x, top, height, largest) {
   text(0, "weight", { x: 0, transform: `translate(${x + 22} ${top + height / 2}) rotate(-90)`, "text-anchor": "middle" });
 }
 
-// All steps at once, painted cell by cell and laid into the drawing as one image.
+// All steps at once, painted cell by cell and embedded into the drawing as one image.
 export function drawMap(trace, timeline, step, width, read, pick) {
   const side = Math.min(width, 460), size = trace.steps, from = LEFT, to = side - BAR, top = 8, low = side - 36;
   const block = Math.ceil(size / 600), blocks = Math.ceil(size / block);
@@ -88,8 +88,8 @@ export function drawMap(trace, timeline, step, width, read, pick) {
     drawn.append(svg("text", { x: X.at(t), y: low + 14, "text-anchor": "middle", "font-size": FONT, fill: color("quiet") }, t));
     drawn.append(svg("text", { x: from - 5, y: Y.at(t) + 4, "text-anchor": "end", "font-size": FONT, fill: color("quiet") }, t));
   }
-  drawn.append(svg("text", { x: (from + to) / 2, y: side - 4, "text-anchor": "middle", "font-size": FONT, fill: color("quiet") }, "state that is read"));
-  drawn.append(svg("text", { transform: `translate(11 ${side / 2}) rotate(-90)`, "text-anchor": "middle", "font-size": FONT, fill: color("quiet") }, "step that reads"));
+  drawn.append(svg("text", { x: (from + to) / 2, y: side - 4, "text-anchor": "middle", "font-size": FONT, fill: color("quiet") }, "attended state"));
+  drawn.append(svg("text", { transform: `translate(11 ${side / 2}) rotate(-90)`, "text-anchor": "middle", "font-size": FONT, fill: color("quiet") }, "attending step"));
   colorBar(drawn, to + 8, top, low - top, largest);
   drawn.rowOf = (step) => Y.at(step) - Math.max(2, (low - top) / size) / 2;
   const where = (event) => {

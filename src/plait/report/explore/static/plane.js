@@ -84,7 +84,7 @@ function draw(plane, found, width, read) {
   });
 }
 
-// Points with their names, where a name finds room beside its point and beside the other names.
+// Points with their names, placed so that they overlap neither points nor other names.
 function place(drawn, X, Y, plane, found, width, read) {
   const taken = [], letters = width > 560 ? 10.5 : 9, points = plane.models.map((one) => ({ name: one.names.join(", "), x: X.at(one.depth), y: Y.at(one.width), depth: one.depth, wide: one.width }));
   const label = (at, words, tone) => drawn.append(svg("text", { ...at, "font-size": 12, fill: color(tone) }, words));

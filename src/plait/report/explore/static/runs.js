@@ -1,4 +1,4 @@
-// Runs: what came, ours beside published, and curves.
+// Runs: results with published values, and curves.
 import * as address from "./address.js";
 import { ask, latest } from "./ask.js";
 import { beside } from "./beside.js";
