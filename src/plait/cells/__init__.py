@@ -1,4 +1,4 @@
-"""One recurrent step, and how its weights begin."""
+"""Recurrent cells: one step of recurrence and the initialisation of its weights."""
 
 from plait.cells.base import Cell, Step
 from plait.cells.elman import ElmanCell

@@ -1,4 +1,4 @@
-"""What a cell is: an input projection for all steps at once, and one step of recurrence."""
+"""The base class of cells: an input projection for all steps at once, and one step of recurrence."""
 
 from __future__ import annotations
 
@@ -22,10 +22,10 @@ Step = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 
 
 class Cell(nn.Module):
-    """Abstract. A cell holds weights and no state; `step` is a pure function of its arguments.
+    """Abstract base class of recurrent cells: it holds weights and no state.
 
-    Laws: `step` treats batch rows independently; with no memory the scan of a cell equals its
-    `torch.nn` namesake.
+    Laws: `step` is a pure function of its arguments and treats batch rows independently; with no memory the
+    scan of a cell equals its `torch.nn` namesake.
     """
 
     gates: ClassVar[int] = 1
@@ -50,12 +50,12 @@ class Cell(nn.Module):
         self.weight_ih = nn.Parameter(torch.empty(rows, input_size, device=device, dtype=dtype))
         self.weight_hh = nn.Parameter(torch.empty(rows, hidden_size, device=device, dtype=dtype))
         self.bias = nn.Parameter(torch.empty(rows, device=device, dtype=dtype)) if bias else None
-        if type(self).__init__ is Cell.__init__:  # a cell with more weights begins when it has made them
+        if type(self).__init__ is Cell.__init__:  # a cell with more weights calls it after creating them
             self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Recurrent matrix by the initialiser, input weights xavier-normal, biases as torch's."""
-        if is_parametrized(self, "weight_hh"):  # what it shows is computed: it is set by assignment alone
+        """Draw the recurrent matrix by the initialiser, input weights xavier-normal, biases as torch does."""
+        if is_parametrized(self, "weight_hh"):  # a computed weight can only be set by assignment
             weight = initialise_(torch.empty_like(self.weight_hh), self.initialiser)
             self.weight_hh = weight  # type: ignore[assignment]
         else:
@@ -68,11 +68,14 @@ class Cell(nn.Module):
 
     @property
     def recurrent(self) -> Tensor:
-        """`weight_hh` in the type of the other weights: one kept orthogonal is computed, at each look, in
-        full precision, whatever the layer computes in."""
+        """The recurrent matrix `weight_hh` in the dtype of the other weights.
+
+        A matrix kept orthogonal is computed at each access, in full precision even where the layer computes
+        in less.
+        """
         weight = self.weight_hh
         if weight.dtype.itemsize < 4 and is_parametrized(self, "weight_hh"):
-            raise ConfigError(  # nothing is orthogonal in so few digits, and matrix_exp's gradient is NaN
+            raise ConfigError(  # too few digits for orthogonality, and matrix_exp's gradient is NaN
                 f"an orthogonal recurrent matrix needs weights in float32 or float64, got {weight.dtype}; "
                 "leave them in float32 and use torch.autocast"
             )
@@ -80,17 +83,23 @@ class Cell(nn.Module):
         return weight if weight.dtype is dtype else weight.to(dtype)
 
     def project(self, x: Tensor) -> Tensor:
-        """U x + b for every step at once: (..., input_size) → (..., G·H)."""
+        """Return U x + b for every step at once: (..., input_size) → (..., G·H)."""
         return Projection(x, self.weight_ih, self.bias).made()
 
     def step(
         self, projected: Tensor, hidden: Tensor, cell_state: Tensor | None
     ) -> tuple[Tensor, Tensor | None]:
-        """h_t and the new cell state, from (B, G·H), s_{t−1} (B, H) and the old cell state."""
+        """Return h_t and the new cell state.
+
+        Args:
+            projected: z_t (B, G·H), from `project`.
+            hidden: s_{t−1} (B, H).
+            cell_state: (B, H), or None for a cell without one.
+        """
         raise NotImplementedError
 
     def stepper(self) -> Step:
-        """`step` for a whole scan: the recurrent matrix is looked up once."""
+        """Return `step` for a whole scan, with the recurrent matrix looked up once."""
         return self.step
 
     def extra_repr(self) -> str:

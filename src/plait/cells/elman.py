@@ -15,7 +15,7 @@ __all__ = ["ElmanCell"]
 
 
 class ElmanCell(Cell):
-    """h_t = φ(V s_{t−1} + U x_t + b), φ one of tanh, relu, modrelu, identity.
+    """The Elman cell: h_t = φ(V s_{t−1} + U x_t + b), φ one of tanh, relu, modrelu, identity.
 
     modrelu keeps U's bias beside its own.
 

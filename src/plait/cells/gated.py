@@ -1,4 +1,4 @@
-"""The gated cells: LSTM and GRU, with s_{t−1} wherever the plain cell has h_{t−1}."""
+"""Gated cells: LSTM and GRU, with s_{t−1} wherever the plain cell has h_{t−1}."""
 
 from __future__ import annotations
 
@@ -15,16 +15,17 @@ __all__ = ["GRUCell", "GatedCell", "LSTMCell"]
 
 
 class GatedCell(Cell):
-    """Abstract: a cell with a gate that keeps what there is, which can begin open.
+    """Abstract base class of cells with a forget gate whose bias can be initialised open.
 
     Args:
-        forget_bias: the bias this gate begins with, instead of a random one near 0.
-        chrono: T; the gate begins with log u, u uniform in 1 … T − 1 and another for every unit, so that
-            units forget over 2 to T steps; an LSTM's gate that lets in what is new begins with − log u.
+        forget_bias: initial bias of the forget gate; None draws it near 0, as torch does.
+        chrono: T, at least 3; the forget gate's bias is initialised to log u, u uniform in 1 … T − 1 and
+            drawn for each unit, so that units forget over 2 to T steps; an LSTM's input gate gets −log u. Not
+            together with `forget_bias`.
     """
 
-    keeps: ClassVar[int] = 1  # which of the gates
-    admits: ClassVar[int | None] = None
+    keeps: ClassVar[int] = 1  # index of the forget gate
+    admits: ClassVar[int | None] = None  # index of the input gate, None without one
 
     def __init__(
         self,
@@ -67,7 +68,9 @@ class GatedCell(Cell):
 
 
 class LSTMCell(GatedCell):
-    """Gates on [s_{t−1}; x_t], in torch's order i, f, g, o; attention leaves the cell state alone.
+    """The LSTM cell: gates on [s_{t−1}; x_t] in torch's order i, f, g, o.
+
+    Attention leaves the cell state alone.
 
     >>> cell = LSTMCell(3, 4)
     >>> h, c = cell.step(cell.project(torch.zeros(2, 3)), torch.zeros(2, 4), torch.zeros(2, 4))
@@ -89,11 +92,11 @@ class LSTMCell(GatedCell):
 
 
 class GRUCell(GatedCell):
-    """h_t = (1 − z) n + z s_{t−1}, the candidate n = φ(U_n x_t + b_n + r (V_n s_{t−1} + b'_n)).
+    """The GRU cell: h_t = (1 − z) n + z s_{t−1}, the candidate n = φ(U_n x_t + b_n + r (V_n s_{t−1} + b'_n)).
 
     Gates in torch's order r, z, n, with r and z = σ(U x_t + V s_{t−1} + b). `candidate_bias` is b'_n, inside
-    the reset product, which cannot be merged into `bias`. φ is tanh, or as for an Elman cell; modrelu keeps
-    both biases beside its own.
+    the reset product, which cannot be merged into `bias`. φ is tanh or another nonlinearity of the Elman
+    cell; modrelu keeps both biases beside its own.
 
     >>> cell = GRUCell(3, 4)
     >>> cell.step(cell.project(torch.zeros(2, 3)), torch.zeros(2, 4), None)[0].shape

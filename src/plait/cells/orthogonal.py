@@ -1,4 +1,4 @@
-"""Recurrent matrices that stay orthogonal in training, by the exponential map."""
+"""Recurrent matrices that stay orthogonal in training, through the exponential map."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ SomeCell = TypeVar("SomeCell", bound=Cell)
 def keep_orthogonal(cell: SomeCell) -> SomeCell:
     """Keep V of an Elman cell, or V_n of a GRU's candidate, orthogonal: V = V_0 exp(A − Aᵀ).
 
-    V_0 is what the matrix is now, made orthogonal where it is not; A, strictly lower triangular and 0 at
-    first, is what is trained. Any step of any optimiser leaves V orthogonal. The map is
-    `torch.nn.utils.parametrizations.orthogonal`. Changes `cell` and returns it.
+    V_0 is the present matrix, orthogonalised where it is not orthogonal; the trained parameter is A, strictly
+    lower triangular and 0 at first. Any step of any optimiser leaves V orthogonal. The map is
+    `torch.nn.utils.parametrizations.orthogonal`. Changes `cell` in place and returns it.
 
     >>> cell = keep_orthogonal(ElmanCell(3, 4))
     >>> torch.allclose(cell.weight_hh @ cell.weight_hh.T, torch.eye(4), atol=1e-6)
@@ -42,7 +42,7 @@ def keep_orthogonal(cell: SomeCell) -> SomeCell:
 
 
 def orthogonal_parameters(network: nn.Module) -> list[nn.Parameter]:
-    """What is trained beneath the orthogonal matrices of `network`, whoever made them orthogonal.
+    """Return the trained generators of the orthogonal matrices of `network`, whatever code parametrised them.
 
     >>> [p.shape for p in orthogonal_parameters(keep_orthogonal(GRUCell(3, 4)))]
     [torch.Size([4, 4])]
@@ -69,11 +69,11 @@ class _LastBlock(nn.Module):
 
     def right_inverse(self, weight: Tensor) -> Tensor:
         size = weight.shape[1]
-        # assignment goes through its own map
+        # assignment goes through the block's own parametrization
         self.weight = weight.detach()[-size:]  # type: ignore[assignment]
         return weight[:-size].clone()
 
 
 def _orthogonal(module: nn.Module, name: str) -> None:
-    # Without a trivialisation torch cannot begin at a given matrix.
+    # Without a trivialisation torch cannot start from a chosen matrix.
     parametrizations.orthogonal(module, name, orthogonal_map="matrix_exp", use_trivialization=True)

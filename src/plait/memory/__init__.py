@@ -1,4 +1,4 @@
-"""Which past states can be read. A memory is a policy without weights; its state is a value."""
+"""Memory policies: the past states that can be read. A memory has no weights; its state is a value."""
 
 from plait.memory.bounded import RelevancyMemory, UniformMemory, WindowMemory
 from plait.memory.growing import FullMemory, TopKMemory

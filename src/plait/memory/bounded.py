@@ -1,4 +1,4 @@
-"""Memories of fixed size: the last states, and what a policy keeps of those that leave."""
+"""Memories of fixed size: the latest states, and those a policy keeps when they leave the window."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from plait.ops.slots import (
 from plait.ops.state_check import has_values
 
 RELEVANCES = ("earned", "learned")
-# the two with which RelLSTM learned copy with a lead-in soonest (results/memory)
+# the pair with which RelLSTM learned copy with a lead-in soonest (results/memory)
 _NOISE, _USAGE = 0.3, 1.0
 
 __all__ = ["RELEVANCES", "RelevancyMemory", "UniformMemory", "WindowMemory"]
@@ -31,7 +31,7 @@ __all__ = ["RELEVANCES", "RelevancyMemory", "UniformMemory", "WindowMemory"]
 
 @dataclass(frozen=True)
 class WindowMemory(Memory):
-    """The last `window` states, the current one among them.
+    """A memory of the last `window` states, the current one among them.
 
     >>> WindowMemory(5).init(batch_size=2, hidden_size=3).slots.shape
     torch.Size([2, 5, 3])
@@ -60,10 +60,11 @@ class WindowMemory(Memory):
         """Return when the states of a Transformer's heads are dropped, all steps of a call at once.
 
         Args:
-            ranks: (B, heads, T), by which states that leave the window are compared, where they are.
+            ranks: (B, heads, T), by which states that leave the window are compared where the policy compares
+                them.
             age: (B,) steps since each row's last reset before this call.
             reset: (T, B) bool.
-            state: what earlier calls kept.
+            state: the states that earlier calls kept.
         """
         return self._lifetimes(ranks, reset, state)
 
@@ -86,23 +87,23 @@ class WindowMemory(Memory):
 class RelevancyMemory(WindowMemory):
     """A window, and the `capacity` most relevant of the states that left it (relevancy screening).
 
-    A state that leaves the window takes a free slot, or that of the least relevant one kept if it is strictly
-    more relevant; what is not kept is lost for good. Selection is not differentiated; gradients flow through
-    the stored states.
+    A state that leaves the window takes a free slot, or replaces the least relevant kept state if it is
+    strictly more relevant; otherwise it is lost for good. Selection is not differentiated; gradients flow
+    through the stored states.
 
     Args:
-        relevance: "earned", as published: the attention a state received at its `window` steps in the
-            window; what is kept earns no more. It favours what came first, and nothing trains it. Or
+        relevance: "earned" (default), as published: the attention a state received during its `window` steps
+            in the window; kept states earn no more. It favours the earliest states and is not trained. Or
             "learned": gᵀh, a score of the state itself that is also a term of the energy with which it is
-            read, so that reading trains it; and so does `usage`.
-        noise: while training, so much Gumbel noise is added to a learned score where states compete: what is
-            kept is then a draw by softmax(score / noise), and what scores low is tried now and again. g
-            begins at zero, so without noise nothing would ever replace what came first. None: 0.3.
-        usage: how much a learned score is also drawn to what the next answer feels of reading each kept state
-            (`plait.ops.scan.usage`); 0: not at all. None: 1.
-        grad_limit: no element of dL/ds_t gets larger than so many times the largest that arrives, so that
-            gradients cannot explode through the attention (`plait.ops.grad_limit`). None: no limit.
-        sinks: of a `plait.Transformer` alone: the first states, kept for good.
+            read, so that reading trains it, and so does `usage`.
+        noise: scale of the Gumbel noise added to learned scores while training: the kept state is then a draw
+            from softmax(score / noise), and low scores are explored now and again. g is initialised to zero,
+            so without noise no kept state would ever be replaced. None: 0.3.
+        usage: weight of a second loss on learned scores: cross entropy towards the share that each kept state
+            has in the next output's gradient (`plait.ops.scan.usage`); 0 turns it off. None: 1.
+        grad_limit: clip the elements of dL/ds_t to so many times the largest that arrives from outside, so
+            that gradients cannot explode through the attention (`plait.ops.grad_limit`). None: no limit.
+        sinks: for a `plait.Transformer` alone: the first so many states are kept for good.
 
     >>> RelevancyMemory(10, 15, relevance="learned").exploration
     0.3
@@ -181,7 +182,10 @@ class UniformMemory(WindowMemory):
     def lifetimes(
         self, ranks: Tensor, age: Tensor, reset: Tensor | None, state: LifetimeState | None
     ) -> Lifetimes:
-        """Every `every`-th state lives until `capacity` later ones have left the window: no rank decides."""
+        """Return lifetimes without comparing ranks.
+
+        Every `every`-th state lives until `capacity` later ones have left the window.
+        """
         steps = ranks.shape[2]
         births = torch.arange(steps, device=ranks.device).expand(ranks.shape)
         since = ages_before(age, reset, steps).t().unsqueeze(1).expand(ranks.shape)
@@ -202,5 +206,5 @@ class UniformMemory(WindowMemory):
         survives = deaths >= steps
         deaths = deaths.masked_fill(survives, SURVIVES).int()
         sources = latest(survives, self.initial_width)
-        kept = (gather_kept(part, sources) for part in (keys, births - steps))
-        return Lifetimes(deaths, LifetimeState(*kept), sources)
+        survivors = (gather_kept(part, sources) for part in (keys, births - steps))
+        return Lifetimes(deaths, LifetimeState(*survivors), sources)

@@ -1,4 +1,4 @@
-"""Memories that grow with the sequence: everything, or every n-th state of which the best k are read."""
+"""Memories that grow with the sequence: all states, or every n-th of which the best k are read."""
 
 from __future__ import annotations
 
@@ -17,7 +17,10 @@ __all__ = ["FullMemory", "TopKMemory"]
 
 @dataclass(frozen=True)
 class FullMemory(Memory):
-    """Every past state can be read."""
+    """A memory in which every past state can be read.
+
+    It grows by a slot a step; `RelevancyMemory` has a fixed size.
+    """
 
     def write(self, h: Tensor, state: MemoryState) -> MemoryState:
         return append(h, state, torch.ones_like(state.age, dtype=torch.bool))
@@ -25,8 +28,11 @@ class FullMemory(Memory):
 
 @dataclass(frozen=True)
 class TopKMemory(Memory):
-    """Sparse attentive backtracking: states 1, 1+n, 1+2n, … are kept, the `top_k` of highest energy are
-    read (the earlier one on ties), and their weights are normalised over those k."""
+    """The memory of sparse attentive backtracking: every n-th state is kept, the best `top_k` are read.
+
+    Kept are states 1, 1+n, 1+2n, …; read are those of highest energy, the earlier one on ties, with weights
+    normalised over those k.
+    """
 
     top_k: int = 10
     every: int = 10
@@ -35,11 +41,11 @@ class TopKMemory(Memory):
         whole(1, top_k=self.top_k, every=self.every)
 
     def write(self, h: Tensor, state: MemoryState) -> MemoryState:
-        wanted = state.age % self.every == 0
-        # Without a single slot there is nothing to read: of no rows, or of rows that were never written.
-        if state.born.shape[1] and not bool(wanted.any()):
+        admitted = state.age % self.every == 0
+        # Without any slot there is nothing to read: append one even if no row writes in this step.
+        if state.born.shape[1] and not bool(admitted.any()):
             return state._replace(age=state.age + 1)
-        return append(h, state, wanted)
+        return append(h, state, admitted)
 
     def read(self, query: Tensor, state: MemoryState, energies: Energies) -> tuple[Read | None, MemoryState]:
         scores = energies(query, state.slots)

@@ -1,4 +1,4 @@
-"""What a memory is: where to begin, what to write, how to read."""
+"""The base class of memories: an empty state, writing to it, reading from it."""
 
 from __future__ import annotations
 
@@ -19,33 +19,38 @@ Energies = Callable[[Tensor, Tensor], Tensor]
 
 @dataclass(frozen=True)
 class Memory:
-    """Abstract. Laws: rows are independent; `write` makes h_t a candidate at once where the policy
-    admits it; a slot that `born` marks empty is never read."""
+    """Abstract base class of memory policies.
+
+    Laws: rows are independent; `write` makes h_t a candidate at once where the policy admits it; a slot that
+    `born` marks empty is never read.
+    """
 
     @property
     def learns(self) -> bool:
-        """Whether `write` takes a third argument, the score (B,) of h_t: the layer then learns what a state
-        is worth, by a term of the energies with which it is read."""
+        """Return whether `write` takes a third argument, the learned score (B,) of h_t.
+
+        The layer then adds the score gᵀh to the energies with which a state is read, which trains g.
+        """
         return False
 
     @property
     def exploration(self) -> float:
-        """How much noise is added to those scores while training."""
+        """The scale of the Gumbel noise added to learned scores while training."""
         return 0.0
 
     @property
     def use(self) -> float:
-        """How much those scores learn from what is read, beside the energies; 0: nothing."""
+        """The weight λ of the usage loss on learned scores (`plait.ops.scan.usage`); 0 turns it off."""
         return 0.0
 
     @property
     def grad_limit(self) -> float | None:
-        """No element of dL/ds_t gets larger than so many times the largest that arrives; None: no limit."""
+        """The limit on the elements of dL/ds_t, as a multiple of the largest that arrives; None: no limit."""
         return None
 
     @property
     def initial_width(self) -> int:
-        """Number of slots before the first step: all of them for a bounded memory, 0 for one that grows."""
+        """The number of slots before the first step: all of a bounded memory's, 0 if the memory grows."""
         return 0
 
     def init(
@@ -55,11 +60,11 @@ class Memory:
         dtype: torch.dtype | None = None,
         device: torch.device | None = None,
     ) -> MemoryState:
-        """An empty memory."""
+        """Return an empty memory."""
         return empty_memory(batch_size, self.initial_width, hidden_size, dtype=dtype, device=device)
 
     def write(self, h: Tensor, state: MemoryState) -> MemoryState:
-        """The memory after h_t (B, H) was offered to it."""
+        """Return the memory after offering it h_t (B, H)."""
         raise NotImplementedError
 
     def read(self, query: Tensor, state: MemoryState, energies: Energies) -> tuple[Read | None, MemoryState]:
@@ -69,7 +74,7 @@ class Memory:
 
 @dataclass(frozen=True)
 class NoMemory(Memory):
-    """Nothing is remembered: s_t = h_t, and the layer is its `torch.nn` namesake."""
+    """The absent memory: s_t = h_t, and the layer is its `torch.nn` namesake."""
 
     def write(self, h: Tensor, state: MemoryState) -> MemoryState:
         return MemoryState(state.slots, state.relevance, state.born, state.age + 1)

@@ -1,4 +1,4 @@
-"""Cells times memories, scanned over time: the layers people use."""
+"""Recurrent and attention layers and the named models: cells times memories, scanned over time."""
 
 from plait.models.builders import (
     GORU,

@@ -1,4 +1,4 @@
-"""A Transformer block as a layer that goes on where it stopped: its state is the key/value cache."""
+"""A Transformer block as a layer that can be continued: its state is the KV cache."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ __all__ = ["AttentionLayer"]
 class AttentionLayer(Layer):
     """A causal pre-norm block over (T, B, width): h_t reads the keys and values of steps 1 … t.
 
-    The memory holds for every past step its key (turned to its place) and value side by side in one slot of
-    2·width; `hidden` is h_T, which no later step reads. Positions are counted from the row's last reset
-    and enter by rotation alone, so there is no longest sequence.
+    The memory has one slot of 2·width for every past step: its key, rotated to its position, then its value.
+    `hidden` is h_T, which no later step reads. Positions are counted from the row's last reset and enter by
+    rotation alone, so there is no longest sequence.
 
     >>> layer = AttentionLayer(8, heads=2, depth=1)
     >>> walked = layer(torch.randn(5, 3, 8))
@@ -54,7 +54,7 @@ class AttentionLayer(Layer):
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> LayerState:
-        """Nothing read yet."""
+        """Return the state with an empty cache."""
         weight = self.block.into_heads.weight
         dtype, device = dtype or weight.dtype, device or weight.device
         return LayerState(
@@ -72,14 +72,16 @@ class AttentionLayer(Layer):
         nudge: Tensor | None = None,
         need_trace: bool = False,
     ) -> LayerResult:
-        """Run through `x` (T, B, width); `reset` (T, B) empties a row's cache before a step, `nudge`
-        (T, B, width) is added to h_t."""
+        """Run through `x` (T, B, width).
+
+        `reset` (T, B) empties a row's cache before a step, `nudge` (T, B, width) is added to h_t.
+        """
         if state is None:
             state = self.initial_state(x.shape[1], x.dtype, x.device)
         else:
             self.check_state(state, x.shape[1])
         memory = cast_state(state, x.dtype).memory
-        # Between two resets nothing is cleared: each stretch is one call of the block.
+        # Caches are cleared at resets only, so the steps between two of them take one call of the block.
         begins = [0] if reset is None else [0, *(reset[1:].any(1).nonzero().flatten() + 1).tolist()]
         outputs, traces = [], []
         for begin, end in zip(begins, [*begins[1:], len(x)], strict=True):
@@ -97,53 +99,53 @@ class AttentionLayer(Layer):
 
     def _stretch(self, x: Tensor, memory: MemoryState, need_trace: bool) -> tuple[Tensor, MemoryState, Trace]:
         steps, width = len(x), memory.born.shape[1]
-        places = memory.age[:, None] + torch.arange(steps, device=x.device)  # (B, T)
-        born = torch.cat([memory.born, places], dim=1)
-        # (B, T, κ): what was there before the call and is not empty, and in the call nothing later
+        positions = memory.age[:, None] + torch.arange(steps, device=x.device)  # (B, T)
+        born = torch.cat([memory.born, positions], dim=1)
+        # (B, T, κ): readable are occupied slots from before the call, and no later step of the call
         earlier = torch.ones(steps, width + steps, dtype=torch.bool, device=x.device).tril(width)
-        seen = earlier & (born >= 0)[:, None]
-        kept: dict[str, Tensor] = {}
+        readable = earlier & (born >= 0)[:, None]
+        results: dict[str, Tensor] = {}
 
         def attend(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
             heads = query.shape[1]
-            query, key = rotated(query, places), rotated(key, places)
-            kept["slots"] = torch.cat([memory.slots, _joint(key, value).to(memory.slots.dtype)], dim=1)
+            query, key = rotated(query, positions), rotated(key, positions)
+            results["slots"] = torch.cat([memory.slots, _joint(key, value).to(memory.slots.dtype)], dim=1)
             if need_trace or self.backend == "reference":
-                key, value = _apart(kept["slots"], heads, query.dtype)
-                read, kept["weights"] = _explicit(query, key, value, seen)
+                key, value = _apart(results["slots"], heads, query.dtype)
+                read, results["weights"] = _explicit(query, key, value, readable)
                 return read
             if width == 0:
                 return causal(query, key, value)
-            key, value = _apart(kept["slots"], heads, query.dtype)
-            return scaled_dot_product_attention(query, key, value, attn_mask=seen[:, None])
+            key, value = _apart(results["slots"], heads, query.dtype)
+            return scaled_dot_product_attention(query, key, value, attn_mask=readable[:, None])
 
         output = self.block(x.transpose(0, 1), attend).transpose(0, 1).to(x.dtype)
         relevance = pad(memory.relevance, (0, steps))
-        after = MemoryState(kept["slots"], relevance, born, memory.age + steps)
-        weights = kept.get("weights", relevance.new_zeros(0)).detach()
-        trace = Trace(born[:, None].where(seen, -1).transpose(0, 1), weights, torch.zeros_like(weights))
+        after = MemoryState(results["slots"], relevance, born, memory.age + steps)
+        weights = results.get("weights", relevance.new_zeros(0)).detach()
+        trace = Trace(born[:, None].where(readable, -1).transpose(0, 1), weights, torch.zeros_like(weights))
         return output, after, trace
 
     def extra_repr(self) -> str:
         return f"{self.hidden_size}, heads={self.block.heads}, backend={self.backend!r}"
 
 
-def _explicit(query: Tensor, key: Tensor, value: Tensor, seen: Tensor) -> tuple[Tensor, Tensor]:
-    """Attention written out, and its weights (T, B, κ) as the mean over the heads."""
+def _explicit(query: Tensor, key: Tensor, value: Tensor, readable: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute attention without a fused kernel; its weights (T, B, κ) are the mean over the heads."""
     wide = torch.promote_types(query.dtype, torch.float32)
     with torch.autocast(query.device.type, enabled=False):
         energies = (query.to(wide) @ key.to(wide).transpose(-1, -2)) / query.shape[-1] ** 0.5
-        weights = energies.masked_fill(~seen[:, None], -torch.inf).softmax(-1)
+        weights = energies.masked_fill(~readable[:, None], -torch.inf).softmax(-1)
         read = (weights @ value.to(wide)).to(query.dtype)
     return read, weights.mean(1).transpose(0, 1)
 
 
 def _joint(key: Tensor, value: Tensor) -> Tensor:
-    """(B, heads, T, d) twice → (B, T, 2·heads·d)."""
+    """Join keys and values (B, heads, T, d) to (B, T, 2·heads·d)."""
     return torch.cat([part.transpose(1, 2).flatten(2) for part in (key, value)], dim=-1)
 
 
 def _apart(slots: Tensor, heads: int, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-    """The inverse of `_joint`."""
+    """Split joined slots into keys and values, the inverse of `_joint`."""
     key, value = (part.unflatten(2, (heads, -1)).transpose(1, 2) for part in slots.to(dtype).chunk(2, dim=-1))
     return key, value

@@ -1,4 +1,4 @@
-"""The pre-norm Transformer block: what every causal network here is made of."""
+"""The pre-norm Transformer block of all causal networks here."""
 
 from __future__ import annotations
 
@@ -11,19 +11,20 @@ from torch.nn.functional import gelu, scaled_dot_product_attention
 
 __all__ = ["Block", "by_head", "causal", "linear_layer"]
 
-# queries, keys, values (batch, head, time, head size) → what was read, in the same shape
+# queries, keys, values (batch, head, time, head size) → attention output in the same shape
 Attend = Callable[[Tensor, Tensor, Tensor], Tensor]
 
 
 def causal(query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-    """Softmax attention of every step over itself and the steps before it."""
+    """Apply softmax attention of every step over itself and the steps before it."""
     return scaled_dot_product_attention(query, key, value, is_causal=True)
 
 
 class Block(nn.Module):
-    """x += W_O·attention(norm x), x += W_2·gelu(W_1·norm x); (batch, time, width) in and out.
+    """A pre-norm block over (batch, time, width): x += W_O·attention(norm x), x += W_2·gelu(W_1·norm x).
 
-    `depth` is the number of blocks the stream passes through; `bias` is that of the linear maps and norms.
+    `depth` is the number of blocks of the network, by which initial weights are scaled; `bias` switches the
+    biases of the linear maps and norms.
 
     >>> Block(width=8, heads=2, depth=1)(torch.zeros(3, 5, 8)).shape
     torch.Size([3, 5, 8])
@@ -42,7 +43,7 @@ class Block(nn.Module):
         self.heads = heads
         self.before_attention = nn.LayerNorm(width, bias=bias, device=device, dtype=dtype)
         self.before_mlp = nn.LayerNorm(width, bias=bias, device=device, dtype=dtype)
-        # What is added to the stream starts smaller the more layers add to it.
+        # Layers that add to the residual stream are initialised smaller the more of them there are.
         shrink = 1 / math.sqrt(2 * depth)
         self.into_heads = linear_layer(width, 3 * width, 1.0, bias, device, dtype)
         self.out_of_heads = linear_layer(width, width, shrink, bias, device, dtype)
@@ -71,7 +72,10 @@ def linear_layer(
     device: torch.device | str | None = None,
     dtype: torch.dtype | None = None,
 ) -> nn.Linear:
-    """Weights of variance shrink²/inputs, so that activations do not grow with the width; a bias of 0."""
+    """Return a linear layer with weights of variance shrink²/inputs and a bias of 0.
+
+    With this variance activations do not grow with the width.
+    """
     layer = nn.Linear(inputs, outputs, bias=bias, device=device, dtype=dtype)
     nn.init.normal_(layer.weight, std=shrink / math.sqrt(inputs))
     if bias:
@@ -80,7 +84,7 @@ def linear_layer(
 
 
 def by_head(joint: Tensor, heads: int) -> tuple[Tensor, Tensor, Tensor]:
-    """(batch, time, 3·width) to queries, keys, values (batch, head, time, head size)."""
+    """Split (batch, time, 3·width) into queries, keys and values (batch, head, time, head size)."""
     batch, time, triple = joint.shape
     parts = joint.view(batch, time, 3, heads, triple // (3 * heads)).permute(2, 0, 3, 1, 4)
     return parts[0], parts[1], parts[2]

@@ -1,7 +1,7 @@
 """Named models: a cell and a memory under one name.
 
-Everything else is written once, in `NamedModel`. What stands between it and a builder says the builder's
-options to a type checker, and to nobody else.
+All behaviour is in `NamedModel`. The abstract classes between it and the models only declare the options to
+type checkers.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
 
 
 class ElmanModel(NamedModel):
-    """Abstract: the signature of its builders."""
+    """Abstract: the typed signature of models with an Elman cell."""
 
     if TYPE_CHECKING:
 
@@ -47,7 +47,7 @@ class ElmanModel(NamedModel):
 
 
 class GatedModel(NamedModel):
-    """Abstract: the signature of its builders."""
+    """Abstract: the typed signature of models with an LSTM or GRU cell."""
 
     if TYPE_CHECKING:
 
@@ -62,7 +62,7 @@ class GatedModel(NamedModel):
 
 
 class ElmanRelevancyModel(NamedModel):
-    """Abstract: the signature of its builders."""
+    """Abstract: the typed signature of models with an Elman cell and a relevancy memory."""
 
     if TYPE_CHECKING:
 
@@ -77,7 +77,7 @@ class ElmanRelevancyModel(NamedModel):
 
 
 class GatedRelevancyModel(NamedModel):
-    """Abstract: the signature of its builders."""
+    """Abstract: the typed signature of models with a gated cell and a relevancy memory."""
 
     if TYPE_CHECKING:
 
@@ -92,7 +92,7 @@ class GatedRelevancyModel(NamedModel):
 
 
 class ElmanUniformModel(NamedModel):
-    """Abstract: the signature of its builders."""
+    """Abstract: the typed signature of models with an Elman cell and uniform writing."""
 
     if TYPE_CHECKING:
 
@@ -107,7 +107,7 @@ class ElmanUniformModel(NamedModel):
 
 
 class GatedUniformModel(NamedModel):
-    """Abstract: the signature of its builders."""
+    """Abstract: the typed signature of models with a gated cell and uniform writing."""
 
     if TYPE_CHECKING:
 
@@ -122,7 +122,7 @@ class GatedUniformModel(NamedModel):
 
 
 class GatedTopKModel(NamedModel):
-    """Abstract: the signature of its builders."""
+    """Abstract: the typed signature of models with a gated cell and a top-k memory."""
 
     if TYPE_CHECKING:
 
@@ -155,16 +155,19 @@ class GRU(GatedModel):
 
 
 class OrthRNN(ElmanModel):
-    """An Elman network whose recurrent matrix begins as a rotation and is then free; modrelu."""
+    """An Elman network with modrelu whose recurrent matrix is initialised as a rotation.
+
+    The matrix is trained freely; use `ExpRNN` to keep it orthogonal.
+    """
 
     cell_type = ElmanCell
     default_nonlinearity = "modrelu"
 
 
 class ExpRNN(ElmanModel):
-    """An Elman network whose recurrent matrix stays orthogonal: V = V_0 exp(A − Aᵀ), A trained; modrelu.
+    """An Elman network with modrelu whose recurrent matrix stays orthogonal: V = V_0 exp(A − Aᵀ), A trained.
 
-    V_0 is the initialiser's rotation. `Recipe(orthogonal_lr=…)` trains A at a rate of its own.
+    V_0 is the initialiser's rotation. `Recipe(orthogonal_lr=…)` sets a separate learning rate for A.
 
     >>> V = ExpRNN(3, 8).layers[0].cell.weight_hh
     >>> torch.allclose(V.T @ V, torch.eye(8), atol=1e-6)
@@ -177,12 +180,12 @@ class ExpRNN(ElmanModel):
 
 
 class GORU(GatedModel):
-    """A gated orthogonal recurrent unit: a GRU whose candidate has an orthogonal V_n, kept so, and modrelu.
+    """A gated orthogonal recurrent unit: a GRU with modrelu whose candidate's matrix V_n stays orthogonal.
 
     r = σ(U_r x_t + V_r h_{t−1} + b_r), z = σ(U_z x_t + V_z h_{t−1} + b_z),
     n = modrelu(U_n x_t + b_n + r (V_n h_{t−1} + b'_n)), h_t = (1 − z) n + z h_{t−1}.
 
-    V_n = V_0 exp(A − Aᵀ) as in `ExpRNN`; V_r and V_z begin as rotations too, and are free.
+    V_n = V_0 exp(A − Aᵀ) as in `ExpRNN`; V_r and V_z are initialised as rotations too, and trained freely.
     """
 
     cell_type = GRUCell
@@ -192,14 +195,14 @@ class GORU(GatedModel):
 
 
 class MemRNN(ElmanModel):
-    """An Elman network that attends over all its past states."""
+    """An Elman network that attends over all its past states; time grows with T², memory with T."""
 
     cell_type = ElmanCell
     memory_type = FullMemory
 
 
 class MemLSTM(GatedModel):
-    """An LSTM that attends over all its past states."""
+    """An LSTM that attends over all its past states; time grows with T², memory with T."""
 
     cell_type = LSTMCell
     memory_type = FullMemory
@@ -232,14 +235,14 @@ class RelGRU(GatedRelevancyModel):
 
 
 class UniRNN(ElmanUniformModel):
-    """An Elman network with uniform writing: a `window`, and every `every`-th of the states that left it."""
+    """An Elman network with uniform writing: a `window`, and every `every`-th state that left it."""
 
     cell_type = ElmanCell
     memory_type = UniformMemory
 
 
 class UniLSTM(GatedUniformModel):
-    """An LSTM with uniform writing: a `window`, and every `every`-th of the states that left it."""
+    """An LSTM with uniform writing: a `window`, and every `every`-th state that left it."""
 
     cell_type = LSTMCell
     memory_type = UniformMemory

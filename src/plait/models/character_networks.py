@@ -1,6 +1,7 @@
-"""Causal self-attention over characters: a standard Transformer, and the analysed network made trainable.
+"""Causal networks over characters: a standard Transformer, and the theory's network made trainable.
 
-`plait.models.transformer.Transformer` is the one over any features, behind the doors of the recurrent models.
+For input features instead of symbols, with the interface of the recurrent models, use
+`plait.models.transformer.Transformer`.
 """
 
 from __future__ import annotations
@@ -18,10 +19,11 @@ __all__ = ["CausalTransformer", "LinearAttentionNetwork"]
 
 
 class _CharacterNetwork(nn.Module):
-    """Abstract: symbols and positions in, blocks, a linear readout; embedding and readout are not tied.
+    """Abstract base class: symbols and positions in, blocks, a linear readout.
 
-    Maps whole numbers (batch, time) to logits (batch, time, vocab). `per_layer` is c in the c·L·d² weights
-    of the blocks. The readout starts at zero, so training starts from the uniform guess, loss ln(vocab).
+    Maps integers (batch, time) to logits (batch, time, vocab); embedding and readout are not tied.
+    `per_layer` is c in the c·L·d² weights of the blocks. The readout is initialised to zero, so training
+    starts from the uniform distribution, loss ln(vocab).
     """
 
     per_layer: int
@@ -32,7 +34,7 @@ class _CharacterNetwork(nn.Module):
         if width % heads:
             raise ConfigError(f"heads: expected a divisor of width {width}, got {heads}")
         self.vocab, self.depth, self.width, self.heads, self.context = vocab, depth, width, heads, context
-        # their sum has variance 1
+        # the sum of symbol and position has variance 1
         self.symbols = nn.Parameter(torch.randn(vocab, width) / math.sqrt(2))
         self.positions = nn.Parameter(torch.randn(context, width) / math.sqrt(2))
         self.readout = nn.Linear(width, vocab, bias=False)
@@ -40,13 +42,16 @@ class _CharacterNetwork(nn.Module):
 
     @property
     def num_block_params(self) -> int:
-        """Parameters without symbol embedding, positions and readout: c·L·d², and norm gains if any."""
+        """The number of parameters besides embeddings, positions and readout: c·L·d², and norm gains."""
         outside = (self.symbols, self.positions, self.readout.weight)
         return sum(p.numel() for p in self.parameters()) - sum(p.numel() for p in outside)
 
     def embed(self, tokens: Tensor) -> Tensor:
-        """Symbol plus position. A product with one-hot rows: cheap for so few symbols, and unlike that of a
-        table lookup its gradient is summed in a fixed order."""
+        """Return the sum of symbol and position embeddings.
+
+        A product with one-hot rows: cheap for so few symbols, and unlike a table lookup's its gradient is
+        summed in a fixed order.
+        """
         if tokens.ndim != 2 or tokens.shape[1] > self.context:
             raise ShapeError(
                 f"tokens: expected (batch, time) with time at most {self.context}, got {tuple(tokens.shape)}"
@@ -56,9 +61,9 @@ class _CharacterNetwork(nn.Module):
 
 
 class CausalTransformer(_CharacterNetwork):
-    """Pre-norm decoder: x += W_O·attention(norm x), x += W_2·gelu(W_1·norm x), L times. No biases or dropout.
+    """A pre-norm decoder: x += W_O·attention(norm x), x += W_2·gelu(W_1·norm x), L times.
 
-    The blocks have 12·L·d² weights and (2L + 1)·d norm gains.
+    It has no biases and no dropout. The blocks have 12·L·d² weights and (2L + 1)·d norm gains.
 
     >>> model = CausalTransformer(vocab=50, depth=2, width=32, heads=2, context=16)
     >>> model(torch.zeros(3, 16, dtype=torch.int64)).shape, model.num_block_params - 12 * 2 * 32**2
@@ -81,10 +86,10 @@ class CausalTransformer(_CharacterNetwork):
 
 
 class LinearAttentionNetwork(_CharacterNetwork):
-    r"""The network of the depth-width theory, with what it takes to train it on text; 4·L·d² weights.
+    r"""The network of the depth-width theory, extended so that it can be trained on text; 4·L·d² weights.
 
     The theory's layer is $y_i = \sum_h W^O_h \sum_j \langle W^Q_h x_i, W^K_h x_j\rangle W^V_h x_j$: no
-    softmax, no normalisation, no feed-forward part. That is kept. Here
+    softmax, no normalisation, no feed-forward part. The same holds here, where
     $x_i \mathrel{+}= (d_a\,i)^{-1/2} \sum_h W^O_h \sum_{j \le i} \langle\cdot,\cdot\rangle W^V_h x_j$.
     Added, because the bare polynomial of degree $3^L$ neither reads text nor trains:
 

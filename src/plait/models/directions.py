@@ -1,4 +1,4 @@
-"""Sequences read from their end: time turned round, row by row where rows end at different steps."""
+"""Sequences reversed in time, row by row where rows end at different steps."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ __all__ = ["Direction", "reversal", "reversed_reset", "reversed_trace"]
 
 
 class Direction(NamedTuple):
-    """How a stack walks through a kind of sequence, and how that is turned round.
+    """A way to run a layer over a kind of sequence, and to reverse that sequence.
 
-    `walk` runs layer number `place` from a state; `turned` gives the same sequence with every row from its
-    end; `lengths` (B,) are the rows' own, None where all rows end together.
+    `walk` runs the layer of an index from a state; `turned` returns the sequence with every row reversed;
+    `lengths` (B,) are the rows' own, None where all rows end together.
     """
 
     walk: Callable[[int, Tensor, LayerState | None], LayerResult]
@@ -26,8 +26,9 @@ class Direction(NamedTuple):
 
 
 def reversal(batch_sizes: Tensor, device: torch.device) -> tuple[Tensor, Tensor]:
-    """Where each entry of a `PackedSequence`'s data stands once every row is read from its end, and the
-    rows' lengths. Turned twice, it is as it was.
+    """Return the permutation that reverses each row of a `PackedSequence`'s data, and the rows' lengths.
+
+    Applied twice, the permutation is the identity.
 
     >>> places, lengths = reversal(torch.tensor([2, 2, 1]), torch.device("cpu"))
     >>> places.tolist(), lengths.tolist()  # rows of three and two steps
@@ -42,8 +43,9 @@ def reversal(batch_sizes: Tensor, device: torch.device) -> tuple[Tensor, Tensor]
 
 
 def reversed_reset(reset: Tensor) -> Tensor:
-    """Where a backward walk is cleared, in its own time: a sequence that begins at step t ends, for who comes
-    from behind, before step t − 1. `reset` is (T, B).
+    """Return the resets (T, B) of a backward walk, in its own time.
+
+    A sequence that begins at step t ends, seen from behind, before step t − 1.
 
     >>> reversed_reset(torch.tensor([[False], [False], [True], [False]])).flatten().tolist()
     [False, False, True, False]
@@ -53,12 +55,15 @@ def reversed_reset(reset: Tensor) -> Tensor:
 
 
 def reversed_trace(trace: Trace | None, lengths: Tensor | None) -> Trace | None:
-    """The rows of a backward walk's trace at the steps they are about; steps in it are counted as walked."""
+    """Return a backward walk's trace with its rows in forward time.
+
+    `born` keeps counting the steps of the walk itself.
+    """
     if trace is None:
         return None
     if lengths is None:
         return Trace(*(part.flip(0) for part in trace))
     steps = torch.arange(len(trace.born), device=lengths.device).unsqueeze(1)
-    place = torch.where(steps < lengths, lengths - 1 - steps, steps)  # past a row's end it is empty
+    sources = torch.where(steps < lengths, lengths - 1 - steps, steps)  # padding stays in place
     rows = torch.arange(len(lengths), device=lengths.device)
-    return Trace(*(part[place, rows] for part in trace))
+    return Trace(*(part[sources, rows] for part in trace))

@@ -1,7 +1,7 @@
-"""The options of named models: their types, so that a type checker finds a misspelt one, and their words.
+"""Option types of the named models, by which a type checker catches a misspelt option, and their help texts.
 
-Which builder has which follows from its cell and its memory; `tests/models/test_keywords.py` holds the
-types to the signatures, and the words to both.
+A model's options follow from its cell and its memory; `tests/models/test_keywords.py` compares the types with
+the signatures, and the texts with both.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ __all__ = [
 
 
 class CommonOptions(TypedDict, total=False):
-    """Of every named model."""
+    """Options of every named model."""
 
     initialiser: str | None
     mix: Mix
@@ -29,20 +29,20 @@ class CommonOptions(TypedDict, total=False):
 
 
 class ElmanOptions(CommonOptions, total=False):
-    """Of an Elman cell."""
+    """Options of models with an Elman cell."""
 
     nonlinearity: str
 
 
 class GatedOptions(CommonOptions, total=False):
-    """Of an LSTM or GRU cell."""
+    """Options of models with an LSTM or GRU cell."""
 
     forget_bias: float | None
     chrono: int | None
 
 
 class RelevancyOptions(TypedDict, total=False):
-    """Of a relevancy memory."""
+    """Options of a relevancy memory."""
 
     window: int
     capacity: int
@@ -53,7 +53,7 @@ class RelevancyOptions(TypedDict, total=False):
 
 
 class UniformOptions(TypedDict, total=False):
-    """Of uniform writing."""
+    """Options of uniform writing."""
 
     window: int
     capacity: int
@@ -61,63 +61,62 @@ class UniformOptions(TypedDict, total=False):
 
 
 class ElmanRelevancyOptions(ElmanOptions, RelevancyOptions, total=False):
-    """Of an Elman cell and a relevancy memory."""
+    """Options of an Elman cell and a relevancy memory."""
 
 
 class ElmanUniformOptions(ElmanOptions, UniformOptions, total=False):
-    """Of an Elman cell and uniform writing."""
+    """Options of an Elman cell and uniform writing."""
 
 
 class GatedRelevancyOptions(GatedOptions, RelevancyOptions, total=False):
-    """Of an LSTM or GRU cell and a relevancy memory."""
+    """Options of an LSTM or GRU cell and a relevancy memory."""
 
 
 class GatedUniformOptions(GatedOptions, UniformOptions, total=False):
-    """Of an LSTM or GRU cell and uniform writing."""
+    """Options of an LSTM or GRU cell and uniform writing."""
 
 
 class GatedTopKOptions(GatedOptions, total=False):
-    """Of an LSTM or GRU cell and a memory of which the best are read."""
+    """Options of an LSTM or GRU cell and a top-k memory."""
 
     top_k: int
     every: int
 
 
 WORDS = {
-    "input_size": "features of the input.",
-    "hidden_size": "features of h_t, of each direction.",
-    "num_layers": "layers one above the other, as in `torch.nn.LSTM`.",
+    "input_size": "number of input features.",
+    "hidden_size": "number of features of h_t, per direction.",
+    "num_layers": "number of stacked layers, as in `torch.nn.LSTM`.",
     "bias": "whether the cells have biases.",
     "batch_first": "input and output are (B, T, feature) instead of (T, B, feature); a state never is.",
     "dropout": "applied to the output of every layer but the last, while training.",
     "bidirectional": "two directions, each with its own cells and memory, outputs concatenated: whole "
     "sequences only, no streaming.",
-    "proj_size": "0 alone, as `torch.nn.LSTM` has it by default; project the output with `torch.nn.Linear`.",
-    "device": "of the weights.",
-    "dtype": "of the weights.",
-    "initialiser": "how recurrent matrices begin: henaff, cayley, random, xavier, kaiming, identity; None "
-    "for what is usual for the cell.",
-    "mix": "γ in s_t = γ (h_t + c_t), or a function of the two; of no effect without a memory.",
+    "proj_size": "must be 0, `torch.nn.LSTM`'s default; project the output with `torch.nn.Linear`.",
+    "device": "device of the weights.",
+    "dtype": "dtype of the weights.",
+    "initialiser": "initialiser of recurrent matrices: henaff, cayley, random, xavier, kaiming, identity; "
+    "None for the cell's default.",
+    "mix": "γ in s_t = γ (h_t + c_t), or a function of h_t and c_t; no effect without a memory.",
     "truncate": "cut the recurrent gradient every `truncate` steps; None for never.",
-    "backend": '"auto", or one that is never replaced by another: reference, torch, cpu, triton.',
-    "nonlinearity": "of the Elman cell: tanh, relu, modrelu, identity.",
-    "forget_bias": "the gate that keeps begins with this bias; 1 is usual, None for torch's beginning.",
-    "chrono": "the gate that keeps begins open for up to so many steps, drawn by unit; not with forget_bias.",
-    "window": "ν, the latest states that can be read.",
-    "capacity": "ρ, states kept beyond the window.",
-    "relevance": 'what decides which are kept: "earned", the attention received (as published), or '
+    "backend": '"auto", or one of reference, torch, cpu, triton, which never falls back to another.',
+    "nonlinearity": "nonlinearity of the Elman cell: tanh, relu, modrelu, identity.",
+    "forget_bias": "initial bias of the forget gate; 1 is common, None for torch's initialisation.",
+    "chrono": "draw forget-gate biases for lifetimes of up to so many steps; not with forget_bias.",
+    "window": "ν, number of latest states that can be read.",
+    "capacity": "ρ, number of states kept beyond the window.",
+    "relevance": 'criterion by which states are kept: "earned", the attention received (as published), or '
     '"learned", a score that reading trains.',
-    "noise": "with a learned relevance, Gumbel noise on it while training; None for 0.3.",
-    "usage": "with a learned relevance, how much it is drawn to what reading is felt of; None for 1.",
-    "grad_limit": "no element of dL/ds_t gets larger than so many times the largest that arrives; None for "
-    "no limit.",
+    "noise": "scale of the Gumbel noise on a learned relevance while training; None for 0.3.",
+    "usage": "weight of training a learned relevance by how much reading matters to the loss; None for 1.",
+    "grad_limit": "clip the elements of dL/ds_t to so many times the largest that arrives; None: no limit.",
     "every": "keep every n-th state.",
-    "top_k": "states that are read, those of highest energy.",
+    "top_k": "number of states read, those of highest energy.",
 }
 
 
 def with_arguments(text: str, names: Iterable[str]) -> str:
-    """A docstring with what each argument is, before its examples.
+    """Return a docstring with a description of each argument inserted before its examples.
 
     >>> print(with_arguments("An LSTM.", ["window"]))
     An LSTM.

@@ -1,4 +1,4 @@
-"""What a stack is made of."""
+"""The base class of the layers of a stack, and what they share."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from plait.ops.walk import LayerResult, LayerState
 
 __all__ = ["LAYER", "Layer", "autocast_dtype", "cast_state", "gumbel_noise"]
 
-LAYER = 3_000  # the room that the objects of a layer take beside its weights, in numbers of float32
+LAYER = 3_000  # memory of a layer's Python objects beside its weights, in float32 numbers
 
 
 class Layer(nn.Module):
-    """Abstract: a map of (T, B, input_size) to h_t (T, B, hidden_size) that hands its state back.
+    """Abstract base class of layers: a map of (T, B, input_size) to h_t (T, B, hidden_size) and a new state.
 
     Laws: one call on T steps is two calls with the state carried over; rows are independent; no output sees a
     later input.
@@ -27,17 +27,17 @@ class Layer(nn.Module):
     has_cell_state: bool = False
     has_memory: bool = True
     initial_width: int = 0
-    """Slots of the memory before the first step: all of them if it is bounded, 0 if it grows."""
+    """The number of slots before the first step: all of them if the memory is bounded, 0 if it grows."""
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """The dtype of the weights."""
         return next(self.parameters()).dtype
 
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> LayerState:
-        """The state before the first step."""
+        """Return the state before the first step."""
         raise NotImplementedError
 
     def check_state(self, state: LayerState, batch_size: int) -> None:
@@ -47,17 +47,17 @@ class Layer(nn.Module):
 
     @property
     def slot_size(self) -> int:
-        """Numbers that a slot of the memory holds."""
+        """The number of features in a slot of the memory."""
         return self.hidden_size
 
     @property
     def _width(self) -> int | None:
-        """Slots of the memory, None if it grows."""
+        """The number of slots of the memory, None if it grows."""
         return self.initial_width if self.initial_width or not self.has_memory else None
 
     @property
     def _window(self) -> int | None:
-        """Of the ring in the memory's first slots, None if it has none."""
+        """The length of the ring in the memory's first slots, None if it has none."""
         return None
 
     def forward(
@@ -74,7 +74,7 @@ class Layer(nn.Module):
 
 
 def autocast_dtype(device_type: str) -> torch.dtype | None:
-    """The type autocast asks for on this kind of device, None where it is off or unknown."""
+    """Return the dtype of autocast on this type of device, None where it is off or unknown."""
     is_known = device_type in ("cpu", "cuda") or torch.amp.is_autocast_available(device_type)
     if is_known and torch.is_autocast_enabled(device_type):
         return torch.get_autocast_dtype(device_type)
@@ -82,7 +82,7 @@ def autocast_dtype(device_type: str) -> torch.dtype | None:
 
 
 def cast_state(state: LayerState, dtype: torch.dtype) -> LayerState:
-    """A state carried over from another precision, in this one; relevance keeps its own type."""
+    """Return a state carried over from another precision in `dtype`; relevance keeps its own type."""
     parts = [state.hidden, state.memory.slots]
     parts += [] if state.cell_state is None else [state.cell_state]
     if all(part.dtype == dtype for part in parts):
@@ -96,9 +96,11 @@ def cast_state(state: LayerState, dtype: torch.dtype) -> LayerState:
 
 
 def gumbel_noise(scale: float, shape: tuple[int, ...], like: Tensor) -> Tensor:
-    """Return Gumbel noise, −scale·log of an exponential draw, on the device of `like` and in its accumulation
-    type."""
+    """Return Gumbel noise, −scale·log of an exponential draw.
+
+    It is on the device of `like`, in the accumulation type of its dtype.
+    """
     drawn = torch.empty(shape, dtype=accumulation_dtype(like.dtype), device=like.device).exponential_()
-    if drawn.is_cuda:  # where no draw is below 2⁻²⁵
+    if drawn.is_cuda:  # no draw on a GPU is below 2⁻²⁵, so nothing needs clamping
         return torch.xlogy(-scale, drawn)
     return drawn.clamp_min_(1e-30).log_().mul_(-scale)

@@ -1,4 +1,4 @@
-"""What all named models are: `torch.nn.LSTM`'s arguments, plus those of a cell and of a memory."""
+"""The base class of named models: `torch.nn.LSTM`'s arguments, plus those of a cell and of a memory."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ _TORCH_NAMESAKE: dict[type[Cell], type[nn.RNNBase]] = {
 }
 
 
-# options that came later: a description holds them only where they are set, so that ids of runs stay
+# options added later: a description has them only where they are set, so that run ids stay the same
 _LATER = ("relevance", "noise", "usage", "grad_limit")
-_OF_A_TRANSFORMER = ("sinks",)  # fields of a memory that a recurrent layer has no use for
+_OF_A_TRANSFORMER = ("sinks",)  # fields of a memory that only a Transformer uses
 
 
 def _memory_defaults(memory_type: type[Memory]) -> dict[str, Any]:
@@ -45,9 +45,9 @@ def _memory_options(memory: Memory) -> dict[str, Any]:
 
 
 class NamedModel(Recurrent):
-    """Abstract: a stack whose layers all have the class's cell and memory.
+    """Abstract base class of named models: a stack whose layers all have the class's cell and memory.
 
-    A builder names the two; its signature and the arguments in its docstring follow from them. `options` are
+    A subclass names the two; its signature and the arguments in its docstring follow from them. `options` are
     those of the memory (`window`, `capacity`, …) and of the cell (`nonlinearity`; `forget_bias`, `chrono`).
     """
 
@@ -56,7 +56,7 @@ class NamedModel(Recurrent):
     default_truncate: ClassVar[int | None] = None
     default_initialiser: ClassVar[str | None] = None  # None: the cell's own
     default_nonlinearity: ClassVar[str] = "tanh"
-    orthogonal: ClassVar[bool] = False  # whether the recurrent matrix is kept so
+    orthogonal: ClassVar[bool] = False  # whether the recurrent matrix is kept orthogonal
 
     def __init__(
         self,
@@ -88,13 +88,13 @@ class NamedModel(Recurrent):
         check_weights(num_layers * directions * weights, device)
         memory_options = _memory_defaults(self.memory_type).keys()
         cell_options = self._cell_options()
-        given = {k: v for k, v in options.items() if k in cell_options}
+        cell_only = {k: v for k, v in options.items() if k in cell_options}
         for option in options:
             known(option, memory_options | cell_options.keys(), f"option of {name}")
         memory = self.memory_type(**{k: v for k, v in options.items() if k in memory_options})
         cell_kwargs = {
             "bias": bias, "initialiser": initialiser or self.default_initialiser, "device": device,
-            "dtype": dtype, **given,
+            "dtype": dtype, **cell_only,
         }  # fmt: skip
         wide = [input_size, *[hidden_size * directions] * (num_layers - 1)]
         super().__init__(
@@ -116,7 +116,7 @@ class NamedModel(Recurrent):
 
     @classmethod
     def _cell_options(cls) -> dict[str, Any]:
-        """Those of the cell that a caller may give, with their defaults."""
+        """Return the cell's options that a caller may pass, with their defaults."""
         if issubclass(cls.cell_type, GatedCell):
             return {"forget_bias": None, "chrono": None}
         return {"nonlinearity": cls.default_nonlinearity} if cls.cell_type is ElmanCell else {}
@@ -129,8 +129,10 @@ class NamedModel(Recurrent):
         return keep_orthogonal(cell) if cls.orthogonal else cell
 
     def options(self) -> dict[str, Any] | None:
-        """What `type(self)(input_size, **options)` makes this model again from, ready for JSON; None if its
-        mix is a function."""
+        """Return the constructor arguments that rebuild this model, ready for JSON.
+
+        `type(self)(input_size, **options)` has the same configuration. None if `mix` is a function.
+        """
         layer = cast(SelfAttentive, self.layers[0])
         cell = layer.cell
         if callable(layer.mix):
@@ -144,24 +146,25 @@ class NamedModel(Recurrent):
             "mix": float(layer.mix),
             "truncate": layer.truncate,
             **_memory_options(layer.memory),
-            **({"bidirectional": True} if self.bidirectional else {}),  # left out where not: ids of runs stay
+            **({"bidirectional": True} if self.bidirectional else {}),  # only if true: run ids stay the same
         }
-        if isinstance(cell, GatedCell):  # left out where not given: ids of runs from before they came stay
+        if isinstance(cell, GatedCell):  # only if set: older run ids stay the same
             gates = {"forget_bias": cell.forget_bias, "chrono": cell.chrono}
             return values | {name: value for name, value in gates.items() if value is not None}
         return values | ({"nonlinearity": cell.nonlinearity} if isinstance(cell, ElmanCell) else {})
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Show the memory's and the cell's options, in the signature and in the docstring of a builder."""
+        """Add the memory's and the cell's options to the signature and docstring of a named model."""
         super().__init_subclass__(**kwargs)
         if "cell_type" in cls.__dict__ and "__init__" not in cls.__dict__:
             _show_options(cls)
 
     @classmethod
     def from_torch(cls, module: nn.RNNBase, **options: Any) -> Self:
-        """A model with the sizes and weights of a `torch.nn.RNN`, `LSTM` or `GRU`.
+        """Return a model with the sizes and weights of a `torch.nn.RNN`, `LSTM` or `GRU`.
 
-        The attention's own weights begin as usual; without a memory the outputs are the same.
+        The attention's own weights are initialised as in a new model; without a memory the outputs are the
+        same.
 
         >>> from plait import RelLSTM
         >>> model = RelLSTM.from_torch(nn.LSTM(3, 8, num_layers=2), window=5)
@@ -170,10 +173,11 @@ class NamedModel(Recurrent):
         """
         if cls.orthogonal:
             raise ConfigError(f"{cls.__name__}.from_torch: its orthogonal matrix cannot take over a free one")
-        wanted = _TORCH_NAMESAKE[cls.cell_type]
-        if not isinstance(module, wanted):
+        torch_type = _TORCH_NAMESAKE[cls.cell_type]
+        if not isinstance(module, torch_type):
             raise ConfigError(
-                f"{cls.__name__}.from_torch: expected torch.nn.{wanted.__name__}, got {type(module).__name__}"
+                f"{cls.__name__}.from_torch: expected torch.nn.{torch_type.__name__}, "
+                f"got {type(module).__name__}"
             )
         if {"forget_bias", "chrono"} & options.keys():
             raise ConfigError(
@@ -196,22 +200,25 @@ class NamedModel(Recurrent):
 
 def _show_options(cls: type[NamedModel]) -> None:
     base = inspect.signature(NamedModel.__init__)
-    shown = [p for p in base.parameters.values() if p.kind is not p.VAR_KEYWORD]
+    parameters_shown = [p for p in base.parameters.values() if p.kind is not p.VAR_KEYWORD]
     extra = _memory_defaults(cls.memory_type) | cls._cell_options()
     keyword = inspect.Parameter.KEYWORD_ONLY
-    shown += [inspect.Parameter(name, keyword, default=default) for name, default in extra.items()]
+    parameters_shown += [inspect.Parameter(name, keyword, default=default) for name, default in extra.items()]
 
     def __init__(self: NamedModel, *arguments: Any, **options: Any) -> None:
         NamedModel.__init__(self, *arguments, **options)
 
     __init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    __init__.__signature__ = base.replace(parameters=shown)  # type: ignore[attr-defined]
+    __init__.__signature__ = base.replace(parameters=parameters_shown)  # type: ignore[attr-defined]
     cls.__init__ = __init__  # type: ignore[method-assign]
-    cls.__doc__ = with_arguments(cls.__doc__ or "", [p.name for p in shown[1:]])
+    cls.__doc__ = with_arguments(cls.__doc__ or "", [p.name for p in parameters_shown[1:]])
 
 
 def _copy_weights(cell: Cell, module: nn.RNNBase, name: str) -> None:
-    """torch keeps two biases; they are summed, except a GRU's inside its reset product."""
+    """Copy a `torch.nn` layer's weights into `cell`.
+
+    torch has two biases; they are summed, except a GRU's inside its reset product.
+    """
     cell.weight_ih.copy_(getattr(module, f"weight_ih_{name}"))
     cell.weight_hh.copy_(getattr(module, f"weight_hh_{name}"))
     if cell.bias is None:

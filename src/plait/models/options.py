@@ -1,4 +1,4 @@
-"""The options of named models: which there are, and what they may be."""
+"""The options of named models: their names, defaults and bounds."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from plait.models.builders import MODELS
 
 __all__ = ["check_model", "model_defaults"]
 
-# Where and how a model is computed, and what the task decides, are not part of what it is.
+# The device and backend of a model, and what the task decides, are not part of its description.
 _LEFT_OUT = frozenset({"input_size", "batch_first", "proj_size", "device", "dtype", "backend"})
 _SMALLEST = {
     "hidden_size": 1, "num_layers": 1, "window": 1, "capacity": 0, "top_k": 1, "every": 1, "truncate": 1,
@@ -22,13 +22,13 @@ _MOST = {"num_layers": 10_000}
 
 
 def model_defaults(name: str) -> dict[str, Any]:
-    """Every option of a named model that belongs to a description, with its default."""
+    """Return every option of a named model that belongs to a description, with its default."""
     parameters = inspect.signature(MODELS[name]).parameters.values()
     return {p.name: p.default for p in parameters if p.name not in _LEFT_OUT}
 
 
 def check_model(model: dict[str, Any]) -> None:
-    """A model's name and options, or one error that lists everything that is wrong with them.
+    """Validate a model's name and options; one error lists all problems.
 
     >>> check_model({"name": "lstm", "hidden_size": 0})
     Traceback (most recent call last):
@@ -56,7 +56,7 @@ _OF_MEMORY = ("memory", "window", "capacity", "relevance", "noise", "sinks", "ev
 
 
 def _memory_problems(model: dict[str, Any]) -> list[str]:
-    """Return what is wrong with a Transformer's memory for whoever trains it, on sequences in one pass."""
+    """Return the problems of a Transformer's memory in training, which runs all steps in one pass."""
     try:
         memory = bounded_memory(**{option: model.get(option) for option in _OF_MEMORY})
         checked_positions(model.get("positions"), memory)

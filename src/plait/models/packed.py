@@ -1,4 +1,4 @@
-"""A state as one tensor of floats, for learners whose buffers hold what `nn.LSTM` returns."""
+"""A state as one tensor of floats, for learners whose buffers hold the states of an `nn.LSTM`."""
 
 from __future__ import annotations
 
@@ -20,14 +20,14 @@ __all__ = ["Packed", "packed_size", "unpack"]
 
 
 class Packed(nn.Module):
-    """A layer in the place of an `nn.LSTM`: it takes and returns (h, c), two tensors (1, B, `hidden_size`),
-    which are the two halves of its packed state.
+    """A layer in place of an `nn.LSTM`, with a packed state.
 
-    Zeros are the empty state, and a row multiplied by 0 is a row that begins anew. `hidden_size` is what a
-    buffer needs for one of the two; the output has `output_size` features.
+    It takes and returns (h, c), two tensors (1, B, `hidden_size`), the two halves of its packed state. Zeros
+    are the empty state, and a row multiplied by 0 starts anew. `hidden_size` is the size a buffer needs for
+    one of the two; the output has `output_size` features.
 
     Args:
-        layer: of one direction, with a memory whose size is fixed, or with none.
+        layer: unidirectional, with a memory of fixed size or none.
 
     >>> from plait import RelLSTM
     >>> layer = Packed(RelLSTM(3, 8, window=2, capacity=2))
@@ -37,7 +37,7 @@ class Packed(nn.Module):
     (torch.Size([7, 5, 8]), torch.Size([1, 5, 31]))
     """
 
-    num_layers = 1  # of what a buffer holds
+    num_layers = 1  # of the packed state, whatever the layer has
 
     def __init__(self, layer: Recurrent) -> None:
         super().__init__()
@@ -48,7 +48,7 @@ class Packed(nn.Module):
     def forward(
         self, input: Tensor, state: tuple[Tensor, Tensor] | None = None, reset: Tensor | None = None
     ) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-        """As `nn.LSTM`'s; `reset` (T, B) bool clears a row before that step."""
+        """Run the layer like an `nn.LSTM`; `reset` (T, B) bool clears a row before that step."""
         begin = None if state is None else unpack(torch.cat(state, -1)[..., : self._packed], self.layer)
         output, end = self.layer(input, begin, reset=reset)
         first, second = pad(end.pack(), (0, 2 * self.hidden_size - self._packed)).chunk(2, -1)
@@ -56,15 +56,15 @@ class Packed(nn.Module):
 
 
 def packed_size(layer: Recurrent) -> int:
-    """Numbers of one row of a layer's packed state.
+    """Return the size F of one row of a layer's packed state.
 
     Raises:
         ConfigError: if its memory grows, or it has two directions.
     """
     if layer.bidirectional:
         raise ConfigError("a state can be packed where a layer goes forward alone, got a bidirectional one")
-    for one in cast(Iterable[Layer], layer.layers):
-        if one.has_memory and not one.initial_width:
+    for part in cast(Iterable[Layer], layer.layers):
+        if part.has_memory and not part.initial_width:
             raise ConfigError(
                 f"a state can be packed where its memory has a fixed size, got {type(layer).__name__}, whose "
                 "memory grows; take one with a window and a capacity, such as RelLSTM"
@@ -74,7 +74,9 @@ def packed_size(layer: Recurrent) -> int:
 
 
 def unpack(packed: Tensor, layer: Recurrent) -> State:
-    """The state that `State.pack` made (1, B, F) of, for the layer it is of. Steps are exact up to 2⁴⁷.
+    """Return the state of `layer` from its packed form (1, B, F), the inverse of `State.pack`.
+
+    Steps are exact up to 2⁴⁷.
 
     >>> from plait import RelGRU
     >>> layer = RelGRU(3, 8, window=2, capacity=2)
@@ -84,29 +86,29 @@ def unpack(packed: Tensor, layer: Recurrent) -> State:
     """
     if packed.dim() != 3 or packed.shape[0] != 1:
         raise ShapeError(f"packed state: expected (1, B, F), got {tuple(packed.shape)}")
-    rows, place = packed[0], 0
+    rows, offset = packed[0], 0
 
     def take(like: Tensor) -> Tensor:
-        nonlocal place
+        nonlocal offset
         numbers = like[0].numel()
-        missing = place + (1 if like.is_floating_point() else 2) * numbers - rows.shape[1]
+        missing = offset + (1 if like.is_floating_point() else 2) * numbers - rows.shape[1]
         if missing > 0:
             raise ShapeError(_size_wanted(packed, layer))
         if like.is_floating_point():
-            found = rows[:, place : place + numbers].to(like.dtype).reshape(like.shape)
+            part = rows[:, offset : offset + numbers].to(like.dtype).reshape(like.shape)
         else:
-            low, high = rows[:, place : place + 2 * numbers].detach().double().round().long().chunk(2, -1)
-            found, numbers = (high * DIGIT + low).reshape(like.shape), 2 * numbers
-        place += numbers
-        return found
+            low, high = rows[:, offset : offset + 2 * numbers].detach().double().round().long().chunk(2, -1)
+            part, numbers = (high * DIGIT + low).reshape(like.shape), 2 * numbers
+        offset += numbers
+        return part
 
     layers = []
-    for one in _empty(layer, len(rows), rows.device):
-        hidden = take(one.hidden)
-        cell_state = None if one.cell_state is None else take(one.cell_state)
-        slots, relevance, born, age = map(take, one.memory)
+    for empty in _empty(layer, len(rows), rows.device):
+        hidden = take(empty.hidden)
+        cell_state = None if empty.cell_state is None else take(empty.cell_state)
+        slots, relevance, born, age = map(take, empty.memory)
         layers.append(LayerState(hidden, cell_state, MemoryState(slots, relevance, born - 1, age)))
-    if place != rows.shape[1]:
+    if offset != rows.shape[1]:
         raise ShapeError(_size_wanted(packed, layer))
     return State.of_layers(layers)
 
@@ -116,5 +118,5 @@ def _size_wanted(packed: Tensor, layer: Recurrent) -> str:
 
 
 def _empty(layer: Recurrent, rows: int, device: torch.device) -> Iterator[LayerState]:
-    for one in cast(Iterable[Layer], layer.layers):
-        yield one.initial_state(rows, one.dtype, device)
+    for part in cast(Iterable[Layer], layer.layers):
+        yield part.initial_state(rows, part.dtype, device)

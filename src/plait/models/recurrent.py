@@ -1,4 +1,4 @@
-"""A stack of self-attentive layers behind the doors of `torch.nn.LSTM`."""
+"""A stack of self-attentive layers with the interface of `torch.nn.LSTM`."""
 
 from __future__ import annotations
 
@@ -21,17 +21,19 @@ from plait.ops.walk import LayerResult, LayerState, Trace
 __all__ = ["Recurrent"]
 
 StateLike = State | Tensor | tuple[Tensor, Tensor] | None
-# one stretch of steps with the same rows: (T, B, F) and the state before it → output, state after it, traces
+# runs a stretch of steps with the same rows: (T, B, F), state before it → output, state after it, traces
 Run = Callable[[Tensor, State | None], tuple[Tensor, State, tuple[Trace, ...]]]
 
 
 class Recurrent(TorchTools):
-    """Layers one above the other, each reading the h_t of the one below.
+    """A stack of layers, each reading the h_t of the one below.
+
+    To build one from a cell and a memory by name, use a named model such as `plait.RelLSTM`.
 
     Args:
         layers: `Layer`s, most often `SelfAttentive`; the hidden sizes must agree.
         batch_first: input and output are (B, T, feature) instead of (T, B, feature).
-        dropout: applied to the output of every layer but the last, while training.
+        dropout: probability of dropout on the output of every layer but the last, while training.
         bidirectional: layers come in pairs, forward and backward, each with its own memory; the outputs of a
             pair are concatenated. Such a model reads whole sequences: it cannot be continued.
 
@@ -39,8 +41,8 @@ class Recurrent(TorchTools):
         hidden_size: H, of one direction; `output_size` is that of the output.
         bias: whether the cells have one.
         proj_size: 0, for code written for `torch.nn.LSTM`.
-        warns_of_empty_memory: whether a state without a memory, given to a model that has one, is worth a
-            word; true until it was said once.
+        warns_of_empty_memory: whether to warn when a model with a memory gets a state without one; false once
+            it has warned.
 
     >>> from plait import GRUCell, SelfAttentive, WindowMemory
     >>> model = Recurrent([SelfAttentive(GRUCell(3, 8), WindowMemory(5))], batch_first=True)
@@ -70,7 +72,7 @@ class Recurrent(TorchTools):
         cells = [getattr(layer, "cell", None) for layer in self._layers()]
         self.bias = all(getattr(cell, "bias", None) is not None for cell in cells)
         self.proj_size = 0
-        # a backward direction's memory begins empty in any case
+        # a backward direction starts with an empty memory in any case
         self.warns_of_empty_memory = not bidirectional and any(layer.has_memory for layer in self._layers())
 
     @property
@@ -79,7 +81,7 @@ class Recurrent(TorchTools):
 
     @property
     def output_size(self) -> int:
-        """Features of the output: H, or 2H where both directions are read."""
+        """The number of output features: H, or 2H in both directions."""
         return self.hidden_size * self._directions
 
     def forward(
@@ -95,16 +97,16 @@ class Recurrent(TorchTools):
 
         Args:
             input: (T, B, F), (B, T, F) with `batch_first`, (T, F), or a `PackedSequence`.
-            state: what the last call returned, or (h_0, c_0) or h_0 as `torch.nn` takes them: a memory then
-                begins empty, and the first time an `EmptyMemoryWarning` says so.
+            state: the state returned by the last call, or (h_0, c_0) or h_0 as in `torch.nn`: a memory
+                then starts empty, with an `EmptyMemoryWarning` the first time.
             reset: bool, shaped like the input without F; clears a row's state before that step. A backward
-                direction, which comes from the other side, is cleared after it has made that step.
+                direction, which runs the other way, is cleared after that step.
             nudge: one tensor (T, B, H) or None per layer, added to that layer's h_t. A zero tensor that
-                asks for gradients receives the total dL/dh_t. Always time first.
+                requires gradients receives the total dL/dh_t. Always time first.
             need_trace: also return a tuple with one `Trace` per layer, time first; a backward direction
-                counts its steps (`born`) from where it began, the end of the sequence.
+                counts its steps (`born`) from its own start, the end of the sequence.
 
-        Layers of a bidirectional model are counted as torch does: 1 forward, 1 backward, 2 forward, …
+        Layers of a bidirectional model are ordered as in torch: 1 forward, 1 backward, 2 forward, …
 
         Returns:
             output (h_t of the last layer, laid out like the input) and state; with `need_trace` the traces.
@@ -131,14 +133,14 @@ class Recurrent(TorchTools):
     def check_state(self, state: StateLike, batch_size: int) -> None:
         """Raise a `ShapeError` if `state` is not one that this model could return for such a batch.
 
-        A call checks what it is given; this is for a state that came from outside and is used later.
+        Every call checks its own state; use this for a state that comes from outside and is used later.
         """
         begin = self._begin(state, batch_size, unbatched=False)
         for layer, part in zip(self._layers(), [] if begin is None else begin.layers(), strict=False):
             layer.check_state(part, batch_size)
 
     def _layers(self) -> list[Layer]:
-        # Asked several times a call: a ModuleList's own iterator takes 3 µs, a thirtieth of a streamed step.
+        # Called several times a call: a ModuleList's own iterator takes 3 µs, a thirtieth of a streamed step.
         return [*self._modules["layers"]._modules.values()]  # type: ignore[union-attr]
 
     def _run(
@@ -154,10 +156,10 @@ class Recurrent(TorchTools):
         if self.bidirectional:
             resets = (None, None) if reset is None else (reset, reversed_reset(reset))
 
-            def walk(place: int, x: Tensor, begin: LayerState | None) -> LayerResult:
-                part = nudges[place]
-                turned = part.flip(0) if part is not None and place % 2 else part
-                result = layers[place](x, begin, reset=resets[place % 2], nudge=turned, need_trace=need_trace)
+            def walk(index: int, x: Tensor, begin: LayerState | None) -> LayerResult:
+                part = nudges[index]
+                turned = part.flip(0) if part is not None and index % 2 else part
+                result = layers[index](x, begin, reset=resets[index % 2], nudge=turned, need_trace=need_trace)
                 return cast(LayerResult, result)
 
             return self._both_ways(x, state, Direction(walk, lambda part: part.flip(0), None))
@@ -171,7 +173,7 @@ class Recurrent(TorchTools):
         return x, State.of_layers(ends), tuple(traces)
 
     def _dropped(self, x: Tensor, level: int) -> Tensor:
-        """What the next level sees of a level's output."""
+        """Apply dropout to a level's output unless it is the last."""
         if self.dropout and level + 1 < self.num_layers:
             return nn.functional.dropout(x, self.dropout, self.training)
         return x
@@ -179,7 +181,7 @@ class Recurrent(TorchTools):
     def _both_ways(
         self, x: Tensor, state: State | None, way: Direction
     ) -> tuple[Tensor, State, tuple[Trace, ...]]:
-        """Level by level, both directions over the whole sequence."""
+        """Run level by level, both directions over the whole sequence."""
         begin = [None] * len(self.layers) if state is None else state.layers()
         ends, traces = [], []
         for level in range(self.num_layers):
@@ -219,9 +221,9 @@ class Recurrent(TorchTools):
         layers, sizes = self._layers(), packed.batch_sizes.tolist()
         turned, lengths = reversal(packed.batch_sizes, packed.data.device)
 
-        def walk(place: int, data: Tensor, begin: LayerState | None) -> LayerResult:
+        def walk(index: int, data: Tensor, begin: LayerState | None) -> LayerResult:
             def run(x: Tensor, state: State | None) -> tuple[Tensor, State, tuple[Trace, ...]]:
-                walked = layers[place](x, None if state is None else state.layers()[0], need_trace=need_trace)
+                walked = layers[index](x, None if state is None else state.layers()[0], need_trace=need_trace)
                 return walked.output, State.of_layers([walked.state]), (walked.trace,)
 
             start = None if begin is None else State.of_layers([begin])
@@ -233,7 +235,7 @@ class Recurrent(TorchTools):
     def _stretches(
         self, data: Tensor, sizes: list[int], begin: State | None, run: Run
     ) -> tuple[Tensor, State, tuple[Trace, ...]]:
-        """Run each stretch of steps that has the same rows; a row's state rests when it has ended."""
+        """Run each stretch of steps that has the same rows; the state of a row that has ended is kept."""
         rows = sizes[0]
         outputs, done, traces = [], [], []
         position = step = 0
@@ -254,7 +256,7 @@ class Recurrent(TorchTools):
         return torch.cat(outputs), join_rows([begin, *reversed(done)]), joined
 
     def _begin(self, state: StateLike, batch_size: int, unbatched: bool) -> State | None:
-        """The state to begin with, from whatever the caller passed."""
+        """Return the initial state from any form that a caller may pass."""
         if state is None:
             return None
         layers = self._layers()
@@ -296,7 +298,7 @@ class Recurrent(TorchTools):
         return begin
 
     def _check_kind(self, state: State, dim: int) -> None:
-        """That a state built by hand is one at all, and batched as the input is."""
+        """Raise a `ShapeError` unless a state has the right structure and is batched as the input is."""
         parts = [state.hidden, state.hidden if state.cell_state is None else state.cell_state]
         layers = state.memory if isinstance(state.memory, tuple) else (None,)
         for memory in layers:
@@ -315,7 +317,7 @@ class Recurrent(TorchTools):
                 )
 
     def _from_torch_state(self, state: Any, batch_size: int, unbatched: bool) -> State:
-        """h_0, or (h_0, c_0), as `torch.nn` takes them, with an empty memory."""
+        """Convert h_0, or (h_0, c_0), as `torch.nn` takes them, to a state with an empty memory."""
         parts = (state, None) if isinstance(state, Tensor) else state
         if (
             not isinstance(parts, tuple | list)
@@ -364,12 +366,12 @@ class Recurrent(TorchTools):
 
 def _check_sizes(layers: list[Layer], directions: int) -> None:
     if not layers or len(layers) % directions:
-        wanted = "at least one" if directions == 1 else "a forward and a backward one for each level"
-        raise ConfigError(f"layers: expected {wanted}, got {len(layers) or 'none'}")
+        expected = "at least one" if directions == 1 else "a forward and a backward one for each level"
+        raise ConfigError(f"layers: expected {expected}, got {len(layers) or 'none'}")
     width = layers[0].hidden_size
-    for place, layer in enumerate(layers):
-        wide = layers[0].input_size if place < directions else width * directions
-        if layer.hidden_size != width or layer.input_size != wide:
+    for index, layer in enumerate(layers):
+        input_size = layers[0].input_size if index < directions else width * directions
+        if layer.hidden_size != width or layer.input_size != input_size:
             raise ConfigError(
                 f"layers: expected every layer to be {width} wide, got one that maps "
                 f"{layer.input_size} to {layer.hidden_size}"

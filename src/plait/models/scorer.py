@@ -1,4 +1,4 @@
-"""How a query and a remembered state become an energy."""
+"""The energy of a query and a remembered state."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ __all__ = ["AdditiveScorer"]
 
 
 class AdditiveScorer(nn.Module):
-    """e_j = v_aᵀ tanh(W_a s + U_a h_j) + gᵀh_j: the additive energy, without biases.
+    """The additive energy, without biases: e_j = v_aᵀ tanh(W_a s + U_a h_j) + gᵀh_j.
 
-    g, `worth`, is there only where a memory learns what to keep: it begins at zero. v_a begins xavier-normal;
-    W_a, U_a as `torch.nn.Linear` begins.
+    g is the parameter `worth`, present only where a memory learns what to keep and initialised to zero. v_a
+    is initialised xavier-normal, W_a and U_a as in `torch.nn.Linear`.
 
     >>> AdditiveScorer(4)(torch.zeros(2, 4), torch.zeros(2, 7, 4)).shape
     torch.Size([2, 7])

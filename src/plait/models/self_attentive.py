@@ -1,4 +1,4 @@
-"""A cell times a memory: one recurrent layer that attends over its own past."""
+"""A recurrent layer that attends over its own past: a cell times a memory."""
 
 from __future__ import annotations
 
@@ -33,25 +33,26 @@ from plait.ops.walk import LayerResult, LayerState, walk
 
 __all__ = ["Mix", "SelfAttentive"]
 
-# how h_t and the context c_t become s_t: a factor γ for γ(h + c), or any function of the two
+# combines h_t and the context c_t to s_t: a factor γ for γ(h + c), or any function of the two
 Mix = float | Callable[[Tensor, Tensor], Tensor]
 _SCANNED: dict[type[Cell], str] = {ElmanCell: "elman", LSTMCell: "lstm", GRUCell: "gru"}
 
 
 class SelfAttentive(Layer):
-    """h_t from the cell, a context c_t from the memory, s_t = mix · (h_t + c_t) back into the cell.
+    """A recurrent layer that attends over its own past states.
 
-    The attention's query at step t is s_{t−1}; h_t itself can be read at once. Without a memory s_t = h_t,
-    whatever `mix` is. Input and output are (T, B, feature); `plait.Recurrent` adds the doors of
-    `torch.nn.LSTM` and stacks layers.
+    The cell computes h_t, the memory is read for a context c_t, and s_t = mix · (h_t + c_t) takes the place
+    of h_t as the cell's recurrent input. The attention's query at step t is s_{t−1}; h_t itself can be read
+    at once. Without a memory s_t = h_t, whatever `mix` is. Input and output are (T, B, feature); use
+    `plait.Recurrent` to stack layers behind the interface of `torch.nn.LSTM`.
 
     Args:
         cell: one step of recurrence.
-        memory: which past states can be read.
+        memory: the policy by which past states can be read; none by default.
         mix: γ, or a function of (h_t, c_t).
         scorer: energies from a query (B, H) and slots (B, κ, H); additive by default.
         truncate: cut the recurrent gradient every `truncate` steps; attention carries it further back.
-        backend: "auto", or a name that is never replaced by another.
+        backend: "auto", or the name of a backend, which never falls back to another.
 
     >>> layer = SelfAttentive(ElmanCell(3, 8), RelevancyMemory(window=4, capacity=2))
     >>> layer(torch.randn(7, 2, 3)).output.shape
@@ -97,13 +98,13 @@ class SelfAttentive(Layer):
 
     @property
     def dtype(self) -> torch.dtype:
-        # asked at every call: the first of all parameters takes 8 µs to find
+        # read at every call: the base class's search for the first parameter takes 8 µs
         return self.cell.weight_ih.dtype
 
     def initial_state(
         self, batch_size: int, dtype: torch.dtype | None = None, device: torch.device | None = None
     ) -> LayerState:
-        """s_0 = 0, cell state 0, nothing remembered."""
+        """Return s_0 = 0, cell state 0 and an empty memory."""
         dtype, device = dtype or self.cell.weight_ih.dtype, device or self.cell.weight_ih.device
         zeros = torch.zeros(batch_size, self.cell.hidden_size, dtype=dtype, device=device)
         return LayerState(
@@ -126,8 +127,8 @@ class SelfAttentive(Layer):
         if dtype is None:
             return self._walk(x, state, reset, nudge, need_trace)
         # Under autocast the whole layer computes in the lower type, as torch.nn.LSTM does; scores and
-        # credit stay in float32. Casting once here keeps every backend's arithmetic the same. What a
-        # parametrization computes a weight from keeps its type: the cell lowers the weight.
+        # credit stay in float32. Casting once here keeps every backend's arithmetic the same. The
+        # originals of a parametrization keep their type: the cell casts the computed weight.
         with torch.autocast(x.device.type, enabled=False):
             lower = {
                 name: value.to(dtype) if value.is_floating_point() else value
@@ -164,7 +165,7 @@ class SelfAttentive(Layer):
         return result
 
     def _beginning(self, x: Tensor) -> LayerState:
-        """The state before the first step of `x`; nobody need look at its steps."""
+        """Return the state before the first step of `x`, marked as checked."""
         state = self.initial_state(x.shape[1], x.dtype, x.device)
         remember(state.memory, self._window)
         return state
@@ -172,7 +173,7 @@ class SelfAttentive(Layer):
     def _stepped(
         self, x: Tensor, state: LayerState, reset: Tensor | None, noise: Tensor | None
     ) -> LayerResult | None:
-        """One step in one call into C++, where it is for such a step."""
+        """Run one step in one call into C++; None if it has no path for this step."""
         scan = self._scan()
         if not isinstance(scan, Scan):
             return None
@@ -188,15 +189,15 @@ class SelfAttentive(Layer):
         need_trace: bool,
         noise: Tensor | None,
     ) -> LayerResult:
-        """By torch's own layer, by a scan, or step by step; a scan checks its state itself."""
+        """Run torch's own layer, a fused scan, or the loop over steps; a scan checks its state itself."""
         scan, backend = self._scan(), self.backend
         if backend == "auto" and needs_reference():
             backend = "reference"
-        if isinstance(scan, Scan):  # which may need no state
+        if isinstance(scan, Scan):  # it can start without a state
             cell, options = self.cell, (reset, nudge, need_trace, backend, noise)
             limits = _number(self.memory.grad_limit, x), _number(self.memory.use or None, x)
-            given = Projection(x, cell.weight_ih, cell.bias)
-            return attentive_scan(given, self._scan_weights(), state, scan, *options, *limits)
+            projection = Projection(x, cell.weight_ih, cell.bias)
+            return attentive_scan(projection, self._scan_weights(), state, scan, *options, *limits)
         state = state or self._beginning(x)
         if self._is_native() and reset is None and nudge is None and not need_trace and x.shape[1] > 0:
             self.check_state(state, x.shape[1])
@@ -236,8 +237,10 @@ class SelfAttentive(Layer):
         )
 
     def _noise(self, x: Tensor) -> Tensor | None:
-        """Return Gumbel noise (T, B) on the scores by which states are kept. It is drawn outside of the scan:
-        every backend, a resumed run and a recorded graph see the same."""
+        """Return Gumbel noise (T, B) on the scores by which states are kept, None where there is none.
+
+        It is drawn outside of the scan: every backend, a resumed run and a recorded graph see the same.
+        """
         noise = self.memory.exploration
         if not noise or not self.training:
             return None
@@ -251,8 +254,8 @@ class SelfAttentive(Layer):
             return self.memory.read(query, memory, scorer)
         worth, window, use = cast(Tensor, scorer.worth), cast(int, self._window), self.memory.use
 
-        def energies(asked: Tensor, slots: Tensor) -> Tensor:
-            return with_usage(scorer(asked, slots), memory, worth, window, use, arrival)
+        def energies(state: Tensor, slots: Tensor) -> Tensor:
+            return with_usage(scorer(state, slots), memory, worth, window, use, arrival)
 
         return self.memory.read(query, memory, energies)
 
@@ -261,8 +264,11 @@ class SelfAttentive(Layer):
         return self.memory.window if isinstance(self.memory, WindowMemory) else None
 
     def _is_native(self) -> bool:
-        """Whether this is plain recurrence that torch has a fused layer for, and may use it here: the
-        compiler has no rule for those layers, it gets the plain scan."""
+        """Return whether torch's own fused layer can run this call.
+
+        That takes plain recurrence outside of a compiler, which has no rule for those layers and gets the
+        plain scan.
+        """
         return (
             isinstance(self.memory, NoMemory)
             and not torch.compiler.is_compiling()
@@ -274,7 +280,7 @@ class SelfAttentive(Layer):
 
     @property
     def walks_in_python(self) -> bool:
-        """Whether this layer is walked step by step in Python: no scan is fused for it."""
+        """Return whether this layer is walked step by step in Python, because no scan is fused for it."""
         return not self._is_native() and (self.backend == "reference" or self._scan() is None)
 
     def _native(self, x: Tensor, state: LayerState) -> LayerResult:
@@ -293,7 +299,7 @@ class SelfAttentive(Layer):
         return LayerResult(output, LayerState(hidden, cell_state, memory), None)
 
     def _nonlinearity(self) -> str:
-        """φ of an Elman cell, or of the candidate of a GRU."""
+        """Return φ of an Elman cell, or of the candidate of a GRU."""
         cell = self.cell
         return "tanh" if isinstance(cell, LSTMCell) else getattr(cell, "nonlinearity", "tanh")
 
@@ -301,7 +307,7 @@ class SelfAttentive(Layer):
         return self.mix(h, context) if callable(self.mix) else self.mix * (h + context)
 
     def _scan(self) -> Scan | FullScan | PlainScan | None:
-        """The scan this pair has a fused twin for, if it has one."""
+        """Return the fused scan of this cell and memory, None if there is none."""
         kind, memory, nonlinearity = _kind(self.cell), self.memory, self._nonlinearity()
         if kind is None or self.truncate is not None:
             return None
@@ -322,8 +328,11 @@ class SelfAttentive(Layer):
         return scan_of(kind, memory.window, capacity, every, float(self.mix), nonlinearity)
 
     def _biases(self) -> tuple[Tensor | None, Tensor | None]:
-        """A GRU candidate's recurrent bias, and modrelu's. Asked for where they are: a module takes longer to
-        say that it has no such attribute than a scan takes for a step."""
+        """Return a GRU candidate's recurrent bias and modrelu's.
+
+        The cell's type is checked first: a failed attribute lookup on a module takes longer than a scan's
+        step.
+        """
         cell = self.cell
         candidate = cell.candidate_bias if isinstance(cell, GRUCell) else None
         return candidate, cell.modrelu_bias if isinstance(cell, GRUCell | ElmanCell) else None
@@ -338,8 +347,10 @@ class SelfAttentive(Layer):
 
 
 def _number(value: float | None, x: Tensor) -> Tensor | None:
-    """Filled on the device: nothing waits, and a recorded graph may hold it. On a GPU it is kept for the next
-    call of the stream it was filled on; a graph has its own, which lives as long as it does."""
+    """Return `value` as a tensor filled on the device, without a wait and fit to be recorded in a graph.
+
+    On a GPU it is cached per stream; a graph has its own, which lives as long as it does.
+    """
     if value is None:
         return None
     dtype = accumulation_dtype(x.dtype)
@@ -354,16 +365,16 @@ def _kept_number(value: float, dtype: torch.dtype, device: torch.device, stream:
     return torch.full((), value, dtype=dtype, device=device)
 
 
-_scan_of = lru_cache(Scan)  # asked at every call
+_scan_of = lru_cache(Scan)  # constructed at every call otherwise
 
 
 def _kind(cell: Cell) -> str | None:
-    """The scans' name for a cell; a parametrised weight makes a class of its own of its cell."""
+    """Return the scans' name for a cell, by its class before parametrizations replaced it."""
     return _SCANNED.get(type_before_parametrizations(cell))
 
 
 class _Walker(nn.Module):
-    """Gives `functional_call` a forward that does not ask about autocast again."""
+    """A module that gives `functional_call` a forward without another autocast check."""
 
     def __init__(self, layer: SelfAttentive) -> None:
         super().__init__()

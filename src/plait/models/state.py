@@ -1,4 +1,4 @@
-"""The state of a stack of layers: a value that is passed in and handed back."""
+"""The state of a stack of layers: a value that is passed in and returned."""
 
 from __future__ import annotations
 
@@ -18,19 +18,20 @@ from plait.ops.walk import LayerState, Trace
 
 __all__ = ["DIGIT", "State", "join_rows", "join_traces"]
 
-DIGIT = 2**24  # below this every whole number is a float32
+DIGIT = 2**24  # every integer below it is exact in float32
 
 
 @dataclass(frozen=True, eq=False)  # compared by identity: tensors have no truth value
 class State:
-    """Everything a model carries from one call to the next.
+    """The state of a model between two calls.
 
-    `hidden` (layers, B, H) is s_T, which the next step's cell sees (h_T where there is no memory);
+    `hidden` (layers, B, H) is s_T, which the next step's cell reads (h_T where there is no memory);
     `cell_state` (layers, B, H) or None; `memory` one value per layer. Unbatched calls have no B.
 
-    It reads as what `torch.nn` returns in its place: with a cell state it unpacks and indexes as (h, c),
-    without one it indexes, iterates and answers (`shape`, `squeeze`, …) as h. Only the state as a whole, and
-    what `detach`, `clone` and `to` make of it, takes the memory along. It is a pytree with all its tensors.
+    It can be used like the state that `torch.nn` returns: with a cell state it unpacks and indexes as (h, c),
+    without one it indexes, iterates and has the attributes (`shape`, `squeeze`, …) of h. The memory is
+    carried only by the state as a whole, and by the results of `detach`, `clone` and `to`. It is a pytree
+    with all its tensors.
 
     >>> from plait import GRU, LSTM
     >>> output, (h, c) = LSTM(3, 8)(torch.randn(5, 2, 3))
@@ -55,22 +56,24 @@ class State:
     def __getitem__(self, index: Any) -> Any:
         return self._as_torch()[index]
 
-    if not TYPE_CHECKING:  # unknown names stay errors for a type checker
+    if not TYPE_CHECKING:  # to a type checker unknown names remain errors
 
         def __getattr__(self, name: str) -> Any:
-            """What h has, where h is all that `torch.nn` would return. Not what writes to it: the memory
-            would not follow."""
+            """Return an attribute of h, where h is all that `torch.nn` would return.
+
+            In-place methods are left out: the memory would not follow.
+            """
             half_made = name in ("hidden", "cell_state", "memory")
             if half_made or name[0] == "_" or name[-1] == "_" or self.cell_state is not None:
                 raise AttributeError(f"{type(self).__name__!r} object has no attribute {name!r}")
             return getattr(self.hidden, name)
 
     def replace(self, **changes: Any) -> State:
-        """The same state with some of its fields replaced."""
+        """Return the state with some of its fields replaced."""
         return replace(self, **changes)
 
     def map(self, function: Callable[[Tensor], Tensor]) -> State:
-        """The same state with `function` applied to every tensor."""
+        """Return the state with `function` applied to every tensor."""
         return State(
             function(self.hidden),
             None if self.cell_state is None else function(self.cell_state),
@@ -78,26 +81,28 @@ class State:
         )
 
     def detach(self) -> State:
-        """The same values, cut from the graph: for truncated back-propagation and streaming."""
+        """Return the values cut from the graph: for truncated back-propagation and streaming."""
         return self.map(lambda part: part.detach() if part.requires_grad else part)
 
     def clone(self) -> State:
-        """The same values in tensors of their own."""
+        """Return the values in tensors of their own."""
         return self._followed_by(self.map(Tensor.clone))
 
     def _followed_by(self, same: State) -> State:
-        """`same`, of the same steps, need not be looked at again if this one need not."""
+        """Return `same`, marked as checked if this state is: its steps are equal."""
         for before, after in zip(self.memory, same.memory, strict=True):
             follow(before, after)
         return same
 
     def to(self, *args: Any, **kwargs: Any) -> State:
-        """On another device or in another floating type, as `Tensor.to`; relevance stays in the type that
-        credit is summed in, steps stay integers."""
+        """Return the state on another device or in another floating type, as `Tensor.to`.
+
+        Relevance stays in the type that credit is summed in, steps stay integers.
+        """
         device, dtype, non_blocking, _ = torch._C._nn._parse_to(*args, **kwargs)
 
-        def moved(tensor: Tensor, wanted: torch.dtype | None = dtype) -> Tensor:
-            return tensor.to(device, wanted or tensor.dtype, non_blocking)
+        def moved(tensor: Tensor, new_dtype: torch.dtype | None = dtype) -> Tensor:
+            return tensor.to(device, new_dtype or tensor.dtype, non_blocking)
 
         memory = tuple(
             MemoryState(
@@ -112,7 +117,7 @@ class State:
         return self._followed_by(State(moved(self.hidden), cell_state, memory))
 
     def rows(self, index: Tensor | slice) -> State:
-        """The state of some rows of the batch."""
+        """Return the state of some rows of the batch."""
         return State(
             self.hidden[:, index],
             None if self.cell_state is None else self.cell_state[:, index],
@@ -120,8 +125,8 @@ class State:
         )
 
     def layers(self) -> list[LayerState]:
-        """One `LayerState` for each layer."""
-        if len(self.memory) == 1 and len(self.hidden) == 1:  # most are; half the time of what follows
+        """Return one `LayerState` for each layer."""
+        if len(self.memory) == 1 and len(self.hidden) == 1:  # the common case, in half the time
             cell_state = None if self.cell_state is None else self.cell_state.squeeze(0)
             return [LayerState(self.hidden.squeeze(0), cell_state, self.memory[0])]
         cells = [None] * len(self.memory) if self.cell_state is None else self.cell_state.unbind(0)
@@ -129,7 +134,7 @@ class State:
 
     @staticmethod
     def of_layers(layers: Sequence[LayerState]) -> State:
-        """The inverse of `layers`."""
+        """Return the state of a stack from its layers' states, the inverse of `layers`."""
         if len(layers) == 1:
             hidden, cell_state, memory = layers[0]
             return State(
@@ -143,9 +148,10 @@ class State:
         )
 
     def pack(self) -> Tensor:
-        """Everything as one tensor (1, B, F) of float32, or float64 where the state is: for buffers that hold
-        a tensor a step. Zeros are the empty state, so that a row multiplied by 0 begins anew; steps are kept
-        in two digits, and are exact. `plait.models.packed.unpack` gives it back.
+        """Return everything as one tensor (1, B, F) of float32, or float64 where the state is.
+
+        For buffers that hold one tensor per step. Zeros are the empty state, so that a row multiplied by 0
+        starts anew; steps are kept in two digits, and are exact. `plait.models.packed.unpack` is the inverse.
         """
         batched = self if self.hidden.dim() == 3 else self.batched()
         kind = torch.promote_types(self.hidden.dtype, torch.float32)
@@ -158,7 +164,7 @@ class State:
         return torch.cat(parts, -1).unsqueeze(0)
 
     def unbatched(self) -> State:
-        """Without the batch axis of size 1."""
+        """Return the state without its batch axis, which must be of size 1."""
         return State(
             self.hidden.squeeze(1),
             None if self.cell_state is None else self.cell_state.squeeze(1),
@@ -166,7 +172,7 @@ class State:
         )
 
     def batched(self) -> State:
-        """The inverse of `unbatched`."""
+        """Return the state with a batch axis of size 1, the inverse of `unbatched`."""
         return State(
             self.hidden.unsqueeze(1),
             None if self.cell_state is None else self.cell_state.unsqueeze(1),
@@ -187,7 +193,7 @@ def _unflatten(children: Any, _: None) -> State:
     return State(*children)
 
 
-# The names under which torch.export writes a program that takes or returns a state.
+# These names identify a state in the programs that torch.export writes.
 pytree._register_namedtuple(MemoryState, serialized_type_name="plait.MemoryState")
 pytree.register_pytree_node(
     State,
@@ -196,12 +202,12 @@ pytree.register_pytree_node(
     serialized_type_name="plait.State",
     flatten_with_keys_fn=_flatten_with_keys,
 )
-# Tensors and nothing else, so that torch.load reads a saved one as safely as it reads (h, c).
+# A state is tensors and nothing else, so torch.load may read it as safely as it reads (h, c).
 torch.serialization.add_safe_globals([State, MemoryState])
 
 
 def join_rows(parts: Sequence[State]) -> State:
-    """One state from the rows of several; memories that grew differently are padded with empty slots."""
+    """Return one state from the rows of several; memories of different width are padded with empty slots."""
     first = parts[0]
     cells = [part.cell_state for part in parts if part.cell_state is not None]
     memories = []
@@ -230,7 +236,10 @@ def _widen(memory: MemoryState, width: int) -> MemoryState:
 def join_traces(
     parts: Sequence[tuple[Trace, ...]], batch_size: int, unsorted: Tensor | None
 ) -> tuple[Trace, ...]:
-    """Traces of the stretches of a packed run, as one (T, B, κ) trace per layer; empty past a row's end."""
+    """Return the traces of a packed run's stretches as one trace (T, B, κ) per layer.
+
+    Past a row's end it is empty.
+    """
     joined = []
     for layer in zip(*parts, strict=True):
         width = max(trace.born.shape[2] for trace in layer)
@@ -247,5 +256,5 @@ def join_traces(
 
 
 def _stacked(tensors: list[Tensor]) -> Tensor:
-    """(L, B, H); of one layer it is a view, which takes no kernel forward or back."""
+    """Stack to (L, B, H); one layer's is a view, which takes no kernel in either pass."""
     return tensors[0].unsqueeze(0) if len(tensors) == 1 else torch.stack(tensors)

@@ -1,4 +1,4 @@
-"""A layer as a module of TorchRL. It is imported for a primer alone, and asked for its mode."""
+"""A recurrent layer as a TorchRL module. TorchRL is imported only to build a primer."""
 
 from __future__ import annotations
 
@@ -16,14 +16,16 @@ __all__ = ["TensorDictMemory"]
 
 
 class TensorDictMemory(nn.Module):
-    """h_t of a layer under `out_key`, from what stands under `in_key`; its state, packed, under `state_key`
-    and, for the next step, under ("next", `state_key`). Rows begin anew where "is_init" says so.
+    """A TensorDict module around a recurrent layer with a bounded memory.
 
-    One step at a time, with a tensordict (…,); or, within TorchRL's `set_recurrent_mode(True)`, whole
-    sequences (…, T), from the state that stands at their first step, ends of episodes included.
+    Reads the input under `in_key` and writes h_t under `out_key`; the packed state is read from `state_key`
+    and written, for the next step, to ("next", `state_key`). Rows marked by "is_init" start anew.
+
+    It runs one step at a time, with a tensordict (…,); or, within TorchRL's `set_recurrent_mode(True)`, whole
+    sequences (…, T), from the state at their first step, ends of episodes included.
 
     Args:
-        layer: of one direction, with a memory whose size is fixed, or with none.
+        layer: unidirectional, with a memory of fixed size or none.
     """
 
     def __init__(
@@ -39,23 +41,23 @@ class TensorDictMemory(nn.Module):
         self.out_keys: list[Any] = [out_key, ("next", state_key)]
 
     def forward(self, tensordict: Any) -> Any:
-        """The same tensordict, with what was found in it."""
+        """Write features and next state into the tensordict and return it."""
         x, state, begins = (tensordict.get(key, None) for key in self.in_keys)
         whole = _recurrent_mode()
         rows = (lambda part: part.flatten(0, -3).transpose(0, 1)) if whole else _one_step
-        seen = x.unsqueeze(0) if whole and x.dim() == 2 else x
-        reset = begins.reshape(*seen.shape[:-1], 1)
+        inputs = x.unsqueeze(0) if whole and x.dim() == 2 else x
+        reset = begins.reshape(*inputs.shape[:-1], 1)
         if state is not None:
-            state = state.reshape(*seen.shape[:-1], self.state_size)
+            state = state.reshape(*inputs.shape[:-1], self.state_size)
             state = unpack(rows(state)[:1], self.layer)
-        output, end = self.layer(rows(seen), state, reset=rows(reset).squeeze(-1))
+        output, end = self.layer(rows(inputs), state, reset=rows(reset).squeeze(-1))
         features = output.transpose(0, 1) if whole else output[0]
         tensordict.set(self.out_keys[0], features.reshape(*x.shape[:-1], -1))
         tensordict.set(self.out_keys[1], _at_the_end(end.pack(), x, whole))
         return tensordict
 
     def make_tensordict_primer(self) -> Any:
-        """The transform that gives an environment's first step an empty state."""
+        """Return the transform that gives an environment's first step an empty state."""
         try:
             from torchrl.data import Unbounded
             from torchrl.envs import TensorDictPrimer
@@ -67,12 +69,12 @@ class TensorDictMemory(nn.Module):
 
 
 def _one_step(part: Tensor) -> Tensor:
-    """(…, F) as (1, N, F)."""
+    """Reshape (…, F) to (1, N, F)."""
     return part.reshape(1, -1, part.shape[-1])
 
 
 def _at_the_end(packed: Tensor, x: Tensor, whole: bool) -> Tensor:
-    """The packed state (1, N, F), shaped as the input; of a sequence it stands at the last step alone."""
+    """Reshape the packed state (1, N, F) like the input; a sequence has it at the last step alone."""
     if not whole:
         return packed[0].reshape(*x.shape[:-1], -1)
     wide = packed.new_zeros(packed.shape[1], x.shape[-2], packed.shape[2])
@@ -81,6 +83,6 @@ def _at_the_end(packed: Tensor, x: Tensor, whole: bool) -> Tensor:
 
 
 def _recurrent_mode() -> bool:
-    """TorchRL's own; whoever has not imported it has set none."""
+    """Return TorchRL's recurrent mode; it is off where TorchRL was never imported."""
     rnn = sys.modules.get("torchrl.modules.tensordict_module.rnn")
     return bool(rnn.recurrent_mode()) if rnn is not None else False

@@ -1,4 +1,4 @@
-"""What torch's own tools meet when they are given one of these layers: it works, or one line says why not."""
+"""Behaviour of these layers under torch's own tools: it works, or a one-line error says why not."""
 
 from __future__ import annotations
 
@@ -18,18 +18,21 @@ _INSTEAD = "use torch.export.export, or torch.compile"
 
 
 class TorchTools(nn.Module):
-    """Abstract: a module that says what torch's tools would not."""
+    """Abstract base class of layers that torch's tools handle, or refuse with an explanation."""
 
     def __prepare_scriptable__(self) -> nn.Module:
-        """What `torch.jit.script` calls first, on whatever is inside of what it was given."""
+        """Refuse `torch.jit.script`, which calls this first on every submodule."""
         raise BackendError(f"torch.jit.script cannot compile {type(self).__name__}; {_INSTEAD}")
 
     def _load_from_state_dict(
         self, state_dict: Mapping[str, Any], prefix: str, local_metadata: Any, strict: bool,
         missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
     ) -> None:  # fmt: skip
-        """The weights of a layer of `torch.nn` have other names, and none would be taken: with strict=False
-        in silence. (torch does not say here which of the two was asked for.)"""
+        """Load the weights, and warn where they are those of a `torch.nn` layer.
+
+        Their names differ, so none would be loaded, and strict=False would hide that. (torch does not pass on
+        here which `strict` the caller chose.)
+        """
         if f"{prefix}weight_ih_l0" in state_dict:
             name = type(self).__name__
             remedy = f"; {name}.from_torch(layer) takes them over" if hasattr(self, "from_torch") else ""
@@ -44,26 +47,31 @@ class TorchTools(nn.Module):
         )
 
     def _slow_forward(self, *inputs: Any, **options: Any) -> Any:
-        """What torch calls in place of `forward` while TorchScript records: `torch.jit.trace`, and the old
-        exporter to ONNX, which is built on it. What they record cannot be saved: it calls Python."""
+        """Refuse to be recorded by TorchScript.
+
+        torch calls this in place of `forward` while it records, for `torch.jit.trace` and for the old
+        exporter to ONNX, which is built on it. The recording could not be saved: it calls Python.
+        """
         name = type(self).__name__
         if torch.onnx.is_in_onnx_export():
             raise BackendError(f"torch.onnx.export(dynamo=False) cannot record {name}; leave dynamo at True")
         raise BackendError(f"torch.jit.trace cannot record {name}; {_INSTEAD}")
 
     def flatten_parameters(self) -> None:
-        """Nothing to do; here because code written for `torch.nn.LSTM` calls it."""
+        """Do nothing; code written for `torch.nn.LSTM` calls it."""
 
     def reset_parameters(self) -> None:
-        """Draw all weights anew, as they were drawn when the model was made."""
+        """Draw all weights anew, as when the model was created."""
         for module in self.modules():
             if module is not self and callable(draw := getattr(module, "reset_parameters", None)):
                 draw()
 
 
 def needs_reference() -> bool:
-    """Whether plain steps are wanted: by a transform of `torch.func` (vmap, grad, jvp, …), for which fused
-    code has no rules and the reference needs none, or by an export to ONNX, which knows only torch's own.
+    """Return whether plain steps are required.
+
+    A transform of `torch.func` (vmap, grad, jvp, …) requires them, for which fused code has no rules and the
+    reference needs none; so does an export to ONNX, which knows only torch's own operators.
     """
     if _is_transformed():
         return True
@@ -74,6 +82,6 @@ def _is_transformed() -> bool:
     return _functorch.peek_interpreter_stack() is not None
 
 
-# A constant to torch.compile, as `_resolve` in `ops/scan/backends.py`: the compiler of torch 2.11 wraps what
-# it is given here, and finds that not to be None. A graph is guarded by that stack in any case.
+# A constant to torch.compile, as `_resolve` in `ops/scan/backends.py`: the compiler of torch 2.11 wraps
+# this return value, and the wrapper is never None. A graph is guarded by that stack in any case.
 _is_transformed._dynamo_marked_constant = True  # type: ignore[attr-defined]

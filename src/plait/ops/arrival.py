@@ -1,4 +1,4 @@
-"""What arrives at the results of a walk, for those who need it before any of it flows back."""
+"""The gradients that arrive at the results of a walk, made available before any of them flows back."""
 
 from __future__ import annotations
 
@@ -14,8 +14,11 @@ __all__ = ["Arrival"]
 
 
 class Arrival:
-    """Filled as a backward pass begins: `output` (T, B, H) is what comes from outside to each h_t, None where
-    nothing does, and `limit` what `grad_limit` makes of all that comes. `step` counts a walk's steps."""
+    """A record that is filled as a backward pass begins.
+
+    `output` (T, B, H) is the gradient that arrives at each h_t from outside, None where none does; `limit` is
+    the resulting limit of `grad_limit`. `step` is the current step of a walk.
+    """
 
     def __init__(self, grad_limit: Tensor | None = None) -> None:
         self.step, self.grad_limit = 0, grad_limit
@@ -23,7 +26,7 @@ class Arrival:
         self.limit: Tensor | None = None
 
     def at(self, output: Tensor, state: Any) -> tuple[Tensor, Any]:
-        """The results of a walk, as they are."""
+        """Return the results of a walk unchanged, with a hook by which their gradients fill this record."""
         memory = state.memory
         given = (output, state.hidden, state.cell_state, memory.slots)
         found = iter(_Arriving.apply(self, *(x for x in given if x is not None)))
@@ -34,7 +37,7 @@ class Arrival:
         )
 
     def below_limit(self, state: Tensor) -> Tensor:
-        """`state`, whose gradient is kept below the limit, where there is one."""
+        """Return `state` unchanged; its gradient is clipped to the limit, where there is one."""
         if self.grad_limit is None:
             return state
         limited: Tensor = _Below.apply(state, self)

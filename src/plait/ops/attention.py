@@ -1,4 +1,4 @@
-"""Reading a bounded memory: energies, weights and context. Accumulated in float32 or better."""
+"""Reading a bounded memory: energies, weights and context, accumulated in float32 or better."""
 
 from __future__ import annotations
 
@@ -12,19 +12,19 @@ __all__ = ["Read", "accumulation_dtype", "additive_energies", "attend", "scores"
 
 
 class Read(NamedTuple):
-    """What reading the memory once gives: `context` (B, H), `weights` (B, slots)."""
+    """The result of one read of the memory: `context` (B, H), `weights` (B, slots)."""
 
     context: Tensor
     weights: Tensor
 
 
 def accumulation_dtype(dtype: torch.dtype) -> torch.dtype:
-    """Scores, softmax and credit live in this type whatever the layer computes in."""
+    """Return the type of scores, softmax and credit in a layer that computes in `dtype`."""
     return torch.float64 if dtype == torch.float64 else torch.float32
 
 
 def scores(states: Tensor, worth: Tensor) -> Tensor:
-    """gᵀh, what a state is worth, in the accumulation type and without a gradient: (..., H) → (...)."""
+    """Return the scores gᵀh of states, in the accumulation type and without a gradient: (..., H) → (...)."""
     wide = accumulation_dtype(states.dtype)
     return states.detach().to(wide) @ worth.detach().to(wide)
 
@@ -37,9 +37,9 @@ def additive_energies(
     energy_weight: Tensor,
     worth: Tensor | None = None,
 ) -> Tensor:
-    """e_j = v_aᵀ tanh(W_a s + U_a h_j) + gᵀh_j, with `query` = s (B, H) and `slots` = h_j (B, slots, H).
+    """Return the energies (B, slots): e_j = v_aᵀ tanh(W_a s + U_a h_j) + gᵀh_j.
 
-    `worth` is g; without it the last term is not there. Returns (B, slots).
+    `query` is s (B, H), `slots` are h_j (B, slots, H), `worth` is g; without it the last term is left out.
     """
     wide = accumulation_dtype(query.dtype)
     asked = linear(query, query_weight).to(wide).unsqueeze(1)
@@ -49,10 +49,10 @@ def additive_energies(
 
 
 def attend(energies: Tensor, slots: Tensor, occupied: Tensor) -> Read:
-    """Softmax over the occupied slots, and the weighted sum of what they hold.
+    """Return the softmax over the occupied slots, and the weighted sum of their states.
 
-    An empty slot has energy −∞, hence weight exactly 0. A row with nothing to read (it cannot happen to
-    a memory that admits the current state) reads zero.
+    An empty slot has energy −∞, hence weight exactly 0. A row with nothing to read (impossible in a memory
+    that admits the current state) reads zero.
 
     >>> attend(torch.zeros(1, 3), torch.eye(3)[None], torch.tensor([[True, True, False]])).weights
     tensor([[0.5000, 0.5000, 0.0000]])

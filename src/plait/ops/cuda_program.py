@@ -1,10 +1,10 @@
-"""CUDA C++ compiled on first use by NVRTC, kept in the kernel cache, and launched through the driver.
+"""CUDA C++ compiled on first use by NVRTC, cached, and launched through the driver.
 
-Both come by `cuda.bindings`, which torch's CUDA builds bring, so that nobody needs nvcc. What is compiled is
-machine code for one kind of GPU; its name holds a hash of the sources, the options, that kind and NVRTC's
-version. A launch takes one struct of arguments by value and prepares nothing that it prepared before, so it
-costs the host a few microseconds, in a CUDA graph and from any thread as well. Every call of the driver has
-the device's context current (`Context`), whichever thread it comes from.
+NVRTC and the driver come through `cuda.bindings`, which torch's CUDA builds install, so nvcc is not needed.
+The result is machine code for one architecture; its file name holds a hash of the sources, the options, the
+architecture and NVRTC's version. A launch takes one struct of arguments by value and reuses everything it
+prepared before, so its host overhead is a few microseconds, in a CUDA graph and from any thread as well.
+Every call of the driver makes the device's context current (`Context`), on whichever thread it runs.
 """
 
 from __future__ import annotations
@@ -41,18 +41,18 @@ _C_TYPES = {
     "double": ctypes.c_double,
     "bool": ctypes.c_bool,
 }
-_PORTABLE_CLUSTER = 8  # more blocks a cluster have to be allowed
-_PLAIN_SHARED = 48 * 1024  # bytes of shared memory a block has without asking
+_PORTABLE_CLUSTER = 8  # larger clusters need the non-portable attribute
+_PLAIN_SHARED = 48 * 1024  # bytes of dynamic shared memory a block has without an attribute
 _LAUNCHES_KEPT = 256
 _Pointer = ctypes.c_void_p * 1
 
 
 def missing(device: int | None = None) -> str | None:
-    """Why no program with clusters can run on a device (by default the present one), or None if one can."""
+    """Return why no program with clusters can run on a device (default: the current one), None if one can."""
     if not torch.cuda.is_available():
         return "it needs a CUDA device"
     capability = torch.cuda.get_device_capability(device)
-    if capability[0] != 9:  # newer ones have clusters too, on which nothing was tried yet
+    if capability[0] != 9:  # newer GPUs have clusters too, but are untested
         found = f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}"
         return f"it needs a Hopper GPU (compute capability 9.0), {found}"
     try:
@@ -64,18 +64,18 @@ def missing(device: int | None = None) -> str | None:
 
 
 def compiler_version() -> str:
-    """NVRTC's, as 13.0; `BackendError` if there is none."""
+    """Return NVRTC's version, such as 13.0; `BackendError` if there is no NVRTC."""
     return ".".join(map(str, _version(_compiler())))
 
 
 def architecture(device: int | None = None) -> str:
-    """The name of a device's machine code, with what only its own kind has: sm_90a of a Hopper GPU."""
+    """Return the name of a device's architecture with its own features: sm_90a for a Hopper GPU."""
     major, minor = torch.cuda.get_device_capability(device)
     return f"sm_{major}{minor}" + "a" * (major >= 9)
 
 
 def parameter_struct(name: str, fields: Mapping[str, str]) -> tuple[type[ctypes.Structure], str]:
-    """A kernel's arguments from one list of names and C types: the struct, and its text for CUDA C++.
+    """Return a kernel's argument struct and its CUDA C++ source, from one list of names and C types.
 
     >>> Arguments, text = parameter_struct("Arguments", {"output": "float*", "steps": "int"})
     >>> text
@@ -91,18 +91,19 @@ def parameter_struct(name: str, fields: Mapping[str, str]) -> tuple[type[ctypes.
 
 
 class Context:
-    """A device's primary context, which is torch's, and the one place from which the driver is called.
+    """A device's primary context, which is torch's; all calls of the driver go through it.
 
     The driver works on the calling thread's current context, and a thread need not have one: torch makes it
     current with the first operation that needs it, on each thread anew (autograd has threads of its own).
-    Setting torch's device does not, if the device is the one it was. So a call here takes the context along.
+    Setting torch's device does not, if the device does not change. So every call here makes the context
+    current itself.
     """
 
     def __init__(self, device: int) -> None:
         self.driver = _driver()
         _checked("initialising the driver", self.driver, "cuInit", 0)
         handle = _checked(f"looking up device {device}", self.driver, "cuDeviceGet", device)
-        # retained for the life of the process, as torch does; nothing here asks a stream, which would end
+        # retained for the life of the process, as torch does; no call here queries a stream, which would end
         # a capture
         retained = f"retaining the context of device {device}"
         self._context = _checked(retained, self.driver, "cuDevicePrimaryCtxRetain", handle)
@@ -114,7 +115,7 @@ class Context:
         _checked("restoring the thread's context", self.driver, "cuCtxPopCurrent")
 
     def call(self, doing: str, function: str, *arguments: Any) -> Any:
-        """Return what a driver function gives beside its status; `BackendError` if that is not success."""
+        """Return a driver function's results besides its status; `BackendError` if that is not success."""
         with self:
             return _checked(doing, self.driver, function, *arguments)
 
@@ -125,17 +126,17 @@ def _context(device: int) -> Context:
 
 
 class Program:
-    """Compiled code, loaded on one device; `kernel` finds a function of it, declared `extern "C"`."""
+    """Compiled code, loaded on one device; `kernel` looks up a function declared `extern "C"`."""
 
     def __init__(self, name: str, code: bytes, device: int) -> None:
         self._name, self._device, self._context = name, device, _context(device)
         self._kernels: dict[str, Kernel] = {}
         none: tuple[Any, ...] = (None, None, 0)
-        # kept as long as the process: unloading would pull code from under a captured graph
+        # never unloaded: a captured graph may still launch its code
         self._library = self._context.call(f"loading {name}", "cuLibraryLoadData", code, *none, *none)
 
     def kernel(self, name: str) -> Kernel:
-        """The function of this name."""
+        """Return the function of this name."""
         if name not in self._kernels:
             doing, call = f"finding {name} in {self._name}", self._context.call
             handle = call(doing, "cuLibraryGetKernel", self._library, name.encode())
@@ -145,7 +146,7 @@ class Program:
 
 
 class Kernel:
-    """A function on a device; grids, blocks and clusters are counted along x."""
+    """A function on a device; grids, blocks and clusters are one-dimensional."""
 
     def __init__(self, name: str, function: Any, device: int) -> None:
         self.name, self.device = name, device
@@ -165,9 +166,10 @@ class Kernel:
         arguments: ctypes.Structure,
         stream: int | None = None,
     ) -> None:
-        """Run `grid` blocks of `block` threads, `cluster` of them a cluster, on torch's stream by default.
+        """Run `grid` blocks of `block` threads in clusters of `cluster` blocks, on torch's stream by default.
 
-        `arguments` are copied before this returns; `shared_bytes` are of dynamic shared memory, a block.
+        `arguments` are copied before this returns; `shared_bytes` of dynamic shared memory are allocated per
+        block.
         """
         if stream is None:
             stream = torch._C._cuda_getCurrentRawStream(self.device)
@@ -175,8 +177,8 @@ class Kernel:
         configuration = self._configurations.get(at) or self._configured(at)
         pointer = _Pointer(ctypes.addressof(arguments))
         result = self._no_context
-        # Taking the context along costs as much as the launch: where torch's device is this one, only a
-        # thread that has not met it yet needs that.
+        # Making the context current costs as much as the launch: where torch's device is this one, only a
+        # thread that has not used it yet needs it.
         if torch._C._cuda_getDevice() == self.device:
             (result,) = self._launch(configuration, self._function, ctypes.addressof(pointer), 0)
         if result == self._no_context:
@@ -188,7 +190,7 @@ class Kernel:
             )
 
     def clusters_that_fit(self, block: int, cluster: int, shared_bytes: int) -> int:
-        """How many clusters the device can run at a time; 0 if not one."""
+        """Return the number of clusters that run on the device at a time; 0 if not one fits."""
         at = (block, cluster, shared_bytes)
         if at not in self._fitting:
             doing, configuration = (
@@ -200,7 +202,7 @@ class Kernel:
         return self._fitting[at]
 
     def prepare(self, block: int, cluster: int, shared_bytes: int) -> None:
-        """Do all of a launch but the launch; `BackendError` if the device cannot hold one cluster."""
+        """Prepare a launch without launching; `BackendError` if the device cannot hold one cluster."""
         if not self.clusters_that_fit(block, cluster, shared_bytes):
             raise BackendError(
                 f"{self.name}: not one cluster of {cluster} blocks of {block} threads and {shared_bytes:,} "
@@ -208,7 +210,7 @@ class Kernel:
             )
 
     def _configured(self, at: tuple[int, int, int, int, int]) -> Any:
-        """The driver's launch configuration; never changed once made, so threads may share it."""
+        """Return the driver's launch configuration; it is immutable, so threads may share it."""
         grid, block, cluster, shared_bytes, stream = at
         driver = self._context.driver
         with self._lock:
@@ -228,7 +230,7 @@ class Kernel:
             return made
 
     def _allow(self, cluster: int, shared_bytes: int) -> None:
-        """Ask for more shared memory and larger clusters than a kernel has by itself."""
+        """Set the attributes for more shared memory and larger clusters than the default."""
         kinds = self._context.driver.CUfunction_attribute
         if shared_bytes > self._shared_allowed:
             kind = kinds.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
@@ -250,10 +252,10 @@ def program(
     options: tuple[str, ...] = (),
     device: int | None = None,
 ) -> Program:
-    """`source` compiled for a device (by default the present one) and loaded there, once for all callers.
+    """Return `source` compiled and loaded on a device (default: the current one), shared by all callers.
 
-    `headers` are the name it includes each by and its text; `defines` become -D; `options` are NVRTC's. A
-    failure is a `BackendError` of one line; the compiler's whole log is its note, which `--debug` shows.
+    `headers` maps the names it includes to their text; `defines` become -D; `options` are NVRTC's. A failure
+    is a `BackendError` of one line; the compiler's whole log is its note, which `--debug` shows.
     """
     index = torch.cuda.current_device() if device is None else device
     flags = (*_OPTIONS, f"--gpu-architecture={architecture(index)}", *options)
@@ -262,7 +264,7 @@ def program(
 
 
 def compiled(name: str, source: str, headers: Iterable[tuple[str, str]], flags: tuple[str, ...]) -> Path:
-    """The file of machine code, from the cache if it is there."""
+    """Return the path of the machine code, from the cache if it is there."""
     compiler, headers = _compiler(), tuple(headers)
     parts = (source, *(part for header in headers for part in header), *flags, compiler_version())
 
@@ -302,11 +304,11 @@ def _refused(name: str, log: str, result: Any) -> BackendError:
 
 @cache
 def _compiler() -> Any:
-    """NVRTC, if it answers."""
+    """Return NVRTC's bindings; `BackendError` if the library cannot be loaded."""
     nvrtc = _bindings("nvrtc")
     try:
         _version(nvrtc)
-    except RuntimeError as error:  # the library itself is found on the first call
+    except RuntimeError as error:  # the library itself is loaded on the first call
         raise BackendError(f"NVRTC cannot be loaded ({str(error).splitlines()[0]})") from error
     return nvrtc
 
@@ -334,7 +336,7 @@ def _bindings(part: str) -> Any:
 
 
 def _done(answer: tuple[Any, ...], doing: str) -> Any:
-    """What a call gave beside its status; `BackendError` if that is not success."""
+    """Return a call's results besides its status; `BackendError` if that is not success."""
     status, *values = answer
     if status:
         raise BackendError(f"{doing} failed: {status.name}")
@@ -342,10 +344,10 @@ def _done(answer: tuple[Any, ...], doing: str) -> Any:
 
 
 def _checked(doing: str, driver: Any, function: str, *arguments: Any) -> Any:
-    """Call a function of the driver, whose current context is the caller's concern."""
+    """Call a function of the driver; the caller has made a context current."""
     try:
         answer = getattr(driver, function)(*arguments)
-    except (AttributeError, RuntimeError) as error:  # how the bindings say that a driver is too old for it
+    except (AttributeError, RuntimeError) as error:  # raised by the bindings where the driver is too old
         reason = str(error).splitlines()[0]
         raise BackendError(f"{doing} failed: the driver has no {function} ({reason})") from error
     return _done(answer, doing)

@@ -1,5 +1,8 @@
-"""How many programs train on one GPU at a time: alone, a kernel takes all of it that makes it quicker; beside
-others, what makes all of them quickest."""
+"""Sharing one GPU between several training programs.
+
+A program alone on a GPU uses all of it that makes a kernel faster; several together use it so that all of
+them are fastest.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ SHARED_BY = "PLAIT_GPU_SHARED_BY"
 
 
 def programs() -> int:
-    """What the environment says, 1 if nothing."""
+    """Return the number of programs on this GPU, from the environment variable; 1 by default."""
     said = os.environ.get(SHARED_BY, "1")
     if not said.isdecimal() or int(said) < 1:
         raise ConfigError(f"{SHARED_BY} is the number of programs on a GPU, 1 or more; got {said!r}")
@@ -21,8 +24,10 @@ def programs() -> int:
 
 
 def waves(blocks: int, at_a_time: int) -> float:
-    """How often a batch's blocks (or clusters of them) fill the GPU. Beside others, who fill what the last
-    wave leaves, they cost what they take of this program's part of it, once that is more than one wave.
+    """Return the number of waves in which a batch's blocks (or clusters of them) run on the GPU.
+
+    Other programs fill what the last wave leaves idle, so with several of them the cost is the fraction of
+    this program's share, once that is more than one wave.
 
     >>> waves(17, 16)
     2

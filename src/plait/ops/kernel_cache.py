@@ -1,10 +1,10 @@
-"""Compiled code, kept between processes in torch's extension cache.
+"""A cache of compiled code, shared between processes, in torch's extension folder.
 
-A file's name holds whatever decides what it is (the key of its maker), so a change of that builds anew; and
-the SHA-256 of its own bytes, so a file that is not whole is never loaded: it is built again. It is made
-beside its final name and moved there in one step: processes that build at the same time cannot see each
-other's halves. A build holds a lock in its folder, which ends with the process however that ends; a folder
-whose lock nobody holds was left by a build that was killed, and is removed by the next.
+A file's name holds a hash of everything it depends on (the key of its maker), so a change of any of that
+builds anew; and the SHA-256 of its own bytes, so an incomplete file is never loaded: it is built again. It is
+built beside its final name and moved there atomically: processes that build at the same time cannot see each
+other's partial files. A build holds a lock in its folder, which is released when the process ends in any way;
+a folder without a lock was left by a build that was killed, and is removed by the next.
 """
 
 from __future__ import annotations
@@ -30,9 +30,9 @@ _LOCK = "lock"
 
 
 def kept(name: str, suffix: str, build: Callable[[Path], None]) -> Path:
-    """The whole file of this name, made by `build` where there is none.
+    """Return the complete file of this name, built by `build` if it is not in the cache.
 
-    `build` writes the path it is given, in a folder of its own that may hold what else it needs.
+    `build` writes to the path it gets, in a temporary folder of its own that may hold whatever else it needs.
     """
     folder = _folder()
     _remove_leftovers(folder)
@@ -51,7 +51,7 @@ def kept(name: str, suffix: str, build: Callable[[Path], None]) -> Path:
 
 
 def key_of(parts: Iterable[str]) -> str:
-    """What stands in a name for everything that decides what the file is.
+    """Return a hash of everything that a file depends on, for its name.
 
     >>> key_of(["a", "b"]) == key_of(["ab", ""])
     False
@@ -60,7 +60,7 @@ def key_of(parts: Iterable[str]) -> str:
 
 
 def _folder() -> Path:
-    """Where `torch.utils.cpp_extension` keeps what it builds, without importing it."""
+    """Return the folder in which `torch.utils.cpp_extension` builds, without importing it."""
     root = os.environ.get("TORCH_EXTENSIONS_DIR")
     folder = Path(root) if root else Path.home() / ".cache" / "torch_extensions"
     try:
@@ -73,7 +73,7 @@ def _folder() -> Path:
 
 
 def _whole(found: Iterable[Path]) -> Path | None:
-    """The first file whose bytes are those its name promises; the others are removed."""
+    """Return the first file whose checksum matches its name; remove the others."""
     for path in sorted(found):
         with contextlib.suppress(OSError):
             if is_whole(path):
@@ -83,7 +83,7 @@ def _whole(found: Iterable[Path]) -> Path | None:
 
 
 def is_whole(path: Path) -> bool:
-    """Whether a file's bytes are those its name promises."""
+    """Return whether a file's checksum is the one in its name."""
     return digest_of(path) == path.suffixes[-2].removeprefix(".")
 
 
@@ -93,12 +93,12 @@ def digest_of(path: Path) -> str:
 
 @contextlib.contextmanager
 def _build_folder(folder: Path) -> Iterator[Path]:
-    """A folder to build in, locked for as long as this process builds."""
+    """Yield a folder to build in, locked for as long as this process builds."""
     with tempfile.TemporaryDirectory(dir=folder, prefix=_UNFINISHED) as aside:
         new = Path(aside, f"{_LOCK}.new")
         with new.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)
-            new.rename(Path(aside, _LOCK))  # nobody sees a lock that is not held yet
+            new.rename(Path(aside, _LOCK))  # the lock becomes visible only once it is locked
             yield Path(aside)
 
 
@@ -111,8 +111,11 @@ def _remove_leftovers(folder: Path) -> None:
 
 
 def _is_abandoned(left: Path) -> bool:
-    """Return whether no live process builds in a folder. One without a lock has just been made, or was made
-    by an earlier version; no build lasts as long as is waited for then."""
+    """Return whether no live process builds in a folder.
+
+    A folder without a lock has just been created, or was created by an earlier version; it is abandoned once
+    no build could still be running.
+    """
     try:
         with Path(left, _LOCK).open() as lock:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)

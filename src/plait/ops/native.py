@@ -1,4 +1,4 @@
-"""Plain recurrence by torch's own fused layers (cuDNN, oneDNN): a scan with no memory to read."""
+"""Plain recurrence by torch's own fused layers (cuDNN, oneDNN): a scan without a memory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from torch import Tensor
 
 __all__ = ["NATIVE", "native_scan"]
 
-# cells torch has a fused scan for: (cell, nonlinearity)
+# (cell, nonlinearity) of the layers that torch has fused
 NATIVE = {("elman", "tanh"), ("elman", "relu"), ("lstm", "tanh"), ("gru", "tanh")}
 
 
@@ -24,10 +24,10 @@ def native_scan(
     nonlinearity: str,
     train: bool,
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """h_t for every step, and the last h and cell state, of one layer without memory.
+    """Return h_t for every step, and the last h and cell state, of one layer without memory.
 
     `x` (T, B, F); `hidden`, `cell_state` (B, H); `weights`: input, recurrent, bias, a GRU's candidate bias.
-    torch wants two biases: ours is the first, the second is zero but for a GRU's candidate.
+    torch takes two biases: ours is the first, the second is zero except for a GRU's candidate.
     """
     input_weight, recurrent, bias, candidate_bias = weights
     parameters = [input_weight, recurrent]
@@ -49,8 +49,11 @@ def native_scan(
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """A cell's weights are parameters of their own, so cuDNN copies them side by side at every call and says
-    so; it is a small part of a scan, and nothing the user could mend."""
+    """Silence cuDNN's warning about separate weights.
+
+    A cell's weights are separate parameters, so cuDNN copies them into one buffer at every call; that is a
+    small part of a scan, and the user cannot change it.
+    """
     with warnings.catch_warnings():
         warnings.filterwarnings(
             "ignore", message="RNN module weights are not part of single contiguous chunk"

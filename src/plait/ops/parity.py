@@ -1,7 +1,7 @@
-"""Does a backend do what the reference does? One harness for the tests and for the benchmarks.
+"""Parity of a backend with the reference: one harness for the tests and the benchmarks.
 
-Discrete choices (which state each slot holds) are compared exactly and first; then outputs, final state,
-trace and every gradient, within one tolerance per type.
+Discrete choices (the state in each slot) are compared exactly and first; then outputs, final state, trace and
+every gradient, within one tolerance per type.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ KINK_MARGIN = {torch.float64: 1e-12, torch.float32: 1e-5, torch.bfloat16: 2e-2, 
 
 
 class Outcome(NamedTuple):
-    """What a backend made of a problem: the walk, and every gradient of one scalar of all outputs."""
+    """A backend's results on a problem: the walk, and every gradient of one scalar of all outputs."""
 
     walked: LayerResult
     gradients: dict[str, Tensor | None]
 
 
 def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int = 200) -> Problem:
-    """Random inputs on which no choice between two states is closer than rounding could turn it."""
+    """Return random inputs on which no choice between two states is close enough for rounding to change."""
     for seed in range(attempts):
         problem = draw(case, torch.Generator().manual_seed(seed))
         margin = MARGIN[case.dtype] * (case.scale if case.learned else 1.0)
@@ -51,8 +51,10 @@ def make_problem(case: Case, device: torch.device | str = "cpu", attempts: int =
 
 
 def run(problem: Problem, scan: AnyScan, backend: str, new: bool = False) -> Outcome:
-    """Forward with a trace, and backward from output, final hidden, cell state and slots together; `new`:
-    without a state, as a caller says that nothing came before."""
+    """Run forward with a trace, and backward from output, final hidden, cell state and slots together.
+
+    With `new` no state is passed, as by a caller that starts a sequence.
+    """
     projected, weights, state = problem[:3]
     walked = run_scan(projected, weights, None if new else state, scan, *problem[3:], True, backend)
     end = walked.state
@@ -72,10 +74,10 @@ def run(problem: Problem, scan: AnyScan, backend: str, new: bool = False) -> Out
 def differences(
     expected: Outcome, got: Outcome, dtype: torch.dtype, exact: Outcome | None = None
 ) -> list[str]:
-    """What differs, one line each, nothing if all agrees; discrete choices alone if these differ.
+    """Return a line for each difference, none if all agrees; discrete choices alone if these differ.
 
-    With `exact`, the reference in float64, errors are taken from there, and four times the error of
-    `expected` is allowed beside the tolerance: with large weights its own rounding may be beyond it. A
+    With `exact`, the reference in float64, errors are measured against it, and four times the error of
+    `expected` is allowed on top of the tolerance: with large weights its own rounding may exceed that. A
     gradient is a sum over states, whose rounding is relative to the largest of them.
     """
     a, b = expected.walked, got.walked
@@ -101,7 +103,7 @@ def differences(
 
 
 def not_finite(expected: Outcome, got: Outcome) -> list[str]:
-    """Return the names of what is finite in `expected` and not in `got`.
+    """Return the names of tensors that are finite in `expected` and non-finite in `got`.
 
     Outputs are compared up to the first step at which the reference comes close to overflow, all else where
     it nowhere does: there, a sum in another order overflows one step earlier.
@@ -145,7 +147,7 @@ def _is_well_conditioned(problem: Problem, scan: AnyScan, dtype: torch.dtype) ->
 
 
 def narrowest_choice(problem: Problem, scan: AnyScan) -> float:
-    """The least |relevance of a leaving state − least relevance kept| over all choices of the reference."""
+    """Return the least |relevance of a leaving state − least relevance kept| over the reference's choices."""
     if not scan.screens:
         return float("inf")
     assert isinstance(scan, Scan)
@@ -154,7 +156,7 @@ def narrowest_choice(problem: Problem, scan: AnyScan) -> float:
     with torch.no_grad():
         trace = run_scan(*problem[:3], scan, *problem[3:], True, "reference").trace
     assert trace is not None
-    # what a step finds is what the one before it left
+    # a step starts from the memory that the previous one left
     first = memory.relevance if worth is None else scores(memory.slots, worth)
     relevance = torch.cat([first.unsqueeze(0), trace.relevance[:-1]])
     full = (torch.cat([memory.born.unsqueeze(0), trace.born[:-1]]) >= 0).all(dim=2)

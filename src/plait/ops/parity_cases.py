@@ -1,7 +1,7 @@
 """Inputs for parity tests, for any backend: large queries and keys.
 
-tanh(q + k) is flat for most of what a score can be given, and that is where a backend that computes it from
-e^{2q} and e^{2k} meets overflow: of either exponential, or of their product alone. `reaching_cases` lists
+tanh(q + k) is flat over most of its range, and there a backend that computes it from e^{2q} and e^{2k} meets
+overflow: of either exponential, or of their product alone. `reaching_cases` lists
 cases in which |q| and |k| grow to `reach` and |q + k| to twice that, with all signs; gates saturate too.
 
 Any backend is compared with the reference as with any other case::
@@ -12,8 +12,8 @@ Any backend is compared with the reference as with any other case::
         expected = run(problem, case.scan, "reference")
         assert differences(expected, run(problem, case.scan, "triton"), case.dtype) == []
 
-A harness of its own (the emulator, a streamed step) takes `problem.inputs()` or the fields of the problem.
-Choose by `memories`, `cells` and `dtypes` what the backend can run, `sampled` for a suite that must be quick.
+Another harness (the emulator, a streamed step) takes `problem.inputs()` or the fields of the problem.
+Restrict `memories`, `cells` and `dtypes` to those the backend can run; `sampled` keeps a suite quick.
 
 `random_case` draws any configuration, with weights scaled by 0.01 to 30.
 """
@@ -36,9 +36,9 @@ CELLS = ("tanh", "relu", "modrelu", "identity", "lstm", "gru")
 MEMORIES = ("window", "relevancy", "uniform", "full")
 # in float32 e^{2k} overflows from |k| = 44.4 on, and a product of two where |q + k| is as large
 REACHES = (1, 8, 21, 24, 32, 43, 64, 128, 200)
-# in 16 bits: powers of two, by which a product is exact
+# for 16 bits: powers of two, so that products are exact
 _EXACT_REACHES = (1, 8, 16, 32, 64, 128, 256)
-# in float64 from 354.9 on
+# for float64, where it overflows from 354.9 on
 _DOUBLE_REACHES = (*REACHES, 170, 250, 345, 500)
 
 
@@ -52,7 +52,7 @@ def reaching_cases(
     return [
         Case(
             _scan(cell, memory),
-            # the rounding of a state, times reach, is that of a key of the next step
+            # a state's rounding error times reach is the error of a key in the next step
             steps=3 if torch.finfo(dtype).eps * reach < 2e-6 else 1,
             size=size,
             dtype=dtype,

@@ -1,4 +1,4 @@
-"""Random inputs of a scan in given circumstances, for the tests and the benchmarks."""
+"""Random inputs of a scan under chosen conditions, for the tests and the benchmarks."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ AnyScan = Scan | FullScan | PlainScan
 
 @dataclass(frozen=True)
 class Case:
-    """A scan and the sizes and circumstances it is run in.
+    """A scan, its sizes and the conditions it runs under.
 
     `carried`: the state has a past; `ties`: all energies are equal; `strided`: no tensor is contiguous;
-    `far`: queries and keys so large that e^{2k} overflows; `learned`: relevance is; `noise`: and noisy;
-    `limited`: no element of dL/ds_t may exceed half of what arrives; `new`: nothing came before, s_0 is zero.
-    `reach`: the largest |q| and |k| of states within ±1, and gates saturate; `scale`: a factor on every
-    weight and on the projected input. `plait.ops.parity_cases` lists such cases.
+    `far`: queries and keys so large that e^{2k} overflows; `learned`: relevance is learned; `noise`: with
+    noise on it; `limited`: no element of dL/ds_t may exceed half of what arrives; `new`: there is no previous
+    state, s_0 is zero. `reach`: the largest |q| and |k| of states within ±1, and gates saturate; `scale`: a
+    factor on every weight and on the projected input. `plait.ops.parity_cases` lists such cases.
     """
 
     scan: AnyScan
@@ -71,7 +71,7 @@ class Case:
 
 
 class Problem(NamedTuple):
-    """Everything a scan is given; the floating tensors are leaves that ask for gradients."""
+    """All inputs of a scan; the floating tensors are leaves that require gradients."""
 
     projected: Tensor
     weights: ScanWeights | PlainWeights
@@ -83,14 +83,14 @@ class Problem(NamedTuple):
     usage: Tensor | None
 
     def inputs(self) -> Inputs:
-        """The same as the one value that backends are handed."""
+        """Return the inputs as the one value that backends take."""
         return Inputs.of(
             self.projected, self.weights, self.state, self.reset, self.nudge, self.noise, self.grad_limit,
             self.usage,
         )  # fmt: skip
 
     def leaves(self) -> dict[str, Tensor]:
-        """What a gradient is compared for, by name."""
+        """Return by name the tensors whose gradients are compared."""
         named = {
             "projected": self.projected,
             **self.weights._asdict(),
@@ -120,7 +120,7 @@ def draw(case: Case, generator: torch.Generator) -> Problem:
     if case.carried:
         state = _carried(case, weights, state, leaf)
     if case.scale != 1:
-        # after the state was drawn: what a nonlinearity does not bound would overflow on its way to it
+        # scaled only after the state was drawn: with unbounded nonlinearities that walk would overflow
         scaled = [w if w is None else (case.scale * w.detach()).requires_grad_() for w in weights]
         weights = type(weights)(*scaled)  # type: ignore[arg-type]
     return Problem(
@@ -176,7 +176,7 @@ def _weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
         leaf(scan.gates * size, size, scale=narrow),
         leaf(size, size, scale=reach * narrow),
         leaf(size, size, scale=reach * narrow),
-        # steep energies spread the weights, so that choices stand apart
+        # steep energies spread the weights, so that no choice is close
         leaf(size, scale=0.0 if case.ties else 4.0 * narrow),
         leaf(size, scale=0.1) if scan.cell == "gru" else None,
         leaf(size, scale=0.1) if scan.nonlinearity == "modrelu" else None,
@@ -197,7 +197,7 @@ def _reaching_weights(case: Case, leaf: Callable[..., Tensor]) -> ScanWeights:
         matrix = case.reach * signs * torch.eye(size, dtype=case.dtype)[order]
         return matrix.to(case.dtype).requires_grad_()
 
-    # a recurrent product would be rounded to 16 bits by some backends alone
+    # only some backends round a recurrent product to 16 bits
     recurrent = leaf(scan.gates * size, size, scale=size**-0.5 if case.dtype.itemsize > 2 else 0.0)
     return ScanWeights(
         recurrent,
@@ -230,7 +230,7 @@ def _drive(case: Case) -> float | Tensor:
 def _carried(
     case: Case, weights: ScanWeights | PlainWeights, state: LayerState, leaf: Callable[..., Tensor]
 ) -> LayerState:
-    """A state that has a past: rows of different age, and with `ties` all kept states equally relevant."""
+    """Return a state that has a past: rows of different age, with `ties` equally relevant kept states."""
     scan, steps = case.scan, (case.scan.width or 3) + 2
     reset = torch.zeros(steps, case.rows, dtype=torch.bool)
     reset[torch.arange(case.rows) % steps, torch.arange(case.rows)] = True
@@ -239,7 +239,7 @@ def _carried(
         end = run_scan(projected, weights, state, scan, reset, *(None,) * 4, False, "reference").state
     relevance = end.memory.relevance.clone()
     if isinstance(scan, FullScan):
-        relevance += 0.25  # a full memory gives no credit, but keeps what came with its slots
+        relevance += 0.25  # a full memory gives no credit, but passes on the relevance of its initial slots
     elif case.ties and isinstance(scan, Scan):
         relevance[:, scan.window :] = 0.25
     cell_state = None if end.cell_state is None else end.cell_state.detach().requires_grad_()

@@ -1,8 +1,8 @@
-"""Fixed-shape slot memory as a value, and the ways of writing to it.
+"""Fixed-shape slot memory as a value, and the operations that write to it.
 
-A state of the memory says for every slot what it holds, since when, and how relevant it was. The first
-`window` slots are a ring (the state born at step b sits in slot b mod window), the rest is what a
-policy chose to keep.
+The state of the memory has for every slot its content, its time of birth and its relevance. The first
+`window` slots are a ring (the state born at step b sits in slot b mod window), the rest are the states kept
+by a policy.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ __all__ = [
 
 
 class MemoryState(NamedTuple):
-    """What the past offers, one row per batch element.
+    """The readable past states, one row per batch element.
 
     `slots` (B, κ, H); `relevance` (B, κ) in the accumulation type; `born` (B, κ) int64: the step, counted
     from 0 since the row's last reset, whose state the slot holds, −1 where empty; `age` (B,) int64: the
-    number of steps since that reset, which is `born` of the next state. What a walk hands back is made by
-    naming all four: the compiler of torch 2.11 cannot return what `_replace` makes.
+    number of steps since that reset, which is `born` of the next state. A walk constructs its result from all
+    four fields: the compiler of torch 2.11 cannot return the result of `_replace`.
     """
 
     slots: Tensor
@@ -44,7 +44,7 @@ def empty_memory(
     dtype: torch.dtype | None = None,
     device: torch.device | None = None,
 ) -> MemoryState:
-    """A memory that holds nothing yet.
+    """Return an empty memory.
 
     >>> empty_memory(2, 3, 4).born[0].tolist()
     [-1, -1, -1]
@@ -85,11 +85,11 @@ def window_write(h: Tensor, memory: MemoryState, window: int, score: Tensor | No
 
 
 def relevancy_write(h: Tensor, memory: MemoryState, window: int, score: Tensor | None = None) -> MemoryState:
-    """Relevancy screening: the state that leaves the ring is kept if it is more relevant than the least kept.
+    """Push h_t by relevancy screening: the state leaving the ring may replace the least relevant kept one.
 
-    A free slot is taken unconditionally, in order; otherwise the slot of least relevance (the lowest
-    index on ties) is replaced if the leaving state's is strictly larger. Then h_t is pushed, with relevance
-    `score` (B,), or 0 where it is still to be earned.
+    A free slot is taken unconditionally, in order; otherwise the slot of least relevance (the lowest index on
+    ties) is replaced if the leaving state's is strictly larger. Then h_t is pushed, with relevance `score`
+    (B,), or 0 where it is still to be earned.
     """
     born, relevance = memory.born, memory.relevance
     if born.shape[1] == window:
@@ -102,7 +102,7 @@ def relevancy_write(h: Tensor, memory: MemoryState, window: int, score: Tensor |
 
 
 def uniform_write(h: Tensor, memory: MemoryState, window: int, every: int) -> MemoryState:
-    """Uniform writing: of the states leaving the ring every `every`-th is kept, over the oldest kept."""
+    """Push h_t; every `every`-th state leaving the ring is kept, over the oldest kept state."""
     capacity = memory.born.shape[1] - window
     if capacity == 0:
         return window_write(h, memory, window)
@@ -114,7 +114,7 @@ def uniform_write(h: Tensor, memory: MemoryState, window: int, every: int) -> Me
 
 
 def append(h: Tensor, memory: MemoryState, wanted: Tensor) -> MemoryState:
-    """Grow by one slot that holds h_t for the rows in `wanted` (B,) and nothing for the others."""
+    """Grow by one slot that holds h_t in the rows selected by `wanted` (B,) and is empty in the others."""
     slots, relevance, born, age = memory
     column = wanted.unsqueeze(1)
     return MemoryState(
@@ -126,7 +126,9 @@ def append(h: Tensor, memory: MemoryState, wanted: Tensor) -> MemoryState:
 
 
 def latest(wanted: Tensor, slots: int) -> Tensor:
-    """Return the indices (B, H, slots) of what is `wanted` (B, H, S), in order; −1 where there are fewer.
+    """Return the indices (B, H, slots) of the last true entries of `wanted` (B, H, S), in order.
+
+    Missing entries are −1, at the front.
 
     >>> latest(torch.tensor([[[True, False, True]]]), 3).tolist()
     [[[-1, 0, 2]]]
@@ -139,21 +141,21 @@ def latest(wanted: Tensor, slots: int) -> Tensor:
 
 
 def rated(memory: MemoryState, worth: Tensor) -> MemoryState:
-    """The same memory, its relevance learned: gᵀh of what each slot holds, 0 where it is empty."""
+    """Return the memory with learned relevance: gᵀh of each slot's state, 0 where a slot is empty."""
     relevance = scores(memory.slots, worth).masked_fill(memory.born < 0, 0)
     return MemoryState(memory.slots, relevance, memory.born, memory.age)
 
 
 def credit(memory: MemoryState, weights: Tensor, window: int) -> MemoryState:
-    """Every member of the ring earns its attention weight; what was kept is frozen."""
+    """Add its attention weight to the relevance of every member of the ring; kept states earn no more."""
     relevance = memory.relevance
     earned = pad(weights[:, :window].detach().to(relevance.dtype), (0, relevance.shape[1] - window))
-    relevance = relevance + earned  # not in place: vmap has no rule for that
+    relevance = relevance + earned  # not in place: vmap has no rule for an in-place addition
     return MemoryState(memory.slots, relevance, memory.born, memory.age)
 
 
 def ages_before(age: Tensor, reset: Tensor | None, steps: int) -> Tensor:
-    """(T, B) int64: how many steps since its last reset a row has made before step t; `age` (B,) at t = 0.
+    """Return the age (T, B) int64 of each row before step t: steps since its last reset; `age` (B,) at t = 0.
 
     >>> ages_before(torch.tensor([5]), torch.tensor([[False], [True], [False]]), 3).flatten().tolist()
     [5, 0, 1]

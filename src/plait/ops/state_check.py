@@ -1,15 +1,15 @@
-"""What a layer is given as its state is checked before compiled code reads it.
+"""Validation of a layer's state before compiled code reads it.
 
-Shapes, types and devices are compared at every call; that asks no device. The steps that a memory claims
-(`born`, `age`) are values: to look at them waits for a GPU. So they are looked at once, and the pair of
-tensors is remembered with torch's count of the writes made to each of them. What a layer of ours returned,
-and what `State` makes of it, was never out of our hands and is remembered as it is made; a state that was
-built, loaded or written to is not remembered, and is looked at when it comes. A check at every call would
-take 17 µs of a step of 200 on a CPU, and would stop the stream at every step on a GPU; a device-side
-assertion would not stop it, but ends the process instead of saying what is wrong.
+Shapes, types and devices are compared at every call; that needs no synchronisation. The steps in a memory
+(`born`, `age`) are values: reading them waits for a GPU. So they are checked once, and the pair of tensors is
+remembered with torch's version counter of each. A state returned by one of our layers, and what `State`
+derives from it, is valid by construction and is remembered at once; a state that was built, loaded or written
+to is not remembered, and is checked when it is passed in. A check at every call would take 17 µs of a step of
+200 on a CPU, and would stall the stream at every step on a GPU; a device-side assertion would not stall it,
+but aborts the process without a message.
 
-Where there are no values (a meta or traced tensor, a CUDA graph being recorded, a transform of torch.func)
-there is nothing to look at; no compiled code of ours addresses memory by what it reads there.
+Where tensors have no values (meta or traced tensors, a CUDA graph being recorded, a transform of torch.func)
+nothing is checked; none of our compiled code addresses memory by these values then.
 """
 
 from __future__ import annotations
@@ -27,18 +27,19 @@ from plait.ops.walk import LayerState
 
 __all__ = ["check_shapes", "check_state", "follow", "has_values", "is_known", "known_keys", "remember"]
 
-# Far more steps than anyone waits for, and with any length of a call within the 32 bits of the GPU kernels.
+# Far more steps than any run makes, and with any length of a call within the 32 bits of the GPU kernels.
 LATEST = 2**30
-# id of a memory's `age` → a weak reference to it, the window, the `born` beside it, how often each of the
-# two had been written to, and the keys of its slots, if a step left them (`attentive_scan/cpu_step.py`). By
-# hand: torch's WeakIdKeyDictionary takes 2 µs for what takes 0.5 here.
+# id of a memory's `age` → a weak reference to it, the window, its `born`, the version counters of the two,
+# and the keys of its slots, if a step left them (`attentive_scan/cpu_step.py`). A plain dictionary, because
+# torch's WeakIdKeyDictionary takes 2 µs for what takes 0.5 here.
 _SEEN: dict[int, tuple[Any, int | None, Tensor, tuple[int, int] | None, Tensor | None]] = {}
 
 
 def check_state(state: LayerState, like: Tensor, window: int | None) -> None:
-    """Refuse a state of another type or device than `like`'s, or of steps that no layer could have returned.
+    """Raise a `ShapeError` for wrong types or devices, or for steps that no layer could have returned.
 
-    `window` is that of the ring in the memory's first slots; None if it has none. The shapes are right.
+    `like` has the right device; `window` is that of the ring in the memory's first slots, None if it has
+    none. Shapes must have been checked before.
     """
     hidden, cell_state, memory = state
     device = like.device
@@ -71,7 +72,7 @@ def check_state(state: LayerState, like: Tensor, window: int | None) -> None:
 
 
 def check_shapes(state: LayerState, rows: int, size: int, slot_size: int, width: int | None) -> None:
-    """Refuse a state of other sizes: `width` is that of the memory, None if it grows."""
+    """Raise a `ShapeError` for wrong sizes; `width` is that of the memory, None if it grows."""
     hidden, cell_state, (slots, relevance, born, age) = state
     wide = born.shape[-1] if width is None and born.dim() else width
     for name, tensor, shape in (
@@ -90,7 +91,7 @@ def check_shapes(state: LayerState, rows: int, size: int, slot_size: int, width:
 
 
 def remember(memory: MemoryState, window: int | None, keys: Tensor | None = None) -> None:
-    """These values need not be looked at: they were, or were made here; `keys` are of the memory's slots."""
+    """Record a memory's steps as valid, so that they are not checked again; `keys` are those of its slots."""
     if not torch.compiler.is_compiling():
         age, born = memory.age, memory.born
         place = id(age)
@@ -99,7 +100,10 @@ def remember(memory: MemoryState, window: int | None, keys: Tensor | None = None
 
 
 def follow(before: MemoryState, after: MemoryState) -> MemoryState:
-    """`after`, remembered if `before` is, with its keys: for what keeps every row's steps as they are."""
+    """Return `after`, recorded as valid with its keys if `before` is.
+
+    Use it for copies that keep every row's steps.
+    """
     if not torch.compiler.is_compiling():
         found = _SEEN.get(id(before.age))
         if found is not None and is_known(before, found[1]):
@@ -108,13 +112,16 @@ def follow(before: MemoryState, after: MemoryState) -> MemoryState:
 
 
 def known_keys(memory: MemoryState) -> Tensor | None:
-    """The keys that were remembered with a memory that `is_known`. Whether they are still those of its slots
-    and of the weights is for the reader to find out: they carry a mark of what they were made of."""
+    """Return the keys recorded with a memory that `is_known`.
+
+    The reader has to check that they still belong to its slots and weights: each carries a mark of what it
+    was computed from.
+    """
     return _SEEN[id(memory.age)][4]
 
 
 def is_known(memory: MemoryState, window: int | None) -> bool:
-    """Whether nothing was written to this memory's steps since they were remembered, for this window."""
+    """Return whether this memory's steps are recorded as valid for this window and unwritten since."""
     if torch.compiler.is_compiling():
         return False
     found = _SEEN.get(id(memory.age))
@@ -132,7 +139,7 @@ def _forget(place: int, _: Any) -> None:
 
 
 def _writes(age: Tensor, born: Tensor) -> tuple[int, int] | None:
-    """How often each was written to; torch does not count it for tensors made in inference mode."""
+    """Return the version counters, None for tensors of inference mode, which have none."""
     try:
         return age._version, born._version
     except RuntimeError:
@@ -140,7 +147,7 @@ def _writes(age: Tensor, born: Tensor) -> tuple[int, int] | None:
 
 
 def has_values(tensor: Tensor) -> bool:
-    """Return whether there are numbers to look at: see the head of this file."""
+    """Return whether the tensor has values that can be read: see the module's docstring."""
     return (
         type(tensor) is Tensor
         and not tensor.is_meta
@@ -151,7 +158,7 @@ def has_values(tensor: Tensor) -> bool:
 
 
 def _check_values(memory: MemoryState, window: int | None) -> None:
-    """One question to the device for everything."""
+    """Check all values with a single synchronisation."""
     age, born = memory.age.unsqueeze(1), memory.born
     laws = {
         f"0 <= age <= {LATEST}": (age < 0) | (age > LATEST),
@@ -172,5 +179,5 @@ def _check_values(memory: MemoryState, window: int | None) -> None:
 
 
 def _short(row: Tensor) -> str:
-    """The first numbers of a row: a memory that grows can be long."""
+    """Format the first numbers of a row: a memory that grows can be long."""
     return str(row[:12].tolist())[:-1] + (", ...]" if len(row) > 12 else "]")

@@ -16,7 +16,7 @@ __all__ = ["NONLINEARITIES", "elman_step", "gru_step", "lstm_step", "modrelu"]
 
 
 def modrelu(z: Tensor, bias: Tensor) -> Tensor:
-    """sign(z) · relu(|z| + b), elementwise.
+    """Return sign(z) · relu(|z| + b), elementwise.
 
     >>> modrelu(torch.tensor([-2.0, 0.5]), torch.tensor([-1.0, -1.0]))
     tensor([-1., 0.])
@@ -24,7 +24,7 @@ def modrelu(z: Tensor, bias: Tensor) -> Tensor:
     return torch.sign(z) * torch.relu(z.abs() + bias)
 
 
-# name -> function of the pre-activation and of modrelu's bias, which only modrelu reads
+# name → function of the pre-activation and of a bias that only modrelu reads
 NONLINEARITIES: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
     "tanh": lambda z, _: torch.tanh(z),
     "relu": lambda z, _: torch.relu(z),
@@ -36,14 +36,16 @@ NONLINEARITIES: dict[str, Callable[[Tensor, Tensor | None], Tensor]] = {
 def elman_step(
     projected: Tensor, hidden: Tensor, weight: Tensor, nonlinearity: str, bias: Tensor | None = None
 ) -> Tensor:
-    """h_t = φ(V s_{t−1} + U x_t + b); `bias` is modrelu's own."""
+    """Return h_t = φ(V s_{t−1} + U x_t + b); `bias` is modrelu's own."""
     return NONLINEARITIES[nonlinearity](projected + linear(hidden, weight), bias)
 
 
 def lstm_step(projected: Tensor, hidden: Tensor, cell_state: Tensor, weight: Tensor) -> tuple[Tensor, Tensor]:
-    """Gates i, f, g, o in torch's order act on [s_{t−1}; x_t]; the cell state is untouched by attention.
+    """Return h_t and the new cell state of an LSTM.
 
-    c_t = σ(f) c_{t−1} + σ(i) tanh(g),  h_t = σ(o) tanh(c_t).
+    Gates i, f, g, o in torch's order act on [s_{t−1}; x_t]; attention does not touch the cell state.
+
+    c_t = σ(f) c_{t−1} + σ(i) tanh(g), h_t = σ(o) tanh(c_t).
     """
     i, f, g, o = (projected + linear(hidden, weight)).chunk(4, dim=-1)
     cell_state = torch.sigmoid(f) * cell_state + torch.sigmoid(i) * torch.tanh(g)
@@ -58,7 +60,9 @@ def gru_step(
     nonlinearity: str = "tanh",
     modrelu_bias: Tensor | None = None,
 ) -> Tensor:
-    """r, z = σ(·), n = φ(U_n x + b_n + r (V_n s + b'_n)),  h_t = (1 − z) n + z s_{t−1}.
+    """Return h_t of a GRU.
+
+    r, z = σ(·), n = φ(U_n x + b_n + r (V_n s + b'_n)), h_t = (1 − z) n + z s_{t−1}.
 
     φ is tanh, or another of `NONLINEARITIES`; `modrelu_bias` is modrelu's own.
     """

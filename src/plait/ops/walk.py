@@ -17,7 +17,7 @@ __all__ = ["LayerResult", "LayerState", "Trace", "walk"]
 
 
 class LayerState(NamedTuple):
-    """One layer between two steps: `hidden` is s_t (B, H), `cell_state` (B, H) or None."""
+    """The state of one layer between two steps: `hidden` is s_t (B, H), `cell_state` (B, H) or None."""
 
     hidden: Tensor
     cell_state: Tensor | None
@@ -25,13 +25,12 @@ class LayerState(NamedTuple):
 
 
 class Trace(NamedTuple):
-    """What was read at every step: row t is A_t with its weights.
+    """A record of the reads of every step: row t is A_t with its weights.
 
     `born` (T, B, κ) int64, −1 where a slot is empty; `weights` (T, B, κ), 0 where nothing was read;
-    `relevance` (T, B, κ) after the step's credit. O(T·κ) numbers, enough for every heat map. A record,
-    not a function of the input: no gradient flows through it. The heads of a Transformer with a bounded
-    memory stand side by side, κ = heads · slots: a state that several keep is there several times, and each
-    head's weights add up to 1 / heads.
+    `relevance` (T, B, κ) after the step's credit. O(T·κ) numbers, enough for every heat map. No gradient
+    flows through it. The heads of a Transformer with a bounded memory are concatenated, κ = heads · slots: a
+    state kept by several heads occurs several times, and each head's weights add up to 1 / heads.
     """
 
     born: Tensor
@@ -39,8 +38,7 @@ class Trace(NamedTuple):
     relevance: Tensor
 
     def merged(self) -> Trace:
-        """Return the trace with every state there once: the weights its heads gave it are added up, of their
-        relevances the largest is taken.
+        """Return the trace with every state once: weights are summed, of relevances the largest is taken.
 
         >>> born, weights = torch.tensor([[[0, 1, 1]]]), torch.tensor([[[0.5, 0.25, 0.25]]])
         >>> Trace(born, weights, weights).merged().weights
@@ -53,19 +51,19 @@ class Trace(NamedTuple):
         width = int(is_first.sum(-1).max()) if born.numel() else 0
         if not bool(((born >= 0) & ~is_first).any()):
             return self
-        place = (is_first.cumsum(-1) - 1).masked_fill(born < 0, width)  # the last column is cut off
+        place = (is_first.cumsum(-1) - 1).masked_fill(born < 0, width)  # the last column is dropped
         shape = (*born.shape[:2], width + 1)
         weights = self.weights.new_zeros(shape).scatter_add_(2, place, self.weights.gather(2, order))
         lowest = self.relevance.new_full(shape, -torch.inf)
         relevance = lowest.scatter_reduce_(2, place, self.relevance.gather(2, order), "amax")
         born = born.new_full(shape, -1).scatter_(2, place, born)
         relevance = relevance.masked_fill(born < 0, 0)
-        # the oldest first
+        # flipped, so that the oldest state comes first
         return Trace(*(part[..., :width].flip(-1) for part in (born, weights, relevance)))
 
 
 class LayerResult(NamedTuple):
-    """`output` (T, B, H) holds h_t."""
+    """The result of a layer: `output` (T, B, H) holds h_t; `trace` is None unless requested."""
 
     output: Tensor
     state: LayerState
@@ -94,10 +92,10 @@ def walk(
 
     Args:
         reset: (T, B) bool; a row's state is cleared before a step where it is true.
-        nudge: (T, B, H), added to h_t. A zero tensor that asks for gradients receives the total dL/dh_t.
-        noise: (T, B), handed to `write` after h_t and the memory, a row a step.
-        arrival: is told what arrives at the results when a backward pass begins; with its `grad_limit` no
-            element of dL/ds_t gets larger than so many times the largest of it.
+        nudge: (T, B, H), added to h_t. A zero tensor that requires gradients receives the total dL/dh_t.
+        noise: (T, B), passed to `write` after h_t and the memory, one row per step.
+        arrival: receives the gradients of the results when a backward pass begins; with its `grad_limit` no
+            element of dL/ds_t gets larger than that multiple of their largest element.
         truncate: cut the recurrent gradient every `truncate` steps; attention still carries it further.
     """
     hidden, cell_state, memory = state

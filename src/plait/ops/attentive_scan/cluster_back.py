@@ -1,6 +1,6 @@
-"""The walk back of the cluster scan: what its kernel is compiled for, what it is given, what is made of it.
+"""The walk back of the cluster scan: its shapes, its arguments, and the gradients made of its results.
 
-The kernel is `cluster/backward.h`; what it computes and why stands there and in docs/notes/kernels.md.
+The kernel is `cluster/backward.h`; its header and docs/notes/kernels.md explain the computation.
 """
 
 from __future__ import annotations
@@ -28,17 +28,19 @@ from plait.ops.scan.weight_gradients import Beside, collect_gradients
 
 __all__ = ["BackShape", "back_shape", "kernels_back", "walk_back"]
 
-SHARED_LIMIT = 227 * 1024  # bytes a block of a Hopper GPU may have
-# Microseconds of a step by the blocks of a cluster: with one row, and what each further one adds (measured
+SHARED_LIMIT = 227 * 1024  # bytes of shared memory per block of a Hopper GPU
+# Microseconds per step by blocks per cluster: with one row, and for each further one (measured
 # for 128 features in clusters of 8 with one row and of 4: 1.21, 2.37, 2.98, 4.17 with 1, 3, 4, 5 rows of
-# RelLSTM; the rest is a guess)
+# RelLSTM; the rest are estimates)
 _FIRST_ROW, _FURTHER_ROW = {8: 1.06, 4: 1.2, 2: 1.5}, {8: 0.8, 4: 0.65, 2: 1.5}
 
 
 @dataclass(frozen=True, eq=False)
 class BackShape:
-    """The constants of one kernel: `cluster` blocks walk `rows` rows of the batch together; `shared_kinds`
-    blocks of [V; W_a; U_a], the last, lie in shared memory because registers do not hold them."""
+    """The constants of one kernel: `cluster` blocks walk `rows` rows of the batch together.
+
+    The last `shared_kinds` blocks of [V; W_a; U_a] lie in shared memory because they do not fit registers.
+    """
 
     scan: Scan
     hidden: int
@@ -53,12 +55,12 @@ class BackShape:
 
     @property
     def threads(self) -> int:
-        """Of a block: a warp for every four features, and four that go ahead."""
+        """The threads of a block: a warp for every four features, and four that load ahead."""
         return self.hidden // self.cluster // 4 * 32 + 128
 
     @property
     def shared_bytes(self) -> int:
-        """What `cluster/backward_layout.h` lays out; the compiler refuses a shape where the two differ."""
+        """The bytes that `cluster/backward_layout.h` lays out; the compiler refuses a shape that differs."""
         scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32 - 4
         held = 2 if self.limited else scan.gates + 2 + (scan.cell == "gru")
         products, first = (3, hidden) if self.limited else (2, 0)
@@ -70,7 +72,7 @@ class BackShape:
         return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
 
     def text(self, name: str) -> str:
-        """The struct of constants in C++."""
+        """Return the struct of constants in C++."""
         scan = self.scan
         numbers = {
             "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
@@ -93,11 +95,13 @@ def back_shape(
     clusters_at_a_time: dict[int, int],
     limited: bool = False,
 ) -> BackShape | None:
-    """The quickest kernel for so many rows, None if none fits. A cluster that walks several rows together
-    takes less time than several waves of clusters."""
+    """Return the fastest shape for this many rows, None if none fits.
+
+    A cluster that walks several rows together takes less time than several waves of clusters.
+    """
     found: list[tuple[float, int, BackShape]] = []
     for cluster, at_a_time in clusters_at_a_time.items():
-        for count in range(1, 6):  # as many as were seen on a GPU
+        for count in range(1, 6):  # as many rows as were tried on a GPU
             shape = _fitted(BackShape(scan, hidden, dtype, cluster, count, limited=limited))
             if shape is not None:
                 each = _FIRST_ROW[cluster] + _FURTHER_ROW[cluster] * (count - 1)
@@ -107,7 +111,7 @@ def back_shape(
 
 
 def _fitted(shape: BackShape) -> BackShape | None:
-    """The shape with as few of its weights in shared memory as registers demand."""
+    """Return the shape with as few of its weights in shared memory as the registers allow."""
     hidden, columns, kinds = shape.hidden, shape.hidden // 32, shape.scan.gates + 2
     features, uneven = divmod(hidden, shape.cluster)
     if hidden % 32 or uneven or features < 16 or features % 4 or shape.threads > 512 or shape.scan.width > 64:
@@ -121,7 +125,7 @@ def _fitted(shape: BackShape) -> BackShape | None:
 
 
 def _registers(warps: int) -> int:
-    """Of a thread that computes: all it can name, or what `cluster/backward_layout.h` deals."""
+    """Return the registers of a computing thread: the most it can address, or the layout header's number."""
     if warps <= 8 or warps % 4:
         return min(255, 65536 // (32 * warps) // 8 * 8)
     groups = warps // 4
@@ -129,7 +133,10 @@ def _registers(warps: int) -> int:
 
 
 def kernels_back(shape: BackShape, taught: bool, count: int) -> dict[str, KernelShape]:
-    """The kernels that `walk_back` launches, by name; `taught`: with a usage; `count`: steps times rows."""
+    """Return the kernels that `walk_back` launches, by name.
+
+    `taught`: with a usage term; `count`: steps times rows.
+    """
     scan, size, dtype = shape.scan, shape.hidden, shape.dtype
     columns = (scan.gates + 1 + (scan.cell == "gru")) * size
     kernels: dict[str, KernelShape] = {"backward": shape}
@@ -153,7 +160,7 @@ def walk_back(
     launch: Callable[[str, KernelShape, ctypes.Structure], None],
     profile: Tensor | None = None,
 ) -> Inputs:
-    """Every gradient; `launch` runs the kernel of this name and shape with its arguments."""
+    """Return every gradient; `launch` runs the kernel of a name and shape with its arguments."""
     steps, rows, _ = made.output.shape
     clusters = -(-rows // shape.rows)
     walked, beside, keyed = _room(inputs, made, scan, nudged)
@@ -180,9 +187,11 @@ def walk_back(
 
 
 def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor, Tensor]:
-    """For what the walk leaves; and, each as one, what it leaves side by side at every step, of which one
-    product is taken: dL/dz, of a GRU dL/d(V_n s + b'_n), dL/dq; and dL/dk with, where relevance is learned,
-    dL/d(gᵀh), and three numbers of room."""
+    """Allocate the buffers of the walk, and two joint ones, each for one large product over all steps.
+
+    The first has at every step dL/dz, for a GRU dL/d(V_n s + b'_n), and dL/dq side by side; the second dL/dk
+    and, where relevance is learned, dL/d(gᵀh) and three padding numbers.
+    """
     steps, rows, size = made.output.shape
     gates = scan.gates
     beside = made.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
@@ -196,13 +205,13 @@ def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[Reve
     return walked._replace(projected=projected, queries=queries, keys=keys, scores=scores), beside, keyed
 
 
-_APART = "projected", "queries", "keys", "scores"  # what `_room` makes itself
+_APART = "projected", "queries", "keys", "scores"  # the fields that are views of the joint buffers of `_room`
 
 
 _usage_shape, _sums_shape, _outer_shape = lru_cache(UsageShape), lru_cache(SumsShape), lru_cache(OuterShape)
 
 
 def _aligned(arriving: Arriving) -> Arriving:
-    """What arrives, as the kernel reads it: contiguous, and 16 bytes at a time."""
+    """Return the arriving gradients as the kernel reads them: contiguous, and aligned to 16 bytes."""
     given = [None if x is None else x.contiguous() for x in arriving]
     return Arriving(*[x.clone() if x is not None and x.data_ptr() % 16 else x for x in given])

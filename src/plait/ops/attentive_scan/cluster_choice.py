@@ -1,7 +1,7 @@
-"""How a scan is split over a GPU: blocks of a cluster, rows of the batch that one walks.
+"""The split of a scan over a GPU: blocks per cluster, and rows of the batch per cluster.
 
-More blocks make a step shorter, fewer let more clusters run at a time; rows beside each other share the
-weights and cost less than a second wave of clusters. Alone on a GPU a scan is split to be done soonest; where
+More blocks make a step shorter, fewer let more clusters run at a time; rows in one cluster share the weights
+and cost less than a second wave of clusters. Alone on a GPU a scan is split for the shortest time; where
 programs share it, to leave most of it to the others.
 """
 
@@ -22,10 +22,10 @@ from plait.ops.scan.kinds import Scan
 __all__ = ["LARGEST_WIDTH", "Split", "choose", "clusters_that_fit", "splits"]
 
 LARGEST_WIDTH = 32  # a lane of a warp is a slot
-LARGEST_SHARED = 232_448  # bytes a block may have
+LARGEST_SHARED = 232_448  # bytes of shared memory per block
 _CLUSTERS = (8, 4, 2, 1)
-# Microseconds a step takes on an H200, 20 slots, by features of a block and rows of a cluster; what is not
-# here is not chosen. An Elman cell's with 16 features and several rows are estimates.
+# Microseconds per step on an H200, 20 slots, by features per block and rows per cluster; other splits
+# are not chosen. The values of an Elman cell with 16 features and several rows are estimates.
 _WITH_GATES = {
     16: {1: 1.10, 2: 1.48, 4: 1.98},
     32: {1: 1.31, 2: 1.65, 4: 2.42},
@@ -42,7 +42,7 @@ _PROBE = 'extern "C" __global__ void probe() {}'
 
 
 class Split(NamedTuple):
-    """Blocks of a cluster, rows it walks, warps of a block that compute, weights in shared memory."""
+    """A split: blocks per cluster, rows per cluster, computing warps per block, weights in shared memory."""
 
     cluster: int
     rows: int
@@ -52,7 +52,7 @@ class Split(NamedTuple):
 
 @lru_cache
 def splits(cell: str, hidden: int, width: int) -> tuple[Split, ...]:
-    """Every way to walk such a scan that fits a multiprocessor.
+    """Return all splits of such a scan that fit a multiprocessor.
 
     >>> [(split.cluster, split.rows) for split in splits("lstm", 256, 20)]
     [(8, 1), (8, 2), (8, 4)]
@@ -68,7 +68,7 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
             continue
         quads = -(-(gates + 2) * features // 4 // 8)
         for rows in (1, 2, 4, 8):
-            # Of a thread's registers so many are for weights; the rest lies in shared memory. Timed for an
+            # A thread has this many registers for weights; the rest is in shared memory. Timed for an
             # LSTM with 64 features a block and two rows (192 weights): 3.24, 2.79, 2.66 us with 112, 96, 80.
             each = hidden // 8
             held = 128 if rows == 1 else 96 if quads * each <= 160 else 80
@@ -80,7 +80,7 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
 
 
 def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) -> Split:
-    """The quickest split for a batch of `rows`; `BackendError` if the device has no room for any."""
+    """Return the fastest split for a batch of `rows`; `BackendError` if none fits the device."""
     measured = _ELMAN if cell == "elman" else _WITH_GATES
 
     sizes = dict.fromkeys(split.cluster for split in splits(cell, hidden, width))
@@ -100,7 +100,9 @@ def choose(cell: str, hidden: int, width: int, rows: int, device: int | None) ->
 
 @lru_cache
 def clusters_that_fit(cluster: int, device: int | None) -> int:
-    """How many clusters run at a time where a block has a multiprocessor to itself, as all of these do; 0 if
-    not one."""
+    """Return the number of clusters that run at a time, 0 if none fits.
+
+    A block takes a whole multiprocessor, as all of these kernels' blocks do.
+    """
     program = cuda_program.program("probe", _PROBE, device=device)
     return program.kernel("probe").clusters_that_fit(384, cluster, LARGEST_SHARED // 2 + 1)

@@ -1,6 +1,6 @@
-"""The products and sums that a short walk back owes, in one kernel.
+"""The products and sums at the end of a short walk back, in one kernel.
 
-By torch they are three operations, which take the host longer to ask for than a GPU to do where rows are few.
+In torch they are three operations, whose host overhead exceeds the GPU's work where rows are few.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from plait.ops.scan.contract import Scanned
 
 __all__ = ["FEW", "OUTER_TEXT", "OuterShape", "outer_products"]
 
-FEW = 4096  # steps times rows up to which it is used
+FEW = 4096  # the largest number of steps times rows for which it is used
 _TILE = 64
 
 OUTER, OUTER_TEXT = parameter_struct(
@@ -32,8 +32,11 @@ OUTER, OUTER_TEXT = parameter_struct(
 
 @dataclass(frozen=True, eq=False)
 class OuterShape:
-    """The constants of one kernel: `columns` of what a step leaves beside each other, `keyed` of dk and dp;
-    `skips`: the third block has no product."""
+    """The constants of one kernel.
+
+    `columns` is the width of a step's joint buffer, `keyed` that of dk and dp; with `skips` the third block
+    has no product.
+    """
 
     columns: int
     hidden: int
@@ -46,27 +49,27 @@ class OuterShape:
 
     @property
     def shared_bytes(self) -> int:
-        """Two pieces of 32 rows, and what the blocks have found."""
+        """The bytes of two pieces of 32 rows, and of the blocks' partial results."""
         return 4 * (2 * 32 * _TILE + _TILE * _TILE + self.cluster * _TILE)
 
     @property
     def of_keys(self) -> int:
-        """Rows of the products that are dU_a's and, with a learned relevance, dg."""
+        """The rows of the products that are dU_a's and, with a learned relevance, dg."""
         return self.hidden + (self.keyed > self.hidden)
 
     @property
     def tasks(self) -> int:
-        """Clusters it takes: those of either product, and those that add up dL/dv."""
+        """The number of clusters: those of either product, and those that sum dL/dv."""
         beside, keys, across = (-(-n // _TILE) for n in (self.columns, self.of_keys, self.hidden))
         return (beside + keys) * across + across
 
     @property
     def taken(self) -> int:
-        """Rows of the products."""
+        """The rows of the products."""
         return self.columns - self.skips * self.hidden + self.of_keys
 
     def text(self, name: str) -> str:
-        """The struct of constants in C++."""
+        """Return the struct of constants in C++."""
         return (
             f"struct {name} {{\n  static constexpr int COLUMNS = {self.columns}, HIDDEN = {self.hidden}, "
             f"KEYED = {self.keyed}, SKIPS = {int(self.skips)}, THREADS = {self.threads}, "
@@ -83,7 +86,7 @@ def outer_products(
     shape: OuterShape,
     launch: Callable[[ctypes.Structure], None],
 ) -> tuple[Tensor, Tensor]:
-    """dV, dW_a, dU_a and, with a learned relevance, dg, one below the other; and what `column_sums` gives."""
+    """Return dV, dW_a, dU_a and, with a learned relevance, dg, concatenated; and `column_sums`' result."""
     steps, rows, columns = beside.shape
     products, sums = beside.new_empty(shape.taken, shape.hidden), beside.new_empty(columns + shape.hidden)
     tensors = (beside, keyed, energy, made.asked, made.output, products, sums)

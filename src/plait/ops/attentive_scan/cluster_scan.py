@@ -1,7 +1,7 @@
 """The attentive scan on a Hopper GPU: a cluster of multiprocessors walks a few rows of the batch together.
 
 The weights stay in registers, split by features over the blocks of the cluster, which exchange states and
-energies through each other's shared memory; `cluster/forward_layout.h` says how. The source is CUDA C++,
+energies through distributed shared memory; `cluster/forward_layout.h` has the layout. The source is CUDA C++,
 compiled on first use.
 """
 
@@ -38,7 +38,7 @@ _STRUCTS = {
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
-    """Why such a scan cannot run here, or None if it can."""
+    """Return why such a scan cannot run here, None if it can."""
     place = torch.device(device)
     if place.type != "cuda":
         return f"it needs a CUDA device, got {device} tensors"
@@ -53,7 +53,7 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
-    """Walk every row; what is given and what comes back stands in `contract`."""
+    """Walk every row; `contract` describes inputs and results."""
     given = contiguous(inputs)
     out = allocate(given, scan, need_trace, save, "cluster", lean=True)
     steps, rows, size = out.output.shape
@@ -80,7 +80,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
 
 
 def prepare_backward(inputs: Inputs, scan: Scan) -> None:
-    """Compile and load what `backward` will launch; `BackendError` if it could not be launched."""
+    """Compile and load the kernels that `backward` will launch; `BackendError` if they cannot be launched."""
     steps, rows, _ = inputs.projected.shape
     flags = inputs.reset is not None, inputs.worth is not None, inputs.grad_limit is not None
     dtype, device = inputs.projected.dtype, inputs.projected.device.index
@@ -111,7 +111,7 @@ def _prepared(
 def shape_for(
     scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, ...], device: int | None
 ) -> Shape:
-    """What the forward walk of a batch is compiled for; `flags` as in `Shape`, from `save` on."""
+    """Return the shape of a batch's forward walk; `flags` as in `Shape`, from `save` on."""
     split = choose(scan.cell, size, scan.width, rows, device)
     return Shape(scan, size, dtype, *split, *flags)
 
@@ -120,7 +120,7 @@ def shape_for(
 def back_shape_for(
     scan: Scan, size: int, dtype: torch.dtype, rows: int, flags: tuple[bool, bool, bool], device: int | None
 ) -> BackShape:
-    """What the walk back of a batch is compiled for; `flags`: a reset, a learned relevance, a limit."""
+    """Return the shape of a batch's walk back; `flags`: a reset, a learned relevance, a limit."""
     at_a_time = {cluster: clusters_that_fit(cluster, device) for cluster in (8, 4, 2)}
     fitting = {cluster: count for cluster, count in at_a_time.items() if count}
     found = back_shape(scan, size, dtype, rows, fitting, limited=flags[2])
@@ -138,7 +138,7 @@ def launch(way: str, shape: KernelShape, given: ctypes.Structure, device: int | 
 
 @lru_cache
 def _kernel(way: str, shape: KernelShape, device: int | None) -> tuple[cuda_program.Kernel, int, int]:
-    """A kernel, its threads and its shared memory."""
+    """Return a kernel, its number of threads and its bytes of shared memory."""
     name = f"attentive_{way}"
     text = source(way, _STRUCTS[way], {name: shape})
     program = cuda_program.program(name, text, headers("attentive_scan"), device=device)

@@ -1,6 +1,6 @@
-"""What a cluster kernel of the attentive scan is compiled for.
+"""The compile-time constants of a cluster kernel of the attentive scan.
 
-How many blocks a cluster has and how many rows it walks is chosen in `cluster_choice`.
+`cluster_choice` chooses the blocks per cluster and the rows that it walks.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from plait.ops.scan.kinds import Scan
 
 __all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "LAYERS", "Shape"]
 
-# the types a layer may have, as the kernels call them
+# the kernels' names for the types a layer may have
 LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 FORWARD, FORWARD_TEXT = argument_struct("ForwardArguments", Inputs, Scanned)
@@ -24,7 +24,7 @@ BACKWARD, BACKWARD_TEXT = argument_struct(
 )
 
 
-@dataclass(frozen=True, eq=False)  # found by identity: `shape_for` and its like make each once
+@dataclass(frozen=True, eq=False)  # compared by identity: `shape_for` and its like create each once
 class Shape:
     """The constants of one kernel, in the order of `cluster/shape.h`.
 
@@ -47,12 +47,12 @@ class Shape:
 
     @property
     def threads(self) -> int:
-        """Of a block: the warps that compute, and four that keep the slots' books."""
+        """The threads of a block: the computing warps, and four that keep the slots' bookkeeping."""
         return (self.warps + 4) * 32
 
     @property
     def shared_bytes(self) -> int:
-        """What `cluster/forward_layout.h` lays out; the compiler refuses a shape where the two differ."""
+        """The bytes that `cluster/forward_layout.h` lays out; the compiler refuses a shape that differs."""
         rows, slots, hidden = self.rows, self.scan.width, self.hidden
         features, quarter = hidden // self.cluster, -(-slots // 4)
         key_warps, energies = _up(min(features // 4, self.warps), 4), _up(slots + 1, 4)
@@ -63,7 +63,7 @@ class Shape:
         return 4 * (floats + self.shared_quads * (hidden // 8) * self.warps * 32)
 
     def text(self, name: str) -> str:
-        """The struct of constants in C++."""
+        """Return the struct of constants in C++."""
         scan = self.scan
         numbers = {
             "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",

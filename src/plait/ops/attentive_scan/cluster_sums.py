@@ -1,6 +1,6 @@
-"""Every sum over steps, rows or clusters that a walk back owes, in one kernel.
+"""All sums over steps, rows or clusters at the end of a walk back, in one kernel.
 
-In torch each is an operation of its own, which takes the host as long as a third of a short walk.
+In torch each is a separate operation, whose host overhead is a third of a short walk.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ SUMS, SUMS_TEXT = parameter_struct(
 
 @dataclass(frozen=True, eq=False)
 class SumsShape:
-    """The constants of one kernel: of so many columns, and of v's; a cluster takes 32 of them."""
+    """The constants of one kernel: the number of columns, and of v's; a cluster sums 32 of them."""
 
     columns: int
     hidden: int
@@ -40,11 +40,11 @@ class SumsShape:
 
     @property
     def shared_bytes(self) -> int:
-        """A sum of 32 columns for every warp and every block."""
+        """The bytes for sums of 32 columns by every warp and every block."""
         return 128 * (self.threads // 32 + self.cluster)
 
     def text(self, name: str) -> str:
-        """The struct of constants in C++."""
+        """Return the struct of constants in C++."""
         return (
             f"struct {name} {{\n  static constexpr int COLUMNS = {self.columns}, HIDDEN = {self.hidden}, "
             f"THREADS = {self.threads}, CLUSTER = {self.cluster};\n}};\n"
@@ -54,7 +54,7 @@ class SumsShape:
 def column_sums(
     beside: Tensor, energy: Tensor, clusters: int, launch: Callable[[ctypes.Structure], None]
 ) -> Tensor:
-    """Of `beside` (T, B, columns) over T and B; behind it of the first `clusters` rows of `energy` (·, H)."""
+    """Return the sums of `beside` (T, B, columns) over T and B, then `energy` (·, H) summed over clusters."""
     steps, rows, columns = beside.shape
     if not rows:
         return beside.new_zeros(columns + energy.shape[1])

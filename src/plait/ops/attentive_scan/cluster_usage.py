@@ -1,6 +1,6 @@
-"""What `usage` adds to the gradient of g, in one kernel; `scan/usage.py` is the definition.
+"""The usage term of the gradient of g in one kernel; `scan/usage.py` is the definition.
 
-In plain torch it is some forty small operations, which take longer to launch than a short walk back takes.
+In plain torch it is some forty small operations, whose launches take longer than a short walk back.
 """
 
 from __future__ import annotations
@@ -19,9 +19,7 @@ from plait.ops.scan.kinds import Scan
 
 __all__ = ["BEHIND_A_KEY", "USAGE_TEXT", "UsageShape", "teach_scores"]
 
-BEHIND_A_KEY = (
-    4  # numbers of a step behind dL/dk: dL/d(gᵀh), two that the kernel leaves there, one for alignment
-)
+BEHIND_A_KEY = 4  # numbers per step after dL/dk: dL/d(gᵀh), two of the kernel's own, one for alignment
 
 USAGE, USAGE_TEXT = parameter_struct(
     "UsageArguments",
@@ -36,7 +34,7 @@ USAGE, USAGE_TEXT = parameter_struct(
 
 @dataclass(frozen=True, eq=False)
 class UsageShape:
-    """The constants of one kernel: a block a row, which takes `stretch` steps at a time."""
+    """The constants of one kernel: one block per row, which takes `stretch` steps at a time."""
 
     scan: Scan
     hidden: int
@@ -48,11 +46,11 @@ class UsageShape:
 
     @property
     def shared_bytes(self) -> int:
-        """For every step of a stretch what it pulls by and what each slot holds, and its score."""
+        """The bytes for a stretch: pull, slot contents and score of every step."""
         return 4 * (self.stretch * 65 + 32)
 
     def text(self, name: str) -> str:
-        """The struct of constants in C++."""
+        """Return the struct of constants in C++."""
         scan = self.scan
         return (
             f"struct {name} {{\n  static constexpr int HIDDEN = {self.hidden}, SLOTS = {scan.width}, "
@@ -69,8 +67,10 @@ def teach_scores(
     made: Scanned,
     launch: Callable[[ctypes.Structure], None],
 ) -> Tensor | None:
-    """To dL/d(gᵀh) of every state, where the walk left it, is added what `usage` adds, which g alone is to
-    see; given back is that of the initial slots, if there are. `arrived`: at the outputs, contiguous."""
+    """Add the usage term to dL/d(gᵀh) of every state, where the walk left it; only g uses the sum.
+
+    Returns that of the initial slots, if there are any. `arrived` is the gradient at the outputs, contiguous.
+    """
     steps, rows, _ = made.output.shape
     initial = None if inputs.is_new else torch.empty_like(walked.initial_scores)
     tensors = (

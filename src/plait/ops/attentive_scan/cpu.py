@@ -18,7 +18,7 @@ __all__ = ["backward", "forward", "missing"]
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
-    """Walk back through time, then one product per weight. States and keys lie in whole vectors."""
+    """Walk back through time, then one product per weight. States and keys are padded to whole vectors."""
     _, rows, size = made.output.shape
     wide, lane = made.weights.dtype, lane_of(size, made.weights.dtype)
     slots = inputs.slots
@@ -52,11 +52,13 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
 
 
 def _reads_initial(ids: Tensor) -> bool:
-    """Whether anything was read of the memory as it came in: most sequences begin with nothing in it. Beside
-    that, the first step of a row holds one state, its own."""
+    """Return whether any step read a slot of the initial memory: most sequences start with an empty one.
+
+    In addition, a row's first step reads a single state, its own.
+    """
     return int((ids[0] >= 0).sum()) > ids.shape[1]
 
 
 def _padded(x: Tensor, lane: int) -> Tensor:
-    """`x` (..., H) filled up with zeros to whole vectors."""
+    """Return `x` (..., H) padded with zeros to whole vectors."""
     return x.contiguous() if x.shape[-1] == lane else pad(x, (0, lane - x.shape[-1]))

@@ -1,15 +1,16 @@
-"""One step at a time on a CPU: the whole of it in one call into C++, `step.h` in `scan/cpp/`.
+"""Single steps on a CPU, each in one call into C++: `step.h` in `scan/cpp/`.
 
 Streaming and reinforcement learning call a layer with one step, thousands of times, without gradients. The
-arithmetic of such a call takes a few microseconds, so nothing else may take more: the input is projected
-inside, weights are read as they lie, and what is allocated is what is returned. Anything out of the
-ordinary (other types, strides, a state that was not looked at yet) is not for this path: it answers None, and
-the scan, which checks and converts, runs in its place.
+arithmetic of such a call takes a few microseconds, so the overhead must be smaller still: the input is
+projected inside, weights are read in their own layout, and only results are allocated. Anything unusual
+(other types, strides, an unchecked state) is not for this path: it returns None, and the scan, which checks
+and converts, runs in its place.
 
-A step leaves the keys U_a h_j of its slots beside the memory it returns, for the next step. Each key carries
-a mark of the U_a and the h_j it was made of; the next step compares it with the numbers it finds, and takes
-anew what does not fit. So no version is counted, and none is missed: an optimiser, `load_state_dict`,
-`functional_call`, another layer, a write to `.data` or to the state itself all change the numbers.
+A step stores the keys U_a h_j of its slots beside the memory it returns, for the next step. Each key carries
+a mark of the U_a and the h_j it was computed from; the next step compares the mark with the present numbers,
+and recomputes keys that do not match. So no version counter is needed, and no change is missed: an optimiser,
+`load_state_dict`, `functional_call`, another layer, a write to `.data` or to the state itself all change the
+numbers.
 """
 
 from __future__ import annotations
@@ -35,12 +36,12 @@ __all__ = ["step"]
 
 _PLAIN = {Tensor, nn.Parameter}
 _TYPES = {torch.float32: "torch.float32", torch.float64: "torch.float64"}
-_ROWS_A_TASK = 64  # as many as a panel of a product is wide: more would read the weights no less often
+_ROWS_A_TASK = 64  # the width of a product's panel: with more rows the weights would be read as often
 _POINTERS = struct.Struct(f"{len(Inputs._fields) + len(Scanned._fields) + 5}Q")
 
 
 class _Plan(NamedTuple):
-    """What a step needs to know beside its tensors; `expected` are their shapes and types, in its order."""
+    """The constants of a step besides its tensors; `expected` are their shapes and types, in its order."""
 
     sizes: bytes
     expected: tuple[tuple[tuple[int, ...], torch.dtype], ...]
@@ -58,7 +59,7 @@ def _plan(scan: Scan, rows: int, size: int, inputs: int, dtype: torch.dtype, thr
     )
     whole = ((rows, width), torch.int64), ((rows,), torch.int64)
     rest = ((1, rows), torch.bool), ((1, rows), dtype)
-    marks = rows * width * (8 // dtype.itemsize)  # a 64-bit word each
+    marks = rows * width * (8 // dtype.itemsize)  # one 64-bit word per mark
     tasks = max(min(threads, -(-rows // 16)), -(-rows // _ROWS_A_TASK))
     return _Plan(
         bytes(Sizes.of(scan, 1, rows, size, width, dtype, inputs)),
@@ -78,11 +79,12 @@ def step(
     noise: Tensor | None = None,
     backend: str = "auto",
 ) -> LayerResult | None:
-    """h_t and the state after one step from `x` (1, B, F), or None if this path is not for such a call.
+    """Return h_t and the state after one step from `x` (1, B, F), or None if this path does not apply.
 
-    `projection` are U and b; the rest is as `attentive_scan` takes it. No gradient flows, and none is wanted.
+    `projection` is U and b; the other arguments are those of `attentive_scan`. It returns None where
+    gradients are needed.
     """
-    # a transform of torch.func has tensors that stand for others
+    # tensors in a transform of torch.func are wrappers without own values
     if not x.is_cpu or x.dim() != 3 or torch._C._functorch.peek_interpreter_stack() is not None:
         return None
     dtype, memory = x.dtype, state.memory

@@ -1,7 +1,7 @@
-"""The two kernels of one step that read the memory, in CUDA C++ (`steps/*.h`), where a Hopper GPU runs them.
+"""The two kernels per step that read the memory, in CUDA C++ (`steps/*.h`), for Hopper GPUs.
 
-They take the place of `attend_step` and `unattend_step` of `triton_step_kernels` and do the same, with a
-block of sixteen warps a row.
+They replace `attend_step` and `unattend_step` of `triton_step_kernels` with the same results, with a block of
+sixteen warps per row.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ STRUCTS = {
 
 @dataclass(frozen=True)
 class StepShape:
-    """The constants of one kernel, `way` "attend" or "unattend"."""
+    """The constants of one kernel; `way` is "attend" or "unattend"."""
 
     way: str
     scan: Scan
@@ -75,7 +75,7 @@ class StepShape:
         return 4 * (33 * _PARTS + sums * self.hidden)
 
     def text(self, name: str) -> str:
-        """The struct of constants in C++."""
+        """Return the struct of constants in C++."""
         numbers = {
             "HIDDEN": self.hidden, "WINDOW": self.scan.window, "WIDTH": self.scan.width,
             "EVERY": self.scan.every or 0, "GATES": self.scan.gates, "WARPS": self.warps,
@@ -87,7 +87,7 @@ class StepShape:
 
 
 def missing(scan: Scan, size: int, device: torch.device) -> str | None:
-    """Why these kernels cannot run such a scan, or None if they can.
+    """Return why these kernels cannot run such a scan, None if they can.
 
     >>> missing(Scan("lstm", 10, 10), 1024, torch.device("cpu"))
     'it needs a CUDA device, got cpu tensors'
@@ -107,7 +107,7 @@ def _no_program(device: int) -> str | None:
 def prepared(
     way: str, tensors: Mapping[str, Tensor | None], scan: Scan, size: int, rows: int
 ) -> Callable[[int], None]:
-    """What launches the kernel for a step, with those of `tensors` that its struct names."""
+    """Return a launcher of a step's kernel, with those of `tensors` that its struct names."""
     struct, _ = STRUCTS[way]
     like = tensors["output"]
     assert like is not None

@@ -1,4 +1,4 @@
-"""The fused scan in plain torch: slots changed in place, a hand-written backward, any device, no compiler."""
+"""The attentive scan in plain torch: slots changed in place, a hand-written backward, any device."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ __all__ = ["backward", "forward", "missing"]
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
-    """Walk through time; what is given and what comes back stands in `contract`."""
+    """Walk through time; `contract` describes inputs and results."""
     size, dtype = inputs.energy.shape[0], inputs.projected.dtype
     wide, rounded = accumulation_dtype(dtype), partial(rounded_to, dtype)
     # one product with s_{t−1} gives V s and W_a s, one with h_t gives h_t and twice its key
@@ -82,7 +82,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
-    """Walk back through time; every line is derived in docs/notes/kernels.md."""
+    """Walk back through time; docs/notes/kernels.md derives every line."""
     steps, rows, size = made.output.shape
     wide = made.weights.dtype
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide)
@@ -125,7 +125,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         if worth is not None:
             slots.d_scores.add_(d_energies.view(-1))
             d_energies_of_slots[t] = d_energies
-        # what h_t's own slot has gathered is complete
+        # the gradient gathered in h_t's own slot is complete
         d_state, d_key = slots.step_back(t, d_pairs[t]).split(size, dim=1)
         d_state.add_(d_output[t]).add_(d_context).addmm_(d_key, key)
         if worth is not None:
@@ -164,7 +164,7 @@ def _finished(
     hidden: Tensor,
     cell_state: Tensor | None,
 ) -> Scanned:
-    """Fill `out`: what was kept of every step where there is room for it, and the state after the last."""
+    """Fill the buffers of `out` with the saved values of every step, and the state after the last."""
     for name, steps in kept.items():
         room: Tensor = getattr(out, name)
         if steps and room.numel():
@@ -186,5 +186,5 @@ def _finished(
 
 
 def _half_tanh(query: Tensor, doubled_keys: Tensor) -> Tensor:
-    """½ tanh(q + k) = σ(2q + 2k) − ½, from q (B, H) and 2k (B, κ, H)."""
+    """Return ½ tanh(q + k) = σ(2q + 2k) − ½, from q (B, H) and 2k (B, κ, H)."""
     return torch.add(doubled_keys, query.unsqueeze(1), alpha=2).sigmoid_().sub_(0.5)

@@ -19,10 +19,10 @@ NOTHING = -1
 
 
 class SlotTable:
-    """Which state each slot holds, what it has earned, and its contents.
+    """The state id, relevance and content of every slot.
 
     `ids` (B·κ,) as in `Scanned.ids`; `standing` (B·κ,) is the relevance, −∞ where a slot is empty, so that
-    one comparison decides on a free slot and on a full one.
+    one comparison decides between a free slot and a full one.
     """
 
     def __init__(self, inputs: Inputs, scan: Scan, wide: torch.dtype) -> None:
@@ -32,7 +32,7 @@ class SlotTable:
         numbers = torch.arange(width, dtype=torch.int32, device=inputs.born.device)
         self.ids = numbers.expand(rows, width).masked_fill(empty, NOTHING).view(-1)
         self.standing = inputs.relevance.masked_fill(empty, -torch.inf).view(-1)
-        # gᵀh of what each slot holds, where relevance is learned
+        # gᵀh of each slot's state, where relevance is learned
         self.scores = None if inputs.worth is None else inputs.relevance.flatten().clone()
         self.held = _with_doubled_keys(inputs.slots.to(wide), inputs.key.to(wide)).flatten(0, 1)
         self.ages = ages_before(inputs.age, inputs.reset, len(inputs.projected))
@@ -40,7 +40,7 @@ class SlotTable:
         offsets = torch.arange(rows, device=inputs.born.device) * width
         self.first_kept = offsets + scan.window
         self.ring_slots = (self.ages % scan.window + offsets).unbind()
-        # views that follow what is changed in place
+        # views, so they follow changes in place
         pairs = self.held.view(rows, width, 2 * size)
         self.states, self.doubled_keys = pairs.split(size, dim=2)
         self.standing_ring = self.standing.view(rows, width)[:, : scan.window]
@@ -54,8 +54,10 @@ class SlotTable:
         self.held.masked_fill_(slots.unsqueeze(1), 0)
 
     def write(self, t: int, pair: Tensor, score: Tensor | None = None, noise: Tensor | None = None) -> None:
-        """Let the oldest state of the ring go, to a kept slot or for good, and put `pair` (B, 2H) there. Its
-        relevance is `score` (B,) and `noise` (B,) together, or 0 where it is still to be earned."""
+        """Move the oldest state of the ring to a kept slot or drop it, and write `pair` (B, 2H) in its place.
+
+        Its relevance is `score` (B,) plus `noise` (B,), or 0 where it is still to be earned.
+        """
         ring = self.ring_slots[t]
         if self.scan.capacity:
             standing = self.standing.index_select(0, ring)
@@ -74,9 +76,9 @@ class SlotTable:
         self.held.index_copy_(0, ring, pair)
 
     def _target(self, ring: Tensor, standing: Tensor) -> Tensor:
-        """Where the leaving state goes; its own slot, to be overwritten, if it is not kept."""
+        """Return the slot that the leaving state goes to; its own, to be overwritten, if it is not kept."""
         if self.scan.every is None:
-            # An empty ring slot stands at −∞ and beats nothing, an empty kept slot loses to anything else.
+            # An empty ring slot has −∞ and replaces nothing, an empty kept slot is replaced by any state.
             least, place = self.standing_kept.min(dim=1)
             return torch.where(standing > least, place + self.first_kept, ring)
         leaving = self.ids.index_select(0, ring).long()
@@ -86,22 +88,22 @@ class SlotTable:
         return torch.where(admitted, place + self.first_kept, ring)
 
     def born(self, ids: Tensor) -> Tensor:
-        """The step at which each of `ids` (..., B, κ) was born, −1 for nothing."""
+        """Return the step at which each of `ids` (..., B, κ) was born, −1 for an empty slot."""
         table = self.born_of.expand(*ids.shape[:-2], *self.born_of.shape)
         return table.gather(-1, ids.long().clamp_min(0)).masked_fill_(ids < 0, -1)
 
 
 class SlotsInReverse:
-    """The slots as step t read them, and the gradients of what they hold, walked back from the last step.
+    """The slots as step t read them, and the gradients of their contents, walked back from the last step.
 
-    Between two steps only the slot h_t was written to changes, and the one the leaving state was moved to;
-    `ids` tell both. A state that was lost has no gradient yet when it comes back.
+    Between two steps only two slots change: the one h_t was written to, and the one the leaving state was
+    moved to; `ids` show both. A dropped state has no gradient yet when the walk back restores it.
     """
 
     def __init__(self, inputs: Inputs, made: Scanned, wide: torch.dtype) -> None:
         steps, rows, width = made.ids.shape
         size = made.output.shape[2]
-        # every state by id, with its doubled key; id −1, the last, holds nothing
+        # every state by id, with its doubled key; id −1, the last row, is empty
         before = _with_doubled_keys(inputs.slots.to(wide), inputs.key.to(wide)).transpose(0, 1)
         since = torch.cat([made.output.to(wide), 2 * made.keys], dim=2)
         nothing = since.new_zeros(1, rows, 2 * size)
@@ -119,11 +121,13 @@ class SlotsInReverse:
         self.d_held = torch.zeros_like(self.held)
         self.states, self.doubled_keys = self.held.view(rows, width, 2 * size).split(size, dim=2)
         self.d_states, self.d_keys = self.d_held.view(rows, width, 2 * size).split(size, dim=2)
-        self.d_scores = self.d_held.new_zeros(rows * width)  # of a learned relevance; else they stay zero
+        self.d_scores = self.d_held.new_zeros(rows * width)  # for a learned relevance; otherwise zero
 
     def step_back(self, t: int, d_pair: Tensor) -> Tensor:
-        """Take the gradients of h_t and its key out of the slots, into `d_pair` (B, 2H), and undo step t;
-        that of its score goes to `d_score` (B,)."""
+        """Move the gradients of h_t and its key from the slots into `d_pair` (B, 2H), and undo step t.
+
+        That of its score goes to `d_score` (B,).
+        """
         own, target = self.own[t], self.target[t]
         torch.index_select(self.d_held, 0, own, out=d_pair)
         leaving = self.d_held.index_select(0, target).masked_fill_(~self.moved[t], 0)
@@ -143,8 +147,11 @@ class SlotsInReverse:
 
 
 def _changes(ids: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor, Tensor]:
-    """For every step: the flat slot h_t was written to, (T, B); the one the leaving state was moved to, or
-    the same slot if it was lost, (T, B); whether it was moved, (T, B, 1)."""
+    """Return the changes of every step by flat slot.
+
+    They are: the slot h_t was written to, (T, B); the slot the leaving state was moved to, or the same slot
+    if it was dropped, (T, B); whether it was moved, (T, B, 1).
+    """
     steps, rows, width = ids.shape
     written = width + torch.arange(steps, device=ids.device, dtype=ids.dtype).view(-1, 1, 1)
     own = (ids == written).to(torch.int8).argmax(dim=2, keepdim=True)
@@ -160,5 +167,5 @@ def _changes(ids: Tensor, reset: Tensor | None) -> tuple[Tensor, Tensor, Tensor]
 
 
 def _with_doubled_keys(states: Tensor, key: Tensor) -> Tensor:
-    """(..., H) → (..., 2H): each state beside twice its key."""
+    """Return each state beside twice its key: (..., H) → (..., 2H)."""
     return torch.cat([states, states @ (2 * key).t()], dim=-1)

@@ -29,13 +29,13 @@ from plait.ops.scan.triton_tiles import (
 
 __all__ = ["backward_kernel", "forward_kernel"]
 
-# `ids` packs what a physical slot holds and the logical place it stands for: id · 64 + place.
+# `ids` packs the state id of a physical slot and its logical slot: id · 64 + slot.
 PLACE_BITS: tl.constexpr = tl.constexpr(6)
 
 
 @triton.jit
 def _refill(initial, history, b, held, in_x, j, B, H: tl.constexpr, WIDTH: tl.constexpr, JJ: tl.constexpr):
-    """What every slot holds, from the initial slots or the history: (XR, WARPS, L, JJ)."""
+    """Load every slot's content from the initial slots or the history: (XR, WARPS, L, JJ)."""
     old = (in_x & (held >= 0) & (held < WIDTH))[:, None, :, None] & (j < H)
     new = (in_x & (held >= WIDTH))[:, None, :, None] & (j < H)
     from_old = tl.max_contiguous((b * WIDTH + held)[:, None, :, None] * H + j, [1, 2, 4, JJ])
@@ -46,7 +46,7 @@ def _refill(initial, history, b, held, in_x, j, B, H: tl.constexpr, WIDTH: tl.co
 
 @triton.jit
 def _half_gap(q, keys):
-    """r in tanh(q + k) = 1 − 2 r, of scaled q and k. Out of range it is 0 or 1, never a NaN."""
+    """Return r in tanh(q + k) = 1 − 2 r, from scaled q and k; out of range it is 0 or 1, never a NaN."""
     root = tl.rsqrt(1.0 + tl.exp2(q[None, :, None, :] + keys))
     return root * root
 
@@ -58,7 +58,10 @@ def _sums(a, b, c, d):
 
 @triton.jit
 def _both_over_columns(a, b):
-    """`_over_columns` of two tiles in one round across warps: another round is a tenth of an LSTM's step."""
+    """Apply `_over_columns` to two tiles in one exchange across warps.
+
+    A second exchange would take a tenth of an LSTM's step.
+    """
     a, b = tl.reduce((a, b), 3, _sums)
     return tl.reduce((a, b), 1, _sums)
 
@@ -150,7 +153,7 @@ def forward_kernel(
             _put(queries, row * H, q, nil, W, L, JJ, H)
             _put(keys, row * H, k, nil, W, L, JJ, H)
 
-        # The write: an admitted state trades places with the one it replaces, whose slot h_t takes.
+        # The write: an admitted state and the one it replaces swap logical slots; h_t takes the latter's.
         turn = steps % WINDOW
         if WIDTH > WINDOW:
             leaves = (place == turn) & in_x
@@ -249,7 +252,7 @@ def backward_kernel(
     packed = tl.load(ids + (b + (T - 1) * B) * WIDTH + x, mask=in_x, other=-1)
     held = packed >> PLACE_BITS
     place = packed - (held << PLACE_BITS)
-    # A load where there is nothing to load, too: it tells the compiler how to lay the tile out.
+    # Load even where there is nothing to load: the load determines the tile's layout for the compiler.
     arrived = tl.max_contiguous(place[:, None, :, None] * H + j, [1, 2, 4, JJ])
     in_arrived = in_tile & (held >= 0)[:, None, :, None]
     if not HAS_D_SLOTS:
@@ -258,7 +261,7 @@ def backward_kernel(
     d_key = tl.zeros([XR, W, L, JJ], tl.float32)
     d_v = tl.zeros([W, L, JJ], tl.float32)
     g = v
-    d_worth = tl.zeros([XR, L], tl.float32)  # what the score of each slot has gathered
+    d_worth = tl.zeros([XR, L], tl.float32)  # gradient gathered by the score of each slot
     if HAS_WORTH:
         g = _fetch(worth, 0, nil, W, L, JJ, H)
     states = _refill(slots, output, b, held, in_x, j, B, H, WIDTH, JJ)
@@ -284,7 +287,7 @@ def backward_kernel(
         held_before = tl.where(earlier, packed >> PLACE_BITS, x)
         place_before = tl.where(earlier, packed - ((packed >> PLACE_BITS) << PLACE_BITS), x)
         share_before = tl.load(weights + (row - B) * WIDTH + place_before, mask=in_x & earlier, other=0.0)
-        # the slot h_t lies in, and what it held before
+        # the slot of h_t, and its content before
         own = (held == WIDTH + t) & in_x
         gone = _total(tl.where(own, held_before, 0))
         source = (b * WIDTH + gone) * H
@@ -308,7 +311,7 @@ def backward_kernel(
         d_slot += share[:, None, :, None] * d_context[None, :, None, :]
         d_key += d_tanh
         dq = _over_slots(d_tanh)
-        # what the slot of h_t has gathered from this step and all later ones
+        # the gradient gathered by h_t's slot in this step and all later ones
         dk = _over_slots(tl.where(own[:, None, :, None], d_key, 0.0))
         own_slot = tl.sum(tl.where(own[:, None, :, None], d_slot, 0.0), axis=0)
         if HAS_D_OUTPUT:
@@ -334,9 +337,9 @@ def backward_kernel(
         )  # fmt: skip
         if HAS_LIMIT:
             most = tl.load(limit)
-            ds = tl.where(ds > most, most, tl.where(ds < -most, -most, ds))  # a NaN stays one
+            ds = tl.where(ds > most, most, tl.where(ds < -most, -most, ds))  # a NaN stays NaN
 
-        # undo the write; nothing later has read what the slot held before
+        # undo the write; no later step has read the slot's content from before
         mine = own[:, None, :, None]
         states = tl.where(mine, tl.sum(gone_state, axis=1)[None, :, None, :], states)
         slot_keys = tl.where(mine, _scaled(tl.sum(gone_key, axis=1))[None, :, None, :], slot_keys)

@@ -31,20 +31,20 @@ from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["backward", "forward", "missing", "prepare_backward"]
 
-# The largest hidden size whose weights one program can walk with; beyond it a step is several launches.
+# The largest hidden size whose weights fit one program; beyond it a step takes several launches.
 LARGEST_PERSISTENT = 128
 LARGEST_WIDTH = 64
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
-    """Why such a scan cannot run here, or None if it can."""
+    """Return why such a scan cannot run here, None if it can."""
     if width > LARGEST_WIDTH:
         return missing_for_triton(device, dtype) or f"it holds up to {LARGEST_WIDTH} slots, got {width}"
     return missing_for_triton(device, dtype)
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
-    """Walk every row; what is given and what comes back stands in `contract`."""
+    """Walk every row; `contract` describes inputs and results."""
     out = allocate(inputs, scan, need_trace, save)
     steps, rows, size = out.output.shape
     if rows == 0:
@@ -52,7 +52,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     if size > LARGEST_PERSISTENT:
         return triton_steps.forward(inputs, scan, need_trace, save)
     wide = accumulation_dtype(inputs.projected.dtype)
-    # a transposed matrix is read along its output, so that no product reduces across lanes
+    # transposed, a matrix is read along its output, so that no product reduces across lanes
     tensors = {
         **named(contiguous(inputs), out),
         **{name: getattr(inputs, name).t().contiguous() for name in ("recurrent", "query", "key")},
@@ -67,7 +67,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
 
 
 def prepare_backward(inputs: Inputs, scan: Scan) -> None:
-    """Compile what `backward` will launch; `BackendError` if it cannot be."""
+    """Compile the kernels that `backward` will launch; `BackendError` if they do not compile."""
 
     def there_and_back(step: Inputs) -> None:
         if len(step.energy) > LARGEST_PERSISTENT:
@@ -80,7 +80,7 @@ def prepare_backward(inputs: Inputs, scan: Scan) -> None:
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
-    """Walk every row back; the derivation stands in docs/notes/kernels.md."""
+    """Walk every row back; docs/notes/kernels.md has the derivation."""
     steps, rows, size = made.output.shape
     if rows and size > LARGEST_PERSISTENT:
         return triton_steps.backward(arriving, inputs, made, scan, nudged)
@@ -109,7 +109,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
 
 @lru_cache
 def _shape(scan: Scan, size: int) -> dict[str, object]:
-    """What both kernels are compiled for."""
+    """Return the constants that both kernels are compiled with."""
     tiles = tiling(size)
     return {
         "H": size,

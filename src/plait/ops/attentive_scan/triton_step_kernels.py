@@ -31,7 +31,7 @@ def cell_step(
     H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
     HAS_MODRELU_BIAS: tl.constexpr, HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """h_t and the new cell state from V s_{t−1} (in `product`, rows (G + 1)·H long) and U x_t."""
+    """Compute h_t and the new cell state from V s_{t−1} (in `product`, rows (G + 1)·H long) and U x_t."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     b = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
@@ -61,7 +61,7 @@ def cell_step(
         a0, a1, a2, a3, s, before, candidate, modrelu, CELL, NONLINEARITY, HAS_CANDIDATE_BIAS, kind
     )
     if CELL == "lstm":
-        # the row of the next step, or the last state
+        # the row of the next step, after the last the final state
         cleared = tl.load(reset + row + B) != 0
         tl.store(cells + (row + B) * H + j, tl.where(cleared, 0.0, c), mask=inside)
         tl.store(cell_state_out + b * H + j, c, mask=inside)
@@ -80,7 +80,7 @@ def cell_step(
 
 @triton.jit
 def _entry(initial, history, b, held, j, inside, B, H: tl.constexpr, WIDTH: tl.constexpr):
-    """What the slots hold, for a block of columns: (slots, columns)."""
+    """Load the slots' contents for a block of columns: (slots, columns)."""
     old = ((held >= 0) & (held < WIDTH))[:, None] & inside[None, :]
     new = (held >= WIDTH)[:, None] & inside[None, :]
     from_old = (b * WIDTH + held)[:, None] * H + j[None, :]
@@ -201,7 +201,7 @@ def unattend_step(
     t, B, mix,
     H: tl.constexpr, WIDTH: tl.constexpr, HAS_WORTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
 ):  # fmt: skip
-    """Back through the read of step t: dq_t, and what every slot's state and key gain.
+    """Go back through the read of step t: compute dq_t and the gradients of every slot's state and key.
 
     `d_states` and `d_keys` (κ + T, B, H) are histories of gradients; `ids` begins with the row before the
     first step; `reset` likewise ends with a row after the last. `d_h` gets what reaches h_t from here.
@@ -264,7 +264,10 @@ def uncell_step(
     H: tl.constexpr, WIDTH: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr,
     HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
 ):  # fmt: skip
-    """Back through the cell of step t. `both` gets (dL/d(V s), dq), for one product with (V, W_a)."""
+    """Go back through the cell of step t.
+
+    `both` gets (dL/d(V s), dq), for one product with (V, W_a).
+    """
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     b = tl.program_id(0).to(tl.int64)
     j = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)

@@ -1,4 +1,4 @@
-"""The attentive scan on a GPU for large hidden sizes: two matrix products and two kernels a step."""
+"""The attentive scan on a GPU for large hidden sizes: two matrix products and two kernels per step."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ __all__ = ["backward", "forward", "there_and_back"]
 
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
-    """Walk all rows together; what is given and what comes back stands in `contract`."""
+    """Walk all rows together; `contract` describes inputs and results."""
 
     def walk(*tensors: Any) -> Tensors:
         return tuple(_walk(Inputs(*tensors), scan, need_trace))
@@ -32,7 +32,7 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     made = Scanned(*replayed(walk, tuple(inputs), ("forward", scan, need_trace)))
     if save:
         return made
-    # the trace's weights are wanted, or nothing; the rest exists only for a backward pass
+    # only a trace's weights are needed; the rest exists only for a backward pass
     wanted = allocate(inputs, scan, need_trace, save)
     chosen = (w if w is None or m.shape != w.shape else m for m, w in zip(made, wanted, strict=True))
     return Scanned._make(chosen)
@@ -51,7 +51,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
 
 
 def there_and_back(inputs: Inputs, scan: Scan) -> None:
-    """Walk and walk back with nothing arriving, without a CUDA graph: it compiles the kernels."""
+    """Walk and walk back with zero gradients, without a CUDA graph, to compile the kernels."""
     made = _walk(inputs, scan, False)
     _walk_back(Arriving(torch.zeros_like(made.output)), inputs, made, scan)
 
@@ -63,7 +63,7 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
     wide = accumulation_dtype(dtype)
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).t().contiguous()
     key = inputs.key.t().contiguous()
-    # One row more than there are steps: what a step leaves for the next has a place after the last, too.
+    # One row more than there are steps: the last step, too, writes the row of the step after it.
     reset = torch.zeros(steps + 1, rows, dtype=torch.bool, device=out.output.device)
     if inputs.reset is not None:
         reset[:-1] = inputs.reset
@@ -132,7 +132,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
     d_states, d_keys = zeros(width + steps, rows, size), zeros(width + steps, rows, size)
     if arriving.output is not None:
         d_states[width:] = arriving.output
-    ids = torch.cat([made.ids[:1], made.ids])  # the kernel looks one row further, as in the forward pass
+    ids = torch.cat([made.ids[:1], made.ids])  # the kernel reads one more row, as in the forward pass
     if arriving.slots is not None:
         _add_entries(d_states, ids[-1], arriving.slots.to(wide))
     d_hidden = zeros(rows, size) if arriving.hidden is None else arriving.hidden.to(wide).clone()
@@ -192,7 +192,7 @@ def _reading(
     rows: int,
     **settings: Any,
 ) -> Callable[[int], None]:
-    """The kernel of a step that reads the memory: in CUDA C++ where it can run, else in Triton."""
+    """Return a launcher of a step's reading kernel: in CUDA C++ where that runs, else in Triton."""
     output = tensors["output"]
     if output is not None and cuda_steps.missing(scan, size, output.device) is None:
         return cuda_steps.prepared(way, tensors, scan, size, rows)
@@ -211,7 +211,7 @@ def _blocks(size: int, width: int) -> dict[str, int]:
 
 
 def _entries(ids: Tensor, slots: Tensor, output: Tensor) -> Tensor:
-    """The states (B, κ, H) that `ids` (B, κ) name; zero where they name nothing."""
+    """Return the states (B, κ, H) at `ids` (B, κ); zero where an id is −1."""
     width = slots.shape[1]
     rows = torch.arange(len(ids), device=ids.device).unsqueeze(1)
     index = ids.long()
@@ -222,9 +222,9 @@ def _entries(ids: Tensor, slots: Tensor, output: Tensor) -> Tensor:
 
 
 def _add_entries(history: Tensor, ids: Tensor, gradients: Tensor) -> None:
-    """Add (B, κ, H) to the entries that `ids` (B, κ) name. No name stands twice in a row."""
+    """Add (B, κ, H) to the entries at `ids` (B, κ); no id occurs twice in a row."""
     rows = torch.arange(len(ids), device=ids.device).unsqueeze(1).expand_as(ids)
     there = (ids >= 0).unsqueeze(2)
     index = ids.long().clamp_min(0)
-    # a slot that names nothing adds zero to entry 0: accumulate, so that it cannot overwrite a real sum
+    # an empty slot adds zero to entry 0: accumulate, so that it cannot overwrite a real sum
     history.index_put_((index, rows), torch.where(there, gradients, 0), accumulate=True)

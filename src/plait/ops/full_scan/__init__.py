@@ -13,5 +13,5 @@ from plait.ops.scan.operator import FusedScan
 
 __all__ = ["FullScan", "full_scan"]
 
-# filling the empty slots took longer than a step of the compiled scan (B = 64, κ₀ = 250)
+# zeroing empty slots would take longer than a step of the compiled scan (B = 64, κ₀ = 250)
 full_scan = FusedScan(FullScan, reference.full_scan, looks_at_no_empty_slot=["cpu"])

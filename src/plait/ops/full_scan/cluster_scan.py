@@ -1,7 +1,7 @@
-"""The full-memory scan on a Hopper GPU: a cluster of blocks a row, its past split over them.
+"""The full-memory scan on a Hopper GPU: a cluster of blocks per row, its past split over them.
 
 As in `triton_scan`, keys and queries of the backward pass and the weight gradients are single large products
-outside the walk, and nothing of size T × T exists but a trace, if one is asked for.
+outside the walk, and nothing of size T × T exists except a requested trace.
 """
 
 from __future__ import annotations
@@ -35,16 +35,16 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["backward", "forward", "missing", "prepare_backward"]
 
 LARGEST_SIZE = 256
-# tanh(q + k) is computed from 2 to the power of scaled queries and keys
+# tanh(q + k) is computed from powers of 2 of scaled queries and keys
 _SCALE = 2.8853900817779268
-# powers of scaled queries and keys up to here may be multiplied, as in `cluster/past.h`
+# up to this bound their powers may be multiplied without overflow, as in `cluster/past.h`
 _FARTHEST = 120.0
-# eights of positions beyond a row's width, as in `cluster/backward.h`
+# padding beyond a row's width, in eights of positions, as in `cluster/backward.h`
 _SPARE = 12
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
-    """Why such a scan cannot run here, or None if it can.
+    """Return why such a scan cannot run here, None if it can.
 
     >>> missing("cpu", torch.float32, "lstm", None, 128)
     'it needs a CUDA device, got cpu tensors'
@@ -60,7 +60,7 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size:
 
 
 def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
-    """Walk every row; what is given and what comes back stands in `contract`."""
+    """Walk every row; `contract` describes inputs and results."""
     out = allocate(inputs, scan, need_trace, save, "cluster")
     readable = Readable(inputs.born, inputs.reset, len(out.output))
     cleared = finish(out, inputs, readable)
@@ -72,7 +72,7 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
-    """Walk every row back; the derivation stands in docs/notes/kernels.md."""
+    """Walk every row back; docs/notes/kernels.md has the derivation."""
     walked = allocate_walk(inputs, made, scan, nudged)
     if len(walked.hidden):
         tensors = backward_tensors(arriving, inputs, made, walked._asdict())
@@ -85,7 +85,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
 
 
 def prepare_backward(inputs: Inputs, scan: FullScan) -> None:
-    """Compile and load what `backward` will launch; `BackendError` if it could not be launched."""
+    """Compile and load the kernels that `backward` will launch; `BackendError` if they cannot be launched."""
     rows, dtype, device = inputs.projected.shape[1], inputs.projected.dtype, inputs.projected.device.index
     if rows:
         _prepared(scan, len(inputs.energy), dtype, rows, device)
@@ -100,9 +100,9 @@ def _prepared(scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: 
 def forward_tensors(
     inputs: Inputs, out: Scanned, normalisers: Tensor, need_trace: bool
 ) -> dict[str, Tensor | None]:
-    """What the kernel is handed, by the names of its struct."""
+    """Return the forward kernel's tensors by the names of its struct."""
     (steps, rows, size), initial, row = out.output.shape, inputs.born.shape[1], padded(inputs.hidden.shape[1])
-    # a record for each position: its key, its state
+    # one record per position: its key, then its state
     past = out.relevance.new_empty(rows, initial + steps, 2, row)
     if row > size:
         past[..., size:] = 0
@@ -138,7 +138,7 @@ def forward_tensors(
 def backward_tensors(
     arriving: Arriving, inputs: Inputs, made: Scanned, walked: dict[str, Tensor | None]
 ) -> dict[str, Tensor | None]:
-    """The same of the walk back."""
+    """Return the backward kernel's tensors by the names of its struct."""
     (steps, rows, size), row = made.output.shape, padded(made.output.shape[2])
     readable = Readable(inputs.born, inputs.reset, steps)
     slots = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
@@ -191,19 +191,19 @@ def arguments(
     initial: int,
     mix: float,
 ) -> ctypes.Structure:
-    """The struct a kernel is handed; what is absent or has no element has no address."""
+    """Return a kernel's argument struct; absent and empty tensors have a null address."""
     found = {name: x.data_ptr() for name, x in tensors.items() if x is not None and x.numel()}
     return struct(**found, steps=steps, rows=rows, initial=initial, mix=mix)
 
 
 def _rows(matrix: Tensor) -> Tensor:
-    """float32, contiguous, its rows filled up with zeros to whole loads."""
+    """Return a matrix in float32, contiguous, its rows padded with zeros to whole loads."""
     size = matrix.shape[-1]
     return pad(matrix.float(), (0, padded(size) - size)).contiguous()
 
 
 def _barred(born: Tensor) -> Tensor:
-    """What is added to the energies of the initial slots: minus infinity where one is empty."""
+    """Return the mask added to the energies of the initial slots: minus infinity where one is empty."""
     return torch.zeros(born.shape, device=born.device).masked_fill_(born < 0, -torch.inf)
 
 
@@ -224,10 +224,13 @@ def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], ini
 
 @lru_cache(maxsize=256)
 def _chosen(way: str, scan: FullScan, size: int, dtype: torch.dtype, rows: int, device: int) -> Shape:
-    """The most blocks a row with which all rows still run at a time. Where there is none a block a row: back
-    in pairs, so that each keeps half of the weights, but for an odd number of rows."""
+    """Return the shape with the most blocks per row at which all rows still run at a time.
+
+    Where there is none, one block walks one row; in the backward pass pairs of blocks walk pairs of rows, so
+    that each keeps half of the weights, unless the number of rows is odd.
+    """
     multiprocessors = torch.cuda.get_device_properties(device).multi_processor_count
-    warps = 16 if size <= 128 else 8  # more registers a thread for more features a lane
+    warps = 16 if size <= 128 else 8  # more features per lane need more registers per thread
     for cluster in (8, 4, 2):
         shape = Shape(way, scan, size, dtype, cluster, warps)
         if rows * cluster <= multiprocessors and rows <= _kernel(shape, device).clusters_that_fit(

@@ -1,4 +1,4 @@
-"""What a cluster kernel of the full memory is compiled for, and its arguments."""
+"""The compile-time constants of a full-memory cluster kernel, and its arguments."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from plait.ops.scan.kinds import FullScan
 
 __all__ = ["AT_ONCE", "BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
 
-# dynamic shared memory a block of a Hopper GPU can have
+# bytes of dynamic shared memory per block of a Hopper GPU
 _MOST_SHARED = 232_448
-# steps between which the walk back gives to the past, as in `cluster/backward.h`
+# steps after which the walk back adds to the past's gradients, as in `cluster/backward.h`
 AT_ONCE = 16
 _LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
@@ -46,7 +46,7 @@ BACKWARD, BACKWARD_TEXT = parameter_struct(
 
 
 def padded(number: int) -> int:
-    """A row of numbers in whole loads of four.
+    """Return a row's length padded to whole loads of four numbers.
 
     >>> padded(5), padded(128)
     (8, 128)
@@ -56,10 +56,10 @@ def padded(number: int) -> int:
 
 @dataclass(frozen=True)
 class Shape:
-    """The constants of one kernel: `cluster` blocks of `warps` warps walk one row; back, as many too.
+    """The constants of one kernel: `cluster` blocks of `warps` warps walk `rows` rows together.
 
-    `near` positions of a block lie in its shared memory, on the way back a multiple of 8; None: as many as it
-    has room for.
+    `rows` is 1, or in the walk back the number of blocks. `near` positions of a block lie in its shared
+    memory, in the walk back a multiple of 8; None: as many as fit.
     """
 
     way: str
@@ -77,7 +77,7 @@ class Shape:
 
     @property
     def floats(self) -> int:
-        """Of shared memory beside weights and near positions, as the two headers lay them out."""
+        """The floats of shared memory besides weights and near positions, as the two headers lay them out."""
         row, features = padded(self.hidden), -(-self.hidden // self.cluster)
         dealt = self.cluster if self.rows == 1 else 1
         outputs = padded(self.rows * (self.scan.gates + 1) * features)
@@ -89,12 +89,12 @@ class Shape:
 
     @property
     def matrix(self) -> int:
-        """The numbers of a block's own rows of one matrix."""
+        """The number of elements in a block's own rows of one matrix."""
         return -(-self.hidden // self.cluster) * padded(self.hidden)
 
     @property
     def kept(self) -> int:
-        """How many matrices a block keeps its rows of, on the way back, where it need not keep them all."""
+        """The number of matrices of which a block keeps its rows during the walk back, if not of all."""
         if self.way == "forward" or self.cluster == 1:
             return 0
         room = (_MOST_SHARED // 4 - self.floats - 16 * padded(self.hidden)) // self.matrix
@@ -102,7 +102,7 @@ class Shape:
 
     @property
     def positions(self) -> int:
-        """How many of a block's positions lie in its shared memory."""
+        """The number of a block's positions in its shared memory."""
         room = (_MOST_SHARED // 4 - self.floats - self.kept * self.matrix) // (2 * padded(self.hidden))
         at_once = 1 if self.way == "forward" else 8
         return room // at_once * at_once if self.near is None else self.near
@@ -112,7 +112,7 @@ class Shape:
         return 4 * (self.floats + self.kept * self.matrix + 2 * self.positions * padded(self.hidden))
 
     def text(self, name: str) -> str:
-        """The struct of constants in C++."""
+        """Return the struct of constants in C++."""
         numbers = {
             "CELL": f"plait::{self.scan.cell.upper()}",
             "NONLINEARITY": f"plait::{self.scan.nonlinearity.upper()}",

@@ -1,8 +1,8 @@
 """The full-memory scan in C++ over ATen's vectors, for the CPU: `past.h`, `past_back.h` in `scan/cpp/`.
 
-A row's past is one growing piece of memory without its empty slots; what a step reads of it begins at the
-row's last reset. As in plain torch, backward takes the scores anew and nothing of size T² is kept, so
-this runs at any length.
+A row's past is one growing contiguous buffer without its empty slots; a step's reads begin at the row's last
+reset. As in plain torch, backward recomputes the scores and nothing of size T² is saved, so this runs at any
+length.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ __all__ = ["backward", "forward", "missing"]
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
     """Walk back through time, then one product per weight."""
     size, wide = made.output.shape[2], made.contexts.dtype
-    # of the initial slots those that hold something, of all rows one after the other: most may be empty
+    # the occupied initial slots of all rows, concatenated: most may be empty
     occupied = inputs.born >= 0
     places = occupied.flatten().nonzero().squeeze(1)
     counts = occupied.sum(dim=1)
@@ -33,7 +33,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
     kept = kept._replace(queries=kept.asked @ given.query.t())
     walked = allocate_walk(inputs, made, scan, nudged)
     initial = walked.hidden.new_empty(2, 1, len(places), size)
-    # one sum for v_a a block, in whole vectors
+    # one partial sum for v_a per block, padded to whole vectors
     walked = walked._replace(
         initial_keys=initial[0],
         initial_states=initial[1],

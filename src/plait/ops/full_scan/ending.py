@@ -1,4 +1,4 @@
-"""What the resets alone decide: the state after the last step, and all of a trace but its weights."""
+"""Results that resets alone determine: the state after the last step, and all of a trace but its weights."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ __all__ = ["finish", "normalise"]
 
 
 def finish(out: Scanned, inputs: Inputs, readable: Readable) -> Tensor:
-    """Fill in `born`, `relevance`, `age` and their traces; give what the last step could not read, (B, W)."""
+    """Fill in `born`, `relevance`, `age` and their traces; return what the last step cannot read, (B, W)."""
     steps, width = len(out.output), out.born.shape[1]
     ages = ages_before(inputs.age, inputs.reset, steps)
     born = torch.cat([inputs.born, ages.t()], dim=1)
@@ -32,7 +32,7 @@ def finish(out: Scanned, inputs: Inputs, readable: Readable) -> Tensor:
 def normalise(
     out: Scanned, inputs: Inputs, normalisers: Tensor, cleared: Tensor, need_trace: bool
 ) -> Scanned:
-    """What a kernel leaves as energies become weights, and slots that a reset cleared are empty."""
+    """Turn the energies that a kernel left into weights, and empty the slots that a reset cleared."""
     if need_trace:
         out.weights.sub_(normalisers.unsqueeze(2)).exp_()
     if inputs.reset is not None:

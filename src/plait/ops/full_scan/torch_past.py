@@ -1,7 +1,7 @@
-"""All states of a scan and what their scores need, in buffers filled once, read block by block.
+"""All states of a scan and their keys, in buffers filled once and read block by block.
 
-Everything is laid out (W, B, H), position first: h_t is appended as one block, and the states up to t are
-one contiguous piece. With κ₀ initial slots, h_t stands at position κ₀ + t.
+Everything is laid out (W, B, H), position first: h_t is appended as one block, and the states up to t are one
+contiguous piece. With κ₀ initial slots, h_t has position κ₀ + t.
 """
 
 from __future__ import annotations
@@ -16,13 +16,13 @@ from plait.ops.scan.torch_cells import or_zeros
 
 __all__ = ["Past", "PastInReverse", "Readable"]
 
-# elements of one block: small enough for a cache, large enough that a call's own cost does not show
+# elements of one block: small enough for a cache, large enough to hide the overhead of a call
 _BLOCK = {"cpu": 2**19}
 _WIDEST = 2**26
 
 
 def _block(width: int, rows: int, size: int, device: str) -> int:
-    """How many positions make a block.
+    """Return the number of positions in a block.
 
     >>> _block(9000, 1, 128, "cpu")
     4096
@@ -31,14 +31,17 @@ def _block(width: int, rows: int, size: int, device: str) -> int:
 
 
 def _sigma(query: Tensor, doubled_keys: Tensor, out: Tensor) -> Tensor:
-    """σ(2q + 2k) from q (B, H) and 2k (n, B, H). tanh(q + k) = 2σ − 1, and σ is torch's faster function."""
+    """Return σ(2q + 2k) from q (B, H) and 2k (n, B, H).
+
+    tanh(q + k) = 2σ − 1, and σ is torch's faster function.
+    """
     return torch.add(doubled_keys, query, alpha=2, out=out).sigmoid_()
 
 
 class Readable:
-    """Which positions a step can read: those since the row's last reset that are not empty from the start.
+    """The positions that each step can read: since the row's last reset, and not empty from the start.
 
-    `first` (T, B) is the first position since the reset; `empty` (κ₀, B) the initial slots that hold nothing.
+    `first` (T, B) is the first position since the reset; `empty` (κ₀, B) marks the empty initial slots.
     """
 
     def __init__(self, born: Tensor, reset: Tensor | None, steps: int) -> None:
@@ -50,20 +53,20 @@ class Readable:
         if reset is not None:
             self.first = torch.where(reset, self.positions[self.initial :], 0).cummax(dim=0).values
 
-    # asked for by plain torch alone: on a GPU the host waits for these
+    # used by plain torch alone: on a GPU these make the host wait
     @cached_property
     def is_cut(self) -> list[bool]:
-        """Whether any row is reset at step t."""
+        """Return whether any row is reset at step t."""
         steps = len(self.positions) - self.initial
         return [False] * steps if self.reset is None else self.reset.any(dim=1).tolist()
 
     @cached_property
     def is_all(self) -> bool:
-        """Whether every step can read all that came before it."""
+        """Return whether every step can read all earlier positions."""
         return not any(self.is_cut) and not bool(self.empty.any())
 
     def excluded(self, t: int, low: int, high: int) -> Tensor:
-        """(high − low, B): what step t cannot read of the positions from `low` to `high`."""
+        """Return the mask (high − low, B) of positions from `low` to `high` that step t cannot read."""
         positions = self.positions[low:high]
         beyond = positions > self.initial + t
         before = positions < (0 if self.first is None else self.first[t])
@@ -94,10 +97,10 @@ class Past:
         self.states[: self.readable.initial + t].masked_fill_(rows.view(1, -1, 1), 0)
 
     def append_and_read(self, t: int, h: Tensor, query: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """Write h_t (B, H), read with `query` (B, H).
+        """Write h_t (B, H), then read with `query` (B, H).
 
-        Gives the context (B, H), the weights (B, κ₀ + t + 1) and the normaliser log Σ_j e^{e_j} (B,). An
-        energy is Σ 2 v_a σ; the constant −Σ v_a is left out, no weight depends on it.
+        Returns the context (B, H), the weights (B, κ₀ + t + 1) and the normaliser log Σ_j e^{e_j} (B,). An
+        energy is Σ 2 v_a σ; the constant −Σ v_a is left out, since no weight depends on it.
         """
         here = self.readable.initial + t
         end = here + 1
@@ -111,15 +114,15 @@ class Past:
         if not self.readable.is_all:
             energies.masked_fill_(self.readable.excluded(t, 0, end), -torch.inf)
         log_weights = torch.log_softmax(energies, dim=0)
-        # contiguous: bmm would copy more than the weights otherwise
+        # contiguous: otherwise bmm would copy more than the weights
         weights = log_weights.exp().t().contiguous()
         read = torch.bmm(weights.unsqueeze(1), self.states[:end].transpose(0, 1))
-        # h_t itself is always read, its own weight tells the normaliser
+        # h_t itself is always read, so the normaliser follows from its weight
         return read.squeeze(1), weights, energies[here] - log_weights[here]
 
 
 class PastInReverse:
-    """All states and keys at once, and the gradients they gather while the steps are walked back."""
+    """All states and keys, and their gradients, gathered while the steps are walked back."""
 
     def __init__(self, inputs: Inputs, made: Scanned, arriving: Tensor | None) -> None:
         steps, rows, size = made.output.shape
@@ -137,14 +140,17 @@ class PastInReverse:
         if inputs.reset is not None:
             cleared = self.readable.excluded(steps - 1, 0, width)
             self.d_states.masked_fill_(cleared.unsqueeze(2), 0)
-        # Σ_t de_tj σ_tj (1 − σ_tj): the keys' gradients but for the factor 4 v_a
+        # Σ_t de_tj σ_tj (1 − σ_tj): the keys' gradients without the factor 4 v_a
         self.slopes = torch.zeros_like(self.states)
         self.d_energy = torch.zeros_like(self.twice_energy)
         self.block = _block(width, rows, size, self.states.device.type)
         self.sigma, self.product = self.states.new_empty(2, self.block, rows, size).unbind()
 
     def read_backward(self, t: int, d_context: Tensor, d_query: Tensor) -> None:
-        """Spread dL/dc_t (B, H) over the states, keys and v_a that step t read, and into `d_query` (B, H)."""
+        """Add the part of dL/dc_t (B, H) to the gradients of the states, keys and v_a that step t read.
+
+        `d_query` (B, H) receives the query's.
+        """
         end = self.readable.initial + t + 1
         # Σ_j α_j dL/dα_j, without a pass over the positions
         mean = (self.contexts[t] * d_context).sum(dim=1)
@@ -174,12 +180,12 @@ class PastInReverse:
         self.d_states[low:high].addcmul_(weights.unsqueeze(2), d_context)
 
     def of_step(self, t: int) -> tuple[Tensor, Tensor]:
-        """What h_t (B, H) and its key (B, H) have gathered; changing the first changes what is kept."""
+        """Return the gathered gradients of h_t (B, H), as a view, and of its key (B, H)."""
         here = self.readable.initial + t
         return self.d_states[here], self.slopes[here] * self.four_energies
 
     def gathered(self) -> tuple[tuple[Tensor, ...], tuple[Tensor, ...]]:
-        """Gradients of the initial states (κ₀, B, H) and of h (T, B, H); of their keys likewise."""
+        """Return the gradients of the initial states (κ₀, B, H), of h (T, B, H), and of the keys of each."""
         initial = self.readable.initial
         split = (initial, len(self.states) - initial)
         return self.d_states.split(split), self.slopes.mul_(self.four_energies).split(split)

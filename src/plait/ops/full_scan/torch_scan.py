@@ -1,7 +1,7 @@
 """The full-memory scan in plain torch: states appended to buffers, a hand-written backward, any device.
 
 Backward recomputes the scores of one step at a time, block by block, and its weights from the saved
-normaliser: memory grows with T, as the derivation in docs/notes/kernels.md says.
+normaliser: memory grows with T, as docs/notes/kernels.md derives.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = ["backward", "forward", "missing"]
 
 
 def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
-    """Walk through time; what is given and what comes back stands in `contract`."""
+    """Walk through time; `contract` describes inputs and results."""
     size, dtype = inputs.energy.shape[0], inputs.projected.dtype
     wide, rounded = accumulation_dtype(dtype), partial(rounded_to, dtype)
     # one product with s_{t−1} gives V s and W_a s
@@ -75,7 +75,7 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
-    """Walk back through time; every line is derived in docs/notes/kernels.md."""
+    """Walk back through time; docs/notes/kernels.md derives every line."""
     steps, rows, size = made.output.shape
     wide = made.contexts.dtype
     from_hidden, key = torch.cat([inputs.recurrent, inputs.query]).to(wide), inputs.key.to(wide)
@@ -90,7 +90,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
     for t in reversed(range(steps)):
         d_context = d_hidden * scan.mix
         past.read_backward(t, d_context, d_queries[t])
-        # h_t is read by step t and later ones alone: what its position has gathered is complete
+        # only steps from t on read h_t: the gradient gathered at its position is complete
         d_state, d_key = past.of_step(t)
         d_state.add_(d_context).addmm_(d_key, key)
         if arriving.output is not None:

@@ -1,8 +1,8 @@
 """The persistent kernels of the full-memory scan: one program walks one row through all its steps.
 
 States and keys lie in global memory, position first, (B, κ₀ + T, H): position p is the initial slot p, or
-h_t with p = κ₀ + t. Step t reads all of them that came before, tile by tile, each asked for one tile ahead,
-with a running maximum; what h_t itself adds is known without reading it back, and begins the sums. So a
+h_t with p = κ₀ + t. Step t reads all earlier ones, tile by tile, each loaded one tile ahead,
+with a running maximum; the sums are initialised with h_t's own part, which is not read back. So a
 step never reads what it wrote: what one thread stored, another may load only in the next step, and one
 barrier between steps is enough. A row belongs to one program: sums need no atomics, and a run repeats itself
 bit by bit.
@@ -40,7 +40,7 @@ __all__ = ["backward_kernel", "forward_kernel"]
 
 @triton.jit
 def _readable(p, first, here, born, initial, HAS_INITIAL: tl.constexpr):
-    """Which positions (XR, L) are older than step t, no older than its row's last reset, and not empty."""
+    """Return which positions (XR, L) step t can read: older, not before its row's last reset, not empty."""
     readable = (p >= first) & (p < here)
     if HAS_INITIAL:
         readable = readable & (tl.load(born + p, mask=readable & (p < initial), other=0) >= 0)
@@ -49,14 +49,14 @@ def _readable(p, first, here, born, initial, HAS_INITIAL: tl.constexpr):
 
 @triton.jit
 def _tile(base, p, readable, j, W: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr):
-    """Positions p (XR, L) of a row as (XR, WARPS, L, JJ), zero where nothing can be read."""
+    """Load positions p (XR, L) of a row as (XR, WARPS, L, JJ), zero where nothing can be read."""
     at = tl.max_contiguous(p[:, None, :, None] * H + j, [1, 2, 4, JJ])
     return tl.load(base + at, mask=_mask(readable, j, W, JJ, H), other=0.0).to(tl.float32)
 
 
 @triton.jit
 def _add_to(base, p, readable, j, old, more, W: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr):
-    """Store old + more where `_tile` found old."""
+    """Store old + more where `_tile` loaded old."""
     at = tl.max_contiguous(p[:, None, :, None] * H + j, [1, 2, 4, JJ])
     tl.store(base + at, old + more, mask=_mask(readable, j, W, JJ, H))
 
@@ -64,14 +64,14 @@ def _add_to(base, p, readable, j, old, more, W: tl.constexpr, JJ: tl.constexpr, 
 @triton.jit
 def _mask(readable, j, W: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr):
     mask = readable[:, None, :, None]
-    if W * JJ > H:  # else one predicate for a position, none for a column
+    if W * JJ > H:  # otherwise a position needs one predicate, a column none
         mask = mask & (j < H)
     return mask
 
 
 @triton.jit
 def _once(vector, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr):
-    """A vector over columns that counts once in a sum over lane groups: (WARPS, L, JJ)."""
+    """Return a vector over columns so that it counts once in a sum over lane groups: (WARPS, L, JJ)."""
     return tl.where(
         (tl.arange(0, L) == 0)[None, :, None], tl.broadcast_to(vector[:, None, :], [W, L, JJ]), 0.0
     )
@@ -79,14 +79,14 @@ def _once(vector, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr):
 
 @triton.jit
 def _half_tanh(scaled):
-    """tanh(a) / 2 of a scaled by 2 log₂ e: ½ − 1 / (1 + e^{2a}). Out of range it is ±½, never a NaN."""
+    """Return tanh(a) / 2 of a scaled by 2 log₂ e: ½ − 1 / (1 + e^{2a}); out of range ±½, never a NaN."""
     root = tl.rsqrt(1.0 + tl.exp2(scaled))
     return 0.5 - root * root
 
 
 @triton.jit
 def _sum(vector):
-    """Σ_j of a vector over columns."""
+    """Return Σ_j of a vector over columns."""
     return tl.sum(tl.sum(vector, axis=1), axis=0)
 
 
@@ -138,7 +138,7 @@ def forward_kernel(
                 s = tl.zeros_like(s)
                 c = tl.zeros_like(c)
                 first = here
-        # The first tile arrives while the cell is computed.
+        # The first tile is loaded while the cell is computed.
         start = first // (XR * L) * (XR * L)
         readable = _readable(start + x, first, here, born, initial, HAS_INITIAL)
         tile_keys = _tile(keys, start + x, readable, j, W, JJ, H)
@@ -191,7 +191,7 @@ def forward_kernel(
         if SAVE:
             _put(contexts, row * H, read, nil, W, L, JJ, H)
         s = (mix * (h + read.to(kind).to(tl.float32))).to(kind).to(tl.float32)
-        # the next step's loads see this step's state and key, whichever thread stored them
+        # so that the next step's loads see this step's state and key, whichever thread stored them
         tl.debug_barrier()
 
     _put(hidden_out, b * H, s.to(kind), nil, W, L, JJ, H)
@@ -214,7 +214,7 @@ def backward_kernel(
     """Walk row `program_id(0)` back.
 
     `d_past` and `d_slopes` (B, κ₀ + T, H) gather Σ_t α_tp dc_t and Σ_t de_tp (¼ − u²) for every position;
-    the second is the gradient of its key but for 4 v_a. Position κ₀ + t is complete when step t is reached.
+    times 4 v_a, the second is the gradient of its key. Position κ₀ + t is complete when step t is reached.
     """
     kind: tl.constexpr = output.dtype.element_ty
     nil = nil * 4
@@ -258,7 +258,7 @@ def backward_kernel(
         gathered_slope = _fetch(d_slopes, here * H, nil, W, L, JJ, H)
         normaliser = tl.load(normalisers + row)
 
-        # what h_t itself was read for
+        # the read of h_t itself
         d_context = mix * ds
         mean = _sum(_fetch(contexts, row * H, nil, W, L, JJ, H) * d_context)
         own_half = _half_tanh(q + _fetch(keys, here * H, nil, W, L, JJ, H))
@@ -305,7 +305,7 @@ def backward_kernel(
             if tl.load(reset + row) != 0:
                 ds = tl.zeros_like(ds)
                 dc = tl.zeros_like(dc)
-        # the next step's loads see what this one added, whichever thread stored it
+        # so that the next step's loads see what this one added, whichever thread stored it
         tl.debug_barrier()
 
     _put(d_energy, b * H, 2.0 * tl.sum(d_v, axis=1), nil, W, L, JJ, H)

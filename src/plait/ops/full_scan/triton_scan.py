@@ -1,7 +1,7 @@
 """The full-memory scan on a GPU: one persistent Triton program per row, forward and back.
 
 Keys, queries and weight gradients are single large products outside the walk. Nothing of size T × T exists
-but a trace, if one is asked for.
+except a requested trace.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ from plait.ops.scan.weight_gradients import collect_gradients
 
 __all__ = ["backward", "forward", "missing", "prepare_backward"]
 
-# The largest hidden size whose weights one program can walk with.
+# The largest hidden size whose weights fit one program.
 LARGEST_SIZE = 128
-# Positions of a tile, which is held twice: the one computed with and the one asked for.
+# Positions of a tile, of which there are two: the current one and the one being loaded.
 FORWARD_TILE = 64
 BACKWARD_TILE = 32
 # at the largest size
 WARPS = 8
-# tanh(q + k) is computed from 2 to the power of scaled queries and keys, as `triton_kernels` says
+# tanh(q + k) is computed from powers of 2 of scaled queries and keys: see `triton_kernels`
 _SCALE = 2.8853900817779268
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
-    """Why such a scan cannot run here, or None if it can.
+    """Return why such a scan cannot run here, None if it can.
 
     >>> missing("cuda", torch.float32, "lstm", None, 256)
     'it walks with up to 128 features, got 256'
@@ -53,7 +53,7 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size:
 
 
 def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Scanned:
-    """Walk every row; what is given and what comes back stands in `contract`."""
+    """Walk every row; `contract` describes inputs and results."""
     out = allocate(inputs, scan, need_trace, save)
     steps, rows, _ = inputs.projected.shape
     initial, wide = inputs.born.shape[1], accumulation_dtype(inputs.projected.dtype)
@@ -62,11 +62,11 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
     if rows == 0:
         return out
     normalisers = out.normalisers if save else out.relevance.new_empty(steps, rows)
-    # states are gathered where they end up: the slots of the final state
+    # states are written where they end up: the slots of the final state
     out.slots[:, :initial] = inputs.slots
     keys = out.relevance.new_empty(out.slots.shape)
     torch.mul(inputs.slots.to(wide) @ inputs.key.to(wide).t(), _SCALE, out=keys[:, :initial])
-    # a transposed matrix is read along its output, so that no product reduces across lanes
+    # transposed, a matrix is read along its output, so that no product reduces across lanes
     tensors = {
         **named(contiguous(inputs), out),
         **{name: getattr(inputs, name).t().contiguous() for name in ("recurrent", "query", "key")},
@@ -85,7 +85,7 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
 
 
 def prepare_backward(inputs: Inputs, scan: FullScan) -> None:
-    """Compile what `backward` will launch; `BackendError` if it cannot be."""
+    """Compile the kernels that `backward` will launch; `BackendError` if they do not compile."""
 
     def there_and_back(step: Inputs) -> None:
         made = forward(step, scan, False, True)
@@ -95,7 +95,7 @@ def prepare_backward(inputs: Inputs, scan: FullScan) -> None:
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
-    """Walk every row back; the derivation stands in docs/notes/kernels.md."""
+    """Walk every row back; docs/notes/kernels.md has the derivation."""
     steps, rows, size = made.output.shape
     wide, initial = made.contexts.dtype, inputs.slots.shape[1]
     readable = Readable(inputs.born, inputs.reset, steps)
@@ -127,7 +127,10 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
 def _gathering(
     arriving: Tensor | None, inputs: Inputs, made: Scanned, readable: Readable
 ) -> tuple[Tensor, Tensor]:
-    """Where gradients of states and keys are summed, (B, W, H): what arrives at the final slots; zeros."""
+    """Return the buffers (B, W, H) in which the gradients of states and of keys are summed.
+
+    The first is initialised to the gradient that arrives at the final slots, the second to zero.
+    """
     steps, rows, size = made.output.shape
     slopes = made.contexts.new_zeros(rows, inputs.slots.shape[1] + steps, size)
     if arriving is None:
@@ -140,7 +143,7 @@ def _gathering(
 
 @lru_cache
 def _shape(scan: FullScan, size: int, has_initial: bool, tile: int) -> dict[str, object]:
-    """What a kernel is compiled for."""
+    """Return the constants that a kernel is compiled with."""
     tiles = tiling(size, WARPS)
     return {
         "H": size,

@@ -1,4 +1,4 @@
-"""The plain scan in C++ over ATen's vectors, for the CPU; its walks stand in `scan/cpp/plain.h`."""
+"""The plain scan in C++ over ATen's vectors, for the CPU; its walks are in `scan/cpp/plain.h`."""
 
 from __future__ import annotations
 

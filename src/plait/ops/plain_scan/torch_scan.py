@@ -25,7 +25,7 @@ __all__ = ["backward", "forward", "missing", "walk_back"]
 
 
 def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Scanned:
-    """Walk through time; what is given and what comes back stands in `contract`."""
+    """Walk through time; `contract` describes inputs and results."""
     dtype = inputs.projected.dtype
     wide, rounded = accumulation_dtype(dtype), partial(rounded_to, dtype)
     recurrent = inputs.recurrent.to(wide).t()
@@ -58,7 +58,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan,
 
 
 def walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan) -> ReverseWalk:
-    """The recurrence of the backward pass; every line is derived in docs/notes/kernels.md."""
+    """Walk the recurrence of the backward pass; docs/notes/kernels.md derives every line."""
     steps, rows, size = made.output.shape
     wide = accumulation_dtype(made.output.dtype)
     recurrent, before = inputs.recurrent.to(wide), made.asked.to(wide)

@@ -1,12 +1,12 @@
 """The persistent kernels of the plain scan: one program walks one row through all its steps.
 
 The tiles are those of `scan.triton_tiles`: (depth: registers, warp, lane group, column). Where
-they fit, the recurrent weights stay in registers for the whole walk (`RESIDENT`: 64 numbers a thread for an
+they fit, the recurrent weights stay in registers for the whole walk (`RESIDENT`: 64 numbers per thread for an
 Elman cell of 128 features), and a step loads nothing but its input.
 
 Lane groups sum the parts of a product; a vector that is added to it need be in one group only. So each of
-the L groups loads the vector of another step, and L steps of input cost one load, asked for L steps ahead:
-group k's turn is step `first + k`.
+the L groups loads the vector of a different step, and L steps of input cost one load, issued L steps ahead:
+group k has the vector of step `first + k`.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def _ahead(
     base, first, b, T, B, features, part, nil, STEP: tl.constexpr,
     W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """Row b of steps first, first + STEP, … of (T, B, features), one step a lane group: (WARPS, L, JJ)."""
+    """Load row b of steps first, first + STEP, … of (T, B, features), one per lane group: (WARPS, L, JJ)."""
     j = tl.arange(0, W)[:, None, None] * JJ + tl.arange(0, JJ)[None, None, :]
     if base.dtype.element_ty.primitive_bitwidth < 32:
         j += nil
@@ -43,13 +43,13 @@ def _ahead(
 
 @triton.jit
 def _turn(steps, k, L: tl.constexpr):
-    """Of L steps' vectors the k-th, still to be summed over lane groups: (WARPS, L, JJ)."""
+    """Return the k-th of L steps' vectors, still to be summed over lane groups: (WARPS, L, JJ)."""
     return tl.where((tl.arange(0, L) == k)[None, :, None], steps, 0.0)
 
 
 @triton.jit
 def _chosen(steps, k, L: tl.constexpr):
-    """Of L steps' vectors the k-th: (WARPS, JJ)."""
+    """Return the k-th of L steps' vectors: (WARPS, JJ)."""
     return tl.sum(_turn(steps, k, L), axis=1)
 
 
@@ -58,7 +58,7 @@ def _times(
     resident, matrix, stride, rows, nil, RESIDENT: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """A product with a matrix that is in registers, or not: (WARPS, L, JJ)."""
+    """Return a product with a matrix that is in registers, or in memory: (WARPS, L, JJ)."""
     if RESIDENT:
         return tl.sum(resident * rows, axis=0)
     return _product(matrix, stride, rows, nil, R, W, L, JJ, H)
@@ -180,7 +180,7 @@ def backward_kernel(
         w2 = _tile(recurrent + 2 * H * H, H, nil, R, W, L, JJ, H)
     if RESIDENT and G > 3:
         w3 = _tile(recurrent + 3 * H * H, H, nil, R, W, L, JJ, H)
-    # dL/ds_t in parts, to be summed over lane groups with what arrives at the output; beside it, what a GRU
+    # dL/ds_t in parts, to be summed over lane groups with the output's gradient; and the part that a GRU
     # passes around its product
     ds = tl.zeros([W, L, JJ], tl.float32)
     direct = _fetch(d_hidden, b * H, nil, W, L, JJ, H)

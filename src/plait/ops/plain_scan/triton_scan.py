@@ -29,20 +29,20 @@ from plait.ops.scan.weight_gradients import asked_without_memory, collect_gradie
 
 __all__ = ["backward", "forward", "missing", "prepare_backward"]
 
-# The largest hidden size whose weights one program can walk with; beyond it a step is several launches.
+# The largest hidden size whose weights fit one program; beyond it a step takes several launches.
 LARGEST_PERSISTENT = 128
-# Weights stay in registers while a thread holds no more numbers of them than this: a GRU of 128 features
+# Weights stay in registers up to this many numbers per thread: a GRU of 128 features
 # does, with 255 registers and nothing spilled in the loop over steps; an LSTM of 128 would need 256.
 MOST_RESIDENT = 192
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -> str | None:
-    """Why such a scan cannot run here, or None if it can."""
+    """Return why such a scan cannot run here, None if it can."""
     return missing_for_triton(device, dtype)
 
 
 def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Scanned:
-    """Walk every row; what is given and what comes back stands in `contract`."""
+    """Walk every row; `contract` describes inputs and results."""
     steps, rows, _ = inputs.projected.shape
     size = inputs.hidden.shape[1]
     if rows and size > LARGEST_PERSISTENT:
@@ -53,7 +53,7 @@ def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Sc
         return Scanned(*replayed(walk, tuple(inputs), ("plain forward", scan, save)))
     out = allocate(inputs, scan, need_trace, save)
     if rows:
-        # a transposed matrix is read along its output, so that no product reduces across lanes
+        # transposed, a matrix is read along its output, so that no product reduces across lanes
         tensors = named(contiguous(inputs._replace(recurrent=inputs.recurrent.t())), out)
         given = arguments(forward_kernel, tensors, T=steps, B=rows, nil=0, SAVE=save, **_shape(scan, size))
         launch(forward_kernel, (rows,), given)
@@ -61,18 +61,18 @@ def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Sc
 
 
 def prepare_backward(inputs: Inputs, scan: PlainScan) -> None:
-    """Compile what `backward` will launch; `BackendError` if it cannot be."""
+    """Compile the kernels that `backward` will launch; `BackendError` if they do not compile."""
 
     def there_and_back(step: Inputs) -> None:
         made = forward(step, scan, False, True)
         backward(Arriving(torch.zeros_like(made.output)), step, made, scan, step.nudge is not None)
 
-    if inputs.recurrent.shape[1] <= LARGEST_PERSISTENT:  # beyond it plain torch walks
+    if inputs.recurrent.shape[1] <= LARGEST_PERSISTENT:  # larger sizes are walked by plain torch
         try_out(there_and_back, inputs, scan)
 
 
 def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
-    """Walk every row back; the derivation stands in docs/notes/kernels.md."""
+    """Walk every row back; docs/notes/kernels.md has the derivation."""
     made = made._replace(asked=asked_without_memory(inputs, made))
     if made.output.shape[1] and made.output.shape[2] > LARGEST_PERSISTENT:
         first, second = len(arriving), len(arriving) + len(inputs)
@@ -104,7 +104,7 @@ def _walk_back(
 
 @lru_cache
 def _shape(scan: PlainScan, size: int) -> dict[str, object]:
-    """What both kernels are compiled for."""
+    """Return the constants that both kernels are compiled with."""
     tiles = tiling(size)
     held = scan.gates * tiles["R"] * tiles["JJ"] * tiles["L"] // 32
     return {

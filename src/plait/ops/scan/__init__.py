@@ -1,7 +1,7 @@
-"""What every fused scan shares; a scan's own room holds its definition and its backends, nothing else.
+"""Code shared by all fused scans; a scan's own folder has only its definition and its backends.
 
 `contract` is the one list of a scan's tensors: the boundary, the buffers, the operators, the C++ structs and
-the launches of Triton kernels are read from it. `backends` says who runs a scan.
+the launches of Triton kernels are derived from it. `backends` chooses the backend of a scan.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Which backend runs a scan: what each needs, and what `auto` prefers."""
+"""The choice of a scan's backend: the requirements of each, and the preferences of `auto`."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ __all__ = [
     "rule_out",
 ]  # fmt: skip
 
-# a fused backend's name and the file of a scan's room that is it, imported on first use
+# a fused backend's name → its module in a scan's folder, imported on first use
 MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan", "cluster": "cluster_scan"}
 BACKENDS = ("auto", "reference", *MODULES)
-# what "auto" tries on a kind of device, in this order, before plain torch, which runs anywhere
+# the order in which "auto" tries backends on a type of device, before plain torch, which runs anywhere
 PREFERRED = {"cpu": ("cpu",), "cuda": ("cluster", "triton")}
 
 
 def choose_backend(tensor: Tensor, scan: CellScan) -> str:
-    """What `backend="auto"` runs for a projected input like `tensor` (T, B, G·H).
+    """Return the backend that "auto" chooses for a projected input like `tensor` (T, B, G·H).
 
     >>> from plait.ops.attentive_scan import Scan
     >>> choose_backend(torch.zeros(3, 2, 8), Scan("elman", window=2)) in ("cpu", "torch")
@@ -36,19 +36,18 @@ def choose_backend(tensor: Tensor, scan: CellScan) -> str:
 
 
 def resolve(backend: str, tensor: Tensor, scan: CellScan) -> str:
-    """The name of the backend that runs a scan; `BackendError` if the one asked for cannot."""
+    """Return the name of the backend that runs a scan; `BackendError` if the requested one cannot."""
     return resolve_for(backend, str(tensor.device), str(tensor.dtype), tensor.shape[-1] // scan.gates, scan)
 
 
 def resolve_for(backend: str, device: str, dtype: str, size: int, scan: CellScan) -> str:
-    """The same by what it depends on, for hidden states of `size` features; `device` as "cpu" or "cuda:1"."""
+    """Return the same as `resolve`, for hidden states of `size` features; `device` as "cpu" or "cuda:1"."""
     name: str = _resolve(backend, device, dtype, scan.cell, scan.width, size, scan.name)
     return name
 
 
 def rule_out(backend: str, device: str, dtype: str, size: int, scan: CellScan, reason: Exception) -> None:
-    """Let `backend="auto"` choose this backend no more for such a scan, because it failed when it was to run;
-    warn once, with the reason."""
+    """Exclude a backend that failed from `backend="auto"` for such a scan; warn once, with the reason."""
     key = (device, dtype, scan.cell, scan.width, size, scan.name)
     _ruled_out.setdefault(key, set()).add(backend)
     _resolved.cache_clear()
@@ -62,7 +61,7 @@ _ruled_out: dict[tuple[object, ...], set[str]] = {}
 
 @lru_cache
 def module_of(backend: str, of: str) -> Any:
-    """The module that runs the scan of this name."""
+    """Return the module with a backend of the scan of this name."""
     return importlib.import_module(f"plait.ops.{of}.{MODULES[backend]}")
 
 
@@ -75,9 +74,9 @@ def missing(
     size: int,
     of: str = "attentive_scan",
 ) -> str | None:
-    """Why a fused backend cannot run such a scan, or None if it can.
+    """Return why a fused backend cannot run such a scan, None if it can.
 
-    A backend's module answers by its own `missing` of the arguments from `device` to `size`.
+    A backend's module has its own `missing` with the arguments from `device` to `size`.
     """
     try:
         module = module_of(backend, of)
@@ -115,7 +114,7 @@ def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | Non
             return asked
     if backend != "auto":
         raise BackendError(f"backend {asked!r} cannot run here: {reason}; use backend='auto'")
-    if not failed:  # else the reason why one failed was given, and is the one that matters
+    if not failed:  # after a failure the warning has already given the reason that matters
         _warn_once(asked, str(reason), of, "torch")
     return "torch"
 

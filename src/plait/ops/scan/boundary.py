@@ -1,4 +1,4 @@
-"""What enters a scan is checked and brought to one type here, the same for every backend."""
+"""Validation of a scan's inputs and their conversion to one type, shared by every backend."""
 
 from __future__ import annotations
 
@@ -22,8 +22,10 @@ _WORTH, _SLOTS, _RELEVANCE = (Inputs._fields.index(name) for name in ("worth", "
 
 
 class _Expected(NamedTuple):
-    """What an input has to look like, and what is made of it: None (the cell does not read it), itself, or
-    itself in a type, without a gradient where `is_record`."""
+    """The expected shape of an input, and its conversion.
+
+    It becomes None (the cell does not read it), itself, or itself in a type, detached where `is_record`.
+    """
 
     shape: tuple[int, ...]
     is_read: bool
@@ -32,17 +34,18 @@ class _Expected(NamedTuple):
 
 
 def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
-    """Check every shape; cast to the type of `projected`; drop what the cell does not read.
+    """Check every shape; cast to the type of `projected`; drop inputs that the cell does not read.
 
-    An empty slot holds zeros and has earned nothing, whatever came in: it cannot bring in a NaN. With `fill`
-    false the scan sees to that itself. Where nothing came before there is no state to look at.
+    An empty slot gets zeros and no relevance, whatever its content was, so that it cannot carry in a NaN.
+    With `fill` false the scan itself ignores empty slots. At the start of a sequence there is no state to
+    check.
     """
     is_traced = torch.compiler.is_compiling()
     (_check_kind if is_traced else _check_kind_once)(scan)
     _check(inputs, scan)
     steps, rows, _ = inputs.projected.shape
     slots = scan.width if scan.width is not None else inputs.born.shape[-1]
-    # a training loop asks the same at every step; a compiler's sizes have no hash
+    # cached, because a training loop repeats it at every step; a compiler's symbolic sizes have no hash
     expect = _expected if is_traced else _expected_once
     wanted = expect(scan, steps, rows, inputs.recurrent.shape[1], slots, inputs.projected.dtype)
     read = _read(inputs, wanted)
@@ -56,7 +59,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
         if empty is not None:
             read[_SLOTS] = read[_SLOTS].masked_fill(empty.unsqueeze(2), 0)
         if read[_WORTH] is not None:
-            # A learned relevance is a function of the state and of weights that may have changed since.
+            # Recomputed, because learned relevance depends on weights that may have changed since.
             read[_RELEVANCE] = scores(read[_SLOTS], read[_WORTH])
         if empty is not None:
             read[_RELEVANCE] = read[_RELEVANCE].masked_fill(empty, 0)
@@ -64,7 +67,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
 
 
 def _read(inputs: Inputs, wanted: list[_Expected]) -> list[Any]:
-    """Every input as the scan reads it, if it has its shape."""
+    """Return every input as the scan reads it; raise a `ShapeError` for a wrong shape."""
     read: list[Any] = []
     for name, tensor, expected in zip(Inputs._fields, inputs, wanted, strict=True):
         if tensor is None:

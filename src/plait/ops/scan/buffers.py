@@ -31,7 +31,7 @@ Record = TypeVar("Record", bound="tuple[Any, ...]")
 def sizes_of(
     scan: CellScan, steps: int, rows: int, size: int, slots: int, features: int = 0
 ) -> dict[str, int]:
-    """What the letters of a `Spec` stand for; a memory of no fixed width grows by a slot a step."""
+    """Return the sizes for the letters of a `Spec`; a memory without a fixed width grows a slot per step."""
     after = slots + steps if scan.width is None else slots
     states, products = slots + steps, (scan.gates + 2) * size
     return {
@@ -41,19 +41,19 @@ def sizes_of(
 
 
 def shape_of(spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:
-    """The shape of one tensor."""
+    """Return the shape of one tensor."""
     return tuple([sizes[letter] for letter in spec.shape.split()])
 
 
 def type_of(spec: Spec, dtype: torch.dtype) -> torch.dtype:
-    """The type of one tensor of a layer that computes in `dtype`."""
+    """Return the type of one tensor of a layer that computes in `dtype`."""
     if spec.kind == "layer":
         return dtype
     return accumulation_dtype(dtype) if spec.kind == "wide" else getattr(torch, spec.kind)
 
 
 def contiguous(record: Record) -> Record:
-    """A named tuple of tensors, each as a kernel reads it."""
+    """Return a named tuple with every tensor contiguous, as a kernel reads it."""
     made = (None if x is None else x.contiguous() for x in record)
     return cast(Record, cast(Any, record)._make(made))
 
@@ -61,8 +61,10 @@ def contiguous(record: Record) -> Record:
 def allocate(
     inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str = "torch", lean: bool = False
 ) -> Scanned:
-    """Uninitialised tensors for everything in `Scanned` that this backend makes; `lean`: and None for the
-    rest, which then takes no time (`whole` gives an operator its tensors)."""
+    """Return uninitialised tensors for everything in `Scanned` that this backend computes.
+
+    With `lean` the rest is None, which takes no time (`whole` supplies the tensors that an operator needs).
+    """
     plan = _plan_of(Scanned, inputs.projected, scan, *_asked(inputs, scan, need_trace, save), backend)
     return Scanned(**_room(inputs.projected, plan, lean))
 
@@ -70,7 +72,7 @@ def allocate(
 def whole(
     made: Scanned, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str
 ) -> dict[str, Tensor]:
-    """What was made by the names of the operator's results, with tensors of no element for what was not."""
+    """Return the results by the operator's names, with empty tensors for those that were not computed."""
     like = inputs.projected
     plan = _plan_of(Scanned, like, scan, *_asked(inputs, scan, need_trace, save), backend)
     found = ((name, getattr(made, name), shape or (0,), dtype) for name, shape, dtype, _ in plan)
@@ -80,7 +82,7 @@ def whole(
 def _asked(
     inputs: Inputs, scan: CellScan, need_trace: bool, save: bool
 ) -> tuple[tuple[int, ...], tuple[str | None, ...]]:
-    """The sizes of a forward pass as `sizes_of` takes them, and the words of `Spec.when` that hold."""
+    """Return the sizes of a forward pass for `sizes_of`, and the words of `Spec.when` that hold."""
     steps, rows, _ = inputs.projected.shape
     size = inputs.recurrent.shape[1]
     features = 4 * size if scan.cell != "elman" else 0 if inputs.nudge is None else size
@@ -98,8 +100,11 @@ def allocate_walk(
     lean: bool = False,
     without: tuple[str, ...] = (),
 ) -> ReverseWalk:
-    """Uninitialised tensors for everything in `ReverseWalk`; `lean`: and None for what nobody asks for, or
-    that a backend sees to itself."""
+    """Return uninitialised tensors for everything in `ReverseWalk`.
+
+    With `lean`, tensors that are not required are None, as are those in `without`, which the backend
+    allocates itself.
+    """
     state = "memory" not in scan.traits or not inputs.is_new
     learned = inputs.worth is not None
     words = "nudged" if nudged else None, "learned" if learned else None, "state" if state else None
@@ -108,7 +113,7 @@ def allocate_walk(
 
 
 def allocate_gradients(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> Inputs:
-    """Uninitialised tensors for the gradient of every input that has one and is there."""
+    """Return uninitialised tensors for the gradient of every present input that has one."""
     sizes, found = sizes_of(scan, *_sizes_back(inputs, made, scan)), {}
     for name, spec in specs(Inputs, scan.traits).items():
         if spec.has_gradient and is_present(name, spec, inputs, scan, nudged):
@@ -117,7 +122,7 @@ def allocate_gradients(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bo
 
 
 def is_present(name: str, spec: Spec, inputs: Inputs, scan: CellScan, nudged: bool) -> bool:
-    """Whether a backward pass, which sees what was saved alone, owes this input a gradient."""
+    """Return whether a backward pass, which sees saved tensors alone, must return this input's gradient."""
     if name == "nudge":
         return nudged
     return not spec.optional or (getattr(inputs, name) is not None if spec.saved else spec.only == scan.cell)
@@ -128,12 +133,12 @@ def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> tuple[int, ...
     return (*made.output.shape, inputs.slots.shape[1] if slots is None else slots)
 
 
-# a tensor's name, its shape, its type, and whether it is wanted
+# (name, shape, type, whether it is required) of each tensor
 _Plan = list[tuple[str, tuple[int, ...] | None, torch.dtype, bool]]
 
 
 def _room(like: Tensor, plan: _Plan, lean: bool, without: tuple[str, ...] = ()) -> dict[str, Any]:
-    """Uninitialised tensors like `like`."""
+    """Return uninitialised tensors like `like`."""
     return {
         name: like.new_empty(shape, dtype=dtype)
         if shape is not None and (wanted or not lean) and name not in without
@@ -162,7 +167,10 @@ def _plan(
     backend: str,
     dtype: torch.dtype,
 ) -> _Plan:
-    """What is not wanted, or not of this cell or backend, has no steps; without steps no element, or None."""
+    """Plan the tensors of a record.
+
+    One that is not required, or not of this cell or backend, has no steps; without steps it is empty or None.
+    """
     made, lengths = [], sizes_of(scan, *sizes)
     for name, spec in specs(record, scan.traits).items():
         shape = shape_of(spec, lengths)
@@ -175,5 +183,5 @@ def _plan(
     return made
 
 
-# a training loop asks for the same sizes at every step; a compiler's sizes have no hash
+# cached, because a training loop repeats its sizes at every step; symbolic sizes have no hash
 _plan_once = lru_cache(_plan)

@@ -1,4 +1,4 @@
-"""The cell of a scan's definition, as the loop over time wants it."""
+"""The cell of a scan's definition, in the form that the loop over time takes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ Step = Callable[[Tensor, Tensor, Tensor | None], tuple[Tensor, Tensor | None]]
 
 
 def step_of(scan: CellScan, inputs: Inputs) -> Step:
-    """The cell of a scan as `plait.ops.walk.walk` wants it: z, s_{t−1}, cell state → h_t, cell state."""
+    """Return the cell of a scan for `plait.ops.walk.walk`: z, s_{t−1}, cell state → h_t, cell state."""
 
     def step(z: Tensor, s: Tensor, c: Tensor | None) -> tuple[Tensor, Tensor | None]:
         if scan.cell == "elman":

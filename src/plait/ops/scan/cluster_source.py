@@ -1,6 +1,6 @@
-"""The text of a cluster kernel: headers of the machine and of a scan's room, arguments, constants.
+"""The source text of a cluster kernel: shared headers, a scan's own headers, arguments, constants.
 
-A room's kernels (`cluster/*.h`) are templates over a struct of constants; a small source that instantiates
+A scan's kernels (`cluster/*.h`) are templates over a struct of constants; a small source that instantiates
 them is written for each shape and compiled by `cuda_program`.
 """
 
@@ -23,31 +23,34 @@ _SIZES = {"steps": "int", "rows": "int", "mix": "float"}
 
 
 class KernelShape(Protocol):
-    """What a kernel is compiled for."""
+    """The protocol of a kernel's compile-time constants."""
 
     @property
     def cluster(self) -> int:
-        """Blocks of a cluster."""
+        """The blocks of a cluster."""
 
     @property
     def rows(self) -> int:
-        """Of the batch that a cluster walks."""
+        """The rows of the batch that a cluster walks."""
 
     @property
     def threads(self) -> int:
-        """Of a block."""
+        """The threads of a block."""
 
     @property
     def shared_bytes(self) -> int:
-        """Of a block."""
+        """The bytes of shared memory of a block."""
 
     def text(self, name: str) -> str:
-        """The struct of constants in C++."""
+        """Return the struct of constants in C++."""
 
 
 def argument_struct(name: str, *records: Any, own: Iterable[str] = ()) -> tuple[type[ctypes.Structure], str]:
-    """A walk's arguments: the addresses of its tensors under the names of the contract, of those it has
-    beside them, then its sizes."""
+    """Return the argument struct of a walk and its C++ text.
+
+    It has the addresses of its tensors under the names of the contract, those of its `own` tensors, then its
+    sizes.
+    """
     tensors = named(*(specs(record).values() for record in records))
     pointers = {x: _POINTERS[spec.kind] for x, spec in tensors.items()} | dict.fromkeys(own, "float*")
     return parameter_struct(name, pointers | _SIZES)
@@ -56,20 +59,20 @@ def argument_struct(name: str, *records: Any, own: Iterable[str] = ()) -> tuple[
 def arguments(
     struct: type[ctypes.Structure], records: Iterable[Iterable[Any]], steps: int, rows: int, mix: float
 ) -> ctypes.Structure:
-    """The struct a kernel is handed, of the records it was made from; what is absent has no address."""
+    """Return a filled argument struct for these records; absent tensors have a null address."""
     return struct(*[None if x is None else x.data_ptr() for r in records for x in r], steps, rows, mix)
 
 
 @cache
 def headers(room: str, folder: str = "cluster") -> tuple[tuple[str, str], ...]:
-    """The files of a room's kernels by the names they include each other by, with those of the machine."""
+    """Return the files of a scan's kernels, and those shared by all, by the names of their #include."""
     places = (_OPS / "scan" / "cluster", _OPS / room / folder)
     files = (path for place in places for path in sorted(place.glob("*.h")))
     return tuple((path.name, path.read_text(encoding="utf-8")) for path in files)
 
 
 def source(way: str, struct: str, shapes: Mapping[str, KernelShape]) -> str:
-    """What is compiled: the struct of arguments, the walk ("forward", "backward"), a kernel of each shape."""
+    """Return the source to compile: argument struct, walk ("forward", "backward"), a kernel per shape."""
     kernels = (
         f"{shape.text(f'Shape_{name}')}"
         f"KERNEL({shape.cluster}, {shape.threads}) {name}(const plait::{way.title()}Arguments a) {{\n"

@@ -1,17 +1,17 @@
-"""The tensors of a scan, listed once: what it is given, what it makes, what a reverse walk leaves.
+"""The tensors of a scan, listed once: inputs, results, and the gradients that a reverse walk leaves.
 
 A fused backend is a module with two functions:
 
     forward(inputs: Inputs, scan, need_trace: bool, save: bool) -> Scanned
-    backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan, nudged: bool) -> Inputs
+    backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan, nudged: bool) -> Inputs
 
-The second is handed those `inputs` and that part of what was `made` which are marked `saved` here, and gives
-gradients under the names of the inputs. Everything that handles these tensors asks their `Spec`: to add one
-is to add a line here, and its arithmetic. (A weight is also a line of `ScanWeights`.)
+The second gets the inputs and results that are marked `saved` here, and returns gradients under the names of
+the inputs. All code that handles these tensors reads their `Spec`: to add a tensor, add a line here, and its
+arithmetic. (A weight is also a line of `ScanWeights`.)
 
-Sizes: T steps, B rows, H hidden size, GH its gates' blocks, F features of saved gates, K slots that come in,
-W slots that go out (κ, and κ₀ + T of a full memory), S states there are (κ initial slots, then T), PH the
-rows of [V; W_a; U_a]. "wide" is `accumulation_dtype` of the layer's type.
+Sizes: T steps, B rows, H hidden size, GH its gates' blocks, F features of saved gates, K initial slots, W
+final slots (κ, and κ₀ + T of a full memory), S states in all (κ initial slots, then T), PH the rows of [V;
+W_a; U_a]. "wide" is `accumulation_dtype` of the layer's type.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ __all__ = [
     "named", "specs",
 ]  # fmt: skip
 
-# a scan leaves out what it has no use for; its own code never looks there
+# the value of a tensor that a scan does not have; its own code never reads it
 ABSENT: Any = None
-_FEW = 2**22  # numbers that a GPU takes longer to be told about than to add up
+_FEW = 2**22  # up to so many elements, launching an addition takes longer than adding
 
 
 @dataclass(frozen=True)
 class Spec:
-    """One tensor: its shape in the letters above, its type, and who has it.
+    """One tensor: its shape in the letters above, its type, and the scans that have it.
 
     Args:
         shape: sizes, a space between them.
@@ -49,13 +49,13 @@ class Spec:
         of: the scans that have it, one of a scan's `traits`.
         saved: the scans whose backward pass reads it.
         has_gradient: an input that the scan is differentiated with respect to.
-        when: what asks for an output, each word of it: "save", "trace", "read" (a trace, or a bounded
-            memory's backward); of a walk back "nudged", "learned", "state" (one came in). What is not asked
-            for has no steps.
-        by: the backends that make it, where not all do; for the others it is never asked for.
+        when: what requires an output, each word of it: "save", "trace", "read" (a trace, or a bounded
+            memory's backward); of a walk back "nudged", "learned", "state" (an initial state). Where it is
+            not required it has no steps.
+        by: the backends that compute it, where not all do; it is never required of the others.
         only: the cell or the nonlinearity that has it.
-        door: how a caller calls an input: before its name in an error.
-        later: came when programs had been exported that know the operator without it.
+        door: the prefix of an input's name in errors, as callers write it.
+        later: added after programs had been exported whose operator lacks it.
         optional: set by `specs`: None is allowed.
     """
 
@@ -81,16 +81,16 @@ def _slot(shape: str, kind: str = "layer", saved: str = "", has_gradient: bool =
 
 
 class Inputs(NamedTuple):
-    """Every tensor a scan reads, in the order of the operator; a gradient stands under the same name.
+    """Every tensor a scan reads, in the order of the operator; a gradient has the name of its input.
 
     z = U x_t + b of all steps; the weights as in `ScanWeights`; s_0, c_0 and the memory as in `LayerState`
-    and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous. Where
-    nothing came before, a backend that `FusedScan` says begins by itself is given no state.
+    and `MemoryState`; `reset`, `nudge` as in `plait.ops.walk.walk`. Nothing need be contiguous. At the start
+    of a sequence the `lean` backends of `FusedScan` get no state.
 
     Where there is `worth` (g), relevance is learned: it is gᵀh of a state, plus the `noise` of its step; with
-    `usage` (a number) g learns from what is read, too (`usage.py`). With `grad_limit` (a number) no element
-    of dL/ds_t is larger than so many times the largest that arrives. b is in `projected`: `bias` stands for
-    its gradient alone, where a backend has it at hand.
+    `usage` (a number) g is also trained by usage (`usage.py`). With `grad_limit` (a number) no element of
+    dL/ds_t is larger than that multiple of the largest that arrives. b is in `projected`: `bias` exists for
+    its gradient alone, where a backend computes it anyway.
     """
 
     projected: Annotated[Tensor, Spec("T B GH", has_gradient=True)]
@@ -126,7 +126,7 @@ class Inputs(NamedTuple):
         grad_limit: Tensor | None = None,
         usage: Tensor | None = None,
     ) -> Inputs:
-        """What a caller says in groups; without a state nothing came before."""
+        """Return the inputs from grouped arguments; without a state the sequence starts here."""
         if isinstance(weights, PlainWeights):
             weights = ScanWeights(weights[0], ABSENT, ABSENT, ABSENT, *weights[1:])
         options: tuple[Any, ...] = (reset, nudge, noise, grad_limit, usage)
@@ -138,47 +138,49 @@ class Inputs(NamedTuple):
 
     @property
     def is_new(self) -> bool:
-        """Whether nothing came before; after a scan, of one with a memory."""
+        """Return whether the sequence starts here; after a scan only of one with a memory."""
         slots: Any = self.slots
         return slots is None
 
     @property
     def state(self) -> LayerState:
-        """The state a scan begins with."""
+        """The initial state of a scan."""
         memory = MemoryState(self.slots, self.relevance, self.born, self.age)
         return LayerState(self.hidden, self.cell_state, memory)
 
 
 class Projection(NamedTuple):
-    """What `projected` is computed of, for a scan that also takes the gradients of these: input (T, B, I),
-    weight (G·H, I), bias (G·H) or None."""
+    """The factors of `projected`, for a scan that also computes their gradients.
+
+    They are the input (T, B, I), weight (G·H, I) and bias (G·H) or None.
+    """
 
     input: Tensor
     weight: Tensor
     bias: Tensor | None
 
     def made(self, unseen: bool = False) -> Tensor:
-        """(..., G·H); `unseen` by autograd."""
+        """Return the projected input (..., G·H), with `unseen` without recording it for autograd."""
         x, weight, bias = self
         shape = *x.shape[:-1], weight.shape[0]
         if unseen:
             with torch.no_grad():
                 if not x.is_cuda or bias is None or math.prod(shape) > _FEW:
                     return linear(x, weight, bias)
-                # with a bias torch asks cuBLAS anew, at every call, which of its kernels is best
+                # with a bias torch runs cuBLAS's kernel selection at every call
                 return (x.flatten(0, -2) @ weight.t()).add_(bias).view(shape)
         if bias is None or x.dim() < 2 or not x.is_cpu or not torch.is_grad_enabled():
             return linear(x, weight, bias)
-        # On its side: else torch takes the gradient of the weight the slow way (`gradients`).
+        # With a transposed weight, because otherwise torch computes its gradient the slow way (`gradients`).
         return torch.addmm(bias, x.flatten(0, -2), weight.t().contiguous()).view(shape)
 
     def gradients(
         self, d_projected: Tensor, d_bias: Tensor | None, wanted: Sequence[bool]
     ) -> list[Tensor | None]:
-        """Of those that are wanted, in the same order."""
+        """Return the gradients of input, weight and bias, None for those not wanted."""
         rows = d_projected.reshape(-1, self.weight.shape[0])  # a batch of gradients cannot be flattened
         x = self.input.flatten(0, -2)
-        # MKL needs 30 ms for δzᵀ x, of few columns (120 steps, 100 rows, 10 features to 512), and 5 for xᵀ δz
+        # MKL takes 30 ms for δzᵀ x, few columns (120 steps, 100 rows, 10 features to 512), and 5 for xᵀ δz
         return [
             (rows @ self.weight).reshape(self.input.shape) if wanted[0] else None,
             ((x.t() @ rows).t() if x.is_cpu else rows.t() @ x) if wanted[1] else None,
@@ -187,16 +189,16 @@ class Projection(NamedTuple):
 
 
 class Scanned(NamedTuple):
-    """What a forward pass gives; contiguous, no two share storage.
+    """The results of a forward pass; contiguous, no two share storage.
 
     h_t and the state after T steps; the trace; and for the backward pass:
 
     - `asked`: s_{t−1} as step t used it, after a reset; `cells`: c_{t−1} likewise;
     - `gates`: LSTM σ(i), σ(f), tanh(g), σ(o); GRU r, z, n and V_n s + b'_n; Elman φ(·) before the nudge, and
       only if there is one (without it φ(·) is the output);
-    - of a bounded memory `queries` = W_a s_{t−1}, `keys` = U_a h_t, and `ids`: which state each slot held
+    - of a bounded memory `queries` = W_a s_{t−1}, `keys` = U_a h_t, and `ids`: the state in each slot
       when it was read: j < κ is the initial slot j, κ + t is h_t, −1 nothing;
-    - `products` = [V; W_a; U_a] h of every state by its id, from a backend that takes one product a state;
+    - `products` = [V; W_a; U_a] h of every state by its id, from a backend that takes one product per state;
       its keys are the last block;
     - of a full one `contexts`, c_t before it is rounded, and `normalisers`, log Σ exp of a step's energies.
     """
@@ -228,12 +230,12 @@ class Scanned(NamedTuple):
 
     @property
     def activated(self) -> Tensor:
-        """The gates, or what an Elman step's slope is read from."""
+        """The gates, or for an Elman cell without saved gates the output: the slope of φ follows from it."""
         return self.gates if self.gates.shape[2] else self.output
 
 
 class Arriving(NamedTuple):
-    """Gradients with respect to what a forward pass gave; None where nothing arrives."""
+    """Gradients with respect to the results of a forward pass; None where none arrives."""
 
     output: Annotated[Tensor | None, Spec("T B H")] = None
     hidden: Annotated[Tensor | None, Spec("B H")] = None
@@ -242,7 +244,7 @@ class Arriving(NamedTuple):
 
 
 class ReverseWalk(NamedTuple):
-    """What a walk back through time leaves, all wide: the gradients that are a recurrence.
+    """The recurrent gradients, left by a walk back through time, all wide.
 
     dL/dz_t; dL/dq_t; dL/dk of h_t; the total dL/dh_t, for `nudge`; the same two for the initial slots;
     dL/dv_a, of each row where a backend sums it later; dL/ds_0 and dL/dc_0; and, where relevance is learned,
@@ -281,7 +283,7 @@ class ScanWeights(NamedTuple):
 
 
 class PlainWeights(NamedTuple):
-    """The same of a scan without a memory."""
+    """The tensors a scan without a memory differentiates with respect to, beside its input and state."""
 
     recurrent: Tensor
     candidate_bias: Tensor | None = None
@@ -290,7 +292,7 @@ class PlainWeights(NamedTuple):
 
 @cache
 def specs(record: Any, traits: frozenset[str] | None = None) -> dict[str, Spec]:
-    """The tensors of `record` by name, those that a scan of these traits has.
+    """Return the tensors of `record` by name, those that a scan of these traits has.
 
     >>> list(specs(Arriving, frozenset({"every"})))
     ['output', 'hidden', 'cell_state']
@@ -305,9 +307,9 @@ def specs(record: Any, traits: frozenset[str] | None = None) -> dict[str, Spec]:
 
 
 def named(inputs: Any, made: Any = None, arriving: Any = None, walked: Any = None) -> dict[str, Any]:
-    """The values of these records under the names that compiled code knows, in its order.
+    """Return the values of these records under the names that compiled code uses, in its order.
 
-    A gradient has `d_` before its name, and what comes out `_out` after it where that name also goes in.
+    A gradient has the prefix `d_`, and a result the suffix `_out` where an input has the same name.
 
     >>> list(named(Inputs._fields, Scanned._fields))[19:22]
     ['bias', 'output', 'hidden_out']

@@ -1,9 +1,9 @@
-"""The compiled C++ scans: those a wheel brought, or else built on first use and kept in the kernel cache.
+"""The compiled C++ scans: from the wheel, or built on first use and cached.
 
 The library's name holds a hash of its source and flags, and of the compiler and torch's version where it was
-built here, so a change of any of them is another library. A wheel's is one for every torch: it asks torch for
-`torch_parallel_for`, of its stable interface, and for the vector functions of SLEEF that torch exports to
-what its own compiler makes. Under a torch that lacks one of them it does not load, and one is built here.
+built here, so a change of any of them is another library. A wheel's library serves every torch: it needs
+`torch_parallel_for`, of torch's stable interface, and the vector functions of SLEEF that torch exports. Under
+a torch that lacks one of them it does not load, and one is built here.
 """
 
 from __future__ import annotations
@@ -25,24 +25,24 @@ from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, Spec
 __all__ = ["NoCompilerError", "compile_for_wheel", "library", "origin", "tensor_structs"]
 
 _SOURCES = Path(__file__).with_name("cpp")
-# What a Linux wheel brings, a library for each set of instructions; a checkout has no such folder.
+# A Linux wheel has a library here for each instruction set; a checkout has no such folder.
 _SHIPPED = Path(__file__).with_name("built")
 # Named instruction sets instead of -march=native: a cache shared between machines stays right.
 _VECTOR_FLAGS = {
     "AVX512": ("-mavx512f", "-mavx512dq", "-mavx512vl", "-mavx512bw", "-mfma", "-DCPU_CAPABILITY_AVX512"),
     "AVX2": ("-mavx2", "-mfma", "-mf16c", "-DCPU_CAPABILITY_AVX2"),
 }
-_MORE_FLAGS = "PLAIT_CXXFLAGS"  # for sanitizers; another library than that without them
+_MORE_FLAGS = "PLAIT_CXXFLAGS"  # for sanitizers; other flags make another library
 _C_TYPES = {"int64": "int64_t", "int32": "int32_t", "bool": "bool"}
 
 
 class NoCompilerError(BackendError):
-    """There is nothing here to build the scans with."""
+    """The error of a machine without a C++ compiler to build the scans with."""
 
 
 @cache
 def library() -> ctypes.CDLL:
-    """The compiled scans; `BackendError` says why there are none."""
+    """Return the compiled scans; `BackendError` gives the reason if there are none."""
     brought, why_not = _brought()
     if brought is not None:
         return brought
@@ -58,7 +58,7 @@ def library() -> ctypes.CDLL:
 
 
 def origin() -> str:
-    """Where the library comes from that runs here, in words; `BackendError` says why there is none."""
+    """Describe the origin of the library that runs here; `BackendError` gives the reason if there is none."""
     if Path(library()._name).parent == _SHIPPED:
         return f"the wheel's for {_capability()}"
     return "; ".join(filter(None, (f"built here by {_compiler()}", _brought()[1])))
@@ -76,7 +76,7 @@ def compile_for_wheel(folder: Path) -> list[Path]:
 
 
 def _brought() -> tuple[ctypes.CDLL | None, str]:
-    """The wheel's library for this processor, or None and why not (a checkout has nothing to say)."""
+    """Return the wheel's library for this processor, or None and the reason (empty in a checkout)."""
     if not _SHIPPED.is_dir():
         return None, ""
     found = sorted(_SHIPPED.glob(f"{_shipped_name(_capability())}.*.so"))
@@ -95,7 +95,7 @@ def _shipped_name(capability: str) -> str:
 
 
 def tensor_structs() -> str:
-    """The structs of addresses that a walk is handed, in C++, from the list in `contract`.
+    """Return the structs of addresses that a walk takes, in C++, from the list in `contract`.
 
     >>> tensor_structs().splitlines()[1:3]
     ['  const void* projected;', '  const void* recurrent;']
@@ -104,7 +104,7 @@ def tensor_structs() -> str:
     forward, backward = named(inputs, made), named(inputs, made, arriving, walked)
     return _struct("ForwardTensors", forward, {*named(inputs)}) + _struct(
         "BackwardTensors", backward, {*named(inputs, made, arriving)},
-        # of this backend alone
+        # fields that only this backend has
         ("const void* initial_keys", "const int64_t* occupied_before", "const void* limit"),
     )  # fmt: skip
 
@@ -127,7 +127,7 @@ def _compiler() -> str:
 
 
 def _capability() -> str:
-    """The instructions that torch itself uses here."""
+    """Return the instruction set that torch itself uses here."""
     return torch.backends.cpu.get_cpu_capability()
 
 
@@ -156,14 +156,14 @@ def _build(compiler: str, made: Path, capability: str | None = None, *more: str)
     (made.parent / "tensors.h").write_text(tensor_structs(), encoding="utf-8")
     command = [
         compiler, *_flags(capability or _capability()), *more, str(_SOURCES / "scan.cpp"), "-o", str(made),
-        f"-ffile-prefix-map={torch_folder}=torch",  # the same bytes wherever torch lies
+        f"-ffile-prefix-map={torch_folder}=torch",  # the same bytes in whatever folder torch is
         f"-I{made.parent}", f"-I{torch_folder / 'include'}",
         f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
     ]  # fmt: skip
     try:
         done = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="replace", timeout=LONGEST_BUILD,
-            check=False, env={**os.environ, "TMPDIR": str(made.parent)},  # what a killed compiler leaves too
+            check=False, env={**os.environ, "TMPDIR": str(made.parent)},  # removed even if it is killed
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise BackendError(f"the scan could not be built: {error}") from error

@@ -1,4 +1,4 @@
-"""Calling the walks of the compiled library: tensors become pointers, a scan its sizes.
+"""Calls of the compiled library's walks: tensors become pointers, a scan its sizes.
 
 float32 and float64 compute in their own type; bfloat16 and float16 compute in float32 and round every state
 to their own type.
@@ -27,12 +27,12 @@ __all__ = [
 _ROUNDING = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _CELLS = {"elman": 0, "lstm": 1, "gru": 2}
 _NONLINEARITIES = {"tanh": 0, "relu": 1, "modrelu": 2, "identity": 3}
-# More rows a task read the weights less often, fewer keep their slots closer.
+# With more rows per task the weights are read less often, with fewer the slots stay in cache.
 _ROWS_A_BLOCK = 6
 
 
 class Sizes(ctypes.Structure):
-    """`Sizes` of `cpp/arguments.h`."""
+    """The struct `Sizes` of `cpp/arguments.h`."""
 
     _fields_ = (
         ("steps", ctypes.c_int64),
@@ -52,7 +52,10 @@ class Sizes(ctypes.Structure):
     def of(
         cls, scan: CellScan, steps: int, rows: int, size: int, width: int, dtype: torch.dtype, inputs: int = 0
     ) -> Sizes:
-        """A scan without a bounded memory has no window, without one no mix; `inputs` are a single step's."""
+        """Return the sizes of a scan; `inputs` is the number of features in a single step's call.
+
+        A scan without a bounded memory has no window, one without a memory no mix.
+        """
         slots = (scan.window, scan.width, scan.every or 0) if isinstance(scan, Scan) else (0, width, 0)
         kinds = _CELLS[scan.cell], _NONLINEARITIES[scan.nonlinearity], _ROUNDING[dtype]
         return cls(steps, rows, size, *slots, *kinds, inputs, getattr(scan, "mix", 1.0))
@@ -60,7 +63,7 @@ class Sizes(ctypes.Structure):
 
 @cache
 def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
-    """Why the compiled scan cannot run; builds it to find out."""
+    """Return why the compiled scan cannot run, None if it can; this may build it."""
     if device != "cpu":
         return f"it runs on a CPU, the tensors are on {device}"
     if dtype not in _ROUNDING:
@@ -73,7 +76,7 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size:
 
 
 def walk_forward(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -> Scanned:
-    """Walk through time; what is given and what comes back stands in `contract`."""
+    """Walk through time; `contract` describes inputs and results."""
     dtype = inputs.projected.dtype
     wide = accumulation_dtype(dtype)
     given = Inputs._make([ready(tensor, wide) for tensor in inputs])
@@ -106,7 +109,7 @@ def walk_back(
 
 
 def outer_product(left: Tensor, right: Tensor) -> Tensor:
-    """`weight_gradients.outer` by the tiles of the walks: MKL's product of such tall matrices is slower."""
+    """Return `weight_gradients.outer` by the tiles of the walks: MKL is slower for such tall matrices."""
     rows, columns = right.shape
     if not rows or columns != lane_of(columns, right.dtype):
         return outer(left, right)
@@ -119,13 +122,13 @@ def outer_product(left: Tensor, right: Tensor) -> Tensor:
 
 
 def blocks_of(rows: int) -> int:
-    """Tasks of about equal size: as many as threads, or a multiple."""
+    """Return the number of tasks of about equal size: the number of threads, or a multiple."""
     threads = min(torch.get_num_threads(), max(rows, 1))
     return min(threads * -(-rows // (threads * _ROWS_A_BLOCK)), rows) or 1
 
 
 def lane_of(size: int, wide: torch.dtype) -> int:
-    """A row of `size` features in whole vectors."""
+    """Return the length of a row of `size` features in whole vectors."""
     lanes = _lanes(wide == torch.float64)
     return -(-size // lanes) * lanes
 
@@ -136,21 +139,21 @@ def _lanes(is_double: bool) -> int:
 
 
 def ready(tensor: Tensor | None, wide: torch.dtype) -> Tensor | None:
-    """Contiguous, and in the wide type if it is floating."""
+    """Return `tensor` contiguous, and in the wide type if it is floating."""
     if tensor is None or (tensor.dtype is wide and tensor.is_contiguous()):
         return tensor
     return (tensor.to(wide) if tensor.is_floating_point() else tensor).contiguous()
 
 
 def _sizes_of(scan: CellScan, inputs: Inputs, walk: Scanned | ReverseWalk, dtype: torch.dtype) -> Sizes:
-    """What a walk of these tensors is handed."""
+    """Return the sizes that a walk of these tensors takes."""
     width = 0 if inputs.slots is None else inputs.slots.shape[1]
     steps, rows, _ = (walk.output if isinstance(walk, Scanned) else walk.projected).shape
     return Sizes.of(scan, steps, rows, inputs.recurrent.shape[1], width, dtype)
 
 
 def _call(way: str, scan: CellScan, sizes: Sizes, tensors: list[Tensor | None], wide: torch.dtype) -> None:
-    """One of the library's walks over all rows, a block of them a task; no element, no address."""
+    """Call one of the library's walks over all rows, a block per task; an empty tensor has a null address."""
     if not sizes.rows:
         return
     addresses = [None if x is None or not x.numel() else x.data_ptr() for x in tensors]

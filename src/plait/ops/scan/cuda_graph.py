@@ -1,8 +1,8 @@
 """A walk of many launches as one CUDA graph.
 
-The launches of a whole walk are captured once per shape and replayed, so that a step costs no Python. A graph
-works on buffers of its own: inputs are copied in, results copied out, and a later walk may overwrite the
-buffers; nothing of them is kept between calls.
+The launches of a whole walk are captured once per shape and replayed, so that a step has no Python overhead.
+A graph works on buffers of its own: inputs are copied in, results copied out, and a later walk may overwrite
+the buffers; nothing in them survives between calls.
 """
 
 from __future__ import annotations
@@ -17,10 +17,10 @@ __all__ = ["Tensors", "replayed"]
 
 # A graph of more steps than this is not worth its memory: its launches take longer than its work.
 LONGEST_GRAPH = 1024
-# How many shapes keep their graph and its buffers.
+# The number of shapes whose graph and buffers are cached.
 GRAPHS_KEPT = 4
 
-# tensors, and None where an optional one is missing
+# tensors, None for a missing optional one
 Tensors = tuple[Any, ...]
 _graphs: OrderedDict[Any, tuple[Any, Tensors, Tensors]] = OrderedDict()
 

@@ -1,4 +1,4 @@
-"""A fused scan outside of a compiler: an `autograd.Function`, and what it shares with the operators.
+"""A fused scan outside of a compiler: an `autograd.Function`, and the code it shares with the operators.
 
 Passing some thirty arguments through an operator's schema costs a third of a millisecond, as much as a short
 scan itself.
@@ -27,8 +27,10 @@ _NOTHING = (None,) * len(Inputs._fields)
 
 
 def picked(wanted: Sequence[str], among: Sequence[str]) -> Callable[[tuple[Any, ...]], tuple[Any, ...]]:
-    """Takes the values of these names out of a tuple of the others' and None, which stands for what is not
-    among them. A call of a scan does it a dozen times: by names it would take a tenth of the host's time.
+    """Return a getter that reorders a tuple: the values of names `wanted` from a tuple of those of `among`.
+
+    The tuple must end with an additional None, the value of names that are not among them. A call of a scan
+    does this a dozen times: lookups by name would be a tenth of the host overhead.
 
     >>> picked(["b", "x"], ["a", "b"])((1, 2, None))
     (2, None)
@@ -40,8 +42,11 @@ def picked(wanted: Sequence[str], among: Sequence[str]) -> Callable[[tuple[Any, 
 
 
 class Look:
-    """Which results a caller sees. `at` takes them out of a `Scanned`, `back` makes one of them; `records`
-    are those without a gradient; `arrived` brings gradients into the order of `Arriving`."""
+    """The results visible to a caller.
+
+    `at` selects them from a `Scanned`, `back` builds a `Scanned` from them; `records` selects those without a
+    gradient; `arrived` sorts gradients into the order of `Arriving`.
+    """
 
     def __init__(self, names: tuple[str, ...], arriving: tuple[str, ...]) -> None:
         found = picked(names, Scanned._fields)
@@ -52,8 +57,11 @@ class Look:
 
 
 class Eager(torch.autograd.Function):
-    """The pair of operators without their schema: in come a `Projection` (or None three times), of which
-    `projected` was made, and `Inputs`; out what a caller looks at."""
+    """The pair of operators without their schema.
+
+    Arguments are a `Projection` (or None three times), the factors of `projected`, and `Inputs`; results are
+    those visible to the caller.
+    """
 
     @staticmethod
     def forward(
@@ -68,10 +76,10 @@ class Eager(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
-        # The operator refuses a second derivative, and knows what to do with a batch of gradients.
+        # Only the operator refuses a second derivative and handles a batch of gradients.
         as_operator = torch.is_grad_enabled() or any(g is not None and _is_wrapped(g) for g in arriving)
         source, wanted = ctx.needs_input_grad[4:7], ctx.needs_input_grad[7:]
-        x, weight, *kept = ctx.saved_tensors  # asked for once: a checkpoint computes them for that
+        x, weight, *kept = ctx.saved_tensors  # read once: a checkpoint recomputes them at each access
         found = input_gradients(ctx, kept, arriving, ctx.nudged and wanted[_NUDGE], as_operator)
         before: list[Tensor | None] = [None, None, None]
         if any(source) and found.projected is not None:
@@ -81,7 +89,7 @@ class Eager(torch.autograd.Function):
 
 
 def _is_wrapped(tensor: Tensor) -> bool:
-    """Whether a tensor stands for a batch of them (`is_grads_batched`, `torch.func.vmap`)."""
+    """Return whether a tensor stands for a batch of tensors (`is_grads_batched`, `torch.func.vmap`)."""
     functorch = torch._C._functorch
     return functorch.is_functorch_wrapped_tensor(tensor) or functorch.is_legacy_batchedtensor(tensor)
 
@@ -96,13 +104,15 @@ def keep_for_backward(
     backend: str,
     before: tuple[Tensor | None, ...] = (),
 ) -> None:
-    """Keep what the backward pass reads, after what is read `before` it; `look` are the results a gradient
-    may arrive at, in their order."""
+    """Save the tensors of the backward pass, after the tensors `before`.
+
+    `look` selects the results at which a gradient may arrive, in their order.
+    """
     ctx.save_for_backward(*before, *fused.kept_inputs((*inputs, None)), *fused.kept_made((*made, None)))
     ctx.of, ctx.nudged = (fused, scan, backend, look), inputs.nudge is not None
     ctx.set_materialize_grads(False)
     records = look.records((*made, None))
-    if scan.cell != "lstm":  # the empty cell state of a cell that has none: no gradient could arrive there
+    if scan.cell != "lstm":  # its empty placeholder for a cell state gets no gradient
         records = (*records, made.cell_state)
     ctx.mark_non_differentiable(*[x for x in records if x is not None])
 
@@ -110,7 +120,7 @@ def keep_for_backward(
 def input_gradients(
     ctx: Any, kept: Sequence[Any], arriving: tuple[Tensor | None, ...], nudged: bool, as_operator: bool
 ) -> Inputs:
-    """A gradient or None for every input, of what was kept of it."""
+    """Return a gradient or None for every input, from the saved tensors."""
     fused: FusedScan
     scan: CellScan
     fused, scan, backend, look = ctx.of
@@ -126,7 +136,7 @@ def input_gradients(
 def _by_operator(
     fused: FusedScan, arrived: Arriving, inputs: Inputs, made: Scanned, scan: Any, nudged: bool, backend: str
 ) -> Inputs:
-    """The same through the operator, which is handed a tensor for whatever it does not call optional."""
+    """Return the gradients through the operator, with empty tensors for absent required arguments."""
     if "slots" in fused.saved_inputs and inputs.is_new:
         rows, size = made.output.shape[1:]
         inputs = inputs._replace(slots=made.output.new_zeros(rows, scan.width, size))
@@ -145,6 +155,6 @@ def _by_operator(
 
 
 def saved(fused: FusedScan, tensors: Sequence[Any]) -> tuple[Inputs, Scanned]:
-    """What a backward pass reads; the rest is None."""
+    """Return the saved tensors as records; the rest is None."""
     kept = (*tensors, None)
     return Inputs._make(fused.inputs_of_kept(kept)), Scanned._make(fused.made_of_kept(kept))

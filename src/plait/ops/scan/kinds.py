@@ -1,4 +1,4 @@
-"""The three scans as values: everything about a scan that is not a tensor."""
+"""The three kinds of scans as values: everything about a scan that is not a tensor."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ __all__ = ["CellScan", "FullScan", "PlainScan", "Scan"]
 
 
 class CellScan:
-    """Abstract: what every scan says, whatever its memory.
+    """Abstract base class: the properties of every scan, whatever its memory.
 
-    `name` is that of its room and of its operator; `traits` are the words `contract.Spec` has for it.
+    `name` is that of its folder and of its operator; `traits` are the words by which `contract.Spec` refers
+    to it.
     """
 
     name: ClassVar[str]
@@ -21,17 +22,17 @@ class CellScan:
 
     @property
     def screens(self) -> bool:
-        """Whether relevance decides what its memory keeps."""
+        """Return whether its memory keeps states by relevance."""
         return False
 
     @property
     def gates(self) -> int:
-        """G: how many blocks of H the projected input holds."""
+        """G: the number of blocks of H in the projected input."""
         return {"elman": 1, "gru": 3, "lstm": 4}[self.cell]
 
     @property
     def width(self) -> int | None:
-        """κ: the number of slots, None where it is whatever comes in."""
+        """κ: the number of slots, None where it is that of the initial memory."""
         return None
 
 
@@ -80,7 +81,9 @@ class FullScan(CellScan):
 
 @dataclass(frozen=True)
 class PlainScan(CellScan):
-    """A cell without a memory: s_t = h_t. `nonlinearity` is an Elman cell's, or that of a GRU's candidate.
+    """A cell without a memory: s_t = h_t.
+
+    `nonlinearity` is an Elman cell's, or that of a GRU's candidate.
 
     >>> PlainScan("gru", "modrelu").gates, PlainScan("lstm").width
     (3, 0)
@@ -94,5 +97,5 @@ class PlainScan(CellScan):
 
     @property
     def width(self) -> int:
-        """κ: no slots."""
+        """κ: 0, no slots."""
         return 0

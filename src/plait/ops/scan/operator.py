@@ -2,7 +2,7 @@
 
 One pair of operators serves every fused backend of a scan, which is a module with `forward` and `backward`
 as `contract` describes; the operator's last argument names it. So `torch.compile`, `torch.export`
-and `opcheck` see one function, whatever runs beneath. Outside of a compiler the same two functions run as an
+and `opcheck` see one function for all backends. Outside of a compiler the same two functions run as an
 `autograd.Function`: passing some thirty arguments through an operator's schema costs a third of a
 millisecond, as much as a short scan itself.
 """
@@ -49,10 +49,10 @@ class FusedScan:
 
     Args:
         kind: the class of the scans it runs.
-        reference: the definition, of `Inputs`, a scan and whether a trace is wanted.
-        looks_at_no_empty_slot: the backends that need no zeros in empty slots.
-        lean: the backends for which a node of autograd or a fill is a cost: they need no state where nothing
-            came before, and a projection's gradients are taken together with the scan's.
+        reference: the definition, a function of `Inputs`, a scan and `need_trace`.
+        looks_at_no_empty_slot: the backends that ignore empty slots, which then need no zeros.
+        lean: the backends for which an autograd node or a fill is a cost: they run without an initial state,
+            and a projection's gradients are computed together with the scan's.
     """
 
     def __init__(
@@ -91,21 +91,21 @@ class FusedScan:
         grad_limit: Tensor | None = None,
         usage: Tensor | None = None,
     ) -> LayerResult:
-        """Walk through time, by the backend that was asked for.
+        """Walk through time with the requested backend.
 
         Args:
-            projected: (T, B, G·H), the input times the input weights plus bias; or these.
+            projected: (T, B, G·H), the input times the input weights plus bias; or a `Projection` of these.
             weights: the recurrent matrix and the cell's biases; with a memory, the attention's too.
-            state: s_0, cell_state_0 and the memory, one row per batch element; None: nothing came before.
+            state: s_0, cell_state_0 and the memory, one row per batch element; None: a new sequence.
             scan: the cell, the memory policy and the mix.
             reset: (T, B) bool; clears a row before that step.
             nudge: (T, B, H), added to h_t.
-            need_trace: also return what was read at every step; it carries no gradient.
+            need_trace: also return a trace of the reads of every step; it carries no gradient.
             noise: (T, B), added to the learned relevance by which a state is kept; it carries no gradient.
             grad_limit: a number; see `plait.ops.grad_limit`.
             usage: a number, with a learned relevance; see `plait.ops.scan.usage`.
-            backend: one of `BACKENDS`; "auto" chooses among what runs here, and the next one where that turns
-                out to fail; a backend named explicitly never falls back, it raises `BackendError`. Second and
+            backend: one of `BACKENDS`; "auto" chooses among those that run here, and falls back where one
+                fails; a backend named explicitly never falls back, it raises `BackendError`. Second and
                 forward-mode derivatives need "reference".
         """
         like = projected.input if isinstance(projected, Projection) else projected
@@ -133,13 +133,13 @@ class FusedScan:
         options: tuple[Tensor | None, Tensor | None, Tensor | None],
         need_trace: bool,
     ) -> LayerResult:
-        """Walk through time by this backend; `first`: the reset and the nudge, `options` what came later."""
+        """Walk through time with this backend; `first` is reset and nudge, `options` the later arguments."""
         is_lean = chosen in self.lean and not torch.compiler.is_compiling()
         source: Projection | None = None
         if isinstance(projected, Projection):
             source = projected if is_lean else None
             projected = projected.made(unseen=is_lean)
-        if state is None and not is_lean and projected.dim() == 3:  # else it is refused anyway
+        if state is None and not is_lean and projected.dim() == 3:  # other shapes are refused by `conform`
             state = _nothing_before(projected, scan)
         given = Inputs.of(projected, weights, state, *first, *options)
         inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
@@ -156,7 +156,7 @@ class FusedScan:
         backend: str,
         source: Projection | None = None,
     ) -> LayerResult:
-        """The scan by a fused backend, of what `conform` let pass; no gradient flows through relevance."""
+        """Run a fused backend on inputs checked by `conform`; no gradient flows through relevance."""
         has_memory = "memory" in self.kind.traits
         made = self.call(inputs, scan, need_trace and has_memory, backend, source)
         cell_state = made.cell_state if scan.cell == "lstm" else None
@@ -185,7 +185,10 @@ class FusedScan:
         backend: str,
         source: Projection | None = None,
     ) -> Scanned:
-        """`Scanned` by a fused backend; `source`: what `inputs.projected` was made of unseen by autograd."""
+        """Return `Scanned` from a fused backend; `source` has the projection's factors.
+
+        They are passed if autograd has not recorded the projection.
+        """
         given: tuple[Tensor | None, ...] = (*(source or (None, None, None)), *inputs)
         save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
         if torch.compiler.is_compiling():
@@ -198,8 +201,11 @@ class FusedScan:
         return self.forward(inputs, scan, need_trace, save, backend)
 
     def forward(self, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str) -> Scanned:
-        """What a backend makes. Where a backward pass will follow, what that needs is compiled before: if it
-        cannot be, `backend="auto"` can still choose another."""
+        """Run a backend's forward pass.
+
+        If a backward pass will follow, its kernels are compiled before: if they cannot be, `backend="auto"`
+        can still choose another.
+        """
         module = module_of(backend, self.name)
         with _device_of(inputs.projected):
             if save and _is_on_gpu(inputs.projected) and hasattr(module, "prepare_backward"):
@@ -211,14 +217,14 @@ class FusedScan:
     def backward(
         self, arriving: Arriving, inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool, backend: str
     ) -> Inputs:
-        """The gradients by the backend that ran forward."""
+        """Return the gradients, computed by the backend that ran forward."""
         with _device_of(made.output):
             found: Inputs = module_of(backend, self.name).backward(arriving, inputs, made, scan, nudged)
         return found
 
     @cached_property
     def looks(self) -> dict[bool, Look]:
-        """What a caller looks at, without and with a trace; the rest is for the backward pass alone."""
+        """The results visible to a caller, without and with a trace; the rest is for backward alone."""
         asked = {False: ("",), True: ("", "trace", "read")}
         return {
             trace: Look(
@@ -229,13 +235,16 @@ class FusedScan:
 
     @cached_property
     def whole_look(self) -> Look:
-        """The same at everything, as the operator gives it."""
+        """The operator's results: all of `Scanned`."""
         return Look(tuple(self.scanned), self.arriving)
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
-        """The operator's names for `Inputs`. With a memory a cell has one bias at most, and the operator has
-        always had one argument for either: programs that were exported name it so."""
+        """The operator's argument names for `Inputs`.
+
+        With a memory a cell has at most one bias, and the operator has one argument for both: exported
+        programs have its name.
+        """
         if "memory" not in self.kind.traits:
             return tuple(self.inputs)
         names = ("cell_bias" if name == "candidate_bias" else name for name in self.inputs)
@@ -244,33 +253,33 @@ class FusedScan:
 
     @cached_property
     def later(self) -> tuple[str, ...]:
-        """Those that came when programs had been exported: the operator has them last, absent by default."""
+        """The arguments added after programs had been exported: last in the operator, absent by default."""
         return tuple(name for name, spec in self.inputs.items() if spec.later)
 
     def joined(self, tensors: tuple[Any, ...], scan: CellScan, *rest: Any) -> tuple[Any, ...]:
-        """The operator's arguments, in its order."""
+        """Return the operator's arguments, in its order."""
         first = len(tensors) - len(self.later)
         return (*tensors[:first], *self.flat(scan), *rest, *tensors[first:])
 
     def flat_inputs(self, inputs: Inputs) -> tuple[Tensor | None, ...]:
-        """`Inputs`, or their gradients, as the operator's arguments."""
+        """Return `Inputs`, or their gradients, as the operator's arguments."""
         bias = inputs.modrelu_bias if inputs.candidate_bias is None else inputs.candidate_bias
         return tuple(bias if name == "cell_bias" else getattr(inputs, name) for name in self.arguments)
 
     def unflat_inputs(self, tensors: tuple[Any, ...], scan: CellScan) -> Inputs:
-        """The other way."""
+        """Return `Inputs` from the operator's arguments, the inverse of `flat_inputs`."""
         found = dict(zip(self.arguments, tensors, strict=True))
         if "cell_bias" in found:
             found["candidate_bias" if scan.cell == "gru" else "modrelu_bias"] = found.pop("cell_bias")
         return Inputs(**found)
 
     def flat(self, scan: Any) -> tuple[Any, ...]:
-        """A scan as an operator's arguments; 0 stands for None."""
+        """Return a scan as an operator's arguments; 0 stands for None."""
         values = (getattr(scan, field.name) for field in dataclasses.fields(scan))
         return tuple(0 if value is None else value for value in values)
 
     def unflat(self, *values: Any) -> CellScan:
-        """The other way."""
+        """Return the scan from an operator's arguments, the inverse of `flat`."""
         fields = dataclasses.fields(self.kind)  # type: ignore[arg-type]
         return self.kind(
             *(None if "None" in str(f.type) and not x else x for f, x in zip(fields, values, strict=True))
@@ -287,13 +296,13 @@ class FusedScan:
         return f"({', '.join((*named, *self.scan_fields, *rest))}) -> ({', '.join(['Tensor'] * returns)})"
 
     def split(self, arguments: tuple[Any, ...], tensors: int) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
-        """The tensors, the scan and the rest of an operator's flat arguments."""
+        """Split an operator's flat arguments into the tensors, the scan and the rest."""
         end = tensors + len(self.scan_fields)
         return arguments[:tensors], self.unflat(*arguments[tensors:end]), arguments[end:]
 
 
 def _nothing_before(projected: Tensor, scan: CellScan) -> LayerState:
-    """The state of rows that have made no step."""
+    """Return the initial state of rows at the start of a sequence."""
     size, rows = projected.shape[2] // scan.gates, projected.shape[1]
     hidden = projected.new_zeros(rows, size)
     cell_state = torch.zeros_like(hidden) if scan.cell == "lstm" else None
@@ -310,7 +319,7 @@ def _define_forward(fused: FusedScan) -> None:
 
     def split(arguments: tuple[Any, ...]) -> tuple[tuple[Any, ...], Any, tuple[Any, ...]]:
         first, scan, others = fused.split(arguments, num_first)
-        later = (*others[len(rest) :], *(None,) * num_later)[:num_later]  # a default may be left out
+        later = (*others[len(rest) :], *(None,) * num_later)[:num_later]  # defaults may be absent
         return (*first, *later), scan, others[: len(rest)]
 
     @torch.library.custom_op(
@@ -354,7 +363,7 @@ def _define_forward(fused: FusedScan) -> None:
 
 
 def _apart(x: Tensor) -> Tensor:
-    """Contiguous, and alone in its storage."""
+    """Return `x` contiguous, and alone in its storage."""
     if not x.is_contiguous():
         return x.contiguous()
     is_part = not torch.compiler.is_compiling() and x.untyped_storage().nbytes() > x.numel() * x.itemsize
@@ -368,7 +377,7 @@ def _define_backward(fused: FusedScan) -> None:
     optional = {name for name in fused.saved_inputs if fused.inputs[name].optional}
 
     def flat_gradients(gradients: Inputs, like: Tensor) -> tuple[Tensor, ...]:
-        # no two of an operator's results may be one tensor or share one, not even two that are empty
+        # no two of an operator's results may be one tensor or share storage, not even empty ones
         found = (getattr(gradients, name) for name in fused.gradients)
         return tuple(like.new_empty(0) if x is None else _apart(x) for x in found)
 

@@ -1,4 +1,4 @@
-"""Which backends really ran."""
+"""A record of the backends that really ran."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def record_backends() -> Iterator[list[str]]:
 
 
 def recorded(name: str) -> str:
-    """Tell everyone who listens that a forward pass runs on this backend."""
+    """Record in every active context that a forward pass runs on this backend."""
     for ran in _recordings:
         ran.append(name)
     return name

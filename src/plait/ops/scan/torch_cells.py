@@ -1,7 +1,7 @@
 """One step of each cell and its backward, in plain torch, for scans that write their own backward.
 
-Shapes: `recurred` (B, G·H) is V s_{t−1}, `projected` (B, G·H) is U x_t + b. What a step saves for its
-backward is described at `Scanned.gates`; the derivations stand in docs/notes/kernels.md.
+Shapes: `recurred` (B, G·H) is V s_{t−1}, `projected` (B, G·H) is U x_t + b. The values
+that a step saves for its backward are described at `Scanned.gates`; docs/notes/kernels.md derives them.
 """
 
 from __future__ import annotations
@@ -22,7 +22,10 @@ __all__ = [
 
 
 class CellGradients(NamedTuple):
-    """`projected` (B, G·H); `recurred` likewise, which differs for a GRU; `cell_state`, `hidden` or None."""
+    """The gradients of one step.
+
+    `projected` (B, G·H); `recurred` likewise, which differs for a GRU; `cell_state`, `hidden` or None.
+    """
 
     projected: Tensor
     recurred: Tensor
@@ -39,7 +42,7 @@ def cell_forward(
     candidate_bias: Tensor | None,
     modrelu_bias: Tensor | None,
 ) -> tuple[Tensor, Tensor | None, Tensor]:
-    """h_t, the new cell state, and the gates to save (B, ·)."""
+    """Return h_t, the new cell state, and the gates to save (B, ·)."""
     if scan.cell == "elman":
         h = NONLINEARITIES[scan.nonlinearity](projected + recurred, modrelu_bias)
         return h, None, h
@@ -70,7 +73,7 @@ def cell_backward(
     cell_state: Tensor,
     d_cell_state: Tensor | None,
 ) -> CellGradients:
-    """Gradients of one step from dL/dh_t, what `cell_forward` saved, s_{t−1} and c_{t−1}."""
+    """Return the gradients of one step from dL/dh_t, the saved gates, s_{t−1} and c_{t−1}."""
     if scan.cell == "elman":
         d_z = _activation_backward(scan.nonlinearity, d_h, gates)
         return CellGradients(d_z, d_z)
@@ -99,12 +102,12 @@ def cell_backward(
 
 
 def missing(device: str, dtype: torch.dtype, cell: str, width: int | None, size: int) -> str | None:
-    """Why plain torch cannot run a scan: nothing is ever missing."""
+    """Return None: plain torch can run any scan."""
     return None
 
 
 def biases_of(inputs: Inputs, wide: torch.dtype) -> tuple[Tensor | None, Tensor | None]:
-    """What a cell adds of its own: a GRU candidate's recurrent bias, modrelu's."""
+    """Return the cell's own biases: a GRU candidate's recurrent bias, modrelu's."""
     candidate, modrelu = (
         None if x is None else x.to(wide) for x in (inputs.candidate_bias, inputs.modrelu_bias)
     )
@@ -112,23 +115,23 @@ def biases_of(inputs: Inputs, wide: torch.dtype) -> tuple[Tensor | None, Tensor 
 
 
 def rounded_to(dtype: torch.dtype, x: Tensor) -> Tensor:
-    """States are kept in the layer's type: what is carried over, saved and read is the same number."""
+    """Return `x` rounded to the layer's type, so that carried, saved and read states are the same numbers."""
     return x if x.dtype == dtype else x.to(dtype).to(x.dtype)
 
 
 def zeroed(rows: Tensor, hidden: Tensor, cell_state: Tensor | None) -> tuple[Tensor, Tensor | None]:
-    """Zero in the rows that are reset: selected, so that a NaN there is gone."""
+    """Return hidden and cell state with zeros in the reset rows: selected, so that a NaN there is gone."""
     column = rows.unsqueeze(1)
     return hidden.masked_fill(column, 0), None if cell_state is None else cell_state.masked_fill(column, 0)
 
 
 def or_zeros(x: Tensor | None, like: Tensor) -> Tensor:
-    """`x` in the type of `like`, or zeros in its shape."""
+    """Return `x` in the type of `like`, or zeros in its shape."""
     return torch.zeros_like(like) if x is None else x.to(like.dtype)
 
 
 def _activation_backward(nonlinearity: str, d_h: Tensor, activated: Tensor) -> Tensor:
-    """dL/dz from φ(z): 1 − φ² for tanh; where φ ≠ 0 the slope of relu and modrelu is 1, else 0."""
+    """Return dL/dz from φ(z): tanh has the slope 1 − φ², relu and modrelu 1 where φ ≠ 0, else 0."""
     if nonlinearity == "tanh":
         return d_h * (1 - activated * activated)
     if nonlinearity == "identity":

@@ -32,9 +32,9 @@ def gates_forward(
     a0, a1, a2, a3, s, c, candidate, modrelu,
     CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr, kind: tl.constexpr,
 ):  # fmt: skip
-    """h_t before the nudge, the new cell state, and four gates to save, from what goes into the gates.
+    """Return h_t before the nudge, the new cell state, and four gates to save, from the gates' inputs.
 
-    An Elman cell has the first alone. Of a GRU the third is U_n x + b_n and the fourth V_n s.
+    An Elman cell has the first alone. For a GRU the third is U_n x + b_n and the fourth V_n s.
     """
     if CELL == "elman":
         h = _activate(a0, modrelu, NONLINEARITY)
@@ -61,9 +61,10 @@ def gates_forward(
 def gates_backward(
     dh, dc, g0, g1, g2, g3, before, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, kind: tl.constexpr
 ):
-    """dL/dz_t in four parts, the third as V s_{t−1} gets it, dL/dc_{t−1}, and what reaches s_{t−1} directly.
+    """Return dL/dz_t in four parts, the third as V s_{t−1} gets it, dL/dc_{t−1}, and a part of dL/ds_{t−1}.
 
-    `before` is c_{t−1} of an LSTM, s_{t−1} of a GRU, which alone has the last two apart from the others.
+    `before` is c_{t−1} of an LSTM, s_{t−1} of a GRU. The third part as V s_{t−1} gets it differs from the
+    third itself only for a GRU; the last is what reaches s_{t−1} directly.
     """
     if CELL == "elman":
         da0 = _through_slope(dh, g0, NONLINEARITY)
@@ -88,7 +89,7 @@ def gates_backward(
 
 @triton.jit
 def _through_slope(arriving, activated, NONLINEARITY: tl.constexpr):
-    """dL/dz from dL/dφ and φ(z)."""
+    """Return dL/dz from dL/dφ and φ(z)."""
     if NONLINEARITY == "tanh":
         return arriving * (1.0 - activated * activated)
     if NONLINEARITY == "identity":
@@ -101,7 +102,7 @@ def fetch_projected(
     projected, row, wanted, nil, G: tl.constexpr,
     W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """The G parts of U x_t + b, each (WARPS, L, JJ); the first again where a cell has fewer than four."""
+    """Load the G parts of U x_t + b, each (WARPS, L, JJ); the first again for a cell with fewer than four."""
     start = row * G * H
     z0 = _partial(projected, start, wanted, nil, W, L, JJ, H)
     z1, z2, z3 = z0, z0, z0
@@ -120,7 +121,7 @@ def cell_forward(
     kind: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """h_t before the nudge and the new cell state; the gates are stored where SAVE says so."""
+    """Return h_t before the nudge and the new cell state; the gates are stored if SAVE."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     rows = _spread(s, R, L)
     # first all products, then their sums over lane groups
@@ -174,7 +175,7 @@ def fetch_gates(
     gates, output, asked, cells, row, nil, CELL: tl.constexpr, HAS_NUDGE: tl.constexpr,
     W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """What `cell_backward` reads: four gates (φ in the first of an Elman cell), and c_{t−1} or s_{t−1}."""
+    """Load the inputs of `cell_backward`: four gates (φ as an Elman cell's first), and c_{t−1} or s_{t−1}."""
     if CELL == "elman":
         if HAS_NUDGE:
             g0 = _fetch(gates, row * H, nil, W, L, JJ, H)
@@ -199,9 +200,9 @@ def cell_backward(
     CELL: tl.constexpr, NONLINEARITY: tl.constexpr, kind: tl.constexpr,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """dL/ds_{t−1} and dL/dc_{t−1}; `d_before` (WARPS, L, JJ) is what the query adds to the first.
+    """Return dL/ds_{t−1} and dL/dc_{t−1}, and store dL/dz_t.
 
-    dL/dz_t is stored.
+    `d_before` (WARPS, L, JJ) is the query's part of the first.
     """
     da0, da1, da2, da3, back, dc, direct = gates_backward(
         dh, dc, g0, g1, g2, g3, before, CELL, NONLINEARITY, kind

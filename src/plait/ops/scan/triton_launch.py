@@ -1,4 +1,4 @@
-"""Launching Triton kernels: who may run them, how a matrix is cut, which tensors a kernel is given."""
+"""Launches of Triton kernels: availability, the tiling of a matrix, the arguments of a kernel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _tried: set[Hashable] = set()
 
 
 def missing_for_triton(device: str, dtype: torch.dtype) -> str | None:
-    """Why no kernel can run on such tensors, or None if one can."""
+    """Return why no kernel can run on such tensors, None if one can."""
     if torch.device(device).type != "cuda" and not interpreting():
         return f"it needs a CUDA device, got {device} tensors"
     if dtype not in (torch.float32, torch.bfloat16):
@@ -32,13 +32,15 @@ def missing_for_triton(device: str, dtype: torch.dtype) -> str | None:
 
 
 def interpreting() -> bool:
-    """Whether Triton's interpreter runs the kernels, on the CPU."""
+    """Return whether Triton's interpreter runs the kernels, on the CPU."""
     return os.environ.get("TRITON_INTERPRET") == "1"
 
 
 def arguments(kernel: Any, tensors: Mapping[str, Tensor | None], **settings: Any) -> dict[str, Any]:
-    """Those of `tensors` that the kernel names, whether they are there where it asks (HAS_ and their name),
-    and `settings`. A kernel wants a pointer even where it never looks: the output's."""
+    """Return those of `tensors` that the kernel names, its HAS_ flags for them, and `settings`.
+
+    A kernel needs a pointer even for a tensor it never reads: the output's.
+    """
     given: dict[str, Any] = {}
     names = set(kernel.arg_names)
     for name, tensor in tensors.items():
@@ -50,10 +52,10 @@ def arguments(kernel: Any, tensors: Mapping[str, Tensor | None], **settings: Any
 
 
 def launch(kernel: Any, grid: tuple[int, ...], given: Mapping[str, Any]) -> None:
-    """Launch a kernel; it is compiled where it was not. A failure is a `BackendError` of one line.
+    """Launch a kernel, compiled if necessary; a failure is a `BackendError` of one line.
 
     Whatever fails here (no C compiler for Triton's launcher, a kernel too large for this GPU, an assembler
-    that does not know it) has an exception type of its own, and means the same.
+    that does not know it) has an exception type of its own, and the same meaning.
     """
     try:
         kernel[grid](**given)
@@ -66,8 +68,11 @@ def launch(kernel: Any, grid: tuple[int, ...], given: Mapping[str, Any]) -> None
 
 
 def try_out(there_and_back: Callable[[Inputs], object], inputs: Inputs, scan: CellScan) -> None:
-    """Walk the first step there and back, once for each kind of scan, so that a backward kernel that cannot
-    be compiled fails before the forward pass, where another backend can still be chosen."""
+    """Walk one step forward and back, once for each kind of scan.
+
+    A backward kernel that cannot be compiled then fails before the forward pass, where another backend can
+    still be chosen.
+    """
     projected = inputs.projected
     present = tuple(x is not None for x in inputs)
     key = scan, projected.shape[-1], projected.dtype, projected.device, present
@@ -83,10 +88,13 @@ def try_out(there_and_back: Callable[[Inputs], object], inputs: Inputs, scan: Ce
 
 
 def tiling(size: int, warps: int = 8) -> dict[str, int]:
-    """How a persistent kernel cuts a matrix of `size` features: rows of it a lane group, warps, lane groups
-    of a warp, columns of a warp. `warps` is for 128 features; fewer have as many columns a warp."""
+    """Return a persistent kernel's tiling of a matrix with `size` features.
+
+    It is: rows per lane group, warps, lane groups per warp, columns per warp. `warps` is for 128 features;
+    with fewer features the columns per warp stay the same.
+    """
     block = max(16, triton.next_power_of_2(size))
-    warps = min(warps, max(1, block * warps // 128))  # 8 were the fastest at 128 features, by far
+    warps = min(warps, max(1, block * warps // 128))  # 8 warps are by far the fastest at 128 features
     columns = block // warps
-    groups = 32 * 4 // columns  # lanes hold four columns each; the rest of a warp is lane groups
+    groups = 32 * 4 // columns  # each lane has four columns; a warp's remaining lanes form lane groups
     return {"R": block // groups, "W": warps, "L": groups, "JJ": columns}

@@ -1,7 +1,7 @@
-"""Tiles of the persistent kernels, and the arithmetic on them: who holds what while a row is walked.
+"""Tiles of the persistent kernels, and the arithmetic on them: their layout over registers, lanes and warps.
 
 What costs time in such a kernel is waiting: a reduction across warps or a change of layout is a round
-trip through shared memory with barriers. So every tile has four axes that say who holds what, and the
+trip through shared memory with barriers. So every tile has four axes that fix its layout, and the
 compiler's default assignment does the rest:
 
     (depth: registers, warp, lane group, column: lanes and registers)
@@ -25,13 +25,13 @@ from __future__ import annotations
 import triton
 import triton.language as tl
 
-# imported by name by the kernels of every scan; none of them means anything outside of a kernel
+# imported by name by the kernels of every scan; they can be called only inside a kernel
 __all__: list[str] = []
 
 
 @triton.jit
 def _spread(vector, R: tl.constexpr, L: tl.constexpr):
-    """A vector over columns (WARPS, JJ) as the rows of a matrix tile: (R, 1, L, 1)."""
+    """Return a vector over columns (WARPS, JJ) as the rows of a matrix tile: (R, 1, L, 1)."""
     V: tl.constexpr = min(R, 4)
     quads = tl.reshape(tl.reshape(vector, [L * R]), [R // V, L, V])
     rows = tl.reshape(tl.permute(quads, [0, 2, 1]), [R, L])
@@ -43,7 +43,7 @@ def _tile(
     matrix, stride, nil,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """A matrix as it lies in registers: (R, WARPS, L, JJ)."""
+    """Load a matrix into its layout in registers: (R, WARPS, L, JJ)."""
     r = tl.arange(0, R)[:, None, None, None]
     w = tl.arange(0, W)[None, :, None, None]
     l = tl.arange(0, L)[None, None, :, None]  # noqa: E741 - a lane group
@@ -67,13 +67,13 @@ def _product(
     matrix, stride, rows, nil,
     R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
 ):  # fmt: skip
-    """Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
+    """Return Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
     return tl.sum(_tile(matrix, stride, nil, R, W, L, JJ, H) * rows, axis=0)
 
 
 @triton.jit
 def _partial(base, start, wanted, nil, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr):
-    """A vector from memory that counts once in a sum over lane groups: (WARPS, L, JJ)."""
+    """Load a vector so that it counts once in a sum over lane groups: (WARPS, L, JJ)."""
     j = tl.arange(0, W)[:, None, None] * JJ + tl.arange(0, JJ)[None, None, :]
     once = (tl.arange(0, L) == 0)[None, :, None] & (j < H) & wanted
     offsets = tl.max_contiguous(j + (tl.arange(0, L) * nil)[None, :, None], [1, 2, JJ])
@@ -82,7 +82,7 @@ def _partial(base, start, wanted, nil, W: tl.constexpr, L: tl.constexpr, JJ: tl.
 
 @triton.jit
 def _fetch(base, start, nil, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr):
-    """A vector from memory: (WARPS, JJ)."""
+    """Load a vector: (WARPS, JJ)."""
     return tl.sum(_partial(base, start, True, nil, W, L, JJ, H), axis=1)
 
 
@@ -97,13 +97,13 @@ def _put(base, start, vector, nil, W: tl.constexpr, L: tl.constexpr, JJ: tl.cons
 
 @triton.jit
 def _over_slots(tile):
-    """Σ_x of a tile over slots and columns: (WARPS, JJ)."""
+    """Return Σ_x of a tile over slots and columns: (WARPS, JJ)."""
     return tl.sum(tl.sum(tile, axis=0), axis=1)
 
 
 @triton.jit
 def _over_columns(tile):
-    """Σ_j of a tile over slots and columns: (XR, L). The one sum that crosses warps."""
+    """Return Σ_j of a tile over slots and columns: (XR, L), the one sum that crosses warps."""
     return tl.sum(tl.sum(tile, axis=3), axis=1)
 
 
@@ -114,13 +114,13 @@ def _total(per_slot):
 
 @triton.jit
 def _scaled(x):
-    """2 log₂ e · x: 2 to this power is e^{2x}."""
+    """Return 2 log₂ e · x: 2 to this power is e^{2x}."""
     return 2.8853900817779268 * x
 
 
 @triton.jit
 def _tanh(x):
-    """Exact to rounding: the series where 1 − 2/(1 + e^{2x}) would cancel."""
+    """Return tanh exact to rounding: by the series where 1 − 2/(1 + e^{2x}) would cancel."""
     square = x * x
     series = x * (1.0 - square * (0.33333333 - square * (0.13333333 - square * 0.053968254)))
     return tl.where(square < 0.01, series, 1.0 - 2.0 / (1.0 + tl.exp2(_scaled(x))))

@@ -1,17 +1,18 @@
-"""What else trains g, by whose score gᵀh a memory keeps states: how much reading them mattered.
+"""The usage loss, which also trains the scores gᵀh by which a memory keeps states: it measures their use.
 
-As a term of the energies g learns what is good to read on average, and a state that cannot be addressed yet
-is not: its score is pushed below that of states that are merely harmless, it is no longer kept, and nothing
-can teach the network to address it. So the scores of the states that are kept are also drawn, by cross
-entropy, towards the share each of them has in what the loss feels of reading, whatever its sign:
+As a term of the energies g learns which states are good to read on average, and a state that cannot be
+addressed yet is not: its score is pushed below that of states that are merely harmless, it is no longer kept,
+and nothing can teach the network to address it. So the scores of the kept states are also trained, by cross
+entropy, towards each state's share in the effect of reading on the loss, whatever its sign:
 
     u_j = ‖dL/dh_{t+1}‖ · |dL/de_j| / Σ_i |dL/de_i|
-    dg += λ · Σ_t Σ_j (p_j Σ_i u_i − u_j) h_j,    p = softmax over what is kept of gᵀh.
+    dg += λ · Σ_t Σ_j (p_j Σ_i u_i − u_j) h_j,    p = softmax of gᵀh over the kept states.
 
-λ is `usage`. It reaches g alone. What was never read (α = 0) and what the window holds anyway has no part
-in it. dL/dh_{t+1} is what comes to it from outside, not through later steps: what is read at a step is first
-told at the next, so a step counts by the answer it serves. By |dL/de_j| itself steps would count by what
-passes through them on its way back, and where that does not fade blank steps outweigh the question.
+λ is `usage`. The term reaches g alone. States that were never read (α = 0) and those still in the window have
+no part in it. dL/dh_{t+1} is the gradient that arrives from outside, not through later steps: a read at step
+t first shows in the next output, so a step is weighted by the output it serves. Weighted by |dL/de_j| itself,
+steps would count by the gradient that passes through them, and where that does not fade blank steps outweigh
+the question.
 """
 
 from __future__ import annotations
@@ -39,7 +40,7 @@ def with_usage(
     usage: Tensor | float,
     arrival: Arrival,
 ) -> Tensor:
-    """`energies` (B, κ) as they are; going back through them adds to the gradient of `worth`."""
+    """Return `energies` (B, κ); their backward pass adds the usage term to the gradient of `worth`."""
     wide = accumulation_dtype(memory.slots.dtype)
     rated = memory.slots.detach().to(wide) @ worth.to(wide)
     weights = attend(energies.detach(), memory.slots.detach(), memory.born >= 0).weights
@@ -74,7 +75,10 @@ class _Usage(torch.autograd.Function):
 
 
 def _told(arrived: Tensor | None, like: Tensor, step: int | None = None) -> Tensor:
-    """‖dL/dh_{t+1}‖ of all steps t (T, B), or of one (B,), from what arrives at outputs; 0 at the last."""
+    """Return ‖dL/dh_{t+1}‖ of all steps t (T, B), or of one (B,), from the outputs' gradients.
+
+    At the last step it is 0.
+    """
     if arrived is None:
         return like.new_zeros(like.shape[:-1])
     if step is None:
@@ -86,7 +90,7 @@ def _told(arrived: Tensor | None, like: Tensor, step: int | None = None) -> Tens
 
 
 def _used(d_energies: Tensor, told: Tensor) -> Tensor:
-    """u (…, κ), from dL/de and what the answer after it is told (…).
+    """Return u (…, κ), from dL/de and the gradient norms of the next output (…).
 
     >>> _used(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([8.0]))
     tensor([[4., 2., 2.]])
@@ -97,9 +101,9 @@ def _used(d_energies: Tensor, told: Tensor) -> Tensor:
 
 
 def _pull(used: Tensor, rated: Tensor, read: Tensor) -> Tensor:
-    """p_j Σ u − u_j, zero where nothing was read.
+    """Return p_j Σ u − u_j, zero where nothing was read.
 
-    >>> used = torch.tensor([[2.0, 1.0, 3.0]])  # the window's, and of two that score alike
+    >>> used = torch.tensor([[2.0, 1.0, 3.0]])  # one in the window, two kept with equal scores
     >>> _pull(used, torch.zeros(1, 3), torch.tensor([[False, True, True]]))
     tensor([[ 0.,  1., -1.]])
     """
@@ -109,8 +113,7 @@ def _pull(used: Tensor, rated: Tensor, read: Tensor) -> Tensor:
 
 
 def by_place(packed: Tensor, bits: int) -> Tensor:
-    """`Scanned.ids`, from what a kernel keeps of every physical slot: what it holds, and its place in so many
-    bits.
+    """Return `Scanned.ids` from a kernel's packed slots: the state id, then the logical slot in `bits` bits.
 
     >>> by_place(torch.tensor([[[5 * 64 + 1, -1 * 64 + 0]]]), 6)
     tensor([[[-1,  5]]])
@@ -122,7 +125,9 @@ def by_place(packed: Tensor, bits: int) -> Tensor:
 def usage_gradient(
     d_energies: Tensor, arrived: Tensor | None, inputs: Inputs, made: Scanned, window: int
 ) -> Tensor:
-    """The same for all steps at once: (H,), from dL/de (T, B, κ) by slot, and what arrives at the outputs.
+    """Return the usage term of dL/dg (H,) for all steps at once.
+
+    It is computed from dL/de (T, B, κ) by slot and the gradients at the outputs.
 
     Sums are taken in one order, so that the result has the same bits every time: what a slot gathers while it
     holds one state is the difference of two sums from the end, and a state comes and goes once at most.
@@ -147,7 +152,7 @@ def usage_gradient(
     nothing = len(states)
 
     def of_states(ids: Tensor) -> Tensor:
-        """`from_here` where a slot changed, under the id that it has there; every id comes once at most."""
+        """Return `from_here` where a slot changed, under its state id there; every id occurs at most once."""
         found = from_here.new_zeros((nothing + 1) * rows)
         index = torch.where(changed & (ids >= 0), ids, nothing) * rows + row
         return found.scatter_(0, index.flatten(), from_here.flatten())[: nothing * rows]
@@ -157,7 +162,7 @@ def usage_gradient(
 
 
 def _end(reset: Tensor | None, like: Tensor) -> Tensor:
-    """For every step the first later one at which its row is reset, T where there is none: (T, B)."""
+    """Return for every step the first later one at which its row is reset, T where there is none: (T, B)."""
     steps, rows, _ = like.shape
     if reset is None:
         return torch.full((steps, rows), steps, device=like.device)

@@ -18,16 +18,18 @@ Outer = Callable[[Tensor, Tensor], Tensor]
 
 
 def outer(left: Tensor, right: Tensor) -> Tensor:
-    """Σ over all rows of left ⊗ right: (R, M), (R, N) → (M, N)."""
+    """Return the sum over all rows of left ⊗ right: (R, M), (R, N) → (M, N)."""
     return left.t() @ right
 
 
 class Beside(NamedTuple):
-    """What a backend leaves side by side, so that one product gives dV and dW_a: `rows` (T, B, ·) of dz, of a
-    GRU dL/d(V_n s + b'_n), and dq; `sums` of these columns, then dL/dv_a; `keyed`, of which another gives
-    dU_a and dg: dk and, where relevance is learned, dp with what `usage` adds, and columns of no meaning; and
-    dp of the `initial` slots likewise. Or it has taken the `products` itself: dV, dW_a, dU_a, dg, one below
-    the other."""
+    """Gradients that a backend leaves side by side, so that one product gives several weights' gradients.
+
+    `rows` (T, B, ·) has dz, for a GRU dL/d(V_n s + b'_n), and dq, whose product gives dV and dW_a; `sums` has
+    the sums of these columns, then dL/dv_a; `keyed`, whose product gives dU_a and dg, has dk and, where
+    relevance is learned, dp with the usage term, plus padding columns; `initial` has dp of the initial slots.
+    Or the backend has computed the `products` itself: dV, dW_a, dU_a, dg, concatenated.
+    """
 
     rows: Tensor
     sums: Tensor
@@ -46,13 +48,14 @@ def collect_gradients(
     beside: Beside | None = None,
     outer: Outer = outer,
 ) -> Inputs:
-    """Turn what a reverse walk leaves into every gradient, in the layer's type; all but that of `projected`
-    are contiguous. A backend may have a way of its own to take an `outer` product.
+    """Turn the results of a reverse walk into every gradient, in the layer's type.
+
+    All but that of `projected` are contiguous. A backend may pass its own function for an `outer` product.
 
     dV = Σ_t dz_t s_{t−1}ᵀ, dW_a = Σ_t dq_t s_{t−1}ᵀ, dU_a = Σ_j dk_j h_jᵀ over all states h_j, the initial
-    slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise,
-    and what `usage` adds, for which the gradient that `arrived` at the outputs is needed, unless a backend
-    has added it to what it leaves `beside`.
+    slots among them, whose own gradient gains U_aᵀ dk_j; dg = Σ_j dp_j h_j with p_j = gᵀh_j likewise, plus
+    the usage term, for which the gradient that `arrived` at the outputs is needed, unless a backend has added
+    it to its results `beside`.
     """
     dtype, wide = made.output.dtype, walked.projected.dtype
     asked = _flat(made.asked, wide)
@@ -79,7 +82,7 @@ def collect_gradients(
 
 
 def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
-    """s_{t−1} = h_{t−1} as step t used it, after a reset: (T, B, H)."""
+    """Return s_{t−1} = h_{t−1} as step t used it, after a reset: (T, B, H)."""
     before = torch.cat([inputs.hidden.unsqueeze(0), made.output[:-1]])
     return before if inputs.reset is None else before.masked_fill_(inputs.reset.unsqueeze(2), 0)
 
@@ -87,7 +90,7 @@ def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
 def _of_state(
     walked: ReverseWalk, made: Scanned, scan: CellScan, asked: Tensor, beside: Beside | None, outer: Outer
 ) -> tuple[Tensor, Tensor, Tensor | None]:
-    """dL/d(V s_{t−1}) for all steps, dV and, with a memory, dW_a; `asked` is flat."""
+    """Return dL/d(V s_{t−1}) for all steps, dV and, with a memory, dW_a; `asked` is flat."""
     if beside is None:
         recurred = _recurred(walked.projected, made, scan)
         of_query = outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
@@ -111,7 +114,7 @@ def _attention(
     beside: Beside | None,
     outer: Outer,
 ) -> dict[str, Any]:
-    """What reading a memory adds. Without a state no slot was there at the beginning."""
+    """Return the gradients of the memory's reads; without an initial state there were no initial slots."""
     wide, size = walked.keys.dtype, made.output.shape[2]
     states = _flat(made.output, wide)
     if beside is not None and beside.products is not None:
@@ -135,7 +138,7 @@ def _attention(
 
 
 def _recurred(d_projected: Tensor, made: Scanned, scan: CellScan) -> Tensor:
-    """dL/d(V s_{t−1}) for all steps."""
+    """Return dL/d(V s_{t−1}) for all steps."""
     if scan.cell != "gru":
         return d_projected
     # Only the candidate's part differs: V_n s + b'_n enters through the product with r.
@@ -152,7 +155,7 @@ def _biases(
     scan: CellScan,
     beside: Beside | None,
 ) -> dict[str, Tensor]:
-    """The gradients of the cell's own biases, those it has."""
+    """Return the gradients of the cell's own biases, None for those it does not have."""
     size, found = made.output.shape[2], {}
     if inputs.candidate_bias is not None:
         found["candidate_bias"] = (
@@ -166,6 +169,6 @@ def _biases(
 
 
 def _flat(x: Tensor, wide: torch.dtype) -> Tensor:
-    """(..., N) → (all the others, N), in the type that sums are taken in."""
+    """Reshape (..., N) to (all the others, N), in the type of the sums."""
     flat = x.flatten(0, -2)
     return flat if flat.dtype is wide else flat.to(wide)
