@@ -133,9 +133,8 @@ def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
         winners = [c for c in chosen if c.updates == updates]
         edges = sum(c.edge for c in winners)
         doubt = "; a wider sweep might do better" if edges else ""
-        parts.append(
-            f"\nBest at an edge of what was tried, {updates:,} updates: {edges} of {len(winners)} shapes{doubt}."
-        )
+        where = f"Best at an edge of what was tried, {updates:,} updates"
+        parts.append(f"\n{where}: {edges} of {len(winners)} shapes{doubt}.")
     diverged = [r for r in records if r["diverged"]]
     parts.append(f"\nDiverged: {len(diverged)} of {len(records)} networks.\n")
     return "\n".join(parts)
