@@ -32,7 +32,7 @@ class ImageTask(Task):
         group: pixels per step.
         subset: train on the first `subset` images only; validation and test stay whole.
         images: folder with four IDX files of MNIST's names to use instead of MNIST.
-        sha256: digest of these images, computed if left out, else verified.
+        sha256: digest of these images; empty to compute it, else verified.
     """
 
     permuted: ClassVar[bool]

@@ -204,7 +204,7 @@ class TextTask(LanguageTask):
     Args:
         text: one file, split 90 : 5 : 5, or three, to train, validate and test.
         symbols: vocabulary, by default that of the text; characters outside it are refused.
-        sha256: digest of the text, computed if left out, else verified.
+        sha256: digest of the text; empty to compute it, else verified.
     """
 
     name = "text"

@@ -60,7 +60,7 @@ class ModelOptions:
     """Relevance score that decides which states are kept: earned (as published) or learned; for a transformer
     learned."""
     sinks: int | None = None
-    """transformer with --memory relevancy: number of first states that are never evicted, 0 by default."""
+    """transformer with --memory relevancy: first states that are never evicted; none by default."""
     noise: float | None = None
     """With a learned relevance: scale of the noise on it during training, 0.3 by default."""
     usage: float | None = None
