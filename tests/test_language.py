@@ -19,6 +19,8 @@ REVISED = [
     "ops/lifetimes",
     "report",
     "runs",
+    "tasks",
+    "training",
 ]
 # "Whether the mask is dense": start a function with its verb, a class with its noun.
 RELATIVE = re.compile(r"(What|Who|Whoever|Whether|Which|How|The same|Of)\b")

@@ -70,7 +70,7 @@ def test_what_every_training_takes_is_said_in_the_same_words_whatever_is_trained
     lines = [
         [*name.split(), *rest] for name in COMMANDS if name.split()[0] == "train" for rest in ([], ["copy"])
     ]
-    said = [help_of(capsys, *line).partition("Where it is trained")[2].split() for line in lines]
+    said = [help_of(capsys, *line).partition("Device, limits and output")[2].split() for line in lines]
     assert all(words == said[0] for words in said)
     for option in ("--out", "--device", "--threads", "--checkpoint-every", "--max-minutes", "--tensorboard"):
         assert option in said[0]

@@ -105,7 +105,7 @@ def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monke
     assert run("gym", "--env", "strange:make", *SMALL, *out, "--json") == 0
     folder = json.loads(capsys.readouterr().out)["folder"]
     (tmp_path / "ran").unlink()
-    monkeypatch.setattr(names, "_SAID", set())
+    monkeypatch.setattr(names, "_TRUSTED", set())
     for line in (["train", "gym", "--resume", folder, "--steps", "160", "--quiet"], ["watch", folder]):
         monkeypatch.delitem(sys.modules, "strange", raising=False)
         assert main(line) == 2

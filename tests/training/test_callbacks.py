@@ -6,7 +6,7 @@ import io
 
 import pytest
 
-from plait.training.callbacks import Bar, Everyone, Lines, Watcher, display
+from plait.training.callbacks import Bar, CallbackList, Lines, Watcher, display
 from plait.training.learner import Step
 
 STEP = Step({"loss": 0.25, "score": 0.5, "gradient_norm": 1.0})
@@ -118,7 +118,7 @@ def test_everyone_is_told(small_fit):
     assert told[-2:] == ["ended", "ended"]
     assert told.count("updated") == 24
     assert told.count("evaluated") == 4
-    story(Everyone([Watcher()]))
+    story(CallbackList([Watcher()]))
 
 
 def test_tensorboard(tmp_path, small_fit):

@@ -44,7 +44,7 @@ def test_what_hears_at_once_is_left_to_end_by_itself(capfd):
     before = signal.getsignal(signal.SIGINT), signal.set_wakeup_fd(-1)
     with Stop(last_words="never said") as stop:
         signal.raise_signal(signal.SIGINT)
-        assert (stop.asked, stop.reason) == (True, "SIGINT")
+        assert (stop.requested, stop.reason) == (True, "SIGINT")
         with pytest.raises(KeyboardInterrupt):
             signal.raise_signal(signal.SIGINT)
     assert capfd.readouterr().err == ""
@@ -59,7 +59,7 @@ def test_other_signals_are_none_of_its_business(capfd):
         with Stop(last_words="never said") as stop:
             for _ in range(3):
                 os.kill(os.getpid(), signal.SIGUSR1)
-            assert (heard, stop.asked) == ([1, 1, 1], False)
+            assert (heard, stop.requested) == ([1, 1, 1], False)
     finally:
         signal.signal(signal.SIGUSR1, before)
     assert capfd.readouterr().err == ""
@@ -74,7 +74,7 @@ def test_a_stop_is_overdue_only_after_a_while(monkeypatch):
         signal.raise_signal(signal.SIGINT)
         found = []
         for now[0] in (101.0, 103.0, 161.0, 163.0):
-            found.append((clocked.asked, clocked.overdue, signalled.overdue, asking.overdue))
+            found.append((clocked.requested, clocked.overdue, signalled.overdue, asking.overdue))
     assert found == [
         (False, False, False, False), (False, False, True, False),
         (True, False, True, False), (True, True, True, False),

@@ -1,4 +1,4 @@
-"""Tasks: data and score, no model in sight."""
+"""Tasks: data, loss and score, independent of any model."""
 
 from plait.tasks.base import IGNORE, Batch, Task, accuracy, counted
 from plait.tasks.copying import CopyTask, TransferCopyTask

@@ -1,4 +1,4 @@
-"""What a task is: batches drawn from a generator, a loss, a score. No model in sight."""
+"""Base class of tasks: batches drawn from a generator, a loss and a score, independent of any model."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from plait.errors import ConfigError
 
 __all__ = ["HIDDEN", "IGNORE", "LATER", "Batch", "Scale", "Task", "accuracy", "counted", "epoch_rows"]
 
-# a target that counts neither for the loss nor for the score
+# target that is ignored by loss and score
 IGNORE = -100
-# metadata of a field that is not an option: which part of its data a task stands for
+# metadata of a field that is not an option, such as the part of the data a task stands for
 HIDDEN = {"hidden": True}
-# metadata of an option that came later: a description leaves it out at its default, so that ids stay
+# metadata of an option added later: descriptions omit it at its default, so that ids do not change
 LATER = {"later": True}
 SMALLER = "take fewer sequences in a batch, or shorter ones"
-_DRAWN = 256  # held-out sequences of an evaluation where there is no end of them
+_DRAWN = 256  # held-out sequences per evaluation of a task that draws them
 
 
 class Batch(NamedTuple):
-    """Sequences that are worked through together, time first.
+    """Batch of sequences, time first.
 
-    `inputs` (T, B, F) floating point, or (T, B) int64, the places of symbols in a vocabulary; `targets`
-    (T, B) int64, `IGNORE` on steps that have none, or (T, B, K) numbers, nan where there is none; of one step
-    where the last one alone is asked; `reset` (T, B) bool or None: where a row's state is cleared; `lengths`
-    (B,) int64 or None: how many steps of each row are its own, where what follows is padding.
+    `inputs` (T, B, F) floating point, or (T, B) int64 indices into a vocabulary; `targets` (T, B) int64,
+    `IGNORE` on steps without a target, or (T, B, K) numbers, nan where there is none; T = 1 if only the last
+    step has a target; `reset` (T, B) bool or None: where a row's state is cleared; `lengths` (B,) int64 or
+    None: number of valid steps of each row, the rest is padding.
     """
 
     inputs: Tensor
@@ -41,7 +41,7 @@ class Batch(NamedTuple):
     lengths: Tensor | None = None
 
     def rows(self, begin: int, end: int) -> Batch:
-        """Some of the sequences.
+        """Return the rows `begin` to `end` as a batch.
 
         >>> Batch(torch.zeros(7, 4, 2), torch.zeros(7, 4, dtype=torch.int64)).rows(1, 3).targets.shape
         torch.Size([7, 2])
@@ -50,17 +50,17 @@ class Batch(NamedTuple):
         lengths = None if self.lengths is None else self.lengths[begin:end]
         return Batch(self.inputs[:, begin:end], self.targets[:, begin:end], reset, lengths)
 
-    def asked(self, answers: int) -> Tensor:
-        """(answers, B): the steps of each row that have a target, in their order.
+    def target_steps(self, answers: int) -> Tensor:
+        """Return the steps of each row that have a target, (answers, B), in ascending order.
 
-        >>> Batch(torch.zeros(4, 1, 2), torch.tensor([[-100], [3], [-100], [5]])).asked(2).tolist()
+        >>> Batch(torch.zeros(4, 1, 2), torch.tensor([[-100], [3], [-100], [5]])).target_steps(2).tolist()
         [[1], [3]]
         """
         return _counts(self.targets).to(torch.uint8).topk(answers, dim=0).indices.sort(dim=0).values
 
-    def alone(self, place: int) -> Batch:
-        """One of the sequences, without what it was padded with."""
-        row = self.rows(place, place + 1)
+    def alone(self, index: int) -> Batch:
+        """Return row `index` as a batch of one, without padding."""
+        row = self.rows(index, index + 1)
         if row.lengths is None:
             return row
         end = int(row.lengths)
@@ -69,7 +69,7 @@ class Batch(NamedTuple):
 
 
 class Scale(NamedTuple):
-    """What numbers of the training data are usually like, feature by feature: mean and standard deviation."""
+    """Mean and standard deviation of the training data, by feature."""
 
     mean: Tensor
     deviation: Tensor
@@ -77,47 +77,50 @@ class Scale(NamedTuple):
 
 @dataclass(frozen=True)
 class Task:
-    """Abstract: a frozen description of the data. The fields are the task's options.
+    """Base class of tasks: a frozen dataclass whose fields are the task's options.
 
     Laws: `batch` is a function of its arguments alone; `loss` is a mean over the targets that are not
-    `IGNORE`, so that parts of a batch can be weighed together; `score` is a mean over rows, in [0, 1], larger
-    is better. A task whose sequences continue from batch to batch, until an epoch ends if it has epochs, sets
-    `carries_state` and reads `index`; one that asks at the last step alone sets `reads` to "last", and a
-    network need not answer before; one that asks every row at as many steps says how many by `answers`.
+    `IGNORE`, so that parts of a batch can be combined by weight; `score` is a mean over rows, in [0, 1],
+    larger is better. A task whose sequences continue from batch to batch, until the end of an epoch if it has
+    epochs, sets `carries_state` and uses `index`; one with a target only at the last step sets `reads` to
+    "last", so that a network needs no logits for earlier steps; one with the same number of targets in every
+    row returns that number from `answers`.
     """
 
     name: ClassVar[str]
     carries_state: ClassVar[bool] = False
-    input_initialiser: ClassVar[str] = "xavier"  # how the published experiments begin the input weights
+    input_initialiser: ClassVar[str] = "xavier"  # of the input weights in the published experiments
 
     @property
     def reads(self) -> str:
-        """Which steps are asked: "all", or the "last" alone."""
+        """Steps with a target: "all", or only the "last"."""
         return "all"
 
     @property
     def answers(self) -> int | None:
-        """How many steps of a row have a target, a class, where all rows have as many and most steps have
-        none: a network need not answer at the others."""
+        """Number of steps of a row with a target class, if all rows have the same; else None.
+
+        A network then needs no logits at the other steps.
+        """
         return None
 
     @property
     def score_name(self) -> str:
-        """What `score` is."""
+        """Name of the score."""
         return "accuracy"
 
     @property
     def scaled(self) -> tuple[bool, bool]:
-        """Whether a network here brings inputs, and its outputs, to the scale of the training data."""
+        """Flags: a network standardises its inputs, and scales back its outputs, by the training data."""
         return False, False
 
     def scales(self) -> tuple[Scale | None, Scale | None]:
-        """Those of inputs and outputs, where they are `scaled`."""
+        """Return the scales of inputs and outputs, None where they are not `scaled`."""
         return None, None
 
     @property
     def carried(self) -> str:
-        """What goes on where a state does: `all` of it; `mixed`, s_T with an empty memory; `hidden`, h_T."""
+        """Part of a carried state: `all`; `mixed`, s_T with an empty memory; `hidden`, h_T."""
         return "all"
 
     @property
@@ -126,19 +129,19 @@ class Task:
 
     @property
     def num_classes(self) -> int:
-        """What a network answers at a step: so many logits, or so many numbers."""
+        """Number of outputs of a network at a step: logits of the classes, or numbers."""
         raise NotImplementedError
 
     @property
     def vocabulary(self) -> int | None:
-        """How many symbols there are, where inputs are symbols: `input_size` is then what they become."""
+        """Size of the vocabulary if inputs are symbols, with embeddings of `input_size`; else None."""
         return None
 
     def prepare(self, device: torch.device | str = "cpu") -> None:
-        """Fetch what `batch` will need, so that what is missing is said before anything is begun."""
+        """Load the data `batch` needs, so that missing data raise an error before training starts."""
 
     def batches_per_epoch(self, batch_size: int) -> int | None:
-        """Batches after which every training sequence was seen once; None where they are drawn anew."""
+        """Return the batches of an epoch; None for a task that draws new sequences."""
         return None
 
     def batch(
@@ -148,9 +151,9 @@ class Task:
         device: torch.device | str = "cpu",
         index: int = 0,
     ) -> Batch:
-        """Draw a batch on `device`, where `generator` must live too; `index` counts the batches of a run.
+        """Draw a batch on `device`, the device of `generator`; `index` counts the batches of a run.
 
-        Where there are epochs, all batches of one get generators of one seed, from which its order follows.
+        If the task has epochs, all batches of one get generators of the same seed, which decides its order.
         """
         raise NotImplementedError
 
@@ -161,57 +164,60 @@ class Task:
         generator_of: Callable[[int], torch.Generator],
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
-        """The batches of one evaluation: of `sequences` held-out ones, or of all there are.
+        """Yield the batches of one evaluation, of `sequences` held-out sequences or of all.
 
         Args:
-            generator_of: a generator for each batch by its number, for a task that draws them.
+            generator_of: returns the generator of a batch by its number, for a task that draws them.
         """
-        wanted = _DRAWN if sequences is None else sequences
-        full, rest = divmod(wanted, batch_size)
+        count = _DRAWN if sequences is None else sequences
+        full, rest = divmod(count, batch_size)
         for index in range(full):
             yield self.batch(batch_size, generator_of(index), device, index=index)
-        # A task whose state goes on needs batches of one size.
+        # A carried state needs batches of one size.
         if rest and not (self.carries_state and full):
             yield self.batch(rest, generator_of(full), device, index=full)
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Mean cross-entropy of `logits` (T, B, classes) over the steps that have a target."""
+        """Return the mean cross-entropy of `logits` (T, B, classes) over the steps with a target."""
         return cross_entropy(logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORE)
 
     def score(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Share of the targets that the largest logit names."""
+        """Return the share of targets that have the largest logit."""
         return accuracy(logits, targets)
 
     def weight(self, targets: Tensor) -> Tensor | int:
-        """How much a batch's score weighs among others: its rows."""
+        """Return the weight of a batch's score in a mean over batches: its number of rows."""
         return targets.shape[1]
 
     def figures(self, loss: float, predicted: int) -> dict[str, float]:
-        """What else is reported of an evaluation with this mean loss over `predicted` targets."""
+        """Return further figures of an evaluation with this mean loss over `predicted` targets."""
         return {}
 
     def probe_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """The loss whose gradient with respect to every h_t is recorded."""
+        """Return the loss whose gradient with respect to every h_t is recorded."""
         return self.loss(logits, targets)
 
     def held_out(self) -> Mapping[str, Task]:
-        """What a network trained on this task is scored on; the first is the one that counts. A task that
-        draws its sequences is scored on others that it draws.
+        """Return the held-out tasks by name, the main one first.
+
+        A task that draws its sequences is scored on other sequences that it draws.
 
         Raises:
-            ConfigError: if it has epochs, so that its sequences are not drawn anew.
+            ConfigError: if it has epochs, so that its sequences are fixed.
         """
         if type(self).batches_per_epoch is not Task.batches_per_epoch:
             raise self._fixed()
         return {self.name: self.scored()}
 
     def scored(self) -> Task:
-        """The task without what makes training easier: itself, where nothing does."""
+        """Return the task without options that only make training easier."""
         return self
 
     def check_held_out(self) -> None:
-        """Refuse a task that would score training data as held out: its batches are the same whatever they
-        are drawn from, and it does not say itself what is held out."""
+        """Refuse a task that would score training data as held out.
+
+        Its batches do not depend on the generator, and it does not override `held_out`.
+        """
         self.held_out()
         if type(self).held_out is not Task.held_out:
             return
@@ -220,7 +226,7 @@ class Task:
             raise self._fixed()
 
     def check_answers(self) -> None:
-        """Refuse a task whose rows have more targets than it says: those beyond would be left out."""
+        """Refuse a task whose rows have more targets than `answers`, which would be ignored."""
         if self.answers is None:
             return
         most = int(_counts(self.batch(16, torch.Generator().manual_seed(1)).targets).sum(0).max())
@@ -237,24 +243,24 @@ class Task:
         )
 
     def tested_on(self) -> Mapping[str, Task]:
-        """What it is scored on once, at the end."""
+        """Return the test tasks by name, which are scored once, at the end."""
         return {}
 
     def plain_inputs(self, inputs: Tensor) -> list[Any]:
-        """One sequence's inputs (T, F) or (T,) as plain numbers for a record: here the symbols."""
+        """Return one sequence's inputs (T, F) or (T,) as plain numbers for a record: here the symbols."""
         return inputs.tolist() if inputs.dim() == 1 else inputs.argmax(-1).tolist()
 
     @property
     def chance_loss(self) -> float | None:
-        """The loss of the best network without memory, where it is known."""
+        """Loss of the best network without memory, if it is known."""
         return None
 
     def show(self, seed: int = 0, width: int = 100) -> str:
-        """One sample as text of at most `width` characters a line, so that a person sees the task."""
+        """Return one sample as text for a person, with at most `width` characters per line."""
         raise NotImplementedError
 
     def options(self) -> dict[str, object]:
-        """The fields by name, as plain values."""
+        """Return the options by name, as plain values."""
         return {
             field.name: list(value) if isinstance(value := getattr(self, field.name), tuple) else value
             for field in dataclasses.fields(self)
@@ -266,20 +272,20 @@ class Task:
 def epoch_rows(
     generator: torch.Generator, count: int, batch_size: int, index: int, device: torch.device | str
 ) -> Tensor:
-    """Which of `count` sequences are in batch number `index` of a run, by the order of its epoch."""
+    """Return the indices, out of `count` sequences, of batch number `index` of a run."""
     order = _epoch_order(generator.initial_seed(), count, str(device))
-    place = index % max(1, count // batch_size) * batch_size
-    return order[place : place + batch_size]
+    begin = index % max(1, count // batch_size) * batch_size
+    return order[begin : begin + batch_size]
 
 
 @lru_cache(maxsize=4)
 def _epoch_order(seed: int, count: int, device: str) -> Tensor:
-    """The order in which an epoch goes through `count` sequences."""
+    """Return the order of `count` sequences in an epoch."""
     return torch.randperm(count, generator=torch.Generator(device).manual_seed(seed), device=device)
 
 
 def counted(targets: Tensor) -> Tensor:
-    """How many targets count, as a tensor without axes: not `IGNORE`, or among numbers not nan."""
+    """Return the number of targets that are not `IGNORE` (numbers: not nan), as a 0-d tensor."""
     return _counts(targets).sum()
 
 
@@ -288,9 +294,9 @@ def _counts(targets: Tensor) -> Tensor:
 
 
 def accuracy(logits: Tensor, targets: Tensor) -> Tensor:
-    """Share of the counted targets named by the largest logit.
+    """Return the share of counted targets that have the largest logit.
 
     >>> accuracy(torch.eye(3)[:, None], torch.tensor([[0], [1], [0]])).item()
     0.6666666865348816
     """
-    return (logits.argmax(-1) == targets).sum() / counted(targets)  # no logit is called IGNORE
+    return (logits.argmax(-1) == targets).sum() / counted(targets)  # no logit has the index IGNORE

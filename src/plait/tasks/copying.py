@@ -1,4 +1,4 @@
-"""Copy, and copy tested at delays it was not trained at."""
+"""Copy, and copy tested at delays that do not occur in training."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class CopyTask(TenSymbolsTask):
     target  · · · · ·    · · · · · ·    ·    3 5 1 7 2 6 4 8 1 3
     ```
 
-    Inputs are one-hot over 10 (blank 0, symbols 1..8, marker 9), classes 9. After a lead-in of N blanks, so
-    that what must be kept is not what comes first:
+    Inputs are one-hot over 10 (blank 0, symbols 1..8, marker 9), classes 9. With a lead-in of N blanks the
+    symbols to keep are not the first steps:
 
     ```
     step    1       N  N+1     N+10  N+11      N+T+10  N+T+11   N+T+20
@@ -51,7 +51,7 @@ class CopyTask(TenSymbolsTask):
 
     @property
     def length(self) -> int:
-        """L = N + T + 20."""
+        """Length L = N + T + 20."""
         return self.lead_in + super().length
 
     def places(self, batch_size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:

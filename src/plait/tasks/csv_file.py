@@ -1,5 +1,7 @@
-"""A table of sequences in a CSV file: a row is a step; columns say of which sequence, what is seen, what is
-asked. Read with Python's own csv and numpy."""
+"""Table of sequences in a CSV file: a row is a step; columns hold its sequence, its features and its target.
+
+Read with Python's own csv and numpy.
+"""
 
 from __future__ import annotations
 
@@ -23,13 +25,13 @@ __all__ = ["MISSING", "Table", "as_numbers", "as_targets", "filled", "grouped", 
 
 MISSING = ("refuse", "mean", "previous")
 _EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
-MOST_COLUMNS = 100_000  # a run's description names them all
+MOST_COLUMNS = 100_000  # a run's description lists them all
 csv.field_size_limit(1 << 20)
 
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """The columns of a file by name, as the words that stand in them; `lines` are the rows' places in it."""
+    """Columns of a file by name, as lists of strings; `lines` are the line numbers of the rows."""
 
     file: str
     columns: dict[str, list[str]]
@@ -38,7 +40,7 @@ class Table:
     parsed: dict[str, NDArray[np.float64] | None] = field(default_factory=dict)
 
     def column(self, name: str, option: str) -> list[str]:
-        """A column; `option` is what names it in an error."""
+        """Return a column; `option` is the option that errors mention."""
         if name not in self.columns:
             known(name, self.columns, f"column for {option} in {self.file}")
         return self.columns[name]
@@ -50,7 +52,7 @@ class Table:
         return self.parsed[name]
 
     def check_size(self, name: str, values: NDArray[np.float64]) -> None:
-        """Refuse numbers that float32 cannot compute with, and name the first."""
+        """Refuse numbers too large for float32; the error shows the first."""
         large = np.flatnonzero(np.abs(values) > LARGEST_NUMBER)
         if len(large):
             row = int(large[0])
@@ -60,7 +62,7 @@ class Table:
             )
 
     def check_numbers(self, name: str, advice: str) -> NDArray[np.float64]:
-        """Return a column as numbers, or refuse it and name its first word."""
+        """Return a column as numbers; refuse one that holds words."""
         values = self.numbers(name)
         if values is None:
             row = next(row for row, word in enumerate(self.columns[name]) if _number(word) is None)
@@ -73,8 +75,9 @@ class Table:
 
 
 def read_table(path: str, header: bool = True) -> Table:
-    """Read a file, plain or .gz; commas, semicolons, tabs or bars between columns. Without a header columns
-    are called 1, 2, 3, …
+    """Read a file, plain or .gz, with commas, semicolons, tabs or bars between columns.
+
+    Without a header the columns are named 1, 2, 3, …
     """
     content = read_bytes(Path(path))
     try:
@@ -99,12 +102,12 @@ def read_table(path: str, header: bool = True) -> Table:
     for line, row in body:
         if len(row) != len(names):
             raise DataError(f"{path}, line {line}: expected {len(names)} columns, got {len(row)}")
-    columns = {name: [row[place].strip() for _, row in body] for place, name in enumerate(names)}
+    columns = {name: [row[index].strip() for _, row in body] for index, name in enumerate(names)}
     return Table(path, columns, [line for line, _ in body], hashlib.sha256(content).hexdigest()[:16])
 
 
 def _delimiter(text: str) -> str:
-    """The one of , ; tab | that the first line has most of."""
+    """Return the most frequent of , ; tab | in the first line."""
     line = text.lstrip("\r\n").partition("\n")[0]
     return max(",;\t|", key=line.count)
 
@@ -119,7 +122,7 @@ def _check_names(path: str, names: list[str], header: bool) -> None:
 
 
 def _number(word: str) -> float | None:
-    """The number a word is: nan where it is missing, None where it is something else."""
+    """Parse a word as a number: nan for a missing value, None if it is not a number."""
     if word.lower() in _EMPTY:
         return math.nan
     if "_" in word:  # Python would read the name 1_0 as ten
@@ -132,32 +135,32 @@ def _number(word: str) -> float | None:
 
 
 def as_numbers(words: Iterable[str]) -> NDArray[np.float64] | None:
-    """A column as numbers, nan where one is missing; None if it holds anything else.
+    """Return a column as numbers, nan for missing values; None if it holds other words.
 
     >>> as_numbers(["1", "", "2.5"])
     array([1. , nan, 2.5])
     >>> as_numbers(["1", "one"]) is None
     True
     """
-    found = []
+    numbers = []
     for word in words:
         value = _number(word)
         if value is None:
             return None
-        found.append(value)
-    return np.array(found)
+        numbers.append(value)
+    return np.array(numbers)
 
 
 def is_missing(word: str) -> bool:
-    """Return whether a word stands for a value that is not there: nothing, NA, n/a, nan, null, none, ?."""
+    """Return whether a word stands for a missing value: empty, NA, n/a, nan, null, none, ?."""
     return word.lower() in _EMPTY
 
 
 def as_targets(words: list[str], numbers: NDArray[np.float64] | None) -> list[str]:
-    """Return the target's words, "" where there is none.
+    """Return the words of the target column, "" for missing values.
 
-    Among numbers a word such as NA is a missing value. Among words it may be a class as well as any other
-    (none, mild, severe), so that there only an empty cell is missing.
+    In a column of numbers a word such as NA is a missing value. In a column of words it may be a class (none,
+    mild, severe), so only an empty cell is missing.
 
     >>> as_targets(["1", "NA", ""], np.array([1, np.nan, np.nan]))
     ['1', '', '']
@@ -172,8 +175,11 @@ def as_targets(words: list[str], numbers: NDArray[np.float64] | None) -> list[st
 def filled(
     table: Table, name: str, values: NDArray[np.float64], groups: list[NDArray[np.int64]], missing: str
 ) -> NDArray[np.float64]:
-    """A feature without gaps: refused, filled by the column's mean, or by what was there before in the
-    sequence (the mean where nothing was)."""
+    """Return a feature without missing values, by the rule `missing`.
+
+    refuse: raise an error; mean: fill with the column's mean; previous: fill with the previous value of the
+    sequence, or the mean if there is none.
+    """
     gaps = np.isnan(values)
     if not gaps.any():
         return values
@@ -186,38 +192,41 @@ def filled(
             f"line {line}; say --missing mean or --missing previous, or leave it out of --features"
         )
     mean = float(np.nanmean(values))
-    found = values.copy()
+    result = values.copy()
     if missing == "previous":
         for rows in groups:
             for before, row in itertools.pairwise(rows):
-                if math.isnan(found[row]):
-                    found[row] = found[before]
-    return np.where(np.isnan(found), mean, found)
+                if math.isnan(result[row]):
+                    result[row] = result[before]
+    return np.where(np.isnan(result), mean, result)
 
 
 def grouped(
     table: Table, sequence: str, order: str, length: int | None
 ) -> tuple[list[str], list[NDArray[np.int64]]]:
-    """The rows of every sequence in their order, and whose they are. `length` cuts them into pieces; without
-    a column for the sequence the whole file is one, which has to be cut."""
-    places: dict[str, list[int]] = {}
+    """Return the name of every sequence and its rows in order.
+
+    `length` cuts sequences into pieces; without a column for the sequence the whole file is one sequence,
+    which has to be cut.
+    """
+    rows_of: dict[str, list[int]] = {}
     if sequence:
-        for place, name in enumerate(table.column(sequence, "--sequence")):
+        for row, name in enumerate(table.column(sequence, "--sequence")):
             if is_missing(name):
-                raise DataError(_missing(table, place, sequence, name))
-            places.setdefault(name, []).append(place)
+                raise DataError(_missing(table, row, sequence, name))
+            rows_of.setdefault(name, []).append(row)
     elif length is None:
         raise ConfigError(
             "expected --sequence COLUMN, which says to which sequence a row belongs, or --length N, which "
             "cuts one long series into pieces of N steps"
         )
     else:
-        places[""] = list(range(len(table.lines)))
+        rows_of[""] = list(range(len(table.lines)))
     ranks = _ranks(table, order) if order else None
     names, groups = [], []
-    for name, rows in places.items():
+    for name, rows in rows_of.items():
         if ranks is not None:
-            rows = sorted(rows, key=lambda place: ranks[place])
+            rows = sorted(rows, key=lambda row: ranks[row])
         step = length or len(rows)
         for begin in range(0, len(rows), step):
             names.append(name)
@@ -226,9 +235,9 @@ def grouped(
 
 
 def _ranks(table: Table, order: str) -> list[float] | list[str]:
-    """What rows are ordered by: numbers, or text (dates written as 2026-01-31)."""
+    """Return the sort keys of rows: numbers, or text (dates written as 2026-01-31)."""
     words = table.column(order, "--order")
-    gap = next((place for place, word in enumerate(words) if is_missing(word)), None)
+    gap = next((row for row, word in enumerate(words) if is_missing(word)), None)
     if gap is not None:
         raise DataError(_missing(table, gap, order, words[gap]))
     numbers = table.numbers(order)

@@ -1,4 +1,4 @@
-"""Sequences out of a CSV file."""
+"""Task on the sequences of a CSV file."""
 
 from __future__ import annotations
 
@@ -30,28 +30,28 @@ from plait.tasks.sequences import ANSWERS, ASKS, Sequences, SequenceTask, Split,
 
 __all__ = ["CsvTask"]
 
-FEW = 20  # so many different whole numbers are read as classes
-SHOWN = 12  # names of columns that fit a line
+FEW = 20  # most distinct whole numbers that are read as classes
+SHOWN = 12  # column names listed in a line
 
 
 @dataclass(frozen=True)
 class CsvTask(SequenceTask):
-    """Answer the target column of a CSV file, sequence by sequence.
+    """Predict the target column of a CSV file, sequence by sequence.
 
-    A row is a step. Where every sequence has one value of the target, it is asked at the last step, else at
-    every row that has one. Words are classes, and so are whole numbers of which there are at most 20; other
-    numbers are numbers. In a target of numbers NA, n/a, nan, null, none and ? are missing values, as they are
-    in features; in a target of words they are classes, and only an empty cell is missing.
+    A row is a step. If every sequence has one value of the target, it is predicted at the last step, else at
+    every row that has one. Words are classes, and so are at most 20 distinct whole numbers; other numbers are
+    a regression target. In a target of numbers NA, n/a, nan, null, none and ? are missing values, as in
+    features; in a target of words they are classes, and only an empty cell is missing.
 
     Args:
         file: the file.
-        target: the column that is asked.
-        sequence: the column that says to which sequence a row belongs; the whole file is one without it.
-        order: the column rows of a sequence are ordered by; as they stand in the file without it.
-        features: the columns that are seen; left out, all others that hold numbers.
-        missing: what to do where a feature has no value: refuse, mean, previous.
-        length: cut sequences into pieces of so many steps.
-        share: of the sequences, how many are held out; of one long series, its end.
+        target: the column to predict.
+        sequence: the column that identifies a row's sequence; without it the whole file is one sequence.
+        order: the column that orders the rows of a sequence; without it they keep the order of the file.
+        features: the input columns; left out, all other columns that hold numbers.
+        missing: treatment of missing feature values: refuse, mean, previous.
+        length: cut sequences into pieces of this many steps.
+        share: share of the sequences to hold out; of one long series, its end.
         header: whether the first line names the columns.
     """
 
@@ -88,7 +88,7 @@ class CsvTask(SequenceTask):
             super().__post_init__()
 
     def _fill_in(self) -> None:
-        """What the file says: which columns are seen, what is asked and when, which classes there are."""
+        """Derive the features, the kind and steps of the target, and the classes from the file."""
         if not self.target:
             raise ConfigError("target: expected the column that is asked, got none; say --target COLUMN")
         table = _table(self.file, self.header, _stamp(self.file))
@@ -98,7 +98,7 @@ class CsvTask(SequenceTask):
         numeric = {name: None for name in others if table.numbers(name) is not None}
         answer = self.answer or ("class" if _are_classes(table.numbers(self.target)) else "number")
         classes = sorted({word for word in words if word}, key=_sorting) if answer == "class" else []
-        found: dict[str, Any] = {
+        derived: dict[str, Any] = {
             "features": self.features or tuple(numeric),
             "left_out": () if self.features else tuple(name for name in others if name not in numeric),
             "answer": answer,
@@ -106,9 +106,9 @@ class CsvTask(SequenceTask):
             "asks": self.asks or self._when(table, words),
             "sha256": table.sha256,
         }
-        for name, value in found.items():
+        for name, value in derived.items():
             object.__setattr__(self, name, value)
-        self.split()  # what is wrong with it is said now
+        self.split()  # raises now if the file is invalid
 
     def _when(self, table: Table, words: list[str]) -> str:
         _, groups = grouped(table, self.sequence, self.order, self.length)
@@ -138,19 +138,19 @@ class CsvTask(SequenceTask):
                       self.share, self.answer, self.asks, self.classes)  # fmt: skip
 
     def facts(self) -> str:
-        """What was read, in one line."""
+        """Summarise the data in one line."""
         split = self.split()
-        train, away = len(split.train.lengths), len(split.held_out.lengths)
-        asked = f"{len(self.classes)} classes" if self.answer == "class" else "a number"
+        train, held_out = len(split.train.lengths), len(split.held_out.lengths)
+        target = f"{len(self.classes)} classes" if self.answer == "class" else "a number"
         when = "at the last step" if self.asks == "last" else "at every step"
         gone = f"; left out, as they hold words: {_listed(self.left_out)}" if self.left_out else ""
         return (
-            f"{self.file}: {train:,} sequences to train on, {away:,} held out; {self.target} ({asked}, "
+            f"{self.file}: {train:,} sequences to train on, {held_out:,} held out; {self.target} ({target}, "
             f"{when}) from {_listed(self.features)}{gone}{self._gaps()}"
         )
 
     def _gaps(self) -> str:
-        """Say which cells were taken as missing, and which were not though they may have been meant so."""
+        """Describe the missing values, and classes whose names look like missing values."""
         table = _table(self.file, self.header, _stamp(self.file))
         values = _answers(table, self.target, self.answer, self.classes)
         none = int((np.isnan(values) if self.answer == "number" else values == IGNORE).sum())
@@ -182,13 +182,13 @@ def _are_classes(numbers: NDArray[np.float64] | None) -> bool:
 
 
 def _sorting(word: str) -> tuple[float, str]:
-    """Numbers first, in their order."""
+    """Return a sort key that puts numbers first, in numerical order."""
     numbers = as_numbers([word])
     return (math.inf if numbers is None or np.isnan(numbers[0]) else float(numbers[0]), word)
 
 
 def _stamp(file: str) -> tuple[int, int]:
-    """Size and time of the file: one that changed is read again."""
+    """Return size and modification time of the file, so that a changed file is read again."""
     path = Path(file)
     stat = path.stat() if path.exists() else None
     return (0, 0) if stat is None else (stat.st_size, stat.st_mtime_ns)
@@ -207,9 +207,9 @@ def _split(
     names, groups = grouped(table, sequence, order, length)
     values = _answers(table, target, answer, classes)
     there = ~np.isnan(values) if answer == "number" else values != IGNORE
-    kept = [place for place, rows in enumerate(groups) if there[rows].any()]
-    names, groups = [names[place] for place in kept], [groups[place] for place in kept]
-    whose = list(dict.fromkeys(names)) if sequence else [str(place) for place in range(len(groups))]
+    kept = [index for index, rows in enumerate(groups) if there[rows].any()]
+    names, groups = [names[index] for index in kept], [groups[index] for index in kept]
+    whose = list(dict.fromkeys(names)) if sequence else [str(index) for index in range(len(groups))]
     if len(whose) < 2:
         raise DataError(
             f"{table.file}: expected at least two sequences with a target, one to train on and one to hold "
@@ -220,7 +220,7 @@ def _split(
         sides = [away[name] for name in names]
     else:  # one series: its end is held out
         first = len(groups) - min(len(groups) - 1, max(1, round(share * len(groups))))
-        sides = [place >= first for place in range(len(groups))]
+        sides = [index >= first for index in range(len(groups))]
     if not features:
         raise DataError(f"{table.file}: expected a column with numbers beside the target, got none")
     columns = []
@@ -236,12 +236,12 @@ def _split(
 
 
 def _answers(table: Table, target: str, answer: str, classes: tuple[str, ...]) -> NDArray[Any]:
-    """The target of every row: a number, nan for none; or the place of a class, `IGNORE` for none."""
+    """Return the target of every row: a number, nan for none; or a class index, `IGNORE` for none."""
     words = table.column(target, "--target")
     if answer == "number":
         return table.check_numbers(target, "they are classes: --answer class")
-    place = {name: number for number, name in enumerate(classes)}
-    return np.array([place.get(word, IGNORE) for word in words], dtype=np.int64)
+    index_of = {name: index for index, name in enumerate(classes)}
+    return np.array([index_of.get(word, IGNORE) for word in words], dtype=np.int64)
 
 
 def _joined(

@@ -24,9 +24,9 @@ class DenoiseTask(TenSymbolsTask):
     target  · · · · · · · · · ·  … ·  ·    ·   3 5 1 7 2 6 4 8 1 3
     ```
 
-    The places are ten distinct ones among the first T + 9 steps. Inputs are one-hot over 11 (marker 10, index
+    The ten symbols are at distinct steps among the first T + 9. Inputs are one-hot over 11 (marker 10, index
     9 unused), classes 10 (index 9 unused), as in the published experiments. With `test_delays` it is scored
-    at these as well.
+    at these delays as well.
 
     >>> inputs, targets, *_ = DenoiseTask(delay=50).batch(4, torch.Generator().manual_seed(0))
     >>> inputs[:, :, 1:9].sum(dim=(0, 2)).tolist(), targets[-10:].min().item() >= 1
@@ -48,6 +48,6 @@ class DenoiseTask(TenSymbolsTask):
         return {f"delay {delay}": DenoiseTask(delay) for delay in (self.delay, *self.test_delays)}
 
     def places(self, batch_size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
-        # The places of the ten largest of T + 9 uniform numbers are a uniform choice without repetition.
+        # The indices of the ten largest of T + 9 uniform numbers are a uniform choice without repetition.
         lots = torch.rand(batch_size, self.delay + SYMBOLS - 1, generator=generator, device=device)
         return lots.topk(SYMBOLS, dim=1).indices.sort(dim=1).values.t()

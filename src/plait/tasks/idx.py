@@ -1,4 +1,4 @@
-"""IDX, the format MNIST is kept in: a header of big-endian numbers, then the values.
+"""Reader of IDX, the file format of MNIST: a header of big-endian numbers, then the values.
 
 ```
 0, 0, type, axes      one byte each; type 8 is unsigned bytes
@@ -25,15 +25,15 @@ _UNSIGNED_BYTES = 0x08
 
 
 def read_idx(path: Path, axes: int) -> NDArray[np.uint8]:
-    """An array of unsigned bytes with `axes` axes, from a file that may be packed as `.gz`."""
+    """Read an array of unsigned bytes with `axes` axes from a file, plain or `.gz`."""
     return parse_idx(read_bytes(path), axes, str(path))
 
 
 def parse_idx(content: bytes, axes: int, name: str = "this") -> NDArray[np.uint8]:
-    """The array in `content`.
+    """Parse the array in `content`.
 
     Raises:
-        DataError: if the header is not of unsigned bytes over that many axes, or the length does not fit.
+        DataError: if the header is not that of unsigned bytes with `axes` axes, or the length does not fit.
 
     >>> parse_idx(bytes([0, 0, 8, 2, 0, 0, 0, 1, 0, 0, 0, 2, 7, 9]), axes=2)
     array([[7, 9]], dtype=uint8)

@@ -1,4 +1,4 @@
-"""Images and their labels, from MNIST or from any folder of IDX files, as arrays and as tensors."""
+"""Images and labels, of MNIST or of any folder of IDX files, as arrays and as tensors."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from plait.tasks.idx import read_idx
 
 __all__ = ["ImageSet", "load_images", "on_device", "pixel_order"]
 
-_VALIDATION = 6  # one in six of the images to train on, the last ones, is kept for validation
+_VALIDATION = 6  # the last sixth of the training images is for validation
 
 
 @dataclass(frozen=True)
 class ImageSet:
-    """Pixels (N, height, width) and labels (N,), both bytes, to train and to test."""
+    """Training and test images as bytes: pixels (N, height, width) and labels (N,)."""
 
     train: NDArray[np.uint8]
     train_labels: NDArray[np.uint8]
@@ -32,7 +32,7 @@ class ImageSet:
 
     @cached_property
     def sha256(self) -> str:
-        """Sixteen digits that identify images and labels in a record."""
+        """Digest of images and labels, sixteen hexadecimal digits."""
         digest = hashlib.sha256()
         for part in (self.train, self.train_labels, self.test, self.test_labels):
             digest.update(f"{part.shape}".encode() + part.tobytes())
@@ -44,11 +44,11 @@ class ImageSet:
 
     @property
     def kept(self) -> int:
-        """How many of the images to train on are left for training; the rest validates."""
+        """Number of images for training; the rest of the training file is for validation."""
         return len(self.train) - len(self.train) // _VALIDATION
 
     def part(self, name: str) -> tuple[NDArray[np.uint8], NDArray[np.uint8]]:
-        """Pixels and labels of train, validation or test."""
+        """Return pixels and labels of train, validation or test."""
         if name == "test":
             return self.test, self.test_labels
         rows = slice(None, self.kept) if name == "train" else slice(self.kept, None)
@@ -57,28 +57,28 @@ class ImageSet:
 
 @lru_cache(maxsize=2)
 def load_images(folder: str = "") -> ImageSet:
-    """MNIST, found and verified, or the four IDX files of these names in `folder` (plain or .gz)."""
+    """Load MNIST, verified by checksum, or the four IDX files of its names in `folder` (plain or .gz)."""
     paths = [
         _in_folder(Path(folder), file.name) if folder else sources.locate(file) for file in sources.MNIST
     ]
     arrays = [read_idx(path, 3 if "idx3" in path.name else 1) for path in paths]
-    found = ImageSet(*arrays)
+    image_set = ImageSet(*arrays)
     for path, images, labels in (
-        (paths[0], found.train, found.train_labels),
-        (paths[2], found.test, found.test_labels),
+        (paths[0], image_set.train, image_set.train_labels),
+        (paths[2], image_set.test, image_set.test_labels),
     ):
         if not images.size or len(images) != len(labels):
             raise DataError(f"{path}: expected as many images as labels, got {len(images)} and {len(labels)}")
-    if found.train.shape[1:] != found.test.shape[1:]:
+    if image_set.train.shape[1:] != image_set.test.shape[1:]:
         raise DataError(
-            f"{paths[2]}: expected images of {found.train.shape[1:]} pixels as in {paths[0].name}, "
-            f"got {found.test.shape[1:]}"
+            f"{paths[2]}: expected images of {image_set.train.shape[1:]} pixels as in {paths[0].name}, "
+            f"got {image_set.test.shape[1:]}"
         )
-    return found
+    return image_set
 
 
 def pixel_order(pixels: int) -> NDArray[np.int64]:
-    """The permutation of the published experiments.
+    """Return the pixel permutation of the published experiments.
 
     >>> pixel_order(784)[:4].tolist()
     [73, 529, 19, 222]
@@ -88,7 +88,7 @@ def pixel_order(pixels: int) -> NDArray[np.int64]:
 
 @lru_cache(maxsize=8)
 def on_device(folder: str, part: str, permuted: bool, device: str) -> tuple[Tensor, Tensor]:
-    """Pixels (N, height · width) as bytes, in the order they are shown in, and labels, all on the device."""
+    """Return pixels (N, height · width) as bytes, in the order of the steps, and labels, on the device."""
     images, labels = load_images(folder).part(part)
     pixels = torch.from_numpy(images.reshape(len(images), -1).copy()).to(device)
     if permuted:

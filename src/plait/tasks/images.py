@@ -1,4 +1,4 @@
-"""Images read pixel by pixel, named at the end: sequential and permuted MNIST."""
+"""Image classification pixel by pixel: sequential and permuted MNIST."""
 
 from __future__ import annotations
 
@@ -22,16 +22,17 @@ _MNIST_SIDE, _MNIST_CLASSES, _MNIST_TRAIN = 28, 10, 50_000
 
 @dataclass(frozen=True)
 class ImageTask(Task):
-    """Abstract: T = pixels / group steps of `group` pixels in [0, 1], the class asked at the last one.
+    """Base class: T = pixels / group steps of `group` pixels in [0, 1], with the class as target of the last.
 
-    50,000 of MNIST's images train, the last 10,000 of the 60,000 validate, 10,000 test. All lie on the device
-    as bytes; an epoch's order follows from (seed, epoch), and a last batch that is not full is left out.
+    Of MNIST, 50,000 images are for training, the last 10,000 of the 60,000 for validation, 10,000 for the
+    test. All are kept on the device as bytes; an epoch's order follows from (seed, epoch), and an incomplete
+    last batch is left out.
 
     Args:
-        group: pixels a step.
+        group: pixels per step.
         subset: train on the first `subset` images only; validation and test stay whole.
-        images: a folder with four IDX files of MNIST's names to use instead of MNIST.
-        sha256: what these images are, filled in from them and checked where it is given.
+        images: folder with four IDX files of MNIST's names to use instead of MNIST.
+        sha256: digest of these images; empty to compute it, else verified.
     """
 
     permuted: ClassVar[bool]
@@ -73,7 +74,7 @@ class ImageTask(Task):
 
     @property
     def length(self) -> int:
-        """T."""
+        """Number of steps T."""
         return math.prod(self.shape) // self.group
 
     @property
@@ -86,7 +87,7 @@ class ImageTask(Task):
 
     @property
     def chance_loss(self) -> float:
-        """ln of the number of classes: a guess."""
+        """Loss of a uniform guess: ln of the number of classes."""
         return math.log(self.num_classes)
 
     def prepare(self, device: torch.device | str = "cpu") -> None:
@@ -109,7 +110,7 @@ class ImageTask(Task):
     ) -> Batch:
         pixels, labels = self._tensors(device)
         rows = epoch_rows(generator, len(pixels), batch_size, index, device)
-        return self._shown(pixels, labels, rows)
+        return self._steps(pixels, labels, rows)
 
     def sweep(
         self,
@@ -118,14 +119,14 @@ class ImageTask(Task):
         generator_of: Callable[[int], torch.Generator],
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
-        """The images in their order, the first `sequences` or all."""
+        """Yield the images in order, the first `sequences` or all."""
         pixels, labels = self._tensors(device)
-        wanted = len(pixels) if sequences is None else min(sequences, len(pixels))
-        for begin in range(0, wanted, batch_size):
-            yield self._shown(pixels, labels, slice(begin, min(begin + batch_size, wanted)))
+        count = len(pixels) if sequences is None else min(sequences, len(pixels))
+        for begin in range(0, count, batch_size):
+            yield self._steps(pixels, labels, slice(begin, min(begin + batch_size, count)))
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy at the last step; a network may answer at every step, or there alone."""
+        """Return the cross-entropy at the last step, from logits of every step or of the last alone."""
         return super().loss(logits[-1:], targets)
 
     def score(self, logits: Tensor, targets: Tensor) -> Tensor:
@@ -138,11 +139,11 @@ class ImageTask(Task):
         return {"test": replace(self, part="test")}
 
     def plain_inputs(self, inputs: Tensor) -> list[Any]:
-        """The bytes, a list of `group` for each step."""
+        """Return the bytes, a list of `group` for each step."""
         return (inputs * 255).round().long().tolist()
 
     def as_image(self, steps: Tensor) -> Tensor:
-        """Values given step by step, (T,) or (T, group), at the places of the image: (height, width)."""
+        """Arrange values by step, (T,) or (T, group), as an image (height, width)."""
         values = steps.reshape(self.length, -1).expand(self.length, self.group).reshape(-1)
         if self.permuted:
             values = torch.empty_like(values).index_copy(
@@ -151,21 +152,22 @@ class ImageTask(Task):
         return values.view(self.shape)
 
     def show(self, seed: int = 0, width: int = 100) -> str:
-        """One image in shades, and what is asked."""
+        """Return one image in ASCII shades, and its label."""
         batch = self.batch(1, torch.Generator().manual_seed(seed))
         image = self.as_image(batch.inputs[:, 0])
         rows = ["".join(_SHADES[int(value * 9.99)] * 2 for value in row) for row in image.tolist()]
         order = "in the published random order" if self.permuted else "row by row"
-        asked = f"{self.length} steps of {self.group} pixels, {order}; asked: {int(batch.targets[-1, 0])}"
-        return "\n".join([*(row[:width].rstrip() for row in rows), asked])
+        caption = f"{self.length} steps of {self.group} pixels, {order}; asked: {int(batch.targets[-1, 0])}"
+        return "\n".join([*(row[:width].rstrip() for row in rows), caption])
 
     def _loaded(self) -> ImageSet:
-        found = load_images(self.images)
-        if self.images and found.sha256 != self.sha256:
+        image_set = load_images(self.images)
+        if self.images and image_set.sha256 != self.sha256:
             raise DataError(
-                f"{self.images} holds other images than before: expected {self.sha256}, got {found.sha256}"
+                f"{self.images} holds other images than before: expected {self.sha256}, "
+                f"got {image_set.sha256}"
             )
-        return found
+        return image_set
 
     def _tensors(self, device: torch.device | str) -> tuple[Tensor, Tensor]:
         pixels, labels = on_device(self.images, self.part, self.permuted, str(device))
@@ -173,8 +175,8 @@ class ImageTask(Task):
             return pixels[: self.subset], labels[: self.subset]
         return pixels, labels
 
-    def _shown(self, pixels: Tensor, labels: Tensor, rows: Tensor | slice) -> Batch:
-        """Pixels (B, P) as steps (T, B, group) in [0, 1]."""
+    def _steps(self, pixels: Tensor, labels: Tensor, rows: Tensor | slice) -> Batch:
+        """Return pixels (B, P) as steps (T, B, group) in [0, 1]."""
         chosen = pixels[rows].view(-1, self.length, self.group).transpose(0, 1).float() / 255
         return Batch(chosen, labels[rows].unsqueeze(0))
 

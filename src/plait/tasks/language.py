@@ -1,4 +1,4 @@
-"""Predict the next character: Penn Treebank, or any text."""
+"""Character-level language modelling: Penn Treebank, or any text."""
 
 from __future__ import annotations
 
@@ -19,24 +19,24 @@ from plait.tasks.text import END, EOS, CharacterText, encode, find_treebank, rea
 
 __all__ = ["LanguageTask", "PennTreebank", "TextTask"]
 
-_HELD_OUT_ROWS = 10  # streams a held-out text is cut into, as published
+_HELD_OUT_ROWS = 10  # number of streams of a held-out text, as published
 _CARRIED = {"s": "mixed", "h": "hidden"}
 
 
 @dataclass(frozen=True)
 class LanguageTask(Task):
-    """Abstract: the text as `batch_size` streams side by side, `span` characters of each a batch.
+    """Base class: the text as `batch_size` parallel streams, a batch is `span` characters of each.
 
-    Stream r of a text x of N characters is x[rL], x[rL + 1], …, L = (N − 1) // batch_size; what a state is
-    after a span goes on into the next, without its gradient, until the streams end and an epoch with them.
-    What does not fill a span is left out in training. Held-out text is covered whole: every character but
-    the first is predicted once.
+    Stream r of a text x of N characters is x[rL], x[rL + 1], …, L = (N − 1) // batch_size. The state after a
+    span is carried into the next without its gradient, until the streams and with them the epoch end. An
+    incomplete span is left out in training. Held-out text is covered whole: every character but the first is
+    predicted once.
 
     Args:
-        span: characters a gradient goes back over.
-        embedding: features a character becomes.
-        memory_across_spans: what is remembered goes on too; else the memory is emptied after every span.
-        begin_with: with an emptied memory a span begins with `s`, the last s_T, or `h`, the last h_T.
+        span: characters per span of truncated backpropagation.
+        embedding: size of a character's embedding.
+        memory_across_spans: carry the memory too; else it is emptied after every span.
+        begin_with: initial state of a span whose memory was emptied: `s`, the last s_T, or `h`, the last h_T.
     """
 
     carries_state = True
@@ -52,15 +52,15 @@ class LanguageTask(Task):
         known(self.begin_with, _CARRIED, "begin_with")
 
     def characters(self) -> str:
-        r"""The vocabulary in order, the end of a line as `\n`."""
+        r"""Return the vocabulary in order, the end of a line as `\n`."""
         raise NotImplementedError
 
     def count(self, part: str) -> int:
-        """How many characters a part has."""
+        """Return the number of characters of a part."""
         raise NotImplementedError
 
     def _tokens(self, device: torch.device | str) -> Tensor:
-        """This part's characters as places in the vocabulary, on the device."""
+        """Return this part's characters as vocabulary indices, on the device."""
         raise NotImplementedError
 
     @property
@@ -105,10 +105,10 @@ class LanguageTask(Task):
         tokens = self._tokens(device)
         spans = self.batches_per_epoch(batch_size)
         length = (len(tokens) - 1) // batch_size
-        place = index % spans * self.span
+        begin = index % spans * self.span
         inputs, targets = (
             tokens[shift : shift + batch_size * length]
-            .view(batch_size, length)[:, place : place + self.span]
+            .view(batch_size, length)[:, begin : begin + self.span]
             .t()
             for shift in (0, 1)
         )
@@ -121,7 +121,7 @@ class LanguageTask(Task):
         generator_of: Callable[[int], torch.Generator],
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
-        """The whole part in ten streams, whatever the batch size; a sequence is one span of one stream."""
+        """Yield the whole part in ten streams, for any batch size; a sequence is one span of one stream."""
         tokens = self._tokens(device)
         predicted = len(tokens) - 1
         rows = min(_HELD_OUT_ROWS, predicted)
@@ -135,11 +135,11 @@ class LanguageTask(Task):
             yield Batch(inputs.view(rows, length)[:, some].t(), targets.view(rows, length)[:, some].t())
 
     def weight(self, targets: Tensor) -> Tensor:
-        """By characters: the last stream may end before the others."""
+        """Return the number of characters, since the last stream may end before the others."""
         return counted(targets)
 
     def figures(self, loss: float, predicted: int) -> dict[str, float]:
-        """Bits per character, and on how many characters."""
+        """Return bits per character, and the number of predicted characters."""
         return {"bits_per_character": loss / math.log(2), "predicted": predicted}
 
     def held_out(self) -> Mapping[str, Task]:
@@ -150,30 +150,30 @@ class LanguageTask(Task):
 
     @property
     def chance_loss(self) -> float:
-        """ln of the number of symbols: a guess."""
+        """Loss of a uniform guess: ln of the number of symbols."""
         return math.log(self.num_classes)
 
     def encode(self, text: str) -> list[int]:
-        """Places in the vocabulary of what a person typed; blanks are `_` there.
+        """Return the vocabulary indices of a typed text; blanks become `_`.
 
         Raises:
             DataError: if a character is not in the vocabulary.
         """
-        return [int(place) for place in encode(text.replace(" ", "_"), self.characters())]
+        return [int(token) for token in encode(text.replace(" ", "_"), self.characters())]
 
-    def decode(self, place: int) -> str:
-        """The inverse of `encode` for one character."""
-        return self.characters()[place].replace("_", " ")
+    def decode(self, token: int) -> str:
+        """Return the character of a vocabulary index; the inverse of `encode`."""
+        return self.characters()[token].replace("_", " ")
 
     def show(self, seed: int = 0, width: int = 100) -> str:
-        """The beginning of a stream, and what is asked at each of its characters."""
+        """Return a piece of the text, and the target of each of its characters."""
         tokens = self._tokens("cpu")
         first = int(
             torch.randint(max(1, len(tokens) - width), (1,), generator=torch.Generator().manual_seed(seed))
         )
-        places = tokens[first : first + min(width, self.span) + 1].tolist()
-        drawn = "".join(self.characters()[place].replace(END, "¶") for place in places)
-        return f"input   {drawn[:-1]}\ntarget  {drawn[1:]}"
+        piece = tokens[first : first + min(width, self.span) + 1].tolist()
+        text = "".join(self.characters()[token].replace(END, "¶") for token in piece)
+        return f"input   {text[:-1]}\ntarget  {text[1:]}"
 
 
 @dataclass(frozen=True)
@@ -202,9 +202,9 @@ class TextTask(LanguageTask):
     """Predict the next character of a text of your own.
 
     Args:
-        text: one file, cut 90 : 5 : 5, or three, to train, validate and test.
-        symbols: the vocabulary, filled in from the text; other characters are refused where it is given.
-        sha256: what the text is, filled in from it and checked where it is given.
+        text: one file, split 90 : 5 : 5, or three, to train, validate and test.
+        symbols: vocabulary, by default that of the text; characters outside it are refused.
+        sha256: digest of the text; empty to compute it, else verified.
     """
 
     name = "text"
@@ -216,9 +216,9 @@ class TextTask(LanguageTask):
         super().__post_init__()
         object.__setattr__(self, "text", _names(self.text))  # JSON has lists
         if self.text and not self.symbols:
-            found = _own(self.text, _stamp(self.text), "")
-            object.__setattr__(self, "symbols", "".join(END if s == EOS else s for s in found.symbols))
-            object.__setattr__(self, "sha256", found.fingerprint["sha256"])
+            text = _own(self.text, _stamp(self.text), "")
+            object.__setattr__(self, "symbols", "".join(END if s == EOS else s for s in text.symbols))
+            object.__setattr__(self, "sha256", text.fingerprint["sha256"])
 
     def characters(self) -> str:
         if not self.symbols:
@@ -229,13 +229,13 @@ class TextTask(LanguageTask):
         return len(getattr(self._read(), part))
 
     def _read(self) -> CharacterText:
-        found = _own(self.text, _stamp(self.text), self.characters())
-        if self.sha256 not in ("", found.fingerprint["sha256"]):
+        text = _own(self.text, _stamp(self.text), self.characters())
+        if self.sha256 not in ("", text.fingerprint["sha256"]):
             raise DataError(
                 f"{', '.join(self.text)}: expected the text that hashes to {self.sha256}, got "
-                f"{found.fingerprint['sha256']}; it was changed since"
+                f"{text.fingerprint['sha256']}; it was changed since"
             )
-        return found
+        return text
 
     def _tokens(self, device: torch.device | str) -> Tensor:
         return _placed(self._read(), self.part, str(device))
@@ -259,12 +259,12 @@ def _names(paths: Any) -> tuple[str, ...]:
 
 
 def _stamp(paths: tuple[str, ...]) -> tuple[tuple[int, int], ...]:
-    """Sizes and times of the files: one that changed is read again."""
+    """Return sizes and modification times of the files, so that a changed file is read again."""
     stats = [Path(path).stat() if Path(path).exists() else None for path in paths]
     return tuple((0, 0) if stat is None else (stat.st_size, stat.st_mtime_ns) for stat in stats)
 
 
 @lru_cache(maxsize=9)
 def _placed(text: CharacterText, part: str, device: str) -> Tensor:
-    """A part of a text on the device."""
+    """Return a part of a text on the device."""
     return torch.from_numpy(getattr(text, part)).to(device)

@@ -16,7 +16,7 @@ from plait.tasks.base import IGNORE, LATER, SMALLER, Batch, Task
 
 __all__ = ["MultiQueryRecallTask"]
 
-POWER = 0.01  # of the law by which queries thin out with the distance from the pairs; 1 would be uniform
+POWER = 0.01  # exponent of the power law of the queries' distances; 1 would be uniform
 
 
 @dataclass(frozen=True)
@@ -31,11 +31,11 @@ class MultiQueryRecallTask(Task):
 
     Keys are P different ones of 1 … V/2 − 1, values P different ones of V/2 … V − 1. Each key comes again
     once, at step 2P + 2g + 1, its g drawn without repetition from 0 … (L − 2P)/2 − 1 with probability
-    ∝ (g + 1)^(a − 1), a = 0.01. All other steps (?) show any symbol, and only queries have a target.
-    Published: V = 8,192 and (L, P) = (64, 4), (128, 8), (256, 16). With `after` an answer is due so many
-    steps after its key, and any symbols follow as many steps: a layer that reads its memory with the state
-    of the step before can answer after two. With `lead_in` so many steps of any symbols come before the
-    pairs: then a memory cannot answer by keeping what comes first.
+    ∝ (g + 1)^(a − 1), a = 0.01. All other steps (?) show a random symbol, and only queries have a target.
+    Published: V = 8,192 and (L, P) = (64, 4), (128, 8), (256, 16). With `after` the target is `after` steps
+    after its key, and `after` random symbols follow the sequence: a layer that reads its memory with the
+    previous state can answer after two steps. With `lead_in` that many random symbols come before the pairs,
+    so that a memory cannot answer by keeping the first steps.
 
     >>> inputs, targets, *_ = MultiQueryRecallTask(64, 4).batch(32, torch.Generator().manual_seed(0))
     >>> inputs.shape, (targets >= 4096).sum(0).unique().tolist()
@@ -79,7 +79,7 @@ class MultiQueryRecallTask(Task):
 
     @property
     def chance_loss(self) -> float:
-        """ln V/2: a guess among the values."""
+        """Loss of a uniform guess among the values: ln V/2."""
         return math.log(self.vocab // 2)
 
     def batch(
@@ -110,16 +110,16 @@ class MultiQueryRecallTask(Task):
         return Batch(inputs, torch.full_like(inputs, IGNORE).scatter_(0, places + self.after, values))
 
     def show(self, seed: int = 0, width: int = 100) -> str:
-        """One sequence: what is paired, and when which key is asked."""
+        """Return one sequence as text: its pairs, and the steps and keys of its queries."""
         inputs, targets, *_ = self.batch(1, torch.Generator().manual_seed(seed))
         first, last, tokens = self.lead_in, self.lead_in + 2 * self.pairs, inputs[:, 0].tolist()
         paired = zip(tokens[first:last:2], tokens[first + 1 : last : 2], strict=True)
         pairs = [f"{key} is {value}" for key, value in paired]
-        asked = [
+        queries = [
             f"step {step - self.after}: {tokens[step - 1 - self.after]}? {target}"
             for step, target in enumerate(targets[:, 0].tolist(), 1)
             if target != IGNORE
         ]
         when = f", answered {self.after} steps later" if self.after else ""
-        lines = (f"steps {first + 1} to {last}: {', '.join(pairs)}", f"asked{when}: {', '.join(asked)}")
+        lines = (f"steps {first + 1} to {last}: {', '.join(pairs)}", f"asked{when}: {', '.join(queries)}")
         return "\n".join(textwrap.fill(line, max(width, 20)) for line in lines)

@@ -1,4 +1,4 @@
-"""Data of one's own, from Python: arrays, a data set or a loader, read once into memory."""
+"""Task on user data from Python: arrays, a `Dataset` or a `DataLoader`, read once into memory."""
 
 from __future__ import annotations
 
@@ -21,16 +21,16 @@ _LAYOUTS = {True: "(N, T, F), batch first", False: "(T, N, F), time first (batch
 
 @dataclass(frozen=True)
 class DataTask(SequenceTask):
-    """Answer what was asked of sequences that were passed in Python; made by `plait.fit`, or by `data_task`.
+    """Predict the targets of sequences passed in Python; made by `plait.fit` or `data_task`.
 
-    A description holds what a network needs, and the hash of the data, which are not in it: who resumes such
-    a run passes them again.
+    A run's description holds the sizes a network needs and the digest of the data, but not the data: to
+    resume such a run, pass them again.
 
     Args:
-        input_size: features of a step, or features a symbol becomes.
-        outputs: classes, or numbers, that are answered.
-        symbols: how many there are, where inputs are symbols; 0 for features.
-        sequences: how many there are to train on.
+        input_size: number of features per step, or size of a symbol's embedding.
+        outputs: number of classes, or of regression targets.
+        symbols: size of the vocabulary if inputs are symbols; 0 for features.
+        sequences: number of training sequences.
     """
 
     name = "data"
@@ -66,18 +66,18 @@ def data_task(
     standardise: bool = True,
     embedding: int = 1,
 ) -> DataTask:
-    """A task from data of one's own.
+    """Return a task on user data.
 
     Args:
         data: (X, y), (X, y, lengths), a `torch.utils.data.Dataset` or list of (x, y), or a `DataLoader` of
             such batches. X is (N, T, F) or (T, N, F), or a list of (T_i, F); integers without F are symbols.
-            y is for each sequence a class (an integer, or a name) or numbers; or the same for each step.
-            Steps without a target have -100, or nan. All is read once, in order, and kept in memory.
+            y holds a class (an integer, or a name) or numbers for each sequence, or for each step. Steps
+            without a target have -100, or nan. Data are read once, in order, and kept in memory.
         held_out: the share of the sequences to hold out, or data of the same kind.
         batch_first: whether X, and y of every step, are (N, T, …).
-        asks: "last" or "every", where the shape of y leaves it open whether its second axis is time.
+        asks: whether y is for the "last" or for "every" step, if its shape is ambiguous.
         standardise: see `SequenceTask`.
-        embedding: features a symbol becomes.
+        embedding: size of a symbol's embedding.
 
     >>> task = data_task((torch.randn(20, 9, 3), torch.arange(20) % 2), held_out=0.25, batch_first=True)
     >>> task.answer, task.asks, task.outputs, task.sequences
@@ -89,8 +89,8 @@ def data_task(
     if isinstance(held_out, float) and 0 < held_out < 1:
         if len(rows) < 2:
             raise ConfigError(f"held_out: a share of {len(rows)} sequences leaves none; give more data")
-        away = share_of([str(place) for place in range(len(rows))], held_out)
-        parts = [[row for row, out in zip(rows, away, strict=True) if out is side] for side in (False, True)]
+        sides = share_of([str(index) for index in range(len(rows))], held_out)
+        parts = [[row for row, out in zip(rows, sides, strict=True) if out is side] for side in (False, True)]
     elif held_out is None or isinstance(held_out, bool | int | float):
         raise ConfigError(
             "held_out: expected a share of the sequences between 0 and 1 (held_out=0.2), or data of the same "
@@ -118,24 +118,24 @@ Row = tuple[Tensor, Any]
 
 
 def _read(data: Any, batch_first: bool, asks: str | None, where: str) -> tuple[list[Row], bool]:
-    """Sequences (T_i, F) with their targets, and whether these are of every step."""
+    """Return sequences (T_i, F) with their targets, and whether every step has a target."""
     from torch.utils.data import DataLoader
 
     if isinstance(data, tuple) and len(data) in (2, 3):
         rows, every = _of_arrays(*data, batch_first=batch_first, asks=asks, where=where)
     elif isinstance(data, DataLoader):
-        rows, found = [], set()
+        rows, kinds = [], set()
         for batch in _in_order(data):
             if not isinstance(batch, tuple | list) or len(batch) not in (2, 3):
                 raise DataError(f"{where}data: expected batches (X, y) or (X, y, lengths) of the loader")
             some, every = _of_arrays(*batch, batch_first=batch_first, asks=asks, where=where)
             rows += some
-            found.add(every)
-        if len(found) > 1:
+            kinds.add(every)
+        if len(kinds) > 1:
             raise ShapeError(f"{where}y: expected targets of every step in all batches, or in none")
-        every = found.pop() if found else False
+        every = kinds.pop() if kinds else False
     elif hasattr(data, "__getitem__") and hasattr(data, "__len__"):
-        pairs = [data[place] for place in range(len(data))]
+        pairs = [data[index] for index in range(len(data))]
         if not all(isinstance(pair, tuple | list) and len(pair) == 2 for pair in pairs):
             raise DataError(f"{where}data: expected items (x, y) of the data set")
         rows, every = _of_arrays(
@@ -152,7 +152,7 @@ def _read(data: Any, batch_first: bool, asks: str | None, where: str) -> tuple[l
 
 
 def _in_order(loader: Any) -> Any:
-    """The same batches without shuffling or workers: what is read must not depend on chance."""
+    """Return a loader of the same batches without shuffling or workers, which is deterministic."""
     from torch.utils.data import DataLoader, IterableDataset
 
     if isinstance(loader.dataset, IterableDataset):
@@ -161,7 +161,7 @@ def _in_order(loader: Any) -> Any:
         return loader
     return DataLoader(
         loader.dataset, batch_size=loader.batch_size or 1, collate_fn=loader.collate_fn,
-        generator=torch.Generator(),  # else it would draw a seed from the global one
+        generator=torch.Generator(),  # else it would draw a seed from the global generator
     )  # fmt: skip
 
 
@@ -201,7 +201,7 @@ def _of_arrays(
 def _by_sequence(
     targets: Any, whole: Tensor, count: int, batch_first: bool, asks: str | None, where: str
 ) -> tuple[list[Any], bool]:
-    """Targets by sequence, and whether they were found to be of every step, given time first."""
+    """Return targets by sequence, and whether they are of every step, recognised by a time-first shape."""
     if batch_first or isinstance(targets, list) or asks == "last":
         return _as_list(targets, f"{where}y"), False
     values = _values(targets, f"{where}y")
@@ -222,26 +222,26 @@ def _as_list(targets: Any, name: str) -> list[Any]:
 
 
 def _values(value: Any, name: str) -> Any:
-    """A tensor, or names as they are."""
+    """Return a tensor; names of classes unchanged."""
     if isinstance(value, str):
         return value
     if isinstance(value, np.ndarray) and value.dtype.kind in "US":
         return value.tolist()
-    if isinstance(value, list | tuple) and value and all(isinstance(one, str) for one in value):
+    if isinstance(value, list | tuple) and value and all(isinstance(item, str) for item in value):
         return list(value)
     return _tensor(value, name)
 
 
 def _tensor(value: Any, name: str) -> Tensor:
     try:
-        found = torch.as_tensor(value).detach().cpu()
+        tensor = torch.as_tensor(value).detach().cpu()
     except (TypeError, ValueError, RuntimeError) as error:
         raise DataError(f"{name}: expected numbers, got {type(value).__name__} ({error})") from error
-    return found.float() if found.is_floating_point() else found.long()
+    return tensor.float() if tensor.is_floating_point() else tensor.long()
 
 
 def _is_every(xs: list[Tensor], ys: list[Any], asks: str | None) -> bool:
-    """Whether targets have an axis of time; where it is open, one as long as the sequences is time."""
+    """Return whether targets have a time axis; without `asks`, an axis as long as the sequences is time."""
     if asks is not None:
         return asks == "every"
     sizes = [len(y) if isinstance(y, list) or (isinstance(y, Tensor) and y.dim()) else -1 for y in ys]
@@ -249,13 +249,13 @@ def _is_every(xs: list[Tensor], ys: list[Any], asks: str | None) -> bool:
 
 
 def _checked_lengths(lengths: Any, xs: list[Tensor], where: str) -> list[int]:
-    found = [int(length) for length in _tensor(lengths, f"{where}lengths").flatten()]
-    if len(found) != len(xs) or any(not 0 < n <= len(x) for n, x in zip(found, xs, strict=False)):
+    steps = [int(length) for length in _tensor(lengths, f"{where}lengths").flatten()]
+    if len(steps) != len(xs) or any(not 0 < n <= len(x) for n, x in zip(steps, xs, strict=False)):
         raise ShapeError(
             f"{where}lengths: expected {len(xs)} numbers from 1 to {max(map(len, xs), default=0)}, the steps "
-            f"of X, got {len(found)} from {min(found, default=0)} to {max(found, default=0)}"
+            f"of X, got {len(steps)} from {min(steps, default=0)} to {max(steps, default=0)}"
         )
-    return found
+    return steps
 
 
 def _check_one(x: Tensor, y: Any, every: bool, place: int, where: str) -> None:
@@ -284,17 +284,17 @@ def _absent(targets: Tensor) -> Tensor:
 
 
 def _name_classes(parts: list[list[Row]]) -> tuple[str, ...]:
-    """The names of classes in order, none where they have numbers; names become their places."""
+    """Return the sorted names of classes, replaced by indices in `parts`; empty for integer classes."""
     ys = [y for part in parts for _, y in part]
     if not any(isinstance(y, str | list) for y in ys):
         return ()
     if not all(isinstance(y, str | list) for y in ys):
         raise DataError("y: expected names of classes everywhere, or nowhere, got both")
     names = tuple(sorted({name for y in ys for name in ([y] if isinstance(y, str) else y)}))
-    place = {name: number for number, name in enumerate(names)}
+    index_of = {name: index for index, name in enumerate(names)}
     for part in parts:
         part[:] = [
-            (x, torch.tensor(place[y] if isinstance(y, str) else [place[name] for name in y]))
+            (x, torch.tensor(index_of[y] if isinstance(y, str) else [index_of[name] for name in y]))
             for x, y in part
         ]
     return names
@@ -304,9 +304,9 @@ def _joined(rows: Sequence[Row], every: bool) -> Sequences:
     lengths = torch.tensor([len(x) for x, _ in rows])
     kinds = {(x.shape[1:], x.dtype) for x, _ in rows}
     answers = {(y.shape[1:] if every else y.shape, y.dtype) for _, y in rows}
-    for name, found in (("X", kinds), ("y", answers)):
-        if len(found) > 1:
-            shown = " and ".join(f"{tuple(shape)} {dtype}" for shape, dtype in sorted(found, key=str)[:2])
+    for name, layouts in (("X", kinds), ("y", answers)):
+        if len(layouts) > 1:
+            shown = " and ".join(f"{tuple(shape)} {dtype}" for shape, dtype in sorted(layouts, key=str)[:2])
             raise ShapeError(f"{name}: expected the same features and type in every sequence, got {shown}")
     inputs = torch.cat([x for x, _ in rows])
     targets = torch.cat([y for _, y in rows]) if every else torch.stack([y for _, y in rows])
@@ -320,10 +320,10 @@ def _both(split: Split) -> tuple[Sequences, Sequences]:
 
 
 def _largest(split: Split) -> int:
-    found = [part.targets[part.targets != IGNORE] for part in _both(split)]
-    if any(len(classes) and int(classes.min()) < 0 for classes in found):
+    targets = [part.targets[part.targets != IGNORE] for part in _both(split)]
+    if any(len(classes) and int(classes.min()) < 0 for classes in targets):
         raise DataError(f"y: expected classes from 0 on, or {IGNORE} for none, got a negative one")
-    return max(int(classes.max()) for classes in found if len(classes))
+    return max(int(classes.max()) for classes in targets if len(classes))
 
 
 def _check_alike(split: Split) -> None:

@@ -1,4 +1,4 @@
-"""A sequence of symbols as text, so that a person sees what is asked."""
+"""Drawing of a sequence of symbols as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["draw"]
 
 
 def draw(inputs: Sequence[int], targets: Sequence[int], marker: int, width: int = 100) -> str:
-    """Input and target, one character a step: `·` a blank, `▮` the marker, a space where there is no target.
+    """Draw input and target, one character per step: `·` a blank, `▮` the marker, a space for no target.
 
     >>> print(draw([3, 5, 0, 9, 0, 0], [0, 0, 0, 0, 3, 5], marker=9))
     step    1

@@ -1,4 +1,4 @@
-"""Recall: one symbol, shown once, named at the end."""
+"""Recall task: one symbol, shown once, is named at the end."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ class RecallTask(Task):
     target                       5
     ```
 
-    Without `at` the step is drawn uniformly from 1 … L − 1, anew in every sequence. Inputs are one-hot over
+    Without `at` the step is drawn uniformly from 1 … L − 1 for every sequence. Inputs are one-hot over
     10 (blank 0, symbols 1..8, marker 9), classes 9 (index 0 unused).
 
     >>> inputs, targets, *_ = RecallTask(length=50, at=7).batch(4, torch.Generator().manual_seed(0))
@@ -58,7 +58,7 @@ class RecallTask(Task):
 
     @property
     def chance_loss(self) -> float:
-        """ln 8: a guess among the symbols."""
+        """Loss of a uniform guess among the symbols: ln 8."""
         return math.log(ALPHABET)
 
     def batch(
@@ -81,7 +81,7 @@ class RecallTask(Task):
         return Batch(inputs.scatter_(2, tokens.unsqueeze(2), 1.0), symbols)
 
     def show(self, seed: int = 0, width: int = 100) -> str:
-        """One sequence, one character a step."""
+        """Return one sequence as text, one character per step."""
         batch = self.batch(1, torch.Generator().manual_seed(seed))
         targets = [IGNORE] * (self.length - 1) + batch.targets[:, 0].tolist()
         return draw(batch.inputs[:, 0].argmax(-1).tolist(), targets, self.marker, width)

@@ -1,4 +1,4 @@
-"""Sequences that are there, each with what is asked of it: one's own data, wherever they came from."""
+"""Tasks on a fixed data set of sequences with targets, such as user data."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ ANSWERS, ASKS = ("class", "number"), ("last", "every")
 
 
 class Sequences(NamedTuple):
-    """Sequences one after the other.
+    """Concatenated sequences.
 
-    `inputs` (steps of all, F), or (steps of all,) int64 for symbols; `targets` of every step, (steps of all,)
-    int64 classes or (steps of all, K) numbers, or with `every` False of every sequence, (N,) or (N, K);
-    `begins` and `lengths` (N,).
+    `inputs` (S, F), or (S,) int64 for symbols, S the steps of all sequences; `targets` of every step, (S,)
+    int64 classes or (S, K) numbers, or with `every` False of every sequence, (N,) or (N, K); `begins` and
+    `lengths` (N,).
     """
 
     inputs: Tensor
@@ -36,34 +36,35 @@ class Sequences(NamedTuple):
     every: bool
 
     def rows(self, index: Tensor | slice) -> Batch:
-        """Some of them as a batch, padded to the longest."""
+        """Return some sequences as a batch, padded to the longest."""
         begins, lengths = self.begins[index], self.lengths[index]
         longest = int(lengths.max())
         steps = torch.arange(longest, device=begins.device).unsqueeze(1)
-        own = steps < lengths
-        place = (begins + steps).where(own, begins)
-        inputs = _blank(self.inputs[place], own, 0)
+        valid = steps < lengths
+        index_of_step = (begins + steps).where(valid, begins)
+        inputs = _blank(self.inputs[index_of_step], valid, 0)
         if self.every:
             empty = math.nan if self.targets.is_floating_point() else IGNORE
-            targets = _blank(self.targets[place], own, empty)
+            targets = _blank(self.targets[index_of_step], valid, empty)
         else:
             targets = self.targets[index].unsqueeze(0)
-        return Batch(inputs, targets, lengths=None if bool(own.all()) else lengths)
+        return Batch(inputs, targets, lengths=None if bool(valid.all()) else lengths)
 
     def to(self, device: torch.device | str) -> Sequences:
-        """On a device."""
+        """Return the sequences on a device."""
         inputs, targets, begins, lengths = (part.to(device) for part in self[:4])
         return Sequences(inputs, targets, begins, lengths, self.every)
 
 
-def _blank(values: Tensor, own: Tensor, empty: float) -> Tensor:
-    mask = ~own if values.dim() == 2 else ~own.unsqueeze(-1)
+def _blank(values: Tensor, valid: Tensor, empty: float) -> Tensor:
+    mask = ~valid if values.dim() == 2 else ~valid.unsqueeze(-1)
     return values.masked_fill(mask, empty)
 
 
 def share_of(names: list[str], share: float) -> list[bool]:
-    """Which of some sequences are held out: a share of them, by the hash of their names. It does not depend
-    on their order, and few change sides when others join them.
+    """Return whether each sequence is held out: a share of them, chosen by the hash of their names.
+
+    The choice does not depend on their order, and adding sequences moves few of the others.
 
     >>> share_of(["a", "b", "c", "d", "e"], 0.4)
     [False, False, True, True, False]
@@ -71,12 +72,12 @@ def share_of(names: list[str], share: float) -> list[bool]:
     count = min(len(names) - 1, max(1, round(share * len(names))))
     order = sorted(range(len(names)), key=lambda i: hashlib.sha256(names[i].encode()).digest())
     chosen = set(order[:count])
-    return [place in chosen for place in range(len(names))]
+    return [index in chosen for index in range(len(names))]
 
 
 @dataclass(frozen=True, eq=False)
 class Split:
-    """What is trained on, and what is not."""
+    """Training data and held-out data."""
 
     train: Sequences
     held_out: Sequences
@@ -85,7 +86,7 @@ class Split:
         object.__setattr__(self, "_placed", {})
 
     def on(self, part: str, device: torch.device | str) -> Sequences:
-        """A part on a device; it is taken there once."""
+        """Return a part on a device; copies are cached."""
         placed: dict[tuple[str, str], Sequences] = self._placed  # type: ignore[attr-defined]
         key = part, str(device)
         if key not in placed:
@@ -94,7 +95,7 @@ class Split:
 
     @cached_property
     def sha256(self) -> str:
-        """Sixteen digits that identify the data in a record."""
+        """Digest of the data, sixteen hexadecimal digits."""
         digest = hashlib.sha256()
         for part in (self.train, self.held_out):
             for values in part[:4]:
@@ -104,16 +105,16 @@ class Split:
 
     @cached_property
     def input_scale(self) -> Scale:
-        """Of the features, over the training data."""
+        """Mean and standard deviation of the features over the training data."""
         return _scale_of(self.train.inputs)
 
     @cached_property
     def target_scale(self) -> Scale:
-        """Of the numbers asked for, over the training data."""
+        """Mean and standard deviation of the regression targets over the training data."""
         return _scale_of(self.train.targets)
 
     def error_of_the_mean(self, part: str) -> float:
-        """Mean squared error, in training deviations, of who always answers the training mean."""
+        """Return the MSE of always predicting the training mean, in units of the training variance."""
         scale, targets = self.target_scale, getattr(self, part).targets.double()
         squares = ((targets - scale.mean.double()) / scale.deviation.double()).square()
         return max(float(squares.nanmean()), 1e-12)
@@ -129,19 +130,19 @@ def _scale_of(values: Tensor) -> Scale:
 
 @dataclass(frozen=True)
 class SequenceTask(Task):
-    """Abstract: answer a class or numbers, at the last step of each sequence or at every one.
+    """Base class: predict a class or numbers, at the last step of each sequence or at every one.
 
-    Numbers are scored by R² = 1 − MSE / MSE of always answering the training mean; their loss is the mean
+    Numbers are scored by R² = 1 − MSE / MSE of always predicting the training mean; their loss is the mean
     squared error in units of the training variance. Classes are scored by accuracy. An epoch's order follows
-    from (seed, epoch); a last batch that is not full is left out.
+    from (seed, epoch); an incomplete last batch is left out.
 
     Args:
         answer: "class" or "number".
-        asks: at the "last" step, or at "every" one.
-        classes: their names in order, where they have names.
-        standardise: a network made for this task brings inputs, and the numbers it answers, to the scale of
-            the training data by itself: it is given and gives what the data hold.
-        sha256: what the data are.
+        asks: whether the targets are at the "last" step or at "every" step.
+        classes: names of the classes in order, if they have names.
+        standardise: a network for this task standardises its inputs, and scales back the numbers it
+            predicts, by the training data: its inputs and outputs are in the units of the data.
+        sha256: digest of the data.
     """
 
     answer: str = "class"
@@ -157,7 +158,7 @@ class SequenceTask(Task):
         known(self.asks, ASKS, "asks")
 
     def split(self) -> Split:
-        """The data; an error that says what to do where they are not there."""
+        """Return the data; missing data raise an error that says what to do."""
         raise NotImplementedError
 
     @property
@@ -179,7 +180,7 @@ class SequenceTask(Task):
 
     @property
     def longest(self) -> int:
-        """Steps of the longest training sequence."""
+        """Number of steps of the longest training sequence."""
         return int(self.split().train.lengths.max())
 
     def prepare(self, device: torch.device | str = "cpu") -> None:
@@ -209,11 +210,11 @@ class SequenceTask(Task):
         generator_of: Callable[[int], torch.Generator],
         device: torch.device | str = "cpu",
     ) -> Iterator[Batch]:
-        """The sequences in their order, the first `sequences` or all."""
+        """Yield the sequences in order, the first `sequences` or all."""
         data = self.split().on(self.part, device)
-        wanted = len(data.lengths) if sequences is None else min(sequences, len(data.lengths))
-        for begin in range(0, wanted, batch_size):
-            yield data.rows(slice(begin, min(begin + batch_size, wanted)))
+        count = len(data.lengths) if sequences is None else min(sequences, len(data.lengths))
+        for begin in range(0, count, batch_size):
+            yield data.rows(slice(begin, min(begin + batch_size, count)))
 
     def loss(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.answer == "class":
@@ -229,11 +230,11 @@ class SequenceTask(Task):
         return 1 - self.loss(logits, targets) / self.split().error_of_the_mean(self.part)
 
     def weight(self, targets: Tensor) -> Tensor:
-        """By targets: sequences differ in length."""
+        """Return the number of targets, since sequences differ in length."""
         return counted(targets)
 
     def figures(self, loss: float, predicted: int) -> dict[str, float]:
-        """For one number its root mean squared error, in its own unit; and how many targets there were."""
+        """Return the number of targets, and for one regression target its RMSE in the unit of the data."""
         error = {}
         if self.answer == "number" and self.num_classes == 1:
             error = {"rmse": math.sqrt(max(loss, 0.0)) * float(self.split().target_scale.deviation[0])}
@@ -243,14 +244,14 @@ class SequenceTask(Task):
         return {"held out": replace(self, part="held_out")}
 
     def plain_inputs(self, inputs: Tensor) -> list[Any]:
-        """Symbols, or a list of numbers for each step."""
+        """Return the symbols, or a list of numbers for each step."""
         if inputs.dim() == 1:
             return inputs.tolist()
         return [[float(f"{value:.6g}") for value in step] for step in inputs.tolist()]
 
     @property
     def chance_loss(self) -> float | None:
-        """Of always answering the training mean, or the classes as often as they occur there."""
+        """Loss of predicting the training mean, or the class frequencies of the training data."""
         if self.answer == "number":
             return 1.0
         targets = self.split().train.targets
@@ -258,19 +259,19 @@ class SequenceTask(Task):
         return float(-torch.xlogy(shares, shares).sum())
 
     def named(self, target: Any) -> str:
-        """A target as a person reads it."""
+        """Format a target as text."""
         values = target if isinstance(target, list) else [target]
         if self.answer == "number":
             return " ".join("-" if math.isnan(value) else f"{value:.4g}" for value in values)
         return "-" if target == IGNORE else self.classes[target] if self.classes else str(target)
 
     def show(self, seed: int = 0, width: int = 100) -> str:
-        """One sequence: its first steps, feature by feature, and what is asked."""
+        """Return one sequence as text: its first steps, feature by feature, and its targets."""
         batch = self.batch(1, torch.Generator().manual_seed(seed))
         steps, targets = self.plain_inputs(batch.inputs[:, 0]), batch.targets[:, 0].tolist()
         shown = [f"step {n + 1:<5} {' '.join(map(str, step if isinstance(step, list) else [step]))}"
                  + (f"   asked: {self.named(targets[n])}" if self.asks == "every" else "")
                  for n, step in enumerate(steps[:12])]  # fmt: skip
         more = [f"and {len(steps) - 12} more steps"] if len(steps) > 12 else []
-        asked = [f"asked: {self.named(targets[-1])}"] if self.asks == "last" else []
-        return "\n".join(line[:width] for line in [*shown, *more, *asked])
+        final = [f"asked: {self.named(targets[-1])}"] if self.asks == "last" else []
+        return "\n".join(line[:width] for line in [*shown, *more, *final])

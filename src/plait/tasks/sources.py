@@ -1,7 +1,7 @@
-"""Where data files come from: a folder of the user's, then the cache, then public mirrors.
+"""Sources of data files: a folder of the user, then the cache, then public mirrors.
 
-A file of a known data set is used only if the SHA-256 of its unpacked content is the published one, wherever
-it was found. A download has another name until it is whole and verified.
+A file of a known data set is used only if the SHA-256 of its unpacked content is the published one, whatever
+its source. A download has a temporary name until it is complete and verified.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from plait.input import plain_bytes
 
 __all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "find", "locate", "read_bytes"]
 
-MOST_READ = MOST_UNPACKED = 2 * 2**30  # bytes of one file, as it is and out of gzip
+MOST_READ = MOST_UNPACKED = 2 * 2**30  # bytes of one file, on disk and unpacked
 TIMEOUT = 20.0  # seconds without a byte before the next mirror is tried
 _MNIST_MIRRORS = (
     "https://ossci-datasets.s3.amazonaws.com/mnist/",
@@ -39,7 +39,7 @@ _TREEBANK_MIRRORS = (
 
 @dataclass(frozen=True)
 class DataFile:
-    """One file of a data set: `folder/name` under every place that is looked in, plain or with `.gz`.
+    """One file of a data set: `folder/name` under every data folder, plain or with `.gz`.
 
     `sha256` is that of the unpacked content; `packed` says whether the mirrors have it as `.gz`.
     """
@@ -54,7 +54,7 @@ class DataFile:
         return [f"{mirror}{self.name}{'.gz' if self.packed else ''}" for mirror in self.mirrors]
 
     def candidates(self, root: Path) -> list[Path]:
-        """The paths under a place that may hold it, the likelier ones first."""
+        """Return the possible paths under a data folder, the most likely one first."""
         return [root / self.folder / self.name, root / self.folder / f"{self.name}.gz"]
 
 
@@ -78,13 +78,13 @@ TREEBANK: tuple[DataFile, ...] = tuple(
 
 
 def locate(file: DataFile) -> Path:
-    """A verified copy: from `$PLAIT_DATA`, else from the cache, else downloaded into it.
+    """Return the path of a verified copy: in `$PLAIT_DATA`, else in the cache, else downloaded into it.
 
     Raises:
-        DataError: a file that is not what it should be, wherever it lies, or one that is nowhere.
+        DataError: if a copy has the wrong checksum, or if there is none.
     """
-    if found := find(file):
-        return found
+    if path := find(file):
+        return path
     target = file.candidates(cache_folder())[0]
     failures = []
     for url in file.urls():
@@ -95,7 +95,7 @@ def locate(file: DataFile) -> Path:
             continue
         _write(target, content)
         return target
-    looked = " and ".join(str(place / file.folder) for place in _places())
+    looked = " and ".join(str(folder / file.folder) for folder in _data_folders())
     raise DataError(
         f"no {file.name}: looked in {looked}, and could not download it ({'; '.join(failures)}); "
         f"set PLAIT_DATA, or pass --data DIR, to a folder that holds {file.folder}/{file.name} (plain or .gz)"
@@ -103,24 +103,24 @@ def locate(file: DataFile) -> Path:
 
 
 def find(file: DataFile) -> Path | None:
-    """A verified copy that is here already, or None; nothing is downloaded."""
-    for place in _places():
-        for path in file.candidates(place):
+    """Return the path of a verified local copy, or None; nothing is downloaded."""
+    for folder in _data_folders():
+        for path in file.candidates(folder):
             if path.is_file():
                 return _verified(path, file)
     return None
 
 
-def _places() -> list[Path]:
-    given = os.environ.get("PLAIT_DATA", "")
-    return [*([Path(given)] if given else []), cache_folder()]
+def _data_folders() -> list[Path]:
+    folder = os.environ.get("PLAIT_DATA", "")
+    return [*([Path(folder)] if folder else []), cache_folder()]
 
 
 def cache_folder() -> Path:
-    """`$PLAIT_CACHE`, or a folder of plait's own in the platform's place for caches."""
-    given = os.environ.get("PLAIT_CACHE", "")
-    if given:
-        return Path(given)
+    """Return `$PLAIT_CACHE`, or plait's folder in the platform's cache directory."""
+    folder = os.environ.get("PLAIT_CACHE", "")
+    if folder:
+        return Path(folder)
     if sys.platform == "darwin":
         return Path.home() / "Library" / "Caches" / "plait"
     if sys.platform == "win32":
@@ -129,7 +129,7 @@ def cache_folder() -> Path:
 
 
 def read_bytes(path: Path) -> bytes:
-    """A file's content, unpacked if its name ends in `.gz`; refused if it is cut short or empty."""
+    """Read a file, unpacked if its name ends in `.gz`; refuse one that is truncated or empty."""
     try:
         content = plain_bytes(path, MOST_READ)
         content = _unpacked(content, str(path)) if path.suffix == ".gz" else content
@@ -143,36 +143,36 @@ def read_bytes(path: Path) -> bytes:
 
 
 def _unpacked(content: bytes, name: str) -> bytes:
-    """Unpacked piece by piece: a few megabytes of gzip can hold gigabytes."""
-    found = bytearray()
+    """Unpack gzip in pieces with a limit, since a few megabytes can hold gigabytes."""
+    unpacked = bytearray()
     with gzip.GzipFile(fileobj=io.BytesIO(content)) as packed:
         while piece := packed.read(1 << 20):
-            found += piece
-            if len(found) > MOST_UNPACKED:
+            unpacked += piece
+            if len(unpacked) > MOST_UNPACKED:
                 raise DataError(
                     f"{name} unpacks to more than {MOST_UNPACKED:,} bytes, the most that is read from gzip; "
                     "unpack it first if it is meant to"
                 )
-    return bytes(found)
+    return bytes(unpacked)
 
 
 def _verified(path: Path, file: DataFile) -> Path:
-    """`path`, if its content is the published one."""
+    """Return `path` after checking that its content is the published one."""
     advice = f"delete it, and it is fetched again, or get it from {file.urls()[0]}"
     try:
-        found = hashlib.sha256(read_bytes(path)).hexdigest()
+        digest = hashlib.sha256(read_bytes(path)).hexdigest()
     except DataError as error:
         raise DataError(f"{error}; {advice}") from error
-    if found != file.sha256:
+    if digest != file.sha256:
         raise DataError(
             f"{path} is not the published file or is cut short: expected SHA-256 {file.sha256[:16]}…, "
-            f"got {found[:16]}…; {advice}"
+            f"got {digest[:16]}…; {advice}"
         )
     return path
 
 
 def _download(url: str, file: DataFile) -> bytes:
-    """The verified content behind `url`, unpacked."""
+    """Download the content of `url`, unpacked and verified."""
     request = urllib.request.Request(url, headers={"User-Agent": "plait"})
     try:
         with urllib.request.urlopen(request, timeout=TIMEOUT) as response:
@@ -187,14 +187,14 @@ def _download(url: str, file: DataFile) -> bytes:
         raise DataError("sent a file that is cut short or not gzip") from error
     except (OSError, http.client.HTTPException) as error:
         raise DataError(str(getattr(error, "reason", None) or error or type(error).__name__)) from error
-    found = hashlib.sha256(content).hexdigest()
-    if found != file.sha256:
-        raise DataError(f"sent another file (SHA-256 {found[:16]}…, expected {file.sha256[:16]}…)")
+    digest = hashlib.sha256(content).hexdigest()
+    if digest != file.sha256:
+        raise DataError(f"sent another file (SHA-256 {digest[:16]}…, expected {file.sha256[:16]}…)")
     return content
 
 
 def _write(target: Path, content: bytes) -> None:
-    """Beside, under a name nobody looks for, then renamed: two processes may do so at once."""
+    """Write a file atomically: a temporary name, then a rename, safe with several processes at once."""
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         handle, part = tempfile.mkstemp(dir=target.parent, prefix=f".{target.name}.", suffix=".part")

@@ -1,4 +1,4 @@
-"""The tasks by name, as the command line and run folders write them."""
+"""Registry of the tasks by name, as the command line and run folders use them."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def task_named(name: str, **options: Any) -> Task:
     """
     kind = TASKS[known(name, TASKS, "task")]
     fields = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("hidden")]
-    given = {key: value for key, value in options.items() if value is not None}
-    for key in given:
+    values = {key: value for key, value in options.items() if value is not None}
+    for key in values:
         known(key, fields, f"option of {name}")
-    return kind(**given)
+    return kind(**values)

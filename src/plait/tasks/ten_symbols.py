@@ -1,4 +1,4 @@
-"""What copy and denoise share: ten symbols early, a marker late, the ten symbols asked back at the end."""
+"""Base class of copy and denoise: ten symbols early, a marker late, the ten symbols as targets at the end."""
 
 from __future__ import annotations
 
@@ -18,19 +18,19 @@ from plait.tasks.picture import draw
 
 __all__ = ["ALPHABET", "SYMBOLS", "TenSymbolsTask", "checked_delays"]
 
-SYMBOLS = 10  # how many are shown and asked back
-ALPHABET = 8  # they are uniform in 1..8; 0 is the blank
+SYMBOLS = 10  # number of symbols in a sequence
+ALPHABET = 8  # symbols are uniform in 1..8; 0 is the blank
 
 
 @dataclass(frozen=True)
 class TenSymbolsTask(Task):
-    """Abstract: sequences of length L = T + 20, T the delay, answered in their last ten steps.
+    """Base class: sequences of length L = T + 20, T the delay, with the symbols as targets of the last ten.
 
-    The marker stands ten steps before the end; ten blanks follow, on which the network names the symbols in
-    their order. Everywhere else the target is the blank. A task with a lead-in is longer by it.
+    Ten blanks follow the marker at the end, on which the network names the symbols in order. Everywhere else
+    the target is the blank. A lead-in adds to the length.
 
-    With `shortest_delay` every training batch has a delay of its own, one of `delays`: what a network learns
-    at the short ones first it need not find at the long one. Held-out sequences have the delay T.
+    With `shortest_delay` every training batch has a random delay out of `delays`, so that a network can learn
+    the task at short delays first. Held-out sequences have the delay T.
     """
 
     marker: ClassVar[int]
@@ -49,8 +49,10 @@ class TenSymbolsTask(Task):
 
     @property
     def delays(self) -> tuple[int, ...]:
-        """Those a training batch may have, equally often: doubled from the shortest on, and T. Few, so that
-        an update is recorded once for each."""
+        """Delays of the training batches, equally likely: doubled from the shortest on, and T.
+
+        They are few, so that every delay can have its own CUDA graph.
+        """
         doubled = [self.shortest_delay or self.delay]
         while 2 * doubled[-1] < self.delay:
             doubled.append(2 * doubled[-1])
@@ -61,7 +63,7 @@ class TenSymbolsTask(Task):
 
     @property
     def length(self) -> int:
-        """L = T + 20."""
+        """Length L = T + 20."""
         return self.delay + 2 * SYMBOLS
 
     @property
@@ -74,11 +76,11 @@ class TenSymbolsTask(Task):
 
     @property
     def chance_loss(self) -> float:
-        """10 ln 8 / L: blanks are certain, every symbol is a guess among eight."""
+        """Loss 10 ln 8 / L: blanks are certain, every symbol is a uniform guess among eight."""
         return SYMBOLS * math.log(ALPHABET) / self.length
 
     def places(self, batch_size: int, generator: torch.Generator, device: torch.device | str) -> Tensor:
-        """The steps, counted from 0 and in order, that show the symbols: (10, B)."""
+        """Return the steps that show the symbols, (10, B), counted from 0, in ascending order."""
         raise NotImplementedError
 
     def batch(
@@ -90,8 +92,8 @@ class TenSymbolsTask(Task):
     ) -> Batch:
         if self.shortest_delay:
             delays = self.delays
-            which = torch.randint(len(delays), (), generator=generator, device=device)
-            drawn = replace(self, delay=delays[int(which)], shortest_delay=0)
+            index_drawn = torch.randint(len(delays), (), generator=generator, device=device)
+            drawn = replace(self, delay=delays[int(index_drawn)], shortest_delay=0)
             return drawn.batch(batch_size, generator, device, index)
         check_fits(FLOAT * self.length * batch_size * (self.input_size + 4), SMALLER, str(device))
         symbols = torch.randint(1, ALPHABET + 1, (SYMBOLS, batch_size), generator=generator, device=device)
@@ -104,23 +106,23 @@ class TenSymbolsTask(Task):
         return Batch(inputs.scatter_(2, tokens.unsqueeze(2), 1.0), targets)
 
     def score(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Accuracy on the last ten steps."""
+        """Return the accuracy on the last ten steps."""
         return accuracy(logits[-SYMBOLS:], targets[-SYMBOLS:])
 
     def probe_loss(self, logits: Tensor, targets: Tensor) -> Tensor:
-        """Cross-entropy of the last ten steps only: their sum, averaged over the batch, divided by L."""
+        """Return the cross-entropy of the last ten steps: the sum, averaged over the batch, divided by L."""
         tail = cross_entropy(logits[-SYMBOLS:].flatten(0, 1), targets[-SYMBOLS:].flatten())
         return tail * (SYMBOLS / self.length)
 
     def show(self, seed: int = 0, width: int = 100) -> str:
-        """One sequence, one character a step."""
+        """Return one sequence as text, one character per step."""
         batch = self.batch(1, torch.Generator().manual_seed(seed))
         return draw(batch.inputs[:, 0].argmax(-1).tolist(), batch.targets[:, 0].tolist(), self.marker, width)
 
 
 def checked_delays(delays: Iterable[int]) -> tuple[int, ...]:
-    """Delays that a task is tested at."""
-    found = tuple(delays)
-    for delay in found:
+    """Validate the delays of held-out sequences."""
+    checked = tuple(delays)
+    for delay in checked:
         whole(1, test_delays=delay)
-    return found
+    return checked

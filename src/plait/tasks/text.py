@@ -1,8 +1,8 @@
-"""Text as characters: Penn Treebank in the usual spelling, or any text file.
+"""Text as characters: Penn Treebank in its usual character-level form, or any text file.
 
 Every line is stripped, its blanks become `_`, and its end becomes one symbol, `<eos>`. A word `<unk>` stays
-as it is written, five characters. Penn Treebank then has 50 symbols and 5,017,482 / 393,042 / 442,423 of
-them to train, to validate and to test on.
+five characters. Penn Treebank then has a vocabulary of 50 symbols and 5,017,482 / 393,042 / 442,423
+characters for training, validation and test.
 """
 
 from __future__ import annotations
@@ -23,14 +23,14 @@ from plait.tasks.sources import TREEBANK, locate, read_bytes
 __all__ = ["END", "EOS", "CharacterText", "encode", "find_treebank", "read_text", "spell"]
 
 EOS = "<eos>"
-END = "\n"  # inside strings the end of a line is this one character, so that a line is a plain string
-_SHARES = (0.9, 0.95)  # where one file alone is cut into three
+END = "\n"  # stands for EOS inside strings, so that every symbol is one character
+_SHARES = (0.9, 0.95)  # ends of the parts of a single file
 _PARTS = ("train", "valid", "test")
 
 
 @dataclass(frozen=True, eq=False)
 class CharacterText:
-    """Three parts as arrays of places in `symbols`."""
+    """Training, validation and test text as arrays of indices into `symbols`."""
 
     symbols: tuple[str, ...]
     train: NDArray[np.int64]
@@ -39,7 +39,7 @@ class CharacterText:
 
     @cached_property
     def fingerprint(self) -> dict[str, Any]:
-        """What identifies the text in a record: sizes and a hash of every symbol in order."""
+        """Identity of the text in a record: sizes, and a digest of all symbols in order."""
         digest = hashlib.sha256("\0".join(self.symbols).encode())
         for part in (self.train, self.valid, self.test):
             digest.update(part.astype(np.int32).tobytes())
@@ -51,7 +51,7 @@ class CharacterText:
 
 
 def spell(text: str) -> str:
-    r"""Strip lines and write blanks as `_`; the end of each line stays as `\n` (`EOS` in `symbols`).
+    r"""Strip lines and replace blanks by `_`; the end of each line stays `\n` (`EOS` in `symbols`).
 
     >>> spell(" no <unk> here \n\nbut\n")
     'no_<unk>_here\n\nbut\n'
@@ -60,12 +60,12 @@ def spell(text: str) -> str:
 
 
 def read_text(paths: Sequence[str | Path], vocabulary: str = "") -> CharacterText:
-    r"""Three files (to train, to validate, to test), or one that is cut 90 : 5 : 5; `.gz` is unpacked.
+    r"""Read three files (train, validation, test), or one that is split 90 : 5 : 5; `.gz` is unpacked.
 
     Args:
         paths: the files.
-        vocabulary: the characters there may be, the end of a line as `\n`; left out, those that occur, in the
-            held-out parts too.
+        vocabulary: the allowed characters, the end of a line as `\n`; left out, those that occur, also in
+            the held-out parts.
     """
     if len(paths) not in (1, 3):
         raise ConfigError(f"text: expected one file, or three (train, valid, test), got {len(paths)}")
@@ -79,7 +79,7 @@ def read_text(paths: Sequence[str | Path], vocabulary: str = "") -> CharacterTex
 
 
 def find_treebank() -> list[Path]:
-    """The three verified files of Penn Treebank: to train, to validate, to test."""
+    """Return the verified files of Penn Treebank: train, validation, test."""
     return [locate(file) for file in TREEBANK]
 
 
@@ -94,7 +94,7 @@ def _read(path: Path) -> str:
 
 
 def encode(text: str, symbols: Sequence[str]) -> NDArray[np.int64]:
-    """Places in `symbols`, which are sorted, of the characters of a text that was spelled.
+    """Return the indices into the sorted `symbols` of the characters of a text from `spell`.
 
     Raises:
         DataError: if there are characters that are not among the symbols.

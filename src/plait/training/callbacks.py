@@ -1,4 +1,4 @@
-"""Who is told how training goes: a bar on a terminal, lines elsewhere, TensorBoard, or your own."""
+"""Callbacks of training: a bar on a terminal, lines elsewhere, TensorBoard, or your own."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ if TYPE_CHECKING:
 
 __all__ = [
     "Bar",
-    "Everyone",
+    "CallbackList",
     "Lines",
+    "ProgressFormat",
     "TensorBoard",
     "Watcher",
-    "Words",
     "announce",
     "clock_time",
     "display",
@@ -30,59 +30,59 @@ __all__ = [
 ]
 
 Results = dict[str, dict[str, float]]
-SETTLED = 2.0  # seconds after which the pace of updates is believed
+SETTLED = 2.0  # seconds after which the rate of updates is taken as steady
 
 
 class Watcher:
-    """Is told what happens and changes nothing. Every method may be left as it is.
+    """Base class for callbacks, which observe training and change nothing; override the methods you need.
 
-    What is counted is the learner's: updates, or steps of a policy's worlds.
+    Progress is counted in the learner's unit: updates, or steps of a policy's environments.
     """
 
     def began(self, run: str, update: int, updates: int) -> None:
-        """A session begins after `update` of `updates` updates."""
+        """Handle the start of a session, after `update` of `updates` updates."""
 
     def updated(self, update: int, step: Step) -> None:
-        """An update was made."""
+        """Handle a completed update."""
 
     def evaluated(self, update: int, results: Results) -> None:
-        """The network was scored on held-out sequences."""
+        """Handle the scores of an evaluation on held-out sequences."""
 
     def noted(self, text: str) -> None:
-        """Something a person should know."""
+        """Handle a message for the user."""
 
     def ended(self, summary: dict[str, Any]) -> None:
-        """The session ends; called whatever the reason."""
+        """Handle the end of the session; called whatever the reason."""
 
 
-class Everyone(Watcher):
-    """Passes everything on to several watchers."""
+class CallbackList(Watcher):
+    """List of callbacks that are called in order."""
 
     def __init__(self, watchers: Iterable[Watcher]) -> None:
         self.watchers = tuple(watchers)
 
-    def _tell(self, what: str, *arguments: Any) -> None:
+    def _call(self, event: str, *arguments: Any) -> None:
         for watcher in self.watchers:
-            getattr(watcher, what)(*arguments)
+            getattr(watcher, event)(*arguments)
 
     def began(self, run: str, update: int, updates: int) -> None:
-        self._tell("began", run, update, updates)
+        self._call("began", run, update, updates)
 
     def updated(self, update: int, step: Step) -> None:
-        self._tell("updated", update, step)
+        self._call("updated", update, step)
 
     def evaluated(self, update: int, results: Results) -> None:
-        self._tell("evaluated", update, results)
+        self._call("evaluated", update, results)
 
     def noted(self, text: str) -> None:
-        self._tell("noted", text)
+        self._call("noted", text)
 
     def ended(self, summary: dict[str, Any]) -> None:
-        self._tell("ended", summary)
+        self._call("ended", summary)
 
 
 class TensorBoard(Watcher):
-    """Writes event files into `folder`; after a resume what lies past the checkpoint is purged."""
+    """TensorBoard event files in `folder`; a resume purges the events past the checkpoint."""
 
     def __init__(self, folder: Path, every: int = 10) -> None:
         require("tensorboard", "track")
@@ -109,8 +109,8 @@ class TensorBoard(Watcher):
         self.writer.close()
 
 
-class Words:
-    """How a learner's progress is said: what is counted, what an update showed, what an evaluation gave."""
+class ProgressFormat:
+    """Text of the progress lines: the unit that is counted, the figures of an update, the held-out scores."""
 
     unit = "update"
 
@@ -121,7 +121,7 @@ class Words:
     def began(self, done: int, total: int) -> str:
         return f"{total} updates" + (f", resuming after {done}" if done else "")
 
-    def place(self, done: int, total: int) -> str:
+    def position(self, done: int, total: int) -> str:
         return f"update {done}/{total}"
 
     def ended(self, summary: dict[str, Any]) -> str:
@@ -131,7 +131,7 @@ class Words:
         return f"{self.loss} {step.loss:.5f}  {self.score} {scored(step.score, self.score)} (training)"
 
     def results(self, results: Results) -> str:
-        """The first set's loss and score, and the scores of the others."""
+        """Return the first set's loss and score, and the scores of the others."""
         (_, main), *others = results.items()
         rest = "".join(f"  {name} {scored(result['score'], self.score)}" for name, result in others)
         bits = f"  {main['bits_per_character']:.4f} bits/char" if "bits_per_character" in main else ""
@@ -146,7 +146,7 @@ class Words:
 
 
 class Clock:
-    """Updates a second and time left, from when the session began."""
+    """Updates per second and remaining time, measured from the start of the session."""
 
     def __init__(self, update: int, updates: int) -> None:
         self.first, self.updates, self.began = update, updates, time.monotonic()
@@ -162,7 +162,7 @@ class Clock:
 
 
 def rate(speed: float) -> str:
-    """Updates a second, or seconds an update where that is the larger number.
+    """Format a rate as updates per second, or below 1 as seconds per update.
 
     >>> rate(1234.5), rate(2.5), rate(0.25)
     ('1,234/s', '2.5/s', '4.0 s each')
@@ -173,7 +173,7 @@ def rate(speed: float) -> str:
 
 
 def clock_time(seconds: float) -> str:
-    """Hours, minutes, seconds.
+    """Format seconds as hours, minutes and seconds.
 
     >>> clock_time(3725.4)
     '1:02:05'
@@ -183,10 +183,10 @@ def clock_time(seconds: float) -> str:
 
 
 class Lines(Watcher):
-    """One line at the beginning, at each evaluation, every `seconds` in between, at the end."""
+    """Progress as lines: at the start, at each evaluation, every `seconds` in between, at the end."""
 
-    def __init__(self, stream: TextIO, seconds: float = 30, words: Words | None = None) -> None:
-        self.stream, self.seconds, self.words = stream, seconds, words or Words()
+    def __init__(self, stream: TextIO, seconds: float = 30, formatter: ProgressFormat | None = None) -> None:
+        self.stream, self.seconds, self.formatter = stream, seconds, formatter or ProgressFormat()
         self.clock, self.estimated = Clock(0, 1), False
         self.last_line = 0.0
 
@@ -197,24 +197,24 @@ class Lines(Watcher):
 
     def began(self, run: str, update: int, updates: int) -> None:
         self.clock, self.estimated = Clock(update, updates), False
-        self.noted(f"{run}: {self.words.began(update, updates)}")
+        self.noted(f"{run}: {self.formatter.began(update, updates)}")
 
     def updated(self, update: int, step: Step) -> None:
         self._estimate(update)
         if time.monotonic() - self.last_line >= self.seconds:
-            self.noted(f"{self._where(update)}  {self.words.step(step)}")
+            self.noted(f"{self._where(update)}  {self.formatter.step(step)}")
 
     def evaluated(self, update: int, results: Results) -> None:
-        self.noted(f"{self._where(update)}  held out: {self.words.results(results)}")
+        self.noted(f"{self._where(update)}  held out: {self.formatter.results(results)}")
 
     def ended(self, summary: dict[str, Any]) -> None:
         reason = f" ({summary['reason']})" if summary["reason"] else ""
         self.noted(
-            f"{summary['status']}{reason} after {self.words.ended(summary)}, {summary['seconds']:.1f} s"
+            f"{summary['status']}{reason} after {self.formatter.ended(summary)}, {summary['seconds']:.1f} s"
         )
 
     def _estimate(self, update: int) -> None:
-        """Once, as soon as the pace is known: how long it will take, if that is long."""
+        """Write the expected duration once, as soon as the rate is steady, if it is long."""
         if self.estimated or time.monotonic() - self.clock.began < SETTLED:
             return
         self.estimated = True
@@ -223,17 +223,17 @@ class Lines(Watcher):
             self.noted(f"about {left} to go, at {rate(self.clock.speed(update))}; Ctrl-C saves and stops")
 
     def _where(self, update: int) -> str:
-        return f"{self.words.place(update, self.clock.updates)}  {self.clock.pace(update)}"
+        return f"{self.formatter.position(update, self.clock.updates)}  {self.clock.pace(update)}"
 
 
 class Bar(Watcher):
-    """A live line: how far, what the last update showed, updates a second and time left."""
+    """Live progress bar: position, figures of the last update, updates per second and remaining time."""
 
-    def __init__(self, console: Any = None, words: Words | None = None) -> None:
+    def __init__(self, console: Any = None, formatter: ProgressFormat | None = None) -> None:
         from rich.console import Console
         from rich.progress import BarColumn, Progress, TextColumn
 
-        self.console, self.words = console or Console(stderr=True), words or Words()
+        self.console, self.formatter = console or Console(stderr=True), formatter or ProgressFormat()
         self.bar = Progress(
             BarColumn(bar_width=10),
             TextColumn("{task.fields[figures]}"),
@@ -250,16 +250,16 @@ class Bar(Watcher):
         self.bar.start()
 
     def updated(self, update: int, step: Step) -> None:
-        figures = f"{self._counted(update)}  {self.words.bar(step, self.last)}  {self.clock.pace(update)}"
+        figures = f"{self._counted(update)}  {self.formatter.bar(step, self.last)}  {self.clock.pace(update)}"
         self.bar.update(self.job, completed=update, figures=figures)
 
     def _counted(self, update: int) -> str:
-        return self.words.place(update, self.clock.updates).removeprefix("update ")
+        return self.formatter.position(update, self.clock.updates).removeprefix("update ")
 
     def evaluated(self, update: int, results: Results) -> None:
-        if self.words.unit != "update":
-            self.noted(f"{update:,} {self.words.unit}s, held out: {self.words.results(results)}")
-        elif self.console.width >= 100:  # in 80 columns there is no room for it
+        if self.formatter.unit != "update":
+            self.noted(f"{update:,} {self.formatter.unit}s, held out: {self.formatter.results(results)}")
+        elif self.console.width >= 100:  # 80 columns have no room for the held-out score
             self.last = results
 
     def noted(self, text: str) -> None:
@@ -269,17 +269,19 @@ class Bar(Watcher):
         self.bar.stop()
 
 
-def display(wanted: bool, stream: TextIO | None = None, words: Words | None = None) -> list[Watcher]:
-    """The display that fits the stream; none if none is wanted."""
+def display(
+    wanted: bool, stream: TextIO | None = None, formatter: ProgressFormat | None = None
+) -> list[Watcher]:
+    """Return the progress display for a stream: a bar on a terminal, else lines; empty if not wanted."""
     stream = stream or sys.stderr
     if not wanted:
         return []
     if stream.isatty() and importlib.util.find_spec("rich") is not None:
-        return [Bar(words=words)]
-    return [Lines(stream, words=words)]
+        return [Bar(formatter=formatter)]
+    return [Lines(stream, formatter=formatter)]
 
 
 def announce(text: str, quiet: bool = False) -> None:
-    """Tell a person something before training begins; of several processes the first tells it."""
+    """Show a message before training begins; of several processes only the first shows it."""
     for watcher in display(not quiet and os.environ.get("RANK", "0") == "0"):
         watcher.noted(text)

@@ -1,4 +1,4 @@
-"""What a supervised run is: plain data, checked, and the network it describes."""
+"""Description of a supervised run: plain data, validated, and the network built from it."""
 
 from __future__ import annotations
 
@@ -27,22 +27,23 @@ __all__ = [
 ]  # fmt: skip
 
 FORMAT = "plait run 1"
-_SPREAD = 0.1  # embeddings and what reads them out begin uniform within ± this, as published
+_SPREAD = 0.1  # embedding and decoder weights start uniform in ± this, as published
 
 
 class Network(nn.Module):
-    """logits_t = W h_t + b, with h_t from `recurrent`; time first, whatever `recurrent` is.
+    """A recurrent model with an output layer: logits_t = W h_t + b, h_t from `recurrent`.
 
-    b begins at zero; W xavier-normal, or with a vocabulary uniform in ±0.1 as the embedding.
+    Inputs and logits are time first, even if `recurrent` is batch first. b is initialised to zero, W
+    xavier-normal, or with a vocabulary uniform in ±0.1 as the embedding.
 
     Args:
         recurrent: maps (T, B, input_size) and a state to (T, B, hidden_size) and a state.
-        num_classes: of the logits.
-        vocabulary: how many symbols there are, for inputs (T, B) that are symbols; None for features.
-        reads: "all" steps, or the "last" alone: then no logits are computed or kept for those before it. Of
-            two directions both have read everything then: the forward one at the end, the backward one at
-            the beginning.
-        scaled: whether inputs and outputs are those of data whose scale is taken in, and given back.
+        num_classes: number of logits of a step.
+        vocabulary: size of the vocabulary, for inputs (T, B) that are symbols; None for features.
+        reads: "all" steps, or only the "last": no logits are computed or kept for earlier steps. A
+            bidirectional model then reads the forward direction at the last step and the backward direction
+            at the first, where each has read the whole sequence.
+        scaled: whether inputs are standardised, and outputs scaled back, with the scale of the data.
 
     >>> from plait.models import RelRNN
     >>> Network(RelRNN(10, 16), 9)(torch.zeros(7, 2, 10))[0].shape
@@ -82,37 +83,37 @@ class Network(nn.Module):
         state: Any = None,
         *,
         lengths: Tensor | None = None,
-        asked: Tensor | None = None,
+        at_steps: Tensor | None = None,
         **options: Any,
     ) -> Any:
-        """Logits (T, 1 or Q, B, classes) and state, and what else the recurrent model returns.
+        """Return logits (T, 1 or Q, B, classes), the state, and further outputs of the recurrent model.
 
         Args:
-            lengths: (B,) how many steps of each row are its own, where what follows is padding.
-            asked: (Q, B) steps of each row to answer at, and at no other.
+            lengths: (B,) number of valid steps of each row; the rest is padding.
+            at_steps: (Q, B) steps of each row to compute logits at; None for those of `reads`.
             options: `reset`, `nudge`, `need_trace`, of the recurrent model.
         """
         output, *rest = self._read(self.features(inputs), state, lengths, options)
-        output = self._asked(output, lengths) if asked is None else _at(output, asked)
+        output = self._select(output, lengths) if at_steps is None else _at(output, at_steps)
         logits = self.decoder(output)
-        return logits if self.output_scale is None else self.output_scale.given_back(logits), *rest
+        return logits if self.output_scale is None else self.output_scale.denormalise(logits), *rest
 
     def features(self, inputs: Tensor) -> Tensor:
-        """What the recurrent model reads: the inputs, scaled, or what they are embedded as."""
+        """Return the inputs of the recurrent model: the embedded symbols, or the standardised features."""
         if self.embedding is not None:
             embedded: Tensor = self.embedding(inputs)
             return embedded
-        return inputs if self.input_scale is None else self.input_scale.taken_in(inputs)
+        return inputs if self.input_scale is None else self.input_scale.normalise(inputs)
 
     def scale_by(self, inputs: Scale | None, outputs: Scale | None) -> None:
-        """Take over the scale of data, where this network has one."""
-        for mine, found in ((self.input_scale, inputs), (self.output_scale, outputs)):
-            if mine is not None and found is not None:
-                mine.mean.copy_(found.mean)
-                mine.deviation.copy_(found.deviation)
+        """Set the scale of inputs and outputs to that of the data, where this network standardises them."""
+        for buffers, scale in ((self.input_scale, inputs), (self.output_scale, outputs)):
+            if buffers is not None and scale is not None:
+                buffers.mean.copy_(scale.mean)
+                buffers.deviation.copy_(scale.deviation)
 
     def _read(self, x: Tensor, state: Any, lengths: Tensor | None, options: dict[str, Any]) -> Any:
-        """The recurrent model's output, time first; a backward direction begins where a row ends."""
+        """Return the recurrent output, time first; a backward direction starts at a row's last valid step."""
         model = self.recurrent
         if lengths is not None and model.bidirectional:
             if isinstance(model, nn.RNNBase):
@@ -129,7 +130,7 @@ class Network(nn.Module):
         output, *rest = model(x.transpose(0, 1), state, **options)
         return output.transpose(0, 1), *rest
 
-    def _asked(self, output: Tensor, lengths: Tensor | None) -> Tensor:
+    def _select(self, output: Tensor, lengths: Tensor | None) -> Tensor:
         if self.reads == "all":
             return output
         last = last_steps(output, lengths)
@@ -140,7 +141,7 @@ class Network(nn.Module):
 
 
 class _Scaled(nn.Module):
-    """Mean and standard deviation as buffers: part of a checkpoint, and of no gradient."""
+    """Mean and standard deviation as buffers: saved in a checkpoint, not trained."""
 
     mean: Tensor
     deviation: Tensor
@@ -150,23 +151,23 @@ class _Scaled(nn.Module):
         self.register_buffer("mean", torch.zeros(size, device=like.device, dtype=like.dtype))
         self.register_buffer("deviation", torch.ones(size, device=like.device, dtype=like.dtype))
 
-    def taken_in(self, values: Tensor) -> Tensor:
+    def normalise(self, values: Tensor) -> Tensor:
         return (values - self.mean) / self.deviation
 
-    def given_back(self, values: Tensor) -> Tensor:
+    def denormalise(self, values: Tensor) -> Tensor:
         return values * self.deviation + self.mean
 
 
 def network_on(recurrent: Recurrent | nn.RNNBase, task: Task) -> Network:
-    """A network that answers what a task asks."""
+    """Return a `Network` around `recurrent` with the inputs and outputs of a task."""
     return Network(recurrent, task.num_classes, task.vocabulary, task.reads, task.scaled)
 
 
 @torch.no_grad()
 def states_read(network: nn.Module, batch: Batch) -> dict[str, float]:
-    """Return the most states that a head read at a step of a batch, where a Transformer's memory bounds them.
+    """Return the largest number of states a head read at a step of a batch, for bounded Transformers only.
 
-    They are counted in the trace of a call of its own.
+    The states are counted in the trace of a separate forward pass.
     """
     recurrent = network.recurrent if isinstance(network, Network) else None
     if not isinstance(recurrent, Transformer) or recurrent.slots is None:
@@ -179,14 +180,14 @@ def states_read(network: nn.Module, batch: Batch) -> dict[str, float]:
 
 
 def last_steps(output: Tensor, lengths: Tensor | None) -> Tensor:
-    """(1, B, …): each row's last own step."""
+    """Return (1, B, …): each row's last valid step."""
     if lengths is None:
         return output[-1:]
     return _at(output, (lengths - 1).unsqueeze(0))
 
 
 def _at(output: Tensor, steps: Tensor) -> Tensor:
-    """(Q, B, …): each row at steps (Q, B) of its own."""
+    """Return (Q, B, …): each row at its own steps (Q, B)."""
     return output[steps, torch.arange(steps.shape[1], device=output.device)]
 
 
@@ -197,7 +198,7 @@ def _output_size(recurrent: Recurrent | nn.RNNBase) -> int:
 
 
 def network_for(model: nn.Module, task: Task, seed: int) -> nn.Module:
-    """`model`, with an output layer if it is a bare recurrent model; anything else maps to logits itself."""
+    """Return `model`, a bare recurrent one with an output layer; any other has to give logits itself."""
     if not isinstance(model, Recurrent | nn.RNNBase):
         return model
     if model.input_size != task.input_size:
@@ -212,11 +213,11 @@ def network_for(model: nn.Module, task: Task, seed: int) -> nn.Module:
 
 
 def describe(network: nn.Module, task: Task, recipe: Recipe) -> dict[str, Any]:
-    """Return the run of `network` on `task` by `recipe`, ready for JSON.
+    """Return the description of a run of `network` on `task` by `recipe`, ready for JSON.
 
-    A model or task that has no name here, or was changed after it was made, is described by its class, its
-    parts and the source of what is no library's; such a run can be resumed and loaded by whoever has the
-    object. `unidentified` in it says why two such objects could not be told apart.
+    A model or task that is not in plait's registry, or was changed after its construction, is described by
+    its class, its parts and the source of all code that no library provides; resuming and loading such a run
+    needs the object. `unidentified` in it says why two such objects cannot be distinguished.
     """
     model = _describe_named(network)
     return _described(
@@ -226,19 +227,19 @@ def describe(network: nn.Module, task: Task, recipe: Recipe) -> dict[str, Any]:
 
 def _described(task: Task, model: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
     named = TASKS.get(task.name) is type(task)
-    said = {"name": task.name} if named else {"class": _class_name(task), **described_class(task)}
+    identity = {"name": task.name} if named else {"class": _class_name(task), **described_class(task)}
     return {
         "format": FORMAT,
-        "task": {**said, **task.options()},
+        "task": {**identity, **task.options()},
         "model": model,
         "recipe": recipe.values(),
     }
 
 
 def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, Task]:
-    """The network, as it is before the first update, and the task of a description.
+    """Build the network of a description, as it is before the first update, and the task.
 
-    Weights are drawn on the CPU from the recipe's seed, so they are the same wherever the run is computed.
+    Weights are drawn on the CPU from the recipe's seed, so they do not depend on the training device.
 
     >>> network, task = build({"task": {"name": "copy"}, "model": {"name": "rnn", "hidden_size": 4}})
     >>> describe(network, task, Recipe())["model"]["initialiser"]
@@ -260,12 +261,12 @@ def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, 
 
 
 def network_of(description: dict[str, Any], backend: str = "auto") -> Network:
-    """The network of a description alone."""
+    """Build the network of a description, without the task."""
     return build(description, backend)[0]
 
 
 def _begin_inputs(recurrent: Recurrent, initialiser: str) -> None:
-    """Draw the first layer's input weights as the task's published experiments do, where it is not usual."""
+    """Initialise the first layer's input weights as published for the task, unless that is the default."""
     cell = getattr(recurrent.layers[0], "cell", None)
     if initialiser == Task.input_initialiser or cell is None:
         return
@@ -275,41 +276,41 @@ def _begin_inputs(recurrent: Recurrent, initialiser: str) -> None:
 
 
 def _describe_named(network: nn.Module) -> dict[str, Any]:
-    """Return name and options of a named model, as they were when it was made; empty for any other."""
+    """Return name and constructor options of a model in the registry; empty for any other."""
     model = network.recurrent if type(network) is Network else network
     name = type(model).__name__.lower()
     try:
         options = model.options() if MODELS.get(name) is type(model) else None
-    except (TypeError, AttributeError):  # a layer was replaced by one that has no such options
+    except (TypeError, AttributeError):  # a layer was replaced by one without these options
         options = None
     return {} if options is None else {"name": name, **options}
 
 
 def _is_changed(network: nn.Module, task: Task, model: dict[str, Any]) -> bool:
-    """Return whether a network is not the one its name and options make, where it has them."""
+    """Return whether a network differs from the one built from its name and options."""
     if not model:
         return True
     options = {name: value for name, value in model.items() if name != "name"}
     recurrent: Any = network.recurrent if isinstance(network, Network) else network
-    kind = MODELS[model["name"]]
-    # Only the form is compared; an orthogonal matrix cannot be made without numbers.
-    device = "cpu" if getattr(kind, "orthogonal", False) else "meta"
+    builder = MODELS[model["name"]]
+    # Only the structure is compared; building an orthogonal matrix needs real values.
+    device = "cpu" if getattr(builder, "orthogonal", False) else "meta"
     with torch.random.fork_rng(devices=[]):
         try:
-            again = kind(recurrent.input_size, batch_first=recurrent.batch_first, device=device, **options)
-        except (PlaitError, TypeError):  # options of a memory that was put in place of the model's own
+            fresh = builder(recurrent.input_size, batch_first=recurrent.batch_first, device=device, **options)
+        except (PlaitError, TypeError):  # options of a memory that replaced the model's own
             return True
-        whole: nn.Module = network_on(again, task) if isinstance(network, Network) else again
-    mine = described_module(network)
-    return bool(mine.get("sources", True)) or mine != described_module(whole)
+        rebuilt: nn.Module = network_on(fresh, task) if isinstance(network, Network) else fresh
+    identity = described_module(network)
+    return bool(identity.get("sources", True)) or identity != described_module(rebuilt)
 
 
 def _describe_stranger(network: nn.Module) -> dict[str, Any]:
     shapes = {name: list(value.shape) for name, value in network.state_dict().items()}
-    found = described_module(network)
-    if type(network) is Network and "parts" in found:
-        found["parts"]["recurrent"].pop("batch_first", None)  # a Network reads time first, whatever it is
-    return {"class": _class_name(network), "weights": shapes, **found}
+    identity = described_module(network)
+    if type(network) is Network and "parts" in identity:
+        identity["parts"]["recurrent"].pop("batch_first", None)  # a Network is time first in either case
+    return {"class": _class_name(network), "weights": shapes, **identity}
 
 
 def _class_name(thing: object) -> str:
@@ -317,7 +318,7 @@ def _class_name(thing: object) -> str:
 
 
 def checked(values: Any) -> dict[str, Any]:
-    """A description with its recipe complete, or one error that lists everything that is wrong with it.
+    """Validate a description and complete its recipe; one error lists all that is wrong with it.
 
     >>> checked({"task": {"name": "cpy"}, "model": {"name": "lstm", "hidden_size": 0}, "recipe": {"lr": -1}})
     Traceback (most recent call last):
@@ -325,17 +326,17 @@ def checked(values: Any) -> dict[str, Any]:
     plait.errors.ConfigError: unknown task 'cpy': did you mean 'copy'? (one of: copy, csv, data, denoise, mqar, pmnist, ptb, recall, smnist, text, transfer); hidden_size: expected at least 1, got 0; lr: expected at least 0, got -1.0
     """  # noqa: E501  (the message is one line)
     if not isinstance(values, dict) or values.get("format", FORMAT) != FORMAT:
-        found = values.get("format") if isinstance(values, dict) else None
-        raise ConfigError(f"format: expected {FORMAT!r}, got {found!r}; it was not written by this version")
+        name = values.get("format") if isinstance(values, dict) else None
+        raise ConfigError(f"format: expected {FORMAT!r}, got {name!r}; it was not written by this version")
     problems = [f"{name}: is not known here" for name in values if name not in _PARTS]
-    found = {part: _collect(problems, check, values.get(part)) for part, check in _PARTS.items() if check}
+    parts = {part: _collect(problems, check, values.get(part)) for part, check in _PARTS.items() if check}
     if problems:
         raise ConfigError("; ".join(problems))
-    return {"format": FORMAT, **found}
+    return {"format": FORMAT, **parts}
 
 
 def _named(part: str, check: Callable[[dict[str, Any]], Any]) -> Callable[[Any], dict[str, Any]]:
-    """The check of a part that is a name and options."""
+    """Return the validator of a part that consists of a name and options."""
 
     def checked_part(value: Any) -> dict[str, Any]:
         if isinstance(value, dict) and "class" in value:
@@ -357,7 +358,7 @@ _PARTS: dict[str, Callable[[Any], dict[str, Any]] | None] = {
 
 
 def _collect(problems: list[str], check: Callable[[Any], Any], value: Any) -> Any:
-    """What a check gives; what it raises joins the problems."""
+    """Return the result of a check; append its error to the problems instead of raising it."""
     try:
         return check(value)
     except PlaitError as error:
@@ -365,7 +366,7 @@ def _collect(problems: list[str], check: Callable[[Any], Any], value: Any) -> An
 
 
 def completed(values: dict[str, Any]) -> dict[str, Any]:
-    """Return a checked description with every option of the model that was left to its default."""
+    """Validate a description and fill in the defaults of the recipe and of the model."""
     values = checked(values)
     network, task = build(values)
     return _described(task, _describe_named(network), Recipe(**values["recipe"]))

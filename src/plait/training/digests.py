@@ -1,4 +1,4 @@
-"""Values too long to be written down, as digests that are alike on every machine."""
+"""Digests of values too long to be written out, the same on every machine."""
 
 from __future__ import annotations
 
@@ -16,35 +16,35 @@ _MOST_VALUES, _MOST_CHARACTERS = 64, 200
 
 
 def digest(content: bytes) -> str:
-    """Return sixteen digits of the SHA-256."""
+    """Return the first sixteen hexadecimal digits of the SHA-256."""
     return hashlib.sha256(content).hexdigest()[:16]
 
 
 def canonical(value: Any) -> str:
-    """Return plain data as JSON, the same for any order of keys."""
+    """Return plain data as JSON with sorted keys."""
     return json.dumps(value, sort_keys=True, separators=(",", ":"))
 
 
 def short(values: list[Any]) -> Any:
-    """Return a list as it is, a long one as its length and digest."""
+    """Return a short list unchanged, a long one as its length and digest."""
     if len(values) <= _MOST_VALUES:
         return values
     return {"list": f"{len(values)} values {digest(canonical(values).encode())}"}
 
 
 def shortened(text: str) -> str:
-    """Return a text as it is, a long one as its digest."""
+    """Return a short text unchanged, a long one as its digest."""
     return text if len(text) <= _MOST_CHARACTERS else digest(text.encode())
 
 
 def array_text(array: np.ndarray) -> str:
-    """Return type, shape and digest of an array."""
+    """Return dtype, shape and digest of an array."""
     sizes = "×".join(map(str, array.shape))
     return f"{array.dtype} {sizes} {digest(np.ascontiguousarray(array).tobytes())}"
 
 
 def tensor_text(tensor: Tensor) -> str:
-    """Return type, shape and digest of a tensor, wherever it is; one without values has no digest."""
+    """Return dtype, shape and digest of a tensor on any device; a meta tensor has no digest."""
     text = f"{str(tensor.dtype).removeprefix('torch.')} {'×'.join(map(str, tensor.shape))}"
     if tensor.is_meta:
         return text

@@ -1,4 +1,4 @@
-"""Text from a trained character model, one character after the other."""
+"""Text generation with a trained character model."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from plait.training.carried_state import carried_over
 __all__ = ["continue_text"]
 
 MOST_CHARACTERS = 10_000_000
-COLDEST = 1e-6  # what is colder draws the likeliest, by numbers that overflow; 0 takes it
+COLDEST = 1e-6  # below, logits / temperature overflow; 0 takes the most likely character
 
 
 def continue_text(
@@ -26,16 +26,16 @@ def continue_text(
     temperature: float = 1.0,
     seed: int = 0,
 ) -> Iterator[str]:
-    """Read the prompt and give the characters that follow, each as soon as it is drawn.
+    """Continue a prompt; yield each character as soon as it is drawn.
 
-    The state is all that is kept between two characters. As in training, what the task does not carry over is
+    Only the state is kept between two characters. As in training, what the task does not carry over is
     dropped after every span, so memory per step is bounded for every model unless the task carries a memory
     that grows.
 
     Args:
-        prompt: the text to continue; left out, the beginning of a line.
-        length: how many characters.
-        temperature: logits are divided by it before one is drawn; 0 takes the likeliest.
+        prompt: the text to continue; if empty, generation starts at the beginning of a line.
+        length: number of characters to generate.
+        temperature: divisor of the logits; 0 takes the most likely character.
         seed: of the draws.
 
     Raises:
@@ -51,25 +51,25 @@ def continue_text(
 
 @torch.no_grad()
 def _characters(
-    network: nn.Module, task: LanguageTask, read: list[int], length: int, temperature: float, seed: int
+    network: nn.Module, task: LanguageTask, prompt: list[int], length: int, temperature: float, seed: int
 ) -> Iterator[str]:
     device = next(network.parameters()).device
     generator = torch.Generator().manual_seed(seed)
-    state, place = None, read[0]
-    for step in range(1, len(read) + length):
-        logits, state = network(torch.tensor([[place]], device=device), state)
+    state, token = None, prompt[0]
+    for step in range(1, len(prompt) + length):
+        logits, state = network(torch.tensor([[token]], device=device), state)
         if step % task.span == 0:
             state = carried_over(network, state, task.carried)
-        if step < len(read):
-            place = read[step]
+        if step < len(prompt):
+            token = prompt[step]
             continue
-        place = _drawn(logits[-1, 0], temperature, generator)
-        yield task.decode(place)
+        token = _sample(logits[-1, 0], temperature, generator)
+        yield task.decode(token)
 
 
-def _drawn(logits: Tensor, temperature: float, generator: torch.Generator) -> int:
+def _sample(logits: Tensor, temperature: float, generator: torch.Generator) -> int:
     if temperature == 0:
         return int(logits.argmax())
-    # In float64: a small temperature makes large numbers.
+    # In float64, since a small temperature makes large logits.
     shares = torch.softmax(logits.double().cpu() / temperature, dim=0)
     return int(torch.multinomial(shares, 1, generator=generator))

@@ -1,4 +1,4 @@
-"""How much of the loss's gradient reaches each step: ‖∂L/∂h_t‖ for every t."""
+"""Norm of the loss's gradient at each step: ‖∂L/∂h_t‖ for every t."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ __all__ = ["gradient_norms", "require_nudge"]
 
 
 def require_nudge(network: nn.Module) -> Recurrent:
-    """The recurrent model inside, if it can tell dL/dh_t."""
+    """Return the recurrent model of a network; refuse one that cannot compute dL/dh_t."""
     recurrent = network.recurrent if isinstance(network, Network) else None
     if not isinstance(recurrent, Recurrent):
         raise ConfigError(
@@ -27,18 +27,18 @@ def require_nudge(network: nn.Module) -> Recurrent:
 def gradient_norms(
     network: nn.Module, task: Task, batch: Batch, spans: list[tuple[int, int]]
 ) -> list[list[float]]:
-    """‖∂L/∂h_t‖ by layer and step, the norm taken over the whole batch: layers lists of T numbers.
+    """Return ‖∂L/∂h_t‖ by layer and step, over the whole batch: a list of T numbers for each layer.
 
     L is the task's `probe_loss` (for copy and denoise the cross-entropy of the last ten steps, divided by
-    the length), averaged over the batch; the derivative is the total one, through every later step. A pass
-    of its own in float32, without dropout; weights and their gradients are left alone.
+    the length), averaged over the batch; the derivative is the total one, through every later step. It takes
+    a separate pass in float32, without dropout; weights and their gradients are not modified.
 
     Args:
-        spans: the rows to take at a time, all of them together the batch.
+        spans: ranges of rows to process at a time; together they cover the batch.
     """
     recurrent = require_nudge(network)
-    rows_in_all = batch.targets.shape[1]
-    # In float64: the square of a gradient that has all but vanished is 0 in float32.
+    batch_rows = batch.targets.shape[1]
+    # In float64, since the square of a nearly vanished gradient is 0 in float32.
     squares = torch.zeros(
         len(recurrent.layers), len(batch.inputs), dtype=torch.float64, device=batch.inputs.device
     )
@@ -54,7 +54,7 @@ def gradient_norms(
         ]
         inputs = rows.inputs.to(dtype) if rows.inputs.is_floating_point() else rows.inputs
         logits, *_ = network(inputs, reset=rows.reset, nudge=nudges, lengths=rows.lengths)
-        loss = task.probe_loss(logits, rows.targets) * ((end - begin) / rows_in_all)
+        loss = task.probe_loss(logits, rows.targets) * ((end - begin) / batch_rows)
         for layer, gradient in enumerate(torch.autograd.grad(loss, nudges)):
             squares[layer] += gradient.double().square().sum(dim=(1, 2))
     network.train(was_training)

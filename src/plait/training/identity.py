@@ -1,7 +1,7 @@
-"""What a network made in Python is, as plain data: enough to tell any two apart, or a line that says why not.
+"""Identity of a network made in Python as plain data that distinguishes any two, or the reason why it cannot.
 
-Equal descriptions mean equal computations, whatever the weights are. Nothing in one depends on the process or
-the machine: no address, no path of a file, no device, no order of a dict or a set.
+Equal descriptions mean equal computations, whatever the weights are. A description does not depend on the
+process or the machine: it holds no address, file path or device, and no order of a dict or a set.
 """
 
 from __future__ import annotations
@@ -39,19 +39,19 @@ __all__ = ["described_class", "described_module"]
 
 _DEEPEST = 16
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
-_ORDERED = (nn.ModuleDict, nn.ParameterDict, nn.Sequential)  # whose children are worked through in turn
+_ORDERED = (nn.ModuleDict, nn.ParameterDict, nn.Sequential)  # modules that apply their children in order
 
 
 def described_module(network: nn.Module) -> dict[str, Any]:
-    """Return the parts of a network by path, the code behind them, and what is special about its weights.
+    """Return the parts of a network by path, their source code, and the properties of its weights.
 
-    Where something cannot be described, `unidentified` says why, with a mark that no other run has.
+    If something cannot be described, `unidentified` says why, with a random mark that no other run has.
     """
     return _guarded(_Describer(network).network, network)
 
 
 def described_class(thing: object) -> dict[str, Any]:
-    """Return the code behind an object's class, empty for one of an installed distribution."""
+    """Return the source code of an object's class; empty for a class of an installed distribution."""
     describer = _Describer()
 
     def code() -> dict[str, Any]:
@@ -63,25 +63,25 @@ def described_class(thing: object) -> dict[str, Any]:
 
 def _guarded(describe: Any, *arguments: Any) -> dict[str, Any]:
     try:
-        found: dict[str, Any] = describe(*arguments)
-        return found
-    except Exception as error:  # whatever objects of others raise here, the run can be made
+        identity: dict[str, Any] = describe(*arguments)
+        return identity
+    except Exception as error:  # a user's object may raise anything; the run is possible all the same
         why = str(error) if isinstance(error, UnclearError) else f"it cannot be described ({error!r:.200})"
         return {"unidentified": {"why": why, "mark": os.urandom(8).hex()}}
 
 
 class _Describer:
-    """One walk through a network; `sources` gathers the code that is met, by import path."""
+    """One traversal of a network; `sources` collects the code it reaches, by import path."""
 
     def __init__(self, network: nn.Module | None = None) -> None:
         self.sources: dict[str, Any] = {}
         self.known_code: set[int] = set()
         self.where: list[str] = []
-        self.open: list[int] = []  # objects that are being described, against cycles
+        self.open: list[int] = []  # ids of the objects under description, to detect cycles
         self.paths: dict[int, dict[str, str]] = {}
         if network is not None:
-            self.paths = {id(one): {"weight": name} for name, one in network.named_parameters()}
-            self.paths |= {id(one): {"module": name} for name, one in network.named_modules()}
+            self.paths = {id(weight): {"weight": name} for name, weight in network.named_parameters()}
+            self.paths |= {id(module): {"module": name} for name, module in network.named_modules()}
 
     def network(self, network: nn.Module) -> dict[str, Any]:
         parts: dict[str, Any] = {}
@@ -95,43 +95,43 @@ class _Describer:
     def module(self, module: nn.Module) -> dict[str, Any]:
         """Return a module's class and attributes; its submodules have entries of their own."""
         kind = type_before_parametrizations(module)
-        found: dict[str, Any] = {"class": self.type_name(kind)}
-        if kind.__module__.startswith("torch._dynamo"):  # torch.compile: how it is computed
-            return found
+        entry: dict[str, Any] = {"class": self.type_name(kind)}
+        if kind.__module__.startswith("torch._dynamo"):  # torch.compile does not change what is computed
+            return entry
         left_out = no_options(module)
-        found |= self.attributes(kind, {k: v for k, v in vars(module).items() if k not in left_out})
+        entry |= self.attributes(kind, {k: v for k, v in vars(module).items() if k not in left_out})
         for name, buffer in module._buffers.items():
-            # What is saved with the weights may change in training; a mask does not.
+            # Persistent buffers may change in training; non-persistent ones and masks are constants.
             if buffer is not None and (
                 name in module._non_persistent_buffers_set or buffer.dtype == torch.bool
             ):
-                found[name] = self.value(buffer, name)
+                entry[name] = self.value(buffer, name)
         for name in _HOOKS:
             hooks = [hook for hook in getattr(module, name).values() if not is_instrument(hook)]
             if hooks:
-                found[name.strip("_")] = self.value(hooks, name.strip("_"))
+                entry[name.strip("_")] = self.value(hooks, name.strip("_"))
         if isinstance(module, _ORDERED):
-            found["order"] = [*module._modules, *module._parameters]
-        return found
+            entry["order"] = [*module._modules, *module._parameters]
+        return entry
 
     def attributes(self, kind: type, values: dict[str, Any]) -> dict[str, Any]:
-        """Return described attributes by name, without those a class computes from the others when needed."""
+        """Return described attributes by name, without cached properties."""
         names = [n for n in values if not isinstance(getattr(kind, n, None), cached_property)]
         return {str(name): self.value(values[name], str(name)) for name in sorted(names, key=str)}
 
     def value(self, value: Any, name: str) -> Any:
-        """Return one value as plain data; `name` is what an error calls it."""
+        """Return a value as plain data; `name` identifies it in errors."""
         self.where.append(name)
         if id(value) in self.open:
-            found: Any = {"again": len(self.open) - self.open.index(id(value))}
+            plain: Any = {"again": len(self.open) - self.open.index(id(value))}
         elif len(self.open) > _DEEPEST:
             raise self.unclear("is nested too deep")
         else:
             self.open.append(id(value))
-            found = self.plain(value)
+            plain = self.plain(value)
             self.open.pop()
         self.where.pop()
-        return found
+        return plain
 
     def plain(self, value: Any) -> Any:
         if isinstance(value, np.generic) and value.dtype.kind in "biufc":
@@ -148,7 +148,7 @@ class _Describer:
         if isinstance(value, torch.dtype | torch.layout | torch.memory_format):
             return str(value)
         if isinstance(value, torch.device):
-            return {"device": "any"}  # where it runs is not what it is
+            return {"device": "any"}  # the device does not change what is computed
         if id(value) in self.paths:
             return self.paths[id(value)]
         if isinstance(value, Tensor):
@@ -160,16 +160,16 @@ class _Describer:
         if isinstance(value, weakref.ref):
             value = [value()]
         if isinstance(value, torch.Size) or type(value) in (list, tuple):
-            return short([self.value(one, str(at)) for at, one in enumerate(value)])
+            return short([self.value(item, str(index)) for index, item in enumerate(value)])
         if kind in (set, frozenset):
-            return {"set": short(sorted((self.value(one, "element") for one in value), key=canonical))}
+            return {"set": short(sorted((self.value(item, "element") for item in value), key=canonical))}
         if kind is dict:
             return {"dict": self.pairs(value.items())}
         if isinstance(value, enum.Enum):
             return {"enum": f"{self.type_name(kind)}.{value.name}", "value": self.value(value.value, "value")}
         if isinstance(value, nn.Module):
             inside = {
-                n: self.value(one, n) for n, one in [*value._modules.items(), *value._parameters.items()]
+                n: self.value(child, n) for n, child in [*value._modules.items(), *value._parameters.items()]
             }
             return {**self.module(value), "inside": inside}
         if isinstance(value, type):
@@ -201,7 +201,7 @@ class _Describer:
         return self.object(value)
 
     def function(self, function: Any) -> dict[str, Any]:
-        """Return a function's name, and what it was made with; its code joins the sources."""
+        """Return a function's name, defaults and attributes; add its code to the sources."""
         if not isinstance(function, types.FunctionType):
             return {"function": self.value(function, "function")}
         name = name_of(function)
@@ -209,13 +209,13 @@ class _Describer:
             raise self.unclear("is a lambda; use a function that has a name")
         if set(function.__code__.co_freevars) - {"__class__"}:
             raise self.unclear("is a closure; use a function of its module, or an object with __call__")
-        found: dict[str, Any] = {"function": name}
+        entry: dict[str, Any] = {"function": name}
         if is_own_function(function):
             self.code(function, name)
-            made = {"defaults": function.__defaults__, "keywords": function.__kwdefaults__}
-            made["attributes"] = {k: v for k, v in vars(function).items() if k != "__wrapped__"} or None
-            found |= {k: self.value(v, k) for k, v in made.items() if v}
-        return found
+            options = {"defaults": function.__defaults__, "keywords": function.__kwdefaults__}
+            options["attributes"] = {k: v for k, v in vars(function).items() if k != "__wrapped__"} or None
+            entry |= {k: self.value(v, k) for k, v in options.items() if v}
+        return entry
 
     def object(self, value: Any) -> dict[str, Any]:
         """Return an object's class and state, as pickle would save them."""
@@ -228,32 +228,32 @@ class _Describer:
                 raise self.unclear("is compiled, and its source cannot be read")
             return {"global": f"{self.type_name(type(value))} {reduced}"}
         make, arguments, state, items, pairs = (*reduced, None, None, None)[:5]
-        found: dict[str, Any] = {"class": self.type_name(type(value))}
+        entry: dict[str, Any] = {"class": self.type_name(type(value))}
         if make is copyreg.__newobj__:  # type: ignore[attr-defined]
             arguments = arguments[1:]
         else:
-            found["made by"] = self.value(make, "__reduce__")
+            entry["made by"] = self.value(make, "__reduce__")
         if isinstance(state, tuple) and len(state) == 2 and isinstance(state[1], dict):
             state = {**(state[0] or {}), **state[1]}  # __dict__ and __slots__
         if isinstance(state, dict):
-            found |= self.attributes(type(value), state)
+            entry |= self.attributes(type(value), state)
         elif state is not None:
-            found["state"] = self.value(state, "state")
+            entry["state"] = self.value(state, "state")
         if arguments:
-            found["arguments"] = self.value(tuple(arguments), "arguments")
+            entry["arguments"] = self.value(tuple(arguments), "arguments")
         for name, part in (("items", items), ("pairs", pairs)):
             content = [] if part is None else [*part]
             if content:
-                found[name] = self.value(content, name)
-        return found
+                entry[name] = self.value(content, name)
+        return entry
 
     def type_name(self, kind: type) -> str:
-        """Return the import path of a class; own code, of its bases too, joins the sources."""
-        for one in kind.__mro__:
-            if is_own(one.__module__):
-                self.own_class(one)
-            elif one is not object:
-                self.patched(one)
+        """Return the import path of a class; add user code, also of its bases, to the sources."""
+        for base in kind.__mro__:
+            if is_own(base.__module__):
+                self.own_class(base)
+            elif base is not object:
+                self.patched(base)
         return name_of(kind)
 
     def own_class(self, kind: type) -> None:
@@ -273,15 +273,15 @@ class _Describer:
             if not isinstance(value, types.GetSetDescriptorType | types.MemberDescriptorType):
                 values[name] = functions[0] if functions else value
         texts = sorted({text_of(function, kind.__name__) for function in inside})
-        values |= {f"{f.__name__} is made with": made for f in inside if any(made := made_with(f))}
+        values |= {f"{f.__name__} is made with": bound for f in inside if any(bound := made_with(f))}
         described = self.attributes(object, values)
-        bases = [name_of(one) for one in kind.__mro__[1:]]
+        bases = [name_of(base) for base in kind.__mro__[1:]]
         self.enter(name_of(kind), digest(canonical([texts, described, bases]).encode()))
         for function in inside:
             self.read_globals(function)
 
     def patched(self, kind: type) -> None:
-        """Methods of an installed class that a user has put there."""
+        """Add methods with which a user has replaced those of an installed class to the sources."""
         if id(kind) in self.known_code:
             return
         self.known_code.add(id(kind))
@@ -315,7 +315,7 @@ class _Describer:
                 self.enter(name, described)
 
     def import_name(self, module: types.ModuleType) -> str:
-        """Return a module's name; the text of a user's own joins the sources."""
+        """Return a module's name; add the text of a user's module to the sources."""
         if is_own(module.__name__):
             try:
                 with open(str(module.__file__), "rb") as file:
@@ -325,7 +325,7 @@ class _Describer:
         return module.__name__
 
     def enter(self, name: str, value: Any) -> None:
-        """Two classes of one name, as a notebook can have them, stand one after the other."""
+        """Add an entry to the sources; two classes of one name, possible in a notebook, are numbered."""
         number = 2
         key = name = name.replace("__mp_main__", "__main__")
         while key in self.sources and self.sources[key] != value:
@@ -333,10 +333,10 @@ class _Describer:
         self.sources[key] = value
 
     def pairs(self, items: Iterable[tuple[Any, Any]]) -> Any:
-        found = [(k, self.value(v, str(k)[:40])) for k, v in items]
-        if all(type(key) is str for key, _ in found):
-            return dict(sorted(found))
-        return sorted(([self.value(key, "key"), one] for key, one in found), key=canonical)
+        entries = [(k, self.value(v, str(k)[:40])) for k, v in items]
+        if all(type(key) is str for key, _ in entries):
+            return dict(sorted(entries))
+        return sorted(([self.value(key, "key"), plain] for key, plain in entries), key=canonical)
 
     def numbers(self, tensor: Tensor) -> str:
         try:
@@ -349,5 +349,5 @@ class _Describer:
 
 
 def _is_generated(functions: list[Any]) -> bool:
-    """Whether `dataclass` wrote these: they follow from the fields."""
+    """Return whether `dataclass` generated these functions, which then follow from the fields."""
     return bool(functions) and all(f.__code__.co_qualname.startswith("__create_fn__") for f in functions)

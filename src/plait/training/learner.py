@@ -1,8 +1,8 @@
-"""What a session trains: the protocol of a learner, when it does what, and where its randomness comes from.
+"""Protocol of a learner, which a session trains: its schedule, its seeds, its optimiser and clipping.
 
-Everything random is a function of (seed, purpose, index): nothing to save, nothing to disturb. Batch n of a
-run is drawn from a generator made for it alone, so a resumed run draws what an uninterrupted one would have
-drawn, and looking at held-out data moves nothing.
+Everything random is a function of (seed, purpose, index), so there is no generator state to save or to
+disturb. Batch n of a run is drawn from a generator of its own, so a resumed run draws the same batches as an
+uninterrupted one, and an evaluation does not change what training draws.
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from torch.nn.utils import clip_grads_with_norm_
 from plait.cells import orthogonal_parameters
 from plait.errors import ConfigError, DivergedError
 from plait.runs.checkpoint import Checkpoint, load_state, state_tensors
-from plait.training.callbacks import Results, Words
+from plait.training.callbacks import ProgressFormat, Results
 from plait.training.process import Group
 from plait.training.recipe import Recipe
 from plait.training.stop import Stop
@@ -46,13 +46,15 @@ _OPTIMIZERS: dict[str, Callable[..., torch.optim.Optimizer]] = {
     "amsgrad": partial(torch.optim.Adam, amsgrad=True),
 }
 PURPOSES = ("train", "held-out", "noise")
-_SETTLES_AT = 0.03  # of the held-out answers wrong: from there on the learning rate falls with them
-_SETTLED = 0.01  # of the learning rate is left when none is
+_SETTLES_AT = 0.03  # held-out error below which the learning rate falls in proportion to it
+_SETTLED = 0.01  # smallest factor of the learning rate, at an error of 0
 
 
 class Step(NamedTuple):
-    """What an update showed, by name (loss and score before the step, the gradient's norm before clipping),
-    and whether some process was asked to stop."""
+    """Figures of an update by name, and `stop`: whether some process was requested to stop.
+
+    Loss and score are those before the step, the gradient's norm is that before clipping.
+    """
 
     figures: dict[str, float | None]
     stop: bool = False
@@ -66,28 +68,28 @@ class Step(NamedTuple):
 
 @dataclass(frozen=True)
 class Schedule:
-    """When to do what. The last update is recorded and followed by an evaluation in any case."""
+    """Schedule of a run. The last update is recorded and evaluated in any case."""
 
     updates: int
     evaluate_at: Container[int] = ()
-    """Updates that an evaluation follows."""
+    """Updates after which the network is evaluated."""
     record_every: int = 1
-    """Updates between two lines of the learning curve."""
+    """Updates between two records of the learning curve."""
     gradients_every: int = 0
     """Updates between two records of the norm of dL/dh_t; 0 for none."""
     goal: float | None = None
-    """End once the held-out score is this high."""
+    """Held-out score at which training ends."""
     lr: float = 0.0
-    """The learning rate to begin with."""
+    """Initial learning rate."""
     rate: str = "constant"
-    """How evaluations change it: not at all, halve, or settle."""
+    """Learning rate schedule: constant, halve or settle."""
 
     def next_rate(self, rate: float, best_score: float, better: bool) -> float:
-        """What the learning rate is multiplied by after an evaluation, `rate` before it.
+        """Return the factor of the learning rate after an evaluation; before it, the factor was `rate`.
 
         Args:
-            best_score: the best so far, from 0 to 1.
-            better: whether the loss is lower than ever before.
+            best_score: best score so far, from 0 to 1.
+            better: whether the loss is the lowest so far.
 
         >>> plan = Schedule(1, rate="settle")
         >>> [round(plan.next_rate(1.0, score, True), 3) for score in (0.5, 0.97, 0.99, 1.0)]
@@ -101,15 +103,15 @@ class Schedule:
 
 
 class Learner(abc.ABC):
-    """What a session trains. `advance` and `evaluate` are all a learner with one optimiser must have."""
+    """Base class of learners; one with a single optimiser only needs `advance` and `evaluate`."""
 
-    words: Words = Words()
+    formatter: ProgressFormat = ProgressFormat()
     score: str = "accuracy"
-    """What the score of an evaluation is."""
-    tested: ClassVar[str] = "tested"
-    """What the curve calls the evaluation at the end: tested, or held_out where it is one more of those."""
-    units: int = 1
-    """Counted per update: 1, or steps of a policy's worlds."""
+    """Name of an evaluation's score."""
+    final_key: ClassVar[str] = "tested"
+    """Key of the final evaluation in the curve: tested, or held_out to add it to the held-out scores."""
+    steps_per_update: int = 1
+    """Units of progress per update: 1, or the steps of a policy's environments."""
     network: nn.Module
     optimizer: torch.optim.Optimizer
     schedule: Schedule
@@ -118,39 +120,43 @@ class Learner(abc.ABC):
 
     @abc.abstractmethod
     def advance(self, number: int, stop: Stop) -> Step:
-        """Make update `number`, counted from 1; `stop` knows whether this process was asked to.
+        """Perform update `number`, counted from 1; `stop` says whether this process is to stop.
 
         Raises:
-            DivergedError: if a number on the way is not finite; nothing is changed then.
-            CutShort: if it would take long and `stop` is overdue; `tensors` are then those before it.
+            DivergedError: if an intermediate value is not finite; nothing is changed then.
+            CutShort: if the update takes long and `stop` is overdue; `tensors` are then those before it.
         """
 
     @abc.abstractmethod
     def evaluate(self, final: bool) -> Results:
-        """Scores on held-out data by name, the one that counts first; `final`: on what is looked at once,
-        at the end, and nothing where there is no such thing. The same in every process."""
+        """Return the scores on held-out data by name, the main one first; the same in every process.
+
+        With `final`, score the test data, which is used once, at the end; empty if there is none.
+        """
 
     def tensors(self) -> dict[str, Tensor]:
-        """Everything a resume needs, by name. Called in every process, written by the first."""
+        """Return every tensor a resume needs, by name. Called in every process, written by the first."""
         return state_tensors(self.network, self.optimizer)
 
     def restore(self, checkpoint: Checkpoint) -> None:
-        """Put everything where a checkpoint left it."""
+        """Restore the state of a checkpoint."""
         load_state(self.network, self.optimizer, checkpoint)
 
     def scale_rate(self, factor: float) -> None:
-        """Set every learning rate to `factor` times what it began with."""
+        """Set every learning rate to `factor` times its initial value."""
         for group in self.optimizer.param_groups:
             group["lr"] = group.setdefault("full_lr", group["lr"]) * factor
 
     def gradients(self, update: int) -> list[list[float]]:
-        """The norms of dL/dh_t after `update` updates, on the batch that comes next."""
+        """Return the norms of dL/dh_t after `update` updates, on the next batch."""
         raise NotImplementedError
 
 
 def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
-    """‖g‖ over all of them, in float64: in float32 the squares overflow beyond 1.8e19, and gradients of a
-    thousand steps get there that clipping can still bring back.
+    """Return ‖g‖ over all gradients, in float64.
+
+    In float32 the squares overflow beyond 1.8e19; gradients through a thousand steps reach that, and clipping
+    can still use them.
 
     >>> f"{gradient_norm([torch.full((1,), 3e19), torch.full((1,), 4e19)]):.3g}"
     '5e+19'
@@ -161,10 +167,10 @@ def gradient_norm(gradients: Sequence[Tensor]) -> Tensor:
 
 
 def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float, norm: Tensor | None = None) -> Tensor:
-    """Scale the gradients down to a norm of at most `max_norm`, 0 for as they are; return ‖g‖ as it was.
+    """Scale the gradients down to a norm of at most `max_norm` (0: do not clip); return ‖g‖ before clipping.
 
     Args:
-        norm: where it is known already.
+        norm: ‖g‖, if it is already known.
     """
     with_grad = [p for p in parameters if p.grad is not None]
     if norm is None:
@@ -175,16 +181,16 @@ def clip_gradients(parameters: Sequence[nn.Parameter], max_norm: float, norm: Te
 
 
 class UsualNorm:
-    """What the norm of the gradient usually is, and what that lets through.
+    """Running mean of the gradient's norm, and the clipping threshold that follows from it.
 
-    Gradients through long sequences and an attention that feeds back into itself have no bound from above:
-    one batch in thousands has a norm 10² to 10¹⁸ times the others'. Scaled down to a fixed bound it is still
-    a hundred times as long as they are, of a direction that means nothing, and Adam, whose second moments
-    have shrunk with them, takes its longest steps along it. So the bound follows the norm.
+    Gradients through long sequences and an attention that feeds back into itself are unbounded: one batch in
+    thousands has a norm 10² to 10¹⁸ times the others'. Clipped to a fixed threshold it is still a hundred
+    times as long as they are, in a meaningless direction, and Adam, whose second moments have shrunk with the
+    other gradients, takes its longest steps along it. So the threshold follows the norm.
 
     Args:
-        factor: a norm beyond `factor` times the usual one is scaled down to that; beyond four times as much
-            the update is left out.
+        factor: a norm beyond `factor` times the mean is scaled down to that; beyond four times as much the
+            update is skipped.
 
     >>> usual = UsualNorm(3.0)
     >>> for _ in range(20):
@@ -193,15 +199,15 @@ class UsualNorm:
     (3.0, True, None)
     """
 
-    SETTLING = 20  # updates whose plain mean begins the running one
-    LONGEST = 200  # gradients in a row that are not finite before the run is given up
+    SETTLING = 20  # updates whose plain mean initialises the running mean
+    LONGEST = 200  # consecutive non-finite gradients before the run is aborted
 
     def __init__(self, factor: float) -> None:
         self.factor = factor
-        self.state = torch.zeros(3, dtype=torch.float64)  # the mean, updates seen, not finite in a row
+        self.state = torch.zeros(3, dtype=torch.float64)  # mean, updates, non-finite in a row
 
     def bound(self, norm: float) -> float | None:
-        """The largest norm to let through at this update, None to leave it out."""
+        """Return the clipping threshold of this update; None to skip the update."""
         mean, seen, lost = self.state.tolist()
         lost = 0.0 if math.isfinite(norm) else lost + 1
         if lost > self.LONGEST:
@@ -216,17 +222,17 @@ class UsualNorm:
             return math.inf if math.isfinite(norm) else None
         limit = self.factor * mean
         spike = not norm <= 4 * limit
-        # what is left out counts as the limit, so that a norm that stays high is let in again after a while
+        # A skipped norm counts as the limit, so that a norm that stays high is accepted again after a while.
         mean = 0.99 * mean + 0.01 * (norm if norm < limit else limit)
         self.state = torch.tensor([mean, seen + 1, lost], dtype=torch.float64)
         return None if spike else limit
 
 
 def seed_for(seed: int, purpose: str, index: int) -> int:
-    """A 32-bit seed. torch's CPU generator reads no more than that.
+    """Return a 32-bit seed, since torch's CPU generator reads no more bits.
 
-    For one `seed`, different (purpose, index < 2³⁰) never give the same value: the two are laid side by side
-    in one word, and what follows (an exclusive or, then murmur3's final mix) is a bijection.
+    For one `seed`, different (purpose, index < 2³⁰) never give the same value: the two are packed into one
+    word, and the exclusive or and murmur3's final mix that follow are bijections.
 
     >>> len({seed_for(0, purpose, index) for purpose in PURPOSES for index in range(1000)})
     3000
@@ -239,26 +245,26 @@ def seed_for(seed: int, purpose: str, index: int) -> int:
 
 
 def generator_for(seed: int, purpose: str, index: int, device: torch.device | str) -> torch.Generator:
-    """A generator on `device` for one batch."""
+    """Return a generator on `device` for one batch."""
     return torch.Generator(device).manual_seed(seed_for(seed, purpose, index))
 
 
 def optimizer_for(
     network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe
 ) -> torch.optim.Optimizer:
-    """The recipe's, over one group, or, with `orthogonal_lr`, two: those of the other rate last."""
+    """Return the recipe's optimiser; with `orthogonal_lr` the orthogonal parameters are a second group."""
     return _OPTIMIZERS[recipe.optimizer](_rates(network, parameters, recipe), lr=recipe.lr)
 
 
 def _rates(network: nn.Module, parameters: list[nn.Parameter], recipe: Recipe) -> list[dict[str, Any]]:
     if recipe.orthogonal_lr is None:
         return [{"params": parameters}]
-    apart = {id(p) for p in orthogonal_parameters(network)}
-    slow = [p for p in parameters if id(p) in apart]
-    if not slow:
+    orthogonal_ids = {id(p) for p in orthogonal_parameters(network)}
+    orthogonal = [p for p in parameters if id(p) in orthogonal_ids]
+    if not orthogonal:
         raise ConfigError(
             "orthogonal_lr: expected a model with an orthogonal matrix (exprnn, goru), got one without; "
             "leave it out"
         )
-    rest = [p for p in parameters if id(p) not in apart]
-    return [{"params": rest}, {"params": slow, "lr": recipe.orthogonal_lr}]
+    rest = [p for p in parameters if id(p) not in orthogonal_ids]
+    return [{"params": rest}, {"params": orthogonal, "lr": recipe.orthogonal_lr}]

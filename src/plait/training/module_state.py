@@ -1,4 +1,4 @@
-"""What a module holds beside its options: the machinery of torch, its weights, what is computed from them."""
+"""Attributes of a module that are not options: torch's internals, weights, values computed from them."""
 
 from __future__ import annotations
 
@@ -17,25 +17,25 @@ from plait.models.torch_tools import TorchTools
 __all__ = ["is_instrument", "no_options", "special_weights"]
 
 _BASE = frozenset(vars(nn.Module())) | {"_compiled_call_impl"}
-# Where a layer of plait is computed, and what it has warned of, is not what it is.
+# The backend and the warnings already issued do not change what a layer of plait computes.
 _OURS = frozenset({"backend", "warns_of_empty_memory"})
-# Of nn.LSTM: its weights once more, under other names.
+# nn.LSTM keeps its weights a second time under these names.
 _TORCHS = frozenset({"_flat_weights", "_flat_weight_refs", "_flat_weights_names", "_all_weights"})
 
 
 def no_options(module: nn.Module) -> frozenset[str]:
-    """Return the attributes of a module that do not say what it computes."""
-    found = _BASE | _repeated(module) | _computed(module)
-    found |= _OURS if isinstance(module, Layer | TorchTools) else frozenset()
-    found |= _TORCHS if isinstance(module, nn.RNNBase) else frozenset()
+    """Return the attributes of a module that do not determine what it computes."""
+    names = _BASE | _repeated(module) | _computed(module)
+    names |= _OURS if isinstance(module, Layer | TorchTools) else frozenset()
+    names |= _TORCHS if isinstance(module, nn.RNNBase) else frozenset()
     if type_before_parametrizations(module).__module__.startswith("torch."):
-        # what it keeps for itself changes with its version
-        found |= {name for name in vars(module) if name.startswith("_")}
-    return found
+        # torch's private attributes change with its version
+        names |= {name for name in vars(module) if name.startswith("_")}
+    return names
 
 
 def _repeated(module: nn.Module) -> frozenset[str]:
-    """Return the attributes of a layer of plait that only repeat what its cell and its memory say."""
+    """Return the attributes of a layer of plait that repeat those of its cell and its memory."""
     if not isinstance(module, SelfAttentive):
         return frozenset()
     cell, memory = module.cell, module.memory
@@ -45,7 +45,7 @@ def _repeated(module: nn.Module) -> frozenset[str]:
 
 
 def _computed(module: nn.Module) -> frozenset[str]:
-    """Return the attributes computed from weights: by `torch.nn.utils.weight_norm`, or at each call."""
+    """Return the attributes computed from weights, by `torch.nn.utils.weight_norm` or in a forward pass."""
     hooks = module._forward_pre_hooks.values()
     by_hooks = {getattr(hook, "name", "") for hook in hooks if type(hook).__module__.startswith("torch.")}
     attributes = vars(module).items()
@@ -53,20 +53,20 @@ def _computed(module: nn.Module) -> frozenset[str]:
 
 
 def special_weights(network: nn.Module) -> dict[str, Any]:
-    """Return which weights are not float32, which are frozen, and which are one and the same."""
-    found: dict[str, Any] = {"dtypes": {}, "frozen": [], "tied": {}}
+    """Return the weights that are not float32, that are frozen and that are tied."""
+    special: dict[str, Any] = {"dtypes": {}, "frozen": [], "tied": {}}
     first: dict[int, str] = {}
-    for name, one in network.named_parameters(remove_duplicate=False):
-        if first.setdefault(id(one), name) != name:
-            found["tied"][name] = first[id(one)]
-        if one.dtype != torch.float32:
-            found["dtypes"][name] = str(one.dtype).removeprefix("torch.")
-        if not one.requires_grad:
-            found["frozen"].append(name)
-    return {key: value for key, value in found.items() if value}
+    for name, weight in network.named_parameters(remove_duplicate=False):
+        if first.setdefault(id(weight), name) != name:
+            special["tied"][name] = first[id(weight)]
+        if weight.dtype != torch.float32:
+            special["dtypes"][name] = str(weight.dtype).removeprefix("torch.")
+        if not weight.requires_grad:
+            special["frozen"].append(name)
+    return {key: value for key, value in special.items() if value}
 
 
 def is_instrument(hook: Any) -> bool:
-    """Return whether a hook is one of plait's own, which reads and changes nothing."""
+    """Return whether a hook belongs to plait, whose hooks only observe."""
     hook = hook.__func__ if isinstance(hook, types.MethodType) else hook
     return isinstance(hook, types.FunctionType) and str(hook.__globals__.get("__name__")).startswith("plait.")

@@ -1,4 +1,4 @@
-"""The defaults that the help of `plait train` shows: those of the task and the model of a line."""
+"""Defaults in the help of `plait train`, for the task and the model of a command line."""
 
 from __future__ import annotations
 
@@ -12,10 +12,10 @@ __all__ = ["defaults_for"]
 
 
 def defaults_for(words: list[str]) -> dict[str, Any] | None:
-    """What `plait train` takes for the task and the model of a line, by the names of its options.
+    """Return the defaults of `plait train` for the task and the model of a command line, by option.
 
-    >>> found = defaults_for(["copy", "--model", "rellstm"])
-    >>> found["delay"], found["window"], found["lr"], "test_delays" in found
+    >>> defaults = defaults_for(["copy", "--model", "rellstm"])
+    >>> defaults["delay"], defaults["window"], defaults["lr"], "test_delays" in defaults
     (100, 10, 0.004, False)
     """
     if all(word.startswith("-") for word in words):
@@ -26,16 +26,16 @@ def defaults_for(words: list[str]) -> dict[str, Any] | None:
     from plait.training.process import device_named
 
     task = next((word for word in words if word in TASKS), None)
-    model = _said(words, "model") or ModelOptions.model
+    model = _option_value(words, "model") or ModelOptions.model
     if task is None or model not in MODELS:
         return None
-    on_cpu = device_named(_said(words, "device") or "auto").type == "cpu"
+    on_cpu = device_named(_option_value(words, "device") or "auto").type == "cpu"
     row = None if "--plain" in words else settings_for(task, model, on_cpu)
     names = frozenset(model_defaults(model))
     published = row.model(names) if row else {}
     small = MODELS[model](
         1, **{**published, "hidden_size": 8}
-    )  # made, so that what it chooses itself is known
+    )  # built to read the defaults that the constructor computes
     of_model = {**model_defaults(model), **(small.options() or {}), "hidden_size": HIDDEN, **published}
     of_recipe = {field.name: field.default for field in dataclasses.fields(Recipe)}
     if row:
@@ -45,12 +45,12 @@ def defaults_for(words: list[str]) -> dict[str, Any] | None:
         of_recipe |= follows | {"epochs": row.epochs}
     options = dataclasses.fields(TASKS[task])
     of_task = {field.name: field.default for field in options if not field.metadata.get("hidden")}
-    found = {**of_task, **of_model, **of_recipe, "name": ModelOptions.model}
-    return {SHORT.get(name, name): value for name, value in found.items()}
+    defaults = {**of_task, **of_model, **of_recipe, "name": ModelOptions.model}
+    return {SHORT.get(name, name): value for name, value in defaults.items()}
 
 
-def _said(words: list[str], option: str) -> str | None:
-    """The value of an option in a line that was not read yet."""
+def _option_value(words: list[str], option: str) -> str | None:
+    """Return the value of an option in a command line before it is parsed; None if it is missing."""
     for word, following in zip(words, [*words[1:], ""], strict=True):
         name, equals, value = word.partition("=")
         if name == f"--{option}":

@@ -1,9 +1,9 @@
-"""The options of `plait train`: what was given and what was not are told apart, so that a task and a model
-with published settings begin with them.
+"""Options of `plait train`, and the settings that are their defaults for a task and a model.
 
-The settings of the published experiments on real data are tables 8 and 9 of the supplement of Kerg et al.
-What a table leaves blank takes RelRNN's row and is named in `ours`; so do models the tables do not have.
-Sizes, epochs and clipping are those of the published scripts.
+An option that was not given is None, so that published settings can take its place. The settings of the
+published experiments on real data are tables 8 and 9 of the supplement of Kerg et al. A blank in a table is
+filled from RelRNN's row and listed in `ours`, and so is a model that is not in the tables. Sizes, epochs and
+clipping are those of the published scripts.
 """
 
 from __future__ import annotations
@@ -29,15 +29,15 @@ __all__ = [
 ]  # fmt: skip
 
 
-_OF_MODEL = ("hidden_size", "nonlinearity", "window", "capacity", "initialiser")  # what a published row has
+_OF_MODEL = ("hidden_size", "nonlinearity", "window", "capacity", "initialiser")  # model options of a row
 _OF_RECIPE = ("lr", "optimizer", "batch_size", "clip", "schedule", "orthogonal_lr")
-OF_EPOCHS = ("updates", "evaluate_every", "evaluate_on")  # what follows from the size of a data set
-SHORT = {"name": "model", "hidden_size": "hidden", "num_layers": "layers"}  # on the command line
+OF_EPOCHS = ("updates", "evaluate_every", "evaluate_on")  # options that follow from the size of a data set
+SHORT = {"name": "model", "hidden_size": "hidden", "num_layers": "layers"}  # names on the command line
 
 
 @dataclass(frozen=True)
 class ModelOptions:
-    """What the model is made of; an option left out keeps the model's default."""
+    """Model; an option left out keeps the model's default."""
 
     model: str = "relrnn"
     """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
@@ -45,43 +45,46 @@ class ModelOptions:
     hidden: int | None = None
     """Features of h_t; 128 on most tasks."""
     layers: int = 1
-    """Layers one above the other."""
+    """Stacked layers."""
     dropout: float = 0.0
-    """Between layers."""
+    """Dropout probability between layers."""
     bidirectional: bool = False
-    """Two directions, each with its own memory; not on text, whose state goes on."""
+    """Two directions, each with its own memory; not on text, whose state is carried from span to span."""
     memory: str | None = None
     """transformer: which states a head can read: full, window, relevancy, uniform."""
     window: int | None = None
     """Latest states that can be read."""
     capacity: int | None = None
-    """Relevant (or, of uniform writing, latest written) states kept beyond them."""
+    """Relevant states kept in addition (with uniform writing: the latest written ones)."""
     relevance: str | None = None
-    """What decides which states are kept: earned (as published), or learned; a transformer's is learned."""
+    """Relevance score that decides which states are kept: earned (as published) or learned; for a transformer
+    learned."""
     sinks: int | None = None
-    """transformer with --memory relevancy: first states that are kept for good, 0 unless said."""
+    """transformer with --memory relevancy: first states that are never evicted; none by default."""
     noise: float | None = None
-    """With a learned relevance: noise on it while training, 0.3 unless said."""
+    """With a learned relevance: scale of the noise on it during training, 0.3 by default."""
     usage: float | None = None
-    """With a learned relevance: how much it learns from what answers read, 1 unless said."""
+    """With a learned relevance: weight of what it learns from the states that are read, 1 by default."""
     grad_limit: float | None = None
-    """With screening: the largest element of dL/ds_t, in multiples of what arrives; no limit unless said."""
+    """With screening: largest element of dL/ds_t, in multiples of the incoming gradient; no limit by
+    default."""
     positions: str | None = None
     """transformer with --memory: clamped (distances count up to the window; the default), or rotary."""
     every: int | None = None
     """unirnn, unilstm, sab, transformer with --memory uniform: keep every N-th state."""
     top_k: int | None = None
-    """sab: states that are read."""
+    """sab: states read at a step."""
     heads: int | None = None
     """transformer: attention heads, a divisor of --hidden."""
     nonlinearity: str | None = None
-    """Of an Elman cell: tanh, modrelu, relu, identity."""
+    """Non-linearity of an Elman cell: tanh, modrelu, relu, identity."""
     initialiser: str | None = None
-    """Of the recurrent matrix: henaff, cayley, random, xavier, kaiming, identity."""
+    """Initialiser of the recurrent matrix: henaff, cayley, random, xavier, kaiming, identity."""
     forget_bias: float | None = None
-    """LSTM and GRU cells: the gate that keeps begins with this bias; 1 is usual."""
+    """LSTM and GRU cells: initial forget-gate bias; 1 is common."""
     chrono: int | None = None
-    """LSTM and GRU cells: gates begin open for up to N steps, drawn by unit; not with --forget-bias."""
+    """LSTM and GRU cells: chrono initialisation of the gates, time scales up to N steps drawn per unit; not
+    with --forget-bias."""
     mix: float | None = None
     """s_t = mix · (h_t + c_t)."""
 
@@ -92,50 +95,50 @@ class ModelOptions:
 
 @dataclass(frozen=True)
 class TaskOptions:
-    """What the task is; an option left out keeps the task's default."""
+    """Task; an option left out keeps the task's default."""
 
     delay: int | None = None
-    """T, the steps to remember over."""
+    """T, number of steps to remember the symbols for."""
     shortest_delay: int | None = None
     """copy, transfer, denoise: train at this delay, its double, … and --delay; scored at --delay."""
     lead_in: int | None = None
-    """copy, transfer: blanks before the symbols; mqar: any symbols before the pairs."""
+    """copy, transfer: number of blanks before the symbols; mqar: random symbols before the pairs."""
     test_delays: tuple[int, ...] | None = None
-    """transfer, denoise: the delays it is tested at."""
+    """transfer, denoise: delays of the held-out sequences."""
     length: int | None = None
     """recall, mqar: steps of a sequence."""
     at: int | None = None
-    """recall: the step that shows the symbol; left out, it is drawn anew in every sequence."""
+    """recall: step that shows the symbol; left out, it is drawn for every sequence."""
     pairs: int | None = None
-    """mqar: keys and values to remember."""
+    """mqar: number of key-value pairs to remember."""
     vocab: int | None = None
-    """mqar: symbols there are, half of them keys."""
+    """mqar: size of the vocabulary, half of it keys."""
     after: int | None = None
-    """mqar: steps between a key and its answer; 0 as published."""
+    """mqar: steps between a queried key and the answer; 0 as published."""
     group: int | None = None
-    """smnist, pmnist: pixels a step."""
+    """smnist, pmnist: pixels per step."""
     subset: int | None = None
     """smnist, pmnist: train on the first N images."""
     images: str | None = None
-    """smnist, pmnist: a folder of IDX files with MNIST's names, instead of MNIST."""
+    """smnist, pmnist: folder of IDX files with MNIST's names, instead of MNIST."""
     text: tuple[str, ...] | None = None
     """text: one file, or three: to train, validate, test."""
     span: int | None = None
-    """ptb, text: characters a gradient goes back over."""
+    """ptb, text: characters per span of truncated backpropagation."""
     embedding: int | None = None
-    """ptb, text, mqar: features a character or symbol becomes."""
+    """ptb, text, mqar: size of the embedding of a character or symbol."""
     memory_across_spans: bool = False
-    """ptb, text: what is remembered goes on from span to span; without it the memory is emptied."""
+    """ptb, text: carry the memory from span to span; without it the memory is emptied."""
     begin_with: str | None = None
-    """ptb, text: what a span begins with when the memory was emptied: s (s_T), or h (h_T)."""
+    """ptb, text: initial state of a span after the memory was emptied: s (s_T) or h (h_T)."""
 
 
 @dataclass(frozen=True)
 class MeansOptions:
-    """Where it is trained, and what is written; of no matter to what the run is."""
+    """Device, limits and output; they do not change the id of the run."""
 
     out: Path = Path("runs")
-    """The folder of runs; this run gets its own inside, named by what it is."""
+    """Folder of runs; this run gets a folder inside it, named by its id."""
     device: str | None = None
     """auto (cuda if there is one), cpu, cuda, cuda:N; auto if left out, cpu for a policy."""
     threads: int | None = None
@@ -145,7 +148,7 @@ class MeansOptions:
     max_minutes: float | None = None
     """Save and stop after this many minutes."""
     quiet: bool = False
-    """No progress."""
+    """Show no progress."""
     tensorboard: bool = False
     """Also write TensorBoard events into the run's folder."""
 
@@ -153,10 +156,12 @@ class MeansOptions:
 def _optional(
     kind: type, by_task: frozenset[str] = frozenset(), usually: Mapping[str, Any] = MappingProxyType({})
 ) -> list[tuple[str, Any, Any]]:
-    """The fields of a dataclass, each with None for "not given" and its default in its help; `usually` has
-    those that are others here, and None for a field that is left out."""
+    """Return the fields of a dataclass with None for "not given", their defaults in the help.
+
+    `usually` replaces defaults; a field with the value None there is left out.
+    """
     words, hints = documented(kind), get_type_hints(kind)
-    found: list[tuple[str, Any, Any]] = []
+    fields: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
         default = usually.get(part.name, part.default)
         if default is None and part.name in usually:
@@ -164,20 +169,20 @@ def _optional(
         usual = "" if default is None else str(default)
         usual += ", or by the task" if part.name in by_task else ""
         hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
-        if hints[part.name] is bool:  # a switch: left alone, it was not given
+        if hints[part.name] is bool:  # a switch has no third value
             switch = Annotated[bool, option(help=words.get(part.name, ""))]
-            found.append((part.name, switch, dataclasses.field(default=False)))
+            fields.append((part.name, switch, dataclasses.field(default=False)))
             continue
         shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
-        found.append((part.name, kind_or_none, dataclasses.field(default=None)))
-    return found
+        fields.append((part.name, kind_or_none, dataclasses.field(default=None)))
+    return fields
 
 
-# A policy acts step by step, so it has one direction, and its actions are noise enough; its window and
-# capacity are the published ones.
+# A policy acts step by step, so it has one direction; sampling its actions replaces the noise on relevance.
+# Window and capacity are the published ones.
 _OF_POLICY = {
-    "model": "rellstm; none sees the present alone", "hidden": 64, "window": 5, "capacity": 5,
+    "model": "rellstm; none is a policy without memory", "hidden": 64, "window": 5, "capacity": 5,
     "bidirectional": None, "noise": None,
 }  # fmt: skip
 
@@ -189,13 +194,13 @@ else:
     PolicyOptions = dataclasses.make_dataclass(
         "PolicyOptions", _optional(ModelOptions, usually=_OF_POLICY), frozen=True
     )
-    PolicyOptions.__doc__ = "The policy's memory; what is left out has the default named."
+    PolicyOptions.__doc__ = "The policy's memory; an option left out has the default shown."
     SettingsOptions = dataclasses.make_dataclass("SettingsOptions", _optional(Settings), frozen=True)
-    SettingsOptions.__doc__ = "How a policy is trained; what is left out has the default named."
+    SettingsOptions.__doc__ = "PPO hyperparameters; an option left out has the default shown."
     RecipeOptions = dataclasses.make_dataclass(
         "RecipeOptions", _optional(Recipe, frozenset({*_OF_RECIPE, *OF_EPOCHS})), frozen=True
     )
-    RecipeOptions.__doc__ = "How it is trained; what is left out is published, or has the default named."
+    RecipeOptions.__doc__ = "Hyperparameters; an option left out is as published, or the default shown."
 
 
 def described(
@@ -206,10 +211,10 @@ def described(
     on_cpu: bool = False,
     plain: bool = False,
 ) -> dict[str, Any]:
-    """A run's description from what was said, the task's settings where nothing was (`plain`: not these),
-    defaults elsewhere.
+    """Return a run's description from the options given, the task's settings and the defaults, in this order.
 
-    On a data set all that is held out is evaluated after every epoch, unless told otherwise.
+    `plain` leaves out the task's settings. On a data set, all held-out data are evaluated after every epoch
+    by default.
     """
     from plait.models import MODELS
     from plait.models.options import model_defaults
@@ -224,16 +229,19 @@ def described(
         values["updates"] = updates_of(task, values["batch_size"], epochs)
     per_epoch = task.batches_per_epoch(values["batch_size"])
     if per_epoch is not None:
-        wanted = epochs or (row.epochs if isinstance(row, Published) else 1)
-        usual = {"updates": wanted * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
+        count = epochs or (row.epochs if isinstance(row, Published) else 1)
+        usual = {"updates": count * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
         values |= {name: value for name, value in usual.items() if name not in recipe}
     return {"task": {"name": task.name, **task.options()}, "model": model, "recipe": values}
 
 
 @dataclass(frozen=True)
 class Published:
-    """One row. `orthogonal_lr` is the rate of parameters that are kept orthogonal, `initialiser` that of an
-    Elman cell's recurrent matrix; `ours` names the values that are not published."""
+    """One row of published settings.
+
+    `orthogonal_lr` is the learning rate of orthogonal matrices' parameters, `initialiser` that of an Elman
+    cell's recurrent matrix; `ours` names the values that are not published.
+    """
 
     lr: float
     optimizer: str
@@ -249,47 +257,53 @@ class Published:
     orthogonal_lr: float | None = None
     ours: tuple[str, ...] = ()
 
-    def model(self, names: frozenset[str], said: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """The options of a model, of those it has."""
-        # An initialiser of rotations is for Elman cells, whose other options show that they are one.
+    def model(
+        self, names: frozenset[str], options: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Return the model options of this row, limited to those the model has (`names`)."""
+        # The initialiser is for Elman cells, which are recognised by their non-linearity.
         wanted = [name for name in _OF_MODEL if name != "initialiser" or "nonlinearity" in names]
-        if "memory" in names:  # a Transformer's, which no table has
+        if "memory" in names:  # a Transformer, which no table has
             wanted = [name for name in wanted if name not in ("window", "capacity")]
         return {name: getattr(self, name) for name in wanted if name in names}
 
     def recipe(self) -> dict[str, Any]:
-        """The parts of a recipe; epochs are for the task to turn into updates."""
+        """Return the recipe values of this row; `epochs` becomes updates once the task is known."""
         values = {name: getattr(self, name) for name in _OF_RECIPE}
         return values if self.orthogonal_lr is not None else _without(values, "orthogonal_lr")
 
 
 @dataclass(frozen=True)
 class Drawn:
-    """What a task whose sequences are drawn begins with: it settles, and leaves out a gradient that is not
-    finite; on those of ten symbols RelRNN and gated cells with a memory begin as they learn copy soonest and
-    hold it (results/memory)."""
+    """Default settings of tasks whose sequences are drawn, and which no publication tabulates.
+
+    The learning rate settles and non-finite gradients are skipped; on the tasks of ten symbols RelRNN and
+    gated cells with a memory get the settings that learn copy soonest and keep it (results/memory).
+    """
 
     TASKS = ("copy", "transfer", "denoise", "recall", "mqar")
     OF_TEN_SYMBOLS = TASKS[:3]
     STEADY = MappingProxyType({"optimizer": "amsgrad", "clip": 0.1})
     RATES = MappingProxyType({"relrnn": 2e-3, "memlstm": 4e-3, "rellstm": 4e-3, "relgru": 4e-3})
-    GUARD = 1e6  # closer, and it cuts the rare batches that still teach something
+    GUARD = 1e6  # a lower limit clips rare batches that are still informative
     task: str
     name: str
 
-    def model(self, names: frozenset[str], said: Mapping[str, Any] = MappingProxyType({})) -> dict[str, Any]:
-        """The options of a model, of those it has; what is `said` may rule some out."""
-        found: dict[str, Any] = {}
+    def model(
+        self, names: frozenset[str], options: Mapping[str, Any] = MappingProxyType({})
+    ) -> dict[str, Any]:
+        """Return the model options, limited to those the model has; `options` given may exclude some."""
+        values: dict[str, Any] = {}
         if not self._is_ours or self.name == "relrnn":
-            return found
-        if said.get("chrono") is None:
-            found["forget_bias"] = 1.0
+            return values
+        if options.get("chrono") is None:
+            values["forget_bias"] = 1.0
         if "relevance" in names:
-            found |= {"capacity": 15, "relevance": "learned", "grad_limit": 1.0}
-        return found
+            values |= {"capacity": 15, "relevance": "learned", "grad_limit": 1.0}
+        return values
 
     def recipe(self) -> dict[str, Any]:
-        """The parts of a recipe."""
+        """Return the recipe values."""
         ours = {**self.STEADY, "lr": self.RATES[self.name]} if self._is_ours else {}
         return {"schedule": "settle", "relative_clip": self.GUARD, **ours}
 
@@ -306,12 +320,12 @@ _EVERY = ("lr", "optimizer", "nonlinearity", "window", "capacity")
 
 
 def _mnist(lr: float = 3e-4, clip: float = 0.0, ours: tuple[str, ...] = (), **other: Any) -> Published:
-    """Table 8; a row's non-linearity is modrelu wherever it is given."""
+    """Return a row of table 8, whose non-linearity is modrelu."""
     return Published(lr, "adam", "modrelu", 10, 10, 100, 100, 200, clip, "henaff", ours=ours, **other)
 
 
 def _treebank(lr: float = 3e-4, ours: tuple[str, ...] = (), **other: Any) -> Published:
-    """Table 9; ρ is 5 there."""
+    """Return a row of table 9, where ρ is 5."""
     return Published(lr, "adam", "tanh", 10, 5, 1024, 128, 100, 0.0, "cayley", "halve", ours=ours, **other)
 
 
@@ -334,14 +348,14 @@ PUBLISHED: dict[str, dict[str, Published]] = {
     },
 }
 _OTHERS = {"mnist": _mnist(ours=_EVERY), "treebank": _treebank(ours=_EVERY)}
-HIDDEN = 128  # features where nothing else is said
-# A text of one's own on a CPU: the published sizes take a day there, these take minutes for a book.
+HIDDEN = 128  # default number of features
+# For a user's text on a CPU: the published sizes take a day there, these take minutes for a book.
 SMALL_TEXT = Published(2e-3, "adam", "tanh", 10, 10, 128, 32, 5, 1.0, "cayley", "halve", ours=_EVERY)
 _TABLE_OF = {"smnist": "mnist", "pmnist": "mnist", "ptb": "treebank", "text": "treebank"}
 
 
 def published_for(task: str, model: str) -> Published | None:
-    """The row for a task and a model by their names; None for a task these tables do not have.
+    """Return the row for a task and a model by their names; None for a task that is not in the tables.
 
     >>> row = published_for("ptb", "exprnn")
     >>> row.lr, row.orthogonal_lr, row.capacity, row.ours
@@ -356,7 +370,7 @@ def published_for(task: str, model: str) -> Published | None:
 
 
 def settings_for(task: str, model: str, on_cpu: bool) -> Published | Drawn | None:
-    """What a run begins with: what is published, or what a CPU can do where nobody would compare, or ours."""
+    """Return the default settings of a run: published, ours, or small ones for a user's text on a CPU."""
     if task in Drawn.TASKS:
         return Drawn(task, model)
     return SMALL_TEXT if on_cpu and task == "text" else published_for(task, model)

@@ -1,4 +1,4 @@
-"""Data of one's own as a task, and what is usual for them where nothing was said."""
+"""User data as a task, and the defaults of a recipe for them."""
 
 from __future__ import annotations
 
@@ -13,17 +13,17 @@ from plait.training.recipe import Recipe
 
 __all__ = ["own_task", "whole_epochs"]
 
-_MOST = 20  # evaluations of a run, where nothing was said
+_MOST = 20  # evaluations of a run, by default
 
 
 def own_task(
-    model: nn.Module, data: Any, held_out: Any, batch_first: bool | None, said: dict[str, Any]
+    model: nn.Module, data: Any, held_out: Any, batch_first: bool | None, changes: dict[str, Any]
 ) -> tuple[DataTask, dict[str, Any]]:
-    """The task that data of one's own are to a model, and the parts of a recipe that are usual for them.
+    """Return user data as a task for a model, and the recipe's defaults for them.
 
     Args:
-        batch_first: left out, what the model is.
-        said: what the caller said of the recipe.
+        batch_first: layout of the data; None for the model's.
+        changes: values of the recipe that the caller has set.
     """
     bare = isinstance(model, Recurrent | nn.RNNBase)
     if batch_first is None:
@@ -34,8 +34,8 @@ def own_task(
         raise ShapeError(
             f"X: expected {size} features on its last axis, as the model's input_size, got {task.input_size}"
         )
-    most = said.get("batch_size", getattr(data, "batch_size", None) or Recipe.batch_size)
-    if "batch_size" not in said and isinstance(most, int):
+    most = changes.get("batch_size", getattr(data, "batch_size", None) or Recipe.batch_size)
+    if "batch_size" not in changes and isinstance(most, int):
         most = min(most, task.sequences)
     if isinstance(most, int) and most > task.sequences:
         raise ConfigError(f"batch_size: expected at most the {task.sequences} training sequences, got {most}")
@@ -43,6 +43,6 @@ def own_task(
 
 
 def whole_epochs(task: Task, recipe: Recipe) -> int:
-    """Updates between two evaluations: whole epochs, and not many more than twenty evaluations."""
+    """Return the updates between two evaluations: whole epochs, and about twenty evaluations at most."""
     epoch = task.batches_per_epoch(recipe.batch_size) or 1
     return epoch * max(1, round(recipe.updates / (_MOST * epoch)))

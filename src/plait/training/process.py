@@ -1,7 +1,7 @@
-"""The process a run is trained in: its device, and its siblings under torchrun.
+"""The process a run is trained in: its device, and the process group under torchrun.
 
-Every process draws the same batch and works on its own rows of it; gradients are summed in one vector. One
-process is the same with nothing to share.
+Every process draws the same batch and computes its own rows of it; one all-reduce sums the gradients. A
+single process is a group of one.
 """
 
 from __future__ import annotations
@@ -33,13 +33,13 @@ MOST_THREADS = 1024
 
 
 def check_threads(threads: int) -> None:
-    """How many threads torch may be given; a number beyond all machines ends the process that tries it."""
+    """Validate a number of torch threads; one beyond any machine would crash the process."""
     whole(1, MOST_THREADS, threads=threads)
     check_stacks(threads)
 
 
 def device_named(name: str) -> torch.device:
-    """`auto` is cuda if there is one, else cpu; under torchrun every process has its own GPU.
+    """Return a device: `auto` is cuda if available, else cpu; under torchrun every process has its own GPU.
 
     >>> device_named("cpu")
     device(type='cpu')
@@ -59,18 +59,18 @@ def device_named(name: str) -> torch.device:
 
 @dataclass(frozen=True)
 class Group:
-    """The processes at work, and which of them this is."""
+    """Process group: the rank of this process and the number of processes."""
 
     rank: int = 0
     size: int = 1
 
     @property
     def first(self) -> bool:
-        """Whether this process writes and speaks for all."""
+        """Return whether this is the process that writes files and progress."""
         return self.rank == 0
 
     def spans(self, rows: int, parts: int) -> list[tuple[int, int]]:
-        """Which rows of a batch this process works on, in `parts` parts, sizes as equal as can be.
+        """Return this process's rows of a batch in `parts` parts of nearly equal size.
 
         >>> Group(1, 2).spans(8, 2)
         [(4, 6), (6, 8)]
@@ -86,7 +86,7 @@ class Group:
         return [(edges[piece], edges[piece + 1]) for piece in mine]
 
     def sum_gradients(self, parameters: Iterable[Tensor], extra: Tensor) -> Tensor:
-        """Sum every gradient over the processes in place; return the sum of `extra`, a vector."""
+        """Sum every gradient over the processes in place; return the sum of the vector `extra`."""
         if self.size == 1:
             return extra
         with_grad = list(parameters)
@@ -104,7 +104,7 @@ class Group:
         return summed
 
     def share(self, value: Any) -> Any:
-        """The first process's `value`, in every process."""
+        """Broadcast the first process's `value`."""
         if self.size == 1:
             return value
         box = [value]
@@ -112,7 +112,7 @@ class Group:
         return box[0]
 
     def gather(self, value: Any) -> list[Any] | None:
-        """Every process's `value` in order, in the first process alone."""
+        """Return every process's `value` in rank order in the first process, None in the others."""
         if self.size == 1:
             return [value]
         boxes: list[Any] | None = [None] * self.size if self.first else None
@@ -122,7 +122,7 @@ class Group:
 
 @contextlib.contextmanager
 def join(device: torch.device) -> Iterator[Group]:
-    """The processes torchrun started, or this one alone. A group that is already there is used and left."""
+    """Join the process group of torchrun, or a group of one. An existing group is used and not destroyed."""
     if dist.is_available() and dist.is_initialized():
         yield Group(dist.get_rank(), dist.get_world_size())
         return
@@ -140,7 +140,7 @@ def join(device: torch.device) -> Iterator[Group]:
 
 
 def environment(device: torch.device, processes: int) -> dict[str, Any]:
-    """What a later reader needs to know to understand a number or to get it again."""
+    """Return versions, commit, device and threads: what is needed to interpret or reproduce a number."""
     on_gpu = device.type == "cuda"
     return {
         "began": datetime.now(UTC).isoformat(timespec="seconds"),
@@ -159,7 +159,7 @@ def environment(device: torch.device, processes: int) -> dict[str, Any]:
 
 
 def peak_memory(device: torch.device) -> int:
-    """On a GPU the tensors', on a CPU the whole process's, in bytes."""
+    """Return the peak memory in bytes: of tensors on a GPU, of the whole process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device)
     unit = 1 if sys.platform == "darwin" else 1024

@@ -1,4 +1,4 @@
-"""How a model or a policy is trained: every number that decides the result, and nothing else."""
+"""Hyperparameters of training: every number that decides a run's result, and nothing else."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plait.tasks import Task
     from plait.training.learner import Schedule
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "Numbers", "Recipe", "Settings", "updates_of"]
+__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "HyperParams", "Recipe", "Settings", "updates_of"]
 
 OPTIMIZERS = ("adam", "rmsprop", "amsgrad")
 SCHEDULES = ("constant", "halve", "settle")
@@ -23,12 +23,12 @@ PRECISIONS = ("fp32", "bf16")
 
 
 @dataclass(frozen=True)
-class Numbers:
-    """Abstract: what decides a run's result, by name. 1 and 1.0 are the same; checked when used."""
+class HyperParams:
+    """Base class of hyperparameters. 1 and 1.0 are equal; values are validated when used."""
 
     called: ClassVar[str] = "number"
     later: ClassVar[frozenset[str]] = frozenset()
-    """Those that came later are named only where they are set, so that ids of runs stay."""
+    """Fields added later: omitted at their default, so that the ids of older runs do not change."""
 
     def __post_init__(self) -> None:
         for field in dataclasses.fields(self):
@@ -36,18 +36,18 @@ class Numbers:
                 object.__setattr__(self, field.name, float(value))
 
     def check(self) -> Self:
-        """These values, or one error that names everything wrong with them."""
+        """Return these values, or raise one error that lists every invalid one."""
         problems = list(self._problems())
         if problems:
             raise ConfigError("; ".join(problems))
         return self
 
     def _problems(self) -> Iterator[str]:
-        """Everything that is wrong, so that it can be mended at once."""
+        """Yield every problem, so that all of them can be fixed at once."""
         raise NotImplementedError
 
     def _wrong(self, check: Callable[..., Any], *names: str) -> Iterator[str]:
-        """What `check` finds wrong with values by their names; one that may be left out may."""
+        """Yield the errors that `check` raises for the named values; an optional value may be None."""
         optional = {field.name for field in dataclasses.fields(self) if "None" in str(field.type)}
         for name in names:
             value = getattr(self, name)
@@ -58,7 +58,7 @@ class Numbers:
                 yield str(error)
 
     def changed(self, **changes: Any) -> Self:
-        """The same with some values replaced.
+        """Return a copy with some values replaced.
 
         >>> Recipe().changed(lr=0.01).lr
         0.01
@@ -68,61 +68,64 @@ class Numbers:
         return dataclasses.replace(self, **changes)
 
     def values(self) -> dict[str, Any]:
-        """The values by name."""
+        """Return the values by name."""
         values = dataclasses.asdict(self)
         return {k: v for k, v in values.items() if not (k in self.later and v == getattr(type(self), k))}
 
     def plan(self) -> Schedule:
-        """When a session does what."""
+        """Return the schedule of a session."""
         raise NotImplementedError
 
 
 @dataclass(frozen=True)
-class Recipe(Numbers):
-    """What decides a run's numbers. Where and how fast it is computed (device, threads, checkpoints) is
-    said elsewhere: it does not belong to what the run is. Values are checked when the recipe is used.
+class Recipe(HyperParams):
+    """Hyperparameters of supervised training, which decide a run's result.
+
+    Device, threads and checkpoints are set elsewhere, since they do not change what the run is. Values are
+    validated when the recipe is used.
     """
 
     updates: int = 3000
     """Optimiser steps."""
     batch_size: int = 32
-    """Sequences an update sees, over all processes and parts."""
+    """Sequences per update, over all processes and gradient-accumulation steps."""
     lr: float = 1e-3
     """Learning rate."""
     orthogonal_lr: float | None = None
-    """Learning rate of what is trained beneath an orthogonal matrix (exprnn, goru); left out, as the rest."""
+    """Learning rate of the orthogonal matrices' generators (exprnn, goru); left out, that of the rest."""
     optimizer: str = "adam"
     """adam, rmsprop (alpha 0.99), or amsgrad: adam whose steps shrink with the gradient."""
     clip: float = 1.0
-    """Largest global norm of the gradient; 0 for no clipping."""
+    """Gradient clipping: largest global norm; 0 for no clipping."""
     relative_clip: float = 0.0
-    """Largest norm as a multiple of what it usually is: beyond it a gradient is scaled down to it, beyond
-    four times it the update is left out; 0 for no such limit."""
+    """Clipping threshold as a multiple of the running mean of the norm; beyond four times the threshold the
+    update is skipped; 0 for no such limit."""
     accumulate: int = 1
-    """Parts a batch is worked through in: less memory, the same gradient."""
+    """Gradient-accumulation steps: the batch is processed in so many parts, with less memory and the same
+    gradient."""
     seed: int = 0
-    """Decides initial weights, data and dropout."""
+    """Random seed of initial weights, data and dropout."""
     precision: str = "fp32"
     """fp32, or bf16 (autocast; weights stay in fp32)."""
     until_accuracy: float | None = None
-    """Stop once the held-out accuracy, from 0 to 1, is this high."""
+    """Held-out accuracy, from 0 to 1, at which training stops."""
     evaluate_every: int = 100
     """Updates between two evaluations on held-out sequences."""
     evaluate_on: int | None = 256
-    """Held-out sequences of an evaluation; None for all of a data set."""
+    """Held-out sequences per evaluation; None for all of a data set."""
     record_every: int = 10
-    """Updates between two lines of the learning curve."""
+    """Updates between two records of the learning curve."""
     gradients_every: int = 0
     """Updates between two records of the norm of dL/dh_t for every step t; 0 for none."""
     schedule: str = "constant"
-    """Of the learning rate: constant; halve: by half whenever the held-out loss is no better; or settle: it
-    falls with the share of held-out answers that are wrong, once that is below 3%, to a hundredth."""
+    """Learning rate schedule: constant; halve: halved whenever the held-out loss does not improve; settle:
+    proportional to the held-out error once that is below 3%, down to a hundredth."""
 
     called: ClassVar[str] = "part of a recipe"
     later: ClassVar[frozenset[str]] = frozenset({"orthogonal_lr", "schedule", "relative_clip"})
 
     def _problems(self) -> Iterator[str]:
-        """Everything that is wrong.
+        """Yield every problem.
 
         >>> Recipe(updates=-1, optimizer="adm").check()
         Traceback (most recent call last):
@@ -143,9 +146,9 @@ class Recipe(Numbers):
         for name in ("lr", "orthogonal_lr"):
             if (rate := getattr(self, name)) == 0:
                 yield f"{name}: expected a finite number above 0, got {rate}"
-        wanted = self.until_accuracy
-        if wanted is not None and not (isinstance(wanted, float) and 0 < wanted <= 1):
-            yield f"until_accuracy: expected a share above 0 and at most 1, got {wanted!r}"
+        goal = self.until_accuracy
+        if goal is not None and not (isinstance(goal, float) and 0 < goal <= 1):
+            yield f"until_accuracy: expected a share above 0 and at most 1, got {goal!r}"
         sizes = (self.accumulate, self.batch_size)
         if all(isinstance(size, int) for size in sizes) and self.accumulate > max(self.batch_size, 1):
             yield f"accumulate: expected at most batch_size = {self.batch_size}, got {self.accumulate}"
@@ -160,43 +163,44 @@ class Recipe(Numbers):
 
 
 @dataclass(frozen=True)
-class Settings(Numbers):
-    """The numbers of PPO. Where it is computed belongs elsewhere; values are checked when they are used."""
+class Settings(HyperParams):
+    """Hyperparameters of PPO. Device and threads are set elsewhere; values are validated when used."""
 
-    steps: float = 1_000_000  # as 1e6 is read; kept as a whole number
+    steps: float = 1_000_000  # float, so that 1e6 parses; stored as an integer
     """Steps of all environments together; rounded up to whole rollouts."""
     envs: int = 64
     """Environments stepped together."""
     rollout: int = 64
-    """Steps of each environment between two updates; the gradient goes back over all of them."""
+    """Steps of each environment per rollout; backpropagation through time covers all of them."""
     epochs: int = 4
-    """How often an update goes through its rollout."""
+    """Epochs over a rollout per update."""
     minibatches: int = 8
-    """Parts an epoch is made of: whole sequences of some of the environments."""
+    """Minibatches per epoch, each of whole sequences of some of the environments."""
     lr: float = 1e-3
     """Learning rate of Adam."""
     discount: float = 0.99
-    """γ: what a reward is worth one step earlier."""
+    """Discount factor γ."""
     decay: float = 0.95
     """λ of generalised advantage estimation."""
     clip: float = 0.2
-    """How far the probability of an action may move in an update before it stops counting."""
+    """Clipping range ε of the probability ratio."""
     entropy: float = 0.02
-    """Weight of the policy's entropy."""
+    """Weight of the entropy bonus."""
     value: float = 0.5
-    """Weight of the critic's squared error."""
+    """Weight of the value loss."""
     max_norm: float = 0.5
-    """Largest global norm of the gradient; 0 for no clipping."""
+    """Gradient clipping: largest global norm; 0 for no clipping."""
     seed: int = 0
-    """Decides initial weights, worlds and actions."""
+    """Random seed of initial weights, environments and actions."""
     until_return: float | None = None
-    """Stop once the held-out mean return is this high."""
+    """Held-out mean return at which training stops."""
     evaluate_every: int = 20
     """Updates between two evaluations on held-out episodes."""
     evaluate_on: int = 64
-    """Held-out episodes of an evaluation."""
+    """Held-out episodes per evaluation."""
     scale_returns: bool = False
-    """Divide rewards by the spread of the returns so far: for worlds whose rewards are far from 1."""
+    """Divide rewards by the standard deviation of the returns so far, for environments whose rewards are far
+    from 1."""
 
     called: ClassVar[str] = "setting of PPO"
     later: ClassVar[frozenset[str]] = frozenset({"scale_returns"})
@@ -208,7 +212,7 @@ class Settings(Numbers):
 
     @property
     def updates(self) -> int:
-        """Rollouts that make up `steps`.
+        """Number of rollouts that make up `steps`.
 
         >>> Settings(steps=1000, envs=4, rollout=100).updates
         3
@@ -216,7 +220,7 @@ class Settings(Numbers):
         return math.ceil(self.steps / (self.envs * self.rollout))
 
     def _problems(self) -> Iterator[str]:
-        """Everything that is wrong.
+        """Yield every problem.
 
         >>> Settings(envs=0, discount=2).check()
         Traceback (most recent call last):
@@ -245,7 +249,7 @@ class Settings(Numbers):
 
 
 def updates_of(task: Task, batch_size: int, epochs: int) -> int:
-    """How many updates a number of epochs is.
+    """Return the number of updates of some epochs.
 
     >>> from plait.tasks import PermutedMNIST
     >>> updates_of(PermutedMNIST(), 100, 3)

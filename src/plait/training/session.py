@@ -1,7 +1,7 @@
-"""One training session, whatever it is that learns: begin or resume, update, evaluate, save, end.
+"""Training session, the same for networks and policies: start or resume, update, evaluate, save, end.
 
-A learner says what one update is, how it is scored and which tensors a resume needs. When to do what, the
-run's folder, the curves, reasons to stop and what to say of a number that is not finite are decided here.
+A learner defines one update, its scores and the tensors that a resume needs. The session decides when to do
+what, writes the run's folder and curves, and handles requests to stop and non-finite values.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ from plait.runs.kinds import how_to_resume, kind_of, unresumable
 from plait.runs.reading import find_run, read_run
 from plait.runs.seal import MARK
 from plait.strict import checked
-from plait.training.callbacks import Everyone, Results, Watcher, announce, display
+from plait.training.callbacks import CallbackList, Results, Watcher, announce, display
 from plait.training.learner import Learner, Step
 from plait.training.process import Group, device_named, environment, join, peak_memory
 from plait.training.stop import CutShort, Stop
@@ -37,7 +37,7 @@ _KEPT = "the run is kept, continue: plait train --resume {}"
 
 @dataclass
 class Counters:
-    """How far a run has come; saved with every checkpoint."""
+    """Progress of a run; saved with every checkpoint."""
 
     update: int = 0
     loss: float | None = None
@@ -46,18 +46,18 @@ class Counters:
     best_update: int | None = None
     seconds: float = 0.0
     best_loss: float | None = None
-    rate: float = 1.0  # times the learning rate
+    rate: float = 1.0  # factor of the learning rate
 
 
 def _counters(saved: dict[str, Any]) -> Counters:
-    """What a checkpoint says of how far its run came."""
+    """Return the counters of a checkpoint, validated."""
     try:
         counters = checked(Counters, saved)
         whole(0, update=counters.update, best_update=counters.best_update or 0)
         at_least(0, seconds=counters.seconds, rate=counters.rate)
         for name, results in counters.held_out.items():
             at_least(
-                -math.inf, **{f"{name} {key}": one for key, one in results.items()}, score=results["score"]
+                -math.inf, **{f"{name} {k}": value for k, value in results.items()}, score=results["score"]
             )
     except (ConfigError, AttributeError, TypeError, KeyError) as error:
         raise CheckpointError(f"the checkpoint's counters are not those of a run: {error}") from error
@@ -66,10 +66,10 @@ def _counters(saved: dict[str, Any]) -> Counters:
 
 @dataclass(frozen=True)
 class Fitted:
-    """What training returns: the trained network, how it ended, and the run's curves.
+    """Result of training: the trained network, its status and the run's curves.
 
-    `status` is complete or stopped; `summary`, `metrics` and `gradients` are what the run folder's files of
-    these names hold, or would hold; `first` is False in all but one of several processes.
+    `status` is complete or stopped; `summary`, `metrics` and `gradients` have the content of the run folder's
+    files of these names, also without a folder; `first` is False in all but one of several processes.
     """
 
     network: nn.Module
@@ -79,11 +79,11 @@ class Fitted:
     gradients: list[dict[str, Any]]
     folder: Path | None
     first: bool = True
-    already: bool = False  # complete before it was asked for
+    already: bool = False  # the run was complete before the call
 
     @property
     def policy(self) -> nn.Module:
-        """The network, where it is a policy."""
+        """The network of a run that trained a policy."""
         return self.network
 
 
@@ -100,18 +100,18 @@ def train(
     progress: bool = False,
     watchers: Iterable[Watcher] = (),
 ) -> Fitted:
-    """Train what `learner` makes, with or without a run folder, in one process or in each of several.
+    """Train the learner that `learner` builds, with or without a run folder, in one or more processes.
 
     Args:
-        learner: is told which process this is.
-        description: what the run is; its id follows from it.
-        folder: the run's own folder; without one nothing is written, and signals are left alone.
+        learner: builds a learner for the process group it is called with.
+        description: the run's description, which determines its id.
+        folder: folder of the run; without one, nothing is written and signals are not handled.
         resume: resume the run in `folder`.
         checkpoint_every: updates between two checkpoints.
         max_minutes: save and stop after this many minutes.
-        stop_when: asked after every update; once true, save and stop.
+        stop_when: called after every update; save and stop once it returns True.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
-        watchers: who else is told what happens.
+        watchers: additional callbacks.
 
     Raises:
         DivergedError: if a value is not finite; it names the update and the tensor.
@@ -126,17 +126,19 @@ def train(
     with contextlib.ExitStack() as stack:
         group = stack.enter_context(join(device))
         stack.enter_context(torch.random.fork_rng(devices=[device] if device.type == "cuda" else []))
-        made = learner(group)
-        everyone = Everyone([*display(progress, words=made.words), *watchers] if group.first else [])
+        trained = learner(group)
+        callbacks = CallbackList(
+            [*display(progress, formatter=trained.formatter), *watchers] if group.first else []
+        )
         run = _open(stack, group, folder, description, resume)
         if run is not None and group.share(run.summary.get("status")) == "complete":
-            everyone.noted(f"{run.folder} is complete already")
-            load_weights(made.network, read_checkpoint(run.checkpoint, run.id))
+            callbacks.noted(f"{run.folder} is complete already")
+            load_weights(trained.network, read_checkpoint(run.checkpoint, run.id))
             return Fitted(
-                made.network, "complete", run.summary, *run.curves(), run.folder, group.first, already=True
+                trained.network, "complete", run.summary, *run.curves(), run.folder, group.first, already=True
             )
         stack.enter_context(stop)
-        fitted = Session(made, run, stop, everyone, checkpoint_every).go()
+        fitted = Session(trained, run, stop, callbacks, checkpoint_every).go()
     stop.pass_on()
     return fitted
 
@@ -145,16 +147,16 @@ def train_run(
     description: dict[str, Any], *, device: str | None = None, backend: str = "auto",
     checkpoint_every: int | None = None, **means: Any,
 ) -> Fitted:  # fmt: skip
-    """Train the run of a description, whatever its kind; `means` are those of `train`.
+    """Train the run of a description, supervised or by PPO; `means` are the options of `train`.
 
     Args:
-        device: auto, cpu, cuda or cuda:N; left out, what is usual for its kind.
+        device: auto, cpu, cuda or cuda:N; left out, the default of the kind of run.
         backend: of the model's scan.
     """
     kind = kind_of(description)
-    description, place = kind.checked(description), device_named(device or kind.device)
+    description, target = kind.checked(description), device_named(device or kind.device)
     return train(
-        lambda group: kind.call("learner", description, place, group, backend), description, place,
+        lambda group: kind.call("learner", description, target, group, backend), description, target,
         checkpoint_every=kind.checkpoint_every if checkpoint_every is None else checkpoint_every, **means,
     )  # fmt: skip
 
@@ -162,13 +164,14 @@ def train_run(
 def load(
     run: str | Path, *, device: str = "cpu", backend: str = "auto", model: nn.Module | None = None
 ) -> nn.Module:
-    """The module a run trained, ready for use (`eval` mode): a network, a policy, whatever its kind.
+    """Load the module that a run trained, a network or a policy, in `eval` mode.
 
     Args:
-        run: its folder, or its id under `runs/`.
+        run: the run's folder, or its id under `runs/`.
         device: auto, cpu, cuda or cuda:N.
         backend: of the model's scan.
-        model: the module to fill, for a run whose model was made in Python and has no name here.
+        model: the module to load the weights into, for a run whose model was made in Python and is not in
+            plait's registry.
     """
     record = read_run(find_run(run))
     network: nn.Module = model or kind_of(record.description).call("network", record.description, backend)
@@ -180,12 +183,12 @@ def _open(
     stack: contextlib.ExitStack, group: Group, folder: Path | str | None,
     description: dict[str, Any], resume: bool,
 ) -> Run | None:  # fmt: skip
-    """The first process takes the folder; if it cannot, all of them stop."""
+    """Open the run's folder in the first process; if that fails, raise in all of them."""
     if folder is None:
         return None
     if why := unresumable(description):
         announce(f"note: this run can be neither resumed nor counted as a seed of another: {why}")
-        description = group.share(description)  # an id that no other run has is drawn once
+        description = group.share(description)  # the random id is drawn once
     run, trouble = Run(Path(folder), description), None
     if group.first:
         try:
@@ -198,18 +201,18 @@ def _open(
 
 
 class Session:
-    """One stretch of training, from where the run stands to where it ends or is stopped."""
+    """Training of a run from its current state until it ends or is stopped."""
 
     def __init__(
         self,
         learner: Learner,
         run: Run | None = None,
         stop: Stop | None = None,
-        everyone: Watcher | None = None,
+        callbacks: Watcher | None = None,
         checkpoint_every: int = 500,
     ) -> None:
         self.learner, self.run, self.group = learner, run, learner.group
-        self.stop, self.everyone = stop or Stop(signals=False), everyone or Watcher()
+        self.stop, self.callbacks = stop or Stop(signals=False), callbacks or Watcher()
         self.schedule, self.checkpoint_every = learner.schedule, checkpoint_every
         self.counters = Counters()
         self.regular: dict[str, Any] = {}
@@ -218,7 +221,7 @@ class Session:
         self.began = time.monotonic()
 
     def go(self) -> Fitted:
-        """Train; how it ended is on the disk when this returns or raises."""
+        """Train; the summary is on disk when this returns or raises."""
         self._begin()
         status, reason = "interrupted", ""
         try:
@@ -227,7 +230,7 @@ class Session:
             if ending[0] == "complete":
                 self._record_gradients()
                 self._test()
-            status, reason = ending  # not before all is on the disk
+            status, reason = ending  # only once everything is on disk
         except DivergedError as error:
             status, reason = "diverged", str(error)
             raise self._advised(error, _DIVERGED) from None
@@ -237,35 +240,35 @@ class Session:
             summary = self._summary(status, reason)
             if self.run is not None and self.group.first and status != "interrupted":
                 self.run.end(summary)
-            self.everyone.ended(summary)
+            self.callbacks.ended(summary)
         network, first = self.learner.network, self.group.first
         if self.run is None:
             return Fitted(network, status, summary, self.metrics, self.gradients, None, first)
         if status == "stopped":
-            self.everyone.noted(f"saved; continue: {how_to_resume(self.run.description, self.run.folder)}")
+            self.callbacks.noted(f"saved; continue: {how_to_resume(self.run.description, self.run.folder)}")
         return Fitted(network, status, summary, *self.run.curves(), self.run.folder, first)
 
     def _begin(self) -> None:
         name = "training"
         if self.run is not None:
             name = self.run.id
-            here = environment(self.learner.device, self.group.size)
-            saved = self.run.begin(self.learner, here)
+            current = environment(self.learner.device, self.group.size)
+            saved = self.run.begin(self.learner, current)
             saved.pop("journals", None)
             self.counters = _counters(saved)
             if self.schedule.rate != "constant":
                 self.learner.scale_rate(self.counters.rate)
-            for change in self.run.changes(here):
-                self.everyone.noted(f"note: {change}; the last bits may differ")
+            for change in self.run.changes(current):
+                self.callbacks.noted(f"note: {change}; the last bits may differ")
             if not saved:
                 self._save()
         if self.learner.device.type == "cuda":
             torch.cuda.reset_peak_memory_stats(self.learner.device)
         self.began = time.monotonic() - self.counters.seconds
-        self.everyone.began(name, self._counted(self.counters.update), self._counted(self.schedule.updates))
+        self.callbacks.began(name, self._counted(self.counters.update), self._counted(self.schedule.updates))
 
     def _train(self) -> tuple[str, str]:
-        """Update until something says stop: the status to record, and why."""
+        """Update until the end or a request to stop; return the status to record and its reason."""
         counters, schedule, every = self.counters, self.schedule, self.schedule.gradients_every
         while counters.update < schedule.updates and not self._good_enough():
             if every and counters.update % every == 0:
@@ -273,48 +276,48 @@ class Session:
             try:
                 step = self.learner.advance(counters.update + 1, self.stop)
             except CutShort:
-                self.everyone.noted(f"update {counters.update + 1} was cut short; resuming makes it anew")
+                self.callbacks.noted(f"update {counters.update + 1} was cut short; resuming makes it anew")
                 return "stopped", self.stop.reason
             counters.update += 1
             counters.loss = step.figures.get("loss")
-            self.everyone.updated(self._counted(counters.update), step)
+            self.callbacks.updated(self._counted(counters.update), step)
             recorded = counters.update % schedule.record_every == 0
             evaluated = counters.update in schedule.evaluate_at
             self._show(step, recorded, evaluated)
             if counters.update == schedule.updates:
-                if self.run is not None and self.group.first:  # what follows would not be in a longer run
+                if self.run is not None and self.group.first:  # a longer run lacks the records that follow
                     kept = {k: v for k, v in asdict(counters).items() if k != "seconds"}
                     self.regular = {"regular": {**kept, "journals": self.run.positions()}}
                 self._show(step, not recorded, not evaluated)
                 break
             if self._good_enough():
                 break
-            if step.stop or (self.group.size == 1 and self.stop.asked):
+            if step.stop or (self.group.size == 1 and self.stop.requested):
                 return "stopped", self.stop.reason
             if counters.update % self.checkpoint_every == 0:
                 self._save()
         if self._good_enough():
             return "complete", f"held-out {self.learner.score} reached {schedule.goal}"
-        return "complete", f"{self._counted(schedule.updates):,} {self.learner.words.unit}s made"
+        return "complete", f"{self._counted(schedule.updates):,} {self.learner.formatter.unit}s made"
 
     def _show(self, step: Step, record: bool, evaluate: bool) -> None:
         if record and step.figures:
-            self._write("metrics", {**self._place(), **step.figures})
+            self._write("metrics", {**self._position(), **step.figures})
         if evaluate:
             self._evaluate()
 
     def _good_enough(self) -> bool:
-        wanted, best = self.schedule.goal, self.counters.best_score
-        return wanted is not None and best is not None and best >= wanted
+        goal, best = self.schedule.goal, self.counters.best_score
+        return goal is not None and best is not None and best >= goal
 
     def _evaluate(self) -> None:
-        """Score on held-out data; where the schedule says so, the learning rate follows."""
+        """Score on held-out data and update the learning rate by the schedule."""
         counters = self.counters
         results = counters.held_out = self.learner.evaluate(final=False)
         main = next(iter(results.values()))
         if counters.best_score is None or main["score"] > counters.best_score:
             counters.best_score, counters.best_update = main["score"], counters.update
-        line = {**self._place(), "seconds": round(self._clock(), 3), "held_out": results}
+        line = {**self._position(), "seconds": round(self._clock(), 3), "held_out": results}
         loss, best = main.get("loss", math.inf), counters.best_loss
         if self.schedule.rate != "constant":
             line["lr"] = self.schedule.lr * counters.rate
@@ -325,23 +328,23 @@ class Session:
         if math.isfinite(loss) and (best is None or loss < best):
             counters.best_loss = loss
         self._write("metrics", line)
-        self.everyone.evaluated(self._counted(counters.update), results)
+        self.callbacks.evaluated(self._counted(counters.update), results)
 
     def _test(self) -> None:
-        """At the end, once: score on what was never looked at before."""
+        """Score on the test data, once, at the end."""
         results = self.learner.evaluate(final=True)
         if not results:
             return
         self.counters.held_out = {**self.counters.held_out, **results}
-        if self.learner.tested == "held_out":
+        if self.learner.final_key == "held_out":
             line = {"seconds": round(self._clock(), 3), "held_out": self.counters.held_out}
         else:
             line = {"tested": results}
-        self._write("metrics", {**self._place(), **line})
-        self.everyone.evaluated(self._counted(self.counters.update), self.counters.held_out)
+        self._write("metrics", {**self._position(), **line})
+        self.callbacks.evaluated(self._counted(self.counters.update), self.counters.held_out)
 
     def _record_gradients(self) -> None:
-        """The norms of dL/dh_t with the weights as they are."""
+        """Record the norms of dL/dh_t with the current weights."""
         if self.schedule.gradients_every and self.group.first:
             norms = self.learner.gradients(self.counters.update)
             if not all(math.isfinite(norm) for layer in norms for norm in layer):
@@ -349,11 +352,11 @@ class Session:
             self._write("gradients", {"update": self.counters.update, "norms": norms})
 
     def _counted(self, updates: int) -> int:
-        return updates * self.learner.units
+        return updates * self.learner.steps_per_update
 
-    def _place(self) -> dict[str, Any]:
-        """Where the run is, as its curves say it: updates, and what else the learner counts."""
-        update, unit = self.counters.update, self.learner.words.unit
+    def _position(self) -> dict[str, Any]:
+        """Return the position of the run for its curves: updates, and steps if the learner counts them."""
+        update, unit = self.counters.update, self.learner.formatter.unit
         return {"update": update, **({} if unit == "update" else {f"{unit}s": self._counted(update)})}
 
     def _write(self, journal: str, record: dict[str, Any]) -> None:
@@ -363,8 +366,10 @@ class Session:
             getattr(self.run, journal).write(record)
 
     def _clock(self) -> float:
-        """Seconds this run was at work, over all its sessions, evaluation and records included. What a
-        killed session did after its last checkpoint is done again and counted once."""
+        """Return the seconds of work on this run, over all its sessions, with evaluations and records.
+
+        Work of a killed session after its last checkpoint is repeated, and counted once.
+        """
         return time.monotonic() - self.began
 
     def _save(self) -> None:
@@ -373,17 +378,17 @@ class Session:
             self.run.save(self.learner, {**asdict(self.counters), **self.regular})
 
     def _advised(self, error: PlaitError, advice: str) -> PlaitError:
-        """The error and what can be done about it, where there is a folder to go on from."""
+        """Return the error with advice on how to continue, if there is a run folder."""
         return error if self.run is None else type(error)(f"{error}; {advice.format(self.run.folder)}")
 
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
-        counters, device, place = self.counters, self.learner.device, self._place()
+        counters, device, position = self.counters, self.learner.device, self._position()
         return {
             "run": None if self.run is None else self.run.id,
             "status": status,
             "reason": reason,
-            "updates": place.pop("update"),
-            **place,
+            "updates": position.pop("update"),
+            **position,
             "loss": counters.loss,
             "score": next(iter(counters.held_out.values()))["score"] if counters.held_out else None,
             "best_score": counters.best_score,

@@ -1,7 +1,7 @@
-"""The source code behind a class or a function, and what that code reads from its module.
+"""Source code of a class or a function, and the globals that this code reads.
 
-Code of plait, torch, the standard library and every other installed distribution is named and not read; all
-other code, that of scripts, notebooks and a user's own modules, is identified by its text.
+Code of plait, torch, the standard library and every other installed distribution is identified by name; all
+other code, that of scripts, notebooks and a user's own modules, by its text.
 """
 
 from __future__ import annotations
@@ -29,11 +29,11 @@ _FUTURE = sum(getattr(__future__, name).compiler_flag for name in __future__.all
 
 
 class UnclearError(Exception):
-    """A value that cannot be described so that another process would describe it alike."""
+    """A value without a description that would be the same in another process."""
 
 
 def is_own(module: str | None) -> bool:
-    """Return whether a module's code is a user's own, and not of an installed distribution."""
+    """Return whether a module is a user's own and not part of an installed distribution."""
     if module in ("__main__", "__mp_main__"):
         return True
     if not module or module.partition(".")[0] in _INSTALLED:
@@ -46,13 +46,13 @@ def is_own(module: str | None) -> bool:
 
 
 def is_own_function(function: FunctionType) -> bool:
-    """Return whether a function is a user's own; one without a module was made by `exec`."""
+    """Return whether a function is a user's own, such as one without a module, made by `exec`."""
     name = function.__globals__.get("__name__")
     return name is None or is_own(name)
 
 
 def name_of(thing: type | FunctionType) -> str:
-    """Return the import path of a class or function; a worker's `__mp_main__` is the script it came from."""
+    """Return the import path of a class or function; a worker's `__mp_main__` counts as `__main__`."""
     if isinstance(thing, FunctionType):
         module, name = thing.__globals__.get("__name__"), thing.__code__.co_qualname
     else:
@@ -61,7 +61,7 @@ def name_of(thing: type | FunctionType) -> str:
 
 
 def unwrapped(thing: Any) -> Any:
-    """Return the function beneath what an installed library wraps around it: `no_grad`, `lru_cache`."""
+    """Return the function beneath the decorators of installed libraries, such as `no_grad`, `lru_cache`."""
     while hasattr(thing, "__wrapped__"):
         if isinstance(thing, FunctionType) and is_own(thing.__globals__.get("__name__")):
             break
@@ -70,22 +70,22 @@ def unwrapped(thing: Any) -> Any:
 
 
 def functions_of(value: Any) -> list[Any]:
-    """Return the functions behind an attribute of a class; empty if it is a value."""
+    """Return the functions of a class attribute (a method, a property); empty for a plain value."""
     if isinstance(value, staticmethod | classmethod):
         value = value.__func__
     parts = (value.fget, value.fset, value.fdel) if isinstance(value, property) else (value,)
     if isinstance(value, cached_property):
         parts = (value.func,)
-    found = [unwrapped(part) for part in parts if part is not None]
-    return found if all(isinstance(one, FunctionType) for one in found) else []
+    functions = [unwrapped(part) for part in parts if part is not None]
+    return functions if all(isinstance(part, FunctionType) for part in functions) else []
 
 
 def made_with(function: FunctionType) -> list[Any]:
-    """Return the values a method got when it was defined: its defaults, and those of the scope around it."""
+    """Return the values bound when a method was defined: its defaults and its closure."""
     free = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    around = [(name, cell) for name, cell in free if name != "__class__"]
+    closure = [(name, cell) for name, cell in free if name != "__class__"]
     defaults = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).items()]
-    return [defaults, [(name, _content(cell)) for name, cell in around]]
+    return [defaults, [(name, _content(cell)) for name, cell in closure]]
 
 
 def _content(cell: CellType) -> Any:
@@ -96,17 +96,17 @@ def _content(cell: CellType) -> Any:
 
 
 def text_of(function: FunctionType, owner: str | None = None) -> str:
-    """Return the source of a function, or of the class named `owner` that it is written in.
+    """Return the source of a function, or of the class `owner` that defines it.
 
     Raises:
-        UnclearError: if there is no source, or it is not what was loaded.
+        UnclearError: if there is no source, or it differs from the code that was loaded.
     """
     code, shown = function.__code__, owner or function.__code__.co_name
     linecache.checkcache(code.co_filename)
     lines = linecache.getlines(code.co_filename, function.__globals__)
     if not lines:
         raise UnclearError(f"the source of {shown} cannot be read")
-    text, wanted = "".join(lines), ast.ClassDef if owner else ast.FunctionDef | ast.AsyncFunctionDef
+    text, kind = "".join(lines), ast.ClassDef if owner else ast.FunctionDef | ast.AsyncFunctionDef
     edited = UnclearError(f"the source of {shown} was edited after it was imported; restart Python")
     try:
         tree = _tree(text)
@@ -114,30 +114,30 @@ def text_of(function: FunctionType, owner: str | None = None) -> str:
             raise edited
     except SyntaxError:
         raise edited from None
-    inside = [node for node in ast.walk(tree) if isinstance(node, wanted) and node.name == shown]
-    around = [node for node in inside if _first(node) <= code.co_firstlineno <= (node.end_lineno or 0)]
-    if not around:
+    candidates = [node for node in ast.walk(tree) if isinstance(node, kind) and node.name == shown]
+    enclosing = [node for node in candidates if _first(node) <= code.co_firstlineno <= (node.end_lineno or 0)]
+    if not enclosing:
         raise edited
-    node = max(around, key=_first)
+    node = max(enclosing, key=_first)
     return "\n".join(line.rstrip() for line in _dedented(lines[_first(node) - 1 : node.end_lineno]))
 
 
 def globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
-    """Yield what a function reads from its module, by import path; attributes of own modules too."""
+    """Yield the globals that a function reads, by import path, and attributes of a user's own modules."""
     home, known = function.__globals__, set()
     for code in _codes(function.__code__):
-        instructions = [one for one in dis.get_instructions(code) if one.opname != "EXTENDED_ARG"]
-        for at, one in enumerate(instructions):
-            name, value = str(one.argval), None
-            if one.opname in ("LOAD_GLOBAL", "LOAD_NAME") and name in home:
+        instructions = [step for step in dis.get_instructions(code) if step.opname != "EXTENDED_ARG"]
+        for index, step in enumerate(instructions):
+            name, value = str(step.argval), None
+            if step.opname in ("LOAD_GLOBAL", "LOAD_NAME") and name in home:
                 value, name = home[name], f"{home.get('__name__')}.{name}"
-            elif one.opname == "IMPORT_NAME" and name in sys.modules:
+            elif step.opname == "IMPORT_NAME" and name in sys.modules:
                 value = sys.modules[name]
             else:
                 continue
             while isinstance(value, ModuleType) and is_own(value.__name__):
-                at += 1
-                attribute = instructions[at] if at < len(instructions) else one
+                index += 1
+                attribute = instructions[index] if index < len(instructions) else step
                 if attribute.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
                     break
                 name, value = f"{value.__name__}.{attribute.argval}", getattr(value, attribute.argval, None)
@@ -147,7 +147,7 @@ def globals_of(function: FunctionType) -> Iterator[tuple[str, Any]]:
 
 
 def _is_plainly_loaded(function: FunctionType) -> bool:
-    """Return whether a file was compiled as it stands; hooks of test runners and type checkers change it."""
+    """Return whether a file was compiled unchanged; hooks of test runners and type checkers edit it."""
     loader = function.__globals__.get("__loader__")
     file = function.__globals__.get("__file__")
     return type(loader) is importlib.machinery.SourceFileLoader and function.__code__.co_filename == file
@@ -171,7 +171,7 @@ def _compiled(text: str, flags: int) -> frozenset[CodeType]:
 
 
 def _first(node: Any) -> int:
-    """Return the line a definition begins at, its decorators included."""
+    """Return the first line of a definition, decorators included."""
     lines: list[int] = [node.lineno, *(decorator.lineno for decorator in node.decorator_list)]
     return min(lines)
 

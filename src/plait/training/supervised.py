@@ -1,4 +1,4 @@
-"""Supervised training: one update (draw, work through our rows, sum, clip, step), scores, and `fit`."""
+"""Supervised training: one update (draw, forward and backward, sum, clip, step), evaluation, and `fit`."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plait.errors import CheckpointError, ConfigError, DivergedError, whole
 from plait.estimates import check_update
 from plait.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.tasks import Batch, DataTask, Task, counted
-from plait.training.callbacks import Results, Watcher, Words
+from plait.training.callbacks import ProgressFormat, Results, Watcher
 from plait.training.carried_state import carried_over, check_carried
 from plait.training.description import Network, build, describe, last_steps, network_for, states_read
 from plait.training.gradient_record import gradient_norms, require_nudge
@@ -39,14 +39,14 @@ __all__ = ["SupervisedLearner", "answer", "evaluate", "fit", "forward", "learner
 
 
 class SupervisedLearner(Learner):
-    """A network, its optimiser, and the state carried from batch to batch where the task has one."""
+    """Learner of a network on a task, with the state carried from batch to batch where the task has one."""
 
     def __init__(
         self, network: nn.Module, task: Task, recipe: Recipe, device: torch.device, group: Group
     ) -> None:
         check_update(network, task, recipe, device, group.size)
         self.network, self.task, self.recipe = network.to(device), task, recipe
-        self.score, self.words = task.score_name, Words(task.score_name)
+        self.score, self.formatter = task.score_name, ProgressFormat(task.score_name)
         self.device, self.group, self.schedule = device, group, recipe.plan()
         self.parameters = [p for p in network.parameters() if p.requires_grad]
         self.optimizer = optimizer_for(network, self.parameters, recipe)
@@ -59,18 +59,18 @@ class SupervisedLearner(Learner):
             self.cuda_graph = UpdateCudaGraph(self._passes, self.parameters)
 
     def batch(self, update: int, task: Task | None = None) -> Batch:
-        """Batch number `update`, counted from 1, of what is trained on; the same in every process."""
-        epoch = self.batches_per_epoch  # all batches of an epoch have one generator, one order
+        """Return training batch number `update`, counted from 1; the same in every process."""
+        epoch = self.batches_per_epoch  # all batches of an epoch share a generator, and so its order
         number = update if epoch is None else (update - 1) // epoch + 1
         generator = generator_for(self.recipe.seed, "train", number, self.device)
         return (task or self.task).batch(self.recipe.batch_size, generator, self.device, index=update - 1)
 
     def _begins(self, update: int) -> bool:
-        """Whether this update is the first of an epoch: the sequences of the last one have ended."""
+        """Return whether this update is the first of an epoch, where no state is carried over."""
         return self.batches_per_epoch is not None and (update - 1) % self.batches_per_epoch == 0
 
     def advance(self, number: int, stop: Stop) -> Step:
-        return self.update(number, self.batch(number), stop.asked)
+        return self.update(number, self.batch(number), stop.requested)
 
     def evaluate(self, final: bool) -> Results:
         if final and not self.task.tested_on():
@@ -86,11 +86,11 @@ class SupervisedLearner(Learner):
 
     def gradients(self, update: int) -> list[list[float]]:
         whole_batch = Group().spans(self.recipe.batch_size, self.recipe.accumulate)
-        scored = self.task.scored()  # one delay, whatever a batch of training has
+        scored = self.task.scored()  # training batches may have other delays
         return gradient_norms(self.network, scored, self.batch(update + 1, scored), whole_batch)
 
     def tensors(self) -> dict[str, Tensor]:
-        """Weights, optimiser, and of every process `carry.<process>.<part>.<leaf>`."""
+        """Return weights, optimiser state, and of every process `carry.<process>.<part>.<leaf>`."""
         carries = self.group.gather([leaves(state) for state in self.carried_state])
         tensors = super().tensors()
         if self.usual is not None:
@@ -111,12 +111,12 @@ class SupervisedLearner(Learner):
         for part, (begin, end) in enumerate(self.spans):
             rows = batch.rows(begin, end)
             rows = rows._replace(inputs=rows.inputs[:1], reset=None if rows.reset is None else rows.reset[:1])
-            with torch.no_grad():  # the shape of a state is the network's own: it is taken from one step
+            with torch.no_grad():  # one step shows the shapes of the network's state
                 like = forward(self.network, rows, None, self.recipe.precision)[1]
                 like = carried_over(self.network, like, self.task.carried)
             saved = checkpoint.under(f"carry.{self.group.rank}.{part}.")
-            wanted = len(leaves(like))
-            if len(saved) != wanted or (wanted and parts != len(self.spans)):
+            count = len(leaves(like))
+            if len(saved) != count or (count and parts != len(self.spans)):
                 raise CheckpointError(
                     f"{checkpoint.path} was written by another number of processes or parts"
                 )
@@ -125,14 +125,14 @@ class SupervisedLearner(Learner):
             self.carried_state[part] = state
 
     def update(self, update: int, batch: Batch, stop: bool = False) -> Step:
-        """Take one step. Nothing is changed if a number on the way is not finite: `DivergedError`."""
+        """Take one optimiser step. A non-finite value raises `DivergedError` before anything is changed."""
         torch.manual_seed(seed_for(self.recipe.seed, "noise", update * self.group.size + self.group.rank))
         self.network.train()
         if self._begins(update):
             self.carried_state = [None] * len(self.spans)
         passes = self._passes(batch, stop) if self.cuda_graph is None else self.cuda_graph(batch)
         loss, score, stopping, norm, healthy = passes.figures.tolist()
-        overflown = self.usual is not None and not math.isfinite(norm)  # a spike, to be left out
+        overflown = self.usual is not None and not math.isfinite(norm)  # a spike, to be skipped
         if not math.isfinite(loss) or not (healthy or overflown):
             raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
         fixed = self.recipe.clip or math.inf
@@ -142,16 +142,16 @@ class SupervisedLearner(Learner):
             clip_gradients(self.parameters, 0.0 if bound == math.inf else bound, passes.norm)
             self.optimizer.step()
         self.carried_state = passes.carried
-        shown = None if overflown else norm  # a number that is not finite cannot stand in a curve
+        shown = None if overflown else norm  # curves hold no non-finite values
         return Step({"loss": loss, "score": score, "gradient_norm": shown}, stopping > 0)
 
     def _passes(self, batch: Batch, stop: bool = False) -> Passes:
-        """Forward and backward of this process's rows, part by part; gradients summed over the processes."""
+        """Run forward and backward on this process's rows, part by part; sum gradients over the processes."""
         self.optimizer.zero_grad(set_to_none=True)
         total = counted(batch.targets)
         figures = torch.zeros(3, device=self.device)
         figures[2].fill_(float(stop))
-        carried, seen = list(self.carried_state), []
+        carried, outputs = list(self.carried_state), []
         for part, (begin, end) in enumerate(self.spans):
             logits, targets, state = answer(
                 self.network, self.task, batch.rows(begin, end), carried[part], self.recipe.precision
@@ -163,16 +163,16 @@ class SupervisedLearner(Learner):
             carried[part] = (
                 carried_over(self.network, state, self.task.carried) if self.task.carries_state else None
             )
-            seen.append(logits.detach())
+            outputs.append(logits.detach())
         figures = self.group.sum_gradients(self.parameters, figures)
         norm = gradient_norm([p.grad for p in self.parameters if p.grad is not None])
-        # Clipped, any finite gradient will do; unclipped, the optimiser has to square it in float32.
+        # With clipping any finite gradient is usable; without, the optimiser squares it in float32.
         largest = math.inf if self.recipe.clip else torch.finfo(torch.float32).max ** 0.5
         healthy = torch.isfinite(norm) & (norm <= largest) & _finite(batch.inputs)
-        return Passes(torch.stack([*figures, norm, healthy]), norm, seen, carried)
+        return Passes(torch.stack([*figures, norm, healthy]), norm, outputs, carried)
 
     def _culprit(self, batch: Batch, logits: Iterable[Tensor], loss: float) -> str:
-        """Name the first tensor, in the order of computation, that holds a value that is not finite."""
+        """Return the name of the first tensor, in order of computation, with a non-finite value."""
         if not bool(_finite(batch.inputs)):
             step, row = (~torch.isfinite(batch.inputs)).flatten(2).any(-1).nonzero()[0].tolist()
             value = batch.inputs[step, row][~torch.isfinite(batch.inputs[step, row])][0].item()
@@ -193,7 +193,7 @@ class SupervisedLearner(Learner):
 
 
 def _usual_of(checkpoint: Checkpoint) -> Tensor:
-    """What the norm of the gradient usually was when a checkpoint was written."""
+    """Return the state of `UsualNorm` in a checkpoint, validated."""
     state = checkpoint.under("clip.").get("usual")
     is_usual = state is not None and state.shape == (3,) and state.dtype == torch.float64
     if state is None or not is_usual or not bool(((state >= 0) & torch.isfinite(state)).all()):
@@ -218,15 +218,14 @@ def evaluate(
     precision: str = "fp32",
     final: bool = False,
 ) -> dict[str, dict[str, float]]:
-    """Loss and score of `network` on each of the task's held-out sets, by name; a loss that is not finite is
-    left out.
+    """Return loss and score of `network` on each of the task's held-out sets, by name.
 
-    Sequences that are drawn are a function of `seed` alone and none of them is a training batch of the same
-    seed; the global random state is neither read nor moved.
+    A non-finite loss is left out. Sequences that are drawn are a function of `seed` alone, and none is in a
+    training batch of the same seed; the global random state is neither read nor changed.
 
     Args:
-        sequences: how many; left out, all of a data set, 256 of a task that draws them.
-        final: on what is scored once, at the end, instead.
+        sequences: number of sequences; left out, all of a data set, 256 of a task that draws them.
+        final: evaluate on the test data instead, which are used once, at the end.
 
     >>> from plait.models import LSTM
     >>> from plait.tasks import CopyTask
@@ -240,8 +239,8 @@ def evaluate(
     network.eval()
     try:
         return {
-            name: _evaluate_one(network, one, sequences, batch_size, seed, precision)
-            for name, one in sets.items()
+            name: _evaluate_one(network, part, sequences, batch_size, seed, precision)
+            for name, part in sets.items()
         }
     finally:
         network.train(was_training)
@@ -251,7 +250,7 @@ def _evaluate_one(
     network: nn.Module, task: Task, sequences: int | None, batch_size: int, seed: int, precision: str
 ) -> dict[str, float]:
     device = next(network.parameters()).device
-    totals = torch.zeros(4, dtype=torch.float64, device=device)  # loss, targets, score, what it weighs
+    totals = torch.zeros(4, dtype=torch.float64, device=device)  # loss, targets, score, weight
     state = None
     for batch in task.sweep(
         sequences, batch_size, lambda index: generator_for(seed, "held-out", index, device), device
@@ -263,7 +262,7 @@ def _evaluate_one(
         totals += torch.stack([loss * count, count, score * weight, torch.as_tensor(weight, device=device)])
     loss_, predicted, score_, rows = totals.tolist()
     mean, score_ = loss_ / predicted, score_ / rows
-    if not math.isfinite(mean):  # states without bound, on sequences longer than any trained on
+    if not math.isfinite(mean):  # states can overflow on sequences longer than those in training
         return {"score": score_}
     figures = task.figures(mean, round(predicted)) | states_read(network, batch)
     return {"loss": mean, "score": score_, **figures}
@@ -272,26 +271,27 @@ def _evaluate_one(
 def answer(
     network: nn.Module, task: Task, batch: Batch, state: Any, precision: str
 ) -> tuple[Tensor, Tensor, Any]:
-    """Logits where a task asks, the targets there, and the state; anything but our own network answers at
-    every step."""
-    asked = batch.asked(task.answers) if task.answers and isinstance(network, Network) else None
-    logits, after = forward(network, batch, state, precision, asked)
-    return logits, batch.targets if asked is None else batch.targets.gather(0, asked), after
+    """Return the logits at the steps with a target, these targets, and the state.
+
+    A module other than `Network` has logits at every step, and then all targets are returned.
+    """
+    at_steps = batch.target_steps(task.answers) if task.answers and isinstance(network, Network) else None
+    logits, after = forward(network, batch, state, precision, at_steps)
+    return logits, batch.targets if at_steps is None else batch.targets.gather(0, at_steps), after
 
 
 def forward(
-    network: nn.Module, batch: Batch, state: Any, precision: str, asked: Tensor | None = None
+    network: nn.Module, batch: Batch, state: Any, precision: str, at_steps: Tensor | None = None
 ) -> tuple[Tensor, Any]:
-    """Logits in at least float32, and the state, of a network on some rows; at the steps `asked` (Q, B) alone
-    where they are given."""
+    """Return logits, in at least float32, and the state; with `at_steps` (Q, B) only at those steps."""
     inputs = batch.inputs
     if inputs.is_floating_point():
         inputs = inputs.to(next(network.parameters()).dtype)
     options = {} if batch.reset is None else {"reset": batch.reset}
     if batch.lengths is not None and isinstance(network, Network):
         options["lengths"] = batch.lengths
-    if asked is not None:
-        options["asked"] = asked
+    if at_steps is not None:
+        options["at_steps"] = at_steps
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits, after = network(inputs, state, **options)
     if batch.lengths is not None and len(batch.targets) == 1 < len(logits):
@@ -302,7 +302,7 @@ def forward(
 def learner_of(
     description: dict[str, Any], device: torch.device, group: Group, backend: str = "auto"
 ) -> SupervisedLearner:
-    """What a session trains, from a complete description."""
+    """Return the learner of a complete description."""
     network, task = build(description, backend)
     task.prepare(device)
     network.scale_by(*task.scales())
@@ -341,30 +341,30 @@ def fit(
     watchers: Iterable[Watcher] = (),
     **changes: Any,
 ) -> Fitted:
-    """Train `model` on `task`, or on data of one's own.
+    """Train `model` on `task`, or on your own data.
 
     Everything random is a function of the recipe's seed and of the update's number, so a run that was
     stopped or killed and is resumed ends with bit-exactly the same weights as one that was not (same
-    device type, torch version and number of threads). Under torchrun the batch is shared among the processes.
+    device type, torch version and number of threads). Under torchrun the batch is split among the processes.
 
     Args:
         model: a `plait` model or `torch.nn.LSTM`-like layer, which gets an output layer, or any module that
             maps inputs (T, B, F) and state to logits and state. It is trained in place.
         task: a task; or (X, y), (X, y, lengths), a `Dataset` or a `DataLoader`, see `plait.tasks.data_task`.
-        recipe: what decides the numbers; single values can be given as keywords instead.
-        held_out: for data of one's own, and needed there: the share of sequences to hold out, or other data.
-        batch_first: for data of one's own: whether they are (N, T, F); left out, what the model is.
+        recipe: hyperparameters; single ones can be passed as keywords instead.
+        held_out: required for your own data: the share of sequences to hold out, or other data.
+        batch_first: for your own data: whether they are (N, T, F); left out, as the model's.
         device: auto, cpu, cuda or cuda:N.
-        folder: the run's own folder; without one nothing is written, and signals are left alone.
+        folder: folder of the run; without one, nothing is written and signals are not handled.
         resume: resume the run in `folder`.
         checkpoint_every: updates between two checkpoints.
         max_minutes: save and stop after this many minutes.
-        epochs: how often a data set is gone through, instead of the recipe's `updates`.
-        stop_when: asked after every update; once true, save and stop.
+        epochs: epochs over a data set, instead of the recipe's `updates`.
+        stop_when: called after every update; save and stop once it returns True.
         progress: show a progress bar, or lines where there is no terminal, on stderr.
-        watchers: who else is told what happens.
-        changes: parts of the recipe. On data of one's own, what neither these nor a recipe say is as usual
-            there: a batch of at most 32, all that is held out scored after whole epochs.
+        watchers: additional callbacks.
+        changes: values of the recipe. For your own data the defaults differ, unless a recipe is passed:
+            batches of at most 32, and all held-out data are scored after whole epochs.
 
     Raises:
         DivergedError: if a value is not finite; it names the update and the tensor.
@@ -379,20 +379,20 @@ def fit(
         if held_out is not None or batch_first is not None:
             raise ConfigError("held_out, batch_first: for data of one's own; a task says both itself")
     else:
-        task, usual = own_task(model, task, held_out, batch_first, changes)
-        changes = changes if recipe else {**usual, **changes}
-    said = recipe is not None
+        task, defaults = own_task(model, task, held_out, batch_first, changes)
+        changes = changes if recipe else {**defaults, **changes}
+    has_recipe = recipe is not None
     recipe = (recipe or Recipe()).changed(**changes).check()
     if epochs is not None:
         recipe = recipe.changed(updates=updates_of(task, recipe.batch_size, epochs))
-    if isinstance(task, DataTask) and not said and "evaluate_every" not in changes:
+    if isinstance(task, DataTask) and not has_recipe and "evaluate_every" not in changes:
         recipe = recipe.changed(evaluate_every=whole_epochs(task, recipe))
-    place = device_named(device)
-    task.prepare(place)
+    target = device_named(device)
+    task.prepare(target)
     network = network_for(model, task, recipe.seed)
     return train(
-        lambda group: _learner(network, task, recipe, place, group),
-        describe(network, task, recipe), place, folder=folder, resume=resume,
+        lambda group: _learner(network, task, recipe, target, group),
+        describe(network, task, recipe), target, folder=folder, resume=resume,
         checkpoint_every=checkpoint_every, max_minutes=max_minutes, stop_when=stop_when, progress=progress,
         watchers=watchers,
     )  # fmt: skip

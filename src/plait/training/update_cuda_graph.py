@@ -1,7 +1,7 @@
-"""The passes of an update as one CUDA graph: launched at once, instead of kernel by kernel from Python.
+"""Forward and backward of an update as one CUDA graph, launched at once instead of kernel by kernel.
 
-A short sequence keeps a GPU busy for a millisecond, and Python for several. What is recorded is what would
-have been computed, the same kernels in the same order.
+A short sequence keeps a GPU busy for a millisecond, but its kernel launches keep Python busy for several. The
+graph replays the same kernels in the same order.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ from plait.training.description import Network
 
 __all__ = ["EAGER", "Passes", "UpdateCudaGraph", "can_capture"]
 
-EAGER = 3  # passes of a shape before one is recorded: kernels are built and workspaces taken by then
-MOST = 8  # recordings
-Shapes = tuple[Any, ...]  # of the parts of a batch, and their types
+EAGER = 3  # eager passes of a shape before its capture, so that kernels are built and workspaces allocated
+MOST = 8  # captured graphs
+Shapes = tuple[Any, ...]  # shapes and types of a batch's tensors
 
 
 class Passes(NamedTuple):
     """Forward and backward of one batch; the gradients lie in the parameters.
 
-    `figures` (5,): loss, score, whether some process was asked to stop, the gradient's norm, whether all is
-    finite; `norm` the fourth of them; `logits` and `carried` one for each part of the batch.
+    `figures` (5,): loss, score, whether some process was requested to stop, the gradient's norm, whether all
+    is finite; `norm` the fourth of them; `logits` and `carried` one for each part of the batch.
     """
 
     figures: Tensor
@@ -39,10 +39,10 @@ class Passes(NamedTuple):
 
 
 def can_capture(network: nn.Module, task: Task) -> bool:
-    """Whether nothing in a pass depends on anything but tensors, and no part of it is walked in Python.
+    """Return whether a pass depends on tensors alone and has no loop over the steps in Python.
 
-    Our own models on our own tasks, without dropout, whose numbers would be recorded too; a state carried
-    from batch to batch changes its shape; the matrix exponential asks the device how large a matrix is.
+    That holds for plait's models on plait's tasks, without dropout, whose masks would be captured too. A
+    carried state changes its shape, and the matrix exponential synchronises with the device.
     """
     recurrent = network.recurrent if isinstance(network, Network) else None
     return (
@@ -56,11 +56,11 @@ def can_capture(network: nn.Module, task: Task) -> bool:
 
 
 class UpdateCudaGraph:
-    """Computes `passes(batch)`: as it is at first, then by replaying a recording of it.
+    """Callable that computes `passes(batch)`: eagerly at first, then by replaying a captured graph.
 
-    A batch of another shape has a recording of its own, up to `MOST` of them; one beyond, and everything
-    after a recording that failed, is computed as it is. One is replayed at a time, so all of them work in the
-    same memory: together they take what the largest one takes, and the results of each.
+    Every shape of a batch has a graph of its own, up to `MOST` of them; further shapes, and everything after
+    a failed capture, are computed eagerly. Graphs are replayed one at a time, so they share a memory pool:
+    together they take the memory of the largest one, and the results of each.
     """
 
     def __init__(self, passes: Callable[[Batch], Passes], parameters: Sequence[nn.Parameter]) -> None:
@@ -79,38 +79,40 @@ class UpdateCudaGraph:
         if shapes not in self._recordings and not self._record(shapes, batch):
             return self._passes(batch)
         recording = self._recordings[shapes]
-        for place, value in zip(recording.batch, batch, strict=True):
-            if place is not None and value is not None:
-                place.copy_(value)
+        for buffer, value in zip(recording.batch, batch, strict=True):
+            if buffer is not None and value is not None:
+                buffer.copy_(value)
         recording.graph.replay()
         for parameter, gradient in zip(self._parameters, recording.gradients, strict=True):
             parameter.grad = gradient
         return recording.result
 
     def _record(self, shapes: Shapes, batch: Batch) -> bool:
-        """Whether there is a recording now. Recording computes nothing: what comes back has no values before
-        the first replay."""
+        """Capture the passes; return whether that worked.
+
+        A capture computes nothing: its results have no values before the first replay.
+        """
         if self.failed or self._calls[shapes] <= EAGER or len(self._recordings) >= MOST:
             return False
-        place = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
+        static = Batch(*(None if part is None else part.clone() for part in batch))  # type: ignore[arg-type]
         graph = torch.cuda.CUDAGraph()
         pool = next((recording.graph.pool() for recording in self._recordings.values()), None)
         try:
             with torch.cuda.graph(graph, pool=pool):
-                result = self._passes(place)
-        except RuntimeError:  # something asked the device for a number; it is computed kernel by kernel
+                result = self._passes(static)
+        except RuntimeError:  # a pass synchronised with the device; compute it eagerly from now on
             self.failed = True
-            # torch leaves its generators waiting for the recording's end; every later draw would be an error
+            # torch leaves its generators in capture mode, in which every later draw would be an error.
             for generator in torch.cuda.default_generators:
                 generator.graphsafe_set_state(generator.clone_state())
             return False
         gradients = [parameter.grad for parameter in self._parameters]
-        self._recordings[shapes] = _Recording(graph, place, result, gradients)
+        self._recordings[shapes] = _Recording(graph, static, result, gradients)
         return True
 
 
 class _Recording(NamedTuple):
-    """A graph, where it reads a batch, and where it leaves what comes of it."""
+    """A captured graph, its input buffers, its results and its gradients."""
 
     graph: torch.cuda.CUDAGraph
     batch: Batch

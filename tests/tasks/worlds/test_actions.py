@@ -92,8 +92,8 @@ def test_bytes_are_kept_as_they_always_were():
 
 def test_in_words():
     both, outputs = Choices((2, 2)), torch.zeros(4)
-    assert both.told(outputs, torch.tensor([1, 0])) == ("[1 0]", pytest.approx(0.25))
+    assert both.describe(outputs, torch.tensor([1, 0])) == ("[1 0]", pytest.approx(0.25))
     named = Choices((2,), single=True, names=("left", "right"))
-    assert named.told(torch.zeros(2), torch.tensor(1)) == ("right", pytest.approx(0.5))
+    assert named.describe(torch.zeros(2), torch.tensor(1)) == ("right", pytest.approx(0.5))
     amounts = Amounts(np.array([-2.0]), np.array([2.0]))
-    assert amounts.told(torch.zeros(2), torch.tensor([0.5])) == ("1", None)
+    assert amounts.describe(torch.zeros(2), torch.tensor([0.5])) == ("1", None)

@@ -9,7 +9,7 @@ pytest.importorskip("gymnasium")
 import gymnasium
 
 from plait.errors import ConfigError, MissingExtraError, ShapeError, UnknownNameError, WorldError
-from plait.tasks.worlds.gym import GymWorlds, Kind
+from plait.tasks.worlds.gym import EnvSpec, GymWorlds
 from plait.tasks.worlds.names import by_name, maker_of, name_of, world_id
 from tests.tasks.worlds.echo import ACTIONS, OBSERVATIONS
 
@@ -20,7 +20,7 @@ PAIRS += [("tuple", done) for done in ACTIONS if done not in ("tuple", "discrete
 
 def opened(name, envs=3, seed=0, held_out=False, **options):
     name_of(name)  # said, so that it may be run
-    return GymWorlds(Kind(name, maker_of(name, **options)), envs, seed, held_out)
+    return GymWorlds(EnvSpec(name, maker_of(name, **options)), envs, seed, held_out)
 
 
 def played(worlds, steps, seed=0):

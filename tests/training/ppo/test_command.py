@@ -9,7 +9,7 @@ import pytest
 from plait.cli import main
 from plait.training.callbacks import Bar, Lines, display
 from plait.training.ppo import Settings
-from plait.training.ppo.learner import PolicyWords
+from plait.training.ppo.learner import PolicyProgressFormat
 
 SMALL = [
     "--hidden", "8", "--envs", "4", "--rollout", "10", "--steps", "1.2e2", "--minibatches", "2",
@@ -83,7 +83,7 @@ def test_a_missing_backend_names_its_extra(backend, module, monkeypatch, tmp_pat
 
 
 def test_progress_shows_steps_return_success_and_time_left(small_fit, capsys):
-    lines = Lines(sys.stderr, seconds=0, words=PolicyWords())
+    lines = Lines(sys.stderr, seconds=0, formatter=PolicyProgressFormat())
     small_fit(watchers=[lines], test_env="GoToDoor-6x6")
     shown = capsys.readouterr().err.splitlines()
     assert shown[0] == "training: 240 steps"
@@ -101,9 +101,9 @@ def test_the_bar_draws(small_fit):
     from rich.console import Console
 
     console = Console(file=io.StringIO(), force_terminal=True, width=100)
-    small_fit(watchers=[Bar(console, PolicyWords())])
+    small_fit(watchers=[Bar(console, PolicyProgressFormat())])
     assert "240/240 steps" in console.file.getvalue()
-    assert isinstance(display(True, io.StringIO(), PolicyWords())[0].words, PolicyWords)
+    assert isinstance(display(True, io.StringIO(), PolicyProgressFormat())[0].formatter, PolicyProgressFormat)
 
 
 def test_one_and_one_point_nought_are_the_same_settings():

@@ -1,4 +1,4 @@
-"""Grid worlds seen through a window: MiniGrid by short names, many worlds at once, two backends."""
+"""MiniGrid environments by short names, stepped in parallel, with two backends."""
 
 from plait.tasks.minigrid.names import BACKENDS, WORLDS, check_transfer, world_named
 from plait.tasks.minigrid.opening import open_worlds

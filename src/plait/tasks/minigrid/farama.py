@@ -1,4 +1,4 @@
-"""The reference implementation: Farama's minigrid on gymnasium, worlds stepped one after the other."""
+"""Reference backend: Farama's minigrid on gymnasium, environments stepped one after the other."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["FaramaWorlds"]
 
 
 class FaramaWorlds(EpisodeWorlds):
-    """Farama's worlds, which can also be drawn."""
+    """Farama's environments, which can also be rendered."""
 
     fields = Observation._fields
 
@@ -28,7 +28,7 @@ class FaramaWorlds(EpisodeWorlds):
         parts = (((7, 7, 3), np.uint8), ((), np.uint8), ((MISSION_LENGTH,), np.uint8))
 
         def make() -> Any:
-            # Unwrapped: gymnasium's checks cost more than the world, and minigrid counts its steps itself.
+            # Unwrapped: gymnasium's checks cost more than a step, and minigrid counts its steps itself.
             return gymnasium.make(full_id(name), disable_env_checker=True).unwrapped
 
         super().__init__(name, envs, seed, held_out, MOVES, make, parts)
@@ -40,21 +40,21 @@ class FaramaWorlds(EpisodeWorlds):
         return could_show(observation)
 
     def frame(self, world: int = 0, tile: int = 32) -> np.ndarray[Any, Any]:
-        """A picture (height, width, 3) uint8 of the whole world, what the agent sees of it lit up."""
+        """Return a picture (height, width, 3) uint8 of the whole grid, with the agent's view highlighted."""
         picture: np.ndarray[Any, Any] = self._worlds[world].get_frame(highlight=True, tile_size=tile)
         return picture
 
     def view(self, world: int = 0, tile: int = 8) -> np.ndarray[Any, Any]:
-        """A picture of what the agent sees alone, itself at the bottom, looking up."""
+        """Return a picture of the agent's view alone, the agent at the bottom, facing up."""
         picture: np.ndarray[Any, Any] = self._worlds[world].get_frame(tile_size=tile, agent_pov=True)
         return picture
 
     def text(self, world: int = 0) -> str:
-        """The whole world as lines of text, two characters a cell; the agent is >>, VV, << or ^^."""
+        """Return the whole grid as lines of text, two characters per cell; the agent is >>, VV, << or ^^."""
         return str(self._worlds[world].pprint_grid())
 
     def mission(self, world: int = 0) -> str:
-        """What the agent is asked to do."""
+        """Return the mission of the episode."""
         return str(self._worlds[world].mission)
 
     def _begin(self, world: int) -> None:

@@ -1,4 +1,4 @@
-"""Which worlds there are, by short names, and which of them a policy can be moved between."""
+"""Registry of the MiniGrid environments by short names, and a check of transfer between them."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["BACKENDS", "WORLDS", "check_transfer", "full_id", "words_of", "world
 
 BACKENDS = ("minigrid", "envpool")
 _COLOURS = "blue green grey purple red yellow "
-# The words a family's missions are made of, and its worlds.
+# The vocabulary of a family's missions, and the sizes of its environments.
 _FAMILIES: dict[str, tuple[str, tuple[str, ...]]] = {
     "Empty": ("get to the green goal square", ("5x5", "8x8")),
     "RedBlueDoors": ("open the red door then the blue door", ("6x6", "8x8")),
@@ -27,12 +27,12 @@ _FAMILY = {
     for size in sizes
 }
 WORLDS: tuple[str, ...] = tuple(sorted(_FAMILY))
-# The supplement's table leaves the number of objects out.
+# Names in the supplement's table, which omits the number of objects.
 _SHORTER = {name.rpartition("-N")[0]: name for name in WORLDS if "-N" in name}
 
 
 def world_named(name: str) -> str:
-    """The short name of a world, from it, from the table's shorter one, or from the full id.
+    """Return the short name of an environment, from itself, the table's shorter form or the full id.
 
     >>> world_named("MiniGrid-DoorKey-5x5-v0"), world_named("Fetch-8x8")
     ('DoorKey-5x5', 'Fetch-8x8-N3')
@@ -46,7 +46,7 @@ def world_named(name: str) -> str:
 
 
 def full_id(name: str) -> str:
-    """The id both backends know a world by.
+    """Return the environment id of both backends.
 
     >>> full_id("MemoryS7")
     'MiniGrid-MemoryS7-v0'
@@ -55,12 +55,12 @@ def full_id(name: str) -> str:
 
 
 def words_of(name: str) -> frozenset[str]:
-    """Every word a world's missions may hold."""
+    """Return every word that may occur in the missions of an environment."""
     return frozenset(_FAMILIES[_FAMILY[name]][0].split())
 
 
 def check_transfer(trained: str, tested: str) -> None:
-    """A policy trained in one world can be tested in another whose missions it can read.
+    """Refuse a test environment whose missions hold words that do not occur in training.
 
     >>> check_transfer("DoorKey-5x5", "DoorKey-16x16")
     >>> check_transfer("DoorKey-5x5", "GoToDoor-8x8")

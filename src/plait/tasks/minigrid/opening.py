@@ -1,4 +1,4 @@
-"""The door to both backends."""
+"""Constructor of MiniGrid environments with either backend."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ __all__ = ["open_worlds"]
 def open_worlds(
     name: str, envs: int, seed: int = 0, held_out: bool = False, backend: str = "minigrid"
 ) -> Worlds:
-    """`envs` copies of a world.
+    """Open `envs` copies of an environment.
 
     Args:
         name: such as DoorKey-5x5.
         seed: decides every episode.
-        held_out: episodes with seeds that no training episode has.
+        held_out: use seeds that no training episode has.
         backend: minigrid (Farama's), or envpool (C++, about ten times faster; other episodes by the same
             rules).
 

@@ -1,4 +1,4 @@
-"""The fast path: EnvPool's MiniGrid in C++, all worlds in one call."""
+"""Fast backend: EnvPool's MiniGrid in C++, all environments in one call."""
 
 from __future__ import annotations
 
@@ -19,8 +19,11 @@ __all__ = ["PoolWorlds"]
 
 
 class PoolWorlds(Worlds):
-    """EnvPool seeds a world once, not each episode, and has no way to save it; so a snapshot is every
-    action since the beginning (one byte a step), and is restored by playing them again."""
+    """EnvPool's environments.
+
+    EnvPool seeds an environment once, not each episode, and cannot save it; so a snapshot holds every action
+    since the beginning (one byte per step), and is restored by replaying them.
+    """
 
     fields = Observation._fields
 
@@ -33,10 +36,10 @@ class PoolWorlds(Worlds):
         self._taken = bytearray()
         self._ended = np.zeros(envs, bool)
         self._missions: dict[bytes, tuple[int, ...]] = {}
-        self._told: tuple[np.ndarray[Any, Any], Tensor] | None = None
+        self._mission_tokens: tuple[np.ndarray[Any, Any], Tensor] | None = None
 
     def reset(self) -> Moment:
-        # Made anew: a pool that is reset again would continue its random numbers.
+        # A new pool, since a reset would continue the random numbers of the old one.
         self._pool = self._make(full_id(self.name), num_envs=self.envs, env_seed=self._seeds, num_threads=1)
         self._taken = bytearray()
         self._ended = np.zeros(self.envs, bool)
@@ -71,14 +74,14 @@ class PoolWorlds(Worlds):
 
     def present(self) -> Observation:
         seen = self._shown
-        # Missions last as long as episodes: they are read anew where one of them changed.
-        if self._told is None or not np.array_equal(seen["mission"], self._told[0]):
+        # Missions change only with episodes, so their tokens are cached until one changes.
+        if self._mission_tokens is None or not np.array_equal(seen["mission"], self._mission_tokens[0]):
             missions = [self._tokens(row.tobytes()) for row in seen["mission"]]
-            self._told = seen["mission"].copy(), torch.tensor(missions, dtype=torch.uint8)
+            self._mission_tokens = seen["mission"].copy(), torch.tensor(missions, dtype=torch.uint8)
         return Observation(
             torch.from_numpy(seen["image"].astype(np.uint8)),
             torch.from_numpy(seen["direction"].astype(np.uint8)),
-            self._told[1],
+            self._mission_tokens[1],
         )
 
     def _tokens(self, padded: bytes) -> tuple[int, ...]:

@@ -1,4 +1,4 @@
-"""What an agent sees in a grid world, and what it can do there."""
+"""Observations and actions of grid worlds."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ MOVES = Choices((len(ACTIONS),), single=True, names=ACTIONS)
 
 
 class Observation(NamedTuple):
-    """What an agent sees of B worlds.
+    """Observation of B environments.
 
-    `image` (B, 7, 7, 3) uint8: object, colour and state of each cell of its window; `direction` (B,)
+    `image` (B, 7, 7, 3) uint8: object, colour and state of each cell in the agent's view; `direction` (B,)
     uint8, 0 to 3; `mission` (B, 13) uint8 tokens, 0 after the last word.
     """
 
@@ -32,5 +32,5 @@ class Observation(NamedTuple):
 
 
 def could_show(observation: Observation) -> bool:
-    """Whether every number of an observation is in its range; an image may hold any."""
+    """Return whether direction and mission are in range; an image may hold any value."""
     return bool((observation.direction < 4).all()) and bool((observation.mission <= len(WORDS)).all())

@@ -1,4 +1,4 @@
-"""The mission as tokens of one fixed vocabulary, so that a policy reads the same numbers in every world."""
+"""Missions as tokens of one fixed vocabulary, the same for all environments."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from plait.errors import DataError
 __all__ = ["MISSION_LENGTH", "WORDS", "mission_tokens"]
 
 MISSION_LENGTH = 13  # words of the longest mission
-# Place in this tuple + 1 is the token, 0 is no word. Trained policies depend on the order: append only.
+# Token = index + 1, 0 is padding. Trained policies depend on the order: append only.
 WORDS = (
     "a", "and", "at", "ball", "blue", "box", "door", "end", "fetch", "get", "go", "goal", "green", "grey",
     "hallway", "key", "matching", "must", "object", "of", "open", "purple", "red", "square", "the", "then",
     "to", "use", "yellow", "you",
 )  # fmt: skip
-_TOKEN = {word: place for place, word in enumerate(WORDS, start=1)}
+_TOKEN = {word: token for token, word in enumerate(WORDS, start=1)}
 
 
 @lru_cache(maxsize=1024)
 def mission_tokens(mission: str) -> tuple[int, ...]:
-    """`MISSION_LENGTH` tokens, zeros after the last word.
+    """Return a mission as `MISSION_LENGTH` tokens, zeros after the last word.
 
     >>> mission_tokens("go to the red door")
     (11, 27, 25, 23, 7, 0, 0, 0, 0, 0, 0, 0, 0)

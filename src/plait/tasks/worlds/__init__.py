@@ -1,10 +1,10 @@
-"""Worlds for an agent: many of them stepped together, whatever they show and whatever can be done there."""
+"""Environments for a policy, stepped in parallel, with any observation and action space."""
 
 from plait.tasks.worlds.actions import Actions, Amounts, Choices
 from plait.tasks.worlds.base import Moment, Seen, Snapshot, Worlds, episode_seed
-from plait.tasks.worlds.gym import GymWorlds, Kind
+from plait.tasks.worlds.gym import EnvSpec, GymWorlds
 
 __all__ = [
-    "Actions", "Amounts", "Choices", "GymWorlds", "Kind", "Moment", "Seen", "Snapshot", "Worlds",
+    "Actions", "Amounts", "Choices", "EnvSpec", "GymWorlds", "Moment", "Seen", "Snapshot", "Worlds",
     "episode_seed",
 ]  # fmt: skip

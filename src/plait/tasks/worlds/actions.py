@@ -1,8 +1,7 @@
-"""What an agent can do: one choice, several choices at once, or amounts; how a policy's outputs become one of
-these, how likely it was, and how a world takes it.
+"""Actions: discrete, multi-discrete or continuous; sampling, log-probability and format for an environment.
 
-Noise is drawn apart from the outputs, so that what a policy did is a function of its outputs and of a
-generator's numbers.
+Noise is drawn separately from the outputs, so that an action is a function of a policy's outputs and of the
+numbers of a generator.
 """
 
 from __future__ import annotations
@@ -19,68 +18,68 @@ from torch.nn.functional import log_softmax
 
 __all__ = ["NO_ACTION", "Actions", "Amounts", "Choices", "gumbel"]
 
-NO_ACTION = 255  # fills the rows of worlds that took fewer, where actions are kept as bytes
-_NARROWEST, _WIDEST = -5.0, 2.0  # logarithm of the spread of an amount
+NO_ACTION = 255  # padding for environments with fewer actions, where actions are stored as bytes
+_NARROWEST, _WIDEST = -5.0, 2.0  # range of the log standard deviation of a continuous action
 
 
 class Actions(ABC):
-    """Abstract: the actions of a world, by the last axis of a policy's outputs."""
+    """Base class of the actions of an environment, parametrised by the last axis of a policy's outputs."""
 
     outputs: int
-    """Numbers a head gives."""
+    """Number of outputs of the actor."""
     free: int = 0
-    """Further outputs that are learned without regard to what is seen."""
+    """Number of further outputs that are parameters, independent of the observation."""
     shape: tuple[int, ...] = ()
-    """Of one action."""
+    """Shape of one action."""
     dtype: torch.dtype = torch.int64
 
     @abstractmethod
     def noise(self, shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-        """What `shape` draws need."""
+        """Draw the noise for `shape` actions."""
 
     @abstractmethod
     def sample(self, outputs: Tensor, noise: Tensor) -> Tensor:
-        """One action for each row. Outputs that are not numbers still name one; who collects looks later."""
+        """Sample one action for each row; non-finite outputs are not detected here, but by the collector."""
 
     @abstractmethod
     def likeliest(self, outputs: Tensor) -> Tensor:
-        """The likeliest action of each row."""
+        """Return the most likely action of each row."""
 
     @abstractmethod
     def chosen(self, outputs: Tensor, actions: Tensor) -> tuple[Tensor, Tensor]:
-        """Logarithm of how likely each action was, and the entropy of what it was drawn from."""
+        """Return the log-probability of each action, and the entropy of its distribution."""
 
     @abstractmethod
     def for_world(self, action: Any) -> Any:
-        """An action, as `tolist` gives it, the way a world takes it."""
+        """Convert an action, as from `tolist`, to the format of the environment."""
 
     @abstractmethod
     def kept(self, rows: Sequence[Sequence[Any]]) -> Tensor:
-        """Actions of several worlds as one tensor; rows that are shorter end with what is no action."""
+        """Pack the actions of several environments into one tensor; shorter rows are padded."""
 
     @abstractmethod
     def rows(self, kept: Tensor) -> list[list[Any]]:
-        """What `kept` was made of."""
+        """Unpack the tensor of `kept`."""
 
     @abstractmethod
     def could_be(self, kept: Tensor) -> bool:
-        """Whether every number is an action, or none at all."""
+        """Return whether every value is a valid action or padding."""
 
     @abstractmethod
-    def told(self, outputs: Tensor, action: Tensor) -> tuple[str, float | None]:
-        """An action of one row in words, and how likely it was; None where it is an amount."""
+    def describe(self, outputs: Tensor, action: Tensor) -> tuple[str, float | None]:
+        """Return an action of one row as text, and its probability; None for a continuous action."""
 
 
 class Choices(Actions):
-    """One of `counts[0]` and, where there are more counts, one of each of the others.
+    """Discrete actions: one of `counts[0]` choices and, with more counts, one of each of the others.
 
     The outputs are logits, count after count; the largest of logits + Gumbel noise is a draw from their
     softmax.
 
     Args:
-        single: an action is a number, not a row of one.
-        starts: what a world calls the first choice of each count; 0 if left out.
-        names: of the choices, where there is one count.
+        single: whether an action is an integer instead of a row of one.
+        starts: the environment's value of the first choice of each count; 0 if left out.
+        names: names of the choices, if there is one count.
 
     >>> both = Choices((2, 3))
     >>> both.outputs, both.likeliest(torch.tensor([[0.0, 1.0, 5.0, 0.0, 1.0]])).tolist()
@@ -136,7 +135,7 @@ class Choices(Actions):
         real = ((kept >= 0) & (kept < (counts[0] if self.single else counts))) | (kept == filler)
         return bool(real.all())
 
-    def told(self, outputs: Tensor, action: Tensor) -> tuple[str, float | None]:
+    def describe(self, outputs: Tensor, action: Tensor) -> tuple[str, float | None]:
         chance = self.chosen(outputs, action)[0].exp().item()
         if self.single and self.names:
             return self.names[int(action)], chance
@@ -144,13 +143,13 @@ class Choices(Actions):
 
 
 class Amounts(Actions):
-    """Real numbers, each normal: the head gives the means, and the logarithms of their spreads are learned
-    without regard to what is seen.
+    """Continuous actions with normal distributions.
 
-    Where an amount is bounded, −1 and 1 are its bounds; what is drawn beyond them is cut off by the world.
+    The actor gives the means; the log standard deviations are parameters, independent of the observation. A
+    bounded action is scaled so that −1 and 1 are its bounds, and clipped to them for the environment.
 
     Args:
-        low, high: the bounds, of the shape a world takes; infinite for none.
+        low, high: the bounds, of the shape of the environment's actions; infinite for none.
     """
 
     dtype = torch.float32
@@ -196,9 +195,9 @@ class Amounts(Actions):
     def could_be(self, kept: Tensor) -> bool:
         return not bool(kept.isinf().any())
 
-    def told(self, outputs: Tensor, action: Tensor) -> tuple[str, float | None]:
+    def describe(self, outputs: Tensor, action: Tensor) -> tuple[str, float | None]:
         amounts = self.for_world(action.tolist()).reshape(-1)
-        return " ".join(f"{one:.3g}" for one in amounts), None
+        return " ".join(f"{amount:.3g}" for amount in amounts), None
 
     def _parts(self, outputs: Tensor) -> tuple[Tensor, Tensor]:
         means, spreads = outputs.split(self.outputs, -1)
@@ -215,9 +214,9 @@ def _side_by_side(
     rows: Sequence[Sequence[Any]], shape: tuple[int, ...], kind: torch.dtype, filler: float
 ) -> Tensor:
     kept = torch.full((len(rows), max(map(len, rows)), *shape), filler, dtype=kind)
-    for place, row in enumerate(rows):
+    for index, row in enumerate(rows):
         if row:
-            kept[place, : len(row)] = torch.tensor(row, dtype=kind)
+            kept[index, : len(row)] = torch.tensor(row, dtype=kind)
     return kept
 
 
@@ -227,6 +226,6 @@ def _trimmed(kept: Tensor, real: Tensor) -> list[list[Any]]:
 
 
 def gumbel(shape: tuple[int, ...], generator: torch.Generator) -> Tensor:
-    """Noise to draw with: the largest of logits + noise is a draw from softmax(logits)."""
+    """Draw Gumbel noise: the argmax of logits + noise is a sample from softmax(logits)."""
     uniform = torch.rand(shape, generator=generator, device=generator.device)
     return -(-uniform.clamp_min(1e-20).log()).clamp_min(1e-20).log()

@@ -1,8 +1,8 @@
-"""Many worlds stepped together: what a backend offers, and what a policy sees.
+"""Vectorised environments: the interface of a backend, and the observations of a policy.
 
-An episode that ended is begun anew by the *next* step, whose action is ignored. So the step after an end
-shows the first observation of a new episode and is no transition: `Moment.begins` marks it, and the
-action before it, taken on the last observation, must count for nothing.
+After the end of an episode, the *next* step starts a new one and ignores its action. So the step after an end
+returns the first observation of a new episode and is no transition: `Moment.begins` marks it, and the action
+that led to it, taken on the last observation, must not count.
 """
 
 from __future__ import annotations
@@ -22,22 +22,25 @@ from plait.tasks.worlds.actions import Actions
 __all__ = ["Moment", "Seen", "Snapshot", "Worlds", "episode_seed", "first_moment"]
 
 Snapshot = dict[str, Tensor]
-_WORLD = 50_000  # bytes of a world, at least
+_WORLD = 50_000  # minimal bytes of an environment
 
 
 class Seen(tuple[Tensor, ...]):
-    """What an agent sees of B worlds, tensor by tensor, each (B, …)."""
+    """Observation of B environments as a tuple of tensors, each (B, …)."""
 
     __slots__ = ()
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Seen:
-        """The same with `function` of every tensor."""
+        """Return an observation with `function` applied to every tensor."""
         return Seen(map(function, self))
 
 
 class Moment(NamedTuple):
-    """What a step gave: `observation` (B, …) after it; `reward` (B,) float32; `terminated`, `truncated`,
-    `begins` (B,) bool: the world ended, its time was up, the observation is the first of an episode."""
+    """Result of a step.
+
+    `observation` (B, …) after it; `reward` (B,) float32; `terminated`, `truncated`, `begins` (B,) bool: the
+    episode ended, its time limit was reached, the observation is the first of an episode.
+    """
 
     observation: Any
     reward: Tensor
@@ -52,15 +55,15 @@ class Moment(NamedTuple):
 
 
 class Worlds(ABC):
-    """Abstract: `envs` copies of one world.
+    """Base class of vectorised environments: `envs` copies of one environment.
 
-    Laws: what happens is a function of the seed, of whether seeds are held out, and of the actions; a
-    snapshot restored into fresh worlds of the same arguments makes them continue as the old ones would have;
-    held-out episodes have seeds that no training episode has.
+    Laws: all results are a function of the seed, of whether seeds are held out, and of the actions; new
+    environments of the same arguments continue from a restored snapshot as the old ones would have; held-out
+    episodes have seeds that no training episode has.
     """
 
     fields: tuple[str, ...]
-    """What the tensors of an observation are called in a checkpoint."""
+    """Names of an observation's tensors in a checkpoint."""
 
     def __init__(self, name: str, envs: int, seed: int, held_out: bool, actions: Actions) -> None:
         whole(1, envs=envs)
@@ -70,39 +73,39 @@ class Worlds(ABC):
 
     @abstractmethod
     def reset(self) -> Moment:
-        """Begin the first episodes; a second time, the same ones."""
+        """Start the first episodes; a second call starts the same ones."""
 
     @abstractmethod
     def step(self, actions: Tensor) -> Moment:
-        """Take `actions` (B, …), as `self.actions` has them; worlds whose episode ended begin a new one."""
+        """Take `actions` (B, …) of the format of `self.actions`; ended episodes are followed by new ones."""
 
     @abstractmethod
     def snapshot(self) -> Snapshot:
-        """Where the worlds stand, as plain numbers."""
+        """Return the state of the environments as tensors."""
 
     @abstractmethod
     def restore(self, snapshot: Snapshot) -> None:
-        """Bring fresh worlds to where `snapshot` was taken."""
+        """Restore a snapshot in new environments."""
 
     @abstractmethod
     def present(self) -> Any:
-        """The observation of where the worlds stand."""
+        """Return the current observation."""
 
     @abstractmethod
     def observed(self, parts: Iterable[Tensor]) -> Any:
-        """An observation of these tensors, in the order of `fields`."""
+        """Return an observation made of tensors in the order of `fields`."""
 
     @abstractmethod
     def could_show(self, observation: Any) -> bool:
-        """Whether every number of an observation is in its range."""
+        """Return whether every value of an observation is in its range."""
 
     def can_restore(self, snapshot: Snapshot) -> bool:
-        """Whether its numbers are in range: actions that there are, episodes counted from 0."""
+        """Return whether the values of a snapshot are in range: valid actions, episodes counted from 0."""
         episode = snapshot.get("episode", torch.zeros(1))
         return self.actions.could_be(snapshot["actions"]) and bool((episode >= 0).all())
 
     def close(self) -> None:  # noqa: B027  (most hold nothing)
-        """Let go of what the worlds hold."""
+        """Release the resources of the environments."""
 
     def _checked(self, actions: Tensor) -> Tensor:
         wanted = (self.envs, *self.actions.shape)
@@ -113,13 +116,13 @@ class Worlds(ABC):
 
 
 def first_moment(observation: Any) -> Moment:
-    """The moment before the first step: nothing gained, nothing ended, all begin."""
+    """Return the moment before the first step: no reward, no end, every episode begins."""
     no = torch.zeros(len(observation[0]), dtype=torch.bool)
     return Moment(observation, torch.zeros(len(no)), no, no.clone(), ~no)
 
 
 def episode_seed(seed: int, world: int, episode: int, held_out: bool) -> int:
-    """Even for training, odd for evaluation: the two never meet. Fits a C++ int.
+    """Return an episode's seed: even for training, odd for held-out episodes; it fits a C++ int.
 
     >>> episode_seed(0, 0, 0, held_out=False) % 2, episode_seed(0, 0, 0, held_out=True) % 2
     (0, 1)

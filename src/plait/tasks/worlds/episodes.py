@@ -18,12 +18,14 @@ __all__ = ["EpisodeWorlds"]
 
 
 class EpisodeWorlds(Worlds):
-    """Abstract: every episode has a seed of its own, made from (seed, world, episode), so a snapshot is the
-    number of each world's episode and the actions taken in it: it is restored by playing them again.
+    """Base class of environments that are stepped one after the other and seeded by episode.
+
+    Every episode's seed follows from (seed, world, episode), so a snapshot holds each environment's episode
+    number and the actions in it, and is restored by replaying them.
 
     Args:
-        make: gives one environment.
-        parts: shape and type of each tensor of an observation of one world; `_see` writes into arrays
+        make: makes one environment.
+        parts: shape and type of each tensor of one environment's observation; `_see` writes into arrays
             (envs, …) of these.
     """
 
@@ -40,7 +42,7 @@ class EpisodeWorlds(Worlds):
 
     @abstractmethod
     def _see(self, world: int, seen: Any) -> None:
-        """Write what an environment showed into row `world` of the parts."""
+        """Write an environment's observation into row `world` of the parts."""
 
     def reset(self) -> Moment:
         self._episode[:] = 0
@@ -81,7 +83,7 @@ class EpisodeWorlds(Worlds):
                 self._ended[world] = terminated or truncated
 
     def present(self) -> Any:
-        """A copy: the arrays are written over by the next step."""
+        """Return a copy of the current observation, since the next step overwrites the arrays."""
         return self.observed(torch.from_numpy(part.copy()) for part in self._parts)
 
     def close(self) -> None:
@@ -98,30 +100,30 @@ class EpisodeWorlds(Worlds):
         self._actions[world] = []
 
     def _act(self, world: int, action: Any) -> tuple[float, bool, bool]:
-        given = self.actions.for_world(action)
+        converted = self.actions.for_world(action)
         try:
-            seen, reward, terminated, truncated, _ = self._worlds[world].step(given)
+            seen, reward, terminated, truncated, _ = self._worlds[world].step(converted)
             self._see(world, seen)
         except Exception as error:
-            raise self._blamed(error, world, f"step({given})") from error
+            raise self._blamed(error, world, f"step({converted})") from error
         self._actions[world].append(action)
         return reward, terminated, truncated
 
     def _blamed(self, error: Exception, world: int, call: str) -> WorldError:
-        """An environment is somebody else's program: what it raised is said with its name and its place."""
-        said = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
-        return WorldError(f"{self.name} failed in {call}, {self._place(world)}: {said}")
+        """Return an error that names the environment, the call and the step at which it raised `error`."""
+        reason = " ".join(f"{type(error).__name__}: {error}".split()).removesuffix(":")
+        return WorldError(f"{self.name} failed in {call}, {self._position(world)}: {reason}")
 
-    def _place(self, world: int) -> str:
+    def _position(self, world: int) -> str:
         taken = len(self._actions[world])
         return f"world {world + 1}, episode {int(self._episode[world]) + 1}, after {taken} steps of it"
 
     def _check_numbers(self, reward: np.ndarray[Any, Any]) -> None:
-        """Refuse what is no number before a policy learns from it."""
+        """Refuse non-finite rewards and observations before a policy learns from them."""
         named = zip(("reward", *self.fields), (reward, *self._parts), strict=True)
         for name, part in named:
             if part.dtype.kind == "f" and not np.isfinite(part).all():
                 world = int(np.argwhere(~np.isfinite(part))[0, 0])
                 what = "reward" if part is reward else f"observation ({name})"
                 number = part[world][~np.isfinite(part[world])].flat[0] if part.ndim > 1 else part[world]
-                raise WorldError(f"{self.name} gave the {what} {number}, {self._place(world)}")
+                raise WorldError(f"{self.name} gave the {what} {number}, {self._position(world)}")

@@ -1,7 +1,7 @@
-"""Which world a name means: an id of gymnasium's registry, or a function of a module, as `package:name`.
+"""Names of environments: an id of gymnasium's registry, or a function of a module, as `package:name`.
 
-A name with a colon is code that is imported and called. Who says it, on the command line or in Python, means
-it; a run folder may come from a stranger, and what it names is not run before it was said.
+A name with a colon is code that is imported and called. A name from the command line or from Python is
+trusted; a run folder may come from a stranger, and the code it names is not run unless the user named it too.
 """
 
 from __future__ import annotations
@@ -17,22 +17,23 @@ from plait.errors import ConfigError, MissingExtraError, UnknownNameError, requi
 
 __all__ = ["by_name", "maker_of", "name_of", "world_id"]
 
-# Ids that a package of ours registers when it is imported.
+# Prefixes of ids, and the package that registers them when it is imported.
 _REGISTERS = {"popgym-": "popgym", "MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
-_GIVEN: dict[str, Any] = {}  # what was passed in Python, by the name it has in a description
-_SAID: set[str] = set()  # names of code that who uses this process said
-ALLOWED = "PLAIT_ALLOW"  # modules whose code run folders may name, with commas
+_PASSED: dict[str, Any] = {}  # objects passed in Python, by their name in a description
+_TRUSTED: set[str] = set()  # names of code from the command line or from Python
+ALLOWED = "PLAIT_ALLOW"  # modules whose code run folders may name, separated by commas
 
 
 def name_of(thing: Any) -> str:
-    """What was made in Python under the name it can be found by, here or by who imports its module; a name
-    that is given is said by who calls, and may be run.
+    """Return the name by which `by_name` resolves a function or class, wherever it can be imported.
+
+    A string is returned unchanged; its code is trusted from then on, since the caller named it.
 
     >>> name_of(name_of)
     'plait.tasks.worlds.names:name_of'
     """
     if isinstance(thing, str):
-        _SAID.add(thing)
+        _TRUSTED.add(thing)
         return thing
     own = getattr(thing, "__qualname__", None)
     if own is None or "<lambda>" in own:
@@ -40,12 +41,12 @@ def name_of(thing: Any) -> str:
             f"expected a function or class with a name (def …) for a run's description, got {thing!r}"
         )
     name = f"{thing.__module__}:{own}"
-    _GIVEN[name] = thing
+    _PASSED[name] = thing
     return name
 
 
 def by_name(name: str, what: str) -> Any:
-    """What `name_of` named: what was passed to it in this process, or what its module has under that name.
+    """Resolve a name: the object passed to `name_of` in this process, or the attribute of its module.
 
     >>> by_name(name_of("math:sqrt"), "function")(4.0)
     2.0
@@ -54,26 +55,26 @@ def by_name(name: str, what: str) -> Any:
         ...
     plait.errors.ConfigError: function: math has no 'sqroot'; expected PACKAGE.MODULE:NAME
     """
-    if name in _GIVEN:
-        return _GIVEN[name]
+    if name in _PASSED:
+        return _PASSED[name]
     module, _, path = name.partition(":")
-    _check_said(name)
-    found = _imported(module, what)
+    _check_trusted(name)
+    value = _imported(module, what)
     for part in path.split("."):
-        if not hasattr(found, part):
+        if not hasattr(value, part):
             here = " (it was made in Python: pass it again there)" if "<" in path else ""
             raise ConfigError(f"{what}: {module} has no {path!r}{here}; expected PACKAGE.MODULE:NAME")
-        found = getattr(found, part)
-    return found
+        value = getattr(value, part)
+    return value
 
 
 def world_id(name: str) -> str:
-    """The full id of a world: `CartPole` is `CartPole-v1`. One that nobody registered is an error."""
+    """Return the full id of an environment: `CartPole` is `CartPole-v1`; refuse an unregistered one."""
     gymnasium = require("gymnasium", "rl")
     module, colon, rest = name.rpartition(":")
     if colon:
-        _check_said(name)
-        if name in _GIVEN or rest not in _registered(gymnasium, module):
+        _check_trusted(name)
+        if name in _PASSED or rest not in _registered(gymnasium, module):
             by_name(name, "world")
         return name
     for prefix, package in _REGISTERS.items():
@@ -90,30 +91,30 @@ def world_id(name: str) -> str:
 
 
 def maker_of(name: str, time_limit: int | None = None, **options: Any) -> Callable[[], Any]:
-    """What makes a world of this name.
+    """Return a function that makes an environment of this name.
 
     Args:
-        time_limit: steps after which an episode is cut off, instead of the world's own limit.
-        options: of gymnasium's `make`, such as `render_mode`.
+        time_limit: steps after which an episode is truncated, instead of the environment's own limit.
+        options: options of gymnasium's `make`, such as `render_mode`.
     """
     gymnasium = require("gymnasium", "rl")
     module, colon, rest = name.rpartition(":")
     if colon:
-        _check_said(name)
-    if colon and (name in _GIVEN or rest not in _registered(gymnasium, module)):
+        _check_trusted(name)
+    if colon and (name in _PASSED or rest not in _registered(gymnasium, module)):
         function = by_name(name, "world")
         if time_limit is None:
             return lambda: function(**options)
         return lambda: gymnasium.wrappers.TimeLimit(function(**options), time_limit)
     if time_limit is not None:
         options["max_episode_steps"] = time_limit
-    # Without gymnasium's checker, which costs more than most worlds do.
+    # Without gymnasium's checker, which costs more than a step of most environments.
     return lambda: gymnasium.make(name, disable_env_checker=True, **options)
 
 
-def _check_said(name: str) -> None:
+def _check_trusted(name: str) -> None:
     module = name.partition(":")[0]
-    if name not in _SAID and name not in _GIVEN and module not in os.environ.get(ALLOWED, "").split(","):
+    if name not in _TRUSTED and name not in _PASSED and module not in os.environ.get(ALLOWED, "").split(","):
         raise ConfigError(
             f"{name} is code that a run folder names, and is not run unasked; if you know what it is: "
             f"{ALLOWED}={module} plait …"
@@ -121,7 +122,7 @@ def _check_said(name: str) -> None:
 
 
 def _registered(gymnasium: Any, module: str) -> Any:
-    """What gymnasium knows once a module is imported."""
+    """Return gymnasium's registry after importing a module."""
     if module != "__main__":
         _imported(module, "world")
     return gymnasium.registry
@@ -141,7 +142,7 @@ def _imported(module: str, what: str) -> Any:
 
 
 def _unknown(name: str, known: list[str]) -> str:
-    """Near names, and where a world of that name would be."""
+    """Return the error text of an unknown name, with similar names."""
     from plait.tasks.minigrid.names import WORLDS
     from plait.tasks.worlds.popgym import WORLDS as POPGYM
 
@@ -149,8 +150,8 @@ def _unknown(name: str, known: list[str]) -> str:
         near = difflib.get_close_matches(name, names, n=1, cutoff=0.9)
         if near:
             return f"unknown world {name!r}: did you mean plait train {command} --env {near[0]}?"
-    folded = {one.lower(): one for one in known}
-    close = [folded[one] for one in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
+    folded = {known_name.lower(): known_name for known_name in known}
+    close = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return (
         f"unknown world {name!r}: {hint}({len(known)} are registered here; one of a package of yours: "

@@ -1,7 +1,7 @@
-"""POPGym's worlds by their short names, as the paper has them and as they are called since.
+"""POPGym's environments by their short names, those of the paper and those of the library.
 
-An observation is (what the world shows, the previous action, whether the episode begins), as in the
-published experiments: by the library's own wrappers, in their order.
+An observation is (the environment's observation, the previous action, an episode-start flag), as in the
+published experiments, by the library's own wrappers in their order.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ FAMILIES = (
 )  # fmt: skip
 NAVIGATION = ("LabyrinthEscape", "LabyrinthExplore")  # these need mazelib
 WORLDS: tuple[str, ...] = tuple(family + level for family in FAMILIES for level in LEVELS)
-# The paper's names, where the library has others now.
+# Names of the paper that the library has changed since.
 MOVED = {
     "StatelessCartPole": "PositionOnlyCartPole",
     "StatelessPendulum": "PositionOnlyPendulum",
@@ -34,7 +34,7 @@ MOVED = {
 
 
 def world_named(name: str) -> str:
-    """The short name of a world, from it, from the paper's, or from the full id.
+    """Return the short name of an environment, from itself, the paper's name or the full id.
 
     >>> world_named("popgym-RepeatFirstEasy-v0"), world_named("StatelessPendulumHard")
     ('RepeatFirstEasy', 'PositionOnlyPendulumHard')
@@ -56,7 +56,7 @@ def world_named(name: str) -> str:
 
 
 def make_world(name: str, **options: Any) -> Any:
-    """One environment, wrapped as published: `Antialias(PreviousAction(world))`."""
+    """Make one environment, wrapped as published: `Antialias(PreviousAction(world))`."""
     gymnasium, popgym = require("gymnasium", "rl"), require("popgym", "rl")
     wrappers = require("popgym.wrappers", "rl")
     assert popgym is not None

@@ -1,7 +1,6 @@
-"""Gymnasium's spaces as a policy needs them: an observation as a tuple of tensors, an action as choices or
-amounts.
+"""Gymnasium's spaces for a policy: observations as tuples of tensors, actions discrete or continuous.
 
-Spaces are told by their classes' names, so that nothing here imports gymnasium.
+Spaces are recognised by the names of their classes, so that this module does not import gymnasium.
 """
 
 from __future__ import annotations
@@ -21,8 +20,8 @@ __all__ = ["Leaf", "Observed", "actions_of"]
 
 _READ = "Box, Discrete, MultiDiscrete, MultiBinary, and Dict and Tuple of these"
 _CHANNELS = (1, 3, 4)
-_SMALLEST = 16  # pixels of a side of what is taken for a picture
-_LARGEST = 1_000_000  # beyond this a bound says nothing of the numbers that come
+_SMALLEST = 16  # shortest side, in pixels, of a space that is read as a picture
+_LARGEST = 1_000_000  # a larger bound does not show the actual range
 
 
 def _is(space: Any, name: str) -> bool:
@@ -31,8 +30,10 @@ def _is(space: Any, name: str) -> bool:
 
 @dataclass(frozen=True)
 class Leaf:
-    """A part of an observation that is one tensor: `choices` (k numbers, each below its count), a `picture`
-    (uint8), or plain `numbers`."""
+    """A part of an observation that is one tensor.
+
+    Its kind is `choices` (k integers, each below its count), `picture` (uint8) or `numbers`.
+    """
 
     path: tuple[str | int, ...]
     space: Any
@@ -49,7 +50,7 @@ class Leaf:
 
     @cached_property
     def counts(self) -> tuple[int, ...]:
-        """Of `choices`: how many there are for each number."""
+        """For `choices`: number of choices for each integer."""
         if _is(self.space, "Discrete"):
             return (int(self.space.n),)
         if _is(self.space, "MultiDiscrete"):
@@ -58,12 +59,12 @@ class Leaf:
 
     @property
     def starts(self) -> Any:
-        """Of `choices`: what the space calls the first of each."""
+        """For `choices`: the space's value of each first choice."""
         return np.ravel(getattr(self.space, "start", 0))
 
     @cached_property
     def channels_last(self) -> bool | None:
-        """Of a picture: whether its colours are the last axis (else the first); None if it is none."""
+        """For a picture: whether its channels are the last axis (else the first); None for other parts."""
         shape = self.space.shape
         if self.space.dtype != np.uint8 or len(shape) not in (2, 3):
             return None
@@ -76,22 +77,22 @@ class Leaf:
 
     @cached_property
     def stored(self) -> tuple[tuple[int, ...], Any]:
-        """Shape and type of its tensor, for one world."""
+        """Shape and type of the part's tensor, for one environment."""
         if self.kind == "choices":
             return (len(self.counts),), np.int64
         return self.space.shape, np.uint8 if self.space.dtype == np.uint8 else np.float32
 
     @cached_property
     def scale(self) -> tuple[Any, Any]:
-        """Of `numbers`: middle and half of the range, flat; NaN where no bound says it."""
+        """For `numbers`: centre and half-width of the range, flat; NaN where it is unbounded."""
         low, high = (np.ravel(side).astype(np.float64) for side in (self.space.low, self.space.high))
         with np.errstate(invalid="ignore", over="ignore"):
             bounded = (np.abs(low) < _LARGEST) & (np.abs(high) < _LARGEST) & (high > low)
             return np.where(bounded, (low + high) / 2, np.nan), np.where(bounded, (high - low) / 2, np.nan)
 
     def writer(self, part: np.ndarray[Any, Any]) -> Callable[[int, Any], None]:
-        """Writes what a world showed into its row of `part`."""
-        if _is(self.space, "Discrete"):  # the usual case, as plain numbers: five times as fast
+        """Return a function that writes an environment's observation into its row of `part`."""
+        if _is(self.space, "Discrete"):  # the common case, as plain integers: five times as fast
             flat, start = part.reshape(-1), int(self.space.start)
 
             def write_one(world: int, seen: Any) -> None:
@@ -122,11 +123,11 @@ class Observed:
 
     @property
     def numbers(self) -> int:
-        """How many numbers an observation has."""
+        """Number of values of an observation."""
         return sum(int(np.prod(leaf.stored[0])) for leaf in self.leaves)
 
     def writer(self, parts: Sequence[np.ndarray[Any, Any]]) -> Callable[[int, Any], None]:
-        """Writes what a world showed into its rows of `parts`, one for each leaf."""
+        """Return a function that writes an environment's observation into its row of each leaf's part."""
         writers = [(leaf.path, leaf.writer(part)) for leaf, part in zip(self.leaves, parts, strict=True)]
 
         def write(world: int, seen: Any) -> None:
@@ -139,7 +140,7 @@ class Observed:
         return write
 
     def structured(self, parts: tuple[Tensor, ...]) -> Any:
-        """Tensors in the form of the space: as they are, by key or by place."""
+        """Return the tensors in the structure of the space: a tensor, a dict or a tuple."""
         return _structured(self.space, iter(parts))
 
 
@@ -148,8 +149,8 @@ def _leaves(space: Any, path: tuple[str | int, ...], world: str) -> Iterator[Lea
         for key, inner in space.spaces.items():
             yield from _leaves(inner, (*path, key), world)
     elif _is(space, "Tuple"):
-        for place, inner in enumerate(space.spaces):
-            yield from _leaves(inner, (*path, place), world)
+        for index, inner in enumerate(space.spaces):
+            yield from _leaves(inner, (*path, index), world)
     elif any(_is(space, name) for name in ("Box", "Discrete", "MultiDiscrete", "MultiBinary")):
         yield Leaf(path, space)
     else:
@@ -170,7 +171,7 @@ def _structured(space: Any, parts: Iterator[Tensor]) -> Any:
 
 
 def actions_of(space: Any, world: str) -> Actions:
-    """What can be done in an action space.
+    """Return the actions of an action space.
 
     Raises:
         ConfigError: if it is neither Discrete, MultiDiscrete, MultiBinary nor Box.

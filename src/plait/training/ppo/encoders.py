@@ -1,5 +1,7 @@
-"""One observation as a vector: of a grid world, of any space of gymnasium's, by a module of one's own; and
-the observations of a rollout, each read once."""
+"""Encoders from an observation to a vector: of grid worlds, of gymnasium's spaces, or a user's module.
+
+`Distinct` holds the observations of a rollout without repetition.
+"""
 
 from __future__ import annotations
 
@@ -20,16 +22,15 @@ from plait.tasks.worlds.spaces import Leaf, Observed
 
 __all__ = ["Distinct", "Encoder", "OwnEncoder", "SpaceEncoder", "distinct"]
 
-_KINDS = (11, 6, 4)  # objects, colours and states a cell can hold
+_KINDS = (11, 6, 4)  # number of objects, colours and states of a cell
 _LARGEST_MAP = 8  # pixels of a side after the last convolution
 
 
 class Encoder(nn.Module):
-    """One observation as a vector: e = relu(W conv(one-hot planes) + d[direction] + Σ m[word]).
+    """Encoder of grid worlds: e = relu(W conv(one-hot planes) + d[direction] + Σ m[word]).
 
-    The convolutions are products over windows laid out side by side, since images of 7 × 7 are too small for
-    a convolution to be worth its preparations; and the first, over planes of noughts and ones, is a sum of
-    the weights where the ones are.
+    The convolutions are matrix products over unfolded windows, since for 7 × 7 images the overhead of a
+    convolution dominates; the first, over one-hot planes, is a sum of the selected weights.
 
     >>> from plait.tasks.minigrid import open_worlds
     >>> Encoder(32)(open_worlds("Empty-5x5", envs=3).reset().observation).shape
@@ -41,7 +42,7 @@ class Encoder(nn.Module):
     first: Tensor
     no_word: Tensor
     values: Tensor
-    numbers = 9 * 9 * sum(_KINDS)  # of an observation as an update reads it
+    numbers = 9 * 9 * sum(_KINDS)  # values of a prepared observation
 
     def __init__(self, features: int) -> None:
         super().__init__()
@@ -59,7 +60,7 @@ class Encoder(nn.Module):
         self._lay_out()
 
     def _lay_out(self) -> None:
-        """Where the numbers of an image stand in the nine windows, and what each is the weight of."""
+        """Register the indices of an image's values in the nine windows, and those of their weights."""
         counts = torch.tensor(_KINDS)
         cells = torch.arange(7 * 7 * 3).view(7, 7, 3).unfold(0, 3, 2).unfold(1, 3, 2).permute(0, 1, 3, 4, 2)
         within = sum(_KINDS) * torch.arange(9).view(9, 1) + counts.cumsum(0) - counts
@@ -73,21 +74,23 @@ class Encoder(nn.Module):
             self.register_buffer(name, buffer, persistent=False)
 
     def planes(self, image: Tensor) -> Tensor:
-        """(N, 7, 7, 3) uint8 as (N, 7, 7, 21) float: one plane for each object, colour and state."""
+        """Return (N, 7, 7, 3) uint8 as (N, 7, 7, 21) float, one plane for each object, colour and state."""
         parts = zip(image.unbind(-1), self.values.split(_KINDS), strict=True)
         return torch.cat([(part.unsqueeze(-1) == values).float() for part, values in parts], -1)
 
     def prepared(self, observation: Observation) -> Observation:
-        """An update reads its rollout several times: windows (N, 9, 189) of planes, and how often each word
-        stands in a mission (N, words), are made once and taken as they are."""
+        """Return an observation as windows (N, 9, 189) of planes and word counts (N, words) of the mission.
+
+        An update reads its rollout several times, so these are computed once.
+        """
         windows = self.planes(observation.image).unfold(1, 3, 2).unfold(2, 3, 2).permute(0, 1, 2, 4, 5, 3)
         words = torch.arange(len(WORDS) + 1, device=windows.device)
         often = (observation.mission.unsqueeze(-1) == words).sum(1).float()
         return observation._replace(image=windows.reshape(len(windows), 9, -1), mission=often)
 
     def forward(self, observation: Observation) -> Tensor:
-        """(N, features) of an observation of N worlds, as they show it or `prepared`."""
-        # To look weights up is the faster way to play, and the slower one to learn.
+        """Return (N, features) of an observation of N environments, raw or `prepared`."""
+        # Looking weights up is faster without gradients, and slower with them.
         if torch.is_grad_enabled() and not observation.image.is_floating_point():
             observation = self.prepared(observation)
         image, direction, mission = observation
@@ -95,18 +98,19 @@ class Encoder(nn.Module):
         near, far, last = cast(nn.Conv2d, layers[0]), cast(nn.Conv2d, layers[2]), layers[5]
         weight, words = _over_windows(near), torch.cat([self.no_word, self.mission.weight[1:]])
         if image.is_floating_point():
-            windows, told = image @ weight, mission @ words
+            windows, mission_sum = image @ weight, mission @ words
         else:
-            windows, told = self._looked_up(image, weight), embedding_bag(mission.int(), words, mode="sum")
+            windows = self._looked_up(image, weight)
+            mission_sum = embedding_bag(mission.int(), words, mode="sum")
         seen = torch.relu(windows + cast(Tensor, near.bias)).view(-1, 3, 3, near.out_channels)
         seen = seen.unfold(1, 2, 1).unfold(2, 2, 1).permute(0, 1, 2, 4, 5, 3).reshape(4 * len(seen), -1)
         seen = torch.relu(torch.addmm(cast(Tensor, far.bias), seen, _over_windows(far)))
-        # As the planes of a convolution stand when they are flattened: all places of one, then the next.
+        # In the order of flattened convolution planes: all positions of one channel, then the next.
         seen = last(seen.view(-1, 4, far.out_channels).transpose(1, 2).flatten(1))
-        return torch.relu(seen + (told + self.direction(direction.int())))
+        return torch.relu(seen + (mission_sum + self.direction(direction.int())))
 
     def _looked_up(self, image: Tensor, weight: Tensor) -> Tensor:
-        """Windows times weights, (N, 9, channels); a number that stands for nothing has no weight."""
+        """Return windows times weights, (N, 9, channels); a value out of range has weight 0."""
         numbers = image.flatten(1).index_select(1, self.cells)
         places = torch.where(numbers < self.counts, numbers.int() + self.first, len(weight))
         weight = torch.cat([weight, weight.new_zeros(1, weight.shape[1])])
@@ -114,12 +118,12 @@ class Encoder(nn.Module):
 
 
 class SpaceEncoder(nn.Module):
-    """e = relu(Σ of the parts of an observation), by the kind of each part:
+    """Encoder of gymnasium's spaces: e = relu(Σ of the encoded parts), by the kind of each part.
 
-    - choices: a row of a table for each number, added up;
-    - numbers: two layers over them, flat; bounded ones run from −1 to 1, of others sign(x) log(1 + |x|)
-      is read, so that neither needs a running mean;
-    - a picture: convolutions of stride 2 until no side is longer than eight, and a layer.
+    - choices: the sum of an embedding for each number;
+    - numbers: a two-layer network over them, flattened; bounded ones are scaled to −1 … 1, of others it reads
+      sign(x) log(1 + |x|), so that neither needs a running mean;
+    - a picture: convolutions of stride 2 until no side is longer than eight, and a linear layer.
 
     >>> from gymnasium.spaces import Box, Dict, Discrete
     >>> space = Dict(card=Discrete(4), speed=Box(-1, 1, (3,)))
@@ -134,7 +138,7 @@ class SpaceEncoder(nn.Module):
         self.parts = nn.ModuleList(_part(leaf, features) for leaf in observed.leaves)
 
     def forward(self, observation: Seen) -> Tensor:
-        """(N, features) of an observation of N worlds."""
+        """Return (N, features) of an observation of N environments."""
         total = self.parts[0](observation[0])
         for part, seen in zip(self.parts[1:], observation[1:], strict=True):
             total = total + part(seen)
@@ -158,8 +162,8 @@ class _Choices(nn.Module):
         nn.init.normal_(self.table.weight, std=len(counts) ** -0.5)
 
     def forward(self, seen: Tensor) -> Tensor:
-        found: Tensor = self.table(seen + self.offsets)
-        return found
+        encoded: Tensor = self.table(seen + self.offsets)
+        return encoded
 
 
 class _Numbers(nn.Module):
@@ -182,8 +186,8 @@ class _Numbers(nn.Module):
     def forward(self, seen: Tensor) -> Tensor:
         flat = seen.flatten(1).float()
         scaled = (flat - self.middle) / self.reach
-        found: Tensor = self.layers(torch.where(self.bounded, scaled, flat.sign() * flat.abs().log1p()))
-        return found
+        encoded: Tensor = self.layers(torch.where(self.bounded, scaled, flat.sign() * flat.abs().log1p()))
+        return encoded
 
 
 class _Picture(nn.Module):
@@ -206,14 +210,16 @@ class _Picture(nn.Module):
 
     def forward(self, seen: Tensor) -> Tensor:
         seen = seen.unsqueeze(1) if self.flat else seen.permute(0, 3, 1, 2) if self.last else seen
-        found: Tensor = self.layers(seen.float() / 255)
-        return found
+        encoded: Tensor = self.layers(seen.float() / 255)
+        return encoded
 
 
 class OwnEncoder(nn.Module):
-    """A module of the user's: made by `make(space, features)` of gymnasium's observation space, called on an
-    observation in the form of that space (a tensor, or tensors by key or place, each (N, …); numbers of
-    choices are counted from 0 and stand in a row) and to give (N, features)."""
+    """Encoder around a user's module, which `make(space, features)` builds for an observation space.
+
+    The module is called on an observation in the form of the space (a tensor, or tensors by key or index,
+    each (N, …); choices are counted from 0 and stand in a row) and has to return (N, features).
+    """
 
     def __init__(self, name: str, observed: Observed, features: int) -> None:
         super().__init__()
@@ -222,8 +228,8 @@ class OwnEncoder(nn.Module):
         try:
             inner = make(observed.space, features)
         except Exception as error:
-            said = " ".join(f"{type(error).__name__}: {error}".split())
-            raise ConfigError(f"encoder: {name}(space, features) failed: {said}") from error
+            reason = " ".join(f"{type(error).__name__}: {error}".split())
+            raise ConfigError(f"encoder: {name}(space, features) failed: {reason}") from error
         if not isinstance(inner, nn.Module):
             raise ConfigError(
                 f"encoder: expected a torch.nn.Module from {name}(space, features), got "
@@ -232,19 +238,19 @@ class OwnEncoder(nn.Module):
         self.inner = inner
 
     def forward(self, observation: Seen) -> Tensor:
-        found: Any = self.inner(self.observed.structured(observation))
-        wanted = (len(observation[0]), self.features)
-        if not isinstance(found, Tensor) or found.shape != wanted:
-            got = tuple(found.shape) if isinstance(found, Tensor) else type(found).__name__
-            raise ShapeError(f"encoder: expected {wanted} from {self.name}, got {got}")
-        return found
+        encoded: Any = self.inner(self.observed.structured(observation))
+        shape = (len(observation[0]), self.features)
+        if not isinstance(encoded, Tensor) or encoded.shape != shape:
+            got = tuple(encoded.shape) if isinstance(encoded, Tensor) else type(encoded).__name__
+            raise ShapeError(f"encoder: expected {shape} from {self.name}, got {got}")
+        return encoded
 
 
 class Distinct:
-    """What was seen, (T, B) steps of worlds: `place` (…) says which of `rows` (U, …) stood there.
+    """Observations of (T, B) steps without repetition: index `place` (…) into the distinct `rows` (U, …).
 
-    An encoder that reads every observation by itself need not read one twice, so an update hands it those of
-    `rows` alone that a minibatch holds.
+    An encoder that reads every observation by itself need not read one twice, so an update passes it only
+    the distinct rows of a minibatch.
     """
 
     def __init__(self, place: Tensor, rows: Any) -> None:
@@ -254,21 +260,21 @@ class Distinct:
         return self.place
 
     def map(self, function: Callable[[Tensor], Tensor]) -> Distinct:
-        """The same with `function` of the places, which have the shape of a tensor of observations."""
+        """Apply `function` to the indices, which have the leading axes of the observations."""
         return Distinct(function(self.place), self.rows)
 
     def encoded(self, encoder: Callable[[Any], Tensor]) -> Tensor:
-        """(N, features) of N places."""
+        """Return (N, features) of the N observations."""
         present, where = self.place.unique(return_inverse=True)
         return encoder(self.rows.map(lambda part: part.index_select(0, present))).index_select(0, where)
 
 
 def distinct(observation: Any, device: torch.device) -> Distinct:
-    """An observation (T, B, …) as it is, byte for byte, on `device`.
+    """Return an observation (T, B, …) as its distinct rows, compared byte by byte, on `device`.
 
     >>> from plait.tasks.worlds.base import Seen
-    >>> found = distinct(Seen((torch.tensor([[7, 3], [3, 7]]),)), torch.device("cpu"))
-    >>> found.rows[0][found.place].tolist()
+    >>> unique = distinct(Seen((torch.tensor([[7, 3], [3, 7]]),)), torch.device("cpu"))
+    >>> unique.rows[0][unique.place].tolist()
     [[7, 3], [3, 7]]
     """
     steps, worlds = observation[0].shape[:2]
@@ -283,7 +289,7 @@ def distinct(observation: Any, device: torch.device) -> Distinct:
 
 
 def _over_windows(layer: nn.Conv2d) -> Tensor:
-    """(window, channels): the weights of a convolution as a product with its windows takes them."""
+    """Return the weights of a convolution for a product with its windows, (window, channels)."""
     return layer.weight.permute(2, 3, 1, 0).flatten(0, 2)
 
 

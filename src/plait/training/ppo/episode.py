@@ -1,4 +1,4 @@
-"""One held-out episode, step by step, with what the policy's memory held and how strongly it was read."""
+"""One held-out episode, step by step, with the states in the policy's memory and their read weights."""
 
 from __future__ import annotations
 
@@ -16,17 +16,17 @@ __all__ = ["Scene", "Slot", "play_episode"]
 
 
 class Slot(NamedTuple):
-    """A past step that the memory holds, counted from 0, and the weight it was read with."""
+    """A past step in the memory, counted from 0, and its attention weight."""
 
     step: int
     weight: float
 
 
 class Scene(NamedTuple):
-    """One step: the world before it (`frame`, `view` and `text`), the memory, and what was done.
+    """One step: the environment before it (`frame`, `view` and `text`), the memory, and the action.
 
-    `action` is empty in the last scene, which shows how the episode ended; `probability` is None where it was
-    an amount and not a choice; `gained` is the return so far.
+    `action` is empty in the last scene, which shows the end of the episode; `probability` is None for a
+    continuous action; `gained` is the return so far.
     """
 
     step: int
@@ -48,11 +48,11 @@ def play_episode(
     """Play one held-out episode.
 
     Args:
-        seed: which episode.
-        greedy: take the likeliest action instead of drawing.
-        layer: whose memory is looked at; a policy without one has no slots.
+        seed: decides the episode.
+        greedy: take the most likely action instead of sampling.
+        layer: the layer whose memory is shown; a policy without memory has no slots.
         tile: pixels of a cell of a grid world in `frame`.
-        drawn: with pictures of the world; without, `frame` and `view` may be None.
+        drawn: render pictures of the environment; without, `frame` and `view` may be None.
 
     >>> from plait.training.ppo import build_policy, describe_policy
     >>> scenes = play_episode(build_policy(describe_policy("Empty-5x5", hidden_size=8)), "Empty-5x5")
@@ -84,15 +84,15 @@ def _played(policy: Policy, stage: Stage, seed: int, greedy: bool, layer: int) -
         if bool(moment.ended):
             scenes.append(Scene(len(scenes), *shown, slots, "", 1.0, gained))
             return scenes
-        likely = logits[0]
-        action = do.likeliest(likely) if greedy else do.sample(likely, do.noise((1,), draw))
-        name, chance = do.told(likely[0], action[0])
+        outputs = logits[0]
+        action = do.likeliest(outputs) if greedy else do.sample(outputs, do.noise((1,), draw))
+        name, chance = do.describe(outputs[0], action[0])
         scenes.append(Scene(len(scenes), *shown, slots, name, chance, gained))
         moment = worlds.step(action)
         gained += moment.reward.item()
 
 
 def _slots(trace: Any) -> tuple[Slot, ...]:
-    """What a trace of one step says was held, the oldest first."""
+    """Return the slots in the trace of one step, the oldest first."""
     pairs = zip(trace.born[0, 0].tolist(), trace.weights[0, 0].tolist(), strict=True)
     return tuple(sorted(Slot(step, weight) for step, weight in pairs if step >= 0))

@@ -1,4 +1,4 @@
-"""Families of worlds: what a description says of a world, how it is opened, shown and acted in."""
+"""Families of environments: their names and options, how they are opened, displayed and acted in."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from plait.tasks.minigrid.seen import MOVES
 from plait.tasks.worlds import names, popgym
 from plait.tasks.worlds.actions import Actions
 from plait.tasks.worlds.base import Worlds
-from plait.tasks.worlds.gym import GymWorlds, Kind
+from plait.tasks.worlds.gym import EnvSpec, GymWorlds
 from plait.training.ppo.encoders import Encoder, OwnEncoder, SpaceEncoder
 from plait.training.ppo.stage import Stage, grid_stage, gym_stage
 
@@ -24,25 +24,25 @@ __all__ = ["FAMILIES", "Family", "family_of"]
 
 
 class Family(ABC):
-    """Abstract: the worlds of a description's task.
+    """Base class of the families of environments.
 
     Args:
-        task: `name` of the family, `env`, `test_env` and what else the family knows.
+        task: the task of a description: `name` of the family, `env`, `test_env` and the family's options.
     """
 
     name: ClassVar[str]
     options: ClassVar[tuple[str, ...]] = ()
-    """What a task may say beside the two worlds."""
+    """Options of a task in addition to the two environments."""
     succeeds: ClassVar[bool] = False
-    """Whether an episode that gained something is a success."""
+    """Whether an episode with a positive return is a success."""
     best_mean: ClassVar[bool] = False
-    """Whether the best mean return of training (MMER) is told."""
+    """Whether the best mean return of training (MMER) is reported."""
 
     def __init__(self, task: dict[str, Any]) -> None:
         self.task = task
 
     def checked(self) -> dict[str, Any]:
-        """The task with worlds by their full names, or an error that says what is wrong."""
+        """Validate the task and return it with the full names of its environments."""
         task = {**self.task, "test_env": self.task.get("test_env")}
         for option in task:
             known(option, ("name", "env", "test_env", *self.options), f"option of {self.name}")
@@ -54,37 +54,37 @@ class Family(ABC):
 
     @abstractmethod
     def named(self, env: str) -> str:
-        """A world by the name it has in a description."""
+        """Return the name of an environment as in a description."""
 
     @abstractmethod
     def check_transfer(self, trained: str, tested: str) -> None:
-        """Refuse a world that a policy trained in the other cannot live in."""
+        """Refuse a test environment that does not fit a policy trained in the other one."""
 
     @property
     @abstractmethod
     def actions(self) -> Actions:
-        """What can be done."""
+        """The actions of the environment."""
 
     @property
     @abstractmethod
     def numbers(self) -> int:
-        """How many numbers an observation has, as an update reads it."""
+        """Number of values of an observation, as an update reads it."""
 
     @abstractmethod
     def encoder(self, features: int) -> nn.Module:
-        """What turns an observation into a vector."""
+        """Return a module that maps an observation to a vector."""
 
     @abstractmethod
     def open(self, env: str, envs: int, seed: int = 0, held_out: bool = False) -> Worlds:
-        """`envs` copies of a world of this family."""
+        """Open `envs` copies of an environment of this family."""
 
     @abstractmethod
     def stage(self, env: str, seed: int, drawn: bool, tile: int) -> Stage:
-        """One world to be watched; `drawn` asks for pictures, of `tile` pixels a cell where it has cells."""
+        """Open one environment to watch; `drawn` adds pictures, of `tile` pixels per cell in grid worlds."""
 
 
 class MiniGrid(Family):
-    """Farama's grid worlds, or EnvPool's."""
+    """MiniGrid's environments, by Farama's or EnvPool's implementation."""
 
     name = "minigrid"
     options = ("backend",)
@@ -119,7 +119,7 @@ class MiniGrid(Family):
 
 
 class Gym(Family):
-    """Any world of gymnasium's interface, by its id or by a function that makes it."""
+    """Any environment of gymnasium's interface, by its id or by a function that makes it."""
 
     name = "gym"
     options: ClassVar[tuple[str, ...]] = ("time_limit", "encoder")
@@ -136,16 +136,16 @@ class Gym(Family):
         return names.world_id(env)
 
     def check_transfer(self, trained: str, tested: str) -> None:
-        one, other = self._kind(trained), self._kind(tested)
-        for what, here, there in zip(("observations", "actions"), one.spaces, other.spaces, strict=True):
+        first, other = self._kind(trained), self._kind(tested)
+        for what, here, there in zip(("observations", "actions"), first.spaces, other.spaces, strict=True):
             if here != there:
                 raise ConfigError(
                     f"test_env: {tested} does not match {trained}: expected {what} {here}, got {there}"
                 )
 
     @cached_property
-    def kind(self) -> Kind:
-        """Of the world it is trained in."""
+    def kind(self) -> EnvSpec:
+        """Spec of the training environment."""
         return self._kind(self.task["env"])
 
     @property
@@ -168,16 +168,16 @@ class Gym(Family):
     def stage(self, env: str, seed: int, drawn: bool, tile: int) -> Stage:
         return gym_stage(self.named(env), seed, drawn, self.maker)
 
-    def _kind(self, env: str) -> Kind:
-        return Kind(env, self.maker(env))
+    def _kind(self, env: str) -> EnvSpec:
+        return EnvSpec(env, self.maker(env))
 
     def maker(self, env: str, **options: Any) -> Callable[[], Any]:
-        """What makes one environment; `options` are those of gymnasium's `make`."""
+        """Return a function that makes one environment; `options` are those of gymnasium's `make`."""
         return names.maker_of(env, self.task.get("time_limit"), **options)
 
 
 class PopGym(Gym):
-    """POPGym's worlds, with the previous action and the episode's beginning among what is seen."""
+    """POPGym's environments, whose observations include the previous action and an episode-start flag."""
 
     name = "popgym"
     options = ("encoder",)
@@ -194,5 +194,5 @@ FAMILIES: dict[str, type[Family]] = {family.name: family for family in (MiniGrid
 
 
 def family_of(task: dict[str, Any]) -> Family:
-    """The worlds of a description's task."""
+    """Return the family of a description's task."""
     return FAMILIES[known(task["name"], FAMILIES, "family of worlds")](task)

@@ -1,7 +1,7 @@
-"""PPO as a session trains it: play, weigh what came, a few passes in minibatches of whole sequences.
+"""Learner for PPO: a rollout, its advantages, a few epochs over minibatches of whole sequences.
 
-A checkpoint holds, beside weights and optimiser, `worlds.…` (what their snapshot holds), `moment.…` (the last
-observation), `carry.<number>` (the policy's state) and `so_far.…` (open episodes).
+Besides weights and optimiser, a checkpoint holds `worlds.…` (the environments' snapshot), `moment.…` (the
+last observation), `carry.<number>` (the policy's state) and `so_far.…` (unfinished episodes).
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from plait.estimates import FLOAT, check_fits, slot_numbers
 from plait.runs.checkpoint import Checkpoint, check_alike, leaves, with_leaves
 from plait.tasks.worlds.actions import Actions
 from plait.tasks.worlds.base import Moment
-from plait.training.callbacks import Results, Words
+from plait.training.callbacks import ProgressFormat, Results
 from plait.training.carried_state import check_carried
 from plait.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.training.ppo.policy import Policy, build_policy
 from plait.training.ppo.returns import BestMean, ReturnScale
 from plait.training.ppo.rollout import Collector, Episode, Rollout, advantages, evaluate_policy
-from plait.training.ppo.words import PolicyWords
+from plait.training.ppo.words import PolicyProgressFormat
 from plait.training.process import Group
 from plait.training.recipe import Settings
 from plait.training.session import Fitted, train_run
@@ -46,8 +46,11 @@ _FLAGS = ("reward", "terminated", "truncated", "begins")
 
 
 class Losses(NamedTuple):
-    """Scalars: the loss that is descended, its three parts, the share of steps that were clipped, and an
-    estimate of how far the policy moved (Kullback–Leibler divergence, in nats)."""
+    """Losses of a minibatch, as scalars.
+
+    The total and its three parts, the share of clipped steps (`clipped`), and an estimate of the
+    Kullback–Leibler divergence from the old policy in nats (`moved`).
+    """
 
     total: Tensor
     policy: Tensor
@@ -58,9 +61,9 @@ class Losses(NamedTuple):
 
 
 def clipped_objective(new: Tensor, old: Tensor, advantage: Tensor, clip: float) -> Tensor:
-    """min(ρ A, clamp(ρ, 1 − ε, 1 + ε) A), ρ = exp(new − old), element by element.
+    """Return min(ρ A, clamp(ρ, 1 − ε, 1 + ε) A), ρ = exp(new − old), elementwise.
 
-    `new` and `old` are log-probabilities of the action that was taken.
+    `new` and `old` are log-probabilities of the action that was taken; ε is `clip`.
 
     >>> new = torch.tensor([2.0, 0.5, 2.0]).log()
     >>> clipped_objective(new, torch.zeros(3), torch.tensor([1.0, 1.0, -1.0]), clip=0.2).tolist()
@@ -81,10 +84,10 @@ def ppo_loss(
     settings: Settings,
     do: Actions,
 ) -> Losses:
-    """−mean(clipped objective) + value · mean((V − R)²) / 2 − entropy · mean(H), over the counted steps.
+    """Return −mean(clipped objective) + value · mean((V − R)²) / 2 − entropy · mean(H), with its parts.
 
-    All but `logits` (T, B, outputs) and `actions` (T, B, …) are (T, B); `counted` is False on the steps whose
-    action was ignored; `do` says what the outputs mean.
+    The means are over the counted steps: `counted` is False on the steps whose action was ignored. All
+    tensors but `logits` (T, B, outputs) and `actions` (T, B, …) are (T, B); `do` interprets the outputs.
     """
     weight = counted.to(values.dtype) / counted.sum().clamp_min(1)
     new, entropy = do.chosen(logits, actions)
@@ -100,7 +103,7 @@ def ppo_loss(
 
 
 class PolicyStep(NamedTuple):
-    """What an update showed: means over its minibatches, and the episodes that ended while playing."""
+    """Figures of an update: means over its minibatches, and the episodes that ended in its rollout."""
 
     losses: dict[str, float]
     gradient_norm: float
@@ -108,15 +111,16 @@ class PolicyStep(NamedTuple):
 
 
 class PolicyLearner(Learner):
-    """A policy and its optimiser; to be trained by a session it needs worlds to play in as well.
+    """Learner of a policy by PPO.
 
     Args:
-        task: what the description says of it: `env`, `test_env` and what its family knows.
+        task: the task of the description: `env`, `test_env` and the family's options; None for a learner
+            without environments, which can update on rollouts but not train in a session.
     """
 
-    words: Words = PolicyWords()
+    formatter: ProgressFormat = PolicyProgressFormat()
     score: str = "return"
-    tested: ClassVar[str] = "held_out"  # the world it is tested in is one more
+    final_key: ClassVar[str] = "held_out"  # the test environment is one more held-out set
 
     def __init__(
         self, policy: Policy, settings: Settings, device: torch.device, task: dict[str, Any] | None = None
@@ -128,7 +132,7 @@ class PolicyLearner(Learner):
         )
         self.network = self.policy = policy.to(device)
         self.settings, self.device, self.schedule = settings, device, settings.plan()
-        self.units = settings.envs * settings.rollout
+        self.steps_per_update = settings.envs * settings.rollout
         self.parameters = [p for p in policy.parameters() if p.requires_grad]
         self.optimizer = torch.optim.Adam(self.parameters, lr=settings.lr, eps=1e-5, fused=True)
         if task is not None:
@@ -145,7 +149,7 @@ class PolicyLearner(Learner):
         except DivergedError as error:
             raise DivergedError(f"update {number}: {error}") from None
         if self.best is not None:
-            self.best.add(rollout.episodes, self.units)
+            self.best.add(rollout.episodes, self.steps_per_update)
         if self.scale is not None:
             rollout = rollout._replace(rewards=self.scale(rollout))
         return Step(_figures(self.update(number, rollout), self.policy.family.succeeds))
@@ -154,20 +158,20 @@ class PolicyLearner(Learner):
         world, settings = self.task["test_env" if final else "env"], self.settings
         if world is None:
             return {}
-        found = evaluate_policy(self.policy, world, settings.evaluate_on, settings.seed)
+        scores = evaluate_policy(self.policy, world, settings.evaluate_on, settings.seed)
         best = None if self.best is None or final else self.best.value
-        return {world: found if best is None else {**found, "mmer": best}}
+        return {world: scores if best is None else {**scores, "mmer": best}}
 
     def tensors(self) -> dict[str, Tensor]:
-        place, fields = self.collector.place(), self.collector.worlds.fields
+        position, fields = self.collector.checkpoint_state(), self.collector.worlds.fields
         return {
             **super().tensors(),
-            **{f"worlds.{name}": value for name, value in place.worlds.items()},
-            **dict(zip((f"moment.{name}" for name in fields), place.moment.observation, strict=True)),
-            **{f"moment.{name}": getattr(place.moment, name) for name in _FLAGS},
-            **{f"carry.{number}": leaf for number, leaf in enumerate(leaves(place.state).values())},
-            "so_far.gained": place.gained,
-            "so_far.lasted": place.lasted,
+            **{f"worlds.{name}": value for name, value in position.worlds.items()},
+            **dict(zip((f"moment.{name}" for name in fields), position.moment.observation, strict=True)),
+            **{f"moment.{name}": getattr(position.moment, name) for name in _FLAGS},
+            **{f"carry.{number}": leaf for number, leaf in enumerate(leaves(position.state).values())},
+            "so_far.gained": position.gained,
+            "so_far.lasted": position.lasted,
             **({} if self.scale is None else {f"scale.{k}": v for k, v in self.scale.tensors().items()}),
             **({} if self.best is None else {"best.mean": self.best.state}),
         }
@@ -190,35 +194,37 @@ class PolicyLearner(Learner):
             self.best.state = checkpoint.under("best.")["mean"]
         carried = checkpoint.under("carry.")
         remembers = self.policy.recurrent is not None and checkpoint.counters["update"]
-        if carried or remembers:  # the shape of a state is the policy's own: it is taken from one step
+        if carried or remembers:  # one step shows the shapes of the policy's state
             like = self.policy(observation.map(lambda part: part.unsqueeze(0).to(self.device)))[2]
-            wanted = len(leaves(like))
-            if len(carried) != wanted:
+            count = len(leaves(like))
+            if len(carried) != count:
                 raise CheckpointError(
-                    f"{checkpoint.path}: carried state: expected {wanted} tensors, got {len(carried)}"
+                    f"{checkpoint.path}: carried state: expected {count} tensors, got {len(carried)}"
                 )
             collector.state = with_leaves(like, carried, self.device)
             check_carried(self.policy, collector.state, like, len(collector.moment.reward), checkpoint.path)
 
     def _check_saved(self, checkpoint: Checkpoint) -> None:
-        """Refuse worlds and moments that these worlds could not have had."""
+        """Refuse a checkpoint with values that are out of range for these environments."""
         path, like, worlds = checkpoint.path, self.tensors(), self.collector.worlds
         for part in ("worlds.", "moment.", "so_far.", "scale.", "best."):
             names = {k.removeprefix(part): v for k, v in like.items() if k.startswith(part)}
             check_alike(checkpoint.under(part), names, path)
-        found = {**checkpoint.under("moment."), **checkpoint.under("so_far.")}
+        saved = {**checkpoint.under("moment."), **checkpoint.under("so_far.")}
         fits = (
-            worlds.could_show(worlds.observed(found[name] for name in worlds.fields))
-            and bool(torch.isfinite(found["reward"]).all() & torch.isfinite(found["gained"]).all())
-            and bool((found["lasted"] >= 0).all())
+            worlds.could_show(worlds.observed(saved[name] for name in worlds.fields))
+            and bool(torch.isfinite(saved["reward"]).all() & torch.isfinite(saved["gained"]).all())
+            and bool((saved["lasted"] >= 0).all())
             and worlds.can_restore(checkpoint.under("worlds."))
         )
         if not fits:
             raise CheckpointError(f"{path}: expected a moment of {worlds.name}, got numbers out of range")
 
     def _check_replayed(self, observation: Any, checkpoint: Checkpoint) -> None:
-        """Refuse worlds that did not come back to where they were: what happens there is then no function of
-        seeds and actions, and the run that went on would be another one."""
+        """Refuse environments that did not return to their saved state.
+
+        They are then no function of seeds and actions, and the resumed run would be a different one.
+        """
         worlds = self.collector.worlds
         if checkpoint.counters["update"] and not all(map(torch.equal, worlds.present(), observation)):
             raise CheckpointError(
@@ -227,7 +233,7 @@ class PolicyLearner(Learner):
             )
 
     def update(self, number: int, rollout: Rollout) -> PolicyStep:
-        """Improve the policy by what it played. A number that is not finite ends it: `DivergedError`."""
+        """Update the policy on a rollout. A non-finite value raises `DivergedError`."""
         settings = self.settings
         advantage = advantages(
             rollout.rewards, rollout.values, rollout.last_values, rollout.terminated, rollout.ended,
@@ -251,17 +257,17 @@ class PolicyLearner(Learner):
         return PolicyStep(dict(zip(Losses._fields, means, strict=True)), gradient_norm, rollout.episodes)
 
     def _minibatches(self, number: int) -> Iterator[Tensor]:
-        """Places of the worlds each pass takes in; every world once an epoch, in an order drawn anew."""
+        """Yield the environments of each minibatch; every one once per epoch, in a new random order."""
         draw = generator_for(self.settings.seed, "noise", number, "cpu")
         for _ in range(self.settings.epochs):
             order = torch.randperm(self.settings.envs, generator=draw)
             yield from order.tensor_split(self.settings.minibatches)
 
     def _losses(self, rollout: Rollout, advantage: Tensor, returns: Tensor, worlds: Tensor) -> Losses:
-        """Play whole sequences of some worlds again, from the state they began with."""
+        """Return the losses on whole sequences of some environments, replayed from their initial state."""
 
         def of(part: Tensor) -> Tensor:
-            # Of planes on a CPU five times as fast as part[:, worlds]: it copies whole rows.
+            # For planes on a CPU five times as fast as part[:, worlds], since it copies whole rows.
             return part.index_select(1, worlds.to(part.device)).to(self.device)
 
         state: Any = None if rollout.state is None else rollout.state.rows(worlds.to(self.device))
@@ -272,7 +278,7 @@ class PolicyLearner(Learner):
         )  # fmt: skip
 
     def _culprit(self, losses: Losses) -> str:
-        """The first tensor, in the order of computation, that holds a value that is not finite."""
+        """Return the name of the first tensor, in order of computation, with a non-finite value."""
         for name in ("value", "entropy", "policy", "total"):
             value = getattr(losses, name).item()
             if not math.isfinite(value):
@@ -284,17 +290,17 @@ class PolicyLearner(Learner):
 
 
 def normalised(advantage: Tensor, counted: Tensor) -> Tensor:
-    """Mean 0 and spread 1 over the steps that count; a spread below 0.1 is taken for 0.1.
+    """Normalise advantages to mean 0 and standard deviation 1 over the counted steps.
 
-    Where nothing was gained yet the critic's noise is all there is: blown up to spread 1 it would drown the
-    entropy bonus, and the policy would stop exploring before its first reward.
+    A standard deviation below 0.1 is replaced by 0.1: before the first reward the advantages are the critic's
+    noise, which scaled up would outweigh the entropy bonus and end the exploration.
 
     >>> normalised(torch.tensor([[1.0], [3.0], [99.0]]), torch.tensor([[True], [True], [False]]))[:2].tolist()
     [[-1.0], [1.0]]
     """
-    inside = advantage[counted]
-    spread = inside.std(correction=0) if inside.numel() else inside.new_ones(())
-    mean = inside.mean() if inside.numel() else inside.new_zeros(())
+    values = advantage[counted]
+    spread = values.std(correction=0) if values.numel() else values.new_ones(())
+    mean = values.mean() if values.numel() else values.new_zeros(())
     return (advantage - mean) / spread.clamp_min(_LEAST_SPREAD)
 
 
@@ -305,15 +311,15 @@ def fit_policy(
     checkpoint_every: int = 10,
     **means: Any,
 ) -> Fitted:
-    """Train the policy of a description (`describe_policy`) in its world.
+    """Train the policy of a description (`describe_policy`) in its environment.
 
-    On a CPU what happens is a function of the description alone; a run that was stopped or killed and is
-    resumed ends with the same weights and the same curve as one that was not.
+    On a CPU the run is a function of the description alone; a run that was stopped or killed and is resumed
+    ends with the same weights and the same curve as one that was not.
 
     Args:
-        device: auto, cpu, cuda or cuda:N; small policies are fastest on the CPU, beside their worlds.
+        device: auto, cpu, cuda or cuda:N; small policies are fastest on the CPU, where the environments run.
         checkpoint_every: updates between two checkpoints.
-        means: those of `plait.training.session.train`: folder, resume, max_minutes, stop_when, progress,
+        means: options of `plait.training.session.train`: folder, resume, max_minutes, stop_when, progress,
             watchers.
 
     Raises:
@@ -330,7 +336,7 @@ def fit_policy(
 def learner_of(
     description: dict[str, Any], device: torch.device, group: Group, backend: str = "auto"
 ) -> PolicyLearner:
-    """What a session trains, from a complete description."""
+    """Return the learner of a complete description."""
     if group.size > 1:
         raise ConfigError(f"a policy is trained in one process, got {group.size}; start it without torchrun")
     settings = Settings(**description["recipe"])
@@ -338,12 +344,12 @@ def learner_of(
 
 
 def _figures(step: PolicyStep, succeeds: bool) -> dict[str, float | None]:
-    """What is recorded of an update; return, success and length are None where no episode ended."""
-    episodes, many = step.episodes, max(len(step.episodes), 1)
+    """Return the figures to record of an update; episode figures are None if no episode ended."""
+    episodes, count = step.episodes, max(len(step.episodes), 1)
     means = (
-        sum(one.reward for one in episodes) / many,
-        sum(one.reward > 0 for one in episodes) / many,
-        sum(one.length for one in episodes) / many,
+        sum(episode.reward for episode in episodes) / count,
+        sum(episode.reward > 0 for episode in episodes) / count,
+        sum(episode.length for episode in episodes) / count,
     )
     named = dict(zip(("return", "success", "length"), means if episodes else (None,) * 3, strict=True))
     if not succeeds:

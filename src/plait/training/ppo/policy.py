@@ -1,4 +1,4 @@
-"""A policy: what is seen, a memory through time, what to do and what it is worth; and the run it is of."""
+"""Policy network: encoder, recurrent memory, actor and critic; and the description of its run."""
 
 from __future__ import annotations
 
@@ -27,25 +27,25 @@ __all__ = [
 
 FORMAT = "plait policy 1"
 POLICIES = ("none", *MODELS)
-# As published: RelLSTM attends over its last five states and five relevant ones.
+# As published: RelLSTM attends to its last five states and five relevant ones.
 _SCREENED = {"window": 5, "capacity": 5}
-_FIRST_SPREAD = -0.5  # logarithm of the spread of an amount whose bounds are −1 and 1
+_FIRST_SPREAD = -0.5  # initial log standard deviation of an action between −1 and 1
 
 
 class Policy(nn.Module):
-    """logits_t = W_a tanh(U_a h_t), V_t = w_v tanh(U_v h_t), h_t from `recurrent` over encoded observations.
+    """Actor and critic on a recurrent layer: logits_t = W_a tanh(U_a h_t), V_t = w_v tanh(U_v h_t).
 
-    The heads have a layer of their own because what to do can be an exclusive or of what is remembered and
-    what is seen (MemoryS7), which no linear readout can tell.
+    h_t is the output of `recurrent` over encoded observations. The heads have a hidden layer because the
+    right action can be an exclusive or of memory and observation (MemoryS7), which no linear layer computes.
 
-    Where actions are amounts, the logits are their means, followed by the logarithms of their spreads, which
-    are weights of their own.
+    For continuous actions the logits are the means, followed by the log standard deviations, which are
+    parameters that do not depend on the observation.
 
     Args:
-        recurrent: any of the library's layers over `encoder.features` inputs; None for a policy that sees
-            the present alone, whose h_t is one more layer.
-        features: of the encoder, where there is no layer to say it.
-        family: the worlds it lives in; grid worlds if left out.
+        recurrent: any of the library's layers over `encoder.features` inputs; None for a policy without
+            memory, whose h_t is a feed-forward layer.
+        features: size of the encoder's output, for a policy without memory.
+        family: family of environments; grid worlds if left out.
     """
 
     def __init__(self, recurrent: Recurrent | None, features: int = 64, family: Family | None = None) -> None:
@@ -56,7 +56,7 @@ class Policy(nn.Module):
         hidden = features if recurrent is None else recurrent.hidden_size
         check_weights(2 * hidden**2 + (128 + 64) * features)
         self.encoder = self.family.encoder(features)
-        self.seen: int = features + self.family.numbers  # numbers of a step that an update holds
+        self.seen: int = features + self.family.numbers  # values per step that an update keeps in memory
         self.recurrent = recurrent
         self.present = nn.Sequential(nn.Linear(features, hidden), nn.Tanh()) if recurrent is None else None
         self.actor = _head(hidden, self.actions.outputs, 0.01)
@@ -67,9 +67,9 @@ class Policy(nn.Module):
     def forward(
         self, observation: Any, state: Any = None, *, reset: Tensor | None = None, **options: Any
     ) -> Any:
-        """Logits (T, B, actions), values (T, B) and the state, of an observation (T, B, …).
+        """Return logits (T, B, actions), values (T, B) and the state, from an observation (T, B, …).
 
-        `reset` (T, B) bool clears a row before that step; with `need_trace` the layer's traces come last.
+        `reset` (T, B) bool clears a row's state before that step; with `need_trace` the traces come last.
         """
         steps, worlds = observation[0].shape[:2]
         flat = observation.map(lambda part: part.flatten(0, 1))
@@ -86,20 +86,21 @@ class Policy(nn.Module):
         return logits, self.critic(hidden).squeeze(-1), *rest
 
     def prepared(self, observation: Any, device: torch.device) -> Any:
-        """An observation (T, B, …) as an update reads it, several times: what an encoder can do once is done.
+        """Return an observation (T, B, …) prepared for the several passes of an update.
 
-        An encoder of the user's reads all of them, each time: it may look at others in its batch.
+        Repeated observations are merged, except for a user's encoder, which may mix those of a batch.
         """
         if isinstance(self.encoder, OwnEncoder):
             return observation.map(lambda part: part.to(device))
-        found = distinct(observation, device)
+        unique = distinct(observation, device)
         prepare = getattr(self.encoder, "prepared", None)
-        return found if prepare is None else Distinct(found.place, prepare(found.rows))
+        return unique if prepare is None else Distinct(unique.place, prepare(unique.rows))
 
     def carried(self, state: Any) -> Any:
-        """The state to continue with after a rollout: cut from the graph, and without the slots of a growing
-        memory that are empty in every row. A full memory gains a slot a step; those that a reset emptied
-        stand in front, and would stay for ever.
+        """Return the state after a rollout, detached and without empty slots of a growing memory.
+
+        A full memory gains a slot per step; slots that a reset emptied in every row come first and would
+        never be freed.
         """
         if self.recurrent is None or not isinstance(state, State):
             return None
@@ -113,9 +114,9 @@ class Policy(nn.Module):
 
 def _head(features: int, outputs: int, gain: float) -> nn.Sequential:
     head = nn.Sequential(nn.Linear(features, features), nn.Tanh(), nn.Linear(features, outputs))
-    for place, scale in ((0, 2**0.5), (2, gain)):
-        nn.init.orthogonal_(cast(Tensor, head[place].weight), scale)
-        nn.init.zeros_(cast(Tensor, head[place].bias))
+    for index, scale in ((0, 2**0.5), (2, gain)):
+        nn.init.orthogonal_(cast(Tensor, head[index].weight), scale)
+        nn.init.zeros_(cast(Tensor, head[index].bias))
     return head
 
 
@@ -139,17 +140,17 @@ def describe_policy(
     hidden_size: int = 64,
     **options: Any,
 ) -> dict[str, Any]:
-    """A run's description, ready for JSON; further options are those of the model's builder.
+    """Return a run's description, ready for JSON; further options are those of the model's builder.
 
     Args:
-        env: the world: a name of the family, or, with the family gym, a function that makes one environment.
-            A run of a function that can be imported is resumed anywhere; of another, by passing it again.
+        env: the environment: a name of the family, or, with the family gym, a function that makes one. If
+            the function can be imported, the run can be resumed anywhere, else by passing it again.
         family: minigrid, gym or popgym; left out, gym for a function and minigrid for a name.
-        test_env: a world to be tested in, once, at the end.
+        test_env: an environment to test the policy in, once, at the end.
         backend: minigrid: minigrid (Farama's, if left out), or envpool.
-        time_limit: gym: steps after which an episode is cut off, instead of the world's own limit.
-        encoder: gym, popgym: a function (space, features), or its name `module:function`, that gives a module
-            which reads observations, instead of the one chosen by the space.
+        time_limit: gym: steps after which an episode is truncated, instead of the environment's own limit.
+        encoder: gym, popgym: a function (space, features), or its name `module:function`, that returns a
+            module which encodes observations, instead of the one chosen by the space.
 
     >>> describe_policy("DoorKey-5x5", "relgru")["model"]
     {'name': 'relgru', 'hidden_size': 64, 'window': 5, 'capacity': 5}
@@ -157,30 +158,30 @@ def describe_policy(
     {'name': 'gym', 'env': 'CartPole-v1', 'test_env': None}
     """
     known(model, POLICIES, "model")
-    usual = _SCREENED if model.startswith("rel") else {}
-    given = {name: value for name, value in options.items() if value is not None}
+    published = _SCREENED if model.startswith("rel") else {}
+    changes = {name: value for name, value in options.items() if value is not None}
     family = family or ("gym" if callable(env) else "minigrid")
     backend = backend or ("minigrid" if family == "minigrid" else None)
-    said = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
+    extras = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
     task: dict[str, Any] = {"name": family, "env": name_of(env), "test_env": test_env and name_of(test_env)}
-    task |= {name: value for name, value in said.items() if value is not None}
-    if _learns(given):
-        given.setdefault("noise", 0.0)
-    parts = {"name": model, "hidden_size": hidden_size, **usual, **given}
+    task |= {name: value for name, value in extras.items() if value is not None}
+    if _learns(changes):
+        changes.setdefault("noise", 0.0)
+    parts = {"name": model, "hidden_size": hidden_size, **published, **changes}
     return checked_policy({"task": task, "model": parts, "recipe": (settings or Settings()).values()})
 
 
 def _learns(model: Mapping[str, Any]) -> bool:
-    """Return whether a learned score decides what is kept; it is the default of a Transformer's memory."""
-    usual = "learned" if model.get("memory") == "relevancy" else None
-    return bool(model.get("relevance", usual) == "learned")
+    """Return whether the relevance is learned, which is the default of a Transformer's memory."""
+    default = "learned" if model.get("memory") == "relevancy" else None
+    return bool(model.get("relevance", default) == "learned")
 
 
 def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
-    """The same description with worlds by their short names, or an error that says what is wrong."""
-    found = values.get("format", FORMAT)
-    if found != FORMAT:
-        raise ConfigError(f"format: expected {FORMAT!r}, got {found!r}; it was not written by this version")
+    """Validate a description and return it with the canonical names of its environments."""
+    name = values.get("format", FORMAT)
+    if name != FORMAT:
+        raise ConfigError(f"format: expected {FORMAT!r}, got {name!r}; it was not written by this version")
     task, model = family_of(values["task"]).checked(), dict(values["model"])
     if known(model["name"], POLICIES, "model") == "none":
         for option in model:
@@ -190,7 +191,7 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
         check_model(model)
         if model.get("bidirectional"):
             raise ConfigError("bidirectional: expected False for a policy, which acts step by step, got True")
-        # A rollout that is played again must keep the states that were kept, or its ratios are not 1.
+        # An update that replays a rollout must keep the same states, or its probability ratios are not 1.
         if _learns(model) and model.get("noise") != 0:
             raise ConfigError(
                 f"noise: expected 0 for a policy, whose actions are drawn, got {model.get('noise')}"
@@ -200,7 +201,7 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
 
 
 def build_policy(description: dict[str, Any], layer_backend: str = "auto") -> Policy:
-    """The policy before its first update; weights are drawn from the seed of the settings.
+    """Build the policy before its first update; weights are drawn from the seed of the settings.
 
     >>> policy = build_policy(describe_policy("DoorKey-5x5", "none", hidden_size=16))
     >>> policy.actor[-1].weight.shape
@@ -217,7 +218,7 @@ def build_policy(description: dict[str, Any], layer_backend: str = "auto") -> Po
 
 
 def load_policy(run: str | Path, *, device: str = "cpu", out: Path | str = "runs") -> Policy:
-    """The policy a run trained, ready for use (`eval` mode)."""
+    """Load the policy that a run trained, in `eval` mode."""
     from plait.training.session import load
 
     folder = find_run(run, out)

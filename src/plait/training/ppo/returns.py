@@ -1,4 +1,4 @@
-"""What is gained: rewards divided by the spread of the returns they make, and the best mean return."""
+"""Returns: rewards divided by the standard deviation of the returns, and the best mean return."""
 
 from __future__ import annotations
 
@@ -11,17 +11,17 @@ from plait.training.ppo.rollout import Episode, Rollout
 
 __all__ = ["BestMean", "ReturnScale"]
 
-_LEAST = 1e-4  # spread below which rewards are not blown up further
+_LEAST = 1e-4  # smallest standard deviation that rewards are divided by
 
 
 class ReturnScale:
-    """r_t / σ, with σ² the variance of G_t = γ G_{t−1} + r_t over all steps played so far, of all worlds.
+    """Reward scaling: r_t / σ, σ² the variance of G_t = γ G_{t−1} + r_t over all steps of all environments.
 
-    A critic's errors are then about 1 in any world, and one learning rate fits. Returns that are shown stay
-    as they are.
+    The critic's errors are then about 1 in any environment, and one learning rate fits. Reported returns are
+    not scaled.
 
     Args:
-        envs: worlds that are played.
+        envs: number of environments.
         discount: γ.
     """
 
@@ -31,7 +31,7 @@ class ReturnScale:
         self.moments = torch.zeros(3, dtype=torch.float64)  # steps, mean and mean of squares of G
 
     def __call__(self, rollout: Rollout) -> Tensor:
-        """The rewards of a rollout (T, B), by what was seen up to its end."""
+        """Return the scaled rewards of a rollout, (T, B), after adding it to the statistics."""
         gathered = []
         for reward, begins in zip(rollout.rewards.double(), rollout.begins, strict=True):
             self.running = self.running.masked_fill(begins, 0) * self.discount + reward
@@ -48,17 +48,19 @@ class ReturnScale:
         return scaled
 
     def tensors(self) -> dict[str, Tensor]:
-        """What a resume needs."""
+        """Return the tensors a resume needs."""
         return {"running": self.running, "moments": self.moments}
 
     def load(self, saved: dict[str, Tensor]) -> None:
-        """Go on from there."""
+        """Restore the tensors of a checkpoint."""
         self.running, self.moments = saved["running"], saved["moments"]
 
 
 class BestMean:
-    """The largest mean return of the episodes that ended within one stretch of training (MMER: maximum mean
-    episodic reward), over stretches of `STRETCH` steps or, where a rollout is longer, one rollout.
+    """Maximum mean episodic reward (MMER): the largest mean return over one stretch of training.
+
+    The mean is over the episodes that ended within the stretch, which is `STRETCH` steps or, if that is
+    longer, one rollout.
 
     >>> best = BestMean()
     >>> best.add([Episode(0.5, 10), Episode(1.0, 10)], BestMean.STRETCH)
@@ -74,16 +76,16 @@ class BestMean:
 
     def add(self, episodes: Sequence[Episode], steps: int) -> None:
         """Count the episodes that ended within the latest `steps` steps."""
-        lasted, ended, gained, stretches, best = self.state.tolist()
-        lasted, ended = lasted + steps, ended + len(episodes)
-        gained += sum(episode.reward for episode in episodes)
-        if lasted >= self.STRETCH and ended:
-            best = max(best, gained / ended) if stretches else gained / ended
-            lasted, ended, gained, stretches = 0.0, 0.0, 0.0, stretches + 1
-        self.state = torch.tensor([lasted, ended, gained, stretches, best], dtype=torch.float64)
+        steps_done, ended, total, stretches, best = self.state.tolist()
+        steps_done, ended = steps_done + steps, ended + len(episodes)
+        total += sum(episode.reward for episode in episodes)
+        if steps_done >= self.STRETCH and ended:
+            best = max(best, total / ended) if stretches else total / ended
+            steps_done, ended, total, stretches = 0.0, 0.0, 0.0, stretches + 1
+        self.state = torch.tensor([steps_done, ended, total, stretches, best], dtype=torch.float64)
 
     @property
     def value(self) -> float | None:
-        """Before the first stretch is over, the mean so far; None before an episode ended."""
-        _, ended, gained, stretches, best = self.state.tolist()
-        return float(best) if stretches else float(gained / ended) if ended else None
+        """The best mean; the mean so far during the first stretch, None before an episode ended."""
+        _, ended, total, stretches, best = self.state.tolist()
+        return float(best) if stretches else float(total / ended) if ended else None

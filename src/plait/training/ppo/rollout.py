@@ -1,4 +1,4 @@
-"""Playing: a stretch of every world under one policy, what it was worth, and held-out episodes."""
+"""Rollouts of a policy in its environments, their advantages, and evaluation on held-out episodes."""
 
 from __future__ import annotations
 
@@ -15,27 +15,27 @@ from plait.training.ppo.families import family_of
 from plait.training.ppo.policy import Policy
 from plait.training.stop import CutShort, Stop
 
-__all__ = ["Collector", "Episode", "Place", "Rollout", "advantages", "evaluate_policy"]
+__all__ = ["Collector", "CollectorState", "Episode", "Rollout", "advantages", "evaluate_policy"]
 
-_STRETCH = 64  # steps whose noise is drawn at once
-_LONGEST = 100_000  # steps of an episode that is waited for
+_STRETCH = 64  # steps whose noise is drawn in one call
+_LONGEST = 100_000  # steps after which an episode counts as endless
 
 
 class Episode(NamedTuple):
-    """One that ended: the sum of its rewards (undiscounted), and its steps."""
+    """A finished episode: the undiscounted sum of its rewards, and its number of steps."""
 
     reward: float
     length: int
 
 
 class Rollout(NamedTuple):
-    """T steps of B worlds.
+    """T steps of B environments.
 
     `observation` (T, B, …); `begins` (T, B) bool, where the policy's state was cleared; `counted` (T, B)
     bool, False where the episode had ended and the action was ignored; `actions` (T, B, …); `logits`
-    (T, B, outputs); `old`, `values`, `rewards` (T, B) float, log-probabilities of the actions and what the
-    critic thought; `terminated`, `ended` (T, B) bool; `state` before the first step; `last_values` (B,) of
-    the observation after the last step; `episodes` that ended.
+    (T, B, outputs); `old`, `values`, `rewards` (T, B) float: log-probabilities of the actions, the critic's
+    values, the rewards; `terminated`, `ended` (T, B) bool; `state` before the first step; `last_values` (B,)
+    of the observation after the last step; `episodes` that ended.
     """
 
     observation: Any
@@ -53,8 +53,8 @@ class Rollout(NamedTuple):
     episodes: list[Episode]
 
 
-class Place(NamedTuple):
-    """Where a policy stands in its worlds: `gained` and `lasted` (B,) are of the episodes that are open."""
+class CollectorState(NamedTuple):
+    """State of a collector; `gained` and `lasted` (B,) are return and length of the unfinished episodes."""
 
     worlds: Snapshot
     moment: Moment
@@ -64,7 +64,7 @@ class Place(NamedTuple):
 
 
 class Collector:
-    """Worlds, and where the policy stands in them: the last moment, its state, rewards gathered so far."""
+    """Environments with the policy's state in them: last observation, recurrent state, rewards so far."""
 
     def __init__(self, worlds: Worlds, device: torch.device) -> None:
         self.worlds, self.device = worlds, device
@@ -72,11 +72,11 @@ class Collector:
         self.state: Any = None
         self.gained = torch.zeros(worlds.envs, dtype=torch.float64)
         self.lasted = torch.zeros(worlds.envs, dtype=torch.int64)
-        self._left: Place | None = None
+        self._aborted_from: CollectorState | None = None
 
-    def place(self) -> Place:
-        """To be saved; after a stretch that was left, where that began."""
-        return self._left or Place(
+    def checkpoint_state(self) -> CollectorState:
+        """Return the checkpoint state; after an aborted rollout, the state at its start."""
+        return self._aborted_from or CollectorState(
             self.worlds.snapshot(), self.moment, self.state, self.gained.clone(), self.lasted.clone()
         )
 
@@ -84,61 +84,61 @@ class Collector:
     def collect(
         self, policy: Policy, steps: int, generator: torch.Generator, stop: Stop | None = None
     ) -> Rollout:
-        """Play `steps` steps of every world; everything random comes from `generator`.
+        """Play `steps` steps of every environment; everything random comes from `generator`.
 
         Args:
-            stop: once it is overdue, the stretch is left: `CutShort`.
+            stop: once it is overdue, the rollout is aborted with `CutShort`.
         """
         do = policy.actions
         noise = do.noise((steps, self.worlds.envs), generator)
-        first, begin, episodes = self.place(), self.state, []
+        first, begin, episodes = self.checkpoint_state(), self.state, []
         played: list[tuple[Tensor, ...]] = []
         for step in range(steps):
             if stop is not None and stop.overdue:
-                self._left = first
+                self._aborted_from = first
                 raise CutShort
             before = self.moment
-            logits, values, self.state = self._look(policy)
+            logits, values, self.state = self._act(policy)
             actions = do.sample(logits, noise[step])
             self.moment = self.worlds.step(actions)
             after = self.moment
-            episodes += self._count()
+            episodes += self._finished()
             played.append(
                 (*before.observation, before.begins, ~before.ended, actions, logits, values, after.reward,
                  after.terminated, after.ended)
             )  # fmt: skip
-        last_values = self._look(policy)[1]
+        last_values = self._act(policy)[1]
         self.state = policy.carried(self.state)
         columns = [torch.stack(column) for column in zip(*played, strict=True)]
-        seen = self.worlds.observed(columns[:-8])
+        observation = self.worlds.observed(columns[:-8])
         begins, counted, actions, logits, values, rewards, terminated, ended = columns[-8:]
         rollout = Rollout(
-            seen, begins, counted, actions, logits, do.chosen(logits, actions)[0], values, rewards,
+            observation, begins, counted, actions, logits, do.chosen(logits, actions)[0], values, rewards,
             terminated, ended, begin, last_values, episodes,
         )  # fmt: skip
         _check(rollout)
         return rollout
 
-    def _look(self, policy: Policy) -> tuple[Tensor, Tensor, Any]:
-        """Logits (B, actions), values (B,) on the CPU and the state after the present observation."""
+    def _act(self, policy: Policy) -> tuple[Tensor, Tensor, Any]:
+        """Return logits (B, actions), values (B,) on the CPU and the state after the current observation."""
         observation = self.moment.observation.map(lambda part: part.unsqueeze(0).to(self.device))
         reset = self.moment.begins.unsqueeze(0).to(self.device)
         logits, values, state = policy(observation, self.state, reset=reset)
         return logits[0].float().cpu(), values[0].float().cpu(), state
 
-    def _count(self) -> list[Episode]:
-        """Add the present moment's rewards up; hand out the episodes that ended with it."""
+    def _finished(self) -> list[Episode]:
+        """Add up the rewards of the current step; return the episodes that ended with it."""
         moment = self.moment
         self.gained += moment.reward
         self.lasted += (~moment.begins).long()
         ended = moment.ended
-        found = [
+        episodes = [
             Episode(*pair)
             for pair in zip(self.gained[ended].tolist(), self.lasted[ended].tolist(), strict=True)
         ]
         self.gained[ended] = 0
         self.lasted[ended] = 0
-        return found
+        return episodes
 
 
 def advantages(
@@ -150,16 +150,18 @@ def advantages(
     discount: float,
     decay: float,
 ) -> Tensor:
-    """δ_t = r_t + γ V_{t+1} [not terminated at t] − V_t,  A_t = δ_t + γ λ A_{t+1} [not ended at t].
+    """Return the generalised advantage estimates, (T, B).
 
-    An episode whose time was up did not terminate: V_{t+1}, of its last observation, stands for what would
-    have come. The step that begins the next episode is no transition; its A is whatever it is, and nothing
-    before it sees it, because the step before it ended. Who uses A must leave it out.
+    δ_t = r_t + γ V_{t+1} [not terminated at t] − V_t,  A_t = δ_t + γ λ A_{t+1} [not ended at t].
+
+    A truncated episode did not terminate: V_{t+1}, the value of its last observation, replaces the rewards
+    that would have followed. The step that begins the next episode is no transition; its A is meaningless and
+    does not reach earlier steps, because the step before it ended. The caller must leave it out.
 
     Args:
         rewards, values: (T, B) r_t and V_t.
         last_values: (B,) V_T, of the observation after the last step.
-        terminated, ended: (T, B) bool, whether step t ended its episode by the world's rules, and at all.
+        terminated, ended: (T, B) bool, whether step t ended its episode by the rules, and at all.
 
     >>> rewards, values = torch.tensor([[0.0], [1.0]]), torch.tensor([[0.5], [0.5]])
     >>> no = torch.zeros(2, 1, dtype=torch.bool)
@@ -197,16 +199,16 @@ def evaluate_policy(
     backend: str | None = None,
     greedy: bool = False,
 ) -> dict[str, float]:
-    """Mean return over held-out episodes (`score`), in grid worlds the share of them that gained something
-    (`success`), mean steps (`length`).
+    """Return the mean return (`score`) and mean steps (`length`) of held-out episodes.
 
-    Every world plays one episode, so that short ones do not count more often than long ones.
+    In grid worlds `success` is the share of episodes with a positive return. Every environment plays one
+    episode, so that short episodes do not count more often than long ones.
 
     Args:
-        world: one of the policy's family.
+        world: an environment of the policy's family.
         seed: decides the episodes and the draws; the same at every evaluation.
         backend: of grid worlds; left out, the policy's own.
-        greedy: take the likeliest action instead of drawing.
+        greedy: take the most likely action instead of sampling.
     """
     family = policy.family if backend is None else family_of({**policy.family.task, "backend": backend})
     worlds = family.open(name_of(world), episodes, seed, held_out=True)
@@ -224,7 +226,7 @@ def evaluate_policy(
 def _first_episodes(
     policy: Policy, worlds: Worlds, draw: torch.Generator, greedy: bool
 ) -> tuple[Tensor, Tensor]:
-    """Return and length of every world's first episode."""
+    """Return the return and the length of every environment's first episode."""
     device, do = next(policy.parameters()).device, policy.actions
     moment, state = worlds.reset(), None
     gained = torch.zeros(worlds.envs, dtype=torch.float64)

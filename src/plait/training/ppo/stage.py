@@ -1,4 +1,4 @@
-"""A world to be watched: what is drawn and written of it beside what an agent does there."""
+"""Display of an environment while a policy acts in it, as pictures and as text."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import numpy as np
 from plait.errors import ConfigError, PlaitError
 from plait.tasks.minigrid.farama import FaramaWorlds
 from plait.tasks.worlds.base import Worlds
-from plait.tasks.worlds.gym import GymWorlds, Kind
+from plait.tasks.worlds.gym import EnvSpec, GymWorlds
 
 __all__ = ["Shown", "Stage", "grid_stage", "gym_stage"]
 
@@ -18,7 +18,7 @@ Picture = np.ndarray[Any, Any]
 
 
 class Shown(NamedTuple):
-    """One moment: a picture of the world, one of what the agent sees, the world as text, what is asked."""
+    """Display of one step: pictures of the environment and of the agent's view, text, and the mission."""
 
     frame: Picture | None
     view: Picture | None
@@ -27,14 +27,14 @@ class Shown(NamedTuple):
 
 
 class Stage(NamedTuple):
-    """One world, and what shows a moment of it by the observation."""
+    """One environment, and a function that displays a step of it from the observation."""
 
     worlds: Worlds
     show: Callable[[Any], Shown]
 
 
 def grid_stage(world: str, seed: int, tile: int) -> Stage:
-    """A grid world, drawn by minigrid."""
+    """Return the display of a grid world, rendered by minigrid."""
     worlds = FaramaWorlds(world, 1, seed, held_out=True)
 
     def show(_: Any) -> Shown:
@@ -44,12 +44,12 @@ def grid_stage(world: str, seed: int, tile: int) -> Stage:
 
 
 def gym_stage(world: str, seed: int, drawn: bool, maker: Callable[..., Callable[[], Any]]) -> Stage:
-    """Any other world: drawn as it draws itself, and written as the numbers it shows.
+    """Return the display of any other environment: its own rendering, and its observation as numbers.
 
     Args:
-        maker: of a world's name and options of gymnasium's `make`.
+        maker: returns a function that makes an environment, from its name and options of gymnasium's `make`.
     """
-    kind = _rendering(world, maker) if drawn else Kind(world, maker(world))
+    kind = _rendering(world, maker) if drawn else EnvSpec(world, maker(world))
     worlds = GymWorlds(kind, 1, seed, held_out=True)
     leaves = kind.observed.leaves
 
@@ -68,20 +68,20 @@ def gym_stage(world: str, seed: int, drawn: bool, maker: Callable[..., Callable[
     return Stage(worlds, show)
 
 
-def _rendering(world: str, maker: Callable[..., Callable[[], Any]]) -> Kind:
-    """A kind of world that draws pictures of itself, or one line that says that this one does not."""
+def _rendering(world: str, maker: Callable[..., Callable[[], Any]]) -> EnvSpec:
+    """Return the spec of an environment that renders pictures; refuse one that cannot."""
     missing = f"{world} draws no pictures of itself; watch it as text, without --output"
-    kind = Kind(world, maker(world))
+    kind = EnvSpec(world, maker(world))
     if "rgb_array" not in kind.rendered:
         raise ConfigError(missing)
     try:
-        return Kind(world, maker(world, render_mode="rgb_array"))
+        return EnvSpec(world, maker(world, render_mode="rgb_array"))
     except PlaitError as error:
         raise ConfigError(f"{missing} ({error})") from error
 
 
 def _numbers(leaf: Any, part: Any) -> str:
-    """A part of an observation in a line."""
+    """Return a part of an observation as one line of text."""
     if leaf.kind == "choices":
         return " ".join(str(number) for number in (part + part.new_tensor(leaf.starts)).tolist())
     flat = part.flatten()

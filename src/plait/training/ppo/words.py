@@ -1,4 +1,4 @@
-"""What progress says of a policy."""
+"""Progress lines of a policy's training."""
 
 from __future__ import annotations
 
@@ -6,30 +6,30 @@ from collections.abc import Mapping
 from typing import Any
 
 from plait.result import percent
-from plait.training.callbacks import Results, Words
+from plait.training.callbacks import ProgressFormat, Results
 from plait.training.learner import Step
 
-__all__ = ["PolicyWords"]
+__all__ = ["PolicyProgressFormat"]
 
 
-class PolicyWords(Words):
-    """Steps of the worlds, and returns. Millions of steps read better with commas."""
+class PolicyProgressFormat(ProgressFormat):
+    """Progress in environment steps, with thousands separators, and returns."""
 
     unit = "step"
 
     def began(self, done: int, total: int) -> str:
         return f"{total:,} steps" + (f", resuming after {done:,}" if done else "")
 
-    def place(self, done: int, total: int) -> str:
+    def position(self, done: int, total: int) -> str:
         return f"{done:,}/{total:,} steps"
 
     def ended(self, summary: dict[str, Any]) -> str:
         return f"{summary['steps']:,} steps"
 
     def step(self, step: Step) -> str:
-        """Return and success of the episodes that ended lately.
+        """Return the mean return and success of the latest episodes.
 
-        >>> PolicyWords().step(Step({"return": 0.5, "success": 0.75}))
+        >>> PolicyProgressFormat().step(Step({"return": 0.5, "success": 0.75}))
         'return 0.500  success 75.0%'
         """
         if step.figures["return"] is None:
@@ -37,14 +37,14 @@ class PolicyWords(Words):
         return f"return {step.figures['return']:.3f}{_success(step.figures)}"
 
     def results(self, results: Results) -> str:
-        """The same of held-out episodes, world by world.
+        """Return the mean return, success and length of held-out episodes, by environment.
 
-        >>> PolicyWords().results({"DoorKey-5x5": {"score": 0.9, "success": 1.0, "length": 20.0}})
+        >>> PolicyProgressFormat().results({"DoorKey-5x5": {"score": 0.9, "success": 1.0, "length": 20.0}})
         'DoorKey-5x5 return 0.900  success 100.0%  20 steps'
         """
         return "; ".join(
-            f"{name} return {one['score']:.3f}{_success(one)}  {one['length']:.0f} steps"
-            for name, one in results.items()
+            f"{name} return {result['score']:.3f}{_success(result)}  {result['length']:.0f} steps"
+            for name, result in results.items()
         )
 
     def bar(self, step: Step, last: Results) -> str:
@@ -52,6 +52,6 @@ class PolicyWords(Words):
 
 
 def _success(figures: Mapping[str, float | None]) -> str:
-    """Where an episode can succeed."""
+    """Return the share of successful episodes as text; empty if episodes cannot succeed."""
     share = figures.get("success")
     return "" if share is None else f"  success {percent(share)}"
