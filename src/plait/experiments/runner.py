@@ -137,7 +137,7 @@ class _Session:
 
     def go(self) -> None:
         while self.started or ((self.waiting or self.sleeping) and self.deadline is None):
-            if self.stop.asked and self.deadline is None:
+            if self.stop.requested and self.deadline is None:
                 stop_file(self.out).touch()
                 self.deadline = time.monotonic() + GRACE
             if self.deadline is not None and time.monotonic() > self.deadline:
@@ -207,7 +207,7 @@ def _outcome(board: dict[str, Progress], settled: list[str], stop: Stop, seconds
         busy=statuses.count("busy"),
         interrupted=statuses.count("interrupted"),
         left=left,
-        reason=stop.reason if stop.asked and left else "",
+        reason=stop.reason if stop.requested and left else "",
         seconds=round(seconds, 1),
         troubles=troubles,
     )

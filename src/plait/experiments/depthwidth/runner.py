@@ -86,7 +86,7 @@ def run_missing(
                     records.write({"id": run.run_id(text.fingerprint), **record, **origin})
                     finished += 1
                     report(_line(record, already + finished, len(wanted), time.monotonic() - began))
-                if stop.asked:
+                if stop.requested:
                     break
         finally:
             records.close()
