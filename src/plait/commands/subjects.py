@@ -78,9 +78,9 @@ def trained(run: str, sequences: int, seed: int) -> tuple[Any, Any, Any]:
 
 def _own(name: str) -> Subject:
     module, _, attribute = name.partition(":")
-    here = str(Path.cwd())
-    if here not in sys.path:
-        sys.path.insert(0, here)
+    cwd = str(Path.cwd())
+    if cwd not in sys.path:
+        sys.path.insert(0, cwd)
     try:
         factory = getattr(importlib.import_module(module), attribute)
     except (ImportError, AttributeError, ValueError) as error:
@@ -142,12 +142,12 @@ def _hugging_face(
     def first(output: Any) -> Any:
         return output.last_hidden_state[:, 0].square().sum()
 
-    words = "as its weights are" if weights is not None else "untrained, the folder holds no weights"
+    state = "as its weights are" if weights is not None else "untrained, the folder holds no weights"
     if missing:
-        words += f", but {len(missing)} tensors that they lack are random: {', '.join(missing[:3])}"
-        words += " …" if len(missing) > 3 else ""
-    read = "its surprise at the last token" if causal else "its state at the first token"
-    about = f"({words}): {read} of {sequences} sequences of {length} random tokens"
+        state += f", but {len(missing)} tensors that they lack are random: {', '.join(missing[:3])}"
+        state += " …" if len(missing) > 3 else ""
+    loss_name = "its surprise at the last token" if causal else "its state at the first token"
+    about = f"({state}): {loss_name} of {sequences} sequences of {length} random tokens"
     return Subject(model.eval(), batch, surprise if causal else first, about)
 
 

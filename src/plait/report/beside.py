@@ -96,10 +96,10 @@ def _difference(plot: Plot, names: Sequence[str]) -> list[Plot]:
     return [Plot(f"{plot.key}-difference", title, caption, views, [line])]
 
 
-def _common(drawn: Sequence[tuple[Line, list[float], list[float]]]) -> tuple[Any, Any, Any]:
+def _common(lines: Sequence[tuple[Line, list[float], list[float]]]) -> tuple[Any, Any, Any]:
     """Return the x values that both curves cover, and both curves there by linear interpolation."""
     curves = []
-    for _, xs, ys in drawn:
+    for _, xs, ys in lines:
         present = ~np.isnan(np.array(ys))
         curves.append((np.array(xs, dtype=float)[present], np.array(ys)[present]))
     low, high = max(xs[0] for xs, _ in curves), min(xs[-1] for xs, _ in curves)

@@ -183,10 +183,10 @@ def _delete(folders: Iterable[Path]) -> None:
 def _build_kernel(plan: Plan, say: Callable[[str], None]) -> None:
     """Build the CPU kernel before the runs are timed, and announce it."""
     scan = Scan("elman", window=plan.window, capacity=plan.capacity)
-    with _announced_builds(say), warnings.catch_warnings(record=True) as caught:
+    with _announced_builds(say), warnings.catch_warnings(record=True) as recorded:
         warnings.simplefilter("always")
         choose_backend(torch.zeros(1, 1, plan.hidden), scan)
-    for warning in caught:
+    for warning in recorded:
         say(f"note: {warning.message}")
 
 

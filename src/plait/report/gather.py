@@ -96,7 +96,7 @@ def gather(folders: Iterable[Path | str]) -> list[Group]:
         DataError: if none of the runs can be read.
     """
     groups: dict[Path, Group] = {}
-    paths: dict[Path, dict[Path, None]] = {}  # two runs that were named may lie in one folder
+    paths: dict[Path, dict[Path, None]] = {}  # two of the given runs may be in one folder
     for folder in map(Path, folders):
         if not _is_archive(folder):
             folder_of_runs(folder)
@@ -132,15 +132,15 @@ def _parents(folder: Path) -> Iterator[tuple[Path, list[Path]]]:
         return
     waiting = [(folder, 0)]
     while waiting:
-        here, depth = waiting.pop(0)
-        if _is_archive(here):
-            yield here, []
+        current, depth = waiting.pop(0)
+        if _is_archive(current):
+            yield current, []
             continue
-        inside = sorted(p for p in here.iterdir() if p.is_dir() or _is_archive(p))
+        inside = sorted(p for p in current.iterdir() if p.is_dir() or _is_archive(p))
         inside = [path for path in inside if not path.name.startswith(".")]
         runs = [path for path in inside if is_run(path)]
-        if runs or _experiment_file(here):
-            yield here, runs
+        if runs or _experiment_file(current):
+            yield current, runs
         run_paths = set(runs)
         if depth < DEPTH:
             waiting += [(path, depth + 1) for path in inside if path not in run_paths]
@@ -290,11 +290,11 @@ def labelled(runs: Sequence[RunFolder]) -> list[Cell]:
     """
     cells: dict[tuple[str, str], list[RunFolder]] = {}
     described = [run for run in runs if run.description]
-    for like in _alike(described, lambda run: _name(run, "task")):
-        tasks = _variants(like, "task")
-        for same in _alike(like, _task_and_model):
-            models, recipes = _variants(same, "model"), _variants(same, "recipe")
-            for run in same:
+    for same_task in _alike(described, lambda run: _name(run, "task")):
+        tasks = _variants(same_task, "task")
+        for same_model in _alike(same_task, _task_and_model):
+            models, recipes = _variants(same_model, "model"), _variants(same_model, "recipe")
+            for run in same_model:
                 row = [_name(run, "task"), *_telling(run, tasks, "task", always=("delay", "env"))]
                 options = [
                     *_telling(run, models, "model"),

@@ -57,4 +57,4 @@ def test_not_without_end(bench):
     library = Library(bench.run().parent)
     for number in range(3 * module.MOST_KEPT):
         library.once(number, int)
-    assert len(library._made) <= module.MOST_KEPT
+    assert len(library._cache) <= module.MOST_KEPT

@@ -94,11 +94,11 @@ def named(run: RunFolder) -> str:
 def _state(folder: Path) -> list[tuple[str, int, int]]:
     """Return names, sizes and modification times of the files that describe the runs."""
     state = []
-    for here, folders, files in os.walk(folder):
-        below = len(Path(here).relative_to(folder).parts)
+    for directory, folders, files in os.walk(folder):
+        below = len(Path(directory).relative_to(folder).parts)
         folders[:] = sorted(name for name in folders if below < DEPTH and not name.startswith("."))
         for name in files:
             if name.endswith(WATCHED):
-                status = os.lstat(os.path.join(here, name))  # not stat: a link may be broken
-                state.append((os.path.join(here, name), status.st_size, status.st_mtime_ns))
+                status = os.lstat(os.path.join(directory, name))  # not stat: a link may be broken
+                state.append((os.path.join(directory, name), status.st_size, status.st_mtime_ns))
     return state
