@@ -84,7 +84,7 @@ class Cell(nn.Module):
 
     def project(self, x: Tensor) -> Tensor:
         """Return U x + b for every step at once: (..., input_size) → (..., G·H)."""
-        return Projection(x, self.weight_ih, self.bias).made()
+        return Projection(x, self.weight_ih, self.bias).project()
 
     def step(
         self, projected: Tensor, hidden: Tensor, cell_state: Tensor | None

@@ -28,12 +28,12 @@ class Arrival:
     def at(self, output: Tensor, state: Any) -> tuple[Tensor, Any]:
         """Return the results of a walk unchanged, with a hook by which their gradients fill this record."""
         memory = state.memory
-        given = (output, state.hidden, state.cell_state, memory.slots)
-        found = iter(_Arriving.apply(self, *(x for x in given if x is not None)))
-        output, hidden = next(found), next(found)
-        cell_state = None if state.cell_state is None else next(found)
+        tensors = (output, state.hidden, state.cell_state, memory.slots)
+        results = iter(_Arriving.apply(self, *(x for x in tensors if x is not None)))
+        output, hidden = next(results), next(results)
+        cell_state = None if state.cell_state is None else next(results)
         return output, state._replace(
-            hidden=hidden, cell_state=cell_state, memory=memory._replace(slots=next(found))
+            hidden=hidden, cell_state=cell_state, memory=memory._replace(slots=next(results))
         )
 
     def below_limit(self, state: Tensor) -> Tensor:

@@ -197,8 +197,8 @@ class Kernel:
                 f"counting the clusters of {self.name} that fit",
                 self._configured((cluster, *at, 0)),
             )
-            found = self._context.call(doing, "cuOccupancyMaxActiveClusters", self._function, configuration)
-            self._fitting[at] = int(found)
+            count = self._context.call(doing, "cuOccupancyMaxActiveClusters", self._function, configuration)
+            self._fitting[at] = int(count)
         return self._fitting[at]
 
     def prepare(self, block: int, cluster: int, shared_bytes: int) -> None:
@@ -219,15 +219,15 @@ class Kernel:
             attribute.id = driver.CUlaunchAttributeID.CU_LAUNCH_ATTRIBUTE_CLUSTER_DIMENSION
             attribute.value.clusterDim.x = cluster
             attribute.value.clusterDim.y = attribute.value.clusterDim.z = 1
-            made = driver.CUlaunchConfig()
-            made.gridDimX, made.gridDimY, made.gridDimZ = grid, 1, 1
-            made.blockDimX, made.blockDimY, made.blockDimZ = block, 1, 1
-            made.sharedMemBytes, made.hStream = shared_bytes, stream
-            made.attrs, made.numAttrs = [attribute], 1
+            config = driver.CUlaunchConfig()
+            config.gridDimX, config.gridDimY, config.gridDimZ = grid, 1, 1
+            config.blockDimX, config.blockDimY, config.blockDimZ = block, 1, 1
+            config.sharedMemBytes, config.hStream = shared_bytes, stream
+            config.attrs, config.numAttrs = [attribute], 1
             if len(self._configurations) >= _LAUNCHES_KEPT:
                 self._configurations = {}
-            self._configurations[at] = made
-            return made
+            self._configurations[at] = config
+            return config
 
     def _allow(self, cluster: int, shared_bytes: int) -> None:
         """Set the attributes for more shared memory and larger clusters than the default."""
@@ -268,8 +268,8 @@ def compiled(name: str, source: str, headers: Iterable[tuple[str, str]], flags: 
     compiler, headers = _compiler(), tuple(headers)
     parts = (source, *(part for header in headers for part in header), *flags, compiler_version())
 
-    def build(made: Path) -> None:
-        made.write_bytes(_compile(compiler, name, source, headers, flags))
+    def build(path: Path) -> None:
+        path.write_bytes(_compile(compiler, name, source, headers, flags))
 
     return kept(f"plait_{name}_{key_of(parts)}", ".cubin", build)
 
@@ -279,20 +279,20 @@ def _compile(
 ) -> bytes:
     doing = f"compiling {name}"
     texts, names = [text.encode() for _, text in headers], [header.encode() for header, _ in headers]
-    made = _done(
+    handle = _done(
         nvrtc.nvrtcCreateProgram(source.encode(), f"{name}.cu".encode(), len(texts), texts, names), doing
     )
     try:
-        (result,) = nvrtc.nvrtcCompileProgram(made, len(flags), [flag.encode() for flag in flags])
+        (result,) = nvrtc.nvrtcCompileProgram(handle, len(flags), [flag.encode() for flag in flags])
         if result:
-            log = bytearray(_done(nvrtc.nvrtcGetProgramLogSize(made), doing))
-            _done(nvrtc.nvrtcGetProgramLog(made, log), doing)
+            log = bytearray(_done(nvrtc.nvrtcGetProgramLogSize(handle), doing))
+            _done(nvrtc.nvrtcGetProgramLog(handle, log), doing)
             raise _refused(name, log.decode(errors="replace").strip("\0 \n"), result)
-        code = bytearray(_done(nvrtc.nvrtcGetCUBINSize(made), doing))
-        _done(nvrtc.nvrtcGetCUBIN(made, code), doing)
+        code = bytearray(_done(nvrtc.nvrtcGetCUBINSize(handle), doing))
+        _done(nvrtc.nvrtcGetCUBIN(handle, code), doing)
         return bytes(code)
     finally:
-        nvrtc.nvrtcDestroyProgram(made)
+        nvrtc.nvrtcDestroyProgram(handle)
 
 
 def _refused(name: str, log: str, result: Any) -> BackendError:

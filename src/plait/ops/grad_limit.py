@@ -39,5 +39,5 @@ def largest_of(arriving: Iterable[Tensor | None], like: Tensor) -> Tensor:
     if not there:
         return torch.zeros_like(like)
     # most often one gradient arrives: then one operation is enough
-    found = [torch.linalg.vector_norm(gradient, torch.inf).to(like.dtype) for gradient in there]
-    return found[0] if len(found) == 1 else torch.stack(found).amax()
+    norms = [torch.linalg.vector_norm(gradient, torch.inf).to(like.dtype) for gradient in there]
+    return norms[0] if len(norms) == 1 else torch.stack(norms).amax()

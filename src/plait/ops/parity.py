@@ -67,8 +67,8 @@ def run(problem: Problem, scan: AnyScan, backend: str, new: bool = False) -> Out
     leaves = problem.leaves()
     if new:
         leaves = {name: x for name, x in leaves.items() if name not in ("hidden", "cell_state", "slots")}
-    found = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
-    return Outcome(walked, dict(zip(leaves, found, strict=True)))
+    gradients = torch.autograd.grad(total, list(leaves.values()), allow_unused=True)
+    return Outcome(walked, dict(zip(leaves, gradients, strict=True)))
 
 
 def differences(

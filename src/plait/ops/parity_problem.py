@@ -112,9 +112,9 @@ def draw(case: Case, generator: torch.Generator) -> Problem:
         return drawn.requires_grad_()
 
     weights = _plain_weights(scan, size, leaf) if isinstance(scan, PlainScan) else _weights(case, leaf)
-    given = 0.0 if case.new or case.reach else 1.0
-    hidden = leaf(rows, size, scale=given)
-    cell_state = leaf(rows, size, scale=given) if scan.cell == "lstm" else None
+    scale = 0.0 if case.new or case.reach else 1.0
+    hidden = leaf(rows, size, scale=scale)
+    cell_state = leaf(rows, size, scale=scale) if scan.cell == "lstm" else None
     memory = empty_memory(rows, scan.width or 0, size, dtype=case.dtype)
     state = LayerState(hidden, cell_state, memory._replace(slots=memory.slots.requires_grad_()))
     if case.carried:
@@ -154,8 +154,8 @@ def run_scan(
     assert isinstance(weights, ScanWeights)
     if isinstance(scan, FullScan):
         return full_scan(projected, weights, state, scan, reset, nudge, need_trace, backend)
-    given = reset, nudge, need_trace, backend, noise, grad_limit, usage
-    return attentive_scan(projected, weights, state, scan, *given)
+    options = reset, nudge, need_trace, backend, noise, grad_limit, usage
+    return attentive_scan(projected, weights, state, scan, *options)
 
 
 def _plain_weights(scan: PlainScan, size: int, leaf: Callable[..., Tensor]) -> PlainWeights:

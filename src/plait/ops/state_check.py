@@ -105,9 +105,9 @@ def follow(before: MemoryState, after: MemoryState) -> MemoryState:
     Use it for copies that keep every row's steps.
     """
     if not torch.compiler.is_compiling():
-        found = _SEEN.get(id(before.age))
-        if found is not None and is_known(before, found[1]):
-            remember(after, found[1], found[4])
+        record = _SEEN.get(id(before.age))
+        if record is not None and is_known(before, record[1]):
+            remember(after, record[1], record[4])
     return after
 
 
@@ -124,13 +124,13 @@ def is_known(memory: MemoryState, window: int | None) -> bool:
     """Return whether this memory's steps are recorded as valid for this window and unwritten since."""
     if torch.compiler.is_compiling():
         return False
-    found = _SEEN.get(id(memory.age))
+    record = _SEEN.get(id(memory.age))
     return (
-        found is not None
-        and found[0]() is memory.age
-        and found[1] == window
-        and found[2] is memory.born
-        and found[3] == _writes(memory.age, memory.born)
+        record is not None
+        and record[0]() is memory.age
+        and record[1] == window
+        and record[2] is memory.born
+        and record[3] == _writes(memory.age, memory.born)
     )
 
 

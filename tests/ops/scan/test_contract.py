@@ -46,7 +46,7 @@ def test_every_backend_has_the_contracts_functions(scan: str, backend: str) -> N
         return
     module = backends.module_of(backend, scan)
     assert parameters(module.forward) == ["inputs", "scan", "need_trace", "save"]
-    assert parameters(module.backward) == ["arriving", "inputs", "made", "scan", "nudged"]
+    assert parameters(module.backward) == ["arriving", "inputs", "scanned", "scan", "nudged"]
     assert parameters(module.missing) == ["device", "dtype", "cell", "width", "size"]
 
 

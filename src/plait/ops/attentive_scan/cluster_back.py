@@ -62,11 +62,11 @@ class BackShape:
     def shared_bytes(self) -> int:
         """The bytes that `cluster/backward_layout.h` lays out; the compiler refuses a shape that differs."""
         scan, slots, hidden, warps = self.scan, self.scan.width, self.hidden, self.threads // 32 - 4
-        held = 2 if self.limited else scan.gates + 2 + (scan.cell == "gru")
+        of_gates = 2 if self.limited else scan.gates + 2 + (scan.cell == "gru")
         products, first = (3, hidden) if self.limited else (2, 0)
         inputs, factors = (3, 1) if scan.cell == "elman" else (7, 6 if scan.cell == "lstm" else 5)
         stashed = scan.gates + 3 + (scan.cell == "lstm")
-        of_warp = (held + 2) * slots + 2 * held + 3 * inputs + factors + 2 * stashed
+        of_warp = (of_gates + 2) * slots + 2 * of_gates + 3 * inputs + factors + 2 * stashed
         of_row = warps * (4 * of_warp + products * hidden + slots) + 2 * hidden + first
         of_row += (self.cluster + 12) * slots + 4
         return 4 * (32 + self.rows * of_row + self.shared_kinds * warps * 4 * hidden)
@@ -99,15 +99,15 @@ def back_shape(
 
     A cluster that walks several rows together takes less time than several waves of clusters.
     """
-    found: list[tuple[float, int, BackShape]] = []
+    shapes: list[tuple[float, int, BackShape]] = []
     for cluster, at_a_time in clusters_at_a_time.items():
         for count in range(1, 6):  # as many rows as were tried on a GPU
             shape = _fitted(BackShape(scan, hidden, dtype, cluster, count, limited=limited))
             if shape is not None:
                 each = _FIRST_ROW[cluster] + _FURTHER_ROW[cluster] * (count - 1)
                 time = each * waves(-(-rows // count), at_a_time)
-                found.append((time, len(found), shape))
-    return min(found)[2] if found else None
+                shapes.append((time, len(shapes), shape))
+    return min(shapes)[2] if shapes else None
 
 
 def _fitted(shape: BackShape) -> BackShape | None:
@@ -153,7 +153,7 @@ def kernels_back(shape: BackShape, taught: bool, count: int) -> dict[str, Kernel
 def walk_back(
     arriving: Arriving,
     inputs: Inputs,
-    made: Scanned,
+    scanned: Scanned,
     scan: Scan,
     nudged: bool,
     shape: BackShape,
@@ -161,46 +161,46 @@ def walk_back(
     profile: Tensor | None = None,
 ) -> Inputs:
     """Return every gradient; `launch` runs the kernel of a name and shape with its arguments."""
-    steps, rows, _ = made.output.shape
+    steps, rows, _ = scanned.output.shape
     clusters = -(-rows // shape.rows)
-    walked, beside, keyed = _room(inputs, made, scan, nudged)
-    slots: Any = None if inputs.is_new else made.queries.new_empty(inputs.slots.shape)
-    given = _aligned(arriving)
-    largest = None if inputs.grad_limit is None else largest_of(given, inputs.grad_limit)
-    records = (contiguous(inputs), made, given, walked, (slots, profile, largest))
+    walked, beside, keyed = _room(inputs, scanned, scan, nudged)
+    slots: Any = None if inputs.is_new else scanned.queries.new_empty(inputs.slots.shape)
+    arrived = _aligned(arriving)
+    largest = None if inputs.grad_limit is None else largest_of(arrived, inputs.grad_limit)
+    records = (contiguous(inputs), scanned, arrived, walked, (slots, profile, largest))
     if rows:
         launch("backward", shape, arguments(BACKWARD, records, steps, rows, scan.mix))
     kernels = kernels_back(shape, inputs.usage is not None, steps * rows)
     initial: Tensor | None = walked.initial_scores
     if inputs.usage is not None:
         teach = partial(launch, "usage", kernels["usage"])
-        initial = teach_scores(walked, given.output, inputs, made, teach)
+        initial = teach_scores(walked, arrived.output, inputs, scanned, teach)
     products, outer = None, kernels.get("outer")
     if isinstance(outer, OuterShape):
         multiply = partial(launch, "outer", outer)
-        products, sums = outer_products(beside, keyed, walked.energy, clusters, made, outer, multiply)
+        products, sums = outer_products(beside, keyed, walked.energy, clusters, scanned, outer, multiply)
     else:
         add_up = partial(launch, "sums", kernels["sums"])
         sums = column_sums(beside, walked.energy, clusters, add_up)
     left = Beside(beside, sums, keyed, initial, products)
-    return collect_gradients(walked, inputs._replace(slots=slots), made, scan, nudged, None, left)
+    return collect_gradients(walked, inputs._replace(slots=slots), scanned, scan, nudged, None, left)
 
 
-def _room(inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor, Tensor]:
+def _room(inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> tuple[ReverseWalk, Tensor, Tensor]:
     """Allocate the buffers of the walk, and two joint ones, each for one large product over all steps.
 
     The first has at every step dL/dz, for a GRU dL/d(V_n s + b'_n), and dL/dq side by side; the second dL/dk
     and, where relevance is learned, dL/d(gᵀh) and three padding numbers.
     """
-    steps, rows, size = made.output.shape
+    steps, rows, size = scanned.output.shape
     gates = scan.gates
-    beside = made.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
-    walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=_APART)
+    beside = scanned.queries.new_empty(steps, rows, (gates + 1 + (scan.cell == "gru")) * size)
+    walked = allocate_walk(inputs, scanned, scan, nudged, lean=True, without=_APART)
     projected, queries = beside.narrow(2, 0, gates * size), beside.narrow(2, beside.shape[2] - size, size)
     if inputs.worth is None:
-        keys = made.queries.new_empty(steps, rows, size)
+        keys = scanned.queries.new_empty(steps, rows, size)
         return walked._replace(projected=projected, queries=queries, keys=keys), beside, keys
-    keyed = made.queries.new_empty(steps, rows, size + BEHIND_A_KEY)
+    keyed = scanned.queries.new_empty(steps, rows, size + BEHIND_A_KEY)
     keys, scores = keyed.narrow(2, 0, size), keyed.select(2, size)
     return walked._replace(projected=projected, queries=queries, keys=keys, scores=scores), beside, keyed
 
@@ -213,5 +213,5 @@ _usage_shape, _sums_shape, _outer_shape = lru_cache(UsageShape), lru_cache(SumsS
 
 def _aligned(arriving: Arriving) -> Arriving:
     """Return the arriving gradients as the kernel reads them: contiguous, and aligned to 16 bytes."""
-    given = [None if x is None else x.contiguous() for x in arriving]
-    return Arriving(*[x.clone() if x is not None and x.data_ptr() % 16 else x for x in given])
+    gradients = [None if x is None else x.contiguous() for x in arriving]
+    return Arriving(*[x.clone() if x is not None and x.data_ptr() % 16 else x for x in gradients])

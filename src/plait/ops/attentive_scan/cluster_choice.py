@@ -71,8 +71,8 @@ def _splits(cell: str, hidden: int, width: int) -> Iterator[Split]:
             # A thread has this many registers for weights; the rest is in shared memory. Timed for an
             # LSTM with 64 features a block and two rows (192 weights): 3.24, 2.79, 2.66 us with 112, 96, 80.
             each = hidden // 8
-            held = 128 if rows == 1 else 96 if quads * each <= 160 else 80
-            shared = max(0, quads - held // each)
+            in_registers = 128 if rows == 1 else 96 if quads * each <= 160 else 80
+            shared = max(0, quads - in_registers // each)
             split = Split(cluster, rows, 8, shared)
             shape = Shape(Scan(cell, width), hidden, torch.float32, *split)
             if shared < quads and shape.shared_bytes <= LARGEST_SHARED:

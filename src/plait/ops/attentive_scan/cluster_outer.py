@@ -82,13 +82,13 @@ def outer_products(
     keyed: Tensor,
     energy: Tensor,
     clusters: int,
-    made: Scanned,
+    scanned: Scanned,
     shape: OuterShape,
     launch: Callable[[ctypes.Structure], None],
 ) -> tuple[Tensor, Tensor]:
     """Return dV, dW_a, dU_a and, with a learned relevance, dg, concatenated; and `column_sums`' result."""
     steps, rows, columns = beside.shape
     products, sums = beside.new_empty(shape.taken, shape.hidden), beside.new_empty(columns + shape.hidden)
-    tensors = (beside, keyed, energy, made.asked, made.output, products, sums)
+    tensors = (beside, keyed, energy, scanned.asked, scanned.output, products, sums)
     launch(OUTER(*[x.data_ptr() for x in tensors], steps * rows, clusters, shape.tasks))
     return products, sums

@@ -54,29 +54,35 @@ def missing(device: str, dtype: torch.dtype, cell: str, width: int, size: int) -
 
 def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned:
     """Walk every row; `contract` describes inputs and results."""
-    given = contiguous(inputs)
-    out = allocate(given, scan, need_trace, save, "cluster", lean=True)
+    tensors = contiguous(inputs)
+    out = allocate(tensors, scan, need_trace, save, "cluster", lean=True)
     steps, rows, size = out.output.shape
     if rows:
-        flags = (save, need_trace, given.reset is not None, given.nudge is not None, given.worth is not None)
-        projected = given.projected
+        flags = (
+            save,
+            need_trace,
+            tensors.reset is not None,
+            tensors.nudge is not None,
+            tensors.worth is not None,
+        )
+        projected = tensors.projected
         shape = shape_for(scan, size, projected.dtype, rows, flags, projected.device.index)
-        struct = arguments(FORWARD, (given, out), steps, rows, scan.mix)
+        struct = arguments(FORWARD, (tensors, out), steps, rows, scan.mix)
         launch("forward", shape, struct, projected.device.index)
     return out
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk every row back."""
-    _, rows, size = made.output.shape
-    device = made.output.device.index
+    _, rows, size = scanned.output.shape
+    device = scanned.output.device.index
     flags = inputs.reset is not None, inputs.worth is not None, inputs.grad_limit is not None
-    shape = back_shape_for(scan, size, made.output.dtype, rows, flags, device)
+    shape = back_shape_for(scan, size, scanned.output.dtype, rows, flags, device)
 
-    def run(way: str, shape: KernelShape, given: ctypes.Structure) -> None:
-        launch(way, shape, given, device)
+    def run(way: str, shape: KernelShape, struct: ctypes.Structure) -> None:
+        launch(way, shape, struct, device)
 
-    return walk_back(arriving, inputs, made, scan, nudged, shape, run)
+    return walk_back(arriving, inputs, scanned, scan, nudged, shape, run)
 
 
 def prepare_backward(inputs: Inputs, scan: Scan) -> None:
@@ -123,17 +129,17 @@ def back_shape_for(
     """Return the shape of a batch's walk back; `flags`: a reset, a learned relevance, a limit."""
     at_a_time = {cluster: clusters_that_fit(cluster, device) for cluster in (8, 4, 2)}
     fitting = {cluster: count for cluster, count in at_a_time.items() if count}
-    found = back_shape(scan, size, dtype, rows, fitting, limited=flags[2])
-    if found is None:
+    shape = back_shape(scan, size, dtype, rows, fitting, limited=flags[2])
+    if shape is None:
         raise BackendError("no cluster of blocks that can walk back through it fits this GPU")
-    return replace(found, reset=flags[0], learned=flags[1])
+    return replace(shape, reset=flags[0], learned=flags[1])
 
 
-def launch(way: str, shape: KernelShape, given: ctypes.Structure, device: int | None) -> None:
+def launch(way: str, shape: KernelShape, struct: ctypes.Structure, device: int | None) -> None:
     """Run a walk over all rows of a batch."""
     kernel, threads, shared_bytes = _kernel(way, shape, device)  # type: ignore[arg-type]
-    grid = -(-given.rows // shape.rows) * shape.cluster
-    kernel.launch(grid, threads, shape.cluster, shared_bytes, given)
+    grid = -(-struct.rows // shape.rows) * shape.cluster
+    kernel.launch(grid, threads, shape.cluster, shared_bytes, struct)
 
 
 @lru_cache

@@ -64,17 +64,17 @@ def teach_scores(
     walked: ReverseWalk,
     arrived: Tensor | None,
     inputs: Inputs,
-    made: Scanned,
+    scanned: Scanned,
     launch: Callable[[ctypes.Structure], None],
 ) -> Tensor | None:
     """Add the usage term to dL/d(gᵀh) of every state, where the walk left it; only g uses the sum.
 
     Returns that of the initial slots, if there are any. `arrived` is the gradient at the outputs, contiguous.
     """
-    steps, rows, _ = made.output.shape
+    steps, rows, _ = scanned.output.shape
     initial = None if inputs.is_new else torch.empty_like(walked.initial_scores)
     tensors = (
-        made.output, arrived, inputs.slots, inputs.worth, inputs.usage, made.ids, made.weights,
+        scanned.output, arrived, inputs.slots, inputs.worth, inputs.usage, scanned.ids, scanned.weights,
         walked.energies, walked.scores, walked.initial_scores, initial,
     )  # fmt: skip
     if rows:

@@ -17,38 +17,38 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["backward", "forward", "missing"]
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk back through time, then one product per weight. States and keys are padded to whole vectors."""
-    _, rows, size = made.output.shape
-    wide, lane = made.weights.dtype, lane_of(size, made.weights.dtype)
+    _, rows, size = scanned.output.shape
+    wide, lane = scanned.weights.dtype, lane_of(size, scanned.weights.dtype)
     slots = inputs.slots
-    if not inputs.is_new and inputs.worth is None and not _reads_initial(made.ids):
+    if not inputs.is_new and inputs.worth is None and not _reads_initial(scanned.ids):
         inputs = inputs._replace(slots=slots[:0])
-    given = Inputs._make([ready(tensor, wide) for tensor in inputs])
-    kept = Scanned._make([ready(tensor, wide) for tensor in made])
+    wide_inputs = Inputs._make([ready(tensor, wide) for tensor in inputs])
+    kept = Scanned._make([ready(tensor, wide) for tensor in scanned])
     arrived = Arriving._make([ready(gradient, wide) for gradient in arriving])
     kept = kept._replace(output=_padded(kept.output, lane), keys=_padded(kept.keys, lane))
     own = {"keys": torch.empty_like(kept.keys), "energy": kept.keys.new_zeros(blocks_of(rows), lane)}
     initial_keys = None
     if not inputs.is_new:
-        initial_keys = _padded(given.slots @ given.key.t(), lane)
+        initial_keys = _padded(wide_inputs.slots @ wide_inputs.key.t(), lane)
         own |= {name: torch.zeros_like(initial_keys) for name in ("initial_keys", "initial_states")}
-        given = given._replace(slots=_padded(given.slots, lane))
-    walked = allocate_walk(inputs, made, scan, nudged, lean=True, without=tuple(own))._replace(**own)
+        wide_inputs = wide_inputs._replace(slots=_padded(wide_inputs.slots, lane))
+    walked = allocate_walk(inputs, scanned, scan, nudged, lean=True, without=tuple(own))._replace(**own)
     for gathers in (walked.scores, walked.initial_scores):
         if gathers is not None:
             gathers.zero_()
-    limit = limit_of(arrived, given.grad_limit)
-    walk_back(arrived, given, kept, walked, scan, made.output.dtype, initial_keys, limit=limit)
+    limit = limit_of(arrived, wide_inputs.grad_limit)
+    walk_back(arrived, wide_inputs, kept, walked, scan, scanned.output.dtype, initial_keys, limit=limit)
     own["energy"] = own["energy"].sum(dim=0)
     if lane != size:
         own = {name: tensor[..., :size] for name, tensor in own.items()}
-    found = collect_gradients(
-        walked._replace(**own), inputs, made, scan, nudged, arriving.output, outer=outer_product
+    gradients = collect_gradients(
+        walked._replace(**own), inputs, scanned, scan, nudged, arriving.output, outer=outer_product
     )
-    if inputs.is_new or len(found.slots) == rows:
-        return found
-    return found._replace(slots=torch.zeros_like(slots))
+    if inputs.is_new or len(gradients.slots) == rows:
+        return gradients
+    return gradients._replace(slots=torch.zeros_like(slots))
 
 
 def _reads_initial(ids: Tensor) -> bool:

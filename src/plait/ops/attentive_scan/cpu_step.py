@@ -92,8 +92,8 @@ def step(
     if name is None or resolve_for(backend, "cpu", name, size, scan) != "cpu":
         return None
     plan = _plan(scan, x.shape[1], size, x.shape[2], dtype, torch.get_num_threads())
-    given = (x, *projection, *weights, state.hidden, state.cell_state, *memory, reset, noise)
-    for tensor, (shape, kind) in zip(given, plan.expected, strict=True):
+    tensors = (x, *projection, *weights, state.hidden, state.cell_state, *memory, reset, noise)
+    for tensor, (shape, kind) in zip(tensors, plan.expected, strict=True):
         if tensor is not None and not (
             type(tensor) in _PLAIN
             and tensor.dtype is kind
@@ -102,7 +102,7 @@ def step(
             and tensor.is_contiguous()
         ):
             return None
-    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given):
+    if torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors):
         return None
     if x.shape[1] and is_known(memory, scan.window):
         return _run(plan, x, projection, weights, state, scan, reset, noise)
@@ -126,9 +126,9 @@ def _run(
     cell_state = None if state.cell_state is None else torch.empty_like(hidden)
     after = MemoryState(*map(torch.empty_like, memory))
     output, keys = x.new_empty((1, *hidden.shape)), x.new_empty(plan.num_keys)
-    given = Inputs(ABSENT, *weights, state.hidden, state.cell_state, *memory, reset=reset, noise=noise)
-    made = Scanned(output, hidden, cast(Tensor, cell_state), *after)
-    tensors = (*given, *made, x, *projection, known, keys)
+    inputs = Inputs(ABSENT, *weights, state.hidden, state.cell_state, *memory, reset=reset, noise=noise)
+    scanned = Scanned(output, hidden, cast(Tensor, cell_state), *after)
+    tensors = (*inputs, *scanned, x, *projection, known, keys)
     pointers = _POINTERS.pack(*[0 if x is None else x.data_ptr() for x in tensors])
     if not library().plait_attentive_scan_step(plan.sizes, pointers, plan.tasks, x.dtype is torch.float64):
         raise MemoryError("the step ran out of memory; use a smaller batch")

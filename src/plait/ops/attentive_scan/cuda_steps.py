@@ -111,29 +111,29 @@ def prepared(
     struct, _ = STRUCTS[way]
     like = tensors["output"]
     assert like is not None
-    found = {
+    addresses = {
         name: x.data_ptr()
         for name, *_ in struct._fields_
         if (x := tensors.get(name)) is not None and x.numel()
     }
-    given = struct(**found, rows=rows, mix=scan.mix)
+    arguments = struct(**addresses, rows=rows, mix=scan.mix)
     launch = _launcher(StepShape(way, scan, size, like.dtype), like.device.index)
 
     def step(t: int) -> None:
-        given.t = t
-        launch(rows, given)
+        arguments.t = t
+        launch(rows, arguments)
 
     return step
 
 
 def _launcher(shape: StepShape, device: int) -> Callable[[int, object], None]:
     kernel = _kernel(shape, device)
-    return lambda rows, given: kernel.launch(rows, shape.threads, 1, shape.shared_bytes, given)  # type: ignore[arg-type]
+    return lambda rows, arguments: kernel.launch(rows, shape.threads, 1, shape.shared_bytes, arguments)  # type: ignore[arg-type]
 
 
 @lru_cache(maxsize=64)
 def _kernel(shape: StepShape, device: int) -> cuda_program.Kernel:
     name = f"{shape.way}_step"
     text = source(shape.way, STRUCTS[shape.way][1], {name: shape})
-    found = headers("attentive_scan", "steps")
-    return cuda_program.program(name, text, found, device=device).kernel(name)
+    sources = headers("attentive_scan", "steps")
+    return cuda_program.program(name, text, sources, device=device).kernel(name)

@@ -81,33 +81,33 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     return _finished(out, kept, table, hidden, cell_state)
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk back through time; docs/notes/kernels.md derives every line."""
-    steps, rows, size = made.output.shape
-    wide = made.weights.dtype
+    steps, rows, size = scanned.output.shape
+    wide = scanned.weights.dtype
     from_hidden = torch.cat([inputs.recurrent, inputs.query]).to(wide)
     key, four_energies = inputs.key.to(wide), 4 * inputs.energy.to(wide)
-    slots = SlotsInReverse(inputs, made, wide)
+    slots = SlotsInReverse(inputs, scanned, wide)
     worth = None if inputs.worth is None else inputs.worth.to(wide)
-    d_output = or_zeros(arriving.output, made.queries)
-    d_hidden = or_zeros(arriving.hidden, made.queries[0])
-    d_cell_state = or_zeros(arriving.cell_state, made.queries[0]) if scan.cell == "lstm" else None
+    d_output = or_zeros(arriving.output, scanned.queries)
+    d_hidden = or_zeros(arriving.hidden, scanned.queries[0])
+    d_cell_state = or_zeros(arriving.cell_state, scanned.queries[0]) if scan.cell == "lstm" else None
     if arriving.slots is not None:
         slots.d_states.copy_(arriving.slots)
-    d_projected = made.weights.new_empty(steps, rows, scan.gates * size)
-    d_queries, d_energy = torch.empty_like(made.queries), torch.zeros_like(four_energies)
-    d_pairs = made.weights.new_empty(steps, rows, 2 * size)
-    d_scores_of_states = made.weights.new_empty(steps if worth is not None else 0, rows)
-    d_energies_of_slots = made.weights.new_empty(steps if worth is not None else 0, rows, scan.width)
+    d_projected = scanned.weights.new_empty(steps, rows, scan.gates * size)
+    d_queries, d_energy = torch.empty_like(scanned.queries), torch.zeros_like(four_energies)
+    d_pairs = scanned.weights.new_empty(steps, rows, 2 * size)
+    d_scores_of_states = scanned.weights.new_empty(steps if worth is not None else 0, rows)
+    d_energies_of_slots = scanned.weights.new_empty(steps if worth is not None else 0, rows, scan.width)
     limit = limit_of(arriving, inputs.grad_limit)
-    activated = made.activated.to(wide).unbind()
+    activated = scanned.activated.to(wide).unbind()
     asked, queries, all_weights = (
-        made.asked.to(wide).unbind(),
-        made.queries.unbind(),
-        made.weights.unbind(),
+        scanned.asked.to(wide).unbind(),
+        scanned.queries.unbind(),
+        scanned.weights.unbind(),
     )
     d_scores = torch.empty_like(slots.states)
-    cells = made.cells.to(wide).unbind() if scan.cell == "lstm" else asked
+    cells = scanned.cells.to(wide).unbind() if scan.cell == "lstm" else asked
     for t in reversed(range(steps)):
         weights = all_weights[t]
         d_context = d_hidden * scan.mix
@@ -154,7 +154,7 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
         initial_scores=slots.d_scores.view(rows, scan.width),
         energies=d_energies_of_slots,
     )
-    return collect_gradients(walked, inputs, made, scan, nudged, arriving.output)
+    return collect_gradients(walked, inputs, scanned, scan, nudged, arriving.output)
 
 
 def _finished(

@@ -100,23 +100,23 @@ class SlotsInReverse:
     moved to; `ids` show both. A dropped state has no gradient yet when the walk back restores it.
     """
 
-    def __init__(self, inputs: Inputs, made: Scanned, wide: torch.dtype) -> None:
-        steps, rows, width = made.ids.shape
-        size = made.output.shape[2]
+    def __init__(self, inputs: Inputs, scanned: Scanned, wide: torch.dtype) -> None:
+        steps, rows, width = scanned.ids.shape
+        size = scanned.output.shape[2]
         # every state by id, with its doubled key; id −1, the last row, is empty
         before = _with_doubled_keys(inputs.slots.to(wide), inputs.key.to(wide)).transpose(0, 1)
-        since = torch.cat([made.output.to(wide), 2 * made.keys], dim=2)
+        since = torch.cat([scanned.output.to(wide), 2 * scanned.keys], dim=2)
         nothing = since.new_zeros(1, rows, 2 * size)
         self.history = torch.cat([before, since, nothing]).flatten(0, 1)
-        row = torch.arange(rows, device=made.ids.device)
-        self.places = torch.remainder(made.ids.long(), width + steps + 1) * rows + row.unsqueeze(1)
+        row = torch.arange(rows, device=scanned.ids.device)
+        self.places = torch.remainder(scanned.ids.long(), width + steps + 1) * rows + row.unsqueeze(1)
         self.reset = inputs.reset
         self.is_cut = [False] * steps if inputs.reset is None else inputs.reset.any(dim=1).tolist()
-        self.own, self.target, self.moved = _changes(made.ids, inputs.reset)
+        self.own, self.target, self.moved = _changes(scanned.ids, inputs.reset)
         earlier = torch.cat([self.places[:1], self.places[:-1]]).flatten(1)
         both = torch.cat([self.own, self.target], dim=1)
         self.restored, self.restored_from = both, earlier.gather(1, both)
-        self.learned, self.d_score = inputs.worth is not None, made.weights.new_zeros(rows)
+        self.learned, self.d_score = inputs.worth is not None, scanned.weights.new_zeros(rows)
         self.held = self.history.index_select(0, self.places[-1].flatten())
         self.d_held = torch.zeros_like(self.held)
         self.states, self.doubled_keys = self.held.view(rows, width, 2 * size).split(size, dim=2)

@@ -58,11 +58,11 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         **{name: getattr(inputs, name).t().contiguous() for name in ("recurrent", "query", "key")},
         "initial_keys": (inputs.slots.to(wide) @ inputs.key.to(wide).t()).contiguous(),
     }
-    given = arguments(
+    settings = arguments(
         forward_kernel, tensors, T=steps, B=rows, mix=scan.mix, nil=0, WINDOW=scan.window,
         EVERY=scan.every or 0, TRACE=need_trace, SAVE=save, WEIGHTS=save or need_trace, **_shape(scan, size),
     )  # fmt: skip
-    launch(forward_kernel, (rows,), given)
+    launch(forward_kernel, (rows,), settings)
     return out
 
 
@@ -73,24 +73,24 @@ def prepare_backward(inputs: Inputs, scan: Scan) -> None:
         if len(step.energy) > LARGEST_PERSISTENT:
             triton_steps.there_and_back(step, scan)
         else:
-            made = forward(step, scan, False, True)
-            backward(Arriving(torch.zeros_like(made.output)), step, made, scan, step.nudge is not None)
+            scanned = forward(step, scan, False, True)
+            backward(Arriving(torch.zeros_like(scanned.output)), step, scanned, scan, step.nudge is not None)
 
     try_out(there_and_back, inputs, scan)
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk every row back; docs/notes/kernels.md has the derivation."""
-    steps, rows, size = made.output.shape
+    steps, rows, size = scanned.output.shape
     if rows and size > LARGEST_PERSISTENT:
-        return triton_steps.backward(arriving, inputs, made, scan, nudged)
-    wide = made.weights.dtype
-    walked = allocate_walk(inputs, made, scan, nudged)
+        return triton_steps.backward(arriving, inputs, scanned, scan, nudged)
+    wide = scanned.weights.dtype
+    walked = allocate_walk(inputs, scanned, scan, nudged)
     if rows:
-        tensors = named(contiguous(inputs), made, contiguous(arriving), walked)
+        tensors = named(contiguous(inputs), scanned, contiguous(arriving), walked)
         tensors["initial_keys"] = (inputs.slots.to(wide) @ inputs.key.to(wide).t()).contiguous()
         tensors["limit"] = limit_of(arriving, inputs.grad_limit)
-        given = arguments(
+        settings = arguments(
             backward_kernel,
             tensors,
             T=steps,
@@ -100,11 +100,11 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudg
             SAVE_STATES=nudged,
             **_shape(scan, size),
         )
-        launch(backward_kernel, (rows,), {**given, "HAS_NUDGE": made.gates.shape[2] > 0})
+        launch(backward_kernel, (rows,), {**settings, "HAS_NUDGE": scanned.gates.shape[2] > 0})
     walked = walked._replace(energy=walked.energy.sum(dim=0))
     if inputs.usage is not None:
-        made = made._replace(ids=by_place(made.ids, PLACE_BITS.value))
-    return collect_gradients(walked, inputs, made, scan, nudged, arriving.output)
+        scanned = scanned._replace(ids=by_place(scanned.ids, PLACE_BITS.value))
+    return collect_gradients(walked, inputs, scanned, scan, nudged, arriving.output)
 
 
 @lru_cache

@@ -29,31 +29,31 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
     def walk(*tensors: Any) -> Tensors:
         return tuple(_walk(Inputs(*tensors), scan, need_trace))
 
-    made = Scanned(*replayed(walk, tuple(inputs), ("forward", scan, need_trace)))
+    scanned = Scanned(*replayed(walk, tuple(inputs), ("forward", scan, need_trace)))
     if save:
-        return made
+        return scanned
     # only a trace's weights are needed; the rest exists only for a backward pass
     wanted = allocate(inputs, scan, need_trace, save)
-    chosen = (w if w is None or m.shape != w.shape else m for m, w in zip(made, wanted, strict=True))
+    chosen = (w if w is None or m.shape != w.shape else m for m, w in zip(scanned, wanted, strict=True))
     return Scanned._make(chosen)
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan, nudged: bool) -> Inputs:
     """Walk all rows back together."""
     first, second = len(arriving), len(arriving) + len(inputs)
 
     def walk_back(*tensors: Any) -> Tensors:
-        given = Inputs(*tensors[first:second]), Scanned(*tensors[second:])
-        return tuple(_walk_back(Arriving(*tensors[:first]), *given, scan))
+        records = Inputs(*tensors[first:second]), Scanned(*tensors[second:])
+        return tuple(_walk_back(Arriving(*tensors[:first]), *records, scan))
 
-    walked = ReverseWalk(*replayed(walk_back, (*arriving, *inputs, *made), ("backward", scan)))
-    return collect_gradients(walked, inputs, made, scan, nudged, arriving.output)
+    walked = ReverseWalk(*replayed(walk_back, (*arriving, *inputs, *scanned), ("backward", scan)))
+    return collect_gradients(walked, inputs, scanned, scan, nudged, arriving.output)
 
 
 def there_and_back(inputs: Inputs, scan: Scan) -> None:
     """Walk and walk back with zero gradients, without a CUDA graph, to compile the kernels."""
-    made = _walk(inputs, scan, False)
-    _walk_back(Arriving(torch.zeros_like(made.output)), inputs, made, scan)
+    scanned = _walk(inputs, scan, False)
+    _walk_back(Arriving(torch.zeros_like(scanned.output)), inputs, scanned, scan)
 
 
 def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
@@ -76,8 +76,12 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
     ids = out.ids.new_empty(steps + 1, rows, width)
     ids[0] = torch.arange(width, dtype=torch.int32, device=ids.device)
     initial_keys = (inputs.slots.to(wide) @ inputs.key.to(wide).t()).contiguous()
-    for state, given in ((out.relevance, inputs.relevance), (out.born, inputs.born), (out.age, inputs.age)):
-        state.copy_(given)
+    for state, initial in (
+        (out.relevance, inputs.relevance),
+        (out.born, inputs.born),
+        (out.age, inputs.age),
+    ):
+        state.copy_(initial)
     product, key_product = asked.new_empty(rows, (scan.gates + 1) * size), asked.new_empty(rows, size)
     blocks = _blocks(size, width)
     rates = out.relevance.new_empty(width + steps if inputs.worth is not None else 0, rows)
@@ -117,12 +121,12 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
     )
 
 
-def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) -> ReverseWalk:
-    steps, rows, size = made.output.shape
-    width, wide, gates = scan.width, made.weights.dtype, scan.gates
+def _walk_back(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan) -> ReverseWalk:
+    steps, rows, size = scanned.output.shape
+    width, wide, gates = scan.width, scanned.weights.dtype, scan.gates
 
     def zeros(*shape: int) -> Tensor:
-        return made.weights.new_zeros(shape)
+        return scanned.weights.new_zeros(shape)
 
     both_weights = torch.cat([inputs.recurrent, inputs.query]).to(wide).contiguous()
     key = inputs.key.to(wide).contiguous()
@@ -132,7 +136,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
     d_states, d_keys = zeros(width + steps, rows, size), zeros(width + steps, rows, size)
     if arriving.output is not None:
         d_states[width:] = arriving.output
-    ids = torch.cat([made.ids[:1], made.ids])  # the kernel reads one more row, as in the forward pass
+    ids = torch.cat([scanned.ids[:1], scanned.ids])  # the kernel reads one more row, as in the forward pass
     if arriving.slots is not None:
         _add_entries(d_states, ids[-1], arriving.slots.to(wide))
     d_hidden = zeros(rows, size) if arriving.hidden is None else arriving.hidden.to(wide).clone()
@@ -144,7 +148,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
     limit = limit_of(arriving, inputs.grad_limit)
     d_energies = zeros(0 if inputs.worth is None else steps, rows, width)
     blocks = _blocks(size, width)
-    tensors = named(contiguous(inputs), made) | {
+    tensors = named(contiguous(inputs), scanned) | {
         "initial_keys": (inputs.slots.to(wide) @ key.t()).contiguous(), "reset": reset, "ids": ids,
         "d_hidden": d_hidden, "d_direct": d_direct, "d_states": d_states, "d_keys": d_keys,
         "d_queries": d_queries, "d_energy": d_energy, "d_h": d_h, "back_key": back_key, "d_cell": d_cell,
@@ -156,7 +160,7 @@ def _walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: Scan) ->
         uncell_step, tensors, B=rows, H=size, WIDTH=width, CELL=scan.cell, NONLINEARITY=scan.nonlinearity,
         BLOCK=blocks["BLOCK"],
     )  # fmt: skip
-    uncell["HAS_NUDGE"] = made.gates.shape[2] > 0
+    uncell["HAS_NUDGE"] = scanned.gates.shape[2] > 0
     grid = (rows, triton.cdiv(size, blocks["BLOCK"]))
     for t in reversed(range(steps)):
         unattend(t)
@@ -197,10 +201,10 @@ def _reading(
     if output is not None and cuda_steps.missing(scan, size, output.device) is None:
         return cuda_steps.prepared(way, tensors, scan, size, rows)
     fixed = {"B": rows, "mix": scan.mix, "H": size, "WIDTH": scan.width, **_blocks(size, scan.width)}
-    given = arguments(kernel, tensors, **fixed, **settings)
+    launch_arguments = arguments(kernel, tensors, **fixed, **settings)
 
     def step(t: int) -> None:
-        launch(kernel, (rows,), {"t": t, **given})
+        launch(kernel, (rows,), {"t": t, **launch_arguments})
 
     return step
 

@@ -71,17 +71,17 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
     return normalise(out, inputs, normalisers, cleared, need_trace)
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullScan, nudged: bool) -> Inputs:
     """Walk every row back; docs/notes/kernels.md has the derivation."""
-    walked = allocate_walk(inputs, made, scan, nudged)
+    walked = allocate_walk(inputs, scanned, scan, nudged)
     if len(walked.hidden):
-        tensors = backward_tensors(arriving, inputs, made, walked._asdict())
+        tensors = backward_tensors(arriving, inputs, scanned, walked._asdict())
         initial, size = inputs.slots.shape[1:]
-        _launch("backward", scan, made.output, tensors, initial)
+        _launch("backward", scan, scanned.output, tensors, initial)
         states, slopes = cast(Tensor, tensors["gathered"])[:, :initial, :, :size].unbind(dim=2)
         walked = walked._replace(initial_states=states, initial_keys=slopes * (4 * inputs.energy.float()))
     walked = walked._replace(energy=walked.energy.sum(dim=0))
-    return collect_gradients(walked, inputs, made, scan, nudged)
+    return collect_gradients(walked, inputs, scanned, scan, nudged)
 
 
 def prepare_backward(inputs: Inputs, scan: FullScan) -> None:
@@ -136,15 +136,15 @@ def forward_tensors(
 
 
 def backward_tensors(
-    arriving: Arriving, inputs: Inputs, made: Scanned, walked: dict[str, Tensor | None]
+    arriving: Arriving, inputs: Inputs, scanned: Scanned, walked: dict[str, Tensor | None]
 ) -> dict[str, Tensor | None]:
     """Return the backward kernel's tensors by the names of its struct."""
-    (steps, rows, size), row = made.output.shape, padded(made.output.shape[2])
+    (steps, rows, size), row = scanned.output.shape, padded(scanned.output.shape[2])
     readable = Readable(inputs.born, inputs.reset, steps)
     slots = inputs.slots.masked_fill((inputs.born < 0).unsqueeze(2), 0)
-    states = torch.cat([slots, made.output.transpose(0, 1)], dim=1).float()
+    states = torch.cat([slots, scanned.output.transpose(0, 1)], dim=1).float()
     keys = states @ (_SCALE * inputs.key.float().t())
-    queries = made.asked.float() @ (_SCALE * inputs.query.float().t())
+    queries = scanned.asked.float() @ (_SCALE * inputs.query.float().t())
     logs = torch.maximum(keys.abs().amax(dim=(1, 2)), queries.abs().amax(dim=(0, 2))) > _FARTHEST
     powers = torch.where(logs[:, None, None], keys, keys.exp2())
     width = states.shape[1]
@@ -164,9 +164,9 @@ def backward_tensors(
         "past": torch.stack([_rows(powers), _rows(states)], dim=2),
         "queries": _rows(queries),
         "logs": logs,
-        "contexts": _rows(made.contexts),
-        "normalisers": made.normalisers,
-        **{name: getattr(made, name) for name in ("output", "asked", "cells", "gates")},
+        "contexts": _rows(scanned.contexts),
+        "normalisers": scanned.normalisers,
+        **{name: getattr(scanned, name) for name in ("output", "asked", "cells", "gates")},
         "d_output": None if arriving.output is None else arriving.output.contiguous(),
         "d_hidden": None if arriving.hidden is None else arriving.hidden.contiguous(),
         "d_cell_state": None if arriving.cell_state is None else arriving.cell_state.contiguous(),
@@ -192,8 +192,8 @@ def arguments(
     mix: float,
 ) -> ctypes.Structure:
     """Return a kernel's argument struct; absent and empty tensors have a null address."""
-    found = {name: x.data_ptr() for name, x in tensors.items() if x is not None and x.numel()}
-    return struct(**found, steps=steps, rows=rows, initial=initial, mix=mix)
+    addresses = {name: x.data_ptr() for name, x in tensors.items() if x is not None and x.numel()}
+    return struct(**addresses, steps=steps, rows=rows, initial=initial, mix=mix)
 
 
 def _rows(matrix: Tensor) -> Tensor:
@@ -216,10 +216,10 @@ def _launch(way: str, scan: FullScan, like: Tensor, tensors: dict[str, Any], ini
     device = like.device.index
     shape = _chosen(way, scan, size, like.dtype, rows, device)
     struct = FORWARD if way == "forward" else BACKWARD
-    given = arguments(struct, tensors, steps, rows, initial, scan.mix)
+    filled = arguments(struct, tensors, steps, rows, initial, scan.mix)
     kernel = _kernel(shape, device)
     blocks = rows // shape.rows * shape.cluster
-    kernel.launch(blocks, shape.threads, shape.cluster, shape.shared_bytes, given)
+    kernel.launch(blocks, shape.threads, shape.cluster, shape.shared_bytes, filled)
 
 
 @lru_cache(maxsize=256)

@@ -83,8 +83,8 @@ class Shape:
         outputs = padded(self.rows * (self.scan.gates + 1) * features)
         if self.way == "forward":
             return 5 * row + (dealt + self.warps) * (row + 4) + outputs
-        held = -(-AT_ONCE // dealt)
-        rows = 3 + (3 + self.warps) * self.rows + dealt + self.cluster + 2 * held + 2 * AT_ONCE
+        per_block = -(-AT_ONCE // dealt)
+        rows = 3 + (3 + self.warps) * self.rows + dealt + self.cluster + 2 * per_block + 2 * AT_ONCE
         return rows * row + outputs + 2 * padded(self.rows * features)
 
     @property

@@ -19,19 +19,19 @@ from plait.ops.scan.weight_gradients import collect_gradients
 __all__ = ["backward", "forward", "missing"]
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullScan, nudged: bool) -> Inputs:
     """Walk back through time, then one product per weight."""
-    size, wide = made.output.shape[2], made.contexts.dtype
+    size, wide = scanned.output.shape[2], scanned.contexts.dtype
     # the occupied initial slots of all rows, concatenated: most may be empty
     occupied = inputs.born >= 0
     places = occupied.flatten().nonzero().squeeze(1)
     counts = occupied.sum(dim=1)
     before = counts.cumsum(dim=0) - counts
-    given = Inputs._make(ready(tensor, wide) for tensor in inputs)
-    kept = Scanned._make(ready(tensor, wide) for tensor in made)
+    wide_inputs = Inputs._make(ready(tensor, wide) for tensor in inputs)
+    kept = Scanned._make(ready(tensor, wide) for tensor in scanned)
     arrived = Arriving._make(ready(gradient, wide) for gradient in arriving)
-    kept = kept._replace(queries=kept.asked @ given.query.t())
-    walked = allocate_walk(inputs, made, scan, nudged)
+    kept = kept._replace(queries=kept.asked @ wide_inputs.query.t())
+    walked = allocate_walk(inputs, scanned, scan, nudged)
     initial = walked.hidden.new_empty(2, 1, len(places), size)
     # one partial sum for v_a per block, padded to whole vectors
     walked = walked._replace(
@@ -39,10 +39,10 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
         initial_states=initial[1],
         energy=walked.hidden.new_zeros(blocks_of(len(counts)), lane_of(size, wide)),
     )
-    walk_back(arrived, given, kept, walked, scan, made.output.dtype, occupied_before=before)
+    walk_back(arrived, wide_inputs, kept, walked, scan, scanned.output.dtype, occupied_before=before)
     walked = walked._replace(energy=walked.energy.sum(dim=0)[:size])
-    held = inputs._replace(slots=inputs.slots.flatten(0, 1)[places].unsqueeze(0))
-    gradients = collect_gradients(walked, held, made, scan, nudged, outer=outer_product)
+    occupied_inputs = inputs._replace(slots=inputs.slots.flatten(0, 1)[places].unsqueeze(0))
+    gradients = collect_gradients(walked, occupied_inputs, scanned, scan, nudged, outer=outer_product)
     slots = torch.zeros_like(inputs.slots, memory_format=torch.contiguous_format)
     slots.view(-1, size)[places] = gradients.slots[0]
     return gradients._replace(slots=slots)

@@ -124,15 +124,15 @@ class Past:
 class PastInReverse:
     """All states and keys, and their gradients, gathered while the steps are walked back."""
 
-    def __init__(self, inputs: Inputs, made: Scanned, arriving: Tensor | None) -> None:
-        steps, rows, size = made.output.shape
-        wide = made.contexts.dtype
+    def __init__(self, inputs: Inputs, scanned: Scanned, arriving: Tensor | None) -> None:
+        steps, rows, size = scanned.output.shape
+        wide = scanned.contexts.dtype
         self.readable = Readable(inputs.born, inputs.reset, steps)
-        self.states = torch.cat([inputs.slots.transpose(0, 1), made.output]).to(wide)
+        self.states = torch.cat([inputs.slots.transpose(0, 1), scanned.output]).to(wide)
         width = len(self.states)
         self.doubled_keys = self.states @ (2 * inputs.key.to(wide).t())
-        self.queries = (made.asked.to(wide) @ inputs.query.to(wide).t()).unbind()
-        self.contexts, self.normalisers = made.contexts.unbind(), made.normalisers.unbind()
+        self.queries = (scanned.asked.to(wide) @ inputs.query.to(wide).t()).unbind()
+        self.contexts, self.normalisers = scanned.contexts.unbind(), scanned.normalisers.unbind()
         self.twice_energy = 2 * inputs.energy.to(wide)
         self.four_energies = 2 * self.twice_energy
         final = None if arriving is None else arriving.transpose(0, 1)

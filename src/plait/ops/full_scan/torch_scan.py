@@ -74,19 +74,19 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
     return out
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullScan, nudged: bool) -> Inputs:
     """Walk back through time; docs/notes/kernels.md derives every line."""
-    steps, rows, size = made.output.shape
-    wide = made.contexts.dtype
+    steps, rows, size = scanned.output.shape
+    wide = scanned.contexts.dtype
     from_hidden, key = torch.cat([inputs.recurrent, inputs.query]).to(wide), inputs.key.to(wide)
-    past = PastInReverse(inputs, made, arriving.slots)
-    d_hidden = or_zeros(arriving.hidden, made.contexts[0])
-    d_cell_state = or_zeros(arriving.cell_state, made.contexts[0]) if scan.cell == "lstm" else None
-    d_projected = made.contexts.new_empty(steps, rows, scan.gates * size)
-    d_queries = torch.empty_like(made.contexts)
-    activated = made.activated.to(wide).unbind()
-    asked = made.asked.to(wide).unbind()
-    cells = made.cells.to(wide).unbind() if scan.cell == "lstm" else asked
+    past = PastInReverse(inputs, scanned, arriving.slots)
+    d_hidden = or_zeros(arriving.hidden, scanned.contexts[0])
+    d_cell_state = or_zeros(arriving.cell_state, scanned.contexts[0]) if scan.cell == "lstm" else None
+    d_projected = scanned.contexts.new_empty(steps, rows, scan.gates * size)
+    d_queries = torch.empty_like(scanned.contexts)
+    activated = scanned.activated.to(wide).unbind()
+    asked = scanned.asked.to(wide).unbind()
+    cells = scanned.cells.to(wide).unbind() if scan.cell == "lstm" else asked
     for t in reversed(range(steps)):
         d_context = d_hidden * scan.mix
         past.read_backward(t, d_context, d_queries[t])
@@ -115,4 +115,4 @@ def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, 
         hidden=d_hidden,
         cell_state=d_cell_state,
     )
-    return collect_gradients(walked, inputs, made, scan, nudged)
+    return collect_gradients(walked, inputs, scanned, scan, nudged)

@@ -75,12 +75,12 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
         "normalisers": normalisers,
         "weights": out.weights.fill_(-torch.inf),
     }
-    given = arguments(
+    settings = arguments(
         forward_kernel, tensors, T=steps, B=rows, initial=initial, mix=scan.mix, nil=0, TRACE=need_trace,
         SAVE=save, NORMALISERS=save or need_trace,
         **_shape(scan, len(inputs.energy), initial > 0, FORWARD_TILE),
     )  # fmt: skip
-    launch(forward_kernel, (rows,), given)
+    launch(forward_kernel, (rows,), settings)
     return normalise(out, inputs, normalisers, cleared, need_trace)
 
 
@@ -88,51 +88,51 @@ def prepare_backward(inputs: Inputs, scan: FullScan) -> None:
     """Compile the kernels that `backward` will launch; `BackendError` if they do not compile."""
 
     def there_and_back(step: Inputs) -> None:
-        made = forward(step, scan, False, True)
-        backward(Arriving(torch.zeros_like(made.output)), step, made, scan, step.nudge is not None)
+        scanned = forward(step, scan, False, True)
+        backward(Arriving(torch.zeros_like(scanned.output)), step, scanned, scan, step.nudge is not None)
 
     try_out(there_and_back, inputs, scan)
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: FullScan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullScan, nudged: bool) -> Inputs:
     """Walk every row back; docs/notes/kernels.md has the derivation."""
-    steps, rows, size = made.output.shape
-    wide, initial = made.contexts.dtype, inputs.slots.shape[1]
+    steps, rows, size = scanned.output.shape
+    wide, initial = scanned.contexts.dtype, inputs.slots.shape[1]
     readable = Readable(inputs.born, inputs.reset, steps)
-    d_past, slopes = _gathering(arriving.slots, inputs, made, readable)
-    walked = allocate_walk(inputs, made, scan, nudged)
+    d_past, slopes = _gathering(arriving.slots, inputs, scanned, readable)
+    walked = allocate_walk(inputs, scanned, scan, nudged)
     if rows:
-        states = torch.cat([inputs.slots, made.output.transpose(0, 1)], dim=1).to(wide)
-        tensors = named(contiguous(inputs), made, contiguous(arriving), walked) | {
+        states = torch.cat([inputs.slots, scanned.output.transpose(0, 1)], dim=1).to(wide)
+        tensors = named(contiguous(inputs), scanned, contiguous(arriving), walked) | {
             "first": readable.first,
             "states": states.contiguous(),
             "keys": (states @ (_SCALE * inputs.key.to(wide).t())).contiguous(),
-            "queries": (made.asked.to(wide) @ (_SCALE * inputs.query.to(wide).t())).contiguous(),
+            "queries": (scanned.asked.to(wide) @ (_SCALE * inputs.query.to(wide).t())).contiguous(),
             "d_slopes": slopes,
             "d_past": d_past,
         }
-        given = arguments(
+        settings = arguments(
             backward_kernel, tensors, T=steps, B=rows, initial=initial, mix=scan.mix, nil=0,
             SAVE_STATES=nudged, **_shape(scan, size, initial > 0, BACKWARD_TILE),
         )  # fmt: skip
-        launch(backward_kernel, (rows,), {**given, "HAS_NUDGE": made.gates.shape[2] > 0})
+        launch(backward_kernel, (rows,), {**settings, "HAS_NUDGE": scanned.gates.shape[2] > 0})
     walked = walked._replace(
         energy=walked.energy.sum(dim=0),
         initial_keys=slopes[:, :initial] * (4 * inputs.energy.to(wide)),
         initial_states=d_past[:, :initial],
     )
-    return collect_gradients(walked, inputs, made, scan, nudged)
+    return collect_gradients(walked, inputs, scanned, scan, nudged)
 
 
 def _gathering(
-    arriving: Tensor | None, inputs: Inputs, made: Scanned, readable: Readable
+    arriving: Tensor | None, inputs: Inputs, scanned: Scanned, readable: Readable
 ) -> tuple[Tensor, Tensor]:
     """Return the buffers (B, W, H) in which the gradients of states and of keys are summed.
 
     The first is initialised to the gradient that arrives at the final slots, the second to zero.
     """
-    steps, rows, size = made.output.shape
-    slopes = made.contexts.new_zeros(rows, inputs.slots.shape[1] + steps, size)
+    steps, rows, size = scanned.output.shape
+    slopes = scanned.contexts.new_zeros(rows, inputs.slots.shape[1] + steps, size)
     if arriving is None:
         return torch.zeros_like(slopes), slopes
     d_past = arriving.to(slopes.dtype).clone(memory_format=torch.contiguous_format)

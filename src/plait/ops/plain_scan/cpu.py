@@ -13,16 +13,16 @@ from plait.ops.scan.weight_gradients import asked_without_memory, collect_gradie
 __all__ = ["backward", "forward", "missing"]
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
     """Walk back through time, then one product for all steps."""
-    dtype = made.output.dtype
+    dtype = scanned.output.dtype
     wide = accumulation_dtype(dtype)
-    given = Inputs._make(ready(tensor, wide) for tensor in inputs)
-    kept = Scanned._make(ready(tensor, wide) for tensor in made)
+    wide_inputs = Inputs._make(ready(tensor, wide) for tensor in inputs)
+    kept = Scanned._make(ready(tensor, wide) for tensor in scanned)
     arrived = Arriving._make(ready(gradient, wide) for gradient in arriving)
-    kept = kept._replace(asked=asked_without_memory(given, kept), gates=kept.activated)
-    walked = allocate_walk(inputs, made, scan, nudged)
-    walk_back(arrived, given, kept, walked, scan, dtype)
+    kept = kept._replace(asked=asked_without_memory(wide_inputs, kept), gates=kept.activated)
+    walked = allocate_walk(inputs, scanned, scan, nudged)
+    walk_back(arrived, wide_inputs, kept, walked, scan, dtype)
     return collect_gradients(
-        walked, inputs, made._replace(asked=kept.asked), scan, nudged, outer=outer_product
+        walked, inputs, scanned._replace(asked=kept.asked), scan, nudged, outer=outer_product
     )

@@ -51,24 +51,24 @@ def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Sc
     return out
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
     """Walk back through time, then one product for all steps."""
-    made = made._replace(asked=asked_without_memory(inputs, made))
-    return collect_gradients(walk_back(arriving, inputs, made, scan), inputs, made, scan, nudged)
+    scanned = scanned._replace(asked=asked_without_memory(inputs, scanned))
+    return collect_gradients(walk_back(arriving, inputs, scanned, scan), inputs, scanned, scan, nudged)
 
 
-def walk_back(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan) -> ReverseWalk:
+def walk_back(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: PlainScan) -> ReverseWalk:
     """Walk the recurrence of the backward pass; docs/notes/kernels.md derives every line."""
-    steps, rows, size = made.output.shape
-    wide = accumulation_dtype(made.output.dtype)
-    recurrent, before = inputs.recurrent.to(wide), made.asked.to(wide)
+    steps, rows, size = scanned.output.shape
+    wide = accumulation_dtype(scanned.output.dtype)
+    recurrent, before = inputs.recurrent.to(wide), scanned.asked.to(wide)
     d_hidden = or_zeros(arriving.hidden, before[0])
     d_cell_state = or_zeros(arriving.cell_state, before[0]) if scan.cell == "lstm" else None
     d_output = None if arriving.output is None else arriving.output.to(wide).unbind()
     d_projected = before.new_empty(steps, rows, scan.gates * size)
     d_states = torch.empty_like(before)
-    activated = made.activated.to(wide).unbind()
-    cells = made.cells.to(wide).unbind() if scan.cell == "lstm" else before.unbind()
+    activated = scanned.activated.to(wide).unbind()
+    cells = scanned.cells.to(wide).unbind() if scan.cell == "lstm" else before.unbind()
     for t in reversed(range(steps)):
         d_state = d_states[t].copy_(d_hidden) if d_output is None else torch.add(
             d_hidden, d_output[t], out=d_states[t]

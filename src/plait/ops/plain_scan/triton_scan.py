@@ -55,8 +55,8 @@ def forward(inputs: Inputs, scan: PlainScan, need_trace: bool, save: bool) -> Sc
     if rows:
         # transposed, a matrix is read along its output, so that no product reduces across lanes
         tensors = named(contiguous(inputs._replace(recurrent=inputs.recurrent.t())), out)
-        given = arguments(forward_kernel, tensors, T=steps, B=rows, nil=0, SAVE=save, **_shape(scan, size))
-        launch(forward_kernel, (rows,), given)
+        settings = arguments(forward_kernel, tensors, T=steps, B=rows, nil=0, SAVE=save, **_shape(scan, size))
+        launch(forward_kernel, (rows,), settings)
     return out
 
 
@@ -64,41 +64,41 @@ def prepare_backward(inputs: Inputs, scan: PlainScan) -> None:
     """Compile the kernels that `backward` will launch; `BackendError` if they do not compile."""
 
     def there_and_back(step: Inputs) -> None:
-        made = forward(step, scan, False, True)
-        backward(Arriving(torch.zeros_like(made.output)), step, made, scan, step.nudge is not None)
+        scanned = forward(step, scan, False, True)
+        backward(Arriving(torch.zeros_like(scanned.output)), step, scanned, scan, step.nudge is not None)
 
     if inputs.recurrent.shape[1] <= LARGEST_PERSISTENT:  # larger sizes are walked by plain torch
         try_out(there_and_back, inputs, scan)
 
 
-def backward(arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
+def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: PlainScan, nudged: bool) -> Inputs:
     """Walk every row back; docs/notes/kernels.md has the derivation."""
-    made = made._replace(asked=asked_without_memory(inputs, made))
-    if made.output.shape[1] and made.output.shape[2] > LARGEST_PERSISTENT:
+    scanned = scanned._replace(asked=asked_without_memory(inputs, scanned))
+    if scanned.output.shape[1] and scanned.output.shape[2] > LARGEST_PERSISTENT:
         first, second = len(arriving), len(arriving) + len(inputs)
 
         def walk_back(*tensors: Any) -> tuple[Any, ...]:
-            given = Inputs(*tensors[first:second]), Scanned(*tensors[second:])
-            return torch_scan.walk_back(Arriving(*tensors[:first]), *given, scan)
+            records = Inputs(*tensors[first:second]), Scanned(*tensors[second:])
+            return torch_scan.walk_back(Arriving(*tensors[:first]), *records, scan)
 
-        walked = ReverseWalk(*replayed(walk_back, (*arriving, *inputs, *made), ("plain backward", scan)))
+        walked = ReverseWalk(*replayed(walk_back, (*arriving, *inputs, *scanned), ("plain backward", scan)))
     else:
-        walked = _walk_back(arriving, inputs, made, scan, nudged)
-    return collect_gradients(walked, inputs, made, scan, nudged)
+        walked = _walk_back(arriving, inputs, scanned, scan, nudged)
+    return collect_gradients(walked, inputs, scanned, scan, nudged)
 
 
 def _walk_back(
-    arriving: Arriving, inputs: Inputs, made: Scanned, scan: PlainScan, nudged: bool
+    arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: PlainScan, nudged: bool
 ) -> ReverseWalk:
-    steps, rows, size = made.output.shape
-    walked = allocate_walk(inputs, made, scan, nudged)
+    steps, rows, size = scanned.output.shape
+    walked = allocate_walk(inputs, scanned, scan, nudged)
     if rows:
-        tensors = named(contiguous(inputs), made, contiguous(arriving), walked)
-        tensors |= {"activated": made.activated, "before": made.asked}
-        given = arguments(
+        tensors = named(contiguous(inputs), scanned, contiguous(arriving), walked)
+        tensors |= {"activated": scanned.activated, "before": scanned.asked}
+        settings = arguments(
             backward_kernel, tensors, T=steps, B=rows, nil=0, SAVE_STATES=nudged, **_shape(scan, size)
         )
-        launch(backward_kernel, (rows,), given)
+        launch(backward_kernel, (rows,), settings)
     return walked
 
 

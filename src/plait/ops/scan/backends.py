@@ -106,16 +106,16 @@ def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | Non
         return backend
     kind = getattr(torch, dtype.removeprefix("torch."))
     failed = _ruled_out.get((device, dtype, cell, width, size, of), set()) if backend == "auto" else set()
-    for asked in PREFERRED.get(device.partition(":")[0], ("torch",)) if backend == "auto" else (backend,):
-        if asked in failed:
+    for candidate in PREFERRED.get(device.partition(":")[0], ("torch",)) if backend == "auto" else (backend,):
+        if candidate in failed:
             continue
-        reason = missing(asked, device, kind, cell, width, size, of)
+        reason = missing(candidate, device, kind, cell, width, size, of)
         if reason is None:
-            return asked
+            return candidate
     if backend != "auto":
-        raise BackendError(f"backend {asked!r} cannot run here: {reason}; use backend='auto'")
+        raise BackendError(f"backend {candidate!r} cannot run here: {reason}; use backend='auto'")
     if not failed:  # after a failure the warning has already given the reason that matters
-        _warn_once(asked, str(reason), of, "torch")
+        _warn_once(candidate, str(reason), of, "torch")
     return "torch"
 
 

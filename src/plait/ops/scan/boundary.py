@@ -88,13 +88,13 @@ def _read(inputs: Inputs, wanted: list[_Expected]) -> list[Any]:
 def _expected(
     scan: CellScan, steps: int, rows: int, size: int, slots: int, dtype: torch.dtype
 ) -> list[_Expected]:
-    sizes, found = sizes_of(scan, steps, rows, size, slots), []
+    sizes, expected = sizes_of(scan, steps, rows, size, slots), []
     for spec in _SPECS.values():
         is_cast = spec.of in scan.traits and spec.kind not in ("int64", "bool")
         is_read = spec.only in ("", scan.cell, scan.nonlinearity)
         wanted = type_of(spec, dtype) if is_cast else None
-        found.append(_Expected(shape_of(spec, sizes), is_read, wanted, is_cast and spec.kind != "layer"))
-    return found
+        expected.append(_Expected(shape_of(spec, sizes), is_read, wanted, is_cast and spec.kind != "layer"))
+    return expected
 
 
 _expected_once = lru_cache(_expected)

@@ -54,8 +54,8 @@ def type_of(spec: Spec, dtype: torch.dtype) -> torch.dtype:
 
 def contiguous(record: Record) -> Record:
     """Return a named tuple with every tensor contiguous, as a kernel reads it."""
-    made = (None if x is None else x.contiguous() for x in record)
-    return cast(Record, cast(Any, record)._make(made))
+    tensors = (None if x is None else x.contiguous() for x in record)
+    return cast(Record, cast(Any, record)._make(tensors))
 
 
 def allocate(
@@ -70,13 +70,13 @@ def allocate(
 
 
 def whole(
-    made: Scanned, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str
+    scanned: Scanned, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str
 ) -> dict[str, Tensor]:
     """Return the results by the operator's names, with empty tensors for those that were not computed."""
     like = inputs.projected
     plan = _plan_of(Scanned, like, scan, *_asked(inputs, scan, need_trace, save), backend)
-    found = ((name, getattr(made, name), shape or (0,), dtype) for name, shape, dtype, _ in plan)
-    return {name: like.new_empty(shape, dtype=dtype) if x is None else x for name, x, shape, dtype in found}
+    tensors = ((name, getattr(scanned, name), shape or (0,), dtype) for name, shape, dtype, _ in plan)
+    return {name: like.new_empty(shape, dtype=dtype) if x is None else x for name, x, shape, dtype in tensors}
 
 
 def _asked(
@@ -94,7 +94,7 @@ def _asked(
 
 def allocate_walk(
     inputs: Inputs,
-    made: Scanned,
+    scanned: Scanned,
     scan: CellScan,
     nudged: bool,
     lean: bool = False,
@@ -108,17 +108,17 @@ def allocate_walk(
     state = "memory" not in scan.traits or not inputs.is_new
     learned = inputs.worth is not None
     words = "nudged" if nudged else None, "learned" if learned else None, "state" if state else None
-    plan = _plan_of(ReverseWalk, made.output, scan, _sizes_back(inputs, made, scan), words)
-    return ReverseWalk(**_room(made.output, plan, lean, without))
+    plan = _plan_of(ReverseWalk, scanned.output, scan, _sizes_back(inputs, scanned, scan), words)
+    return ReverseWalk(**_room(scanned.output, plan, lean, without))
 
 
-def allocate_gradients(inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool) -> Inputs:
+def allocate_gradients(inputs: Inputs, scanned: Scanned, scan: CellScan, nudged: bool) -> Inputs:
     """Return uninitialised tensors for the gradient of every present input that has one."""
-    sizes, found = sizes_of(scan, *_sizes_back(inputs, made, scan)), {}
+    sizes, gradients = sizes_of(scan, *_sizes_back(inputs, scanned, scan)), {}
     for name, spec in specs(Inputs, scan.traits).items():
         if spec.has_gradient and is_present(name, spec, inputs, scan, nudged):
-            found[name] = made.output.new_empty(shape_of(spec, sizes))
-    return Inputs(**found)
+            gradients[name] = scanned.output.new_empty(shape_of(spec, sizes))
+    return Inputs(**gradients)
 
 
 def is_present(name: str, spec: Spec, inputs: Inputs, scan: CellScan, nudged: bool) -> bool:
@@ -128,9 +128,9 @@ def is_present(name: str, spec: Spec, inputs: Inputs, scan: CellScan, nudged: bo
     return not spec.optional or (getattr(inputs, name) is not None if spec.saved else spec.only == scan.cell)
 
 
-def _sizes_back(inputs: Inputs, made: Scanned, scan: CellScan) -> tuple[int, ...]:
+def _sizes_back(inputs: Inputs, scanned: Scanned, scan: CellScan) -> tuple[int, ...]:
     slots = scan.width
-    return (*made.output.shape, inputs.slots.shape[1] if slots is None else slots)
+    return (*scanned.output.shape, inputs.slots.shape[1] if slots is None else slots)
 
 
 # (name, shape, type, whether it is required) of each tensor
@@ -171,7 +171,7 @@ def _plan(
 
     One that is not required, or not of this cell or backend, has no steps; without steps it is empty or None.
     """
-    made, lengths = [], sizes_of(scan, *sizes)
+    scanned, lengths = [], sizes_of(scan, *sizes)
     for name, spec in specs(record, scan.traits).items():
         shape = shape_of(spec, lengths)
         foreign = spec.only not in ("", scan.cell) or (spec.by and backend not in spec.by)
@@ -179,8 +179,8 @@ def _plan(
         if not is_wanted:
             shape = (0, *shape[1:]) if spec.shape[0] in "TS" else (0,)
         absent = spec.optional and shape == (0,)
-        made.append((name, None if absent else shape, type_of(spec, dtype), is_wanted))
-    return made
+        scanned.append((name, None if absent else shape, type_of(spec, dtype), is_wanted))
+    return scanned
 
 
 # cached, because a training loop repeats its sizes at every step; symbolic sizes have no hash

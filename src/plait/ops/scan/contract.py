@@ -159,7 +159,7 @@ class Projection(NamedTuple):
     weight: Tensor
     bias: Tensor | None
 
-    def made(self, unseen: bool = False) -> Tensor:
+    def project(self, unseen: bool = False) -> Tensor:
         """Return the projected input (..., G·H), with `unseen` without recording it for autograd."""
         x, weight, bias = self
         shape = *x.shape[:-1], weight.shape[0]
@@ -297,16 +297,16 @@ def specs(record: Any, traits: frozenset[str] | None = None) -> dict[str, Spec]:
     >>> list(specs(Arriving, frozenset({"every"})))
     ['output', 'hidden', 'cell_state']
     """
-    found = {}
+    selected = {}
     for name, hint in get_type_hints(record, include_extras=True).items():
         spec: Spec = hint.__metadata__[0]
         optional = type(None) in getattr(hint.__origin__, "__args__", ())
         if traits is None or spec.of in traits:
-            found[name] = Spec(**{**spec.__dict__, "optional": optional})
-    return found
+            selected[name] = Spec(**{**spec.__dict__, "optional": optional})
+    return selected
 
 
-def named(inputs: Any, made: Any = None, arriving: Any = None, walked: Any = None) -> dict[str, Any]:
+def named(inputs: Any, scanned: Any = None, arriving: Any = None, walked: Any = None) -> dict[str, Any]:
     """Return the values of these records under the names that compiled code uses, in its order.
 
     A gradient has the prefix `d_`, and a result the suffix `_out` where an input has the same name.
@@ -314,10 +314,10 @@ def named(inputs: Any, made: Any = None, arriving: Any = None, walked: Any = Non
     >>> list(named(Inputs._fields, Scanned._fields))[19:22]
     ['bias', 'output', 'hidden_out']
     """
-    found: dict[str, Any] = {}
-    for record, given, mark in (
-        (Inputs, inputs, ""), (Scanned, made, ""), (Arriving, arriving, "d_"), (ReverseWalk, walked, "d_"),
+    values: dict[str, Any] = {}
+    for record, part, mark in (
+        (Inputs, inputs, ""), (Scanned, scanned, ""), (Arriving, arriving, "d_"), (ReverseWalk, walked, "d_"),
     ):  # fmt: skip
-        for name, value in zip(record._fields, () if given is None else given, strict=given is not None):
-            found[f"{mark}{name}_out" if f"{mark}{name}" in found else f"{mark}{name}"] = value
-    return found
+        for name, value in zip(record._fields, () if part is None else part, strict=part is not None):
+            values[f"{mark}{name}_out" if f"{mark}{name}" in values else f"{mark}{name}"] = value
+    return values

@@ -50,7 +50,7 @@ def library() -> ctypes.CDLL:
         compiler = _compiler()
     except NoCompilerError as error:
         raise NoCompilerError("; ".join(filter(None, (str(error), why_not)))) from error
-    target = kept(f"plait_scan_{_key(compiler)}", ".so", lambda made: _build(compiler, made))
+    target = kept(f"plait_scan_{_key(compiler)}", ".so", lambda path: _build(compiler, path))
     try:
         return _declared(ctypes.CDLL(str(target)))
     except OSError as error:
@@ -66,26 +66,26 @@ def origin() -> str:
 
 def compile_for_wheel(folder: Path) -> list[Path]:
     """Build a library for each set of instructions into `folder`, which goes into a wheel as `built/`."""
-    compiler, made = _compiler(), []
+    compiler, libraries = _compiler(), []
     for capability in _VECTOR_FLAGS:
         aside = folder / "library.so"
         _build(compiler, aside, capability, "-s")
         (folder / "tensors.h").unlink()
-        made.append(aside.rename(folder / f"{_shipped_name(capability)}.{digest_of(aside)}.so"))
-    return made
+        libraries.append(aside.rename(folder / f"{_shipped_name(capability)}.{digest_of(aside)}.so"))
+    return libraries
 
 
 def _brought() -> tuple[ctypes.CDLL | None, str]:
     """Return the wheel's library for this processor, or None and the reason (empty in a checkout)."""
     if not _SHIPPED.is_dir():
         return None, ""
-    found = sorted(_SHIPPED.glob(f"{_shipped_name(_capability())}.*.so"))
-    if not found:
+    libraries = sorted(_SHIPPED.glob(f"{_shipped_name(_capability())}.*.so"))
+    if not libraries:
         return None, f"the wheel has no library for {_capability()} instructions, this source and these flags"
-    if not is_whole(found[0]):
-        return None, f"the wheel's {found[0].name} is damaged, install plait again"
+    if not is_whole(libraries[0]):
+        return None, f"the wheel's {libraries[0].name} is damaged, install plait again"
     try:
-        return _declared(ctypes.CDLL(str(found[0]))), ""
+        return _declared(ctypes.CDLL(str(libraries[0]))), ""
     except OSError as error:
         return None, f"the wheel's library cannot be loaded ({error})"
 
@@ -100,10 +100,10 @@ def tensor_structs() -> str:
     >>> tensor_structs().splitlines()[1:3]
     ['  const void* projected;', '  const void* recurrent;']
     """
-    inputs, made, arriving, walked = (specs(r).values() for r in (Inputs, Scanned, Arriving, ReverseWalk))
-    forward, backward = named(inputs, made), named(inputs, made, arriving, walked)
+    inputs, scanned, arriving, walked = (specs(r).values() for r in (Inputs, Scanned, Arriving, ReverseWalk))
+    forward, backward = named(inputs, scanned), named(inputs, scanned, arriving, walked)
     return _struct("ForwardTensors", forward, {*named(inputs)}) + _struct(
-        "BackwardTensors", backward, {*named(inputs, made, arriving)},
+        "BackwardTensors", backward, {*named(inputs, scanned, arriving)},
         # fields that only this backend has
         ("const void* initial_keys", "const int64_t* occupied_before", "const void* limit"),
     )  # fmt: skip
@@ -120,8 +120,8 @@ def _struct(name: str, tensors: Mapping[str, Spec], read: set[str], more: Iterab
 def _compiler() -> str:
     named = os.environ.get("CXX", "").split()
     for name in named[:1] or ("g++", "c++", "clang++"):
-        if found := shutil.which(name):
-            return found
+        if path := shutil.which(name):
+            return path
     looked_for = f"$CXX = {named[0]}" if named else "g++, c++ and clang++"
     raise NoCompilerError(f"no C++ compiler was found (looked for {looked_for})")
 
@@ -151,19 +151,19 @@ def _key(compiler: str) -> str:
     return key_of((*_source(), compiler, *_flags(_capability()), torch.__version__))
 
 
-def _build(compiler: str, made: Path, capability: str | None = None, *more: str) -> None:
+def _build(compiler: str, target: Path, capability: str | None = None, *more: str) -> None:
     torch_folder = Path(torch.__file__).parent
-    (made.parent / "tensors.h").write_text(tensor_structs(), encoding="utf-8")
+    (target.parent / "tensors.h").write_text(tensor_structs(), encoding="utf-8")
     command = [
-        compiler, *_flags(capability or _capability()), *more, str(_SOURCES / "scan.cpp"), "-o", str(made),
+        compiler, *_flags(capability or _capability()), *more, str(_SOURCES / "scan.cpp"), "-o", str(target),
         f"-ffile-prefix-map={torch_folder}=torch",  # the same bytes in whatever folder torch is
-        f"-I{made.parent}", f"-I{torch_folder / 'include'}",
+        f"-I{target.parent}", f"-I{torch_folder / 'include'}",
         f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
     ]  # fmt: skip
     try:
         done = subprocess.run(
             command, capture_output=True, encoding="utf-8", errors="replace", timeout=LONGEST_BUILD,
-            check=False, env={**os.environ, "TMPDIR": str(made.parent)},  # removed even if it is killed
+            check=False, env={**os.environ, "TMPDIR": str(target.parent)},  # removed even if it is killed
         )  # fmt: skip
     except subprocess.TimeoutExpired as error:
         raise BackendError(f"the scan could not be built: {error}") from error

@@ -79,10 +79,10 @@ def walk_forward(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -
     """Walk through time; `contract` describes inputs and results."""
     dtype = inputs.projected.dtype
     wide = accumulation_dtype(dtype)
-    given = Inputs._make([ready(tensor, wide) for tensor in inputs])
-    out = allocate(given, scan, need_trace, save, lean=True)
-    sizes = _sizes_of(scan, given, out, dtype)
-    _call("forward", scan, sizes, [*given, *out], wide)
+    wide_inputs = Inputs._make([ready(tensor, wide) for tensor in inputs])
+    out = allocate(wide_inputs, scan, need_trace, save, lean=True)
+    sizes = _sizes_of(scan, wide_inputs, out, dtype)
+    _call("forward", scan, sizes, [*wide_inputs, *out], wide)
     if dtype == wide:
         return out
     kinds = specs(Scanned)
@@ -95,7 +95,7 @@ def walk_forward(inputs: Inputs, scan: CellScan, need_trace: bool, save: bool) -
 def walk_back(
     arriving: Arriving,
     inputs: Inputs,
-    made: Scanned,
+    scanned: Scanned,
     walked: ReverseWalk,
     scan: CellScan,
     dtype: torch.dtype,
@@ -104,7 +104,7 @@ def walk_back(
     limit: Tensor | None = None,
 ) -> None:
     """Walk back through time into `walked`; all is wide and contiguous, `dtype` the layer's type."""
-    pointers = [*inputs, *made, *arriving, *walked, initial_keys, occupied_before, limit]
+    pointers = [*inputs, *scanned, *arriving, *walked, initial_keys, occupied_before, limit]
     _call("backward", scan, _sizes_of(scan, inputs, walked, dtype), pointers, walked.projected.dtype)
 
 

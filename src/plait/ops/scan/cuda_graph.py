@@ -25,33 +25,33 @@ Tensors = tuple[Any, ...]
 _graphs: OrderedDict[Any, tuple[Any, Tensors, Tensors]] = OrderedDict()
 
 
-def replayed(function: Callable[..., Tensors], given: Tensors, name: tuple[Any, ...]) -> Tensors:
+def replayed(function: Callable[..., Tensors], tensors: Tensors, name: tuple[Any, ...]) -> Tensors:
     """Run `function`, through a CUDA graph where that pays."""
-    first = next(tensor for tensor in given if tensor is not None and tensor.dim() == 3)
+    first = next(tensor for tensor in tensors if tensor is not None and tensor.dim() == 3)
     graphable = (
         first.is_cuda and first.shape[0] <= LONGEST_GRAPH and not torch.cuda.is_current_stream_capturing()
     )
     if not graphable:
-        return function(*given)
-    shapes = tuple(None if x is None else (tuple(x.shape), x.dtype) for x in given)
+        return function(*tensors)
+    shapes = tuple(None if x is None else (tuple(x.shape), x.dtype) for x in tensors)
     tf32 = torch.backends.cuda.matmul.allow_tf32
     at = (name, first.device, tf32, shapes)
     if at not in _graphs:
-        _graphs[at] = _capture(function, given)
+        _graphs[at] = _capture(function, tensors)
         while len(_graphs) > GRAPHS_KEPT:
             _graphs.popitem(last=False)
     _graphs.move_to_end(at)
     graph, places, results = _graphs[at]
-    for place, tensor in zip(places, given, strict=True):
+    for place, tensor in zip(places, tensors, strict=True):
         if place is not None and tensor is not None:
             place.copy_(tensor)
     graph.replay()
     return tuple(None if result is None else result.clone() for result in results)
 
 
-def _capture(function: Callable[..., Tensors], given: Tensors) -> tuple[Any, Tensors, Tensors]:
+def _capture(function: Callable[..., Tensors], tensors: Tensors) -> tuple[Any, Tensors, Tensors]:
     places = tuple(
-        None if x is None else x.detach().clone(memory_format=torch.contiguous_format) for x in given
+        None if x is None else x.detach().clone(memory_format=torch.contiguous_format) for x in tensors
     )
     aside = torch.cuda.Stream()
     aside.wait_stream(torch.cuda.current_stream())

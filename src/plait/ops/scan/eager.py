@@ -49,8 +49,8 @@ class Look:
     """
 
     def __init__(self, names: tuple[str, ...], arriving: tuple[str, ...]) -> None:
-        found = picked(names, Scanned._fields)
-        self.at = lambda made: found((*made, None))
+        select = picked(names, Scanned._fields)
+        self.at = lambda scanned: select((*scanned, None))
         self.back = picked(Scanned._fields, names)
         self.records = picked([name for name in names if name not in arriving], Scanned._fields)
         self.arrived = picked([name if name in arriving else "" for name in Arriving._fields], names)
@@ -68,11 +68,11 @@ class Eager(torch.autograd.Function):
         ctx: Any, fused: FusedScan, scan: Any, need_trace: bool, backend: str, *tensors: Any
     ) -> tuple[Tensor | None, ...]:
         inputs = Inputs._make(tensors[3:])
-        made = fused.forward(inputs, scan, need_trace, True, backend)
+        scanned = fused.forward(inputs, scan, need_trace, True, backend)
         look = fused.looks[need_trace]
-        keep_for_backward(ctx, fused, inputs, made, look, scan, backend, tensors[:2])
-        found: tuple[Tensor | None, ...] = look.at(made)
-        return found
+        keep_for_backward(ctx, fused, inputs, scanned, look, scan, backend, tensors[:2])
+        visible: tuple[Tensor | None, ...] = look.at(scanned)
+        return visible
 
     @staticmethod
     def backward(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
@@ -80,11 +80,11 @@ class Eager(torch.autograd.Function):
         as_operator = torch.is_grad_enabled() or any(g is not None and _is_wrapped(g) for g in arriving)
         source, wanted = ctx.needs_input_grad[4:7], ctx.needs_input_grad[7:]
         x, weight, *kept = ctx.saved_tensors  # read once: a checkpoint recomputes them at each access
-        found = input_gradients(ctx, kept, arriving, ctx.nudged and wanted[_NUDGE], as_operator)
+        gradients = input_gradients(ctx, kept, arriving, ctx.nudged and wanted[_NUDGE], as_operator)
         before: list[Tensor | None] = [None, None, None]
-        if any(source) and found.projected is not None:
-            before = Projection(x, weight, None).gradients(found.projected, found.bias, source)
-        after = [x if is_wanted else None for x, is_wanted in zip(found, wanted, strict=True)]
+        if any(source) and gradients.projected is not None:
+            before = Projection(x, weight, None).gradients(gradients.projected, gradients.bias, source)
+        after = [x if is_wanted else None for x, is_wanted in zip(gradients, wanted, strict=True)]
         return (None, None, None, None, *before, *after)
 
 
@@ -98,7 +98,7 @@ def keep_for_backward(
     ctx: Any,
     fused: FusedScan,
     inputs: Inputs,
-    made: Scanned,
+    scanned: Scanned,
     look: Look,
     scan: Any,
     backend: str,
@@ -108,12 +108,12 @@ def keep_for_backward(
 
     `look` selects the results at which a gradient may arrive, in their order.
     """
-    ctx.save_for_backward(*before, *fused.kept_inputs((*inputs, None)), *fused.kept_made((*made, None)))
+    ctx.save_for_backward(*before, *fused.kept_inputs((*inputs, None)), *fused.kept_made((*scanned, None)))
     ctx.of, ctx.nudged = (fused, scan, backend, look), inputs.nudge is not None
     ctx.set_materialize_grads(False)
-    records = look.records((*made, None))
+    records = look.records((*scanned, None))
     if scan.cell != "lstm":  # its empty placeholder for a cell state gets no gradient
-        records = (*records, made.cell_state)
+        records = (*records, scanned.cell_state)
     ctx.mark_non_differentiable(*[x for x in records if x is not None])
 
 
@@ -127,31 +127,37 @@ def input_gradients(
     arrived = Arriving._make(look.arrived((*arriving, None)))
     if all(gradient is None for gradient in arrived):
         return Inputs._make(_NOTHING)
-    inputs, made = saved(fused, kept)
+    inputs, scanned = saved(fused, kept)
     if as_operator:
-        return _by_operator(fused, arrived, inputs, made, scan, nudged, backend)
-    return fused.backward(arrived, inputs, made, scan, nudged, backend)
+        return _by_operator(fused, arrived, inputs, scanned, scan, nudged, backend)
+    return fused.backward(arrived, inputs, scanned, scan, nudged, backend)
 
 
 def _by_operator(
-    fused: FusedScan, arrived: Arriving, inputs: Inputs, made: Scanned, scan: Any, nudged: bool, backend: str
+    fused: FusedScan,
+    arrived: Arriving,
+    inputs: Inputs,
+    scanned: Scanned,
+    scan: Any,
+    nudged: bool,
+    backend: str,
 ) -> Inputs:
     """Return the gradients through the operator, with empty tensors for absent required arguments."""
     if "slots" in fused.saved_inputs and inputs.is_new:
-        rows, size = made.output.shape[1:]
-        inputs = inputs._replace(slots=made.output.new_zeros(rows, scan.width, size))
+        rows, size = scanned.output.shape[1:]
+        inputs = inputs._replace(slots=scanned.output.new_zeros(rows, scan.width, size))
     read = [getattr(inputs, name) for name in fused.saved_inputs]
-    kept = [getattr(made, name) for name in fused.saved_made]
-    kept = [made.output.new_empty(0) if x is None else x for x in kept]
+    kept = [getattr(scanned, name) for name in fused.saved_made]
+    kept = [scanned.output.new_empty(0) if x is None else x for x in kept]
     operator = getattr(torch.ops.plait, f"{fused.name}_backward").default
     wanted = [getattr(arrived, name) for name in fused.arriving]
     flat = operator(*wanted, *read, *kept, *fused.flat(scan), nudged, backend)
-    found = {
+    gradients = {
         name: gradient
         for name, gradient in zip(fused.gradients, flat, strict=True)
         if is_present(name, fused.inputs[name], inputs, scan, nudged)
     }
-    return Inputs(**{"projected": None, "recurrent": None, **found})
+    return Inputs(**{"projected": None, "recurrent": None, **gradients})
 
 
 def saved(fused: FusedScan, tensors: Sequence[Any]) -> tuple[Inputs, Scanned]:

@@ -110,13 +110,13 @@ class FusedScan:
         """
         like = projected.input if isinstance(projected, Projection) else projected
         device, dtype, size = str(like.device), str(like.dtype), weights.recurrent.shape[1]
-        given = projected, weights, state, scan, (reset, nudge), (noise, grad_limit, usage), need_trace
+        call = projected, weights, state, scan, (reset, nudge), (noise, grad_limit, usage), need_trace
         if torch.compiler.is_compiling():
-            return self.walk_by(resolve_for(backend, device, dtype, size, scan), *given)
+            return self.walk_by(resolve_for(backend, device, dtype, size, scan), *call)
         while True:
             chosen = resolve_for(backend, device, dtype, size, scan)
             try:
-                return self.walk_by(chosen, *given)
+                return self.walk_by(chosen, *call)
             except BackendError as error:
                 if backend != "auto" or chosen == "torch":
                     raise
@@ -138,11 +138,11 @@ class FusedScan:
         source: Projection | None = None
         if isinstance(projected, Projection):
             source = projected if is_lean else None
-            projected = projected.made(unseen=is_lean)
+            projected = projected.project(unseen=is_lean)
         if state is None and not is_lean and projected.dim() == 3:  # other shapes are refused by `conform`
             state = _nothing_before(projected, scan)
-        given = Inputs.of(projected, weights, state, *first, *options)
-        inputs = conform(given, scan, fill=chosen not in self.looks_at_no_empty_slot)
+        unchecked = Inputs.of(projected, weights, state, *first, *options)
+        inputs = conform(unchecked, scan, fill=chosen not in self.looks_at_no_empty_slot)
         if chosen == "reference":
             recorded(chosen)
             return self.reference(inputs, scan, need_trace)
@@ -158,24 +158,26 @@ class FusedScan:
     ) -> LayerResult:
         """Run a fused backend on inputs checked by `conform`; no gradient flows through relevance."""
         has_memory = "memory" in self.kind.traits
-        made = self.call(inputs, scan, need_trace and has_memory, backend, source)
-        cell_state = made.cell_state if scan.cell == "lstm" else None
+        scanned = self.call(inputs, scan, need_trace and has_memory, backend, source)
+        cell_state = scanned.cell_state if scan.cell == "lstm" else None
         if has_memory:
-            memory = MemoryState(made.slots, made.relevance, made.born, made.age)
-            trace = Trace(made.trace_born, made.weights, made.trace_relevance) if need_trace else None
-            return LayerResult(made.output, LayerState(made.hidden, cell_state, memory), trace)
+            memory = MemoryState(scanned.slots, scanned.relevance, scanned.born, scanned.age)
+            trace = (
+                Trace(scanned.trace_born, scanned.weights, scanned.trace_relevance) if need_trace else None
+            )
+            return LayerResult(scanned.output, LayerState(scanned.hidden, cell_state, memory), trace)
         steps, rows, _ = inputs.projected.shape
         age = inputs.age + steps
         if inputs.reset is not None:
             age = ages_before(inputs.age, inputs.reset, steps)[-1] + 1
         end = LayerState(
-            made.hidden, cell_state, MemoryState(inputs.slots, inputs.relevance, inputs.born, age)
+            scanned.hidden, cell_state, MemoryState(inputs.slots, inputs.relevance, inputs.born, age)
         )
         if not need_trace:
-            return LayerResult(made.output, end, None)
+            return LayerResult(scanned.output, end, None)
         nothing = inputs.relevance.new_empty(steps, rows, 0)
         trace = Trace(inputs.born.new_empty(steps, rows, 0), nothing, nothing.clone())
-        return LayerResult(made.output, end, trace)
+        return LayerResult(scanned.output, end, trace)
 
     def call(
         self,
@@ -189,14 +191,14 @@ class FusedScan:
 
         They are passed if autograd has not recorded the projection.
         """
-        given: tuple[Tensor | None, ...] = (*(source or (None, None, None)), *inputs)
-        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in given)
+        tensors: tuple[Tensor | None, ...] = (*(source or (None, None, None)), *inputs)
+        save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
         if torch.compiler.is_compiling():
             operator = getattr(torch.ops.plait, self.name).default
-            made = operator(*self.joined(self.flat_inputs(inputs), scan, need_trace, save, backend))
-            return Scanned(**dict(zip(self.scanned, made, strict=True)))
+            scanned = operator(*self.joined(self.flat_inputs(inputs), scan, need_trace, save, backend))
+            return Scanned(**dict(zip(self.scanned, scanned, strict=True)))
         if save:
-            seen = Eager.apply(self, scan, need_trace, backend, *given)
+            seen = Eager.apply(self, scan, need_trace, backend, *tensors)
             return Scanned._make(self.looks[need_trace].back((*seen, None)))
         return self.forward(inputs, scan, need_trace, save, backend)
 
@@ -210,17 +212,19 @@ class FusedScan:
         with _device_of(inputs.projected):
             if save and _is_on_gpu(inputs.projected) and hasattr(module, "prepare_backward"):
                 module.prepare_backward(inputs, scan)
-            made: Scanned = module.forward(inputs, scan, need_trace, save)
+            scanned: Scanned = module.forward(inputs, scan, need_trace, save)
         recorded(backend)
-        return made
+        return scanned
 
     def backward(
-        self, arriving: Arriving, inputs: Inputs, made: Scanned, scan: CellScan, nudged: bool, backend: str
+        self, arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: CellScan, nudged: bool, backend: str
     ) -> Inputs:
         """Return the gradients, computed by the backend that ran forward."""
-        with _device_of(made.output):
-            found: Inputs = module_of(backend, self.name).backward(arriving, inputs, made, scan, nudged)
-        return found
+        with _device_of(scanned.output):
+            gradients: Inputs = module_of(backend, self.name).backward(
+                arriving, inputs, scanned, scan, nudged
+            )
+        return gradients
 
     @cached_property
     def looks(self) -> dict[bool, Look]:
@@ -268,10 +272,10 @@ class FusedScan:
 
     def unflat_inputs(self, tensors: tuple[Any, ...], scan: CellScan) -> Inputs:
         """Return `Inputs` from the operator's arguments, the inverse of `flat_inputs`."""
-        found = dict(zip(self.arguments, tensors, strict=True))
-        if "cell_bias" in found:
-            found["candidate_bias" if scan.cell == "gru" else "modrelu_bias"] = found.pop("cell_bias")
-        return Inputs(**found)
+        values = dict(zip(self.arguments, tensors, strict=True))
+        if "cell_bias" in values:
+            values["candidate_bias" if scan.cell == "gru" else "modrelu_bias"] = values.pop("cell_bias")
+        return Inputs(**values)
 
     def flat(self, scan: Any) -> tuple[Any, ...]:
         """Return a scan as an operator's arguments; 0 stands for None."""
@@ -335,29 +339,29 @@ def _define_forward(fused: FusedScan) -> None:
     def operator(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (need_trace, save, backend) = split(arguments)
         inputs = fused.unflat_inputs(tensors, scan)
-        made = fused.forward(inputs, scan, need_trace, save, backend)
-        return tuple(whole(made, inputs, scan, need_trace, save, backend).values())
+        scanned = fused.forward(inputs, scan, need_trace, save, backend)
+        return tuple(whole(scanned, inputs, scan, need_trace, save, backend).values())
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (need_trace, save, backend) = split(arguments)
-        made = allocate(fused.unflat_inputs(tensors, scan), scan, need_trace, save, backend)
-        return tuple(getattr(made, name) for name in fused.scanned)
+        scanned = allocate(fused.unflat_inputs(tensors, scan), scan, need_trace, save, backend)
+        return tuple(getattr(scanned, name) for name in fused.scanned)
 
     def setup_context(ctx: Any, inputs: tuple[Any, ...], output: tuple[Tensor, ...]) -> None:
         tensors, scan, (_, save, backend) = split(inputs)
         if not save:
             raise RuntimeError(f"plait::{fused.name}: an input requires grad, so save must be true")
-        made = Scanned(**dict(zip(fused.scanned, output, strict=True)))
+        scanned = Scanned(**dict(zip(fused.scanned, output, strict=True)))
         inputs = fused.unflat_inputs(tensors, scan)
-        keep_for_backward(ctx, fused, inputs, made, fused.whole_look, scan, backend)
+        keep_for_backward(ctx, fused, inputs, scanned, fused.whole_look, scan, backend)
 
     def differentiate(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
         nudged = ctx.nudged and ctx.needs_input_grad[fused.arguments.index("nudge")]
         gradients = input_gradients(ctx, ctx.saved_tensors, arriving, nudged, as_operator=True)
-        found = fused.flat_inputs(gradients)
+        flat = fused.flat_inputs(gradients)
         between = (None,) * (len(fused.scan_fields) + len(rest))
-        return (*found[:num_first], *between, *found[num_first:])
+        return (*flat[:num_first], *between, *flat[num_first:])
 
     operator.register_autograd(differentiate, setup_context=setup_context)
 
@@ -378,8 +382,8 @@ def _define_backward(fused: FusedScan) -> None:
 
     def flat_gradients(gradients: Inputs, like: Tensor) -> tuple[Tensor, ...]:
         # no two of an operator's results may be one tensor or share storage, not even empty ones
-        found = (getattr(gradients, name) for name in fused.gradients)
-        return tuple(like.new_empty(0) if x is None else _apart(x) for x in found)
+        tensors = (getattr(gradients, name) for name in fused.gradients)
+        return tuple(like.new_empty(0) if x is None else _apart(x) for x in tensors)
 
     @torch.library.custom_op(
         f"plait::{fused.name}_backward",
@@ -391,14 +395,16 @@ def _define_backward(fused: FusedScan) -> None:
     def operator(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (nudged, backend) = fused.split(arguments, len(fields))
         arriving = Arriving(**dict(zip(fused.arriving, tensors, strict=False)))
-        inputs, made = saved(fused, tensors[num_arriving:])
-        return flat_gradients(fused.backward(arriving, inputs, made, scan, nudged, backend), made.output)
+        inputs, scanned = saved(fused, tensors[num_arriving:])
+        return flat_gradients(
+            fused.backward(arriving, inputs, scanned, scan, nudged, backend), scanned.output
+        )
 
     @operator.register_fake
     def _(*arguments: Any) -> tuple[Tensor, ...]:
         tensors, scan, (nudged, _) = fused.split(arguments, len(fields))
-        inputs, made = saved(fused, tensors[num_arriving:])
-        return flat_gradients(allocate_gradients(inputs, made, scan, nudged), made.output)
+        inputs, scanned = saved(fused, tensors[num_arriving:])
+        return flat_gradients(allocate_gradients(inputs, scanned, scan, nudged), scanned.output)
 
     def no_second_derivative(ctx: Any, *arriving: Tensor | None) -> tuple[Tensor | None, ...]:
         raise BackendError("the fused scan has no second derivative; use backend='reference'")

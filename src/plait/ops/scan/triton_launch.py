@@ -51,14 +51,14 @@ def arguments(kernel: Any, tensors: Mapping[str, Tensor | None], **settings: Any
     return {**given, **settings}
 
 
-def launch(kernel: Any, grid: tuple[int, ...], given: Mapping[str, Any]) -> None:
+def launch(kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> None:
     """Launch a kernel, compiled if necessary; a failure is a `BackendError` of one line.
 
     Whatever fails here (no C compiler for Triton's launcher, a kernel too large for this GPU, an assembler
     that does not know it) has an exception type of its own, and the same meaning.
     """
     try:
-        kernel[grid](**given)
+        kernel[grid](**arguments)
     except Exception as error:
         if interpreting():
             raise

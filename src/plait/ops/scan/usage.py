@@ -44,8 +44,8 @@ def with_usage(
     wide = accumulation_dtype(memory.slots.dtype)
     rated = memory.slots.detach().to(wide) @ worth.to(wide)
     weights = attend(energies.detach(), memory.slots.detach(), memory.born >= 0).weights
-    found: Tensor = _Usage.apply(energies, rated, weights, window, usage, arrival)
-    return found
+    hooked: Tensor = _Usage.apply(energies, rated, weights, window, usage, arrival)
+    return hooked
 
 
 class _Usage(torch.autograd.Function):
@@ -69,8 +69,8 @@ class _Usage(torch.autograd.Function):
         rated, weights = ctx.saved_tensors
         read = weights > 0
         read[:, : ctx.window] = False
-        told = _told(ctx.arrival.output, d_energies, ctx.step)
-        pull = _pull(_used(d_energies, told), rated, read)
+        next_norm = _told(ctx.arrival.output, d_energies, ctx.step)
+        pull = _pull(_used(d_energies, next_norm), rated, read)
         return d_energies, ctx.usage * pull, None, None, None, None
 
 
@@ -89,7 +89,7 @@ def _told(arrived: Tensor | None, like: Tensor, step: int | None = None) -> Tens
     return norm
 
 
-def _used(d_energies: Tensor, told: Tensor) -> Tensor:
+def _used(d_energies: Tensor, next_norm: Tensor) -> Tensor:
     """Return u (…, κ), from dL/de and the gradient norms of the next output (…).
 
     >>> _used(torch.tensor([[2.0, 1.0, -1.0]]), torch.tensor([8.0]))
@@ -97,7 +97,7 @@ def _used(d_energies: Tensor, told: Tensor) -> Tensor:
     """
     felt = d_energies.abs()
     total = felt.sum(dim=-1, keepdim=True).clamp_min(torch.finfo(felt.dtype).tiny)
-    return felt / total * told.unsqueeze(-1)
+    return felt / total * next_norm.unsqueeze(-1)
 
 
 def _pull(used: Tensor, rated: Tensor, read: Tensor) -> Tensor:
@@ -123,7 +123,7 @@ def by_place(packed: Tensor, bits: int) -> Tensor:
 
 
 def usage_gradient(
-    d_energies: Tensor, arrived: Tensor | None, inputs: Inputs, made: Scanned, window: int
+    d_energies: Tensor, arrived: Tensor | None, inputs: Inputs, scanned: Scanned, window: int
 ) -> Tensor:
     """Return the usage term of dL/dg (H,) for all steps at once.
 
@@ -133,14 +133,14 @@ def usage_gradient(
     holds one state is the difference of two sums from the end, and a state comes and goes once at most.
     """
     _, rows, width = d_energies.shape
-    held, wide = made.ids[..., window:].long(), d_energies.dtype
-    slots = made.output.new_zeros(rows, width, made.output.shape[2]) if inputs.is_new else inputs.slots
-    states = torch.cat([slots.transpose(0, 1), made.output]).to(wide)  # by id: (κ + T, B, H)
+    held, wide = scanned.ids[..., window:].long(), d_energies.dtype
+    slots = scanned.output.new_zeros(rows, width, scanned.output.shape[2]) if inputs.is_new else inputs.slots
+    states = torch.cat([slots.transpose(0, 1), scanned.output]).to(wide)  # by id: (κ + T, B, H)
     assert inputs.worth is not None
     assert inputs.usage is not None
     row = torch.arange(rows, device=held.device).unsqueeze(1)
     rated = (states @ inputs.worth.to(wide)).flatten()[held.clamp_min(0) * rows + row]
-    read = (held >= 0) & (made.weights[..., window:] > 0)
+    read = (held >= 0) & (scanned.weights[..., window:] > 0)
     used = _used(d_energies, _told(arrived, d_energies))
     pulls = _pull(used[..., window:], rated, read).double()
     after = torch.cat([pulls.flip(0).cumsum(0).flip(0), torch.zeros_like(pulls[:1])])
@@ -153,9 +153,9 @@ def usage_gradient(
 
     def of_states(ids: Tensor) -> Tensor:
         """Return `from_here` where a slot changed, under its state id there; every id occurs at most once."""
-        found = from_here.new_zeros((nothing + 1) * rows)
+        scattered = from_here.new_zeros((nothing + 1) * rows)
         index = torch.where(changed & (ids >= 0), ids, nothing) * rows + row
-        return found.scatter_(0, index.flatten(), from_here.flatten())[: nothing * rows]
+        return scattered.scatter_(0, index.flatten(), from_here.flatten())[: nothing * rows]
 
     gathered = (of_states(held) - of_states(before)).to(wide)
     return inputs.usage * (states.flatten(0, 1).t() @ gathered)

@@ -41,7 +41,7 @@ class Beside(NamedTuple):
 def collect_gradients(
     walked: ReverseWalk,
     inputs: Inputs,
-    made: Scanned,
+    scanned: Scanned,
     scan: CellScan,
     nudged: bool,
     arrived: Tensor | None = None,
@@ -57,45 +57,45 @@ def collect_gradients(
     the usage term, for which the gradient that `arrived` at the outputs is needed, unless a backend has added
     it to its results `beside`.
     """
-    dtype, wide = made.output.dtype, walked.projected.dtype
-    asked = _flat(made.asked, wide)
-    recurred, of_state, of_query = _of_state(walked, made, scan, asked, beside, outer)
-    found: dict[str, Tensor | None] = {
+    dtype, wide = scanned.output.dtype, walked.projected.dtype
+    asked = _flat(scanned.asked, wide)
+    recurred, of_state, of_query = _of_state(walked, scanned, scan, asked, beside, outer)
+    gradients: dict[str, Tensor | None] = {
         "recurrent": of_state,
         "hidden": walked.hidden,
         "cell_state": walked.cell_state,
         "nudge": walked.states if nudged else None,
-        **_biases(walked.projected, recurred, inputs, made, scan, beside),
+        **_biases(walked.projected, recurred, inputs, scanned, scan, beside),
     }
     if "memory" in scan.traits:
         if beside is not None:
-            walked = walked._replace(energy=beside.sums[-made.output.shape[2] :])
-        attention = _attention(walked, inputs, made, of_query, beside, outer)
+            walked = walked._replace(energy=beside.sums[-scanned.output.shape[2] :])
+        attention = _attention(walked, inputs, scanned, of_query, beside, outer)
         if isinstance(scan, Scan) and inputs.usage is not None and beside is None:
-            attention["worth"] += usage_gradient(walked.energies, arrived, inputs, made, scan.window)
-        found |= attention
+            attention["worth"] += usage_gradient(walked.energies, arrived, inputs, scanned, scan.window)
+        gradients |= attention
     if dtype is not wide:
-        found = {name: None if x is None else x.to(dtype) for name, x in found.items()}
-    kept: dict[str, Any] = {name: None if x is None else x.contiguous() for name, x in found.items()}
+        gradients = {name: None if x is None else x.to(dtype) for name, x in gradients.items()}
+    kept: dict[str, Any] = {name: None if x is None else x.contiguous() for name, x in gradients.items()}
     bias = None if beside is None else beside.sums[: walked.projected.shape[2]].to(dtype)
     return Inputs(projected=walked.projected.to(dtype), bias=bias, **kept)
 
 
-def asked_without_memory(inputs: Inputs, made: Scanned) -> Tensor:
+def asked_without_memory(inputs: Inputs, scanned: Scanned) -> Tensor:
     """Return s_{t−1} = h_{t−1} as step t used it, after a reset: (T, B, H)."""
-    before = torch.cat([inputs.hidden.unsqueeze(0), made.output[:-1]])
+    before = torch.cat([inputs.hidden.unsqueeze(0), scanned.output[:-1]])
     return before if inputs.reset is None else before.masked_fill_(inputs.reset.unsqueeze(2), 0)
 
 
 def _of_state(
-    walked: ReverseWalk, made: Scanned, scan: CellScan, asked: Tensor, beside: Beside | None, outer: Outer
+    walked: ReverseWalk, scanned: Scanned, scan: CellScan, asked: Tensor, beside: Beside | None, outer: Outer
 ) -> tuple[Tensor, Tensor, Tensor | None]:
     """Return dL/d(V s_{t−1}) for all steps, dV and, with a memory, dW_a; `asked` is flat."""
     if beside is None:
-        recurred = _recurred(walked.projected, made, scan)
+        recurred = _recurred(walked.projected, scanned, scan)
         of_query = outer(_flat(walked.queries, asked.dtype), asked) if "memory" in scan.traits else None
         return recurred, outer(_flat(recurred, asked.dtype), asked), of_query
-    size = made.output.shape[2]
+    size = scanned.output.shape[2]
     if beside.products is not None:
         end = scan.gates * size
         return walked.projected, beside.products[:end], beside.products[end : end + size]
@@ -109,41 +109,43 @@ def _of_state(
 def _attention(
     walked: ReverseWalk,
     inputs: Inputs,
-    made: Scanned,
+    scanned: Scanned,
     of_query: Tensor | None,
     beside: Beside | None,
     outer: Outer,
 ) -> dict[str, Any]:
     """Return the gradients of the memory's reads; without an initial state there were no initial slots."""
-    wide, size = walked.keys.dtype, made.output.shape[2]
-    states = _flat(made.output, wide)
+    wide, size = walked.keys.dtype, scanned.output.shape[2]
+    states = _flat(scanned.output, wide)
     if beside is not None and beside.products is not None:
         product = beside.products[-size - (inputs.worth is not None) :]
     else:
         product = outer(_flat(walked.keys if beside is None else beside.keyed, wide), states)
-    found: dict[str, Any] = {"query": of_query, "key": product[:size], "energy": walked.energy}
+    gradients: dict[str, Any] = {"query": of_query, "key": product[:size], "energy": walked.energy}
     initial = walked.initial_scores if beside is None else beside.initial
     if inputs.worth is not None:
-        found["worth"] = outer(walked.scores.reshape(-1, 1), states)[0] if beside is None else product[size]
+        gradients["worth"] = (
+            outer(walked.scores.reshape(-1, 1), states)[0] if beside is None else product[size]
+        )
     if not inputs.is_new:
         slots, d_keys = _flat(inputs.slots, wide), _flat(walked.initial_keys, wide)
         if len(slots):
-            found["key"] = found["key"] + outer(d_keys, slots)
-        found["slots"] = walked.initial_states + walked.initial_keys @ inputs.key.to(wide)
+            gradients["key"] = gradients["key"] + outer(d_keys, slots)
+        gradients["slots"] = walked.initial_states + walked.initial_keys @ inputs.key.to(wide)
         if inputs.worth is not None:
             assert initial is not None
-            found["worth"] = found["worth"] + outer(initial.reshape(-1, 1), slots)[0]
-            found["slots"] += walked.initial_scores.unsqueeze(2) * inputs.worth.to(wide)
-    return found
+            gradients["worth"] = gradients["worth"] + outer(initial.reshape(-1, 1), slots)[0]
+            gradients["slots"] += walked.initial_scores.unsqueeze(2) * inputs.worth.to(wide)
+    return gradients
 
 
-def _recurred(d_projected: Tensor, made: Scanned, scan: CellScan) -> Tensor:
+def _recurred(d_projected: Tensor, scanned: Scanned, scan: CellScan) -> Tensor:
     """Return dL/d(V s_{t−1}) for all steps."""
     if scan.cell != "gru":
         return d_projected
     # Only the candidate's part differs: V_n s + b'_n enters through the product with r.
-    size = made.output.shape[2]
-    candidate = d_projected[..., 2 * size :] * made.gates[..., :size].to(d_projected.dtype)
+    size = scanned.output.shape[2]
+    candidate = d_projected[..., 2 * size :] * scanned.gates[..., :size].to(d_projected.dtype)
     return torch.cat([d_projected[..., : 2 * size], candidate], dim=-1)
 
 
@@ -151,21 +153,21 @@ def _biases(
     d_projected: Tensor,
     recurred: Tensor,
     inputs: Inputs,
-    made: Scanned,
+    scanned: Scanned,
     scan: CellScan,
     beside: Beside | None,
 ) -> dict[str, Tensor]:
     """Return the gradients of the cell's own biases, None for those it does not have."""
-    size, found = made.output.shape[2], {}
+    size, gradients = scanned.output.shape[2], {}
     if inputs.candidate_bias is not None:
-        found["candidate_bias"] = (
+        gradients["candidate_bias"] = (
             recurred[..., 2 * size :].sum(dim=(0, 1)) if beside is None else beside.sums[3 * size : 4 * size]
         )
     if inputs.modrelu_bias is not None:
         at = slice(2 * size, 3 * size) if scan.cell == "gru" else slice(None)
-        sign = torch.sign(made.activated[..., at].to(d_projected.dtype))
-        found["modrelu_bias"] = (d_projected[..., at] * sign).sum(dim=(0, 1))
-    return found
+        sign = torch.sign(scanned.activated[..., at].to(d_projected.dtype))
+        gradients["modrelu_bias"] = (d_projected[..., at] * sign).sum(dim=(0, 1))
+    return gradients
 
 
 def _flat(x: Tensor, wide: torch.dtype) -> Tensor:
