@@ -130,11 +130,11 @@ def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
     parts.append(_orders(chosen, grid, lengths))
     parts.append(_crossings([c for c in chosen if c.updates == lengths[-1]], grid))
     for updates in lengths:
-        tuned = [c for c in chosen if c.updates == updates]
-        edges = sum(c.edge for c in tuned)
+        best = [c for c in chosen if c.updates == updates]
+        edges = sum(c.edge for c in best)
         doubt = "; a wider sweep might do better" if edges else ""
         parts.append(
-            f"\nBest peak at an edge of the sweep, {updates:,} updates: {edges} of {len(tuned)} shapes{doubt}."
+            f"\nBest peak at an edge of the sweep, {updates:,} updates: {edges} of {len(best)} shapes{doubt}."
         )
     diverged = [r for r in records if r["diverged"]]
     parts.append(f"\nDiverged: {len(diverged)} of {len(records)} networks.\n")
