@@ -22,10 +22,10 @@ _LIMITS = """\
   on far more text.
 - Training is limited, and one rule holds for all shapes of an architecture. Part of a difference between two
   shapes is how fast each one trains, not what it can express. The theory speaks of expressiveness alone.
-- The text is seen {epochs:.1f} times over, without dropout. The largest network ended at {fitted:.3f} bits on
-  what it was trained on and {tested:.3f} on the test text; what lies between is not expressiveness.
-- Depths under 6 lie outside the range the guideline was fitted on. Its marks there are extrapolations.
-- The spread over {seeds} says how far the seed moves a loss, not how far other data or other recipes would.
+- Training makes {epochs:.1f} passes over the text, without dropout. The largest network ended at {fitted:.3f}
+  bits on the training text and {tested:.3f} on the test text; that gap is not a matter of expressiveness.
+- Depths under 6 lie outside the range the guideline was fitted on. Its marks there are extrapolated.
+- The spread over {seeds} shows the effect of the seed on a loss, not that of other data or other recipes.
 - The linear network is the analysed one with a causal mask, a scale that depends on the position, residual
   connections, embeddings and a readout. A run that diverged is left out of the figure and named above.
 """
@@ -86,7 +86,7 @@ def _head(experiment: Figure1, records: list[dict[str, Any]], command: str) -> s
         f"- diverged: {_named(diverged)}",
         f"- made by `{command}`",
         "",
-        "A loss is the mean over the test text, in windows side by side, after the last update.",
+        "A loss is the mean over the test text, in consecutive windows, after the last update.",
         "",
     ]
     return "\n".join(lines)
@@ -116,7 +116,7 @@ def _losses(grid: Grid, cells: list[Cell]) -> str:
     several = max(cell.seeds for cell in cells)
     note = f"Means over {several} seeds, largest spread {spread:.3f}." if several > 1 else "One seed."
     title = f"## {grid.architecture.capitalize()}: bits per character (width)"
-    text = f"Columns are budgets; widths are whole heads, so the count of a cell is near it. {note}"
+    text = f"Columns are parameter budgets; widths are whole heads, so cells only come near them. {note}"
     table = Table(["depth", *(f"{budget:,}" for budget in grid.budgets)], rows)
     return "\n".join([title, "", *table.markdown(), "", text, ""])
 
@@ -157,8 +157,8 @@ def _crossings(grid: Grid, cells: list[Cell]) -> str:
         rows.append([f"{shallow} → {deep}", measured, f"{low.value:,.0f} to {high.value:,.0f}{flag}"])
     table = Table(["depths", "deeper is better from (parameters)", "guideline"], rows)
     return "\n".join([
-        "From which size on is the deeper of two neighbouring depths better, up to the largest size trained?",
-        "The guideline puts the answer between the sizes at which each of the two is balanced.",
+        "The size from which the deeper of two neighbouring depths is better, up to the largest trained.",
+        "The guideline puts it between the sizes at which each of the two is balanced.",
         "", *table.markdown(), "",
     ])  # fmt: skip
 

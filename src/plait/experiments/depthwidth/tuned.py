@@ -121,7 +121,7 @@ def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
     grid = experiment.grids[0]
     parts = [
         f"# {experiment.name}: {len(records)} networks\n",
-        f"{experiment.source}. Test loss in bits a character at the best of the peaks "
+        f"{experiment.source}. Test loss in bits per character at the best of the peaks "
         f"{', '.join(f'{p:g}' for p in sorted({g.training.peak for g in experiment.grids}))}, chosen on the "
         f"validation text; {records[0]['environment'].get('device', 'one device')}.\n",
     ]
@@ -130,8 +130,8 @@ def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
     parts.append(_orders(chosen, grid, lengths))
     parts.append(_crossings([c for c in chosen if c.updates == lengths[-1]], grid))
     for updates in lengths:
-        winners = [c for c in chosen if c.updates == updates]
-        edges = sum(c.edge for c in winners)
+        best = [c for c in chosen if c.updates == updates]
+        edges = sum(c.edge for c in best)
         doubt = "; a wider sweep might do better" if edges else ""
         where = f"Best at an edge of what was tried, {updates:,} updates"
         parts.append(f"\n{where}: {edges} of {len(winners)} shapes{doubt}.")
@@ -177,5 +177,5 @@ def _crossings(chosen: Sequence[Choice], grid: Grid) -> str:
         size = crossing(curve_of(cells, shallow), curve_of(cells, deep))
         seen = "nowhere" if size is None else "everywhere" if size == 0 else f"{size:,.0f}"
         rows.append([f"{shallow} and {deep}", seen, f"{transition_params(deep).value:,.0f}"])
-    table = Table(["depths", "seen here", "guideline balances the deeper one at"], rows)
-    return "\n".join(["## From which size on the deeper one leads\n", *table.markdown()]) + "\n"
+    table = Table(["depths", "measured", "guideline balances the deeper one at"], rows)
+    return "\n".join(["## Size from which the deeper network is better\n", *table.markdown()]) + "\n"
