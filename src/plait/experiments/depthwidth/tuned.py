@@ -134,7 +134,7 @@ def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
         edges = sum(c.edge for c in best)
         doubt = "; a wider sweep might do better" if edges else ""
         where = f"Best at an edge of what was tried, {updates:,} updates"
-        parts.append(f"\n{where}: {edges} of {len(winners)} shapes{doubt}.")
+        parts.append(f"\n{where}: {edges} of {len(best)} shapes{doubt}.")
     diverged = [r for r in records if r["diverged"]]
     parts.append(f"\nDiverged: {len(diverged)} of {len(records)} networks.\n")
     return "\n".join(parts)

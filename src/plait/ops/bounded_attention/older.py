@@ -1,4 +1,4 @@
-"""Which older states each block of queries can read, from births and deaths alone.
+"""Lists of the older states that each block of queries can read, from births and deaths alone.
 
 Queries are cut into blocks. A block reads the states that are older than the window at its first step and
 still alive then: sinks + capacity at most. Over the blocks such a state is alive in an unbroken range, and
