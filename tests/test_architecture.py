@@ -87,11 +87,11 @@ def test_no_scan_imports_another():
             assert not found, f"{path.relative_to(SOURCE)}: {found}"
 
 
-def test_files_stay_small():
+def test_no_file_grows_without_a_reason():
+    """Far above the usual size, so that nobody packs lines to stay below it; smaller files are a matter of review."""
     lines = {path: path.read_text().splitlines() for path in FILES}
-    long = {path: len(text) for path, text in lines.items() if len(text) > 400}
-    unexplained = [path for path in long if "long because" not in lines[path][0].lower()]
-    assert not unexplained, "more than 400 lines and no reason in the first"
+    unexplained = [path for path, text in lines.items() if len(text) > 600]
+    assert not [path for path in unexplained if "long because" not in lines[path][0].lower()]
 
 
 def test_no_drawer_for_odds_and_ends():
