@@ -88,7 +88,7 @@ def test_no_scan_imports_another():
 
 
 def test_no_file_grows_without_a_reason():
-    """Far above the usual size, so that nobody packs lines to stay below it; smaller files are a matter of review."""
+    """A bound far above the usual size, so that nobody packs lines to stay below it."""
     lines = {path: path.read_text().splitlines() for path in FILES}
     unexplained = [path for path, text in lines.items() if len(text) > 600]
     assert not [path for path in unexplained if "long because" not in lines[path][0].lower()]
