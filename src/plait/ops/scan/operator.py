@@ -229,12 +229,12 @@ class FusedScan:
     @cached_property
     def looks(self) -> dict[bool, Look]:
         """The results visible to a caller, without and with a trace; the rest is for backward alone."""
-        asked = {False: ("",), True: ("", "trace", "read")}
+        conditions = {False: ("",), True: ("", "trace", "read")}
         return {
             trace: Look(
                 tuple(name for name, spec in self.scanned.items() if spec.when in when), self.arriving
             )
-            for trace, when in asked.items()
+            for trace, when in conditions.items()
         }
 
     @cached_property
