@@ -19,6 +19,7 @@ REVISED = [
     "memory",
     "ops/bounded_attention",
     "ops/lifetimes",
+    "ops/plain_scan",
     "report",
     "runs",
     "tasks",

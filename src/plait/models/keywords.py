@@ -122,7 +122,7 @@ def with_arguments(text: str, names: Iterable[str]) -> str:
     An LSTM.
     <BLANKLINE>
     Args:
-        window: ν, the latest states that can be read.
+        window: ν, number of latest states that can be read.
     """
     text = inspect.cleandoc(text)
     wrapped = [

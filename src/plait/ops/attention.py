@@ -42,9 +42,9 @@ def additive_energies(
     `query` is s (B, H), `slots` are h_j (B, slots, H), `worth` is g; without it the last term is left out.
     """
     wide = accumulation_dtype(query.dtype)
-    asked = linear(query, query_weight).to(wide).unsqueeze(1)
+    queries = linear(query, query_weight).to(wide).unsqueeze(1)
     keys = linear(slots, key_weight).to(wide)
-    energies = torch.tanh(asked + keys) @ energy_weight.to(wide)
+    energies = torch.tanh(queries + keys) @ energy_weight.to(wide)
     return energies if worth is None else energies + slots.to(wide) @ worth.to(wide)
 
 

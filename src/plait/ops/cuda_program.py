@@ -53,8 +53,8 @@ def missing(device: int | None = None) -> str | None:
         return "it needs a CUDA device"
     capability = torch.cuda.get_device_capability(device)
     if capability[0] != 9:  # newer GPUs have clusters too, but are untested
-        found = f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}"
-        return f"it needs a Hopper GPU (compute capability 9.0), {found}"
+        actual = f"{torch.cuda.get_device_name(device)} has {capability[0]}.{capability[1]}"
+        return f"it needs a Hopper GPU (compute capability 9.0), {actual}"
     try:
         _compiler()
         _driver()

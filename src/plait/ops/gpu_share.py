@@ -17,10 +17,10 @@ SHARED_BY = "PLAIT_GPU_SHARED_BY"
 
 def programs() -> int:
     """Return the number of programs on this GPU, from the environment variable; 1 by default."""
-    said = os.environ.get(SHARED_BY, "1")
-    if not said.isdecimal() or int(said) < 1:
-        raise ConfigError(f"{SHARED_BY} is the number of programs on a GPU, 1 or more; got {said!r}")
-    return int(said)
+    value = os.environ.get(SHARED_BY, "1")
+    if not value.isdecimal() or int(value) < 1:
+        raise ConfigError(f"{SHARED_BY} is the number of programs on a GPU, 1 or more; got {value!r}")
+    return int(value)
 
 
 def waves(blocks: int, at_a_time: int) -> float:

@@ -36,15 +36,15 @@ def kept(name: str, suffix: str, build: Callable[[Path], None]) -> Path:
     """
     folder = _folder()
     _remove_leftovers(folder)
-    if found := _whole(folder.glob(f"{name}.*{suffix}")):
-        return found
+    if complete := _whole(folder.glob(f"{name}.*{suffix}")):
+        return complete
     logging.getLogger("plait").info("building %s%s in %s, once", name, suffix, folder)
     try:
         with _build_folder(folder) as aside:
-            made = aside / f"{name}{suffix}"
-            build(made)
-            target = folder / f"{name}.{digest_of(made)}{suffix}"
-            os.replace(made, target)
+            unfinished = aside / f"{name}{suffix}"
+            build(unfinished)
+            target = folder / f"{name}.{digest_of(unfinished)}{suffix}"
+            os.replace(unfinished, target)
             return target
     except OSError as error:
         raise BackendError(f"{name}{suffix} could not be built in {folder}: {error}") from error
@@ -72,9 +72,9 @@ def _folder() -> Path:
     return folder
 
 
-def _whole(found: Iterable[Path]) -> Path | None:
+def _whole(candidates: Iterable[Path]) -> Path | None:
     """Return the first file whose checksum matches its name; remove the others."""
-    for path in sorted(found):
+    for path in sorted(candidates):
         with contextlib.suppress(OSError):
             if is_whole(path):
                 return path

@@ -106,12 +106,12 @@ def _walk_back(
 def _shape(scan: PlainScan, size: int) -> dict[str, object]:
     """Return the constants that both kernels are compiled with."""
     tiles = tiling(size)
-    held = scan.gates * tiles["R"] * tiles["JJ"] * tiles["L"] // 32
+    in_registers = scan.gates * tiles["R"] * tiles["JJ"] * tiles["L"] // 32
     return {
         "H": size,
         "CELL": scan.cell,
         "NONLINEARITY": scan.nonlinearity,
-        "RESIDENT": held <= MOST_RESIDENT,
+        "RESIDENT": in_registers <= MOST_RESIDENT,
         **tiles,
         "num_warps": tiles["W"],
     }

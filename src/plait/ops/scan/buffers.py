@@ -65,7 +65,7 @@ def allocate(
 
     With `lean` the rest is None, which takes no time (`whole` supplies the tensors that an operator needs).
     """
-    plan = _plan_of(Scanned, inputs.projected, scan, *_asked(inputs, scan, need_trace, save), backend)
+    plan = _plan_of(Scanned, inputs.projected, scan, *_sizes_forward(inputs, scan, need_trace, save), backend)
     return Scanned(**_room(inputs.projected, plan, lean))
 
 
@@ -74,12 +74,12 @@ def whole(
 ) -> dict[str, Tensor]:
     """Return the results by the operator's names, with empty tensors for those that were not computed."""
     like = inputs.projected
-    plan = _plan_of(Scanned, like, scan, *_asked(inputs, scan, need_trace, save), backend)
+    plan = _plan_of(Scanned, like, scan, *_sizes_forward(inputs, scan, need_trace, save), backend)
     tensors = ((name, getattr(scanned, name), shape or (0,), dtype) for name, shape, dtype, _ in plan)
     return {name: like.new_empty(shape, dtype=dtype) if x is None else x for name, x, shape, dtype in tensors}
 
 
-def _asked(
+def _sizes_forward(
     inputs: Inputs, scan: CellScan, need_trace: bool, save: bool
 ) -> tuple[tuple[int, ...], tuple[str | None, ...]]:
     """Return the sizes of a forward pass for `sizes_of`, and the words of `Spec.when` that hold."""

@@ -158,26 +158,24 @@ class FusedScan:
     ) -> LayerResult:
         """Run a fused backend on inputs checked by `conform`; no gradient flows through relevance."""
         has_memory = "memory" in self.kind.traits
-        scanned = self.call(inputs, scan, need_trace and has_memory, backend, source)
-        cell_state = scanned.cell_state if scan.cell == "lstm" else None
+        out = self.call(inputs, scan, need_trace and has_memory, backend, source)
+        cell_state = out.cell_state if scan.cell == "lstm" else None
         if has_memory:
-            memory = MemoryState(scanned.slots, scanned.relevance, scanned.born, scanned.age)
-            trace = (
-                Trace(scanned.trace_born, scanned.weights, scanned.trace_relevance) if need_trace else None
-            )
-            return LayerResult(scanned.output, LayerState(scanned.hidden, cell_state, memory), trace)
+            memory = MemoryState(out.slots, out.relevance, out.born, out.age)
+            trace = Trace(out.trace_born, out.weights, out.trace_relevance) if need_trace else None
+            return LayerResult(out.output, LayerState(out.hidden, cell_state, memory), trace)
         steps, rows, _ = inputs.projected.shape
         age = inputs.age + steps
         if inputs.reset is not None:
             age = ages_before(inputs.age, inputs.reset, steps)[-1] + 1
         end = LayerState(
-            scanned.hidden, cell_state, MemoryState(inputs.slots, inputs.relevance, inputs.born, age)
+            out.hidden, cell_state, MemoryState(inputs.slots, inputs.relevance, inputs.born, age)
         )
         if not need_trace:
-            return LayerResult(scanned.output, end, None)
+            return LayerResult(out.output, end, None)
         nothing = inputs.relevance.new_empty(steps, rows, 0)
         trace = Trace(inputs.born.new_empty(steps, rows, 0), nothing, nothing.clone())
-        return LayerResult(scanned.output, end, trace)
+        return LayerResult(out.output, end, trace)
 
     def call(
         self,
@@ -187,10 +185,7 @@ class FusedScan:
         backend: str,
         source: Projection | None = None,
     ) -> Scanned:
-        """Return `Scanned` from a fused backend; `source` has the projection's factors.
-
-        They are passed if autograd has not recorded the projection.
-        """
+        """Return `Scanned`; `source` has the factors of a projection that autograd has not recorded."""
         tensors: tuple[Tensor | None, ...] = (*(source or (None, None, None)), *inputs)
         save = torch.is_grad_enabled() and any(x is not None and x.requires_grad for x in tensors)
         if torch.compiler.is_compiling():
@@ -203,11 +198,7 @@ class FusedScan:
         return self.forward(inputs, scan, need_trace, save, backend)
 
     def forward(self, inputs: Inputs, scan: CellScan, need_trace: bool, save: bool, backend: str) -> Scanned:
-        """Run a backend's forward pass.
-
-        If a backward pass will follow, its kernels are compiled before: if they cannot be, `backend="auto"`
-        can still choose another.
-        """
+        """Run forward; compile the backward pass first, so that "auto" can still choose if that fails."""
         module = module_of(backend, self.name)
         with _device_of(inputs.projected):
             if save and _is_on_gpu(inputs.projected) and hasattr(module, "prepare_backward"):
@@ -221,20 +212,18 @@ class FusedScan:
     ) -> Inputs:
         """Return the gradients, computed by the backend that ran forward."""
         with _device_of(scanned.output):
-            gradients: Inputs = module_of(backend, self.name).backward(
-                arriving, inputs, scanned, scan, nudged
-            )
-        return gradients
+            result: Inputs = module_of(backend, self.name).backward(arriving, inputs, scanned, scan, nudged)
+        return result
 
     @cached_property
     def looks(self) -> dict[bool, Look]:
         """The results visible to a caller, without and with a trace; the rest is for backward alone."""
-        asked = {False: ("",), True: ("", "trace", "read")}
+        conditions = {False: ("",), True: ("", "trace", "read")}
         return {
             trace: Look(
                 tuple(name for name, spec in self.scanned.items() if spec.when in when), self.arriving
             )
-            for trace, when in asked.items()
+            for trace, when in conditions.items()
         }
 
     @cached_property
@@ -244,11 +233,7 @@ class FusedScan:
 
     @cached_property
     def arguments(self) -> tuple[str, ...]:
-        """The operator's argument names for `Inputs`.
-
-        With a memory a cell has at most one bias, and the operator has one argument for both: exported
-        programs have its name.
-        """
+        """The operator's names for `Inputs`; with a memory one for both cell biases, as in old exports."""
         if "memory" not in self.kind.traits:
             return tuple(self.inputs)
         names = ("cell_bias" if name == "candidate_bias" else name for name in self.inputs)

@@ -41,14 +41,14 @@ def arguments(kernel: Any, tensors: Mapping[str, Tensor | None], **settings: Any
 
     A kernel needs a pointer even for a tensor it never reads: the output's.
     """
-    given: dict[str, Any] = {}
+    selected: dict[str, Any] = {}
     names = set(kernel.arg_names)
     for name, tensor in tensors.items():
         if name in names:
-            given[name] = tensors["output"] if tensor is None else tensor
-        if (asked := f"HAS_{name.upper()}") in names:
-            given[asked] = tensor is not None
-    return {**given, **settings}
+            selected[name] = tensors["output"] if tensor is None else tensor
+        if (flag := f"HAS_{name.upper()}") in names:
+            selected[flag] = tensor is not None
+    return {**selected, **settings}
 
 
 def launch(kernel: Any, grid: tuple[int, ...], arguments: Mapping[str, Any]) -> None:
