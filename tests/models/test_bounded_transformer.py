@@ -293,9 +293,9 @@ def test_a_name_and_its_options_are_a_memory():
     assert plait.Transformer(3, **options).memory == model.memory
     for memory in MEMORIES.values():
         assert plait.Transformer(3, **build(memory).options()).memory == memory
-    assert options["positions"] == "clamped", "so that a stream may be longer than what was trained"
-    rotary = plait.Transformer(3, 8, memory="window", window=2, positions="rotary")
-    assert plait.Transformer(3, **rotary.options()).layers[0].positions == "rotary"
+    assert options["positions"] == "rotary", "as without a memory"
+    clamped = plait.Transformer(3, 8, memory="window", window=2, positions="clamped")
+    assert plait.Transformer(3, **clamped.options()).layers[0].positions == "clamped"
     assert plait.Transformer(3, 8).options().keys() == {
         "hidden_size",
         "num_layers",

@@ -193,7 +193,7 @@ def test_a_transformers_memory_is_described_and_built_again():
     assert {k: v for k, v in written.items() if k not in plain} == {
         **memory,
         "relevance": "learned",
-        "positions": "clamped",
+        "positions": "rotary",
     }
     sinks = completed(description(name="transformer", **memory, sinks=2, noise=0.0))
     assert {**written, "sinks": 2, "noise": 0.0} == sinks["model"]

@@ -1,8 +1,8 @@
 """What the heads of a Transformer read of their bounded memories, with the weights.
 
-Positions are "clamped": a query at step t meets a key born at step b as if they were min(t − b, window)
-steps apart. A state that left the window is then read in the same way however long ago that was, and a stream
-may be longer than the sequences of training. Or they are "rotary": true distances, as in full attention.
+Positions are "rotary": true distances, as in full attention. Or they are "clamped": a query at step t meets
+a key born at step b as if they were min(t − b, window) steps apart. A state that left the window is then read
+in the same way however long ago that was, and a stream may be longer than the sequences of training.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from plait.ops.slots import latest
 
 __all__ = ["POSITIONS", "Readable", "Reading", "read_by_positions", "readings"]
 
-POSITIONS = ("clamped", "rotary")  # the first is the default
+POSITIONS = ("rotary", "clamped")  # the first is the default
 _BLOCK = 128  # steps whose energies are computed at once, at least
 
 

@@ -59,9 +59,9 @@ class Transformer(Recurrent):
         noise: the same: Gumbel noise on the scores while training.
         sinks: the same: the first states, kept for good.
         every: the same: of uniform writing, keep every n-th state.
-        positions: with a memory: "clamped" if left out, distances count up to the window and no further, so a
-            stream may be longer than the sequences of training; or "rotary", true distances, as without a
-            memory: learned sooner where what is read is always equally far, and lost at other distances.
+        positions: with a memory: "rotary" if left out, true distances, as without a memory: learned soon
+            where what is read is always equally far, and lost at other distances; or "clamped", distances up
+            to the window and no further, so a stream may be longer than the sequences of training.
 
     >>> model = Transformer(10, 32, num_layers=2, heads=4)
     >>> output, state = model(torch.randn(20, 3, 10))
@@ -146,8 +146,8 @@ class Transformer(Recurrent):
         self.embedding = linear_layer(input_size, hidden_size, 1.0, bias, device, dtype)
         self.norm = nn.LayerNorm(hidden_size, bias=bias, device=device, dtype=dtype)
         if self.memory is not None:
-            # torch's initialisation: with true distances copy was learned sooner from it, and as soon with
-            # clamped ones. Without a memory weights begin as they did: runs stay reproducible.
+            # With true distances copy is learned sooner from torch's initialisation.
+            # Without a memory the weights keep their initialisation, so that stored runs stay reproducible.
             for module in self.modules():
                 if isinstance(module, nn.Linear):
                     module.reset_parameters()

@@ -84,7 +84,7 @@ class _Block(NamedTuple):
 
 
 class _States:
-    """What can be read, rows and heads flattened to R, and what each block reads of it.
+    """Readable states, rows and heads flattened to R, and the list that each block reads.
 
     `keys` and `values` are (R, C + T, D), `scores` (R, C + T); `older` is the table of `older_states`.
     """
