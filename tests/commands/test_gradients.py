@@ -102,6 +102,16 @@ def test_mistakes_are_one_line(capsys: Any, args: tuple[str, ...], message: str)
     assert err.count("\n") == 1
 
 
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [("seed", "-1", "seed: expected at least 0"), ("sequences", "0", "sequences"), ("length", "1", "length")],
+)
+def test_what_a_probe_cannot_draw_is_refused(capsys: Any, option: str, value: str, message: str) -> None:
+    code, _, err = run(capsys, "probe", "no-such-run", f"--{option}", value)
+    assert code == 2
+    assert message in err
+
+
 @pytest.mark.slow
 def test_ten_million_steps_of_fifty_eigenvalues(capsys: Any) -> None:
     import time

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.experiments import experiment_named
+from plait.experiments import experiments
 from plait.experiments.plan import jobs_of
 
 RESULTS = Path(__file__).parent.parent.parent / "results"
@@ -16,17 +16,21 @@ PLANNED = [
     ("memory/mqar", "keeping", "published", 24),
     ("memory/settings", "keeping-settings", "published", 80),
     ("popgym/popgym-1m", "popgym-easy", "published", 6),
+    ("untangling/figure8", "figure8", "published", 3),
+    ("untangling/figure8", "figure8", "plait", 5),
     ("untangling/figure3", "figure3", "published", 8),
     ("untangling/recipes", "recipes", "published", 28),
     ("untangling/table5", "table5", "published", 44),
     ("untangling/table5", "table5", "plait", 81),
+    ("untangling/table8", "table8", "plait", 7),
+    ("untangling/table9", "table9", "plait", 2),
     ("untangling/transfer", "transfer", "published", 11),
 ]
 
 
 @cache
 def planned(name, recipe):
-    return {job.id for job in jobs_of(experiment_named(name, recipe=recipe), Path("runs"))}
+    return {job.id for job in jobs_of(experiments(recipe=recipe)[name], Path("runs"))}
 
 
 @pytest.mark.parametrize(("archive", "name", "recipe", "expected"), PLANNED)
@@ -34,3 +38,8 @@ def test_archived_runs_are_still_planned(archive, name, recipe, expected):
     with tarfile.open(RESULTS / f"{archive}.tar.gz") as runs:
         archived = {Path(file).parent.name for file in runs.getnames() if file.endswith("/config.json")}
     assert len(archived & planned(name, recipe)) == expected
+
+
+@pytest.mark.parametrize("recipe", ["published", "plait"])
+def test_an_experiment_counts_updates_to_a_score_that_can_be_reached(recipe):
+    assert all(0 < one.updates_to <= 1 for one in experiments(recipe=recipe).values())

@@ -86,6 +86,7 @@ def test_the_command_answers_in_a_page_and_in_json_and_trains_once(tmp_path, cap
     first = json.loads(capsys.readouterr().out)
     assert [row["model"] for row in first["models"]] == ["RNN", "RelLSTM"]
     assert first["equal_updates"] == min(row["updates"] for row in first["models"])
+    assert all(0 <= row["score_at_equal_seconds"] <= 1 for row in first["models"]), "scores were read"
     page = (tmp_path / "index.html").read_text()
     assert "RelLSTM" in page
     assert page.count("<svg") == 4

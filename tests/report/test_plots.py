@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from plait.report.gather import gather
+from plait.report.paper import _figures
 from plait.report.plots import plots
 
 
@@ -70,3 +71,11 @@ def test_two_delays_are_no_trend(bench):
         bench.run("costs", delay=delay)
     (group,) = gather([where])
     assert not [plot for plot in plots(group) if "delays" in plot.key]
+
+
+def test_figures_on_paper_show_losses_as_they_are_and_accuracies_in_per_cent(bench):
+    folder = bench.run(scores=(0.2, 0.6, 1.0), losses=(2.0, 1.0, 0.5)).parent
+    (group,) = gather([folder])
+    curves = {name: figure.axes[0].lines[0].get_ydata().tolist() for name, figure in _figures(group)}
+    assert [2.0, 1.0, 0.5] in curves.values()
+    assert [20.0, 60.0, 100.0] in curves.values()

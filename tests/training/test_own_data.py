@@ -343,3 +343,12 @@ def test_a_task_without_its_data_says_what_to_do():
 
 def test_what_is_ignored_is_marked_as_torch_does():
     assert nn.CrossEntropyLoss().ignore_index == IGNORE
+
+
+def test_the_share_explained_is_measured_against_the_mean_of_training():
+    inputs, sums = draw()
+    targets = 1000 + 50 * sums
+    split = data_task((inputs, targets), 0.25, True).split()
+    mean, deviation = split.train.targets.double().mean(), split.train.targets.double().std(unbiased=False)
+    errors = ((split.held_out.targets.double() - mean) / deviation).square().mean()
+    assert split.error_of_the_mean("held_out") == pytest.approx(float(errors), rel=1e-4)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import signal
 from dataclasses import dataclass
 from typing import ClassVar
@@ -87,6 +88,12 @@ def test_evaluation_neither_reads_nor_moves_training(small_fit):
     before = torch.random.get_rng_state()
     small_fit()
     assert torch.equal(torch.random.get_rng_state(), before), "the caller's random state is left alone"
+
+
+def test_figures_are_written_as_often_as_they_are_recorded_and_at_the_end(small_fit, tmp_path):
+    small_fit(tmp_path / "run", record_every=5, evaluate_every=12)
+    lines = [json.loads(line) for line in (tmp_path / "run" / "metrics.jsonl").read_text().splitlines()]
+    assert [line["update"] for line in lines if "loss" in line] == [5, 10, 12]
 
 
 def test_held_out_sequences_are_none_of_the_training_ones():

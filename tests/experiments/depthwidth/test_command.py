@@ -40,6 +40,13 @@ def test_smoke_runs_draws_and_resumes(text_file, tmp_path, capsys):
     again = json.loads(capsys.readouterr().out)
     assert (again["outcome"]["finished"], again["outcome"]["already"]) == (0, 8)
     assert again["cells"] == first["cells"]
+    records = tmp_path / "out" / "runs.jsonl"
+    lines = records.read_text().splitlines(keepends=True)
+    records.write_text("".join(lines[:4]))
+    assert main([*command, "--out", str(tmp_path / "out")]) == 0
+    half = json.loads(capsys.readouterr().out)
+    assert (half["outcome"]["finished"], half["outcome"]["already"]) == (4, 4)
+    assert len(half["cells"]) == 8
 
 
 def test_draw_needs_the_two_files_alone(smoke, tmp_path, capsys):
