@@ -13,12 +13,13 @@ import plait
 
 parser = argparse.ArgumentParser()
 parser.add_argument("--lead-in", type=int, default=0, help="blanks before the ten symbols")
+parser.add_argument("--delay", type=int, default=100, help="blanks after them")
 parser.add_argument("--seed", type=int, default=0)
 parser.add_argument("--smoke", action="store_true")
 args = parser.parse_args()
-SYMBOLS, COUNT, DELAY, HIDDEN = 8, 10, 5 if args.smoke else 100, 64
+SYMBOLS, COUNT, HIDDEN = 8, 10, 64
 BLANK, MARKER = SYMBOLS, SYMBOLS + 1
-LENGTH = args.lead_in + COUNT + DELAY + COUNT
+LENGTH = args.lead_in + COUNT + args.delay + COUNT
 
 
 def batch(generator: torch.Generator, size: int) -> tuple[torch.Tensor, torch.Tensor]:

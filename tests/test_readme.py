@@ -76,10 +76,13 @@ def test_links_and_pictures_lead_somewhere(page):
         assert target.startswith("https://") or (page.parent / target).exists(), f"{page.name}: {target}"
 
 
-def test_the_readme_is_short_and_shows_what_is_finished():
-    """A screen and a half, one table, no cell of a run that was still learning or diverged."""
-    text = (ROOT / "README.md").read_text()
-    assert len(text.splitlines()) <= 90
+def test_the_readme_is_short():
+    assert len((ROOT / "README.md").read_text().split()) <= 900
+
+
+def test_the_page_of_results_shows_what_is_finished():
+    """One table, no cell of a run that was still learning or diverged without saying so."""
+    text = (ROOT / "docs" / "results.md").read_text()
     rows = [line for line in text.splitlines() if line.startswith("|")]
     assert len([row for row in rows if set(row) <= set("|-")]) == 1
     assert not [row for row in rows if "…" in row or "†" in row]
