@@ -359,5 +359,5 @@ def test_a_data_set_without_a_length_is_one_line():
         def __getitem__(self, place):
             return torch.zeros(4, 3), 0
 
-    with pytest.raises(DataError, match="expected a task, .*a data set with a length.*got Endless"):
+    with pytest.raises(DataError, match=r"expected a task, .*a data set with a length.*got Endless"):
         fit(LSTM(3, 4, batch_first=True), Endless(), held_out=0.25, **QUICK)
