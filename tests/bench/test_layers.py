@@ -172,3 +172,9 @@ def test_errors_are_one_line(option: list[str], message: str, capsys: pytest.Cap
     shown = capsys.readouterr().err
     assert message in shown
     assert shown.count("\n") == 1
+
+
+@pytest.mark.parametrize(("name", "value"), [("--repeats", "0"), ("--input-size", "0")])
+def test_sizes_that_cannot_be_measured_are_refused(capsys, name, value):
+    assert main(["bench", "layers", *TINY, name, value]) == 2
+    assert f"{name[2:].replace('-', '_')}: expected at least 1, got 0" in capsys.readouterr().err

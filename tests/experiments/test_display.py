@@ -35,6 +35,12 @@ def test_lines(tmp_path):
     assert second.endswith("update 12/12  100.0%  complete (12 updates made)")
 
 
+def test_a_line_is_there_as_soon_as_it_is_written(tmp_path):
+    with (tmp_path / "progress.txt").open("w") as stream:
+        heard(tmp_path, Lines(3, stream, seconds=0).on_progress, BEGAN, HALFWAY)
+        assert "update 6/12" in (tmp_path / "progress.txt").read_text(), "a pipe would hold it back"
+
+
 def test_a_policy_is_counted_in_steps_and_scored_by_its_return(tmp_path):
     stream = io.StringIO()
     job = jobs_of(experiments(smoke=True)["table4"], tmp_path, "cpu")[0]

@@ -35,6 +35,7 @@ GOOD = idx(np.zeros((2, 3, 4)))
         (idx(np.zeros((2, 3, 4)), b"\0\0\x0d"), "got 00 00 0d 03"),
         (idx(np.zeros(4)), "expected a header 00 00 08 03, got 00 00 08 01"),
         (GOOD[:9], "cut short in its header: 9 bytes"),
+        (GOOD[:15], "cut short in its header: 15 bytes"),
         (GOOD[:-1], "its header says 2 × 3 × 4 bytes, 23 follow"),
         (GOOD + b"\0", "2 × 3 × 4 bytes, 25 follow"),
         (b"<html>not found</html>", "got 3c 68 74 6d"),

@@ -352,3 +352,12 @@ def test_the_share_explained_is_measured_against_the_mean_of_training():
     mean, deviation = split.train.targets.double().mean(), split.train.targets.double().std(unbiased=False)
     errors = ((split.held_out.targets.double() - mean) / deviation).square().mean()
     assert split.error_of_the_mean("held_out") == pytest.approx(float(errors), rel=1e-4)
+
+
+def test_a_data_set_without_a_length_is_one_line():
+    class Endless:
+        def __getitem__(self, place):
+            return torch.zeros(4, 3), 0
+
+    with pytest.raises(DataError, match=r"expected a task, .*a data set with a length.*got Endless"):
+        fit(LSTM(3, 4, batch_first=True), Endless(), held_out=0.25, **QUICK)

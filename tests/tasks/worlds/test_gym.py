@@ -172,3 +172,9 @@ def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(MissingExtraError, match=r"Ant-v5 needs what is not installed: .*mujoco"):
         opened("Ant-v5")
+
+
+def test_a_name_without_a_version_is_the_latest_by_number(monkeypatch):
+    registry = dict.fromkeys([f"Toy-v{version}" for version in (2, 9, 10)])
+    monkeypatch.setattr(gymnasium, "registry", registry)
+    assert world_id("Toy") == "Toy-v10"
