@@ -95,7 +95,7 @@ def bare(tmp_path_factory):
         ("bounds", "2 layers, width 3, 1 heads: deep regime"),
         ("plan", "Balanced shape for 1.3B parameters"),
         ("law", "-0.5        T^-1.0000      T^-1.3333"),
-        ("help", "Updates between two lines of the learning curve. (default: 10)"),
+        ("help", "Updates between two records of the learning curve. (default: 10)"),
     ],
 )
 def test_without_the_command_lines_libraries(bare, name, words):
