@@ -39,7 +39,7 @@ class Part:
 
 @dataclass(frozen=True)
 class Result:
-    """How a part ended: `code` is None where it had to be ended."""
+    """End of a part: `code` is None where it had to be ended."""
 
     part: Part
     command: str

@@ -40,6 +40,12 @@ def test_powers_of_ten_and_color_bar(tmp_path: Path) -> None:
     assert figure.axes[0].yaxis.get_major_formatter()(-400, None) == "$10^{-400}$"
 
 
+def test_numbers_are_written_as_they_are_unless_they_are_powers() -> None:
+    axis = draw_curves([Curve([1, 2], [0.0, 4.0])], x_label="x", y_label="y").axes[0].yaxis
+    axis.figure.canvas.draw()
+    assert {"0", "2", "4"} <= {label.get_text().removesuffix(".0") for label in axis.get_ticklabels()}
+
+
 def test_narrow_range_has_no_two_equal_ticks() -> None:
     figure = draw_curves([Curve([1, 2], [-2.9, -1.6])], x_label="x", y_label="y", powers_y=True)
     axis = figure.axes[0].yaxis

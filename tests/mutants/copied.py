@@ -87,7 +87,7 @@ def _stamp(file: Path) -> tuple[int, int] | None:
 
 @dataclass(frozen=True)
 class Ended:
-    """How a forked process ended: `status` is None where it had to be killed, negative after a signal."""
+    """End of a forked process: `status` is None where it had to be killed, negative after a signal."""
 
     status: int | None
     seconds: float  # of a processor

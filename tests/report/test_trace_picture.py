@@ -127,3 +127,11 @@ def test_shapes_must_agree():
         draw_text_attention("abc", [[0, -1], [0, 1]], [[1, 0], [0.5, 0.5]])
     with pytest.raises(ShapeError, match="three of one"):
         draw_image_attention(np.zeros((2, 3)), np.zeros((2, 3)), np.zeros((3, 2)))
+
+
+def test_both_axes_of_attention_over_text_say_what_they_are():
+    axes = draw_text_attention("a\n", [[0, -1], [0, 1]], [[1, 0], [0.5, 0.5]], title="two steps").axes[0]
+    assert axes.get_xlabel().startswith("state j")
+    assert axes.get_ylabel().startswith("step t")
+    assert axes.get_title() == "two steps"
+    assert [label.get_text() for label in axes.get_xticklabels()] == ["a", "↵"]
