@@ -116,6 +116,7 @@ def headline(*options):
     return shares["the latest 25 states"], shares["25 states it chooses"]
 
 
+@pytest.mark.timeout(900)
 def test_the_headline_holds():
     """At half its length, which two layers with a window of 25 cannot bridge either."""
     window, learned = headline("--lead-in", "5", "--delay", "50")

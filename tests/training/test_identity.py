@@ -343,6 +343,7 @@ def test_another_process_on_another_machine_finds_the_same(own, tmp_path):
     assert str(tmp_path.parent) not in answer.stdout
 
 
+@pytest.mark.slow  # the clock of files may be too coarse beside other tests
 def test_code_is_part_of_it_with_what_it_calls(tmp_path):
     texts = {
         "as it is": MEMORIES,
