@@ -22,6 +22,7 @@ import torch
 from hypothesis import settings
 from packaging.requirements import Requirement
 from torch.nn.functional import one_hot
+from torch.utils._device import _device_constructors
 
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported, which models may do
@@ -31,6 +32,10 @@ from plait.experiments.description import Experiment, PlannedRun
 from plait.tasks import IGNORE, Batch, Task, image_files, language, sources, text
 from plait.training import Recipe, build, fit
 from tests.warm import Warm
+
+# torch caches the functions that `torch.device(…)` redirects at its first use. In a test that replaces torch.empty
+# it would cache the replacement, and later tests would build models in memory instead of on the meta device.
+_device_constructors()
 
 # A busy machine is slow, which is no failure; CI draws the same examples every time, a developer new ones.
 settings.register_profile("plait", deadline=None, derandomize=bool(os.environ.get("CI")))

@@ -9,9 +9,6 @@ from plait.depthwidth.cost import price_stack
 from plait.depthwidth.plan import why_no_verdict
 from plait.errors import ConfigError
 
-# In a worker whose earlier tests traced models, what is to be built without memory takes memory.
-pytestmark = pytest.mark.slow
-
 
 def test_a_small_network_by_hand():
     shape = Architecture(2, 8, 4, vocab=10, inner=16, kv_heads=2, positions=0)
