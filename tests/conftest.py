@@ -33,8 +33,8 @@ from plait.tasks import IGNORE, Batch, Task, image_files, language, sources, tex
 from plait.training import Recipe, build, fit
 from tests.warm import Warm
 
-# torch caches the functions that `torch.device(…)` redirects at its first use. In a test that replaces torch.empty
-# it would cache the replacement, and later tests would build models in memory instead of on the meta device.
+# torch caches the functions that `torch.device(…)` redirects at its first use. In a test that replaces
+# torch.empty that would be the replacement, and later tests would build models in memory, not on meta.
 _device_constructors()
 
 # A busy machine is slow, which is no failure; CI draws the same examples every time, a developer new ones.
