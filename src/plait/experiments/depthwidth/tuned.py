@@ -133,7 +133,7 @@ def tuned_page(experiment: Figure1, records: Sequence[dict[str, Any]]) -> str:
         best = [c for c in chosen if c.updates == updates]
         edges = sum(c.edge for c in best)
         doubt = "; a wider sweep might do better" if edges else ""
-        where = f"Best at an edge of what was tried, {updates:,} updates"
+        where = f"Best peak at an edge of the sweep, {updates:,} updates"
         parts.append(f"\n{where}: {edges} of {len(best)} shapes{doubt}.")
     diverged = [r for r in records if r["diverged"]]
     parts.append(f"\nDiverged: {len(diverged)} of {len(records)} networks.\n")
