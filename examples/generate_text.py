@@ -9,7 +9,7 @@ import tempfile
 from pathlib import Path
 
 import plait
-from plait.training.generation import continue_text
+from plait.lab.training.generation import continue_text
 
 SMOKE = "--smoke" in sys.argv
 given = [word for word in sys.argv[1:] if not word.startswith("-")]
@@ -18,7 +18,7 @@ with tempfile.TemporaryDirectory() as folder:
     if not given:
         book.write_text("the rain in spain stays mainly in the plain\n" * 100)
     prompt = given[1] if len(given) > 1 else "the rain"
-    task = plait.tasks.TextTask(text=(str(book),), span=20 if SMOKE else 50, embedding=16)
+    task = plait.lab.tasks.TextTask(text=(str(book),), span=20 if SMOKE else 50, embedding=16)
     fitted = plait.fit(
         plait.RelLSTM(task.input_size, 32 if SMOKE else 128),
         task,

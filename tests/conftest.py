@@ -27,10 +27,10 @@ from torch.utils._device import _device_constructors
 if not torch.cuda.is_available():
     os.environ.setdefault("TRITON_INTERPRET", "1")  # read when triton is first imported, which models may do
 
-from plait.experiments import processes
-from plait.experiments.description import Experiment, PlannedRun
-from plait.tasks import IGNORE, Batch, Task, image_files, language, sources, text
-from plait.training import Recipe, build, fit
+from plait.lab.experiments import processes
+from plait.lab.experiments.description import Experiment, PlannedRun
+from plait.lab.tasks import IGNORE, Batch, Task, image_files, language, sources, text
+from plait.lab.training import Recipe, build, fit
 from tests.warm import Warm
 
 # torch caches the functions that `torch.device(…)` redirects at its first use. In a test that replaces

@@ -152,9 +152,9 @@ def test_every_module_of_the_scans_can_be_the_first_that_is_imported():
 
 TRACER = """
 import sys
-import safetensors.torch, plait.cli.with_tyro  # imported before, because tracing their imports takes long
-import plait.commands.train, plait.training.supervised, plait.training.ppo.learner
-from plait import cli
+import safetensors.torch, plait.lab.cli.with_tyro  # imported before, because tracing their imports takes long
+import plait.lab.commands.train, plait.lab.training.supervised, plait.lab.training.ppo.learner
+from plait.lab import cli
 seen = set()
 def profile(frame, event, _):
     code = frame.f_code

@@ -7,13 +7,13 @@ import pytest
 import torch
 
 from plait import estimates
-from plait.bench.peak import peak_megabytes
 from plait.cells import LSTMCell
 from plait.errors import ConfigError
 from plait.estimates import available_bytes, check_fits, update_bytes
+from plait.lab.bench.peak import peak_megabytes
+from plait.lab.tasks import CopyTask, MultiQueryRecallTask, RecallTask
+from plait.lab.training import Network, Recipe, fit
 from plait.models import MODELS
-from plait.tasks import CopyTask, MultiQueryRecallTask, RecallTask
-from plait.training import Network, Recipe, fit
 
 
 @pytest.fixture

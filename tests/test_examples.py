@@ -50,7 +50,7 @@ def test_short_enough_to_read(script):
 # Libraries are imported once; each script then runs in a process of its own, forked from there.
 RUN_ALL = """
 import os, runpy, sys
-import torch._dynamo, plait.models, plait.training
+import torch._dynamo, plait.models, plait.lab.training
 for script in sys.argv[1:]:
     name = os.path.splitext(os.path.basename(script))[0]
     os.mkdir(name)

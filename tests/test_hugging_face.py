@@ -15,7 +15,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from plait.cli import main
+from plait.lab.cli import main
 
 hub = pytest.importorskip("transformers", reason="the folders are for its models")
 SOURCE = Path(__file__).parent.parent / "src" / "plait"
@@ -292,6 +292,6 @@ def test_a_model_whose_state_changes_in_place(tmp_path, capsys):
 
 
 def test_what_takes_long_is_announced(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr("plait.commands.subjects._SILENT", 0.0)
+    monkeypatch.setattr("plait.lab.commands.subjects._SILENT", 0.0)
     assert main(["gradients", "probe", str(write(tmp_path, GPT2)), "--sequences", "1"]) == 0
     assert "GB of weights, about" in capsys.readouterr().err

@@ -7,9 +7,9 @@ import stat
 
 import pytest
 
-from plait.cli import main
 from plait.errors import OutputError
-from plait.figures.canvas import blank, save
+from plait.lab.cli import main
+from plait.lab.figures.canvas import blank, save
 from plait.output import write_whole
 
 COMMANDS = {

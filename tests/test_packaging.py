@@ -51,7 +51,7 @@ def release(tmp_path_factory):
     folder = tmp_path_factory.mktemp("release")
     copy = folder / "source"  # building writes beside the source
     everywhere = shutil.ignore_patterns("*.egg-info", "__pycache__")
-    beside = {".git", ".venv", "build", "dist", "runs", "carry"}  # src/plait/runs is a room
+    beside = {".git", ".venv", "build", "dist", "runs", "carry"}  # src/plait/lab/runs is a room
 
     def ignored(where, names):
         return everywhere(where, names) | (beside & set(names) if Path(where) == ROOT else set())

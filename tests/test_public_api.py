@@ -65,11 +65,11 @@ def test_the_public_surface_is_this():
 
 
 def test_help_loads_nothing_but_itself():
-    loaded = loaded_after("from plait.cli import main; main(['--help'])")
+    loaded = loaded_after("from plait.lab.cli import main; main(['--help'])")
     assert not loaded & {*OPTIONAL, "torch", "numpy"}
 
 
 def test_listing_runs_loads_no_torch(small_fit, tmp_path):
     small_fit(tmp_path / "run", updates=1)
-    listed = f"from plait.cli import main; assert main(['runs', {str(tmp_path)!r}]) == 0"
+    listed = f"from plait.lab.cli import main; assert main(['runs', {str(tmp_path)!r}]) == 0"
     assert not loaded_after(listed) & ({*OPTIONAL, "torch"} - {"tyro"})

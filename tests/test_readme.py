@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.cli import _split, main
+from plait.lab.cli import _split, main
 
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]

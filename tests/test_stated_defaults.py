@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 import plait
-from plait.commands.train_csv import _defaults
-from plait.experiments import processes
+from plait.lab.commands.train_csv import _defaults
+from plait.lab.experiments import processes
+from plait.lab.runs.kinds import kind_of
+from plait.lab.tasks import CopyTask
 from plait.models import MODELS
 from plait.models.keywords import WORDS
-from plait.runs.kinds import kind_of
-from plait.tasks import CopyTask
 
 SOURCE = Path(plait.__file__).parent
 NUMBER = r"(-?\d[\d_,]*(?:\.\d+)?(?:e-?\d+)?)(?![\w.·]*[\w·])"

@@ -9,11 +9,11 @@ from collections.abc import Callable
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-LIBRARIES = ["torch._dynamo", "plait.models", "plait.training.supervised", "plait.experiments.worker"]
+LIBRARIES = ["torch._dynamo", "plait.models", "plait.lab.training.supervised", "plait.lab.experiments.worker"]
 
 
 class Warm:
-    """What `plait.experiments.processes` needs of `multiprocessing`."""
+    """What `plait.lab.experiments.processes` needs of `multiprocessing`."""
 
     def __init__(self) -> None:
         self.server = multiprocessing.get_context("forkserver")

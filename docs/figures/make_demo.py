@@ -5,10 +5,10 @@ from __future__ import annotations
 import sys
 from pathlib import Path
 
-from plait.experiments.plan import jobs_of
-from plait.figures import save
-from plait.report.demo import MODELS, Plan, results
-from plait.report.pictures import accuracy_figure
+from plait.lab.experiments.plan import jobs_of
+from plait.lab.figures import save
+from plait.lab.report.demo import MODELS, Plan, results
+from plait.lab.report.pictures import accuracy_figure
 
 HERE = Path(__file__).parent
 

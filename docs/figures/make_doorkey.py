@@ -22,17 +22,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.figures import save
-from plait.figures.canvas import blank
+from plait.lab.figures import save
+from plait.lab.figures.canvas import blank
+from plait.lab.training import read_run
+from plait.lab.training.learner import generator_for
+from plait.lab.training.ppo import Settings, describe_policy
+from plait.lab.training.ppo.learner import learner_of
+from plait.lab.training.ppo.policy import Policy, load_policy
+from plait.lab.training.process import Group
 from plait.models import State
 from plait.ops.slots import clear
 from plait.provenance import commit
-from plait.training import read_run
-from plait.training.learner import generator_for
-from plait.training.ppo import Settings, describe_policy
-from plait.training.ppo.learner import learner_of
-from plait.training.ppo.policy import Policy, load_policy
-from plait.training.process import Group
 
 HERE = Path(__file__).parent
 RESULT = HERE.parent.parent / "results/rl/doorkey.jsonl"

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 
 import plait
-from plait.commands.gradients import law
-from plait.figures import Curve, draw_curves, save
 from plait.gradients import probe, uniform
 from plait.gradients.paths import path_breakdown
 from plait.gradients.sparse import Support, theorem2
+from plait.lab.commands.gradients import law
+from plait.lab.figures import Curve, draw_curves, save
 
 HERE = Path(__file__).parent
 TEN = math.log(10)

@@ -11,8 +11,8 @@ import json
 import sys
 from pathlib import Path
 
-from plait.figures import save
-from plait.report.kept import RECORD, draw_kept, record_kept, recorded
+from plait.lab.figures import save
+from plait.lab.report.kept import RECORD, draw_kept, record_kept, recorded
 
 HERE = Path(__file__).parent
 

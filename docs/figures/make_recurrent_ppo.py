@@ -17,13 +17,13 @@ from typing import Any
 import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
-from plait.bench import recurrent_ppo
-from plait.bench.machine import circumstances
-from plait.bench.ppo_contenders import Ours
-from plait.figures import Curve, draw_curves, save
+from plait.lab.bench import recurrent_ppo
+from plait.lab.bench.machine import circumstances
+from plait.lab.bench.ppo_contenders import Ours
+from plait.lab.figures import Curve, draw_curves, save
+from plait.lab.runs.folder import read_json, write_json
+from plait.lab.training.ppo import Settings
 from plait.provenance import version_of
-from plait.runs.folder import read_json, write_json
-from plait.training.ppo import Settings
 
 RESULT = Path(__file__).parent.parent.parent / "results/rl/recurrent-ppo.json"
 HIDDEN, SMOOTH = 64, 4  # features; updates a point of the figure is the mean of

@@ -14,10 +14,10 @@ import torch
 
 from plait.depthwidth import Weights, rank_of_weights
 from plait.depthwidth.field import PRIMES
-from plait.experiments.depthwidth.figure1 import Training, TrainingRun
-from plait.experiments.depthwidth.learner import DeviceText, TextLearner
+from plait.lab.experiments.depthwidth.figure1 import Training, TrainingRun
+from plait.lab.experiments.depthwidth.learner import DeviceText, TextLearner
+from plait.lab.tasks.text import read_text
 from plait.models import LinearAttentionNetwork
-from plait.tasks.text import read_text
 
 SHAPES = [(2, 4, 1), (2, 4, 2), (2, 4, 4), (2, 8, 1), (2, 8, 2), (3, 2, 1), (3, 2, 2)]
 LOOKS = (0, 1, 30, 300)  # updates after which ranks are measured

@@ -13,6 +13,8 @@ from plait.lazy import before, lazily
 
 if TYPE_CHECKING:
     from plait.cells import ElmanCell, GRUCell, LSTMCell
+    from plait.lab.training.session import load
+    from plait.lab.training.supervised import fit
     from plait.memory import (
         FullMemory,
         NoMemory,
@@ -42,8 +44,6 @@ if TYPE_CHECKING:
         UniLSTM,
         UniRNN,
     )
-    from plait.training.session import load
-    from plait.training.supervised import fit
 
 # module -> the public names it holds
 _NAMES: dict[str, tuple[str, ...]] = {
@@ -56,8 +56,8 @@ _NAMES: dict[str, tuple[str, ...]] = {
         "ExpRNN", "GORU", "GRU", "LSTM", "MemLSTM", "MemRNN", "OrthRNN", "Recurrent", "RelGRU", "RelLSTM",
         "RelRNN", "RNN", "SAB", "SelfAttentive", "State", "Trace", "Transformer", "UniLSTM", "UniRNN",
     ),
-    "plait.training.session": ("load",),
-    "plait.training.supervised": ("fit",),
+    "plait.lab.training.session": ("load",),
+    "plait.lab.training.supervised": ("fit",),
 }  # fmt: skip
 _HOMES = {name: module for module, names in _NAMES.items() for name in names}
 _ROOMS = (

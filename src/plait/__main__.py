@@ -1,5 +1,5 @@
 """`python -m plait` is the same as `plait`."""
 
-from plait.cli import entry
+from plait.lab.cli import entry
 
 entry()

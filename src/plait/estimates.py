@@ -124,8 +124,8 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
     gradients of those states and projections, and which slots every step read and how much.
 
     >>> from plait.models import LSTM
-    >>> from plait.tasks import CopyTask
-    >>> from plait.training import Network, Recipe
+    >>> from plait.lab.tasks import CopyTask
+    >>> from plait.lab.training import Network, Recipe
     >>> update_bytes(Network(LSTM(10, 128), 9), CopyTask(100), Recipe(batch_size=32)) / 1e6
     10.99...
     """

@@ -21,7 +21,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 def checked(kind: type[T], values: Any, where: str = "") -> T:
     """`values`, as JSON brings them, as a `kind`; or one error that lists everything wrong with them.
 
-    >>> from plait.experiments.depthwidth.figure1 import Training
+    >>> from plait.lab.experiments.depthwidth.figure1 import Training
     >>> checked(Training, {"updates": 0.5, "batches": 3})
     Traceback (most recent call last):
         ...

@@ -5,10 +5,10 @@ import json
 import pytest
 from starlette.testclient import TestClient
 
-from plait.cli import main
 from plait.depthwidth import read_config
 from plait.errors import DataError
-from plait.report.explore.app import application
+from plait.lab.cli import main
+from plait.lab.report.explore.app import application
 
 GPT2 = {
     "model_type": "gpt2",

@@ -11,11 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from plait.cli import main
-from plait.commands.doctor import doctor
 from plait.doctor import checks, examine, installed
+from plait.lab.cli import main
+from plait.lab.commands.doctor import doctor
+from plait.lab.tasks import sources
 from plait.result import CommandResult
-from plait.tasks import sources
 
 SOURCE = Path(__file__).parents[2] / "src"
 
@@ -123,7 +123,7 @@ def test_a_check_that_fails_is_one_line(monkeypatch, failure):
 
 def test_a_core_package_that_is_too_old_is_an_error(monkeypatch, capsys):
     monkeypatch.setattr(installed, "version_of", lambda name: "0.1" if name == "rich" else "99")
-    monkeypatch.setattr("plait.commands.doctor.examine", list)
+    monkeypatch.setattr("plait.lab.commands.doctor.examine", list)
     result: CommandResult = doctor()
     assert "rich: 0.1 is older than 14" in result.error
     assert main(["doctor"]) == 2

@@ -215,7 +215,7 @@ def _results(page: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loaded(run: Path) -> tuple[Said, Any]:
-    from plait.training import load
+    from plait.lab.training import load
 
     try:
         network = load(run)
@@ -230,7 +230,7 @@ ADDRESSES = ("runs", "group", "plot", "memory/runs", "norms/runs", "memory?run=r
 def _explored(out: Path) -> tuple[Said, Any]:
     from starlette.testclient import TestClient
 
-    from plait.report.explore.app import application
+    from plait.lab.report.explore.app import application
 
     browser = TestClient(application(out), base_url="http://localhost", raise_server_exceptions=False)
     answers = {name: browser.get(f"/api/{name}") for name in ADDRESSES}

@@ -24,7 +24,7 @@ from typing import Any
 import torch
 from safetensors import safe_open
 
-from plait.runs.checkpoint import read_checkpoint, write_checkpoint
+from plait.lab.runs.checkpoint import read_checkpoint, write_checkpoint
 from tests.faults.damage import ODD, Room
 from tests.faults.isolation import Said, command, isolated
 

@@ -22,10 +22,6 @@ import torch
 import transformers
 from safetensors.torch import save_file
 
-import plait.commands.gradients
-import plait.commands.plan
-import plait.commands.subjects
-import plait.gradients.probing  # noqa: F401 - what a forked child need not import again
 from tests.faults.isolation import OURS, Said, command, isolated
 
 LONGEST = 20  # seconds of a processor for one command

@@ -16,7 +16,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from plait.cli import main
+from plait.lab.cli import main
 
 LONGEST = 60  # seconds of a processor that a case may take; a busy machine may make ten times of it
 OURS = "a fault of plait's"  # what the command line says of an exception nobody expected

@@ -15,7 +15,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-from plait.runs.reading import all_runs
+from plait.lab.runs.reading import all_runs
 from tests.faults.isolation import command, fork
 from tests.faults.subjects import Subject, outcome
 
@@ -107,7 +107,7 @@ def of_command(words: list[str], where: Path) -> Kills:
     """A command whose runs come to lie in its folder; the same command goes on with them."""
 
     def work(folder: Path) -> int:
-        from plait.cli import main
+        from plait.lab.cli import main
 
         return main([*words, "--out", str(folder)])
 
@@ -200,7 +200,7 @@ def asked_case(
 
 def _trained(subject: Subject, run: Path) -> int:
     """What `plait train` does with the subject, its last door included."""
-    from plait import cli
+    from plait.lab import cli
     from plait.result import CommandResult
 
     def work(*_: Any) -> CommandResult:

@@ -25,11 +25,11 @@ from typing import Any
 import torch
 
 import plait
-from plait.bench.machine import circumstances
-from plait.runs.folder import Run, write_json, write_summary
-from plait.runs.seal import MARK
-from plait.training import Recipe
-from plait.training.session import train_run
+from plait.lab.bench.machine import circumstances
+from plait.lab.runs.folder import Run, write_json, write_summary
+from plait.lab.runs.seal import MARK
+from plait.lab.training import Recipe
+from plait.lab.training.session import train_run
 from tests.faults.isolation import command
 
 FLAT = 4.0  # megabytes that may come or go between the first tenth and the end

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.runs.checkpoint import read_checkpoint
-from plait.training import Recipe
-from plait.training.callbacks import Watcher
-from plait.training.ppo import Settings, describe_policy
-from plait.training.session import train_run
+from plait.lab.runs.checkpoint import read_checkpoint
+from plait.lab.training import Recipe
+from plait.lab.training.callbacks import Watcher
+from plait.lab.training.ppo import Settings, describe_policy
+from plait.lab.training.session import train_run
 
 SMALL = {"updates": 12, "batch_size": 4, "evaluate_every": 6, "evaluate_on": 6, "record_every": 2}
 KEPT = ("status", "reason", "updates", "loss", "score", "held_out", "best_score", "best_update", "parameters")

@@ -12,7 +12,7 @@ import traceback
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait import cli
+from plait.lab import cli
 
 MEMORY = 3 << 30  # what a line may take beyond what the warm process has
 FILE = 256 << 20  # the largest file it may write

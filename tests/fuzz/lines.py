@@ -11,8 +11,8 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from plait.cli import COMMANDS
-from plait.cli.with_argparse import parser_of
+from plait.lab.cli import COMMANDS
+from plait.lab.cli.with_argparse import parser_of
 
 LONG = "n" * 300  # more than a file system takes
 WHOLE = ("-1", "0", "2147483647", "2147483648", "9223372036854775807", "9223372036854775808", "1000000000000",

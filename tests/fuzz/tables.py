@@ -127,7 +127,7 @@ def _options(names: list[str], draw: random.Random) -> list[str]:
 
 def faults(content: bytes, words: list[str], folder: Path) -> list[str]:
     """Return what is wrong with how `plait train csv` ends on a table; nothing, if nothing is."""
-    from plait.cli import main
+    from plait.lab.cli import main
 
     path = folder / "table.csv"
     path.write_bytes(content)

@@ -16,7 +16,7 @@ import json, os, pathlib, subprocess, sys, time, types, warnings
 sys.path.insert(0, sys.argv[1])
 root = pathlib.Path(sys.argv[2])
 import command_line, forked, world
-from plait import cli
+from plait.lab import cli
 from plait.errors import ConfigError
 from plait.result import CommandResult
 
@@ -154,7 +154,8 @@ def test_what_is_wrong_with_a_table_is_seen(monkeypatch, tmp_path):
     for mistake in (KeyError("p"), RuntimeWarning("overflow")):
         with monkeypatch.context() as patch:
             patch.setattr(
-                "plait.tasks.csv_task._answers", lambda *_, mistake=mistake: (_ for _ in ()).throw(mistake)
+                "plait.lab.tasks.csv_task._answers",
+                lambda *_, mistake=mistake: (_ for _ in ()).throw(mistake),
             )
             (seen,) = faults(content + b"4,4,q\n", words, tmp_path)
         assert "a fault of ours" in seen

@@ -7,7 +7,7 @@ import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
 
-from plait.tasks import TASKS
+from plait.lab.tasks import TASKS
 
 ROWS = "".join(
     f"{n // 3},{n % 7},{n / 4},{('mild', 'none', 'severe')[n // 3 % 3]},{n // 3 * 1.5}\n" for n in range(60)

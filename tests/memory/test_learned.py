@@ -6,9 +6,9 @@ import torch
 import plait
 from plait import ElmanCell, RelevancyMemory, SelfAttentive
 from plait.errors import CheckpointError, ConfigError, PlaitError
+from plait.lab.tasks import CopyTask
+from plait.lab.training import Network
 from plait.models import MODELS
-from plait.tasks import CopyTask
-from plait.training import Network
 
 
 def learned(name="relrnn", **options):

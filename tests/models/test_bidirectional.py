@@ -10,10 +10,10 @@ from plait.errors import ConfigError, ShapeError
 from plait.gradients import probe
 from plait.gradients.paths import path_breakdown
 from plait.gradients.paths.stack import stack_of
+from plait.lab.training import fit
+from plait.lab.training.ppo.policy import describe_policy
 from plait.models import MODELS
 from plait.models.options import check_model
-from plait.training import fit
-from plait.training.ppo.policy import describe_policy
 
 NAMESAKES = [(plait.RNN, nn.RNN), (plait.LSTM, nn.LSTM), (plait.GRU, nn.GRU)]
 BOTH_WAYS = sorted(set(MODELS) - {"transformer"})

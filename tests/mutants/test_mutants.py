@@ -183,7 +183,7 @@ def test_a_run_of_which_nothing_is_known_is_no_verdict():
 
 SMALL = {
     "src/plait/__init__.py": "",
-    "src/plait/cli.py": "",
+    "src/plait/lab/cli.py": "",
     "src/plait/sums.py": "def double(x):\n    return 2 * x\n"
     "def half(x):\n    return x / 2\n"
     "def never(x):\n    return x + 1\n"

@@ -1,5 +1,5 @@
 """`python -m plait.depthwidth` is `plait rank`."""
 
-from plait.cli import entry
+from plait.lab.cli import entry
 
 entry("rank")

@@ -1,5 +1,5 @@
 """Entry point of `python -m plait.doctor`, the same as `plait doctor`."""
 
-from plait.cli import entry
+from plait.lab.cli import entry
 
 entry("doctor")

@@ -194,7 +194,7 @@ def _version(name: str) -> str:
 
 def _data(name: str) -> Callable[[], str]:
     def verify() -> str:
-        from plait.tasks import sources
+        from plait.lab.tasks import sources
 
         files = {"MNIST": sources.MNIST, "Penn Treebank": sources.TREEBANK}[name]
         paths = [sources.find(file) for file in files]

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from plait.figures import Curve, draw_curves
 from plait.gradients.uniform.report import Law, eigenvalue_name
+from plait.lab.figures import Curve, draw_curves
 
 if TYPE_CHECKING:  # the audit needs torch, a figure of the law does not
     from plait.gradients.audit import Audit

@@ -94,7 +94,7 @@ class GradientProfile:
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw ‖∂L/∂h_t‖ against the position, a curve per layer; save to `path` unless it is None."""
-        from plait.figures import Curve, draw_curves, save
+        from plait.lab.figures import Curve, draw_curves, save
 
         curves = []
         for index, layer in enumerate(self.layers):

@@ -13,6 +13,7 @@ import pytest
 import torch
 
 from plait.errors import BackendError
+from plait.lab.training.options import settings_for
 from plait.models.builders import MODELS
 from plait.models.options import model_defaults
 from plait.ops import parity
@@ -27,7 +28,6 @@ from plait.ops.parity_cases import REACHES, reaching_cases, sampled
 from plait.ops.scan import Scan, backends, record_backends
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.contract import Inputs, Projection
-from plait.training.options import settings_for
 
 RELEVANCY = {"window": 2, "capacity": 2}
 LARGER = {"window": 5, "capacity": 4}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.bench.timing import limit_threads
+from plait.lab.bench.timing import limit_threads
 from plait.ops.scan.cpu_walk import missing, outer_product
 from plait.ops.scan.weight_gradients import outer
 

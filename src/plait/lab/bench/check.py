@@ -1,0 +1,226 @@
+"""`plait bench check`: is a layer slower, in ratio to `torch.nn.LSTM`, than when a file was written?"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from plait.errors import BackendError, ConfigError, DataError, known, whole
+from plait.lab.bench import parity
+from plait.lab.bench.contestants import BOUNDED, LAYERS, PEERS, PRECISIONS, Contestant
+from plait.lab.bench.entries import BASELINE, Entry, entries_of, measured
+from plait.lab.bench.machine import check_folder, circumstances, describe
+from plait.lab.bench.sizes import MOST_ROUNDS
+from plait.lab.bench.timing import limit_threads
+from plait.lab.runs.folder import read_json, write_json
+from plait.lab.training.process import device_named
+from plait.marks import option
+from plait.result import CommandResult, Table, percent
+
+__all__ = ["Change", "Measured", "bench_check", "changes", "settled"]
+
+PARTS = {"forward + backward": "ratio", "forward": "forward ratio"}
+_ATTEMPTS = 3
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One row of `plait bench layers --out`: a layer, a backend, a size, and what was found."""
+
+    layer: str
+    backend: str
+    steps: int
+    rows: int
+    hidden: int
+    precision: str
+    ratios: dict[str, float]
+    error: float
+
+    @property
+    def key(self) -> tuple[Any, ...]:
+        return self.layer, self.backend, self.steps, self.rows, self.hidden, self.precision
+
+    @property
+    def name(self) -> str:
+        return f"{self.layer} × {self.backend}, {self.steps}x{self.rows}, hidden {self.hidden}"
+
+    @classmethod
+    def of(cls, row: dict[str, Any]) -> Measured:
+        """`error`: how far a median of so many rounds may be off, from their interquartile range.
+
+        >>> sizes = {"layer": "RelRNN", "backend": "cpu", "T": 9, "B": 1, "hidden": 8, "precision": "fp32"}
+        >>> times = {"ratio": 1.2, "forward ratio": 1, "ms": 8, "spread ms": 1, "rounds": 16}
+        >>> found = Measured.of(sizes | times)
+        >>> found.error, found.ratios
+        (0.03125, {'forward + backward': 1.2, 'forward': 1.0})
+        """
+        sizes = (row["T"], row["B"], row["hidden"])
+        whole(1, T=sizes[0], B=sizes[1], hidden=sizes[2], rounds=row["rounds"])
+        known(row["precision"], PRECISIONS, "precision")
+        ratios = {part: float(row[column]) for part, column in PARTS.items()}
+        error = float(row["spread ms"]) / float(row["ms"]) / math.sqrt(row["rounds"])
+        if not (min(ratios.values()) > 0 and error >= 0):
+            raise ValueError("a time that is not positive")
+        return cls(str(row["layer"]), str(row["backend"]), *sizes, row["precision"], ratios, error)
+
+
+@dataclass(frozen=True)
+class Change:
+    """A ratio then and now; `slower`: it grew by more than is allowed, and by more than chance explains."""
+
+    name: str
+    part: str
+    before: float
+    now: float
+    slower: bool
+
+    @property
+    def growth(self) -> float:
+        return self.now / self.before - 1
+
+    @property
+    def grown(self) -> str:
+        return f"{'+' if self.growth >= 0 else ''}{percent(self.growth)}"
+
+    @property
+    def line(self) -> str:
+        return f"{self.name}, {self.part}: {self.before:.2f} before, {self.now:.2f} now ({self.grown})"
+
+
+def changes(before: Measured, now: list[Measured], tolerance: float) -> list[Change]:
+    """By part, the least of what was measured now: what disturbs a measurement seldom does so every time.
+
+    Beyond `tolerance` it must exceed what two medians may be off by chance.
+    """
+    found = []
+    for part, then in before.ratios.items():
+        best = min(now, key=lambda one: one.ratios[part])
+        chance = math.hypot(before.error, best.error)
+        growth = best.ratios[part] / then - 1
+        found.append(Change(before.name, part, then, best.ratios[part], growth > tolerance + chance))
+    return found
+
+
+def settled(
+    before: list[Measured],
+    measure: Callable[[list[Measured]], list[Measured]],
+    tolerance: float,
+    attempts: int = _ATTEMPTS,
+) -> list[Change]:
+    """`measure` everything, and again what seems slower, until it no longer does or `attempts` are over."""
+    seen: dict[Any, list[Measured]] = {one.key: [] for one in before}
+    doubtful = before
+    for _ in range(attempts):
+        for one in measure(doubtful):
+            seen[one.key].append(one)
+        doubtful = [
+            one
+            for one in doubtful
+            if any(change.growth > tolerance for change in changes(one, seen[one.key], tolerance))
+        ]
+        if not doubtful:
+            break
+    return [change for one in before for change in changes(one, seen[one.key], tolerance)]
+
+
+def bench_check(
+    file: Annotated[Path, option(metavar="FILE")],
+    /,
+    tolerance: float = 0.1,
+    repeats: int = 20,
+    commit: str = "",
+    out: Path | None = None,
+) -> CommandResult:
+    """Whether a layer became slower, in ratio to torch.nn.LSTM, than a file of plait bench layers --out says.
+
+    What the file holds is measured again, with as many threads: layers, backends and sizes, in turn with
+    torch.nn.LSTM. What seems slower is measured up to three times and the least counts. The command exits
+    with 2 where a ratio grew by more than the tolerance, and names each. A ratio is a machine's: of another
+    one it need not agree, so measure the older commit here, as make bench-check does.
+
+    Args:
+        file: what plait bench layers --out wrote.
+        tolerance: how much a ratio may grow; 0.1 is a tenth.
+        repeats: rounds.
+        commit: what to record where the source is no git checkout.
+        out: write the JSON here.
+    """
+    check_folder(out)
+    whole(1, MOST_ROUNDS, repeats=repeats)
+    if not 0 <= tolerance <= 100:
+        raise ConfigError(f"tolerance: expected a number from 0 to 100, as 0.1 for a tenth, got {tolerance}")
+    held, before = _read(file)
+    place = device_named("cuda" if held["machine"]["gpu"] else "cpu")
+    first = Contestant(BASELINE, "auto", place, input_size=held["input_size"])
+    tf32 = bool(held["tf32"]["matmul"])
+    with (
+        limit_threads(held["machine"]["threads"]) as used,
+        parity.matmul_precision("high" if tf32 else "highest"),
+    ):
+        data: dict[str, Any] = circumstances(place, used, commit or None) | {"against": str(file)}
+        found = settled(before, lambda rows: _measure(first, rows, tf32, repeats), tolerance)
+    data["changes"] = [{**vars(change), "growth": change.growth} for change in found]
+    if out:
+        write_json(out, data)
+    slower = [change.line for change in found if change.slower]
+    columns = ["layer", "part", "before", "now", "growth"]
+    rows = [[c.name, c.part, f"{c.before:.2f}", f"{c.now:.2f}", c.grown] for c in found]
+    notes = [f"before: {describe(held)}", f"now: {describe(data)}"]
+    if held["machine"]["cpu"] != data["machine"]["cpu"]:
+        notes.append("two processors: their ratios need not agree; see make bench-check")
+    table = Table(columns, rows, f"ratio to {BASELINE}, may grow by {percent(tolerance)}", notes)
+    error = f"slower by more than {percent(tolerance)}: {'; '.join(slower)}" if slower else ""
+    return CommandResult(data, (table, *slower), error)
+
+
+def _read(file: Path) -> tuple[dict[str, Any], list[Measured]]:
+    held = read_json(file)
+    try:
+        described = describe(held)
+        whole(1, input_size=held["input_size"], threads=held["machine"]["threads"])
+        rows = _ours(held["rows"])
+    except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, OverflowError) as error:
+        raise DataError(f"{file}: expected what plait bench layers --out writes ({error})") from error
+    if not rows or not described:
+        raise DataError(
+            f"{file} has no layer with a ratio to {BASELINE}; write one with plait bench layers --out"
+        )
+    return held, rows
+
+
+def _measure(first: Contestant, wanted: list[Measured], tf32: bool, repeats: int) -> list[Measured]:
+    """The same rows, now; those of one size take turns."""
+    found = []
+    keys = {one.key for one in wanted}
+    for hidden, precision in dict.fromkeys((one.hidden, one.precision) for one in wanted):
+        group = [one for one in wanted if (one.hidden, one.precision) == (hidden, precision)]
+        sized = replace(first, hidden=hidden, dtype=PRECISIONS[precision])
+        entries = _entries(sized, group, tf32)
+        for steps, rows in dict.fromkeys((one.steps, one.rows) for one in group):
+            found += _ours(measured(entries, steps, rows, {"rounds": repeats}))
+    found = [one for one in found if one.key in keys]
+    if missing := keys - {one.key for one in found}:
+        raise BackendError(f"{sorted(missing)[0][0]} × {sorted(missing)[0][1]} of the file does not run here")
+    return found
+
+
+def _entries(sized: Contestant, group: list[Measured], tf32: bool) -> list[Entry]:
+    """torch's LSTM and who stands in the file; a backend whose numbers are wrong is not timed."""
+    titles, backends = ({getattr(one, part) for one in group} for part in ("layer", "backend"))
+    learned = {replace(sized, layer=name, relevance="learned").title: name for name in BOUNDED}
+    known_as = {replace(sized, layer=name).title: name for name in LAYERS} | learned
+    names = {known_as[title] for title in titles if title in known_as}
+    relevance = "learned" if titles & {*learned} else "earned"
+    entries = [*entries_of(sized, sorted(names), sorted(backends), relevance, tf32)]
+    pairs = {(one.layer, one.backend) for one in group}
+    there = [e for e in entries if e.contestant.layer == BASELINE or (e.contestant.title, e.backend) in pairs]
+    if wrong := [line for entry in there for line in entry.failures]:
+        raise BackendError(f"parity failed: {'; '.join(wrong)}")
+    return there
+
+
+def _ours(rows: list[dict[str, Any]]) -> list[Measured]:
+    return [Measured.of(row) for row in rows if row["ratio"] and row["layer"] not in PEERS]

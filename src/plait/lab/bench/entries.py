@@ -1,0 +1,124 @@
+"""Who takes part in `plait bench layers`: each layer with each backend, parity first, then its times."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, replace
+from typing import Any
+
+from plait.lab.bench import parity
+from plait.lab.bench.contestants import BOUNDED, PEERS, PRECISIONS, Contestant, backends_here
+from plait.lab.bench.peak import peak_megabytes
+from plait.lab.bench.timing import Times, take_turns
+
+__all__ = ["BASELINE", "Entry", "entries_of", "measured"]
+
+BASELINE = "torch.nn.LSTM"
+# a loop of autograd steps is timed up to this many steps × rows; it would take minutes beyond
+_LARGEST_REFERENCE = 120 * 10
+# attention over everything grows with T²
+_LONGEST_FULL_MEMORY = {"cpu": 200, "cuda": 2048}
+
+
+@dataclass(frozen=True)
+class Entry:
+    """A contestant, what really runs it, and what parity found (`agreed` None: nothing to compare)."""
+
+    contestant: Contestant
+    backend: str
+    agreed: float | None = None
+    wrong: tuple[str, ...] = ()
+
+    @property
+    def key(self) -> str:
+        return f"{self.contestant.title} {self.backend}"
+
+    @property
+    def verdict(self) -> str | None:
+        if self.wrong:
+            return f"failed: {self.wrong[0]}"
+        return None if self.agreed is None else f"≤ {self.agreed:.0e}"
+
+    @property
+    def failures(self) -> list[str]:
+        return [f"{self.contestant.title} × {self.backend}: {line}" for line in self.wrong]
+
+    def fits(self, steps: int, rows: int) -> bool:
+        """Whether this layer is worth timing in such a shape."""
+        if self.backend == "reference" and steps * rows > _LARGEST_REFERENCE:
+            return False
+        is_full = self.contestant.layer.startswith("mem")
+        return not is_full or steps <= _LONGEST_FULL_MEMORY[self.contestant.device.type]
+
+
+def entries_of(
+    first: Contestant, names: list[str], wanted: list[str], relevance: str, tf32: bool
+) -> Iterator[Entry]:
+    """torch's own layers, then every layer with every backend that runs here, compared with the reference."""
+    for name in PEERS:
+        peer = replace(first, layer=name)
+        yield Entry(peer, peer.backend_that_ran())
+    for name in names:
+        kinds = ("earned", "learned") if relevance == "learned" and name in BOUNDED else ("earned",)
+        for kind in kinds:
+            yield from _entries(replace(first, layer=name, relevance=kind), wanted, tf32)
+
+
+def _entries(named: Contestant, wanted: list[str], tf32: bool) -> Iterator[Entry]:
+    for backend in backends_here(named, wanted):
+        entry = replace(named, backend=backend)
+        ran = entry.backend_that_ran()
+        if ran == "reference":
+            yield Entry(entry, ran)
+            continue
+        wrong = parity.check(entry, tf32)
+        yield Entry(entry, ran, parity.tolerance(entry, tf32), tuple(wrong))
+
+
+def measured(entries: list[Entry], steps: int, rows: int, turns: dict[str, Any]) -> list[dict[str, Any]]:
+    """One row for each entry in one shape; those that parity refused have no numbers."""
+    there = [
+        replace(entry, contestant=replace(entry.contestant, steps=steps, rows=rows))
+        for entry in entries
+        if entry.fits(steps, rows)
+    ]
+    sound = {entry.key: entry.contestant for entry in there if not entry.wrong}
+    device = there[0].contestant.device
+    steps_of: dict[Any, Callable[[], object]] = {}
+    steps_of |= {("both", key): c.training_step() for key, c in sound.items()}
+    steps_of |= {("forward", key): c.forward_pass() for key, c in sound.items()}
+    times = take_turns(steps_of, device, **turns)
+    peaks = {key: peak_megabytes(c.training_step, device) for key, c in sound.items()}
+    return [_row(entry, times, peaks.get(entry.key)) for entry in there]
+
+
+def _row(entry: Entry, times: dict[Any, Times], peak: float | None) -> dict[str, Any]:
+    contestant = entry.contestant
+    both, forward = (times.get((part, entry.key)) for part in ("both", "forward"))
+    baseline = replace(contestant, layer=BASELINE, relevance="earned")
+    peer = Entry(baseline, baseline.backend_that_ran()).key
+    return {
+        "layer": contestant.title,
+        "backend": entry.backend,
+        "T": contestant.steps,
+        "B": contestant.rows,
+        "hidden": contestant.hidden,
+        "precision": next(name for name, dtype in PRECISIONS.items() if dtype == contestant.dtype),
+        "forward ms": None if forward is None else forward.median * 1e3,
+        "forward ratio": None if forward is None else forward.ratio_to(times["forward", peer]),
+        "ms": None if both is None else both.median * 1e3,
+        "spread ms": None if both is None else both.spread * 1e3,
+        "rounds": 0 if both is None else len(both.rounds),
+        "peak MB": peak,
+        "parity": entry.verdict,
+        "ratio": None if both is None else both.ratio_to(times["both", peer]),
+        **_to_earned(entry, times),
+    }
+
+
+def _to_earned(entry: Entry, times: dict[Any, Times]) -> dict[str, float]:
+    """A layer whose relevance is learned beside the same with earned relevance."""
+    earned = replace(entry, contestant=replace(entry.contestant, relevance="earned"))
+    if entry.key == earned.key or ("both", entry.key) not in times or ("both", earned.key) not in times:
+        return {}
+    return {"to earned": times["both", entry.key].ratio_to(times["both", earned.key])}

@@ -1,0 +1,159 @@
+"""`plait bench layers`: the attentive layers against `torch.nn.LSTM` and `torch.nn.RNN`, and step by step."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from plait.errors import known, whole
+from plait.lab.bench import parity
+from plait.lab.bench.contestants import LAYERS, PEERS, PRECISIONS, Contestant
+from plait.lab.bench.entries import BASELINE, entries_of, measured
+from plait.lab.bench.machine import check_folder, circumstances, describe
+from plait.lab.bench.sizes import MOST_ROUNDS, default_shapes, parse_names, parse_numbers, parse_shapes
+from plait.lab.bench.stepping import STREAMS, measured_streams
+from plait.lab.bench.timing import limit_threads
+from plait.lab.runs.folder import write_json
+from plait.lab.training.process import device_named
+from plait.ops.scan import BACKENDS
+from plait.result import CommandResult, Table
+
+__all__ = ["bench_layers"]
+
+
+def bench_layers(
+    shapes: str = "",
+    hidden: str = "",
+    layers: str = ",".join(LAYERS),
+    backends: str = "",
+    relevance: Literal["earned", "learned"] = "earned",
+    only: Literal["all", "training", "stream"] = "all",
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    precision: Literal["fp32", "bf16"] = "fp32",
+    tf32: bool = False,
+    input_size: int = 10,
+    threads: int | None = None,
+    repeats: int = 20,
+    quick: bool = False,
+    full: bool = False,
+    commit: str = "",
+    out: Path | None = None,
+) -> CommandResult:
+    """Forward, forward + backward, peak memory and one step at a time of each layer against torch.nn.
+
+    Contestants take turns, so that a ratio to torch.nn.LSTM (the median of the ratios within the rounds) is
+    fair on a machine with other work on it. Spread is the interquartile range. A backend whose numbers
+    differ from the reference is not timed; the command then exits with 2. The last lines are the ratios
+    alone, as auto runs the layers.
+
+    Args:
+        shapes: steps x rows, as 120x10,120x100; by default some of each kind.
+        hidden: features of the hidden state, between commas; by default 128, and 256 too on a GPU. 512 and
+            more have a language model's shape by default.
+        layers: which, between commas.
+        backends: only these, between commas; by default each that runs here, and auto for a stream.
+        relevance: learned: layers whose memory learns what to keep, too, beside those where it is earned.
+        only: training (forward and backward) or stream (one step a call, the state carried: hidden 64, 128
+            and 512, or those named, with 1 and 64 rows).
+        device: where to compute.
+        precision: of weights and inputs.
+        tf32: let float32 matrix products outside the kernels round to tf32 on a GPU.
+        input_size: features of the input.
+        threads: of the CPU; by default as many as torch takes.
+        repeats: rounds.
+        quick: one small shape, few rounds.
+        full: the largest shapes on a CPU too.
+        commit: what to record where the source is no git checkout.
+        out: write the JSON here.
+    """
+    check_folder(out)
+    whole(1, input_size=input_size)
+    whole(1, MOST_ROUNDS, repeats=repeats)
+    place, widths = device_named(device), parse_numbers(hidden, "hidden") if hidden else []
+    names = parse_names(layers, LAYERS, "layer")
+    wanted = parse_names(backends, BACKENDS[1:], "backend") if backends else []
+    dtype = PRECISIONS[known(precision, PRECISIONS, "precision")]
+    named = parse_shapes(shapes) if shapes else []
+    large = full or place.type == "cuda"
+    usual = [128] if quick or place.type == "cpu" else [128, 256]
+    first = Contestant(BASELINE, "auto", place, 0, dtype, input_size)
+    turns = {"rounds": min(repeats, 5), "warm_up": 1, "most_seconds": 1.0} if quick else {"rounds": repeats}
+    failed: list[str] = []
+    with limit_threads(threads) as used, parity.matmul_precision("high" if tf32 else "highest"):
+        data: dict[str, Any] = circumstances(place, used, commit or None)
+        data |= {"input_size": input_size, "rounds": turns["rounds"], "rows": [], "stream": []}
+        data["auto"] = {str(width): _auto(first, names, width) for width in widths or usual}
+        for width in () if only == "stream" else widths or usual:
+            entries = [*entries_of(replace(first, hidden=width), names, wanted, relevance, tf32)]
+            for shape in named or default_shapes(width, large, quick):
+                data["rows"] += measured(entries, *shape, turns)
+            failed += [line for entry in entries for line in entry.failures]
+        if only != "training":
+            sizes = [(width, rows) for width in widths for rows in (1, 64)] or STREAMS
+            data["stream"], refused = measured_streams(
+                first, names, wanted, sizes[: 1 if quick else None], turns
+            )
+            failed += refused
+    data["summary"] = _summary(data)
+    if out:
+        write_json(out, data)
+    tables = (_table(data, "rows"), _table(data, "stream"), _ratios(data))
+    error = "parity failed: " + "; ".join(failed) if failed else ""
+    return CommandResult(data, tuple(table for table in tables if table.rows), error)
+
+
+def _auto(first: Contestant, names: list[str], hidden: int) -> dict[str, str]:
+    auto = {name: replace(first, layer=name, hidden=hidden) for name in names}
+    return {contestant.title: contestant.backend_that_ran() for contestant in auto.values()}
+
+
+def _table(data: dict[str, Any], part: str) -> Table:
+    titles = {
+        "rows": "forward, and forward + backward (ms, ratio)",
+        "stream": "one step a call, the state carried, no gradients",
+    }
+    rows = data[part]
+    columns = list(dict.fromkeys(column for row in rows for column in row))
+    title = f"{titles[part]}, input {data['input_size']}, {data['rounds']} rounds"
+    return Table(columns, [[row.get(column) for column in columns] for row in rows], title)
+
+
+def _summary(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """By layer and size, the ratios to torch's LSTM: forward + backward and forward; or a stream's step."""
+    found: dict[str, dict[str, Any]] = {}
+    for row in data["rows"]:
+        auto = data["auto"][str(row["hidden"])].get(row["layer"].partition(",")[0])
+        size = f"{row['T']}x{row['B']}, hidden {row['hidden']}"
+        # of several backends the one that auto takes; of one that was named, that one
+        if row["ratio"] is not None and (row["backend"] == auto or size not in found.get(row["layer"], {})):
+            found.setdefault(row["layer"], {})[size] = [row["ratio"], row["forward ratio"]]
+    for row in data["stream"]:
+        if row["ratio"] is not None:
+            size = f"step, hidden {row['hidden']}, {row['B']} rows"
+            found.setdefault(row["layer"], {}).setdefault(size, [row["ratio"]])
+    return {layer: sizes for layer, sizes in found.items() if layer not in PEERS}
+
+
+def _ratios(data: dict[str, Any]) -> Table:
+    lines = [
+        [layer, "; ".join(f"{_numbers(ratios)} ({size})" for size, ratios in sizes.items())]
+        for layer, sizes in data["summary"].items()
+    ]
+    runs = {
+        f"hidden {width}: {layer} {ran}"
+        for width, layers in data["auto"].items()
+        for layer, ran in layers.items()
+    }
+    notes = [f"auto runs {', '.join(sorted(runs))}; parity: agreement with the reference", describe(data)]
+    return Table(
+        ["layer", f"ratio to {BASELINE}: forward + backward / forward alone; one step"], lines, "", notes
+    )
+
+
+def _numbers(ratios: list[float]) -> str:
+    """
+    >>> _numbers([2.1, 1.234])
+    '2.10 / 1.23'
+    """
+    return " / ".join(f"{ratio:.2f}" for ratio in ratios)

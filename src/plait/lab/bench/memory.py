@@ -1,0 +1,80 @@
+"""`plait bench memory`: peak memory of a training step as the sequence grows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+from plait.errors import known, whole
+from plait.lab.bench.contestants import LAYERS, Contestant
+from plait.lab.bench.machine import check_folder, circumstances, describe
+from plait.lab.bench.peak import peak_megabytes
+from plait.lab.bench.sizes import parse_numbers
+from plait.lab.bench.timing import limit_threads
+from plait.lab.runs.folder import write_json
+from plait.lab.training.process import device_named
+from plait.result import CommandResult, Table
+
+__all__ = ["bench_memory"]
+
+
+def bench_memory(
+    lengths: str = "100,1000,10000",
+    layer: str = "relrnn",
+    hidden: int = 128,
+    rows: int = 10,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    threads: int | None = None,
+    commit: str = "",
+    out: Path | None = None,
+) -> CommandResult:
+    """Peak training memory against torch.nn.LSTM at growing length; the ratio in the last column.
+
+    Weights, input, what is saved for the backward pass, and gradients, as torch's allocator counts them.
+
+    Args:
+        lengths: steps, between commas.
+        layer: which.
+        hidden: features of the hidden state.
+        rows: sequences side by side.
+        device: where to compute.
+        threads: of the CPU; by default as many as torch takes.
+        commit: what to record where the source is no git checkout.
+        out: write the JSON here.
+    """
+    check_folder(out)
+    whole(1, hidden=hidden, rows=rows)
+    known(layer, LAYERS, "layer")
+    place = device_named(device)
+    ours = Contestant(layer, "auto", place, hidden, rows=rows)
+    peer = replace(ours, layer="torch.nn.LSTM")
+    with limit_threads(threads) as used:
+        data: dict[str, Any] = circumstances(place, used, commit or None)
+        backend = ours.backend_that_ran()
+        # libraries take their workspaces on the first call; they are not this layer's memory
+        peer.training_step()()
+        found = [
+            _row(replace(ours, steps=steps), replace(peer, steps=steps), backend)
+            for steps in parse_numbers(lengths, "lengths")
+        ]
+    data |= {"hidden": hidden, "rows": found}
+    if out:
+        write_json(out, data)
+    notes = [f"hidden {hidden}, input {ours.input_size}; forward + backward", describe(data)]
+    table = Table(list(found[0]), [list(row.values()) for row in found], "peak training memory", notes)
+    return CommandResult(data, (table,))
+
+
+def _row(ours: Contestant, peer: Contestant, backend: str) -> dict[str, Any]:
+    peak, other = (peak_megabytes(c.training_step, c.device) for c in (ours, peer))
+    return {
+        "layer": ours.title,
+        "backend": backend,
+        "T": ours.steps,
+        "B": ours.rows,
+        "peak MB": peak,
+        "kB per step": peak * 1e3 / ours.steps,
+        "torch.nn.LSTM MB": other,
+        "ratio": peak / other,
+    }

@@ -1,0 +1,319 @@
+"""`plait bench sizes`: layers of every size, each as the first call of a process of its own."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import math
+import os
+import random
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Generator, Iterator
+from dataclasses import asdict, replace
+from pathlib import Path
+from typing import IO, Any, Literal
+
+from plait.errors import DataError, at_least, seeded, whole
+from plait.lab.bench.cell import BOUNDED, Cell
+from plait.lab.bench.machine import check_folder, circumstances, describe
+from plait.lab.training.process import device_named
+from plait.output import destination, writing
+from plait.result import CommandResult, Table
+
+__all__ = ["bench_sizes", "cells_of", "chosen_cells", "command"]
+
+_MODELS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "unirnn", "unilstm")
+_WITHOUT_MEMORY = ("rnn", "lstm", "gru", "goru")
+_ODD_SIZES = (1, 7, 31, 96, 97, 100, 129, 200, 255, 513)
+_ODD_ROWS, _ODD_STEPS, _ODD_SLOTS = (37, 1, 300, 3), (63, 2, 333, 1), (20, 4, 100, 33, 64, 7)
+# numbers that a walk goes through: steps, rows, features and the states it reads; and that it keeps
+_MOST_WORK = {"cuda": 3e9, "cpu": 2e7}
+_MOST_KEPT = {"cuda": 4e7, "cpu": 1e6}
+_MOST_CELLS = 100_000
+_LONGEST_CELL = 300.0  # seconds
+
+
+def bench_sizes(
+    cells: int = 100,
+    seed: int = 0,
+    seconds: float = 240.0,
+    device: Literal["auto", "cpu", "cuda"] = "auto",
+    backend: str = "auto",
+    parallel: int | None = None,
+    commit: str = "",
+    out: Path | None = None,
+) -> CommandResult:
+    """Run layers of odd and random sizes, each in a fresh process, and compare them with their definition.
+
+    A cell's first call is a whole walk forward and back, whose numbers must be finite; then one step and a
+    short walk are compared with the reference in float64 on the CPU. Failures come first in the table, then
+    the cells in which a backend that was tried first failed and another ran. The command exits with 2 if a
+    cell failed, by whatever way: an exception, a signal, a number, or its time.
+
+    Args:
+        cells: how many; the first are chosen, the others drawn at random.
+        seed: of the draw.
+        seconds: after which no cell is begun; what runs then is ended and counted as not finished.
+        device: where to compute.
+        backend: of every layer.
+        parallel: processes at once; by default one a core, at most 12.
+        commit: what to record where the source is no git checkout.
+        out: write a line of JSON for each cell here as it ends; cells this file holds are not run again.
+    """
+    whole(1, _MOST_CELLS, cells=cells)
+    seeded(seed=seed)
+    at_least(0, seconds=seconds)
+    processes = min(12, os.cpu_count() or 1) if parallel is None else parallel
+    whole(1, 1024, parallel=processes)
+    check_folder(out)
+    place = device_named(device)
+    wanted = cells_of(cells, seed, str(place), backend)
+    known = _read(out) if out else {}
+    todo = [cell for cell in wanted if _key(asdict(cell)) not in known]
+    began, found = time.monotonic(), [known[_key(asdict(c))] for c in wanted if _key(asdict(c)) in known]
+    with contextlib.closing(_results(todo, processes, began + seconds)) as results, _appending(out) as file:
+        try:
+            for record in results:
+                found.append(record)
+                if file:
+                    with writing(str(out)):
+                        file.write(json.dumps(record) + "\n")
+                        file.flush()
+        except KeyboardInterrupt:
+            pass  # the table shows what there is
+    data = circumstances(place, processes, commit or None) | {"seed": seed, "cells": found}
+    data["not_finished"] = len(wanted) - len(found)
+    return _result(data, time.monotonic() - began)
+
+
+def cells_of(count: int, seed: int, device: str, backend: str = "auto") -> list[Cell]:
+    """Return the cells of a sweep: `chosen_cells`, and as many random ones as are missing.
+
+    >>> cells_of(50, 0, "cuda")[0].title
+    'rellstm 10→96 w10+10 earned T333 B37 float32'
+    """
+    drawn = random.Random(seed)
+    kind = device.partition(":")[0]
+    cells = [*chosen_cells()[:count]]
+    cells += [_random_cell(drawn) for _ in range(count - len(cells))]
+    return [replace(_within(cell, kind), device=device, backend=backend) for cell in cells]
+
+
+def chosen_cells() -> list[Cell]:
+    """Return cells of odd sizes, every model and relevance among them, the most telling ones first."""
+    cells = [Cell("rellstm", 96, 333, 37), Cell("relrnn", 96, 63, 3), Cell("relgru", 160, 63, 37)]
+    kinds = [(model, "earned") for model in _MODELS] + [(m, "learned") for m in _MODELS if "rel" in m]
+    for n in range(3 * len(_ODD_SIZES)):
+        model, relevance = kinds[n * 3 % len(kinds)]
+        slots = _ODD_SLOTS[n % len(_ODD_SLOTS)]
+        window = max(1, slots // 2 if n % 4 else slots - 1)
+        cells.append(
+            Cell(
+                model,
+                _ODD_SIZES[n % len(_ODD_SIZES)],
+                _ODD_STEPS[(n + n // 10) % len(_ODD_STEPS)],
+                _ODD_ROWS[(n + n // 4) % len(_ODD_ROWS)],
+                window=window,
+                capacity=slots - window,
+                relevance=relevance,
+                grad_limit=1.0 if n % 5 == 2 and model.startswith("rel") else None,
+                carried=n % 3 == 1,
+                reset=n % 4 == 2,
+                dtype="bfloat16" if n % 6 == 5 else "float32",
+                seed=n,
+            )
+        )
+    return cells
+
+
+def _random_cell(drawn: random.Random) -> Cell:
+    def size(most: int, least: int = 1) -> int:  # as many small ones as large
+        return round(math.exp(drawn.uniform(math.log(least), math.log(most))))
+
+    model = drawn.choice(_MODELS if drawn.random() < 0.85 else _WITHOUT_MEMORY)
+    hidden = drawn.choice([drawn.randint(1, 512), size(512), 32 * drawn.randint(1, 16)])
+    slots = drawn.choice([drawn.randint(4, 32), drawn.randint(4, 64), size(512, 4)])
+    window = drawn.randint(1, slots - 1)
+    return Cell(
+        model,
+        hidden,
+        drawn.choice([1, drawn.randint(2, 64), size(1020)]),
+        drawn.choice([1, size(300), drawn.randint(1, 300)]),
+        input_size=size(64),
+        window=window,
+        capacity=slots - window,
+        relevance=drawn.choice(["earned", "learned"]) if model.startswith("rel") else "earned",
+        grad_limit=1.0 if model.startswith("rel") and drawn.random() < 0.3 else None,
+        nonlinearity="relu" if model.endswith("rnn") and drawn.random() < 0.2 else "tanh",
+        carried=drawn.random() < 0.3,
+        reset=drawn.random() < 0.3,
+        # an orthogonal matrix does not exist in few digits
+        dtype="bfloat16" if model != "goru" and drawn.random() < 0.25 else "float32",
+        seed=drawn.randrange(2**31),
+    )
+
+
+def _within(cell: Cell, device: str) -> Cell:
+    """The cell with as few rows and steps as the device can be asked for."""
+    most = _MOST_WORK[device]
+    while cell.steps * cell.rows > 1:
+        read = cell.window + cell.capacity if cell.model in BOUNDED else cell.steps
+        kept = cell.steps * cell.rows * cell.hidden
+        if kept * max(read, cell.hidden) <= most and kept <= _MOST_KEPT[device]:
+            break
+        if cell.rows > cell.steps:
+            cell = replace(cell, rows=cell.rows * 3 // 4)
+        else:
+            cell = replace(cell, steps=cell.steps * 3 // 4)
+    return cell
+
+
+def _results(cells: list[Cell], processes: int, until: float) -> Generator[dict[str, Any]]:
+    """Run cells, so many at once, and yield their records as they end; end what runs when left or late."""
+    waiting, running = [*reversed(cells)], list[_Running]()
+    try:
+        while (waiting and time.monotonic() < until) or running:
+            while waiting and len(running) < processes and time.monotonic() < until:
+                running.append(_Running(waiting.pop(), processes))  # fresh: its first call is the cell's
+            if time.monotonic() >= until:
+                return
+            for one in [one for one in running if one.is_over()]:
+                running.remove(one)
+                yield one.record()
+            time.sleep(0.05)
+    finally:
+        for one in running:
+            one.end()
+
+
+def command(cell: Cell) -> list[str]:
+    """Return what runs a cell in a process of its own."""
+    return [sys.executable, "-m", "plait.lab.bench.cell", json.dumps(asdict(cell))]
+
+
+class _Running:
+    """A process that runs a cell."""
+
+    def __init__(self, cell: Cell, processes: int) -> None:
+        self.cell, self.began = cell, time.monotonic()
+        self.output: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115 - as long as the process
+        self.errors: IO[bytes] = tempfile.TemporaryFile()  # noqa: SIM115
+        threads = str(max(1, (os.cpu_count() or 1) // processes))
+        self.process = subprocess.Popen(
+            command(cell),
+            stdin=subprocess.DEVNULL,
+            stdout=self.output,
+            stderr=self.errors,
+            env={"OMP_NUM_THREADS": threads, **os.environ},
+        )
+
+    @property
+    def is_late(self) -> bool:
+        return time.monotonic() - self.began > _LONGEST_CELL
+
+    def is_over(self) -> bool:
+        return self.process.poll() is not None or self.is_late
+
+    def end(self) -> None:
+        self.process.kill()
+        self.process.wait()
+        self.output.close()
+        self.errors.close()
+
+    def record(self) -> dict[str, Any]:
+        code, late = self.process.poll(), self.is_late
+        lines = _lines(self.output)
+        errors = _lines(self.errors)
+        self.end()
+        if code == 0 and lines:
+            found: dict[str, Any] = json.loads(lines[-1])
+            return found
+        if code is None and late:
+            failure = f"not finished after {_LONGEST_CELL:.0f} s"
+        elif code is not None and code < 0:
+            failure = f"killed by signal {-code}"
+        else:
+            failure = errors[-1] if errors else f"exit code {code}"
+        return {
+            "cell": asdict(self.cell),
+            "title": self.cell.title,
+            "failures": [failure],
+            "backends": [],
+            "warnings": [],
+            "errors": errors[-30:],
+            "first_seconds": None,
+            "seconds": round(time.monotonic() - self.began, 3),
+        }
+
+
+def _lines(file: IO[bytes]) -> list[str]:
+    file.seek(0)
+    return [line for line in file.read().decode(errors="replace").splitlines() if line.strip()]
+
+
+def _key(cell: dict[str, Any]) -> str:
+    return json.dumps(cell, sort_keys=True)
+
+
+def _read(path: Path) -> dict[str, dict[str, Any]]:
+    """The records of a file by their cells; the last line may have been cut short."""
+    if not destination(path).exists():
+        return {}
+    lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
+    found = {}
+    for number, line in enumerate(lines, start=1):
+        if not line.endswith("\n"):
+            break
+        try:
+            record = json.loads(line)
+            found[_key(record["cell"])] = record
+        except (ValueError, KeyError, TypeError) as error:
+            raise DataError(
+                f"{path}: line {number} is no record of plait bench sizes; name another file"
+            ) from error
+    return found
+
+
+@contextlib.contextmanager
+def _appending(path: Path | None) -> Iterator[IO[str] | None]:
+    """A file that lines are added to; a line that was cut short is ended first."""
+    if path is None:
+        yield None
+        return
+    with writing(path), destination(path).open("ab+") as whole_file:
+        size = whole_file.seek(0, os.SEEK_END)
+        whole_file.seek(0)
+        whole_file.truncate(whole_file.read().rfind(b"\n") + 1 if size else 0)
+    with writing(path):
+        file = destination(path).open("a", encoding="utf-8")
+    with file:
+        yield file
+
+
+def _result(data: dict[str, Any], seconds: float) -> CommandResult:
+    records = data["cells"]
+    failed = [record for record in records if record["failures"]]
+    fell_back = [record for record in records if record["warnings"] and not record["failures"]]
+    counts = Counter(backend for record in records for backend in record["backends"])
+    ran = ", ".join(f"{name} {count}" for name, count in counts.most_common()) or "none"
+    notes = [f"{len(records)} cells in {seconds:.0f} s, {len(failed)} failed; backends that ran: {ran}"]
+    if data["not_finished"]:
+        notes.append(f"{data['not_finished']} cells were not run; the same command with --out goes on")
+    longest = sorted((r for r in records if r["first_seconds"]), key=lambda r: -r["first_seconds"])[:3]
+    notes += [f"first call {record['first_seconds']:.1f} s: {record['title']}" for record in longest]
+    tables = [
+        _table("failed", failed, "failures"),
+        _table("a backend that failed was replaced", fell_back, "warnings"),
+    ]
+    error = f"{len(failed)} of {len(records)} cells failed" if failed else ""
+    parts = [table for table in tables if table.rows]
+    return CommandResult(data, (*parts, "\n".join([*notes, describe(data)])), error)
+
+
+def _table(title: str, records: list[dict[str, Any]], what: str) -> Table:
+    rows = [[r["title"], " + ".join(r["backends"]), "; ".join(r[what])] for r in records]
+    return Table(["cell", "backend", what], rows, title)

@@ -1,0 +1,144 @@
+"""Times that can be compared on a machine with other work on it.
+
+Contestants take turns: A, B, C, A, B, C, … A disturbance of a few seconds then falls on all of them, and a
+ratio is formed within each round before the median is taken.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import gc
+import statistics
+import time
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+
+import torch
+
+from plait.errors import at_least
+from plait.lab.training.process import check_threads
+
+__all__ = ["Times", "limit_threads", "seconds_per_call", "take_turns"]
+
+Step = Callable[[], object]
+
+
+@dataclass(frozen=True)
+class Times:
+    """Seconds per call, one value for each round.
+
+    >>> times = Times((4.0, 1.0, 2.0, 3.0, 10.0))
+    >>> times.median, times.spread
+    (3.0, 2.0)
+    >>> times.ratio_to(Times((2.0, 1.0, 1.0, 1.0, 5.0)))
+    2.0
+    """
+
+    rounds: tuple[float, ...]
+
+    @property
+    def median(self) -> float:
+        return statistics.median(self.rounds)
+
+    @property
+    def spread(self) -> float:
+        """The interquartile range: half of the rounds lie within it."""
+        if len(self.rounds) < 2:
+            return 0.0
+        lower, _, upper = statistics.quantiles(self.rounds, n=4, method="inclusive")
+        return upper - lower
+
+    def ratio_to(self, other: Times) -> float:
+        """The median of the ratios within the rounds that both took part in, the first ones."""
+        return statistics.median(a / b for a, b in zip(self.rounds, other.rounds, strict=False))
+
+
+def take_turns(
+    steps: Mapping[str, Step],
+    device: torch.device,
+    rounds: int = 20,
+    warm_up: int = 3,
+    turn_seconds: float = 0.02,
+    most_seconds: float = 10.0,
+) -> dict[str, Times]:
+    """Time every step in every round, in turn.
+
+    Args:
+        steps: what is timed, by name.
+        rounds: turns of each.
+        warm_up: calls of each before the first round, fewer if they alone take `most_seconds`.
+        turn_seconds: a turn repeats its step for about this long, after one call that is not timed: the one
+            before left its own data in the caches.
+        most_seconds: a step that would take longer in all its rounds leaves after fewer, three at least.
+    """
+    at_least(1, rounds=rounds, warm_up=warm_up)
+    calls, lasts = {}, {}
+    for name, step in steps.items():
+        seconds = _warm(step, device, warm_up, most_seconds)
+        calls[name] = max(1, round(turn_seconds / seconds))
+        # a turn is the call that is not timed and those that are
+        lasts[name] = max(min(3, rounds), int(most_seconds / (seconds * (1 + calls[name]))))
+    found: dict[str, list[float]] = {name: [] for name in steps}
+    with _no_garbage_collection():
+        for index in range(rounds):
+            for name, step in steps.items():
+                if index < lasts[name]:
+                    step()
+                    found[name].append(seconds_per_call(step, device, calls[name]))
+    return {name: Times(tuple(taken)) for name, taken in found.items()}
+
+
+def _warm(step: Step, device: torch.device, calls: int, most_seconds: float) -> float:
+    """Call a few times; how long one more call takes."""
+    start = time.perf_counter()
+    for _ in range(calls):
+        seconds_per_call(step, device)
+        if time.perf_counter() - start > most_seconds:
+            break
+    return seconds_per_call(step, device)
+
+
+def seconds_per_call(step: Step, device: torch.device, calls: int = 1) -> float:
+    """Wall time of a call, the mean of `calls` in a row; on a GPU between two CUDA events.
+
+    >>> seconds_per_call(lambda: time.sleep(0.01), torch.device("cpu"), 2) > 0.009
+    True
+    """
+    if device.type == "cuda":
+        begin, end = (torch.cuda.Event(enable_timing=True) for _ in range(2))
+        torch.cuda.synchronize(device)
+        begin.record()
+        for _ in range(calls):
+            step()
+        end.record()
+        end.synchronize()
+        return max(float(begin.elapsed_time(end)), 1e-6) / 1e3 / calls
+    start = time.perf_counter()
+    for _ in range(calls):
+        step()
+    return (time.perf_counter() - start) / calls
+
+
+@contextlib.contextmanager
+def limit_threads(number: int | None) -> Iterator[int]:
+    """Compute with `number` threads (None: as many as torch chose); gives how many these are."""
+    before = torch.get_num_threads()
+    if number is not None:
+        check_threads(number)
+        torch.set_num_threads(number)
+    try:
+        yield torch.get_num_threads()
+    finally:
+        torch.set_num_threads(before)
+
+
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    gc.collect()
+    was_on = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_on:
+            gc.enable()

@@ -1,0 +1,42 @@
+"""The command `plait demo`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from plait.errors import require, seeded
+from plait.result import CommandResult
+
+__all__ = ["demo"]
+
+
+def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bool = False) -> CommandResult:
+    """Train RelRNN and an LSTM on copy with delay 100, in parallel, and write a page about them.
+
+    Takes about a minute on two cores. Ctrl-C saves and stops; the next call resumes. Runs that are
+    complete are reused.
+
+    Args:
+        out: the folder for the two runs and for index.html.
+        seed: seed of initial weights, training data and held-out data.
+        fresh: train again, even if the runs are complete.
+        quiet: show no progress.
+    """
+    seeded(seed=seed)
+    require("matplotlib", "report")  # fail now rather than after the training
+    from plait.lab.report.demo import Plan, run_demo
+    from plait.lab.report.demo_page import headline, results_table, write_demo_page
+
+    plan = Plan()
+    plan = Plan(recipe=plan.recipe.changed(seed=seed))
+    command = f"plait demo --out {out} --seed {seed}"
+    runs = run_demo(plan, out / "runs", fresh, quiet)
+    table = results_table(plan, runs)
+    page = write_demo_page(plan, runs, table, out / "index.html", command)
+    data = {
+        "page": str(page),
+        "runs": {name: {**run.summary, "folder": str(run.folder)} for name, run in runs.items()},
+    }
+    return CommandResult(
+        data, (headline(plan, runs), "", table, "", "the page, to open in a browser:", str(page))
+    )

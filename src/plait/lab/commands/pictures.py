@@ -1,0 +1,70 @@
+"""The commands `plait runs attention` and `plait runs curves`."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Annotated
+
+from plait.marks import option
+from plait.result import CommandResult
+
+__all__ = ["attention", "curves"]
+
+
+def attention(
+    run: Annotated[str, option(metavar="RUN")],
+    /,
+    output: Annotated[Path, option(aliases=["-o"])] = Path("attention.png"),
+    layer: int = 1,
+    data: Path | None = None,
+    out: Path = Path("runs"),
+) -> CommandResult:
+    """Draw the attention weights of a trained run on one held-out sequence.
+
+    Text is written along both axes; on images the weights are drawn over the image. A Transformer with a
+    bounded memory is drawn head by head, and evicted states are blank. The run's trace.json is used, or
+    written first if there is none.
+
+    Args:
+        run: a run's folder, its id, or the beginning of its id.
+        output: the picture, .png, .svg or .pdf.
+        layer: the layer whose attention is drawn, counted from 1.
+        data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
+        out: the folder of runs in which an id is searched.
+    """
+    from plait.lab.experiments.trace import write_trace
+    from plait.lab.figures import checked, save
+    from plait.lab.report.trace_picture import draw_trace
+    from plait.lab.runs.reading import find_run, read_run
+
+    checked(output)
+    if data is not None:
+        os.environ["PLAIT_DATA"] = str(data)
+    folder = find_run(run, out)
+    if not (folder / "trace.json").exists():
+        write_trace(folder, read_run(folder).description["recipe"]["seed"])
+    path = save(draw_trace(folder, layer - 1), output)
+    return CommandResult({"picture": str(path), "trace": str(folder / "trace.json")}, (str(path),))
+
+
+def curves(
+    runs: Annotated[tuple[str, ...], option(metavar="RUNS")],
+    /,
+    output: Annotated[Path, option(aliases=["-o"])] = Path("curves.png"),
+    out: Path = Path("runs"),
+) -> CommandResult:
+    """Draw the validation curves of several runs on one data set, by epoch.
+
+    Args:
+        runs: folders, ids, or the beginnings of ids.
+        output: the picture, .png, .svg or .pdf.
+        out: the folder of runs in which ids are searched.
+    """
+    from plait.lab.figures import checked, save
+    from plait.lab.report.epoch_picture import draw_validation
+    from plait.lab.runs.reading import find_run
+
+    checked(output)
+    path = save(draw_validation([find_run(run, out) for run in runs]), output)
+    return CommandResult({"picture": str(path), "runs": list(runs)}, (str(path),))

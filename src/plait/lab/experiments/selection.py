@@ -1,0 +1,105 @@
+"""Selection of a part of an experiment: some models, delays or rows; other seeds, fewer updates."""
+
+from __future__ import annotations
+
+import dataclasses
+from dataclasses import dataclass
+from typing import Any
+
+from plait.errors import ConfigError, known, whole
+from plait.lab.experiments.description import Experiment, PlannedRun
+
+__all__ = ["Selection"]
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Filters and replacements for an experiment's runs; empty fields keep everything as it is.
+
+    `rows` and `columns` keep those whose name contains one of these words. `seeds` replaces the seeds,
+    `updates` the number of updates, `steps` that of environment steps, `backend` the environments' backend.
+    """
+
+    models: tuple[str, ...] = ()
+    delays: tuple[int, ...] = ()
+    rows: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
+    seeds: tuple[int, ...] = ()
+    updates: int | None = None
+    steps: float | None = None
+    backend: str = ""
+
+    @staticmethod
+    def read(
+        models: str = "", delays: str = "", rows: str = "", columns: str = "", seeds: str = "", **other: Any
+    ) -> Selection:
+        """Parse a selection from command-line options.
+
+        >>> Selection.read("relrnn,lstm", "100, 200").delays
+        (100, 200)
+        """
+        return Selection(
+            _words(models), _numbers(delays, "delays"), _words(rows), _words(columns),
+            _numbers(seeds, "seeds"), **other,
+        )  # fmt: skip
+
+    def of(self, experiment: Experiment) -> Experiment:
+        """Return the experiment with the selected runs; raise for a name, delay or row it does not have."""
+        if self.updates is not None:
+            whole(1, updates=self.updates)
+        for name in self.models:
+            known(name, {run.model["name"] for run in experiment.runs}, f"model of {experiment.name}")
+        for delay in self.delays:
+            known(
+                str(delay),
+                {str(run.task.get("delay")) for run in experiment.runs},
+                f"delay of {experiment.name}",
+            )
+        _check_words(self.rows, [run.row for run in experiment.runs], f"row of {experiment.name}")
+        _check_words(self.columns, [run.column for run in experiment.runs], f"column of {experiment.name}")
+        runs = tuple(self._replaced(run) for run in experiment.runs if self._keeps(run))
+        if not runs:
+            raise ConfigError(
+                f"{experiment.name} has no run with all of what was asked for; ask for less at once"
+            )
+        return dataclasses.replace(experiment, runs=runs, seeds=self.seeds or experiment.seeds)
+
+    def _keeps(self, run: PlannedRun) -> bool:
+        return (
+            (not self.models or run.model["name"] in self.models)
+            and (not self.delays or run.task.get("delay") in self.delays)
+            and (not self.rows or any(word in run.row.lower() for word in self.rows))
+            and (not self.columns or any(word in run.column.lower() for word in self.columns))
+        )
+
+    def _replaced(self, run: PlannedRun) -> PlannedRun:
+        wanted = {"updates": self.updates, "steps": self.steps}
+        recipe = {**run.recipe, **{name: value for name, value in wanted.items() if value is not None}}
+        for name in recipe.keys() - run.recipe.keys():
+            raise ConfigError(
+                f"--{name} does not apply: runs of this experiment are counted in {run.counted_in}"
+            )
+        task = run.task
+        if self.backend:
+            if "backend" not in task:
+                raise ConfigError("--backend does not apply: this experiment plays no worlds")
+            task = {**task, "backend": self.backend}
+        return dataclasses.replace(run, task=task, recipe=recipe)
+
+
+def _check_words(words: tuple[str, ...], names: list[str], what: str) -> None:
+    """Refuse a word that no name contains."""
+    for word in words:
+        if not any(word in name.lower() for name in names):
+            known(word, dict.fromkeys(names), what)
+
+
+def _words(text: str) -> tuple[str, ...]:
+    return tuple(word.strip().lower() for word in text.split(",") if word.strip())
+
+
+def _numbers(text: str, what: str) -> tuple[int, ...]:
+    try:
+        return tuple(int(word) for word in text.split(",") if word.strip())
+    except ValueError:
+        raise ConfigError(f"{what}: expected whole numbers with commas between them, got {text!r}") from None

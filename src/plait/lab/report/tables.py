@@ -1,0 +1,220 @@
+"""Tables of a report: our scores and the published ones, transfer, cost, and every single run."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from plait.lab.report.gather import Cell, Group
+from plait.lab.report.statistics import Spread, first_reached, spread, verdict
+from plait.lab.runs.reading import RunFolder
+from plait.result import Table, scored
+
+__all__ = [
+    "CellOutcome", "cost_table", "machine", "outcome", "published", "result_table", "run_table",
+    "seconds_shown", "share", "summary_grid", "transfer_table",
+]  # fmt: skip
+
+WHERE = ("setting", "model")  # headings of the columns with an experiment's rows and columns
+NEVER = "not reached"
+
+
+@dataclass(frozen=True)
+class CellOutcome:
+    """Results of a cell's runs.
+
+    `ours` is the spread of the last held-out scores of all undamaged runs, diverged and stopped ones
+    included; `updates` and `seconds` count up to the first evaluation that reaches the target, infinite for a
+    run that did not reach it.
+    """
+
+    cell: Cell
+    ours: Spread | None
+    best: Spread | None
+    updates: Spread | None
+    seconds: Spread | None
+    reached: int
+    verdict: str
+    states: str
+
+
+def outcome(cell: Cell, target: float) -> CellOutcome:
+    """Judge a cell against the score that its runs are meant to reach."""
+    runs = cell.sound
+    ours = spread(run.score for run in runs)
+    first = [first_reached(run.marks, target) for run in runs]
+    timed = all(hit is None or hit.seconds is not None for hit in first)
+    reached = sum(hit is not None for hit in first)
+    diverged = sum(run.status == "diverged" for run in runs)
+    word = verdict(ours, cell.published, target, reached, diverged)
+    return CellOutcome(
+        cell,
+        ours,
+        spread(max((mark.score for mark in run.marks), default=None) for run in runs),
+        spread(math.inf if hit is None else hit.update for hit in first),
+        spread(math.inf if hit is None else hit.seconds for hit in first) if timed else None,
+        reached,
+        "no score" if word == "not run" and cell.runs else word,
+        _states(cell),
+    )
+
+
+def result_table(group: Group) -> Table:
+    """Return a row per cell: our score, the published one, the verdict, and the cost to reach the target."""
+    target = share(group, group.target).replace(".0%", "%")
+    near = "one percentage point" if group.score == "accuracy" else "0.01"
+    columns = [
+        *WHERE, "ours", "best", "n", "published", "difference", f"updates to {target}",
+        f"seconds to {target}", "runs",
+    ]  # fmt: skip
+    rows = []
+    for cell in group.cells:
+        result = outcome(cell, group.target)
+        rows.append([
+            cell.row, cell.column,
+            _spread_text(result.ours, lambda value: share(group, value)),
+            None if result.best is None else share(group, result.best.median),
+            result.ours.n if result.ours else 0,
+            published(group, cell),
+            result.verdict or None,
+            _spread_text(result.updates, _whole),
+            _spread_text(result.seconds, seconds_shown),
+            result.states,
+        ])  # fmt: skip
+    notes = [
+        f"ours: median over seeds of the {group.measure or f'last held-out {group.score}'}, diverged and "
+        "stopped runs included; "
+        "in brackets the smallest and the largest; best: median over seeds of a run's best evaluation; a "
+        f"difference within {near} agrees.",
+        f"updates and seconds: to the first evaluation with at least {target}; seconds are "
+        "wall-clock time, evaluation included. A run that did not reach it counts as later than all others.",
+    ]
+    if any(run.clock == "interpolated" for run in group.runs):
+        notes.append("Some runs recorded no times: their seconds are interpolated from the run's total.")
+    return _without(Table(columns, rows, notes=notes), "published", "difference")
+
+
+def transfer_table(group: Group) -> Table | None:
+    """Return the scores on every held-out set, or None if no run was scored on more than one."""
+    several = [run for run in group.runs if run.marks and len(run.marks[-1].results) > 1]
+    names = list(dict.fromkeys(name for run in several for name in run.marks[-1].results))
+    if not names:
+        return None
+    rows = []
+    for cell in group.cells:
+        last = [run.marks[-1].results for run in cell.sound if run in several]
+        if not last:
+            continue
+        spreads = [spread(r[name]["score"] for r in last if name in r) for name in names]
+        rows.append([cell.row, cell.column, len(last),
+                     *(_spread_text(s, lambda value: share(group, value)) for s in spreads)])  # fmt: skip
+    note = f"Median {group.score} at the last evaluation, in brackets the smallest and largest over seeds."
+    return Table([*WHERE, "n", *names], rows, notes=[note])
+
+
+def cost_table(group: Group) -> Table:
+    """Return parameters, time per update, peak memory and machine of each cell."""
+    rows = []
+    for cell in group.cells:
+        runs = [run for run in cell.sound if run.summary]
+        timed = [run for run in runs if run.updates and "seconds" in run.summary]  # failed runs have no time
+        pace = spread(run.summary["seconds"] / run.updates for run in timed)
+        memory = spread(run.summary.get("peak_memory_bytes") for run in runs)
+        sizes = {int(run.summary["parameters"]) for run in runs if "parameters" in run.summary}
+        rows.append([
+            cell.row, cell.column,
+            f"{max(sizes):,}" if sizes else None,
+            _spread_text(pace, lambda value: f"{1000 * value:.3g}"),
+            None if memory is None else f"{memory.median / 2**20:,.0f}",
+            "; ".join(sorted({machine(run) for run in runs})) or None,
+        ])  # fmt: skip
+    columns = [*WHERE, "parameters", "ms per update", "peak memory (MiB)", "machine"]
+    note = (
+        "Time: a run's seconds divided by its updates, evaluation included, median over seeds; runs may have "
+        "shared the machine. Memory: on a GPU that of tensors, on a CPU that of the process, torch included."
+    )
+    return Table(columns, rows, notes=[note])
+
+
+def run_table(group: Group) -> Table:
+    """Return a row per run: its status, score, machine and commit."""
+    columns = [
+        "run", *WHERE, "seed", "status", "updates", "score", "seconds", "machine", "torch",
+        "commit", "began", "reason",
+    ]  # fmt: skip
+    rows = []
+    for cell in group.cells:
+        for run in cell.runs:
+            first = run.sessions[0] if run.sessions else {}
+            rows.append([
+                run.name, cell.row, cell.column, run.seed, run.status, run.updates,
+                None if run.score is None else share(group, run.score),
+                None if run.seconds is None else seconds_shown(run.seconds),
+                machine(run) or None, first.get("torch"), _commits(run), first.get("began"),
+                run.reason or None,
+            ])  # fmt: skip
+    return Table(columns, rows)
+
+
+def machine(run: RunFolder) -> str:
+    """Return the device name of a run's sessions; several names if the run moved."""
+    names = [str(session.get("device_name", "?")) for session in run.sessions]
+    return ", then ".join(dict.fromkeys(names))
+
+
+def share(group: Group, value: float) -> str:
+    """Format a score: accuracy in percent, anything else as a number."""
+    return scored(value, group.score)
+
+
+def published(group: Group, cell: Cell) -> str | None:
+    """Return the published score, or the note on why there is none."""
+    return cell.published_note or None if cell.published is None else share(group, cell.published)
+
+
+def _without(table: Table, *names: str) -> Table:
+    """Remove those of the named columns that are empty."""
+    indices = range(len(table.columns))
+    empty = [n for n in indices if table.columns[n] in names and all(row[n] is None for row in table.rows)]
+    remaining = [n for n in indices if n not in empty]
+    rows = [[row[n] for n in remaining] for row in table.rows]
+    return Table([table.columns[n] for n in remaining], rows, notes=table.notes)
+
+
+def _commits(run: RunFolder) -> str | None:
+    commits = [str(session.get("commit") or "unknown") for session in run.sessions]
+    return ", then ".join(dict.fromkeys(commits)) or None
+
+
+def _states(cell: Cell) -> str:
+    """Count the runs of a cell by status, missing ones included: `2 complete, 1 diverged`."""
+    states = [run.status for run in cell.runs]
+    counted = [f"{states.count(state)} {state}" for state in dict.fromkeys(states)]
+    missing = cell.seeds - len(cell.runs)
+    return ", ".join([*counted, *([f"{missing} not run"] if missing > 0 else [])]) or "not run"
+
+
+def _spread_text(values: Spread | None, show: Callable[[float], str]) -> str | None:
+    """Format the median, with the smallest and the largest in brackets if they differ."""
+    if values is None:
+        return None
+    low, middle, high = (
+        show(value) if math.isfinite(value) else NEVER for value in (values.low, values.median, values.high)
+    )
+    return middle if low == high else f"{middle} ({low} – {high})"
+
+
+def _whole(value: float) -> str:
+    return f"{value:,.0f}"
+
+
+def seconds_shown(value: float) -> str:
+    return f"{value:,.1f}" if value < 1000 else f"{value:,.0f}"
+
+
+def summary_grid(group: Group) -> tuple[Sequence[str], list[tuple[str, list[CellOutcome | None]]]]:
+    """Return the paper's layout: columns, and for each row its outcomes, None where there is no cell."""
+    outcomes = {(cell.row, cell.column): outcome(cell, group.target) for cell in group.cells}
+    columns = group.columns()
+    return columns, [(row, [outcomes.get((row, column)) for column in columns]) for row in group.rows()]

@@ -1,0 +1,150 @@
+"""The registry of run kinds: how runs of each `format` in a `config.json` are trained, loaded and reported.
+
+Functions are named as `module:function` and imported on use, so that reading folders loads no torch. A custom
+kind is registered with `register(Kind(…))` before it is trained; folders of a kind that is not registered can
+still be listed and reported on.
+"""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from plait.errors import ConfigError, PlaitError
+
+__all__ = ["Kind", "how_to_resume", "is_identified", "kind_of", "register", "unresumable"]
+
+
+@dataclass(frozen=True)
+class Kind:
+    """A kind of run: its functions, the unit of its length, the names of its results."""
+
+    format: str
+    """Value of `format` in the descriptions of such runs."""
+    learner: str = ""
+    """`module:function` of (description, device, group, backend) that returns the learner of a session."""
+    check: str = ""
+    """`module:function` that returns a description with its defaults filled in, or raises an error."""
+    network: str = ""
+    """`module:function` of (description, backend) that returns the module before its first update."""
+    score: str = "score"
+    """Name of the score: accuracy, return."""
+    unit: str = "update"
+    """Unit of a run's length; its plural is the key of the length in the recipe."""
+    per_update: Callable[[Mapping[str, Any]], int] = lambda recipe: 1
+    """Function of the recipe that returns the units of an update."""
+    shown: Mapping[str, str] = field(default_factory=dict)
+    """Display names of results, where they differ from their keys."""
+    tasks: frozenset[str] = frozenset()
+    """Tasks whose descriptions are of this kind if they have no `format`."""
+    device: str = "auto"
+    checkpoint_every: int = 500
+
+    def call(self, function: str, *arguments: Any) -> Any:
+        """Call the function in the field of this name (learner, check, network) and return its result."""
+        module, _, name = getattr(self, function).partition(":")
+        if not module:
+            raise ConfigError(f"runs of the kind {self.format!r} are not known here; register it first")
+        work = getattr(importlib.import_module(module), name)
+        try:
+            return work(*arguments)
+        except (LookupError, TypeError, AttributeError, ValueError, OverflowError) as error:
+            if function == "learner" or isinstance(error, PlaitError):
+                raise
+            # A description is data, usually from a file: an error that it causes is the user's to mend.
+            text = f"{type(error).__name__}: {error}"
+            raise ConfigError(f"this does not describe a run of the kind {self.format!r} ({text})") from error
+
+    def checked(self, description: dict[str, Any]) -> dict[str, Any]:
+        """Return the description with its defaults, checked; `extended`, which no kind knows, is kept."""
+        plain = {key: value for key, value in description.items() if key != "extended"}
+        history = {key: description[key] for key in ("extended",) if key in description}
+        return {**(self.call("check", plain) if self.check else plain), **history}
+
+    def counted(self, description: dict[str, Any]) -> int:
+        """Return the length of the run in its kind's unit, updates or steps."""
+        return int(description["recipe"][f"{self.unit}s"])
+
+    def updates(self, description: dict[str, Any]) -> int:
+        """Return the length of the run in updates, rounded up."""
+        return -(-self.counted(description) // self.per_update(description["recipe"]))
+
+    def longer(self, description: dict[str, Any], amount: int) -> dict[str, Any]:
+        """Return the description of the run extended to `amount` updates or steps."""
+        from plait.lab.runs.folder import extended
+
+        return extended(description, f"{self.unit}s", amount)
+
+
+_KINDS: dict[str, Kind] = {}
+
+
+def register(kind: Kind) -> Kind:
+    """Register a kind in this process and return it."""
+    _KINDS[kind.format] = kind
+    return kind
+
+
+_SUPERVISED = register(
+    Kind(
+        "plait run 1", "plait.lab.training.supervised:learner_of", "plait.lab.training.description:completed",
+        "plait.lab.training.description:network_of", score="accuracy", shown={"score": "accuracy"},
+    )
+)  # fmt: skip
+# For tasks with numbers as targets: scored by R² instead of accuracy.
+_OF_NUMBERS = replace(
+    _SUPERVISED, score="R²", shown={"score": "R²", "rmse": "RMSE", "loss": "MSE, standardised"}
+)
+register(
+    Kind(
+        "plait policy 1", "plait.lab.training.ppo.learner:learner_of", "plait.lab.training.ppo.policy:checked_policy",
+        "plait.lab.training.ppo.policy:build_policy", score="return", unit="step",
+        per_update=lambda recipe: int(recipe["envs"] * recipe["rollout"]),
+        shown={"score": "return", "length": "steps", "mmer": "MMER"},
+        tasks=frozenset({"minigrid", "gym", "popgym"}), device="cpu", checkpoint_every=10,
+    )
+)  # fmt: skip
+
+
+def kind_of(description: dict[str, Any]) -> Kind:
+    """Return the kind of a description; runs of an unregistered kind can be read but not trained.
+
+    >>> kind_of({"task": {"name": "minigrid"}}).score
+    'return'
+    """
+    task = description.get("task", {})
+    if "format" in description:
+        kind = _KINDS.get(description["format"], Kind(str(description["format"])))
+    else:
+        kind = next((kind for kind in _KINDS.values() if task.get("name") in kind.tasks), _SUPERVISED)
+    return _OF_NUMBERS if kind is _SUPERVISED and task.get("answer") == "number" else kind
+
+
+def is_identified(part: dict[str, Any]) -> bool:
+    """Return whether a task or model can be distinguished from any other of its class.
+
+    Older runs recorded only class and shapes of some; those cannot.
+    """
+    return "unidentified" not in part and ("weights" not in part or "parts" in part)
+
+
+def unresumable(description: dict[str, Any]) -> str:
+    """Return why a run cannot be resumed (its model or task could be another's), empty if it can."""
+    for part in ("model", "task"):
+        values = description.get(part, {})
+        if not is_identified(values):
+            why = values.get("unidentified", {}).get("why", "only the shapes of its weights were recorded")
+            return f"the {part} cannot be told from another ({why})"
+    return ""
+
+
+def how_to_resume(description: dict[str, Any], folder: Path | str | None) -> str:
+    """Return the command that resumes a run, or a call if no command can build its model or task."""
+    if any("class" in description.get(part, {}) for part in ("task", "model")) or (
+        description.get("task", {}).get("name") == "data"
+    ):
+        return f"plait.fit(model, task, …, folder={str(folder)!r}, resume=True)"
+    return f"plait train --resume {folder}"

@@ -1,0 +1,372 @@
+"""Description of a supervised run: plain data, validated, and the network built from it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
+
+from plait.cells import INITIALISERS
+from plait.errors import ConfigError, PlaitError, known
+from plait.estimates import check_weights
+from plait.lab.runs.difference import nameless
+from plait.lab.tasks import TASKS, Batch, Task, task_named
+from plait.lab.tasks.base import Scale
+from plait.lab.training.identity import described_class, described_module
+from plait.lab.training.recipe import Recipe
+from plait.models import MODELS, Recurrent, Transformer
+from plait.models.options import check_model, model_defaults
+from plait.strict import checked as strictly
+
+__all__ = [
+    "FORMAT", "Network", "build", "checked", "completed", "describe", "last_steps", "network_for",
+    "network_of", "states_read",
+]  # fmt: skip
+
+FORMAT = "plait run 1"
+_SPREAD = 0.1  # embedding and decoder weights start uniform in ± this, as published
+
+
+class Network(nn.Module):
+    """A recurrent model with an output layer: logits_t = W h_t + b, h_t from `recurrent`.
+
+    Inputs and logits are time first, even if `recurrent` is batch first. b is initialised to zero, W
+    xavier-normal, or with a vocabulary uniform in ±0.1 as the embedding.
+
+    Args:
+        recurrent: maps (T, B, input_size) and a state to (T, B, hidden_size) and a state.
+        num_classes: number of logits of a step.
+        vocabulary: size of the vocabulary, for inputs (T, B) that are symbols; None for features.
+        reads: "all" steps, or only the "last": no logits are computed or kept for earlier steps. A
+            bidirectional model then reads the forward direction at the last step and the backward direction
+            at the first, where each has read the whole sequence.
+        scaled: whether inputs are standardised, and outputs scaled back, with the scale of the data.
+
+    >>> from plait.models import RelRNN
+    >>> Network(RelRNN(10, 16), 9)(torch.zeros(7, 2, 10))[0].shape
+    torch.Size([7, 2, 9])
+    >>> Network(RelRNN(10, 16), 9, vocabulary=5, reads="last")(torch.tensor([[4], [0]]))[0].shape
+    torch.Size([1, 1, 9])
+    """
+
+    def __init__(
+        self,
+        recurrent: Recurrent | nn.RNNBase,
+        num_classes: int,
+        vocabulary: int | None = None,
+        reads: str = "all",
+        scaled: tuple[bool, bool] = (False, False),
+    ) -> None:
+        super().__init__()
+        self.recurrent = recurrent
+        self.reads = known(reads, ("all", "last"), "reads")
+        check_weights((vocabulary or 0) * recurrent.input_size + num_classes * recurrent.hidden_size)
+        self.embedding = None if vocabulary is None else nn.Embedding(vocabulary, recurrent.input_size)
+        self.decoder = nn.Linear(_output_size(recurrent), num_classes)
+        nn.init.xavier_normal_(self.decoder.weight)
+        nn.init.zeros_(self.decoder.bias)
+        weight = next(recurrent.parameters())
+        if self.embedding is not None:
+            nn.init.uniform_(self.embedding.weight, -_SPREAD, _SPREAD)
+            nn.init.uniform_(self.decoder.weight, -_SPREAD, _SPREAD)
+            self.embedding.to(weight.device, weight.dtype)
+        self.decoder.to(weight.device, weight.dtype)
+        self.input_scale = _Scaled(recurrent.input_size, weight) if scaled[0] else None
+        self.output_scale = _Scaled(num_classes, weight) if scaled[1] else None
+
+    def forward(
+        self,
+        inputs: Tensor,
+        state: Any = None,
+        *,
+        lengths: Tensor | None = None,
+        at_steps: Tensor | None = None,
+        **options: Any,
+    ) -> Any:
+        """Return logits (T, 1 or Q, B, classes), the state, and further outputs of the recurrent model.
+
+        Args:
+            lengths: (B,) number of valid steps of each row; the rest is padding.
+            at_steps: (Q, B) steps of each row to compute logits at; None for those of `reads`.
+            options: `reset`, `nudge`, `need_trace`, of the recurrent model.
+        """
+        output, *rest = self._read(self.features(inputs), state, lengths, options)
+        output = self._select(output, lengths) if at_steps is None else _at(output, at_steps)
+        logits = self.decoder(output)
+        return logits if self.output_scale is None else self.output_scale.denormalise(logits), *rest
+
+    def features(self, inputs: Tensor) -> Tensor:
+        """Return the inputs of the recurrent model: the embedded symbols, or the standardised features."""
+        if self.embedding is not None:
+            embedded: Tensor = self.embedding(inputs)
+            return embedded
+        return inputs if self.input_scale is None else self.input_scale.normalise(inputs)
+
+    def scale_by(self, inputs: Scale | None, outputs: Scale | None) -> None:
+        """Set the scale of inputs and outputs to that of the data, where this network standardises them."""
+        for buffers, scale in ((self.input_scale, inputs), (self.output_scale, outputs)):
+            if buffers is not None and scale is not None:
+                buffers.mean.copy_(scale.mean)
+                buffers.deviation.copy_(scale.deviation)
+
+    def _read(self, x: Tensor, state: Any, lengths: Tensor | None, options: dict[str, Any]) -> Any:
+        """Return the recurrent output, time first; a backward direction starts at a row's last valid step."""
+        model = self.recurrent
+        if lengths is not None and model.bidirectional:
+            if isinstance(model, nn.RNNBase):
+                packed = pack_padded_sequence(x, lengths.cpu(), enforce_sorted=False)
+                output, *rest = model(packed, state, **options)
+                return pad_packed_sequence(output, total_length=len(x))[0], *rest
+            steps = torch.arange(len(x), device=x.device).unsqueeze(1)
+            ends, reset = steps == lengths, options.get("reset")
+            options = {**options, "reset": ends if reset is None else ends | reset}
+        if not model.batch_first:
+            return model(x, state, **options)
+        if options.get("reset") is not None:
+            options = {**options, "reset": options["reset"].t()}
+        output, *rest = model(x.transpose(0, 1), state, **options)
+        return output.transpose(0, 1), *rest
+
+    def _select(self, output: Tensor, lengths: Tensor | None) -> Tensor:
+        if self.reads == "all":
+            return output
+        last = last_steps(output, lengths)
+        if not self.recurrent.bidirectional:
+            return last
+        half = output.shape[-1] // 2
+        return torch.cat([last[..., :half], output[:1, :, half:]], dim=-1)
+
+
+class _Scaled(nn.Module):
+    """Mean and standard deviation as buffers: saved in a checkpoint, not trained."""
+
+    mean: Tensor
+    deviation: Tensor
+
+    def __init__(self, size: int, like: Tensor) -> None:
+        super().__init__()
+        self.register_buffer("mean", torch.zeros(size, device=like.device, dtype=like.dtype))
+        self.register_buffer("deviation", torch.ones(size, device=like.device, dtype=like.dtype))
+
+    def normalise(self, values: Tensor) -> Tensor:
+        return (values - self.mean) / self.deviation
+
+    def denormalise(self, values: Tensor) -> Tensor:
+        return values * self.deviation + self.mean
+
+
+def network_on(recurrent: Recurrent | nn.RNNBase, task: Task) -> Network:
+    """Return a `Network` around `recurrent` with the inputs and outputs of a task."""
+    return Network(recurrent, task.num_classes, task.vocabulary, task.reads, task.scaled)
+
+
+@torch.no_grad()
+def states_read(network: nn.Module, batch: Batch) -> dict[str, float]:
+    """Return the largest number of states a head read at a step of a batch, for bounded Transformers only.
+
+    The states are counted in the trace of a separate forward pass.
+    """
+    recurrent = network.recurrent if isinstance(network, Network) else None
+    if not isinstance(recurrent, Transformer) or recurrent.slots is None:
+        return {}
+    inputs, options = batch.inputs, {} if batch.reset is None else {"reset": batch.reset}
+    if inputs.is_floating_point():
+        inputs = inputs.to(recurrent.embedding.weight.dtype)
+    *_, traces = network(inputs, lengths=batch.lengths, need_trace=True, **options)
+    return {"states_read": recurrent.states_read(traces)}
+
+
+def last_steps(output: Tensor, lengths: Tensor | None) -> Tensor:
+    """Return (1, B, …): each row's last valid step."""
+    if lengths is None:
+        return output[-1:]
+    return _at(output, (lengths - 1).unsqueeze(0))
+
+
+def _at(output: Tensor, steps: Tensor) -> Tensor:
+    """Return (Q, B, …): each row at its own steps (Q, B)."""
+    return output[steps, torch.arange(steps.shape[1], device=output.device)]
+
+
+def _output_size(recurrent: Recurrent | nn.RNNBase) -> int:
+    if isinstance(recurrent, Recurrent):
+        return recurrent.output_size
+    return (recurrent.proj_size or recurrent.hidden_size) * (2 if recurrent.bidirectional else 1)
+
+
+def network_for(model: nn.Module, task: Task, seed: int) -> nn.Module:
+    """Return `model`, a bare recurrent one with an output layer; any other has to give logits itself."""
+    if not isinstance(model, Recurrent | nn.RNNBase):
+        return model
+    if model.input_size != task.input_size:
+        raise ConfigError(
+            f"model: expected input_size {task.input_size} as {task.name!r} has, got {model.input_size}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        network = network_on(model, task)
+    network.scale_by(*task.scales())
+    return network
+
+
+def describe(network: nn.Module, task: Task, recipe: Recipe) -> dict[str, Any]:
+    """Return the description of a run of `network` on `task` by `recipe`, ready for JSON.
+
+    A model or task that is not in plait's registry, or was changed after its construction, is described by
+    its class, its parts and the source of all code that no library provides; resuming and loading such a run
+    needs the object. `unidentified` in it says why two such objects cannot be distinguished.
+    """
+    model = _describe_named(network)
+    return _described(
+        task, _describe_stranger(network) if _is_changed(network, task, model) else model, recipe
+    )
+
+
+def _described(task: Task, model: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
+    named = TASKS.get(task.name) is type(task)
+    identity = {"name": task.name} if named else {"class": _class_name(task), **described_class(task)}
+    return {
+        "format": FORMAT,
+        "task": {**identity, **task.options()},
+        "model": model,
+        "recipe": recipe.values(),
+    }
+
+
+def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, Task]:
+    """Build the network of a description, as it is before the first update, and the task.
+
+    Weights are drawn on the CPU from the recipe's seed, so they do not depend on the training device.
+
+    >>> network, task = build({"task": {"name": "copy"}, "model": {"name": "rnn", "hidden_size": 4}})
+    >>> describe(network, task, Recipe())["model"]["initialiser"]
+    'henaff'
+    """
+    for part in ("task", "model"):
+        if "class" in description[part]:
+            raise ConfigError(nameless(part, description[part]))
+    task = task_named(**description["task"])
+    options = dict(description["model"])
+    name = known(options.pop("name", ""), MODELS, "model")
+    for option in options:
+        known(option, model_defaults(name), f"option of {name}")
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(description.get("recipe", {}).get("seed", Recipe.seed))
+        recurrent = MODELS[name](task.input_size, backend=backend, **options)
+        _begin_inputs(recurrent, task.input_initialiser)
+        return network_on(recurrent, task), task
+
+
+def network_of(description: dict[str, Any], backend: str = "auto") -> Network:
+    """Build the network of a description, without the task."""
+    return build(description, backend)[0]
+
+
+def _begin_inputs(recurrent: Recurrent, initialiser: str) -> None:
+    """Initialise the first layer's input weights as published for the task, unless that is the default."""
+    cell = getattr(recurrent.layers[0], "cell", None)
+    if initialiser == Task.input_initialiser or cell is None:
+        return
+    with torch.no_grad():
+        for block in cell.weight_ih.split(cell.hidden_size):
+            INITIALISERS[initialiser](block)
+
+
+def _describe_named(network: nn.Module) -> dict[str, Any]:
+    """Return name and constructor options of a model in the registry; empty for any other."""
+    model = network.recurrent if type(network) is Network else network
+    name = type(model).__name__.lower()
+    try:
+        options = model.options() if MODELS.get(name) is type(model) else None
+    except (TypeError, AttributeError):  # a layer was replaced by one without these options
+        options = None
+    return {} if options is None else {"name": name, **options}
+
+
+def _is_changed(network: nn.Module, task: Task, model: dict[str, Any]) -> bool:
+    """Return whether a network differs from the one built from its name and options."""
+    if not model:
+        return True
+    options = {name: value for name, value in model.items() if name != "name"}
+    recurrent: Any = network.recurrent if isinstance(network, Network) else network
+    builder = MODELS[model["name"]]
+    # Only the structure is compared; building an orthogonal matrix needs real values.
+    device = "cpu" if getattr(builder, "orthogonal", False) else "meta"
+    with torch.random.fork_rng(devices=[]):
+        try:
+            fresh = builder(recurrent.input_size, batch_first=recurrent.batch_first, device=device, **options)
+        except (PlaitError, TypeError):  # options of a memory that replaced the model's own
+            return True
+        rebuilt: nn.Module = network_on(fresh, task) if isinstance(network, Network) else fresh
+    identity = described_module(network)
+    return bool(identity.get("sources", True)) or identity != described_module(rebuilt)
+
+
+def _describe_stranger(network: nn.Module) -> dict[str, Any]:
+    shapes = {name: list(value.shape) for name, value in network.state_dict().items()}
+    identity = described_module(network)
+    if type(network) is Network and "parts" in identity:
+        identity["parts"]["recurrent"].pop("batch_first", None)  # a Network is time first in either case
+    return {"class": _class_name(network), "weights": shapes, **identity}
+
+
+def _class_name(thing: object) -> str:
+    return f"{type(thing).__module__}.{type(thing).__qualname__}"
+
+
+def checked(values: Any) -> dict[str, Any]:
+    """Validate a description and complete its recipe; one error lists all that is wrong with it.
+
+    >>> checked({"task": {"name": "cpy"}, "model": {"name": "lstm", "hidden_size": 0}, "recipe": {"lr": -1}})
+    Traceback (most recent call last):
+        ...
+    plait.errors.ConfigError: unknown task 'cpy': did you mean 'copy'? (one of: copy, csv, data, denoise, mqar, pmnist, ptb, recall, smnist, text, transfer); hidden_size: expected at least 1, got 0; lr: expected at least 0, got -1.0
+    """  # noqa: E501  (the message is one line)
+    if not isinstance(values, dict) or values.get("format", FORMAT) != FORMAT:
+        name = values.get("format") if isinstance(values, dict) else None
+        raise ConfigError(f"format: expected {FORMAT!r}, got {name!r}; it was not written by this version")
+    problems = [f"{name}: is not known here" for name in values if name not in _PARTS]
+    parts = {part: _collect(problems, check, values.get(part)) for part, check in _PARTS.items() if check}
+    if problems:
+        raise ConfigError("; ".join(problems))
+    return {"format": FORMAT, **parts}
+
+
+def _named(part: str, check: Callable[[dict[str, Any]], Any]) -> Callable[[Any], dict[str, Any]]:
+    """Return the validator of a part that consists of a name and options."""
+
+    def checked_part(value: Any) -> dict[str, Any]:
+        if isinstance(value, dict) and "class" in value:
+            raise ConfigError(nameless(part, value))
+        if not isinstance(value, dict) or not isinstance(value.get("name"), str):
+            raise ConfigError(f"{part}: expected a name and options, got {value!r:.80}")
+        check(value)
+        return dict(value)
+
+    return checked_part
+
+
+_PARTS: dict[str, Callable[[Any], dict[str, Any]] | None] = {
+    "format": None,
+    "task": _named("task", lambda task: task_named(**task)),
+    "model": _named("model", check_model),
+    "recipe": lambda values: strictly(Recipe, {} if values is None else values, "recipe").check().values(),
+}
+
+
+def _collect(problems: list[str], check: Callable[[Any], Any], value: Any) -> Any:
+    """Return the result of a check; append its error to the problems instead of raising it."""
+    try:
+        return check(value)
+    except PlaitError as error:
+        problems.append(str(error))
+
+
+def completed(values: dict[str, Any]) -> dict[str, Any]:
+    """Validate a description and fill in the defaults of the recipe and of the model."""
+    values = checked(values)
+    network, task = build(values)
+    return _described(task, _describe_named(network), Recipe(**values["recipe"]))

@@ -1,0 +1,229 @@
+"""Policy network: encoder, recurrent memory, actor and critic; and the description of its run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from pathlib import Path
+from typing import Any, cast
+
+import torch
+from torch import Tensor, nn
+
+from plait.errors import CheckpointError, ConfigError, known, whole
+from plait.estimates import check_weights
+from plait.lab.runs.kinds import kind_of
+from plait.lab.runs.reading import find_run, read_run
+from plait.lab.tasks.worlds.names import name_of
+from plait.lab.training.ppo.encoders import Distinct, OwnEncoder, distinct
+from plait.lab.training.ppo.families import Family, family_of
+from plait.lab.training.recipe import Settings
+from plait.models import MODELS, Layer, Recurrent, State
+from plait.models.options import check_model
+from plait.ops.slots import MemoryState
+
+__all__ = [
+    "FORMAT", "POLICIES", "Policy", "build_policy", "checked_policy", "describe_policy", "load_policy",
+]  # fmt: skip
+
+FORMAT = "plait policy 1"
+POLICIES = ("none", *MODELS)
+# As published: RelLSTM attends to its last five states and five relevant ones.
+_SCREENED = {"window": 5, "capacity": 5}
+_FIRST_SPREAD = -0.5  # initial log standard deviation of an action between −1 and 1
+
+
+class Policy(nn.Module):
+    """Actor and critic on a recurrent layer: logits_t = W_a tanh(U_a h_t), V_t = w_v tanh(U_v h_t).
+
+    h_t is the output of `recurrent` over encoded observations. The heads have a hidden layer because the
+    right action can be an exclusive or of memory and observation (MemoryS7), which no linear layer computes.
+
+    For continuous actions the logits are the means, followed by the log standard deviations, which are
+    parameters that do not depend on the observation.
+
+    Args:
+        recurrent: any of the library's layers over `encoder.features` inputs; None for a policy without
+            memory, whose h_t is a feed-forward layer.
+        features: size of the encoder's output, for a policy without memory.
+        family: family of environments; grid worlds if left out.
+    """
+
+    def __init__(self, recurrent: Recurrent | None, features: int = 64, family: Family | None = None) -> None:
+        super().__init__()
+        self.family = family or family_of({"name": "minigrid", "backend": "minigrid"})
+        self.actions = self.family.actions
+        features = features if recurrent is None else recurrent.input_size
+        hidden = features if recurrent is None else recurrent.hidden_size
+        check_weights(2 * hidden**2 + (128 + 64) * features)
+        self.encoder = self.family.encoder(features)
+        self.seen: int = features + self.family.numbers  # values per step that an update keeps in memory
+        self.recurrent = recurrent
+        self.present = nn.Sequential(nn.Linear(features, hidden), nn.Tanh()) if recurrent is None else None
+        self.actor = _head(hidden, self.actions.outputs, 0.01)
+        self.critic = _head(hidden, 1, 1.0)
+        free = self.actions.free
+        self.spread = nn.Parameter(torch.full((free,), _FIRST_SPREAD)) if free else None
+
+    def forward(
+        self, observation: Any, state: Any = None, *, reset: Tensor | None = None, **options: Any
+    ) -> Any:
+        """Return logits (T, B, actions), values (T, B) and the state, from an observation (T, B, …).
+
+        `reset` (T, B) bool clears a row's state before that step; with `need_trace` the traces come last.
+        """
+        steps, worlds = observation[0].shape[:2]
+        flat = observation.map(lambda part: part.flatten(0, 1))
+        seen = flat.encoded(self.encoder) if isinstance(flat, Distinct) else self.encoder(flat)
+        seen = seen.unflatten(0, (steps, worlds))
+        if self.recurrent is None:
+            assert self.present is not None
+            hidden, rest = self.present(seen), [None]
+        else:
+            hidden, *rest = self.recurrent(seen, state, reset=reset, **options)
+        logits = self.actor(hidden)
+        if self.spread is not None:
+            logits = torch.cat([logits, self.spread.expand_as(logits)], -1)
+        return logits, self.critic(hidden).squeeze(-1), *rest
+
+    def prepared(self, observation: Any, device: torch.device) -> Any:
+        """Return an observation (T, B, …) prepared for the several passes of an update.
+
+        Repeated observations are merged, except for a user's encoder, which may mix those of a batch.
+        """
+        if isinstance(self.encoder, OwnEncoder):
+            return observation.map(lambda part: part.to(device))
+        unique = distinct(observation, device)
+        prepare = getattr(self.encoder, "prepared", None)
+        return unique if prepare is None else Distinct(unique.place, prepare(unique.rows))
+
+    def carried(self, state: Any) -> Any:
+        """Return the state after a rollout, detached and without empty slots of a growing memory.
+
+        A full memory gains a slot per step; slots that a reset emptied in every row come first and would
+        never be freed.
+        """
+        if self.recurrent is None or not isinstance(state, State):
+            return None
+        layers = cast(Iterable[Layer], self.recurrent.layers)
+        memories = [
+            memory if layer.initial_width else _trimmed(memory)
+            for layer, memory in zip(layers, state.memory, strict=True)
+        ]
+        return state.replace(memory=tuple(memories)).detach()
+
+
+def _head(features: int, outputs: int, gain: float) -> nn.Sequential:
+    head = nn.Sequential(nn.Linear(features, features), nn.Tanh(), nn.Linear(features, outputs))
+    for index, scale in ((0, 2**0.5), (2, gain)):
+        nn.init.orthogonal_(cast(Tensor, head[index].weight), scale)
+        nn.init.zeros_(cast(Tensor, head[index].bias))
+    return head
+
+
+def _trimmed(memory: MemoryState) -> MemoryState:
+    occupied = (memory.born >= 0).any(0)
+    empty = int(occupied.long().argmax()) if bool(occupied.any()) else len(occupied)
+    slots, relevance, born, age = memory
+    return MemoryState(slots[:, empty:], relevance[:, empty:], born[:, empty:], age)
+
+
+def describe_policy(
+    env: str | Callable[..., Any],
+    model: str = "rellstm",
+    settings: Settings | None = None,
+    *,
+    family: str | None = None,
+    test_env: str | Callable[..., Any] | None = None,
+    backend: str | None = None,
+    time_limit: int | None = None,
+    encoder: str | Callable[..., Any] | None = None,
+    hidden_size: int = 64,
+    **options: Any,
+) -> dict[str, Any]:
+    """Return a run's description, ready for JSON; further options are those of the model's builder.
+
+    Args:
+        env: the environment: a name of the family, or, with the family gym, a function that makes one. If
+            the function can be imported, the run can be resumed anywhere, else by passing it again.
+        family: minigrid, gym or popgym; left out, gym for a function and minigrid for a name.
+        test_env: an environment to test the policy in, once, at the end.
+        backend: minigrid: minigrid (Farama's, if left out), or envpool.
+        time_limit: gym: steps after which an episode is truncated, instead of the environment's own limit.
+        encoder: gym, popgym: a function (space, features), or its name `module:function`, that returns a
+            module which encodes observations, instead of the one chosen by the space.
+
+    >>> describe_policy("DoorKey-5x5", "relgru")["model"]
+    {'name': 'relgru', 'hidden_size': 64, 'window': 5, 'capacity': 5}
+    >>> describe_policy("CartPole", "gru", family="gym")["task"]
+    {'name': 'gym', 'env': 'CartPole-v1', 'test_env': None}
+    """
+    known(model, POLICIES, "model")
+    published = _SCREENED if model.startswith("rel") else {}
+    changes = {name: value for name, value in options.items() if value is not None}
+    family = family or ("gym" if callable(env) else "minigrid")
+    backend = backend or ("minigrid" if family == "minigrid" else None)
+    extras = {"backend": backend, "time_limit": time_limit, "encoder": encoder and name_of(encoder)}
+    task: dict[str, Any] = {"name": family, "env": name_of(env), "test_env": test_env and name_of(test_env)}
+    task |= {name: value for name, value in extras.items() if value is not None}
+    if _learns(changes):
+        changes.setdefault("noise", 0.0)
+    parts = {"name": model, "hidden_size": hidden_size, **published, **changes}
+    return checked_policy({"task": task, "model": parts, "recipe": (settings or Settings()).values()})
+
+
+def _learns(model: Mapping[str, Any]) -> bool:
+    """Return whether the relevance is learned, which is the default of a Transformer's memory."""
+    default = "learned" if model.get("memory") == "relevancy" else None
+    return bool(model.get("relevance", default) == "learned")
+
+
+def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
+    """Validate a description and return it with the canonical names of its environments."""
+    name = values.get("format", FORMAT)
+    if name != FORMAT:
+        raise ConfigError(f"format: expected {FORMAT!r}, got {name!r}; it was not written by this version")
+    task, model = family_of(values["task"]).checked(), dict(values["model"])
+    if known(model["name"], POLICIES, "model") == "none":
+        for option in model:
+            known(option, ("name", "hidden_size"), "option of none")
+        whole(1, hidden_size=model["hidden_size"])
+    else:
+        check_model(model)
+        if model.get("bidirectional"):
+            raise ConfigError("bidirectional: expected False for a policy, which acts step by step, got True")
+        # An update that replays a rollout must keep the same states, or its probability ratios are not 1.
+        if _learns(model) and model.get("noise") != 0:
+            raise ConfigError(
+                f"noise: expected 0 for a policy, whose actions are drawn, got {model.get('noise')}"
+            )
+    recipe = Settings().changed(**values["recipe"]).check()
+    return {"format": FORMAT, "task": task, "model": model, "recipe": recipe.values()}
+
+
+def build_policy(description: dict[str, Any], layer_backend: str = "auto") -> Policy:
+    """Build the policy before its first update; weights are drawn from the seed of the settings.
+
+    >>> policy = build_policy(describe_policy("DoorKey-5x5", "none", hidden_size=16))
+    >>> policy.actor[-1].weight.shape
+    torch.Size([7, 16])
+    """
+    options = dict(description["model"])
+    name, hidden = options.pop("name"), options["hidden_size"]
+    family = family_of(description["task"])
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(description["recipe"]["seed"])
+        if name == "none":
+            return Policy(None, hidden, family)
+        return Policy(MODELS[name](hidden, backend=layer_backend, **options), hidden, family)
+
+
+def load_policy(run: str | Path, *, device: str = "cpu", out: Path | str = "runs") -> Policy:
+    """Load the policy that a run trained, in `eval` mode."""
+    from plait.lab.training.session import load
+
+    folder = find_run(run, out)
+    if kind_of(read_run(folder).description).format != FORMAT:
+        raise CheckpointError(
+            f"{folder} holds no policy; expected a run of plait train minigrid, gym or popgym"
+        )
+    return cast(Policy, load(folder, device=device))

@@ -1,0 +1,398 @@
+"""Supervised training: one update (draw, forward and backward, sum, clip, step), evaluation, and `fit`."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from plait.errors import CheckpointError, ConfigError, DivergedError, whole
+from plait.estimates import check_update
+from plait.lab.runs.checkpoint import Checkpoint, leaves, with_leaves
+from plait.lab.tasks import Batch, DataTask, Task, counted
+from plait.lab.training.callbacks import ProgressFormat, Results, Watcher
+from plait.lab.training.carried_state import carried_over, check_carried
+from plait.lab.training.description import Network, build, describe, last_steps, network_for, states_read
+from plait.lab.training.gradient_record import gradient_norms, require_nudge
+from plait.lab.training.learner import (
+    Learner,
+    Step,
+    UsualNorm,
+    clip_gradients,
+    generator_for,
+    gradient_norm,
+    optimizer_for,
+    seed_for,
+)
+from plait.lab.training.own_data import own_task, whole_epochs
+from plait.lab.training.process import Group, device_named
+from plait.lab.training.recipe import Recipe, updates_of
+from plait.lab.training.session import Fitted, train
+from plait.lab.training.stop import Stop
+from plait.lab.training.update_cuda_graph import Passes, UpdateCudaGraph, can_capture
+
+__all__ = ["SupervisedLearner", "answer", "evaluate", "fit", "forward", "learner_of"]
+
+
+class SupervisedLearner(Learner):
+    """Learner of a network on a task, with the state carried from batch to batch where the task has one."""
+
+    def __init__(
+        self, network: nn.Module, task: Task, recipe: Recipe, device: torch.device, group: Group
+    ) -> None:
+        check_update(network, task, recipe, device, group.size)
+        self.network, self.task, self.recipe = network.to(device), task, recipe
+        self.score, self.formatter = task.score_name, ProgressFormat(task.score_name)
+        self.device, self.group, self.schedule = device, group, recipe.plan()
+        self.parameters = [p for p in network.parameters() if p.requires_grad]
+        self.optimizer = optimizer_for(network, self.parameters, recipe)
+        self.spans = group.spans(recipe.batch_size, recipe.accumulate)
+        self.carried_state: list[Any] = [None] * len(self.spans)
+        self.usual = UsualNorm(recipe.relative_clip) if recipe.relative_clip else None
+        self.batches_per_epoch = task.batches_per_epoch(recipe.batch_size)
+        self.cuda_graph: UpdateCudaGraph | None = None
+        if device.type == "cuda" and group.size == 1 and can_capture(network, task):
+            self.cuda_graph = UpdateCudaGraph(self._passes, self.parameters)
+
+    def batch(self, update: int, task: Task | None = None) -> Batch:
+        """Return training batch number `update`, counted from 1; the same in every process."""
+        epoch = self.batches_per_epoch  # all batches of an epoch share a generator, and so its order
+        number = update if epoch is None else (update - 1) // epoch + 1
+        generator = generator_for(self.recipe.seed, "train", number, self.device)
+        return (task or self.task).batch(self.recipe.batch_size, generator, self.device, index=update - 1)
+
+    def _begins(self, update: int) -> bool:
+        """Return whether this update is the first of an epoch, where no state is carried over."""
+        return self.batches_per_epoch is not None and (update - 1) % self.batches_per_epoch == 0
+
+    def advance(self, number: int, stop: Stop) -> Step:
+        return self.update(number, self.batch(number), stop.requested)
+
+    def evaluate(self, final: bool) -> Results:
+        if final and not self.task.tested_on():
+            return {}
+        recipe, results = self.recipe, None
+        if self.group.first:
+            results = evaluate(
+                self.network, self.task, sequences=recipe.evaluate_on, batch_size=recipe.batch_size,
+                seed=recipe.seed, precision=recipe.precision, final=final,
+            )  # fmt: skip
+        shared: Results = self.group.share(results)
+        return shared
+
+    def gradients(self, update: int) -> list[list[float]]:
+        whole_batch = Group().spans(self.recipe.batch_size, self.recipe.accumulate)
+        scored = self.task.scored()  # training batches may have other delays
+        return gradient_norms(self.network, scored, self.batch(update + 1, scored), whole_batch)
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return weights, optimiser state, and of every process `carry.<process>.<part>.<leaf>`."""
+        carries = self.group.gather([leaves(state) for state in self.carried_state])
+        tensors = super().tensors()
+        if self.usual is not None:
+            tensors["clip.usual"] = self.usual.state
+        for rank, parts in enumerate(carries or ()):
+            for part, named in enumerate(parts):
+                tensors |= {f"carry.{rank}.{part}.{leaf}": value for leaf, value in named.items()}
+        return tensors
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        super().restore(checkpoint)
+        if self.usual is not None:
+            self.usual.state = _usual_of(checkpoint)
+        if not (self.task.carries_state and checkpoint.counters["update"]):
+            return
+        batch = self.batch(1)
+        parts = len({name.partition(".")[0] for name in checkpoint.under(f"carry.{self.group.rank}.")})
+        for part, (begin, end) in enumerate(self.spans):
+            rows = batch.rows(begin, end)
+            rows = rows._replace(inputs=rows.inputs[:1], reset=None if rows.reset is None else rows.reset[:1])
+            with torch.no_grad():  # one step shows the shapes of the network's state
+                like = forward(self.network, rows, None, self.recipe.precision)[1]
+                like = carried_over(self.network, like, self.task.carried)
+            saved = checkpoint.under(f"carry.{self.group.rank}.{part}.")
+            count = len(leaves(like))
+            if len(saved) != count or (count and parts != len(self.spans)):
+                raise CheckpointError(
+                    f"{checkpoint.path} was written by another number of processes or parts"
+                )
+            state = with_leaves(like, saved, self.device)
+            check_carried(self.network, state, like, end - begin, checkpoint.path)
+            self.carried_state[part] = state
+
+    def update(self, update: int, batch: Batch, stop: bool = False) -> Step:
+        """Take one optimiser step. A non-finite value raises `DivergedError` before anything is changed."""
+        torch.manual_seed(seed_for(self.recipe.seed, "noise", update * self.group.size + self.group.rank))
+        self.network.train()
+        if self._begins(update):
+            self.carried_state = [None] * len(self.spans)
+        passes = self._passes(batch, stop) if self.cuda_graph is None else self.cuda_graph(batch)
+        loss, score, stopping, norm, healthy = passes.figures.tolist()
+        overflown = self.usual is not None and not math.isfinite(norm)  # a spike, to be skipped
+        if not math.isfinite(loss) or not (healthy or overflown):
+            raise DivergedError(f"update {update}: {self._culprit(batch, passes.logits, loss)}")
+        fixed = self.recipe.clip or math.inf
+        usual = fixed if self.usual is None else self.usual.bound(norm)
+        if usual is not None:
+            bound = min(fixed, usual)
+            clip_gradients(self.parameters, 0.0 if bound == math.inf else bound, passes.norm)
+            self.optimizer.step()
+        self.carried_state = passes.carried
+        shown = None if overflown else norm  # curves hold no non-finite values
+        return Step({"loss": loss, "score": score, "gradient_norm": shown}, stopping > 0)
+
+    def _passes(self, batch: Batch, stop: bool = False) -> Passes:
+        """Run forward and backward on this process's rows, part by part; sum gradients over the processes."""
+        self.optimizer.zero_grad(set_to_none=True)
+        total = counted(batch.targets)
+        figures = torch.zeros(3, device=self.device)
+        figures[2].fill_(float(stop))
+        carried, outputs = list(self.carried_state), []
+        for part, (begin, end) in enumerate(self.spans):
+            logits, targets, state = answer(
+                self.network, self.task, batch.rows(begin, end), carried[part], self.recipe.precision
+            )
+            loss = self.task.loss(logits, targets) * (counted(targets) / total)
+            loss.backward()
+            score = self.task.score(logits.detach(), targets) * (end - begin) / self.recipe.batch_size
+            figures[:2] += torch.stack([loss.detach(), score]).float()
+            carried[part] = (
+                carried_over(self.network, state, self.task.carried) if self.task.carries_state else None
+            )
+            outputs.append(logits.detach())
+        figures = self.group.sum_gradients(self.parameters, figures)
+        norm = gradient_norm([p.grad for p in self.parameters if p.grad is not None])
+        # With clipping any finite gradient is usable; without, the optimiser squares it in float32.
+        largest = math.inf if self.recipe.clip else torch.finfo(torch.float32).max ** 0.5
+        healthy = torch.isfinite(norm) & (norm <= largest) & _finite(batch.inputs)
+        return Passes(torch.stack([*figures, norm, healthy]), norm, outputs, carried)
+
+    def _culprit(self, batch: Batch, logits: Iterable[Tensor], loss: float) -> str:
+        """Return the name of the first tensor, in order of computation, with a non-finite value."""
+        if not bool(_finite(batch.inputs)):
+            step, row = (~torch.isfinite(batch.inputs)).flatten(2).any(-1).nonzero()[0].tolist()
+            value = batch.inputs[step, row][~torch.isfinite(batch.inputs[step, row])][0].item()
+            return f"inputs hold {value} at step {step + 1} of sequence {row + 1} of the batch"
+        for (begin, _), part in zip(self.spans, logits, strict=True):
+            if not bool(_finite(part)):
+                step, row = (~torch.isfinite(part)).any(-1).nonzero()[0].tolist()
+                since = f" from step {step + 1} on" if len(part) == len(batch.inputs) else ""
+                return f"logits are not finite{since}, in sequence {begin + row + 1}"
+        if not math.isfinite(loss):
+            return f"loss is {loss}"
+        for name, parameter in self.network.named_parameters():
+            if parameter.grad is not None and not bool(_finite(parameter.grad)):
+                return f"gradient of {name} is not finite"
+        return "the gradient's norm overflows" + (
+            "" if self.recipe.clip else "; clipping (clip = 1) would bound it"
+        )
+
+
+def _usual_of(checkpoint: Checkpoint) -> Tensor:
+    """Return the state of `UsualNorm` in a checkpoint, validated."""
+    state = checkpoint.under("clip.").get("usual")
+    is_usual = state is not None and state.shape == (3,) and state.dtype == torch.float64
+    if state is None or not is_usual or not bool(((state >= 0) & torch.isfinite(state)).all()):
+        raise CheckpointError(
+            f"{checkpoint.path}: expected the usual norm of the gradient as three numbers, got none or others"
+        )
+    return state.cpu()
+
+
+def _finite(values: Tensor) -> Tensor:
+    return torch.isfinite(values).all()
+
+
+@torch.no_grad()
+def evaluate(
+    network: nn.Module,
+    task: Task,
+    *,
+    sequences: int | None = None,
+    batch_size: int = 64,
+    seed: int = 0,
+    precision: str = "fp32",
+    final: bool = False,
+) -> dict[str, dict[str, float]]:
+    """Return loss and score of `network` on each of the task's held-out sets, by name.
+
+    A non-finite loss is left out. Sequences that are drawn are a function of `seed` alone, and none is in a
+    training batch of the same seed; the global random state is neither read nor changed.
+
+    Args:
+        sequences: number of sequences; left out, all of a data set, 256 of a task that draws them.
+        final: evaluate on the test data instead, which are used once, at the end.
+
+    >>> from plait.models import LSTM
+    >>> from plait.lab.tasks import CopyTask
+    >>> from plait.lab.training import Network
+    >>> sorted(evaluate(Network(LSTM(10, 8), 9), CopyTask(5), sequences=8)["copy"])
+    ['loss', 'score']
+    """
+    whole(1, batch_size=batch_size, **({} if sequences is None else {"sequences": sequences}))
+    sets = task.tested_on() if final else task.held_out()
+    was_training = network.training
+    network.eval()
+    try:
+        return {
+            name: _evaluate_one(network, part, sequences, batch_size, seed, precision)
+            for name, part in sets.items()
+        }
+    finally:
+        network.train(was_training)
+
+
+def _evaluate_one(
+    network: nn.Module, task: Task, sequences: int | None, batch_size: int, seed: int, precision: str
+) -> dict[str, float]:
+    device = next(network.parameters()).device
+    totals = torch.zeros(4, dtype=torch.float64, device=device)  # loss, targets, score, weight
+    state = None
+    for batch in task.sweep(
+        sequences, batch_size, lambda index: generator_for(seed, "held-out", index, device), device
+    ):
+        logits, targets, after = answer(network, task, batch, state, precision)
+        state = carried_over(network, after, task.carried) if task.carries_state else None
+        count, weight = counted(targets), task.weight(targets)
+        loss, score = task.loss(logits, targets), task.score(logits, targets)
+        totals += torch.stack([loss * count, count, score * weight, torch.as_tensor(weight, device=device)])
+    loss_, predicted, score_, rows = totals.tolist()
+    mean, score_ = loss_ / predicted, score_ / rows
+    if not math.isfinite(mean):  # states can overflow on sequences longer than those in training
+        return {"score": score_}
+    figures = task.figures(mean, round(predicted)) | states_read(network, batch)
+    return {"loss": mean, "score": score_, **figures}
+
+
+def answer(
+    network: nn.Module, task: Task, batch: Batch, state: Any, precision: str
+) -> tuple[Tensor, Tensor, Any]:
+    """Return the logits at the steps with a target, these targets, and the state.
+
+    A module other than `Network` has logits at every step, and then all targets are returned.
+    """
+    at_steps = batch.target_steps(task.answers) if task.answers and isinstance(network, Network) else None
+    logits, after = forward(network, batch, state, precision, at_steps)
+    return logits, batch.targets if at_steps is None else batch.targets.gather(0, at_steps), after
+
+
+def forward(
+    network: nn.Module, batch: Batch, state: Any, precision: str, at_steps: Tensor | None = None
+) -> tuple[Tensor, Any]:
+    """Return logits, in at least float32, and the state; with `at_steps` (Q, B) only at those steps."""
+    inputs = batch.inputs
+    if inputs.is_floating_point():
+        inputs = inputs.to(next(network.parameters()).dtype)
+    options = {} if batch.reset is None else {"reset": batch.reset}
+    if batch.lengths is not None and isinstance(network, Network):
+        options["lengths"] = batch.lengths
+    if at_steps is not None:
+        options["at_steps"] = at_steps
+    with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
+        logits, after = network(inputs, state, **options)
+    if batch.lengths is not None and len(batch.targets) == 1 < len(logits):
+        logits = last_steps(logits, batch.lengths)
+    return logits.float() if logits.dtype == torch.bfloat16 else logits, after
+
+
+def learner_of(
+    description: dict[str, Any], device: torch.device, group: Group, backend: str = "auto"
+) -> SupervisedLearner:
+    """Return the learner of a complete description."""
+    network, task = build(description, backend)
+    task.prepare(device)
+    network.scale_by(*task.scales())
+    return _learner(network, task, Recipe(**description["recipe"]), device, group)
+
+
+def _learner(
+    network: nn.Module, task: Task, recipe: Recipe, device: torch.device, group: Group
+) -> SupervisedLearner:
+    if recipe.gradients_every:
+        require_nudge(network)
+    task.check_held_out()
+    task.check_answers()
+    if task.carries_state and getattr(getattr(network, "recurrent", network), "bidirectional", False):
+        raise ConfigError(
+            f"bidirectional: expected False on {task.name}, whose state goes on from batch to batch, got True"
+        )
+    return SupervisedLearner(network, task, recipe, device, group)
+
+
+def fit(
+    model: nn.Module,
+    task: Any,
+    recipe: Recipe | None = None,
+    *,
+    held_out: Any = None,
+    batch_first: bool | None = None,
+    device: str = "auto",
+    folder: Path | str | None = None,
+    resume: bool = False,
+    checkpoint_every: int = 500,
+    max_minutes: float | None = None,
+    epochs: int | None = None,
+    stop_when: Callable[[], bool] | None = None,
+    progress: bool = False,
+    watchers: Iterable[Watcher] = (),
+    **changes: Any,
+) -> Fitted:
+    """Train `model` on `task`, or on your own data.
+
+    Everything random is a function of the recipe's seed and of the update's number, so a run that was
+    stopped or killed and is resumed ends with bit-exactly the same weights as one that was not (same
+    device type, torch version and number of threads). Under torchrun the batch is split among the processes.
+
+    Args:
+        model: a `plait` model or `torch.nn.LSTM`-like layer, which gets an output layer, or any module that
+            maps inputs (T, B, F) and state to logits and state. It is trained in place.
+        task: a task; or (X, y), (X, y, lengths), a `Dataset` or a `DataLoader`, see `plait.lab.tasks.data_task`.
+        recipe: hyperparameters; single ones can be passed as keywords instead.
+        held_out: required for your own data: the share of sequences to hold out, or other data.
+        batch_first: for your own data: whether they are (N, T, F); left out, as the model's.
+        device: auto, cpu, cuda or cuda:N.
+        folder: folder of the run; without one, nothing is written and signals are not handled.
+        resume: resume the run in `folder`.
+        checkpoint_every: updates between two checkpoints.
+        max_minutes: save and stop after this many minutes.
+        epochs: epochs over a data set, instead of the recipe's `updates`.
+        stop_when: called after every update; save and stop once it returns True.
+        progress: show a progress bar, or lines where there is no terminal, on stderr.
+        watchers: additional callbacks.
+        changes: values of the recipe. For your own data the defaults differ, unless a recipe is passed:
+            batches of at most 32, and all held-out data are scored after whole epochs.
+
+    Raises:
+        DivergedError: if a value is not finite; it names the update and the tensor.
+
+    >>> from plait.models import RelRNN
+    >>> from plait.lab.tasks import CopyTask
+    >>> fitted = fit(RelRNN(10, 8), CopyTask(delay=3), updates=2, batch_size=4, evaluate_on=4, device="cpu")
+    >>> fitted.status, fitted.summary["updates"]
+    ('complete', 2)
+    """
+    if isinstance(task, Task):
+        if held_out is not None or batch_first is not None:
+            raise ConfigError("held_out, batch_first: for data of one's own; a task says both itself")
+    else:
+        task, defaults = own_task(model, task, held_out, batch_first, changes)
+        changes = changes if recipe else {**defaults, **changes}
+    has_recipe = recipe is not None
+    recipe = (recipe or Recipe()).changed(**changes).check()
+    if epochs is not None:
+        recipe = recipe.changed(updates=updates_of(task, recipe.batch_size, epochs))
+    if isinstance(task, DataTask) and not has_recipe and "evaluate_every" not in changes:
+        recipe = recipe.changed(evaluate_every=whole_epochs(task, recipe))
+    target = device_named(device)
+    task.prepare(target)
+    network = network_for(model, task, recipe.seed)
+    return train(
+        lambda group: _learner(network, task, recipe, target, group),
+        describe(network, task, recipe), target, folder=folder, resume=resume,
+        checkpoint_every=checkpoint_every, max_minutes=max_minutes, stop_when=stop_when, progress=progress,
+        watchers=watchers,
+    )  # fmt: skip

@@ -1,0 +1,186 @@
+"""Worlds behind one interface: what is seen, when episodes begin, snapshots, and both backends alike."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+import torch
+
+from plait.errors import ConfigError, DataError, MissingExtraError, ShapeError, UnknownNameError
+from plait.lab.tasks.minigrid import (
+    MISSION_LENGTH,
+    WORDS,
+    WORLDS,
+    check_transfer,
+    episode_seed,
+    mission_tokens,
+    open_worlds,
+    world_named,
+)
+from plait.lab.tasks.minigrid.names import words_of
+
+pytest.importorskip("minigrid")
+HERE = Path(__file__).parent
+TABLE_4 = [  # trained in, tested in, …
+    "RedBlueDoors-6x6", "RedBlueDoors-8x8", "GoToObject-6x6-N2", "GoToObject-8x8-N2", "MemoryS7", "MemoryS13",
+    "GoToDoor-5x5", "GoToDoor-8x8", "Fetch-5x5-N2", "Fetch-8x8-N3", "DoorKey-5x5", "DoorKey-16x16",
+]  # fmt: skip
+needs_envpool = pytest.mark.skipif(importlib.util.find_spec("envpool") is None, reason="needs envpool")
+BACKENDS = ["minigrid", pytest.param("envpool", marks=needs_envpool)]
+
+
+def drawn(steps, envs, seed=0):
+    """Random actions that walk more than they turn."""
+    table = torch.tensor([0, 1, 2, 2, 2, 3, 5, 6])
+    return table[torch.randint(8, (steps, envs), generator=torch.Generator().manual_seed(seed))]
+
+
+def same(one, other):
+    return all(
+        torch.equal(a, b)
+        for a, b in zip((*one.observation, *one[1:]), (*other.observation, *other[1:]), strict=True)
+    )
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("name", TABLE_4)
+def test_every_world_of_the_table_opens_and_steps(name, backend):
+    worlds = open_worlds(name, 3, backend=backend)
+    seen = worlds.reset().observation
+    assert seen.image.shape == (3, 7, 7, 3)
+    assert seen.mission.shape == (3, MISSION_LENGTH)
+    assert all(part.dtype == torch.uint8 for part in seen)
+    words = {WORDS[token - 1] for token in seen.mission.flatten().tolist() if token}
+    assert words <= words_of(name)
+    moment = worlds.step(torch.tensor([0, 1, 2]))
+    assert not moment.begins.any()
+    assert ((moment.observation.direction[:2] - seen.direction[:2]) % 4).tolist() == [3, 1]
+
+
+def test_names_of_the_paper_and_full_ids():
+    assert set(TABLE_4) <= set(WORLDS)
+    assert world_named("GoToObject-8x8") == "GoToObject-8x8-N2"
+    assert world_named("MiniGrid-MemoryS13-v0") == "MemoryS13"
+    assert world_named("doorkey-5X5") == "DoorKey-5x5"
+    with pytest.raises(UnknownNameError, match="did you mean 'DoorKey-5x5'"):
+        world_named("DoorKy-5x5")
+
+
+def test_a_mission_is_words_of_the_vocabulary():
+    tokens = mission_tokens("use the key to open the door and then get to the goal")
+    assert [WORDS[token - 1] for token in tokens][:3] == ["use", "the", "key"]
+    assert 0 not in tokens
+    with pytest.raises(DataError, match="the word 'sing'"):
+        mission_tokens("sing to the door")
+
+
+def test_transfer_needs_missions_that_can_be_read():
+    for small, large in zip(TABLE_4[::2], TABLE_4[1::2], strict=True):
+        check_transfer(small, large)
+    with pytest.raises(ConfigError, match=r"MemoryS13 does not match DoorKey-5x5.*test in DoorKey-16x16"):
+        check_transfer("DoorKey-5x5", "MemoryS13")
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_an_episode_that_ended_begins_with_the_next_step(backend):
+    """`done` ends GoToDoor at once; the step after it takes no action and gives no reward."""
+    worlds = open_worlds("GoToDoor-5x5", 2, backend=backend)
+    worlds.reset()
+    ended = worlds.step(torch.tensor([6, 0]))
+    assert ended.terminated.tolist() == [True, False]
+    assert ended.begins.tolist() == [False, False]
+    fresh = worlds.step(torch.tensor([6, 0]))
+    assert fresh.begins.tolist() == [True, False]
+    assert fresh.reward.tolist() == [0, 0]
+    assert not fresh.ended.any()
+    assert worlds.step(torch.tensor([6, 0])).terminated.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_time_that_is_up_truncates(backend):
+    worlds = open_worlds("Empty-5x5", 1, backend=backend)
+    worlds.reset()
+    moments = [worlds.step(torch.tensor([0])) for _ in range(101)]
+    assert [m.truncated.item() for m in moments] == [False] * 99 + [True, False]
+    assert not any(m.terminated.item() for m in moments)
+    assert moments[-1].begins.item()
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize("after", [0, 1, 60])
+def test_a_snapshot_goes_on_alike(backend, after):
+    """Also where an episode has just ended, so that the next step begins one."""
+    name, envs = "GoToDoor-5x5", 4
+    worlds, actions = open_worlds(name, envs, 3, backend=backend), drawn(after + 40, envs)
+    if after == 1:
+        actions[0] = 6
+    worlds.reset()
+    for row in actions[:after]:
+        worlds.step(row)
+    restored = open_worlds(name, envs, 3, backend=backend)
+    restored.reset()
+    restored.restore(worlds.snapshot())
+    began = 0
+    for row in actions[after:]:
+        here, there = worlds.step(row), restored.step(row)
+        began += here.begins.sum().item()
+        assert same(here, there)
+    assert began > 4
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+def test_the_seed_decides(backend):
+    def played(**arguments):
+        worlds = open_worlds("DoorKey-5x5", 8, backend=backend, **arguments)
+        first = worlds.reset()
+        assert same(first, worlds.reset())
+        return torch.cat(
+            [first.observation.image, *(worlds.step(row).observation.image for row in drawn(5, 8))]
+        )
+
+    assert torch.equal(played(seed=1), played(seed=1))
+    assert not torch.equal(played(seed=1), played(seed=2))
+    assert not torch.equal(played(seed=1), played(seed=1, held_out=True))
+
+
+def test_held_out_seeds_are_never_trained_on():
+    trained = {episode_seed(s, w, e, False) for s in range(3) for w in range(8) for e in range(50)}
+    held_out = {episode_seed(s, w, e, True) for s in range(3) for w in range(8) for e in range(50)}
+    assert not trained & held_out
+    assert len(trained) == 3 * 8 * 50
+    assert max(trained | held_out) < 2**31
+
+
+@pytest.mark.parametrize("backend", BACKENDS)
+@pytest.mark.parametrize(
+    "episode", json.loads((HERE / "recorded.json").read_text()), ids=lambda e: e["world"]
+)
+def test_both_backends_replay_the_recorded_episodes(episode, backend):
+    """Every image, direction, mission, reward and end, under the same actions; see record.py."""
+    spec = importlib.util.spec_from_file_location("record", HERE / "record.py")
+    record = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(record)
+    played = record.play(
+        open_worlds(episode["world"], 1, episode[backend], backend=backend), episode["actions"]
+    )
+    assert played == {key: episode[key] for key in played}
+
+
+def test_some_recorded_episode_is_rewarded_in_every_kind_of_world():
+    recorded = json.loads((HERE / "recorded.json").read_text())
+    assert {e["world"] for e in recorded if e["reward"] > 0} >= {"DoorKey-5x5", "MemoryS7", "Empty-5x5"}
+
+
+def test_bad_input(monkeypatch):
+    with pytest.raises(ConfigError, match="envs: expected at least 1, got 0"):
+        open_worlds("DoorKey-5x5", 0)
+    with pytest.raises(UnknownNameError, match="unknown backend 'envpol': did you mean 'envpool'"):
+        open_worlds("DoorKey-5x5", 1, backend="envpol")
+    worlds = open_worlds("DoorKey-5x5", 2)
+    worlds.reset()
+    with pytest.raises(ShapeError, match=r"actions: expected int64 \(2,\)"):
+        worlds.step(torch.tensor([0]))
+    monkeypatch.setitem(__import__("sys").modules, "envpool", None)
+    with pytest.raises(MissingExtraError, match=r"pip install 'plait\[envpool\]'"):
+        open_worlds("DoorKey-5x5", 1, backend="envpool")
