@@ -30,7 +30,9 @@ if not torch.cuda.is_available():
 from plait.lab.experiments import processes
 from plait.lab.experiments.description import Experiment, PlannedRun
 from plait.lab.tasks import IGNORE, Batch, Task, image_files, language, sources, text
-from plait.lab.training import Recipe, build, fit
+from plait.lab.training.description import build
+from plait.lab.training.recipe import Recipe
+from plait.lab.training.supervised import fit
 from tests.warm import Warm
 
 # torch caches the functions that `torch.device(…)` redirects at its first use. In a test that replaces

@@ -12,7 +12,9 @@ from plait.errors import ConfigError
 from plait.estimates import available_bytes, check_fits, update_bytes
 from plait.lab.bench.peak import peak_megabytes
 from plait.lab.tasks import CopyTask, MultiQueryRecallTask, RecallTask
-from plait.lab.training import Network, Recipe, fit
+from plait.lab.training.description import Network
+from plait.lab.training.recipe import Recipe
+from plait.lab.training.supervised import fit
 from plait.models import MODELS
 
 

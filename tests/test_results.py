@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from plait.lab.experiments.untangling.contestants import BEST_ON_MNIST
-from plait.lab.report import write_report
 from plait.lab.report.gather import gather
+from plait.lab.report.write import write_report
 from tests.pages import table_after
 
 RESULTS = Path(__file__).parent.parent / "results"

@@ -24,12 +24,12 @@ from torch import Tensor
 
 from plait.lab.figures import save
 from plait.lab.figures.canvas import blank
-from plait.lab.training import read_run
+from plait.lab.runs.reading import read_run
 from plait.lab.training.learner import generator_for
-from plait.lab.training.ppo import Settings, describe_policy
 from plait.lab.training.ppo.learner import learner_of
-from plait.lab.training.ppo.policy import Policy, load_policy
+from plait.lab.training.ppo.policy import Policy, describe_policy, load_policy
 from plait.lab.training.process import Group
+from plait.lab.training.recipe import Settings
 from plait.models import State
 from plait.ops.slots import clear
 from plait.provenance import commit

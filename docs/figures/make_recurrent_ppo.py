@@ -22,7 +22,7 @@ from plait.lab.bench.machine import circumstances
 from plait.lab.bench.ppo_contenders import Ours
 from plait.lab.figures import Curve, draw_curves, save
 from plait.lab.runs.folder import read_json, write_json
-from plait.lab.training.ppo import Settings
+from plait.lab.training.recipe import Settings
 from plait.provenance import version_of
 
 RESULT = Path(__file__).parent.parent.parent / "results/rl/recurrent-ppo.json"

@@ -1,89 +1,39 @@
-"""plait: recurrence, attention, sparse memory, depth and width; what they buy and what they cost.
+"""plait: a bounded memory for sequence models that learns what to keep.
 
-Public names are resolved when first used, so `import plait` stays light and `plait.depthwidth` never
-loads torch.
+Public names are imported on first use, so that `import plait` stays light. `__init__.pyi` beside this file
+lists them, for this module and for editors and type checkers.
 """
 
-from __future__ import annotations
+import ast
+import importlib
+from pathlib import Path
+from typing import Any
 
-from typing import TYPE_CHECKING
-
-from plait._version import __version__
-from plait.lazy import before, lazily
-
-if TYPE_CHECKING:
-    from plait.cells import ElmanCell, GRUCell, LSTMCell
-    from plait.lab.training.session import load
-    from plait.lab.training.supervised import fit
-    from plait.memory import (
-        FullMemory,
-        NoMemory,
-        RelevancyMemory,
-        TopKMemory,
-        UniformMemory,
-        WindowMemory,
-    )
-    from plait.models import (
-        GORU,
-        GRU,
-        LSTM,
-        RNN,
-        SAB,
-        ExpRNN,
-        MemLSTM,
-        MemRNN,
-        OrthRNN,
-        Recurrent,
-        RelGRU,
-        RelLSTM,
-        RelRNN,
-        SelfAttentive,
-        State,
-        Trace,
-        Transformer,
-        UniLSTM,
-        UniRNN,
-    )
-
-# module -> the public names it holds
-_NAMES: dict[str, tuple[str, ...]] = {
-    "plait._version": ("__version__",),
-    "plait.cells": ("ElmanCell", "GRUCell", "LSTMCell"),
-    "plait.memory": (
-        "FullMemory", "NoMemory", "RelevancyMemory", "TopKMemory", "UniformMemory", "WindowMemory",
-    ),
-    "plait.models": (
-        "ExpRNN", "GORU", "GRU", "LSTM", "MemLSTM", "MemRNN", "OrthRNN", "Recurrent", "RelGRU", "RelLSTM",
-        "RelRNN", "RNN", "SAB", "SelfAttentive", "State", "Trace", "Transformer", "UniLSTM", "UniRNN",
-    ),
-    "plait.lab.training.session": ("load",),
-    "plait.lab.training.supervised": ("fit",),
-}  # fmt: skip
-_HOMES = {name: module for module, names in _NAMES.items() for name in names}
-_ROOMS = (
-    "cells",
-    "depthwidth",
-    "errors",
-    "figures",
-    "gradients",
-    "memory",
-    "models",
-    "ops",
-    "report",
-    "runs",
-    "tasks",
-    "training",
-)
-
-__all__ = [
-    "GORU", "GRU", "LSTM", "RNN", "SAB", "ElmanCell", "ExpRNN", "FullMemory", "GRUCell", "LSTMCell",
-    "MemLSTM", "MemRNN", "NoMemory", "OrthRNN", "Recurrent", "RelGRU", "RelLSTM", "RelRNN",
-    "RelevancyMemory", "SelfAttentive", "State", "TopKMemory", "Trace", "Transformer", "UniLSTM", "UniRNN",
-    "UniformMemory", "WindowMemory", "__version__", "fit", "load",
-]  # fmt: skip
+_PACKAGES = (
+    "cells", "depthwidth", "errors", "gradients", "integrations", "lab", "memory", "models", "ops",
+)  # fmt: skip
 
 
-__getattr__, __dir__ = lazily(__name__, _HOMES, _ROOMS)
-# A saved program (torch.export.load) names our operators and our state: they have to be there by then. torch
-# imports what reads such files when the first one is read, and nobody else pays for it.
-before("torch._export.serde", "plait.models")
+def _read_stub() -> dict[str, str]:
+    """Return the module of every name that the stub imports."""
+    tree = ast.parse(Path(__file__).with_suffix(".pyi").read_text(encoding="utf-8"))
+    imports = [node for node in tree.body if isinstance(node, ast.ImportFrom)]
+    return {alias.name: str(node.module) for node in imports for alias in node.names}
+
+
+_MODULES = _read_stub()
+__all__ = sorted(_MODULES)
+
+
+def __getattr__(name: str) -> Any:
+    if name in _MODULES:
+        value = getattr(importlib.import_module(_MODULES[name]), name)
+        globals()[name] = value
+        return value
+    if name in _PACKAGES:
+        return importlib.import_module(f"plait.{name}")
+    raise AttributeError(f"module 'plait' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return sorted({*_MODULES, *_PACKAGES})

@@ -125,7 +125,8 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
 
     >>> from plait.models import LSTM
     >>> from plait.lab.tasks import CopyTask
-    >>> from plait.lab.training import Network, Recipe
+    >>> from plait.lab.training.description import Network
+    >>> from plait.lab.training.recipe import Recipe
     >>> update_bytes(Network(LSTM(10, 128), 9), CopyTask(100), Recipe(batch_size=32)) / 1e6
     10.99...
     """

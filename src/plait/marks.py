@@ -21,8 +21,7 @@ if TYPE_CHECKING:
     repeated: Any
 else:
     try:
-        from tyro.conf import UseAppendAction as repeated
-        from tyro.conf import arg as option
+        from tyro.conf import UseAppendAction as repeated, arg as option
     except ImportError:
         repeated = "repeated"
 

@@ -3,8 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plait.depthwidth import best_bounds, log3_gram_upper, min_width_to_match
 from plait.errors import ConfigError

@@ -12,8 +12,15 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from plait.depthwidth import Problem, certify, check_certificate, claim, sep_rank_exact, short_chance
-from plait.depthwidth import check as check_module
+from plait.depthwidth import (
+    Problem,
+    certify,
+    check as check_module,
+    check_certificate,
+    claim,
+    sep_rank_exact,
+    short_chance,
+)
 from plait.depthwidth.claim import Claim, digest_of, right_hand_sides, sides_needed
 from plait.depthwidth.entries import entries, sides
 from plait.depthwidth.field import PRIMES

@@ -2,8 +2,7 @@
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plait.depthwidth.field import PRIMES, centre, check_prime, exact_depth, inverse_mod, is_prime
 from plait.errors import ConfigError

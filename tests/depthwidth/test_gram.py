@@ -1,8 +1,7 @@
 """The Gram bound: golden integers, closed forms, monotony."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plait.depthwidth import gram_dimensions, gram_upper, log3_gram_upper, sum_index_count
 from plait.depthwidth.gram import sides_of

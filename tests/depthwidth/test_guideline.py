@@ -1,8 +1,7 @@
 """The fitted guideline: golden values, errors, and its inverse."""
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plait.depthwidth import Fit, optimal_shape, param_count, transition_params, transition_width
 from plait.errors import ConfigError

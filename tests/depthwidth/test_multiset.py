@@ -4,8 +4,7 @@ import math
 
 import mpmath
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plait.depthwidth.multiset import log3, log3_multiset, multiset, power_of_3
 from plait.errors import ConfigError

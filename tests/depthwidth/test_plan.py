@@ -3,8 +3,7 @@
 import math
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plait.depthwidth import MODELS, compare, judge, optimal_shape, param_count, plan
 from plait.errors import ConfigError

@@ -6,8 +6,7 @@ import time
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plait.depthwidth import (
     Problem,
@@ -15,12 +14,12 @@ from plait.depthwidth import (
     Word,
     best_bounds,
     gram_upper,
+    rank as rank_module,
     rank_mod_p,
     sep_rank_components,
     sep_rank_exact,
     thm1_bounds,
 )
-from plait.depthwidth import rank as rank_module
 from plait.depthwidth.field import PRIMES
 from plait.depthwidth.multiset import log3
 from plait.depthwidth.network import random_residues

@@ -215,7 +215,7 @@ def _results(page: dict[str, Any]) -> dict[str, Any]:
 
 
 def _loaded(run: Path) -> tuple[Said, Any]:
-    from plait.lab.training import load
+    from plait.lab.training.session import load
 
     try:
         network = load(run)

@@ -28,7 +28,7 @@ import plait
 from plait.lab.bench.machine import circumstances
 from plait.lab.runs.folder import Run, write_json, write_summary
 from plait.lab.runs.seal import MARK
-from plait.lab.training import Recipe
+from plait.lab.training.recipe import Recipe
 from plait.lab.training.session import train_run
 from tests.faults.isolation import command
 

@@ -14,9 +14,9 @@ from pathlib import Path
 from typing import Any
 
 from plait.lab.runs.checkpoint import read_checkpoint
-from plait.lab.training import Recipe
 from plait.lab.training.callbacks import Watcher
-from plait.lab.training.ppo import Settings, describe_policy
+from plait.lab.training.ppo.policy import describe_policy
+from plait.lab.training.recipe import Recipe, Settings
 from plait.lab.training.session import train_run
 
 SMALL = {"updates": 12, "batch_size": 4, "evaluate_every": 6, "evaluate_on": 6, "record_every": 2}

@@ -25,8 +25,8 @@ from pathlib import Path
 WARM = """
 tyro rich.table matplotlib.pyplot matplotlib.backends.backend_agg gymnasium minigrid starlette.applications
 uvicorn torch.utils.tensorboard torch._dynamo scipy.linalg numba transformers plait.lab.training.session
-plait.lab.training.ppo plait.lab.report.write plait.lab.report.explore.app plait.lab.bench.layers plait.lab.bench.rl
-plait.lab.experiments.launch
+plait.lab.training.ppo plait.lab.report.write plait.lab.report.explore.app plait.lab.bench.layers
+plait.lab.bench.rl plait.lab.experiments.launch
 """
 SHARE = 4  # every fourth line goes through the door made of argparse
 STDOUT = ("utf-8", "utf-8", "ascii", "utf-8", "latin-1", "utf-8", "full", "utf-8", "ascii", "utf-8", "closed")

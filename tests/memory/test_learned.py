@@ -7,7 +7,7 @@ import plait
 from plait import ElmanCell, RelevancyMemory, SelfAttentive
 from plait.errors import CheckpointError, ConfigError, PlaitError
 from plait.lab.tasks import CopyTask
-from plait.lab.training import Network
+from plait.lab.training.description import Network
 from plait.models import MODELS
 
 

@@ -282,7 +282,7 @@ def test_compile():
 
 LOADER = """
 import sys
-import plait
+import plait.models
 import torch
 import numpy
 program = torch.export.load(sys.argv[1])
@@ -292,7 +292,7 @@ numpy.save(sys.argv[3], output.detach().numpy())
 """
 
 
-@row("`torch.export`, and its `.pt2` in another process after `import plait`", "yes")
+@row("`torch.export`, and its `.pt2` in another process after `import plait.models`", "yes")
 def test_export(tmp_path):
     model, inputs = plait.RelLSTM(3, 4).eval(), x()
     torch.export.save(torch.export.export(model, (inputs,)), tmp_path / "model.pt2")

@@ -10,8 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.mutants import __main__ as command
-from tests.mutants import cover, draw
+from tests.mutants import __main__ as command, cover, draw
 from tests.mutants.copied import Ended
 
 ROOT = Path(__file__).parent.parent.parent

@@ -9,8 +9,7 @@ import mpmath
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plait.errors import ConfigError
 from plait.gradients.sparse import (

@@ -7,8 +7,7 @@ import math
 from fractions import Fraction
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plait.errors import ConfigError
 from plait.gradients.uniform import chi, delta, omega, polynomial, power_sum, psi, theta

@@ -6,8 +6,7 @@ from fractions import Fraction
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plait.errors import ConfigError
 from plait.gradients.uniform import chi, polynomial, propagation, propagation_to, sample_lengths, slope

@@ -9,6 +9,12 @@ from typing import Any
 import pytest
 
 from plait.lab.cli import main
+from plait.lab.runs.reading import read_run
+from plait.lab.training.description import build
+from plait.lab.training.gradient_record import gradient_norms
+from plait.lab.training.recipe import Recipe
+from plait.lab.training.session import load
+from plait.lab.training.supervised import fit
 
 
 def run(capsys: Any, *args: str) -> tuple[int, str, str]:
@@ -127,19 +133,18 @@ def test_ten_million_steps_of_fifty_eigenvalues(capsys: Any) -> None:
 @pytest.fixture(scope="module")
 def runs(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
     """Small trained runs, one per kind of model."""
-    training = pytest.importorskip("plait.lab.training")
     out = tmp_path_factory.mktemp("runs")
     found = {}
     for name in ("relrnn", "rellstm", "lstm"):
-        recipe = training.Recipe(updates=3, batch_size=4, evaluate_every=3, evaluate_on=4)
+        recipe = Recipe(updates=3, batch_size=4, evaluate_every=3, evaluate_on=4)
         options = {"window": 3, "capacity": 2} if name.startswith("rel") else {}
         description = {
             "task": {"name": "copy", "delay": 5},
             "model": {"name": name, "hidden_size": 6, **options},
             "recipe": recipe.values(),
         }
-        network, task = training.build(description)
-        training.fit(network, task, recipe, folder=out / name, device="cpu")
+        network, task = build(description)
+        fit(network, task, recipe, folder=out / name, device="cpu")
         found[name] = str(out / name)
     return found
 
@@ -231,19 +236,17 @@ def test_probe_equals_the_trainers_record(runs: dict[str, str]) -> None:
 
     from plait.gradients import probe
 
-    training = pytest.importorskip("plait.lab.training")
-    network = training.load(runs["rellstm"]).double()
-    _, task = training.build(training.read_run(Path(runs["rellstm"])).description)
+    network = load(runs["rellstm"]).double()
+    _, task = build(read_run(Path(runs["rellstm"])).description)
     batch = task.batch(4, torch.Generator().manual_seed(1))
     batch = batch._replace(inputs=batch.inputs.double())
-    recorded = training.gradient_norms(network, task, batch, [(0, 4)])
+    recorded = gradient_norms(network, task, batch, [(0, 4)])
     probed = probe(network, batch.inputs, lambda output: task.probe_loss(output[0], batch.targets))
     assert probed.layers[0].norms == pytest.approx(recorded[0], rel=1e-9)
 
 
 @pytest.mark.parametrize("command", ["support", "probe"])
 def test_no_such_run(capsys: Any, command: str) -> None:
-    pytest.importorskip("plait.lab.training")
     code, _, err = run(capsys, command, "no-such-run")
     assert code == 2
     assert "no-such-run" in err

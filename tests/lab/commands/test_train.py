@@ -15,7 +15,7 @@ import torch
 import plait
 from plait.lab.cli import main
 from plait.lab.runs.folder import Journal, locked
-from plait.lab.training import find_run
+from plait.lab.runs.reading import find_run
 from plait.models import MODELS
 
 SMALL = [
@@ -235,7 +235,10 @@ def test_a_second_process_is_refused(tmp_path, capsys):
         mistake(capsys, ["train", "--resume", folder], "is in use by another process")
         assert main(["runs", str(tmp_path), "--json"]) == 0
         assert json.loads(capsys.readouterr().out)[0]["status"] == "running"
-        script = f"import sys; from plait.lab.cli import main; sys.exit(main(['train', '--resume', {str(folder)!r}]))"
+        script = (
+            "import sys; from plait.lab.cli import main; "
+            f"sys.exit(main(['train', '--resume', {str(folder)!r}]))"
+        )
         other = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert other.returncode == 2
     assert other.stderr.count("\n") == 1
@@ -285,7 +288,8 @@ def test_find_run(tmp_path):
 
 def test_help_needs_no_torch():
     script = (
-        "import sys; from plait.lab.cli import main; main(['train', '--help']); main(['runs', 'show', '--help']);"
+        "import sys; from plait.lab.cli import main; main(['train', '--help']); "
+        "main(['runs', 'show', '--help']);"
         "sys.exit('torch' in sys.modules)"
     )
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
@@ -307,7 +311,8 @@ run = plait.fit(plait.RelRNN(10, 4), plait.lab.tasks.CopyTask(2), updates=3, bat
                 device="cpu", folder={str(tmp_path / "run")!r}, progress=True)
 again = plait.load(run.folder)
 assert (again.decoder.weight == run.network.decoder.weight).all()
-plait.lab.training.pack([run.folder], run.folder.parent / "a.tgz")
+from plait.lab.runs.archive import pack
+pack([run.folder], run.folder.parent / "a.tgz")
 """
     done = subprocess.run([sys.executable, "-c", script], capture_output=True, text=True, timeout=60)
     assert done.returncode == 0, done.stderr

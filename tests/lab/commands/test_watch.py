@@ -16,8 +16,10 @@ from PIL import Image
 from plait.errors import ConfigError
 from plait.lab.cli import main
 from plait.lab.tasks.minigrid.farama import FaramaWorlds
-from plait.lab.training.ppo import Settings, build_policy, describe_policy, fit_policy
 from plait.lab.training.ppo.episode import play_episode
+from plait.lab.training.ppo.learner import fit_policy
+from plait.lab.training.ppo.policy import build_policy, describe_policy
+from plait.lab.training.recipe import Settings
 
 
 @pytest.fixture(scope="module")

@@ -8,7 +8,7 @@ import shutil
 import pytest
 
 from plait.lab.report.demo import Plan, run_demo
-from plait.lab.training import Recipe
+from plait.lab.training.recipe import Recipe
 
 
 @pytest.fixture(scope="module")

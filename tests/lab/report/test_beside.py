@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from plait.lab.cli import main
-from plait.lab.report import write_report
 from plait.lab.report.beside import beside
+from plait.lab.report.write import write_report
 from plait.lab.runs.reading import read_folder
 
 NORMS = [{"update": 300, "norms": [[1e-6, 1e-3, 1.0]]}]

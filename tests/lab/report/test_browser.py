@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from plait.lab.report import write_report
+from plait.lab.report.write import write_report
 
 SCORES = {("relrnn", 0): (0.2, 0.6, 1.0), ("relrnn", 1): (0.1, 0.5, 0.9), ("lstm", 0): (0.12, 0.13, 0.3)}
 NORMS = [{"update": 0, "norms": [[0.1, 0.2, 0.3]]}, {"update": 300, "norms": [[1e-6, 1e-3, 1.0]]}]

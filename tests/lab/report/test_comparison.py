@@ -17,7 +17,7 @@ from plait.lab.report.compare_page import headline
 from plait.lab.report.comparison import MODELS, Contender, Question, run_comparison
 from plait.lab.report.costs import Cost, costs, reach, state_bytes
 from plait.lab.tasks import CopyTask
-from plait.lab.training import build
+from plait.lab.training.description import build
 
 HIDDEN, STEPS = 16, 40
 

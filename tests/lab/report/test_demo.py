@@ -14,7 +14,6 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import plait
 from plait.errors import BusyError, OutputError, PlaitError
 from plait.lab.cli import main
 from plait.lab.experiments.plan import jobs_of
@@ -23,6 +22,7 @@ from plait.lab.report.demo import Plan, run_demo
 from plait.lab.report.demo_page import headline, results_table
 from plait.lab.report.pictures import gradient_seen
 from plait.lab.runs.folder import locked
+from plait.lab.runs.reading import read_run
 from plait.lab.tasks.ten_symbols import SYMBOLS
 
 LONG = 100_000  # updates nobody waits for
@@ -111,7 +111,7 @@ def test_what_a_run_complains_of_is_one_error(tmp_path, small_plan):
     (folder / "thesis.tex").write_text("words")
     with pytest.raises(PlaitError, match=r"^1 run failed; .*LSTM, seed 0\): OutputError: .* not empty"):
         run_demo(small_plan, tmp_path, quiet=True)
-    assert plait.lab.training.read_run(Path(jobs["relrnn"].folder)).status == "complete"
+    assert read_run(Path(jobs["relrnn"].folder)).status == "complete"
     (folder / "thesis.tex").unlink()
     assert run_demo(small_plan, tmp_path, quiet=True)["lstm"].summary["status"] == "complete"
 
@@ -123,7 +123,7 @@ def endless(tmp_path):
 import sys
 import plait.lab.report.demo as demo
 from plait.lab.cli import main
-from plait.lab.training import Recipe
+from plait.lab.training.recipe import Recipe
 recipe = Recipe(updates={LONG}, batch_size=2, evaluate_every=50, evaluate_on=2, gradients_every={LONG})
 small = demo.Plan(delay=2, hidden=4, window=2, capacity=2, recipe=recipe)
 demo.Plan = lambda recipe=recipe: small
@@ -150,7 +150,7 @@ def stopped(process, number, runs):
     for run in runs:
         summary = json.loads((run / "summary.json").read_text())
         assert (summary["status"], summary["reason"]) == ("stopped", "asked to")
-    return said, [plait.lab.training.read_run(run).updates for run in runs]
+    return said, [read_run(run).updates for run in runs]
 
 
 def test_ctrl_c_saves_both_runs(endless):
@@ -172,9 +172,7 @@ def test_sigterm_saves_and_the_next_call_goes_on(endless):
     assert "Traceback" not in said
     process = start()
     deadline = time.monotonic() + 60
-    while any(
-        plait.lab.training.read_run(run).updates <= last for run, last in zip(runs, first, strict=True)
-    ):
+    while any(read_run(run).updates <= last for run, last in zip(runs, first, strict=True)):
         assert time.monotonic() < deadline, "the runs did not go on"
         time.sleep(0.2)
     stopped(process, signal.SIGTERM, runs)

@@ -17,7 +17,7 @@ import pytest
 import plait.lab.report
 from plait.errors import UnknownNameError
 from plait.lab.cli import main
-from plait.lab.report import write_report
+from plait.lab.report.write import write_report
 
 VENDOR = Path(plait.lab.report.__file__).parent / "vendor"
 NORMS = [{"update": 0, "norms": [[0.1, 0.2, 0.0]]}, {"update": 300, "norms": [[1e-9, 1e-3, 1.0]]}]

@@ -12,8 +12,8 @@ import pytest
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError
 from plait.lab.runs import archive as module
+from plait.lab.runs.archive import pack, unpack
 from plait.lab.runs.folder import locked
-from plait.lab.training import pack, unpack
 
 
 @pytest.fixture

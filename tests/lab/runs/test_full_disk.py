@@ -13,7 +13,8 @@ import pytest
 from plait.errors import OutputError
 from plait.lab.cli import main
 from plait.lab.runs.folder import Journal
-from plait.lab.training import Watcher, read_run
+from plait.lab.runs.reading import read_run
+from plait.lab.training.callbacks import Watcher
 
 FULL = Path("/dev/full")
 needs_full = pytest.mark.skipif(not FULL.exists(), reason="no device that is always full")

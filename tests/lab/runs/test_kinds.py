@@ -16,9 +16,8 @@ from plait.errors import ConfigError
 from plait.lab.cli import main
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.runs.kinds import Kind, kind_of
-from plait.lab.training import load
-from plait.lab.training.ppo import Policy
-from plait.lab.training.session import train_run
+from plait.lab.training.ppo.policy import Policy
+from plait.lab.training.session import load, train_run
 
 SINES = Path(__file__).parent / "sines.py"
 
@@ -72,7 +71,8 @@ def test_a_kind_that_nobody_registered_is_named(tmp_path):
 
 
 def test_a_policy_is_loaded_as_any_other_run(tmp_path):
-    from plait.lab.training.ppo import Settings, describe_policy
+    from plait.lab.training.ppo.policy import describe_policy
+    from plait.lab.training.recipe import Settings
 
     settings = Settings(steps=16, envs=2, rollout=8, minibatches=1, evaluate_on=1)
     description = describe_policy("Empty-5x5", "lstm", settings, hidden_size=4)

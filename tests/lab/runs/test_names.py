@@ -9,9 +9,9 @@ import pytest
 
 from plait.errors import ConfigError
 from plait.lab.cli import main
+from plait.lab.runs.archive import pack, unpack
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.runs.folder import run_id
-from plait.lab.training import pack, unpack
 
 ODD = os.fsdecode(b"r\xff")
 TINY = ["--updates", "2", "--batch-size", "2", "--hidden", "4", "--device", "cpu", "--quiet"]

@@ -15,8 +15,7 @@ from plait.lab.runs.archive import pack, unpack
 from plait.lab.runs.folder import Run, read_json, run_id
 from plait.lab.runs.reading import all_runs, read_run
 from plait.lab.runs.seal import SUMS, folder_sums, read_header
-from plait.lab.training import load
-from plait.lab.training.session import train_run
+from plait.lab.training.session import load, train_run
 
 
 class Death(BaseException):

@@ -7,8 +7,7 @@ import time
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch.nn.functional import cross_entropy
 
 from plait.errors import ConfigError, UnknownNameError

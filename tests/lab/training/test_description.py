@@ -8,9 +8,10 @@ import pytest
 import torch
 
 from plait.errors import ConfigError, UnknownNameError
+from plait.lab.runs.folder import run_id
 from plait.lab.tasks import TASKS, CopyTask
-from plait.lab.training import Network, Recipe, build, describe, run_id
-from plait.lab.training.description import checked, completed
+from plait.lab.training.description import Network, build, checked, completed, describe
+from plait.lab.training.recipe import Recipe
 from plait.models import MODELS
 from plait.models.options import model_defaults
 

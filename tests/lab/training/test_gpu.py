@@ -7,7 +7,8 @@ import torch
 
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.tasks import CopyTask, DenoiseTask
-from plait.lab.training import evaluate, load
+from plait.lab.training.session import load
+from plait.lab.training.supervised import evaluate
 
 pytestmark = [
     pytest.mark.gpu,

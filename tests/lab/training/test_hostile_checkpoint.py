@@ -9,7 +9,9 @@ import torch
 from plait.errors import CheckpointError
 from plait.lab.runs.checkpoint import Checkpoint, _check_counters
 from plait.lab.runs.optimizer_state import restore_optimizer
-from plait.lab.training import Recipe, build, fit
+from plait.lab.training.description import build
+from plait.lab.training.recipe import Recipe
+from plait.lab.training.supervised import fit
 
 
 @pytest.fixture
@@ -67,7 +69,7 @@ def test_counters_that_are_none(text_run, edited, refused, counters):
 
 def test_a_carried_state_without_numbers(text_run, tmp_path, refused):
     from plait.lab.runs.checkpoint import read_checkpoint, write_checkpoint
-    from plait.lab.training import read_run
+    from plait.lab.runs.reading import read_run
 
     path = text_run / "checkpoint.safetensors"
     found = read_checkpoint(path)

@@ -23,9 +23,11 @@ import plait
 from plait.errors import CheckpointError
 from plait.lab import cli
 from plait.lab.report.gather import gather
+from plait.lab.runs.folder import run_id
 from plait.lab.tasks import CopyTask
-from plait.lab.training import Network, Recipe, build, describe, run_id
+from plait.lab.training.description import Network, build, describe
 from plait.lab.training.identity import described_module
+from plait.lab.training.recipe import Recipe
 
 MEMORIES = '''
 import enum

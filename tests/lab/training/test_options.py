@@ -6,9 +6,9 @@ from plait.errors import ConfigError
 from plait.lab.cli import main
 from plait.lab.experiments.keeping import HELD
 from plait.lab.tasks import CopyTask, PennTreebank, PermutedMNIST, RecallTask, TextTask
-from plait.lab.training import Recipe
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import PUBLISHED, described, published_for, settings_for
+from plait.lab.training.recipe import Recipe
 from plait.models.options import model_defaults
 
 # lr, (lr of orthogonal parameters), optimizer, non-linearity, ν, ρ; a dash where the table is blank

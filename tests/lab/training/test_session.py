@@ -13,8 +13,11 @@ from torch.nn.functional import one_hot
 
 from plait.errors import ConfigError, DivergedError, UnknownNameError
 from plait.lab.tasks import Batch, CopyTask, Task, TransferCopyTask
-from plait.lab.training import Recipe, Watcher, build, evaluate, fit
+from plait.lab.training.callbacks import Watcher
+from plait.lab.training.description import build
 from plait.lab.training.learner import seed_for
+from plait.lab.training.recipe import Recipe
+from plait.lab.training.supervised import evaluate, fit
 from plait.models import GRU, LSTM
 
 
@@ -287,7 +290,7 @@ def test_divergence_keeps_the_last_good_checkpoint(small_fit, timeless, tmp_path
     ):
         small_fit(tmp_path / "run", gradients_every=0)
     from plait.lab.runs.checkpoint import read_checkpoint
-    from plait.lab.training import read_run
+    from plait.lab.runs.reading import read_run
 
     record = read_run(tmp_path / "run")
     assert record.status == "diverged"

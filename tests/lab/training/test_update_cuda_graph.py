@@ -8,8 +8,10 @@ import pytest
 import torch
 
 from plait.lab.tasks import Batch, CopyTask
-from plait.lab.training import Network, Recipe, build, update_cuda_graph
+from plait.lab.training import update_cuda_graph
+from plait.lab.training.description import Network, build
 from plait.lab.training.process import Group
+from plait.lab.training.recipe import Recipe
 from plait.lab.training.supervised import SupervisedLearner
 from plait.lab.training.update_cuda_graph import EAGER, UpdateCudaGraph, can_capture
 

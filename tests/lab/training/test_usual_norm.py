@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from plait.errors import ConfigError, DivergedError
-from plait.lab.training import Recipe
 from plait.lab.training.learner import UsualNorm
+from plait.lab.training.recipe import Recipe
 
 
 def settled(factor=3.0, norm=1.0):

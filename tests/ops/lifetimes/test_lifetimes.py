@@ -9,8 +9,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from plait.errors import BackendError, ConfigError, ShapeError
 from plait.ops.lifetimes import (

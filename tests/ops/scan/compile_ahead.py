@@ -15,8 +15,7 @@ import triton
 from triton.backends.compiler import GPUTarget
 from triton.compiler import ASTSource
 
-from plait.ops.attentive_scan import triton_scan as attentive
-from plait.ops.attentive_scan import triton_steps
+from plait.ops.attentive_scan import triton_scan as attentive, triton_steps
 from plait.ops.full_scan import triton_scan as full
 from plait.ops.parity import Case, make_problem
 from plait.ops.plain_scan import triton_scan as plain

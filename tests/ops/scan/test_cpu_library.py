@@ -18,8 +18,7 @@ import torch
 
 import plait
 from plait.errors import BackendError
-from plait.ops.scan import backends, cpu_library, record_backends
-from plait.ops.scan import cpu_walk as cpu
+from plait.ops.scan import backends, cpu_library, cpu_walk as cpu, record_backends
 
 
 @pytest.fixture

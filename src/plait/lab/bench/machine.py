@@ -14,8 +14,7 @@ import torch
 from plait._version import __version__
 from plait.errors import OutputError
 from plait.output import destination
-from plait.provenance import commit as source_commit
-from plait.provenance import cores, processor, version_of
+from plait.provenance import commit as source_commit, cores, processor, version_of
 
 __all__ = ["check_folder", "circumstances", "describe"]
 

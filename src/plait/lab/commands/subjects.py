@@ -65,10 +65,13 @@ def trained(run: str, sequences: int, seed: int) -> tuple[Any, Any, Any]:
     """Return a run's network in float64, its task, and a batch of held-out sequences."""
     import torch
 
-    training = importlib.import_module("plait.lab.training")
-    folder = training.find_run(run)
-    _, task = training.build(training.read_run(folder).description)
-    network = training.load(folder).double()
+    from plait.lab.runs.reading import find_run, read_run
+    from plait.lab.training.description import build
+    from plait.lab.training.session import load
+
+    folder = find_run(run)
+    _, task = build(read_run(folder).description)
+    network = load(folder).double()
     held_out = next(iter(task.held_out().values()))
     batch = held_out.batch(sequences, torch.Generator().manual_seed(seed))
     if batch.inputs.is_floating_point():

@@ -10,9 +10,11 @@ import numpy as np
 import torch
 
 from plait.lab.figures import attention_matrix
+from plait.lab.runs.reading import read_run
 from plait.lab.tasks import Task
-from plait.lab.training import build, load, read_run
+from plait.lab.training.description import build
 from plait.lab.training.learner import generator_for
+from plait.lab.training.session import load
 
 __all__ = ["Sample", "read_sample"]
 

@@ -19,10 +19,13 @@ from plait.lab.experiments import Experiment, PlannedRun
 from plait.lab.experiments.launch import Means, carry_out
 from plait.lab.report.costs import Cost, Reach, costs, reach
 from plait.lab.runs.folder import Journal
+from plait.lab.runs.reading import read_run
 from plait.lab.tasks import Task, task_named
-from plait.lab.training import Recipe, build, load, read_run
 from plait.lab.training.callbacks import announce
+from plait.lab.training.description import build
 from plait.lab.training.process import device_named
+from plait.lab.training.recipe import Recipe
+from plait.lab.training.session import load
 
 __all__ = ["MODELS", "TASKS", "Contender", "Question", "run_comparison"]
 

@@ -22,8 +22,9 @@ from plait.lab.experiments import Experiment, PlannedRun
 from plait.lab.experiments.launch import Means, carry_out
 from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.runs.folder import Journal, is_locked, read_json
-from plait.lab.training import Recipe, read_run
+from plait.lab.runs.reading import read_run
 from plait.lab.training.option_defaults import defaults_for
+from plait.lab.training.recipe import Recipe
 from plait.ops.scan import Scan, choose_backend
 
 __all__ = ["MODELS", "Plan", "Result", "results", "run_demo"]

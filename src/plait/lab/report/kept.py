@@ -14,9 +14,10 @@ from typing import Any
 import torch
 
 from plait.lab.figures import Curve, draw_curves
+from plait.lab.runs.reading import read_run
 from plait.lab.tasks import task_named
 from plait.lab.tasks.ten_symbols import SYMBOLS
-from plait.lab.training import load, read_run
+from plait.lab.training.session import load
 from plait.result import percent
 
 __all__ = ["RECORD", "draw_kept", "kept_caption", "record_kept", "recorded"]

@@ -18,8 +18,7 @@ from torch.utils import _pytree as pytree
 from plait.errors import CheckpointError, in_utf8
 from plait.lab.runs.folder import write_whole
 from plait.lab.runs.optimizer_state import restore_optimizer
-from plait.lab.runs.seal import SUMS, folder_sums
-from plait.lab.runs.seal import digest as sha256
+from plait.lab.runs.seal import SUMS, digest as sha256, folder_sums
 
 __all__ = [
     "Checkpoint", "check_alike", "leaves", "load_state", "load_weights", "read_checkpoint", "restore",

@@ -100,7 +100,8 @@ _OF_NUMBERS = replace(
 )
 register(
     Kind(
-        "plait policy 1", "plait.lab.training.ppo.learner:learner_of", "plait.lab.training.ppo.policy:checked_policy",
+        "plait policy 1", "plait.lab.training.ppo.learner:learner_of",
+        "plait.lab.training.ppo.policy:checked_policy",
         "plait.lab.training.ppo.policy:build_policy", score="return", unit="step",
         per_update=lambda recipe: int(recipe["envs"] * recipe["rollout"]),
         shown={"score": "return", "length": "steps", "mmer": "MMER"},

@@ -229,7 +229,7 @@ def evaluate(
 
     >>> from plait.models import LSTM
     >>> from plait.lab.tasks import CopyTask
-    >>> from plait.lab.training import Network
+    >>> from plait.lab.training.description import Network
     >>> sorted(evaluate(Network(LSTM(10, 8), 9), CopyTask(5), sequences=8)["copy"])
     ['loss', 'score']
     """
@@ -350,7 +350,8 @@ def fit(
     Args:
         model: a `plait` model or `torch.nn.LSTM`-like layer, which gets an output layer, or any module that
             maps inputs (T, B, F) and state to logits and state. It is trained in place.
-        task: a task; or (X, y), (X, y, lengths), a `Dataset` or a `DataLoader`, see `plait.lab.tasks.data_task`.
+        task: a task; or (X, y), (X, y, lengths), a `Dataset` or a `DataLoader`, see
+            `plait.lab.tasks.data_task`.
         recipe: hyperparameters; single ones can be passed as keywords instead.
         held_out: required for your own data: the share of sequences to hold out, or other data.
         batch_first: for your own data: whether they are (N, T, F); left out, as the model's.

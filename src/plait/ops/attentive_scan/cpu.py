@@ -9,8 +9,15 @@ from torch.nn.functional import pad
 from plait.ops.grad_limit import limit_of
 from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
-from plait.ops.scan.cpu_walk import blocks_of, lane_of, missing, outer_product, ready, walk_back
-from plait.ops.scan.cpu_walk import walk_forward as forward
+from plait.ops.scan.cpu_walk import (
+    blocks_of,
+    lane_of,
+    missing,
+    outer_product,
+    ready,
+    walk_back,
+    walk_forward as forward,
+)
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import collect_gradients
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from plait.ops.attention import accumulation_dtype
 from plait.ops.scan.buffers import allocate_walk
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
-from plait.ops.scan.cpu_walk import missing, outer_product, ready, walk_back
-from plait.ops.scan.cpu_walk import walk_forward as forward
+from plait.ops.scan.cpu_walk import missing, outer_product, ready, walk_back, walk_forward as forward
 from plait.ops.scan.kinds import PlainScan
 from plait.ops.scan.weight_gradients import asked_without_memory, collect_gradients
 

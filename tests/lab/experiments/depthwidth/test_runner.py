@@ -11,8 +11,7 @@ import pytest
 import torch
 
 from plait.errors import OutputError
-from plait.lab.experiments.depthwidth import FIGURE_1, SMOKE
-from plait.lab.experiments.depthwidth import runner as runner_module
+from plait.lab.experiments.depthwidth import FIGURE_1, SMOKE, runner as runner_module
 from plait.lab.experiments.depthwidth.runner import RECORDS, read_records, run_missing
 from plait.lab.experiments.description import MEANS_NOTHING
 

@@ -1,8 +1,7 @@
 """What came and what went, against sets counted step by step."""
 
 import numpy as np
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from plait.lab.report.explore.memory_timeline import MOST, memory_timeline
 

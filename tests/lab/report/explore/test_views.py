@@ -18,7 +18,7 @@ from plait.lab.commands.plan import judge_shape, shape
 from plait.lab.experiments.trace import write_trace
 from plait.lab.report.explore.gradients import support_of
 from plait.lab.report.gather import gather
-from plait.lab.training import read_run
+from plait.lab.runs.reading import read_run
 
 TEN = math.log(10)
 GPT2 = {"model_type": "gpt2", "n_layer": 12, "n_embd": 768, "n_head": 12, "vocab_size": 50257, "n_ctx": 1024}

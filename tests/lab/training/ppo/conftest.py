@@ -6,7 +6,9 @@ import re
 import pytest
 
 from plait.lab.runs.checkpoint import read_checkpoint
-from plait.lab.training.ppo import Settings, describe_policy, fit_policy
+from plait.lab.training.ppo.learner import fit_policy
+from plait.lab.training.ppo.policy import describe_policy
+from plait.lab.training.recipe import Settings
 
 pytest.importorskip("minigrid")
 

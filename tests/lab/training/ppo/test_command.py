@@ -8,8 +8,8 @@ import pytest
 
 from plait.lab.cli import main
 from plait.lab.training.callbacks import Bar, Lines, display
-from plait.lab.training.ppo import Settings
 from plait.lab.training.ppo.learner import PolicyProgressFormat
+from plait.lab.training.recipe import Settings
 
 SMALL = [
     "--hidden", "8", "--envs", "4", "--rollout", "10", "--steps", "1.2e2", "--minibatches", "2",

@@ -6,9 +6,10 @@ from torch import nn
 
 from plait.lab.tasks.worlds.base import Seen
 from plait.lab.training.learner import generator_for
-from plait.lab.training.ppo import Settings, build_policy, describe_policy
 from plait.lab.training.ppo.encoders import Distinct, distinct
+from plait.lab.training.ppo.policy import build_policy, describe_policy
 from plait.lab.training.ppo.rollout import Collector
+from plait.lab.training.recipe import Settings
 
 CPU = torch.device("cpu")
 

@@ -10,17 +10,11 @@ from plait.errors import CheckpointError, ConfigError, UnknownNameError, WorldEr
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.runs.folder import run_id
 from plait.lab.tasks.worlds.spaces import Observed
-from plait.lab.training.ppo import (
-    Settings,
-    build_policy,
-    describe_policy,
-    evaluate_policy,
-    fit_policy,
-    load_policy,
-)
 from plait.lab.training.ppo.encoders import SpaceEncoder
-from plait.lab.training.ppo.learner import PolicyLearner
-from plait.lab.training.ppo.rollout import Collector
+from plait.lab.training.ppo.learner import PolicyLearner, fit_policy
+from plait.lab.training.ppo.policy import build_policy, describe_policy, load_policy
+from plait.lab.training.ppo.rollout import Collector, evaluate_policy
+from plait.lab.training.recipe import Settings
 from tests.lab.tasks.worlds import echo
 
 ECHO = "tests.lab.tasks.worlds.echo:"

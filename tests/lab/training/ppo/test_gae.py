@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from plait.lab.training.ppo import advantages
 from plait.lab.training.ppo.learner import normalised
+from plait.lab.training.ppo.rollout import advantages
 
 FIVE = {"rewards": [0.0, 1.0, 0.0, 0.0, 2.0], "values": [1.0, 2.0, 4.0, 8.0, 16.0]}
 

@@ -8,10 +8,10 @@ import torch
 from plait.errors import CheckpointError, DivergedError, OutputError
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.callbacks import Watcher
-from plait.lab.training.ppo import evaluate_policy, load_policy
 from plait.lab.training.ppo import learner as learner_module
 from plait.lab.training.ppo.learner import learner_of
-from plait.lab.training.ppo.rollout import Episode
+from plait.lab.training.ppo.policy import load_policy
+from plait.lab.training.ppo.rollout import Episode, evaluate_policy
 from plait.lab.training.process import Group
 from plait.lab.training.stop import Stop
 
@@ -171,7 +171,9 @@ def test_evaluation_moves_nothing(small_fit):
 @pytest.mark.timeout(1200)
 def test_learns_doorkey(described):
     """With RelLSTM: a held-out mean return of 0.9, the paper's 0.93 being an average over training."""
-    from plait.lab.training.ppo import Settings, describe_policy, fit_policy
+    from plait.lab.training.ppo.learner import fit_policy
+    from plait.lab.training.ppo.policy import describe_policy
+    from plait.lab.training.recipe import Settings
 
     settings = Settings(steps=400_000, until_return=0.9, evaluate_every=4)
     fitted = fit_policy(describe_policy("DoorKey-5x5", "rellstm", settings))

@@ -6,8 +6,8 @@ import pytest
 import torch
 
 from plait.lab.tasks.minigrid.seen import MOVES
-from plait.lab.training.ppo import Settings, clipped_objective
-from plait.lab.training.ppo.learner import ppo_loss
+from plait.lab.training.ppo.learner import clipped_objective, ppo_loss
+from plait.lab.training.recipe import Settings
 
 
 def logits_of(*probabilities):

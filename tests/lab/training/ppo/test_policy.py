@@ -6,9 +6,10 @@ import torch
 from plait.lab.tasks.minigrid import open_worlds
 from plait.lab.tasks.minigrid.seen import MOVES
 from plait.lab.training.learner import generator_for
-from plait.lab.training.ppo import Settings, build_policy
 from plait.lab.training.ppo.learner import PolicyLearner
+from plait.lab.training.ppo.policy import build_policy
 from plait.lab.training.ppo.rollout import Collector
+from plait.lab.training.recipe import Settings
 from plait.models import State
 
 MODELS = ["none", "lstm", "rellstm", "relgru", "memlstm", "sab", "transformer", "bounded transformer"]

@@ -4,7 +4,8 @@ import pytest
 import torch
 
 from plait.lab.tasks import minigrid
-from plait.lab.training.ppo import build_policy, evaluate_policy
+from plait.lab.training.ppo.policy import build_policy
+from plait.lab.training.ppo.rollout import evaluate_policy
 
 
 @pytest.fixture

@@ -103,7 +103,9 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
 @lru_cache(maxsize=4)
 def _loaded(folder: Path, changed: int) -> tuple[Any, Task, Any]:
     """Load a run's network, task and record; `changed`, its checkpoint's time, renews the cache."""
-    from plait.lab.training import build, load, read_run
+    from plait.lab.runs.reading import read_run
+    from plait.lab.training.description import build
+    from plait.lab.training.session import load
 
     record = read_run(folder)
     _require_data(record.description["task"])

@@ -54,7 +54,7 @@ def play_episode(
         tile: pixels of a cell of a grid world in `frame`.
         drawn: render pictures of the environment; without, `frame` and `view` may be None.
 
-    >>> from plait.lab.training.ppo import build_policy, describe_policy
+    >>> from plait.lab.training.ppo.policy import build_policy, describe_policy
     >>> scenes = play_episode(build_policy(describe_policy("Empty-5x5", hidden_size=8)), "Empty-5x5")
     >>> scenes[3].step, [slot.step for slot in scenes[3].slots]
     (3, [0, 1, 2, 3])

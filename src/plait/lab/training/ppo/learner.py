@@ -319,13 +319,14 @@ def fit_policy(
     Args:
         device: auto, cpu, cuda or cuda:N; small policies are fastest on the CPU, where the environments run.
         checkpoint_every: updates between two checkpoints.
-        means: options of `plait.lab.training.session.train`: folder, resume, max_minutes, stop_when, progress,
-            watchers.
+        means: options of `plait.lab.training.session.train`: folder, resume, max_minutes, stop_when,
+            progress, watchers.
 
     Raises:
         DivergedError: if a value is not finite; it names the update and the tensor.
 
-    >>> from plait.lab.training.ppo import Settings, describe_policy
+    >>> from plait.lab.training.recipe import Settings
+    >>> from plait.lab.training.ppo.policy import describe_policy
     >>> settings = Settings(steps=32, envs=4, rollout=8, minibatches=2, evaluate_on=2)
     >>> fit_policy(describe_policy("Empty-5x5", "rellstm", settings, hidden_size=8)).summary["steps"]
     32
