@@ -74,7 +74,7 @@ clean:
 	touch $@
 
 .venv/.user: pyproject.toml .venv/.torch
-	$(BIN)/pip install -q -e ".[report]"
+	$(BIN)/pip install -q -e ".[lab]"
 	touch $@
 
 .venv/.dev: pyproject.toml .venv/.torch

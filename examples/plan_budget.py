@@ -6,7 +6,7 @@ python examples/plan_budget.py --smoke
 
 import sys
 
-from plait.depthwidth import judge, plan
+from plait.depthwidth.planner import judge, plan
 
 SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "T": 1e12}
 

@@ -20,7 +20,7 @@ from torchrl.envs import Compose, GymWrapper, InitTracker, TransformedEnv
 from torchrl.modules import set_recurrent_mode
 
 import plait
-from plait.models.tensordict_memory import TensorDictMemory
+from plait.integrations.torchrl import TensorDictMemory
 
 STEPS, UPDATES = (16, 2) if "--smoke" in sys.argv else (512, 80)
 torch.manual_seed(0)

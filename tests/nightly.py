@@ -130,7 +130,7 @@ def report(results: Sequence[Result], planned: int, seed: int, scale: float) -> 
 
 def nightly(lanes: Sequence[Sequence[Part]], seed: int, scale: float) -> int:
     """Run the lanes beside each other and return the exit code."""
-    from plait.output import write_whole
+    from plait.files import write_whole
 
     results: list[Result] = []
     children: list[subprocess.Popen[bytes]] = []

@@ -12,64 +12,65 @@ import pytest
 ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "plait"
 FILES = sorted(SOURCE.rglob("*.py"))
-# A room may import itself and the rooms below it; the rooms beside the tower import only `errors`.
-BASE = {
-    "errors", "estimates", "hugging_face", "input", "jsonable", "result", "lazy", "marks", "output",
-    "provenance", "strict", "_version",
-}  # fmt: skip
-TOWER = [
-    "ops",
-    "cells",
-    "memory",
-    "models",
-    "gradients",
-    "runs",
-    "training",
-    "experiments",
-    "bench",
-    "report",
-    "doctor",
-    "commands",
-]
-BESIDE = {"tasks", "depthwidth", "figures"}
-SAME_FLOOR = {("cells", "memory"), ("memory", "cells"), ("runs", "gradients"), ("gradients", "runs")}
+# The library's packages, each of which may import those above it in its row, and modules that all may import.
+LIBRARY = ["ops", "cells", "memory", "models", "gradients", "integrations"]
+BASE = {"errors", "estimates", "files", "hugging_face", "provenance", "table", "_version"}
+LAB = ["runs", "training", "experiments", "bench", "report", "doctor", "commands", "cli"]
+LAB_BASE = {"annotations", "result", "strict"}
+# Beside the rows: these import modules of the bases alone.
+BESIDE = {"depthwidth"}
+LAB_BESIDE = {"tasks", "figures"}
 
 
 def room_of(path: Path) -> str:
-    """A `__main__` is a script that nothing imports: it stands above all rooms, wherever it lies."""
-    parts = path.relative_to(SOURCE).parts
-    return parts[0] if len(parts) > 1 and path.stem != "__main__" else path.stem
+    """Return `ops` or `lab.runs`; a `__main__` is a script that nothing imports and may import anything."""
+    parts = path.relative_to(SOURCE).with_suffix("").parts
+    if path.stem == "__main__":
+        return "__main__"
+    return ".".join(parts[: 2 if parts[0] == "lab" else 1])
 
 
 def imported_rooms(path: Path) -> set[str]:
-    rooms = set()
+    names = []
     for node in ast.walk(ast.parse(path.read_text())):
-        names = []
         if isinstance(node, ast.Import):
-            names = [alias.name for alias in node.names]
+            names += [alias.name for alias in node.names]
         elif isinstance(node, ast.ImportFrom) and node.module:
             assert node.level == 0, f"{path}: relative import"
-            names = [node.module]
-        rooms |= {name.split(".")[1] for name in names if name.startswith("plait.")}
-    return rooms
+            names += (
+                [node.module]
+                if node.module not in ("plait", "plait.lab")
+                else [f"{node.module}.{alias.name}" for alias in node.names]
+            )
+    parts = [name.split(".")[1:] for name in names if name.startswith("plait.")]
+    return {".".join(part[: 2 if part[0] == "lab" else 1]) for part in parts}
 
 
 def allowed(room: str) -> set[str]:
-    everything = set(TOWER) | BESIDE | BASE
-    if room in ("cli", "__init__", "__main__", "load"):
-        return everything | {"cli"}
-    if room in BASE:
-        return BASE
-    if room in BESIDE:
+    lab = {f"lab.{name}" for name in LAB_BASE}
+    library = {*LIBRARY, *BESIDE, *BASE}
+    if room == "__main__":
+        return library | lab | {f"lab.{name}" for name in (*LAB, *LAB_BESIDE)}
+    if not room.startswith("lab"):
+        if room in LIBRARY:
+            below = set(LIBRARY[: LIBRARY.index(room) + 1])
+            return (
+                below - ({"memory"} if room == "cells" else {"cells"} if room == "memory" else set()) | BASE
+            )
         return BASE | {room}
-    below = set(TOWER[: TOWER.index(room) + 1])
-    beside = BESIDE if TOWER.index(room) >= TOWER.index("gradients") else set()
-    forbidden = {low for high, low in SAME_FLOOR if high == room}
-    return (below | beside | BASE) - forbidden
+    name = room.removeprefix("lab.")
+    if name in LAB_BASE:
+        return BASE | lab
+    if name in LAB_BESIDE:
+        return BASE | lab | {room}
+    below = {f"lab.{other}" for other in (*LAB[: LAB.index(name) + 1], *LAB_BESIDE)}
+    return library | lab | below - ({"gradients"} if name == "runs" else set())
 
 
 def test_imports_point_downwards():
-    upward = {path: imported_rooms(path) - allowed(room_of(path)) for path in FILES}
+    """The library knows nothing of the lab, and a package imports only those below it."""
+    files = [path for path in FILES if path.parent != SOURCE / "lab" or path.stem in LAB_BASE]
+    upward = {path: imported_rooms(path) - allowed(room_of(path)) for path in files}
     assert not {str(path.relative_to(SOURCE)): sorted(rooms) for path, rooms in upward.items() if rooms}
 
 
@@ -100,16 +101,16 @@ def test_no_drawer_for_odds_and_ends():
 
 def test_only_the_command_line_prints():
     for path in FILES:
-        if room_of(path) == "cli":
+        if room_of(path) == "lab.cli":
             continue
         calls = [n.func for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
         assert not [c for c in calls if isinstance(c, ast.Name) and c.id == "print"], path
 
 
 def test_a_share_is_written_in_one_place():
-    """`plait.result.percent`: the same number of digits in every table, sentence and caption."""
+    """`plait.table.percent`: the same number of digits in every table, sentence and caption."""
     loose = re.compile(r":\.\d%")
-    found = [str(path) for path in FILES if path.name != "result.py" and loose.search(path.read_text())]
+    found = [str(path) for path in FILES if path.name != "table.py" and loose.search(path.read_text())]
     assert not found
 
 
@@ -183,7 +184,9 @@ def test_the_way_from_the_command_line_to_a_checkpoint_is_short_and_drawn(task, 
     assert done.returncode == 0, done.stderr
     assert list(tmp_path.glob("*/checkpoint.safetensors"))
     traced = [Path(line) for line in done.stdout.partition("\ntraced\n")[2].splitlines()]
-    inside = {path.relative_to(SOURCE).as_posix() for path in traced if path.is_relative_to(SOURCE)}
+    inside = {
+        path.relative_to(SOURCE / "lab").as_posix() for path in traced if path.is_relative_to(SOURCE / "lab")
+    }
     files = {name for name in inside if name.split("/")[0] in ("cli", "commands", "training", "runs")}
     page = (
         (ROOT / "docs/architecture.md").read_text().partition(f"## `plait train {task}`")[2].split("\n## ")[0]

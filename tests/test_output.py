@@ -8,9 +8,9 @@ import stat
 import pytest
 
 from plait.errors import OutputError
+from plait.files import write_whole
 from plait.lab.cli import main
 from plait.lab.figures.canvas import blank, save
-from plait.output import write_whole
 
 COMMANDS = {
     "report": lambda runs, run: ["report", runs, "-o"],

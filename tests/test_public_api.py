@@ -16,8 +16,7 @@ SURFACE = (
     "WindowMemory", "__version__", "fit", "load",
 )  # fmt: skip
 ROOMS = (
-    "cells", "depthwidth", "errors", "figures", "gradients", "memory", "models", "ops", "report", "runs",
-    "tasks", "training",
+    "cells", "depthwidth", "errors", "gradients", "integrations", "lab", "memory", "models", "ops",
 )  # fmt: skip
 
 OPTIONAL = (

@@ -101,7 +101,7 @@ def test_the_start_lists_every_extra():
     extras = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["optional-dependencies"]
     text = (ROOT / "docs" / "start.md").read_text()
     assert not [name for name in extras if f"`{name}`" not in text]
-    assert "pip install 'plait[report,explore] @ git+URL'" in text
+    assert "pip install 'plait[lab,explore] @ git+URL'" in text
 
 
 def test_percentages_are_written_one_way():

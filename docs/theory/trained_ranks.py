@@ -12,8 +12,8 @@ from pathlib import Path
 
 import torch
 
-from plait.depthwidth import Weights, rank_of_weights
-from plait.depthwidth.field import PRIMES
+from plait.depthwidth.rank.exact import Weights, rank_of_weights
+from plait.depthwidth.rank.field import PRIMES
 from plait.lab.experiments.depthwidth.figure1 import Training, TrainingRun
 from plait.lab.experiments.depthwidth.learner import DeviceText, TextLearner
 from plait.lab.tasks.text import read_text

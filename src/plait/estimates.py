@@ -18,10 +18,7 @@ __all__ = [
     "check_fits",
     "check_slots",
     "check_stacks",
-    "check_update",
     "check_weights",
-    "slot_numbers",
-    "update_bytes",
 ]
 
 FLOAT = 4  # bytes of a number in float32
@@ -106,50 +103,3 @@ def check_slots(rows: int, slots: int, hidden_size: int, device: Any) -> None:
     needed = FLOAT * rows * slots * (hidden_size + 3)
     if needed >= SMALL and device.type != "meta":
         check_fits(needed, "take a smaller memory (window, capacity) or fewer rows", str(device))
-
-
-def check_update(network: Any, task: Any, recipe: Any, device: Any, processes: int = 1) -> None:
-    """Refuse an update of a recipe that cannot fit where it is to be computed.
-
-    Raises:
-        ConfigError: with the estimate, and what to change.
-    """
-    advice = "take a smaller batch (or accumulate more parts), shorter sequences, a smaller model or memory"
-    check_fits(update_bytes(network, task, recipe, processes), advice, str(device))
-
-
-def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> int:
-    """Bytes beside the weights: their gradients, two numbers each for the optimiser, and of one part of a
-    batch the inputs, every layer's states and projections, the logits, and of a bounded memory its slots, the
-    gradients of those states and projections, and which slots every step read and how much.
-
-    >>> from plait.models import LSTM
-    >>> from plait.lab.tasks import CopyTask
-    >>> from plait.lab.training.description import Network
-    >>> from plait.lab.training.recipe import Recipe
-    >>> update_bytes(Network(LSTM(10, 128), 9), CopyTask(100), Recipe(batch_size=32)) / 1e6
-    10.99...
-    """
-    weights = sum(p.numel() * p.element_size() for p in network.parameters())
-    steps = int(next((n for name in ("length", "span", "longest") if (n := getattr(task, name, 0))), 0))
-    rows = -(-recipe.batch_size // (recipe.accumulate * processes))
-    logits = task.num_classes * (task.answers or (steps if task.reads == "all" else 1))
-    states, slots = sum(map(_numbers_a_step, _layers(network))), slot_numbers(network)
-    number = FLOAT if recipe.precision == "fp32" else FLOAT // 2
-    return int(3 * weights + number * rows * (steps * (task.input_size + states) + logits + slots))
-
-
-def slot_numbers(network: Any) -> int:
-    """Of a row: what the slots of its bounded memories hold."""
-    bounded = (layer for layer in _layers(network) if layer.initial_width)
-    return int(sum(layer.slot_size * layer.initial_width for layer in bounded))
-
-
-def _layers(network: Any) -> list[Any]:
-    return list(getattr(getattr(network, "recurrent", None), "layers", ()))
-
-
-def _numbers_a_step(layer: Any) -> int:
-    """What a layer keeps of a step of a row. Layers without a memory may be torch's own, which keep less."""
-    states = int(layer.hidden_size * (1 + getattr(getattr(layer, "cell", None), "gates", 1)))
-    return 2 * (states + layer.initial_width) if layer.initial_width else states

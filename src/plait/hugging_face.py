@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError, DataError, PlaitError, require
-from plait.input import plain_bytes
+from plait.files import plain_bytes
 
 __all__ = [
     "MOST_CONFIG", "build_empty", "build_random", "cause", "load_weights", "make_config", "one_line_errors",

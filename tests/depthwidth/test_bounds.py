@@ -6,7 +6,9 @@ from fractions import Fraction
 import pytest
 from hypothesis import given, strategies as st
 
-from plait.depthwidth import (
+from plait.depthwidth.bounds import TWO_SQRT_2E
+from plait.depthwidth.multiset import LOG3_2
+from plait.depthwidth.rank.exact import (
     depth_threshold,
     max_form_lower,
     multiset_lower,
@@ -18,8 +20,6 @@ from plait.depthwidth import (
     thm2_upper_raw,
     transition_depth,
 )
-from plait.depthwidth.bounds import TWO_SQRT_2E
-from plait.depthwidth.multiset import LOG3_2
 from plait.errors import ConfigError
 
 # depth, width, heads: Theorem 1 lower and upper, multiset (real n), Theorem 2 lower, upper and raw

@@ -7,8 +7,8 @@ full rank D = d(d+1)/2, log3 of the separation rank grows at least like (D/2) L.
 import numpy as np
 import pytest
 
-from plait.depthwidth import thm2_bounds
-from plait.depthwidth.field import PRIMES
+from plait.depthwidth.rank.exact import thm2_bounds
+from plait.depthwidth.rank.field import PRIMES
 
 P = PRIMES[0]
 

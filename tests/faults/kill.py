@@ -201,7 +201,7 @@ def asked_case(
 def _trained(subject: Subject, run: Path) -> int:
     """What `plait train` does with the subject, its last door included."""
     from plait.lab import cli
-    from plait.result import CommandResult
+    from plait.lab.result import CommandResult
 
     def work(*_: Any) -> CommandResult:
         return CommandResult({"status": subject.train(run, resume=False).status})

@@ -18,7 +18,7 @@ root = pathlib.Path(sys.argv[2])
 import command_line, forked, world
 from plait.lab import cli
 from plait.errors import ConfigError
-from plait.result import CommandResult
+from plait.lab.result import CommandResult
 
 def good(): return CommandResult({"a": 1}, ("fine",))
 def wrong(): raise ConfigError("a: expected b, got c; say b")

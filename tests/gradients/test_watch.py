@@ -153,7 +153,7 @@ def test_trainer_callback_through_its_handler() -> None:
     hub = pytest.importorskip("transformers", reason="the callback is for its Trainer")
     from transformers.trainer_callback import CallbackHandler, TrainerControl, TrainerState
 
-    from plait.gradients.callbacks import trainer_callback
+    from plait.integrations.trainers import trainer_callback
 
     model, callback = tiny_gpt2(hub), trainer_callback(every=2)
     handler = CallbackHandler([callback], model, None, None, None)
@@ -173,7 +173,7 @@ def test_a_whole_trainer(tmp_path: Path) -> None:
     hub = pytest.importorskip("transformers", reason="the callback is for its Trainer")
     if importlib.util.find_spec("accelerate") is None:
         pytest.skip("transformers.Trainer needs accelerate")
-    from plait.gradients.callbacks import trainer_callback
+    from plait.integrations.trainers import trainer_callback
 
     rows = [{"input_ids": torch.arange(12) % 20, "labels": torch.arange(12) % 20} for _ in range(8)]
     callback = trainer_callback(every=2)
@@ -193,7 +193,7 @@ def test_a_lightning_trainer(tmp_path: Path) -> None:
         pytest.skip("the callback is for lightning, which is not installed")
     import lightning.pytorch as lightning
 
-    from plait.gradients.callbacks import lightning_callback
+    from plait.integrations.trainers import lightning_callback
 
     class Module(lightning.LightningModule):
         def __init__(self) -> None:

@@ -17,11 +17,11 @@ from torch import Tensor, nn
 
 from plait.cells import ElmanCell
 from plait.errors import ConfigError
+from plait.files import jsonable
 from plait.gradients.paths.calculus import derivatives_to
 from plait.gradients.paths.model import dynamics, layer_input
 from plait.gradients.sparse import Support, depth_to, propagation_to, theorem2
 from plait.gradients.sparse.sweep import log_norm
-from plait.jsonable import jsonable
 from plait.memory import NoMemory
 from plait.models import SelfAttentive
 

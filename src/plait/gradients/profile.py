@@ -10,10 +10,11 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from plait.errors import require
+from plait.files import destination, jsonable, writing
 from plait.gradients.decay import Decay
 from plait.gradients.maps import AttentionProfile
 from plait.gradients.verdict import sentence
-from plait.jsonable import jsonable
 
 __all__ = ["Decay", "GradientProfile", "LayerProfile", "Reach"]
 
@@ -94,24 +95,18 @@ class GradientProfile:
 
     def plot(self, path: str | Path | None = None) -> Any:
         """Draw ‖∂L/∂h_t‖ against the position, a curve per layer; save to `path` unless it is None."""
-        from plait.lab.figures import Curve, draw_curves, save
-
-        curves = []
-        for index, layer in enumerate(self.layers):
-            alive = np.flatnonzero(layer.norms)
-            if alive.size:
-                curves.append(
-                    Curve(alive + 1, np.log10(layer.norms[alive]), layer.name or "model", "solid", index)
-                )
-        figure = draw_curves(
-            curves,
-            x_label="position t (steps)",
-            y_label="‖∂L/∂h_t‖",
-            title=f"{self.model}: total gradient by position",
-            powers_y=True,
-        )
+        figure = require("matplotlib.figure", "lab").Figure(figsize=(7.0, 4.3), layout="constrained")
+        axes = figure.subplots()
+        for layer in self.layers:
+            positive = np.flatnonzero(layer.norms)
+            axes.semilogy(positive + 1, layer.norms[positive], label=layer.name or "model")
+        axes.set(xlabel="position t (steps)", ylabel="‖∂L/∂h_t‖")
+        axes.set_title(f"{self.model}: total gradient by position", fontsize=10)
+        axes.grid(True, alpha=0.25)
+        axes.legend(fontsize=8, frameon=False)
         if path is not None:
-            save(figure, path)
+            with writing(destination(path)):
+                figure.savefig(path, dpi=160)
         return figure
 
 

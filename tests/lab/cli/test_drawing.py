@@ -7,7 +7,8 @@ import pytest
 
 from plait.lab import cli
 from plait.lab.cli.drawing import draw_table, wrapped
-from plait.result import CommandResult, Table
+from plait.lab.result import CommandResult
+from plait.table import Table
 
 IDS = ["copy-relrnn-a020a59bbe", "minigrid-rellstm-0123456789", "depthwidth-transformer-fedcba9876"]
 RUNS = Table(

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from plait.depthwidth.guideline import parse_budget
+from plait.depthwidth.planner.guideline import parse_budget
 from plait.errors import ConfigError
 from plait.lab import cli
 

@@ -13,10 +13,10 @@ from plait.lab.experiments import Experiment, by_name, experiment_named, experim
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.untangling.contestants import RECIPES
 from plait.lab.experiments.worker import execute
+from plait.lab.strict import checked
 from plait.lab.training.description import build
 from plait.lab.training.options import published_for
 from plait.lab.training.recipe import Recipe, Settings
-from plait.strict import checked
 
 from .conftest import experiment, planned
 

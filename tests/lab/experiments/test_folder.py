@@ -10,7 +10,7 @@ from plait.lab.experiments import Experiment
 from plait.lab.experiments.folder import DESCRIPTION, import_runs, lock_folder
 from plait.lab.experiments.plan import jobs_of, status_of
 from plait.lab.experiments.worker import execute, stop_file
-from plait.strict import checked
+from plait.lab.strict import checked
 
 from .conftest import experiment, planned
 

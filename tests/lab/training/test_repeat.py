@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from plait.lab.cli import main
+from plait.lab.result import CommandResult
 from plait.lab.runs.folder import run_id
 from plait.lab.training.repeat import repeat_command
-from plait.result import CommandResult
 
 RESULTS = Path(__file__).parents[2] / "results"
 ARCHIVES = [

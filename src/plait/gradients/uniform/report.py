@@ -25,7 +25,7 @@ from plait.gradients.uniform.law import (
     some,
 )
 from plait.gradients.uniform.recurrence import propagation, sample_lengths, slope
-from plait.result import Table
+from plait.table import Table
 
 __all__ = ["Law", "eigenvalue_name", "joint_statement", "law_sentences", "law_table", "measure_law"]
 

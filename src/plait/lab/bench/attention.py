@@ -16,12 +16,13 @@ from plait.lab.bench.contestants import PRECISIONS
 from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.sizes import MOST_ROUNDS, parse_numbers
 from plait.lab.bench.timing import limit_threads, take_turns
+from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.training.process import device_named
 from plait.ops.bounded_attention import bounded_attention
 from plait.ops.lifetimes import lifetimes
 from plait.ops.parity import TOLERANCE
-from plait.result import CommandResult, Table
+from plait.table import Table
 
 __all__ = ["bench_attention"]
 

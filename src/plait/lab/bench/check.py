@@ -9,16 +9,17 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from plait.errors import BackendError, ConfigError, DataError, known, whole
+from plait.lab.annotations import option
 from plait.lab.bench import parity
 from plait.lab.bench.contestants import BOUNDED, LAYERS, PEERS, PRECISIONS, Contestant
 from plait.lab.bench.entries import BASELINE, Entry, entries_of, measured
 from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.sizes import MOST_ROUNDS
 from plait.lab.bench.timing import limit_threads
+from plait.lab.result import CommandResult
 from plait.lab.runs.folder import read_json, write_json
 from plait.lab.training.process import device_named
-from plait.marks import option
-from plait.result import CommandResult, Table, percent
+from plait.table import Table, percent
 
 __all__ = ["Change", "Measured", "bench_check", "changes", "settled"]
 

@@ -14,10 +14,11 @@ from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.sizes import MOST_ROUNDS, default_shapes, parse_names, parse_numbers, parse_shapes
 from plait.lab.bench.stepping import STREAMS, measured_streams
 from plait.lab.bench.timing import limit_threads
+from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.training.process import device_named
 from plait.ops.scan import BACKENDS
-from plait.result import CommandResult, Table
+from plait.table import Table
 
 __all__ = ["bench_layers"]
 

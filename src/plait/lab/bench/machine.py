@@ -13,7 +13,7 @@ import torch
 
 from plait._version import __version__
 from plait.errors import OutputError
-from plait.output import destination
+from plait.files import destination
 from plait.provenance import commit as source_commit, cores, processor, version_of
 
 __all__ = ["check_folder", "circumstances", "describe"]

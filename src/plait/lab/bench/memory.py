@@ -12,9 +12,10 @@ from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.peak import peak_megabytes
 from plait.lab.bench.sizes import parse_numbers
 from plait.lab.bench.timing import limit_threads
+from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.training.process import device_named
-from plait.result import CommandResult, Table
+from plait.table import Table
 
 __all__ = ["bench_memory"]
 

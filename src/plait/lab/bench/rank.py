@@ -10,13 +10,14 @@ from collections.abc import Callable
 
 import numpy as np
 
-from plait.depthwidth.arrays import usable_cores
-from plait.depthwidth.echelon import rank_mod_p
-from plait.depthwidth.field import PRIMES, FloatArray, centre
+from plait.depthwidth.rank.arrays import usable_cores
+from plait.depthwidth.rank.echelon import rank_mod_p
+from plait.depthwidth.rank.field import PRIMES, FloatArray, centre
 from plait.errors import PlaitError, whole
 from plait.estimates import check_fits
 from plait.lab.bench.sizes import MOST_ROUNDS
-from plait.result import CommandResult, Table
+from plait.lab.result import CommandResult
+from plait.table import Table
 
 __all__ = ["rank"]
 

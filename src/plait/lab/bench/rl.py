@@ -13,12 +13,13 @@ from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.ppo_contenders import Ours, Peer, PPOContender, Record, take_turns_playing
 from plait.lab.bench.sizes import MOST_ROUNDS, parse_names
 from plait.lab.bench.timing import limit_threads
+from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.tasks.minigrid.names import BACKENDS, world_named
 from plait.lab.training.recipe import Settings
 from plait.models import MODELS
 from plait.provenance import version_of
-from plait.result import CommandResult, Table
+from plait.table import Table
 
 __all__ = ["bench_rl"]
 

@@ -18,11 +18,12 @@ from pathlib import Path
 from typing import IO, Any, Literal
 
 from plait.errors import DataError, at_least, seeded, whole
+from plait.files import destination, writing
 from plait.lab.bench.cell import BOUNDED, Cell
 from plait.lab.bench.machine import check_folder, circumstances, describe
+from plait.lab.result import CommandResult
 from plait.lab.training.process import device_named
-from plait.output import destination, writing
-from plait.result import CommandResult, Table
+from plait.table import Table
 
 __all__ = ["bench_sizes", "cells_of", "chosen_cells", "command"]
 

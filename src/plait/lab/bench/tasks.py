@@ -17,6 +17,7 @@ from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.parity import matmul_precision
 from plait.lab.bench.sizes import parse_names
 from plait.lab.bench.timing import Times, limit_threads
+from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.tasks import PennTreebank, PermutedMNIST, Task
 from plait.lab.training.description import network_for
@@ -25,7 +26,7 @@ from plait.lab.training.recipe import Recipe
 from plait.lab.training.supervised import SupervisedLearner
 from plait.models import RelLSTM, RelRNN
 from plait.ops.scan import record_backends
-from plait.result import CommandResult, Table, percent
+from plait.table import Table, percent
 
 __all__ = ["bench_tasks"]
 

@@ -22,7 +22,8 @@ from typing import Any
 from plait._version import __version__
 from plait.errors import OutputError, PlaitError, known
 from plait.lab.cli.streams import prepare_streams
-from plait.result import CommandResult, Table
+from plait.lab.result import CommandResult
+from plait.table import Table
 
 __all__ = ["COMMANDS", "main"]
 

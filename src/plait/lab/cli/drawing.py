@@ -9,7 +9,7 @@ import textwrap
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from plait.result import Table
+from plait.table import Table
 
 __all__ = ["blocks", "column_widths", "draw_table", "listed", "wrapped"]
 

@@ -22,7 +22,7 @@ EVERYWHERE = ("--help", "--tyro-print-completion", "--tyro-write-completion")
 def help_text(function: Callable[..., Any], name: str, args: list[str]) -> str:
     """Return a command's description and options, with the defaults that hold for the rest of the line.
 
-    A command whose defaults depend on its other arguments declares them with `plait.marks.usual`.
+    A command whose defaults depend on its other arguments declares them with `plait.lab.annotations.usual`.
     """
     parser, groups = parser_of(function, name)
     parser.formatter_class = _Formatter

@@ -13,7 +13,7 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, NoReturn, Union, get_args, get_origin, get_type_hints
 
 from plait.errors import PlaitError
-from plait.marks import documented, repeated
+from plait.lab.annotations import documented, repeated
 
 __all__ = ["parser_of", "read_arguments"]
 

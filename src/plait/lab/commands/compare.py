@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plait.errors import require
-from plait.result import CommandResult
+from plait.lab.result import CommandResult
 
 __all__ = ["compare"]
 
@@ -44,7 +43,6 @@ def compare(
         out: the folder for the runs, index.html and compare.json.
         quiet: show no progress.
     """
-    require("matplotlib", "report")  # fail now rather than after the training
     from plait.lab.report.compare_page import as_data, comparison_table, headline, write_compare_page
     from plait.lab.report.comparison import Question, run_comparison
     from plait.lab.runs.folder import write_json

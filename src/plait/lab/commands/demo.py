@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plait.errors import require, seeded
-from plait.result import CommandResult
+from plait.errors import seeded
+from plait.lab.result import CommandResult
 
 __all__ = ["demo"]
 
@@ -23,7 +23,6 @@ def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bo
         quiet: show no progress.
     """
     seeded(seed=seed)
-    require("matplotlib", "report")  # fail now rather than after the training
     from plait.lab.report.demo import Plan, run_demo
     from plait.lab.report.demo_page import headline, results_table, write_demo_page
 

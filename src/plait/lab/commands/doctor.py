@@ -7,10 +7,11 @@ from dataclasses import asdict
 from itertools import groupby
 
 from plait._version import __version__
-from plait.doctor.checks import examine
-from plait.doctor.installed import CORE, Package, packages
+from plait.lab.doctor.checks import examine
+from plait.lab.doctor.installed import CORE, Package, packages
+from plait.lab.result import CommandResult
 from plait.provenance import commit, cores, processor
-from plait.result import CommandResult, Table
+from plait.table import Table
 
 __all__ = ["doctor"]
 

@@ -6,9 +6,9 @@ from pathlib import Path
 from typing import Annotated
 
 from plait.errors import ConfigError, require
+from plait.lab.annotations import option
+from plait.lab.result import CommandResult
 from plait.lab.runs.reading import folder_of_runs
-from plait.marks import option
-from plait.result import CommandResult
 
 __all__ = ["explore"]
 

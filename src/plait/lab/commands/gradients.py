@@ -9,11 +9,12 @@ from typing import Annotated, Any
 import numpy as np
 
 from plait.errors import ConfigError, at_least, seeded, whole
-from plait.gradients.pictures import audit_picture, law_picture
 from plait.gradients.uniform.report import joint_statement, law_sentences, law_table, measure_law
+from plait.lab.annotations import option, repeated
 from plait.lab.figures import checked, save
-from plait.marks import option, repeated
-from plait.result import CommandResult, Table
+from plait.lab.report.gradient_pictures import audit_picture, law_picture
+from plait.lab.result import CommandResult
+from plait.table import Table
 
 __all__ = ["law", "probe_run", "support"]
 

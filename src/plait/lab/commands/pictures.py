@@ -6,8 +6,8 @@ import os
 from pathlib import Path
 from typing import Annotated
 
-from plait.marks import option
-from plait.result import CommandResult
+from plait.lab.annotations import option
+from plait.lab.result import CommandResult
 
 __all__ = ["attention", "curves"]
 

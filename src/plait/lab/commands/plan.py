@@ -6,12 +6,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.depthwidth.config_file import ModelConfig, read_config
-from plait.depthwidth.cost import price_stack
-from plait.depthwidth.guideline import parse_budget
-from plait.depthwidth.laws import disagreement, evidence
-from plait.depthwidth.plan import compare, judge, plan, why_no_verdict
-from plait.depthwidth.tables import (
+from plait.depthwidth.planner.config_file import ModelConfig, read_config
+from plait.depthwidth.planner.cost import price_stack
+from plait.depthwidth.planner.guideline import parse_budget
+from plait.depthwidth.planner.laws import disagreement, evidence
+from plait.depthwidth.planner.plan import compare, judge, plan, why_no_verdict
+from plait.depthwidth.planner.tables import (
     comparison_table,
     count_table,
     judgement_tables,
@@ -19,9 +19,10 @@ from plait.depthwidth.tables import (
     plan_tables,
 )
 from plait.errors import ConfigError, whole
-from plait.jsonable import jsonable
-from plait.marks import option
-from plait.result import CommandResult, Table
+from plait.files import jsonable
+from plait.lab.annotations import option
+from plait.lab.result import CommandResult
+from plait.table import Table
 
 __all__ = ["judge_shape", "shape", "table"]
 

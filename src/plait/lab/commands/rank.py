@@ -11,7 +11,6 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
-from plait.depthwidth.best import best_bounds
 from plait.depthwidth.bounds import (
     multiset_lower,
     regime,
@@ -20,15 +19,17 @@ from plait.depthwidth.bounds import (
     thm2_bounds,
     transition_depth,
 )
-from plait.depthwidth.certificate import Certificate, certify
-from plait.depthwidth.check import Checked, check_certificate, short_chance
-from plait.depthwidth.field import PRIMES
-from plait.depthwidth.gram import log3_gram_upper, sides_of
 from plait.depthwidth.multiset import log3
-from plait.depthwidth.rank import Problem, Progress
+from plait.depthwidth.rank.best_bounds import best_bounds
+from plait.depthwidth.rank.certificate import Certificate, certify
+from plait.depthwidth.rank.certificate_check import Checked, check_certificate, short_chance
+from plait.depthwidth.rank.exact import Problem, Progress
+from plait.depthwidth.rank.field import PRIMES
+from plait.depthwidth.rank.gram import log3_gram_upper, sides_of
 from plait.errors import ConfigError
-from plait.jsonable import jsonable
-from plait.result import CommandResult, Table
+from plait.files import jsonable
+from plait.lab.result import CommandResult
+from plait.table import Table
 
 __all__ = ["bounds", "rank"]
 

@@ -6,8 +6,9 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from plait.errors import known
-from plait.marks import option
-from plait.result import CommandResult, Table
+from plait.lab.annotations import option
+from plait.lab.result import CommandResult
+from plait.table import Table
 
 __all__ = ["report"]
 

@@ -8,12 +8,13 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from plait.errors import MissingExtraError
+from plait.lab.annotations import option
 from plait.lab.experiments import experiment_named, experiments
 from plait.lab.experiments.depthwidth import DEPTHWIDTH
 from plait.lab.experiments.description import MEANS_NOTHING
 from plait.lab.experiments.selection import Selection
-from plait.marks import option
-from plait.result import CommandResult, Table
+from plait.lab.result import CommandResult
+from plait.table import Table
 
 __all__ = ["reproduce"]
 

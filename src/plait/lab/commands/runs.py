@@ -9,8 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from plait.errors import CheckpointError, ConfigError
-from plait.marks import option
-from plait.result import CommandResult, Table, scored
+from plait.lab.annotations import option
+from plait.lab.result import CommandResult
+from plait.table import Table, scored
 
 if TYPE_CHECKING:
     from plait.lab.runs.reading import RunFolder

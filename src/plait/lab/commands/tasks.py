@@ -8,9 +8,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from plait.errors import ConfigError, seeded
+from plait.lab.annotations import flat, given, option
+from plait.lab.result import CommandResult
 from plait.lab.training.options import TaskOptions
-from plait.marks import flat, given, option
-from plait.result import CommandResult, Table
+from plait.table import Table
 
 if TYPE_CHECKING:
     from plait.lab.tasks import Task

@@ -8,6 +8,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from plait.errors import ConfigError
+from plait.lab.annotations import flat, given, option, usual
+from plait.lab.result import CommandResult
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import (
     SMALL_TEXT,
@@ -18,8 +20,7 @@ from plait.lab.training.options import (
     described,
     published_for,
 )  # fmt: skip
-from plait.marks import flat, given, option, usual
-from plait.result import CommandResult, Table, percent, scored
+from plait.table import Table, percent, scored
 
 if TYPE_CHECKING:
     from plait.lab.training.session import Fitted

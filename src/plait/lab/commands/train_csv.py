@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from plait.errors import ConfigError
+from plait.lab.annotations import flat, given, option, usual
 from plait.lab.commands.train import described_run, trained
+from plait.lab.result import CommandResult
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import MeansOptions, ModelOptions, RecipeOptions
-from plait.marks import flat, given, option, usual
-from plait.result import CommandResult
 
 __all__ = ["train_csv"]
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from plait.errors import ConfigError
+from plait.lab.annotations import flat, given, option
 from plait.lab.commands.train import resumed, trained
+from plait.lab.result import CommandResult
 from plait.lab.training.options import MeansOptions, PolicyOptions, SettingsOptions
 from plait.lab.training.recipe import Settings
-from plait.marks import flat, given, option
-from plait.result import CommandResult
 
 __all__ = ["train_gym", "train_minigrid", "train_popgym"]
 

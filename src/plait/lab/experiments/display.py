@@ -13,7 +13,7 @@ from plait.lab.experiments.plan import Job
 from plait.lab.experiments.pool import Event
 from plait.lab.experiments.runner import OnProgress, Progress
 from plait.lab.training.callbacks import clock_time, rate
-from plait.result import scored
+from plait.table import scored
 
 __all__ = ["Lines", "LiveTable", "display"]
 

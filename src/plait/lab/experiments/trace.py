@@ -9,7 +9,7 @@ import torch
 from torch import nn
 
 from plait.errors import ConfigError
-from plait.jsonable import jsonable
+from plait.files import jsonable
 from plait.lab.runs.folder import json_bytes
 from plait.lab.runs.reading import read_run
 from plait.lab.runs.seal import seal_also

@@ -6,8 +6,11 @@ import io
 from pathlib import Path
 from typing import Any
 
-from plait.errors import ConfigError, OutputError, require
-from plait.output import destination, write_whole
+from matplotlib.figure import Figure
+from matplotlib.ticker import FuncFormatter
+
+from plait.errors import ConfigError, OutputError
+from plait.files import destination, write_whole
 
 __all__ = ["blank", "checked", "log_scale", "save"]
 
@@ -16,7 +19,7 @@ FORMATS = (".png", ".svg", ".pdf")
 
 def blank(width: float = 7.0, height: float = 4.3) -> tuple[Any, Any]:
     """Return a figure of `width` × `height` inches and its single axes, without pyplot's global state."""
-    figure = require("matplotlib.figure", "report").Figure(figsize=(width, height), layout="constrained")
+    figure = Figure(figsize=(width, height), layout="constrained")
     return figure, figure.subplots()
 
 
@@ -25,7 +28,7 @@ def log_scale(axes: Any) -> None:
     axes.set_yscale("log")
     low, high = axes.get_ylim()
     if high < 10 * low:
-        plain = require("matplotlib.ticker", "report").FuncFormatter(lambda value, _: f"{value:g}")
+        plain = FuncFormatter(lambda value, _: f"{value:g}")
         axes.yaxis.set_major_formatter(plain)
         axes.yaxis.set_minor_formatter(plain)
 

@@ -7,9 +7,13 @@ from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.cm import ScalarMappable
+from matplotlib.colors import ListedColormap, Normalize
+from matplotlib.ticker import FuncFormatter, MaxNLocator
 from numpy.typing import ArrayLike
 
-from plait.errors import ConfigError, ShapeError, require
+from plait.errors import ConfigError, ShapeError
 from plait.lab.figures.canvas import blank, log_scale
 from plait.lab.figures.colors import LIGHT
 
@@ -114,9 +118,8 @@ def _scale(axes: Any, log_x: bool, log_y: bool, powers_y: bool) -> None:
     if log_y and any(np.any(line.get_ydata() > 0) for line in axes.lines):
         log_scale(axes)
     if powers_y:
-        ticker = require("matplotlib.ticker", "report")
-        axes.yaxis.set_major_locator(ticker.MaxNLocator(integer=True, nbins=8))
-        axes.yaxis.set_major_formatter(ticker.FuncFormatter(_power_of_ten))
+        axes.yaxis.set_major_locator(MaxNLocator(integer=True, nbins=8))
+        axes.yaxis.set_major_formatter(FuncFormatter(_power_of_ten))
 
 
 def _power_of_ten(value: float, _: object) -> str:
@@ -133,14 +136,11 @@ def _power_of_ten(value: float, _: object) -> str:
 def palette(continuous: bool = False) -> Any:
     """Return a function from a palette index, modulo ten, to its colour; if `continuous`, from a fraction."""
     if continuous:
-        colormaps = require("matplotlib", "report").colormaps
         return lambda fraction: colormaps["viridis"](0.92 * float(fraction))
     return lambda index: LIGHT[int(index) % len(LIGHT)]
 
 
 def _color_bar(figure: Any, axes: Any, label: str, lowest: float, highest: float) -> None:
-    matplotlib = require("matplotlib", "report")
-    cm, colors = require("matplotlib.cm", "report"), require("matplotlib.colors", "report")
-    colormap = colors.ListedColormap(matplotlib.colormaps["viridis"](np.linspace(0, 0.92, 256)))
+    colormap = ListedColormap(colormaps["viridis"](np.linspace(0, 0.92, 256)))
     span = highest if highest > lowest else lowest + 1e-9
-    figure.colorbar(cm.ScalarMappable(colors.Normalize(lowest, span), colormap), ax=axes, label=label)
+    figure.colorbar(ScalarMappable(Normalize(lowest, span), colormap), ax=axes, label=label)

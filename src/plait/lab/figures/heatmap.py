@@ -6,9 +6,11 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from plait.errors import ShapeError, require
+from plait.errors import ShapeError
 from plait.lab.figures.canvas import blank
 
 __all__ = ["attention_matrix", "draw_heads", "draw_heatmap"]
@@ -70,7 +72,7 @@ def draw_heatmap(
     columns, last_row = values.shape[1], first_row + len(values) - 1
     image = axes.imshow(
         np.ma.masked_invalid(values),
-        cmap=require("matplotlib", "report").colormaps["viridis"],
+        cmap=colormaps["viridis"],
         vmin=0,
         aspect="auto",
         interpolation="none",
@@ -93,15 +95,13 @@ def draw_heads(matrices: Sequence[ArrayLike], *, value_label: str, title: str = 
     """
     columns = min(len(matrices), 4)
     rows = -(-len(matrices) // columns)
-    figure = require("matplotlib.figure", "report").Figure(
-        figsize=(1.2 + 3.2 * columns, 0.6 + 3.0 * rows), layout="constrained"
-    )
+    figure = Figure(figsize=(1.2 + 3.2 * columns, 0.6 + 3.0 * rows), layout="constrained")
     panels = figure.subplots(rows, columns, squeeze=False, sharex=True, sharey=True).flatten()
     for panel in panels[len(matrices) :]:
         panel.set_axis_off()
     values = [np.ma.masked_invalid(np.asarray(matrix, dtype=float)) for matrix in matrices]
     scale = {"vmin": 0.0, "vmax": max(float(value.max()) for value in values)}
-    viridis = require("matplotlib", "report").colormaps["viridis"]
+    viridis = colormaps["viridis"]
     for number, (panel, value) in enumerate(zip(panels, values, strict=False), 1):
         steps = len(value) + 0.5
         image = panel.imshow(

@@ -7,7 +7,8 @@ import io
 import re
 from typing import Any
 
-from plait.errors import require
+import matplotlib
+
 from plait.lab.figures.colors import LIGHT
 
 __all__ = ["inline_svg"]
@@ -23,7 +24,6 @@ def inline_svg(figure: Any, name: str, description: str) -> str:
         name: prefix of every id inside; unique in the page.
         description: the content of the figure in words.
     """
-    matplotlib = require("matplotlib", "report")
     stream = io.StringIO()
     with matplotlib.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
         figure.savefig(stream, format="svg", transparent=True, metadata={"Date": None})

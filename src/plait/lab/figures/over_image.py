@@ -5,9 +5,10 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
+from matplotlib.figure import Figure
 from numpy.typing import ArrayLike
 
-from plait.errors import ShapeError, require
+from plait.errors import ShapeError
 
 __all__ = ["draw_image_attention"]
 
@@ -27,7 +28,7 @@ def draw_image_attention(
         raise ShapeError(
             f"image: expected three of one (height, width), got {picture.shape}, {last.shape}, {mean.shape}"
         )
-    figure = require("matplotlib.figure", "report").Figure(figsize=(11.0, 4.0), layout="constrained")
+    figure = Figure(figsize=(11.0, 4.0), layout="constrained")
     panels = figure.subplots(1, 3)
     panels[0].imshow(picture, cmap="gray", vmin=0, vmax=1)
     panels[0].set_title("image", fontsize=10)

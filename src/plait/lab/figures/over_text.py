@@ -6,9 +6,10 @@ from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
+from matplotlib import colormaps
 from numpy.typing import ArrayLike
 
-from plait.errors import ShapeError, require
+from plait.errors import ShapeError
 from plait.lab.figures.canvas import blank
 from plait.lab.figures.heatmap import attention_matrix
 
@@ -33,7 +34,7 @@ def draw_text_attention(
     brightest = float(np.nanpercentile(matrix, 99.5))
     image = axes.imshow(
         np.ma.masked_invalid(matrix),
-        cmap=require("matplotlib", "report").colormaps["viridis"],
+        cmap=colormaps["viridis"],
         vmin=0,
         vmax=brightest or 1.0,
         interpolation="none",

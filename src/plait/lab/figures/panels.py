@@ -6,7 +6,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plait.errors import ConfigError, require
+from matplotlib import colormaps
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+
+from plait.errors import ConfigError
 from plait.lab.figures.curves import Curve
 
 __all__ = ["Panel", "Place", "draw_panels"]
@@ -44,8 +48,7 @@ def draw_panels(rows: Sequence[Sequence[Panel]], *, x_label: str, log_x: bool = 
     """
     if not any(panel.curves for row in rows for panel in row):
         raise ConfigError("panels: expected at least one curve, got none")
-    figure_class = require("matplotlib.figure", "report").Figure
-    figure = figure_class(figsize=(6.2 * len(rows[0]), 1.2 + 3.7 * len(rows)), layout="constrained")
+    figure = Figure(figsize=(6.2 * len(rows[0]), 1.2 + 3.7 * len(rows)), layout="constrained")
     grid = figure.subplots(len(rows), len(rows[0]), squeeze=False, sharex="col")
     for row, panels in zip(grid, rows, strict=True):
         for axes, panel in zip(row, panels, strict=True):
@@ -97,11 +100,10 @@ def _mark(axes: Any, panel: Panel) -> None:
 
 
 def _key(style: str, label: str) -> Any:
-    line = require("matplotlib.lines", "report").Line2D
     if style == "tick":
-        return line([], [], ls="none", marker="^", ms=8, color="#555555", label=label)
-    return line([], [], ls=_STYLES[style], lw=1.1, color="#555555", label=label)
+        return Line2D([], [], ls="none", marker="^", ms=8, color="#555555", label=label)
+    return Line2D([], [], ls=_STYLES[style], lw=1.1, color="#555555", label=label)
 
 
 def _color(fraction: float) -> Any:
-    return require("matplotlib", "report").colormaps["turbo"](0.06 + 0.88 * float(fraction))
+    return colormaps["turbo"](0.06 + 0.88 * float(fraction))

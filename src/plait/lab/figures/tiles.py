@@ -7,7 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from plait.errors import ConfigError, require
+from matplotlib.figure import Figure
+
+from plait.errors import ConfigError
 from plait.lab.figures.canvas import log_scale
 from plait.lab.figures.curves import STYLES, Band, Curve, palette
 
@@ -41,7 +43,7 @@ def draw_tiles(
     columns = min(across, len(tiles))
     rows = math.ceil(len(tiles) / columns)
     size = (max(4.8, 3.1 * columns), 0.8 + 2.5 * rows)
-    figure = require("matplotlib.figure", "report").Figure(figsize=size, layout="constrained")
+    figure = Figure(figsize=size, layout="constrained")
     grid = list(figure.subplots(rows, columns, squeeze=False, sharey=True).flat)
     keys: dict[str, Any] = {}
     for axes, tile in zip(grid, tiles, strict=False):

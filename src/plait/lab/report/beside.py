@@ -20,7 +20,7 @@ from plait.lab.report.thinning import significant
 from plait.lab.runs.difference import options_of
 from plait.lab.runs.reading import RunFolder
 from plait.lab.training.repeat import repeat_command
-from plait.result import Table, scored
+from plait.table import Table, scored
 
 __all__ = ["Beside", "beside"]
 

@@ -14,7 +14,7 @@ from plait.lab.report.origin import origin
 from plait.lab.report.page import render, write_page
 from plait.lab.report.pictures import CURVES, Picture
 from plait.lab.tasks.ten_symbols import ALPHABET
-from plait.result import Table, percent
+from plait.table import Table, percent
 
 if TYPE_CHECKING:
     from plait.lab.report.comparison import Contender, Question

@@ -14,7 +14,6 @@ from typing import Any
 import torch
 
 from plait.errors import ConfigError, PlaitError, known, seeded, whole
-from plait.estimates import check_update
 from plait.lab.experiments import Experiment, PlannedRun
 from plait.lab.experiments.launch import Means, carry_out
 from plait.lab.report.costs import Cost, Reach, costs, reach
@@ -23,6 +22,7 @@ from plait.lab.runs.reading import read_run
 from plait.lab.tasks import Task, task_named
 from plait.lab.training.callbacks import announce
 from plait.lab.training.description import build
+from plait.lab.training.memory_needed import check_update
 from plait.lab.training.process import device_named
 from plait.lab.training.recipe import Recipe
 from plait.lab.training.session import load

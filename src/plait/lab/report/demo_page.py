@@ -12,7 +12,7 @@ from plait.lab.report.page import render, write_page
 from plait.lab.report.pictures import pictures
 from plait.lab.tasks import CopyTask
 from plait.lab.tasks.ten_symbols import SYMBOLS
-from plait.result import Table, percent
+from plait.table import Table, percent
 
 __all__ = ["headline", "results_table", "write_demo_page"]
 

@@ -11,7 +11,7 @@ from typing import Any
 from plait.errors import ConfigError, require
 from plait.lab.runs.folder import write_whole
 from plait.lab.training.ppo.episode import Scene, Slot
-from plait.result import percent
+from plait.table import percent
 
 __all__ = ["check_ending", "film", "lines"]
 

@@ -17,7 +17,7 @@ from plait.lab.runs.difference import SHAPES, class_of, options_of
 from plait.lab.runs.folder import read_json
 from plait.lab.runs.kinds import is_identified, kind_of
 from plait.lab.runs.reading import RunFolder, folder_of_runs, is_run, read_folder
-from plait.strict import checked
+from plait.lab.strict import checked
 
 __all__ = ["Cell", "Group", "gather", "labelled", "score_of"]
 

@@ -18,7 +18,7 @@ from plait.lab.runs.reading import read_run
 from plait.lab.tasks import task_named
 from plait.lab.tasks.ten_symbols import SYMBOLS
 from plait.lab.training.session import load
-from plait.result import percent
+from plait.table import percent
 
 __all__ = ["RECORD", "draw_kept", "kept_caption", "record_kept", "recorded"]
 

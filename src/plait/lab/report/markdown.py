@@ -8,7 +8,7 @@ from plait.lab.report.gather import Group
 from plait.lab.report.origin import origin
 from plait.lab.report.report_page import damages, headline, standing
 from plait.lab.report.tables import cost_table, result_table, run_table, transfer_table
-from plait.result import Table
+from plait.table import Table
 
 __all__ = ["report_text"]
 

@@ -5,7 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from plait.errors import require
+import jinja2
+
 from plait.lab.runs.folder import write_whole
 
 __all__ = ["render", "write_page"]
@@ -16,11 +17,10 @@ def render(template: str, **values: Any) -> str:
 
     A value wrapped in `markupsafe.Markup` is HTML already.
     """
-    jinja = require("jinja2", "report")
-    environment = jinja.Environment(
-        loader=jinja.FileSystemLoader(Path(__file__).with_name("templates")),
+    environment = jinja2.Environment(
+        loader=jinja2.FileSystemLoader(Path(__file__).with_name("templates")),
         autoescape=True,
-        undefined=jinja.StrictUndefined,
+        undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )

@@ -13,7 +13,7 @@ from plait.lab.report.attention import Sample
 from plait.lab.report.demo import Plan, Result
 from plait.lab.report.kept import draw_kept, kept_caption, recorded
 from plait.lab.tasks.ten_symbols import ALPHABET, SYMBOLS, TenSymbolsTask
-from plait.result import percent
+from plait.table import percent
 
 __all__ = ["Picture", "accuracy_figure", "pictures"]
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plait.depthwidth.guideline import FITTED_DEPTHS
-from plait.depthwidth.plane import DEEPEST, plane, published_shapes
+from plait.depthwidth.planner.guideline import FITTED_DEPTHS
+from plait.depthwidth.planner.plane import DEEPEST, plane, published_shapes
 from plait.lab.figures.plane import Guide, Point, draw_plane
 
 __all__ = ["draw_shapes"]

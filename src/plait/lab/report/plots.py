@@ -12,7 +12,7 @@ from plait.lab.report.gather import Cell, Group, score_of
 from plait.lab.report.tables import outcome
 from plait.lab.report.thinning import MOST, kept, significant
 from plait.lab.runs.reading import RunFolder
-from plait.result import scored
+from plait.table import scored
 
 __all__ = ["Line", "Plot", "View", "plots"]
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from plait.lab.report.gather import Cell, Group
 from plait.lab.report.statistics import Spread, first_reached, spread, verdict
 from plait.lab.runs.reading import RunFolder
-from plait.result import Table, scored
+from plait.table import Table, scored
 
 __all__ = [
     "CellOutcome", "cost_table", "machine", "outcome", "published", "result_table", "run_table",

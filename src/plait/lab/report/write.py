@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait.errors import OutputError, known, require
+from plait.errors import OutputError, known
 from plait.lab.report.gather import Group, gather
 from plait.lab.report.page import write_page
 from plait.lab.report.report_page import damages, headline, report_page, standing
@@ -51,8 +51,6 @@ def write_report(
         OutputError: if a file cannot be written.
     """
     known(format, FORMATS, "format")
-    if format in ("png", "pdf"):
-        require("matplotlib", "report")
     paths = [folders] if isinstance(folders, Path | str) else list(folders)
     groups, target = gather(paths), Path(path)
     try:

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, NamedTuple, Protocol
 
 import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import save
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
@@ -87,7 +89,6 @@ def _check_counters(checkpoint: Checkpoint) -> None:
 
 
 def write_checkpoint(path: Path, tensors: dict[str, Tensor], run: str, counters: dict[str, Any]) -> None:
-    from safetensors.torch import save
 
     body = {"format": FORMAT, "run": run, "counters": counters}
     header = json.dumps({**body, "sha256": _digest(tensors, body)}, allow_nan=False)
@@ -100,7 +101,6 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
     Raises:
         CheckpointError: if it is missing, truncated, altered, or no checkpoint of this run.
     """
-    from safetensors import SafetensorError, safe_open
 
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}")

@@ -25,12 +25,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, CheckpointError, ConfigError, OutputError, in_utf8
-from plait.input import plain_bytes
-from plait.jsonable import canonical_json
+from plait.files import canonical_json, plain_bytes, write_whole, writing
 from plait.lab.runs.difference import refusal
 from plait.lab.runs.kinds import how_to_resume
 from plait.lab.runs.seal import MARK, digest_of, prefix_sum, seal, self_checked, unseal, with_own_digest
-from plait.output import write_whole, writing
 
 if TYPE_CHECKING:
     from plait.lab.runs.checkpoint import Learner

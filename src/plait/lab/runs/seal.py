@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import CheckpointError
-from plait.output import write_whole, writing
+from plait.files import write_whole, writing
 
 __all__ = [
     "MARK", "SUMS", "digest", "digest_of", "folder_sums", "prefix_sum", "read_header", "seal", "seal_also",

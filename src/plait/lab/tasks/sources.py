@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from plait.errors import DataError, OutputError
-from plait.input import plain_bytes
+from plait.files import plain_bytes
 
 __all__ = ["MNIST", "TREEBANK", "DataFile", "cache_folder", "find", "locate", "read_bytes"]
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
 
 from plait.errors import require
-from plait.result import scored
+from plait.table import scored
 
 if TYPE_CHECKING:
     from plait.lab.training.learner import Step

@@ -13,13 +13,13 @@ from plait.cells import INITIALISERS
 from plait.errors import ConfigError, PlaitError, known
 from plait.estimates import check_weights
 from plait.lab.runs.difference import nameless
+from plait.lab.strict import checked as strictly
 from plait.lab.tasks import TASKS, Batch, Task, task_named
 from plait.lab.tasks.base import Scale
 from plait.lab.training.identity import described_class, described_module
 from plait.lab.training.recipe import Recipe
 from plait.models import MODELS, Recurrent, Transformer
 from plait.models.options import check_model, model_defaults
-from plait.strict import checked as strictly
 
 __all__ = [
     "FORMAT", "Network", "build", "checked", "completed", "describe", "last_steps", "network_for",

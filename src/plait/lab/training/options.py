@@ -16,8 +16,8 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from plait.errors import ConfigError
+from plait.lab.annotations import documented, given, option
 from plait.lab.training.recipe import Recipe, Settings, updates_of
-from plait.marks import documented, given, option
 
 if TYPE_CHECKING:
     from plait.lab.tasks import Task

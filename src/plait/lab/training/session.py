@@ -23,11 +23,11 @@ from plait.lab.runs.folder import Run
 from plait.lab.runs.kinds import how_to_resume, kind_of, unresumable
 from plait.lab.runs.reading import find_run, read_run
 from plait.lab.runs.seal import MARK
+from plait.lab.strict import checked
 from plait.lab.training.callbacks import CallbackList, Results, Watcher, announce, display
 from plait.lab.training.learner import Learner, Step
 from plait.lab.training.process import Group, device_named, environment, join, peak_memory
 from plait.lab.training.stop import CutShort, Stop
-from plait.strict import checked
 
 __all__ = ["Fitted", "Session", "load", "train", "train_run"]
 

@@ -11,7 +11,6 @@ import torch
 from torch import Tensor, nn
 
 from plait.errors import CheckpointError, ConfigError, DivergedError, whole
-from plait.estimates import check_update
 from plait.lab.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.lab.tasks import Batch, DataTask, Task, counted
 from plait.lab.training.callbacks import ProgressFormat, Results, Watcher
@@ -28,6 +27,7 @@ from plait.lab.training.learner import (
     optimizer_for,
     seed_for,
 )
+from plait.lab.training.memory_needed import check_update
 from plait.lab.training.own_data import own_task, whole_epochs
 from plait.lab.training.process import Group, device_named
 from plait.lab.training.recipe import Recipe, updates_of

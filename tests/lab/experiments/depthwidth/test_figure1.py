@@ -10,7 +10,7 @@ import pytest
 from plait.errors import ConfigError, PlaitError
 from plait.lab.experiments.depthwidth import FIGURE_1, SMOKE, Figure1, Grid, Training, TrainingRun
 from plait.lab.experiments.depthwidth.figure1 import PER_LAYER
-from plait.strict import checked
+from plait.lab.strict import checked
 
 
 @pytest.mark.parametrize("experiment", [FIGURE_1, SMOKE], ids=["full", "smoke"])

@@ -5,7 +5,7 @@ import pytest
 
 pytest.importorskip("matplotlib")
 
-from plait.depthwidth import transition_params
+from plait.depthwidth.planner import transition_params
 from plait.errors import CheckpointError
 from plait.lab.experiments.depthwidth.picture import draw, draw_cells
 from plait.lab.experiments.depthwidth.reading import Cell, behind, cells_of, crossing

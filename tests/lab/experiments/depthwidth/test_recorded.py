@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.depthwidth import transition_params
+from plait.depthwidth.planner import transition_params
 from plait.lab.experiments.depthwidth import FIGURE_1, TUNED
 from plait.lab.experiments.depthwidth.page import page
 from plait.lab.experiments.depthwidth.tuned import tuned_page

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-from plait.depthwidth import Weights, draw_weights, linear_attention_forward, rank_of_weights
-from plait.depthwidth.field import PRIMES
+from plait.depthwidth.rank.exact import Weights, draw_weights, linear_attention_forward, rank_of_weights
+from plait.depthwidth.rank.field import PRIMES
 from plait.errors import ConfigError
 from plait.lab.experiments.depthwidth.figure1 import Training, TrainingRun
 from plait.lab.experiments.depthwidth.learner import DeviceText, TextLearner

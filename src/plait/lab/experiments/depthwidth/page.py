@@ -7,10 +7,10 @@ import math
 from pathlib import Path
 from typing import Any
 
-from plait.depthwidth.guideline import BUDGETS, optimal_shape, transition_params
+from plait.depthwidth.planner.guideline import BUDGETS, optimal_shape, transition_params
 from plait.lab.experiments.depthwidth.figure1 import Figure1, Grid
 from plait.lab.experiments.depthwidth.reading import Cell, cells_of, crossing, curve_of
-from plait.result import Table
+from plait.table import Table
 
 __all__ = ["page", "write_page"]
 

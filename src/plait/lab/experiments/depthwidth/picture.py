@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from plait.depthwidth.guideline import transition_params
+from plait.depthwidth.planner.guideline import transition_params
 from plait.errors import CheckpointError
 from plait.lab.experiments.depthwidth.figure1 import PER_LAYER
 from plait.lab.experiments.depthwidth.reading import Cell, behind, cells_of, curve_of

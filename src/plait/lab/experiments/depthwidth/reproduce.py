@@ -9,10 +9,10 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from plait.errors import MissingExtraError, require
 from plait.lab.experiments.depthwidth import DEPTHWIDTH, FIGURE_1, TUNED, Figure1, TrainingRun
-from plait.result import CommandResult, Table
-from plait.strict import checked
+from plait.lab.result import CommandResult
+from plait.lab.strict import checked
+from plait.table import Table
 
 __all__ = ["reproduce_depthwidth"]
 
@@ -55,10 +55,7 @@ def reproduce_depthwidth(
     line = f"{outcome.finished} runs in {outcome.seconds:.1f} s, {outcome.already} were there{again}"
     if not outcome.finished + outcome.already:
         return CommandResult({"outcome": dataclasses.asdict(outcome)}, (line,))
-    try:
-        drawn = _drawn(folder)
-    except MissingExtraError as error:  # without matplotlib; --draw draws the folder on another machine
-        return CommandResult({"outcome": dataclasses.asdict(outcome)}, (line, f"no figure: {error}"))
+    drawn = _drawn(folder)
     return CommandResult({"outcome": dataclasses.asdict(outcome), **drawn.data}, (line, *drawn.parts))
 
 
@@ -73,7 +70,6 @@ def _drawn(folder: Path) -> CommandResult:
         checked(TrainingRun, record["run"])
     if experiment.name == TUNED.name:
         return _tabulated(folder, experiment, records)
-    require("matplotlib", "report")
     from plait.lab.experiments.depthwidth.page import page, write_page
     from plait.lab.experiments.depthwidth.picture import draw
     from plait.lab.experiments.depthwidth.reading import cells_of

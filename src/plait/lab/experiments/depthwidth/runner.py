@@ -23,11 +23,11 @@ from plait.errors import CheckpointError, OutputError, whole
 from plait.lab.experiments.depthwidth.figure1 import Figure1, TrainingRun
 from plait.lab.experiments.depthwidth.learner import DeviceText, SideBySide, TextLearner
 from plait.lab.runs.folder import Journal, locked, read_json, write_json
+from plait.lab.strict import checked
 from plait.lab.tasks.text import CharacterText
 from plait.lab.training.process import environment
 from plait.lab.training.session import Session
 from plait.lab.training.stop import Stop
-from plait.strict import checked
 
 __all__ = ["RECORDS", "Outcome", "read_records", "run_missing"]
 

@@ -14,10 +14,10 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from plait.depthwidth.guideline import transition_params
+from plait.depthwidth.planner.guideline import transition_params
 from plait.lab.experiments.depthwidth.figure1 import Figure1, Grid, Training
 from plait.lab.experiments.depthwidth.reading import Cell, crossing, curve_of
-from plait.result import Table
+from plait.table import Table
 
 __all__ = ["TUNED", "TUNED_SMOKE", "Choice", "choices", "order_of", "tuned_page"]
 

@@ -15,7 +15,7 @@ from plait.errors import ConfigError, UnknownNameError
 from plait.lab.report.gather import Group, gather
 from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import RunFolder, is_run
-from plait.result import scored
+from plait.table import scored
 
 __all__ = ["Library", "named"]
 

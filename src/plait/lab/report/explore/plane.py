@@ -6,15 +6,15 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from plait.depthwidth.config_file import ModelConfig, parse_config
-from plait.depthwidth.guideline import FITTED_DEPTHS, parse_budget
-from plait.depthwidth.plan import Judgement, Plan, judge, plan, why_no_verdict
-from plait.depthwidth.plane import plane, published_shapes
-from plait.depthwidth.tables import count_table, judgement_tables, plan_tables
+from plait.depthwidth.planner.config_file import ModelConfig, parse_config
+from plait.depthwidth.planner.guideline import FITTED_DEPTHS, parse_budget
+from plait.depthwidth.planner.plan import Judgement, Plan, judge, plan, why_no_verdict
+from plait.depthwidth.planner.plane import plane, published_shapes
+from plait.depthwidth.planner.tables import count_table, judgement_tables, plan_tables
 from plait.errors import ConfigError, DataError
 from plait.hugging_face import MOST_CONFIG
 from plait.lab.report.explore.query_parameters import table_data, whole_number
-from plait.result import Table
+from plait.table import Table
 
 __all__ = ["MOST_BYTES", "config_view", "plan_view", "plane_view"]
 

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 
 from plait.errors import ConfigError
-from plait.result import Table
+from plait.table import Table
 
 __all__ = ["Shown", "number", "table_data", "whole_number"]
 

@@ -14,13 +14,14 @@ import torch
 from torch import Tensor
 
 from plait.errors import CheckpointError, ConfigError, DivergedError
-from plait.estimates import FLOAT, check_fits, slot_numbers
+from plait.estimates import FLOAT, check_fits
 from plait.lab.runs.checkpoint import Checkpoint, check_alike, leaves, with_leaves
 from plait.lab.tasks.worlds.actions import Actions
 from plait.lab.tasks.worlds.base import Moment
 from plait.lab.training.callbacks import ProgressFormat, Results
 from plait.lab.training.carried_state import check_carried
 from plait.lab.training.learner import Learner, Step, clip_gradients, generator_for
+from plait.lab.training.memory_needed import slot_numbers
 from plait.lab.training.ppo.policy import Policy, build_policy
 from plait.lab.training.ppo.returns import BestMean, ReturnScale
 from plait.lab.training.ppo.rollout import Collector, Episode, Rollout, advantages, evaluate_policy

@@ -7,7 +7,7 @@ from typing import Any
 
 from plait.lab.training.callbacks import ProgressFormat, Results
 from plait.lab.training.learner import Step
-from plait.result import percent
+from plait.table import percent
 
 __all__ = ["PolicyProgressFormat"]
 

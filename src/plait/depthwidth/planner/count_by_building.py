@@ -1,0 +1,225 @@
+"""Counting a model that no formula here knows: `transformers` builds it without memory, and it is counted."""
+
+from __future__ import annotations
+
+import re
+from typing import Any
+
+from plait.depthwidth.planner.cost import TWO_LENGTHS, Attention, Kind, Stack
+from plait.depthwidth.planner.count import Count
+from plait.errors import DataError, MissingExtraError, require
+from plait.hugging_face import build_empty, make_config
+
+__all__ = ["built", "count_module", "read_stack"]
+
+_NORM = re.compile(r"norm|\bln_|layernorm|\.ln\d?\.", re.IGNORECASE)
+_ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
+
+
+def built(values: dict[str, Any]) -> tuple[int, int, Count, Stack]:
+    """Return depth, width, count and layers of the model that `transformers` makes of these settings."""
+    family = values["model_type"]
+    try:
+        config = make_config(values)
+    except MissingExtraError:
+        raise DataError(
+            f"model_type {family!r} is not among those counted here; with transformers installed it is built "
+            "and counted, or give --depth and --width"
+        ) from None
+    depth, width = _setting(config, "num_hidden_layers"), _setting(config, "hidden_size")
+    if depth is None or width is None:
+        raise DataError(
+            f"model_type {family!r} has no one depth and width to judge; give --depth and --width"
+        )
+    two = bool(getattr(config, "is_encoder_decoder", False))
+    model = build_empty(config, ("AutoModelForSeq2SeqLM", "AutoModel")) if two else build_empty(config)
+    experts = _setting(config, "num_local_experts", "num_experts", "n_routed_experts") or 1
+    active = _setting(config, "num_experts_per_tok") or experts
+    count = count_module(model, max(0.0, 1 - active / experts))
+    return depth, width, count, read_stack(model, config, two)
+
+
+def count_module(model: Any, unused: float = 0.0) -> Count:
+    """Sort every parameter by its name; `unused` is the share of the experts that a token skips."""
+    parts = dict.fromkeys(("attention", "feed_forward", "norms", "embeddings", "output"), 0)
+    inactive = 0.0
+    head = _output_layer(model)
+    heads = {id(p) for p in head.parameters()} if head is not None else set()
+    for name, parameter in model.named_parameters():
+        inside = re.search(r"\.\d+\.", name)
+        if not inside:
+            part = "norms" if _NORM.search(name) else "output" if id(parameter) in heads else "embeddings"
+        elif _NORM.search(name):
+            part = "norms"
+        else:
+            part = "attention" if _ATTENTION.search(name) else "feed_forward"
+        parts[part] += parameter.numel()
+        if re.search(r"\bexperts\b", name) and "shared" not in name:
+            inactive += parameter.numel() * unused
+    return Count(**parts, inactive=round(inactive))
+
+
+def read_stack(model: Any, config: Any, two: bool = False) -> Stack:
+    """Return what the layers of a model are, read from its modules and, for windows, its settings.
+
+    A layer attends if a module of its own is an attention by its class and has queries or heads; linear
+    attentions, state spaces and convolutions have a state of fixed size instead. `two` says that the model is
+    an encoder and a decoder, which a model that was built may no longer say.
+    """
+    depth = config.num_hidden_layers
+    if two:
+        return Stack(depth, "encoder and decoder", (), unknown=TWO_LENGTHS)
+    kind = _kind(model, config)
+    layers = next(
+        (m for m in model.modules() if type(m).__name__ == "ModuleList" and len(m) == depth > 0), None
+    )
+    head = _output_layer(model)
+    output = sum(p.numel() for p in head.parameters() if p.dim() > 1) if head is not None else 0
+    if layers is None:
+        reason = "its layers are not a list of modules, each with weights of its own"
+        attends = depth if _setting(config, "num_attention_heads") else 0
+        return Stack(depth, kind, (Attention(0, 0, 0),) * attends, output=output, unknown=reason)
+    types = _layer_types(config, depth)
+    shared = _setting(config, "num_kv_shared_layers") or 0
+    unknown, attention, recurrent = "", [], 0
+    state: int | None = 0
+    for i, layer in enumerate(layers):
+        here = types[i] if types else ""
+        attending = None if here in _NO_ATTENTION else _attention(layer, config)
+        mixers = [size for m in layer.modules() if (size := _state_numbers(m)) is not None]
+        if mixers or here in _RECURRENT:
+            recurrent += 1
+            state = state + sum(mixers) if mixers and state is not None else None
+        if attending is None:
+            if not mixers and here not in _NO_ATTENTION:  # RWKV, xLSTM: recurrent in a way not known here
+                recurrent, state = recurrent + 1, None
+            continue
+        flops, cache = _per_token(attending, config)
+        window = _window(attending, here, config)
+        if here in _SPARSE or flops is None or cache is None or window is None:
+            unknown = f"attention of the kind {here or type(attending).__name__} is not known here"
+        own = kind == "decoder" and i < depth - shared
+        attention.append(Attention(window or 0, flops or 0, (cache or 0) if own else 0))
+    notes = ["without what updates the states"] if recurrent else []
+    if _setting(config, "kv_lora_rank") and attention:
+        notes.append("with keys and values written out, as in training; the cache holds them as latents")
+    return Stack(depth, kind, tuple(attention), recurrent, state, output, unknown, "; ".join(notes))
+
+
+_RECURRENT = {"linear_attention", "mamba", "conv", "hybrid", "hybrid_sliding", "recurrent"}
+_NO_ATTENTION = {"linear_attention", "mamba", "conv", "recurrent", "moe", "mlp"}
+_WHOLE = {"full_attention", "hybrid"}
+_WINDOWED = {"sliding_attention", "chunked_attention", "hybrid_sliding"}
+_SPARSE = {
+    "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse",
+    "reference_sliding_attention",
+}  # fmt: skip
+_QUERIES = re.compile(
+    r"^(q|query|q_proj|q_a_proj|q_b_proj|qkv\w*|query_key_value|c_attn|Wqkv|W_pack|in_proj)$"
+)
+
+
+def _kind(model: Any, config: Any) -> Kind:
+    """Return what the model is: by its own settings, and by whether its attentions are causal."""
+    causal = [m.is_causal for m in model.modules() if isinstance(getattr(m, "is_causal", None), bool)]
+    if causal and not any(causal):
+        return "encoder"
+    if getattr(config, "is_decoder", True) is False and hasattr(config, "type_vocab_size"):
+        return "encoder"
+    transformers = require("transformers", "test")
+    return "decoder" if type(config) in transformers.AutoModelForCausalLM._model_mapping else "other"
+
+
+def _attention(layer: Any, config: Any) -> Any:
+    """Return the attention of a layer: the module that has the queries, and None where there is none."""
+    by_name = None
+    for name, module in layer.named_modules():
+        of_attention = _ATTENTION.search(type(module).__name__) or _ATTENTION.search(name.rpartition(".")[2])
+        if not of_attention or _state_numbers(module) is not None:
+            continue
+        if any(_QUERIES.match(child) for child, _ in module.named_children()):
+            return module
+        by_name = by_name or module
+    # RWKV calls its recurrence an attention; it has no heads.
+    return by_name if _setting(config, "num_attention_heads") else None
+
+
+def _per_token(module: Any, config: Any) -> tuple[int | None, int | None]:
+    """Return operations for each token attended to, and numbers left in the cache, of one layer."""
+    heads = _setting(config, "num_attention_heads")
+    latent, rotary = _setting(config, "kv_lora_rank"), _setting(config, "qk_rope_head_dim")
+    if latent and rotary and heads:
+        plain, values = _setting(config, "qk_nope_head_dim"), _setting(config, "v_head_dim")
+        flops = 2 * heads * (plain + rotary + values) if plain and values else None
+        return flops, latent + rotary
+    keys, values = _width(module, "k_proj", "key"), _width(module, "v_proj", "value")
+    size = _setting(module, "head_dim") or _setting(config, "head_dim")
+    if size is None and heads:
+        size = (_setting(config, "hidden_size") or 0) // heads
+    if not heads or not size:
+        return None, None
+    if keys and values:
+        return 4 * size * heads, keys + values
+    names = ("num_key_value_heads", "num_kv_heads")
+    return 4 * size * heads, 2 * size * (_setting(module, *names) or _setting(config, *names) or heads)
+
+
+def _width(module: Any, *names: str) -> int | None:
+    """Return how many features one of a module's linear layers gives."""
+    linear = next((part for name in names if (part := getattr(module, name, None)) is not None), None)
+    width = getattr(linear, "out_features", None)
+    return width if _is_size(width) else None
+
+
+def _window(module: Any, here: str, config: Any) -> int | None:
+    """Return how many tokens back a layer attends, 0 for all, None where it is not known."""
+    if here in _SPARSE:
+        return None
+    chunk = _setting(config, "attention_chunk_size")
+    if here in _WINDOWED:
+        return chunk if here == "chunked_attention" else _setting(config, "sliding_window")
+    if here not in ("", "attention"):
+        return 0 if here in _WHOLE else None
+    # Without a finer list of kinds transformers gives every layer the window, where there is one.
+    return _setting(config, "sliding_window") or chunk or 0
+
+
+def _layer_types(config: Any, depth: int) -> list[str]:
+    """Return the kinds of the layers, where the settings list them."""
+    for name in ("layer_types", "layers_block_type"):
+        types = getattr(config, name, None)
+        if isinstance(types, list) and len(types) == depth and all(isinstance(kind, str) for kind in types):
+            return types
+    return []
+
+
+def _state_numbers(module: Any) -> int | None:
+    """Return the numbers in the state of a recurrent mixer, None for any other module."""
+    heads, key, value = (_setting(module, name) for name in ("num_v_heads", "head_k_dim", "head_v_dim"))
+    if heads and key and value:  # a gated delta rule
+        return heads * key * value + (_setting(module, "conv_dim") or 0) * (
+            _setting(module, "conv_kernel_size") or 0
+        )
+    inner, state = _setting(module, "intermediate_size"), _setting(module, "ssm_state_size")
+    if inner and state:  # Mamba and Mamba-2
+        width = _setting(module, "conv_dim") or inner
+        return inner * state + width * (_setting(module, "conv_kernel_size") or 0)
+    return None
+
+
+def _is_size(value: Any) -> bool:
+    return isinstance(value, int) and not isinstance(value, bool) and value > 0
+
+
+def _setting(owner: Any, *names: str) -> int | None:
+    """Return the first of these attributes that is a positive whole number."""
+    values = (getattr(owner, name, None) for name in names)
+    return next((value for value in values if _is_size(value)), None)
+
+
+def _output_layer(model: Any) -> Any:
+    """Return the layer that gives logits, None where there is none."""
+    try:
+        return model.get_output_embeddings()
+    except (AttributeError, NotImplementedError):
+        return None

@@ -1,0 +1,306 @@
+"""How each family of `transformers` is built: what a config.json means for its parameter count.
+
+A family is a function from the file's values to an `Architecture`, and the defaults of its configuration
+class, which a published file leaves out. Every default that was needed is kept, to be said aloud. The
+tests hold each of them against the model that `transformers` builds.
+"""
+
+from __future__ import annotations
+
+import reprlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from plait.depthwidth.planner.count import Architecture, Experts
+from plait.errors import DataError
+
+__all__ = [
+    "NAMES", "SIZES", "Family", "Values", "bert", "check_size", "dbrx", "experts_of", "falcon", "gpt",
+    "gpt_oss", "gptj", "head_size_of", "llama", "modernbert", "opt", "phi", "qwen_moe", "stablelm", "t5",
+    "when_used", "wide_norms", "windows",
+]  # fmt: skip
+
+# Our name -> the names configuration files use for it.
+NAMES = {
+    "depth": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "width": ("hidden_size", "n_embd", "d_model", "n_embed", "dim"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads", "attention_heads"),
+    "vocab": ("vocab_size",),
+    "inner": ("intermediate_size", "n_inner", "ffn_dim", "ffn_hidden_size", "hidden_dim", "d_ff"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads", "n_head_kv"),
+    "head_size": ("head_dim", "d_kv"),
+    "positions": ("max_position_embeddings", "n_positions"),
+    "tied": ("tie_word_embeddings",),
+    "experts": ("num_local_experts", "num_experts"),
+    "active": ("num_experts_per_tok",),
+}
+
+
+@dataclass
+class Values:
+    """The settings of one file; `assumed` are the defaults that had to stand in."""
+
+    said: Mapping[str, Any]
+    defaults: Mapping[str, Any]
+    assumed: dict[str, Any] = field(default_factory=dict)
+
+    def __getitem__(self, name: str) -> Any:
+        """By our name or the file's; None where neither the file nor its class has one."""
+        names = NAMES.get(name, (name,))
+        for key in names:
+            if self.said.get(key) is not None:
+                return self._checked(key, self.said[key], self.defaults.get(name))
+        value = self.defaults.get(name)
+        if value is not None:
+            self.assumed[names[0]] = value
+        return value
+
+    def _checked(self, key: str, value: Any, default: Any) -> Any:
+        if isinstance(default, bool) != isinstance(value, bool) and default is not None:
+            raise DataError(f"{key}: expected {_kind(default)}, got {value!r}")
+        if key in SIZES and (isinstance(value, bool) or not isinstance(value, int) or value < 1):
+            raise DataError(f"{key}: expected a positive whole number, got {reprlib.repr(value)}")
+        if isinstance(value, int):
+            check_size(key, value)
+        return value
+
+    def is_null(self, key: str) -> bool:
+        """Return whether the file sets a setting to null, which is not to leave it out."""
+        return key in self.said and self.said[key] is None
+
+    def inside(self, key: str) -> Values:
+        """A nested group of settings."""
+        said, defaults = self.said.get(key) or {}, self.defaults.get(key) or {}
+        if not isinstance(said, Mapping):
+            raise DataError(f"{key}: expected an object with settings, got {reprlib.repr(said)}")
+        return Values(said, defaults, self.assumed)
+
+
+def check_size(key: str, value: int) -> None:
+    """Layers are gone through one by one, and other sizes are multiplied: neither has to be without end."""
+    most = MOST_LAYERS if key in NAMES["depth"] else MOST
+    if value > most:
+        raise DataError(f"{key}: expected at most {most:,}, got {reprlib.repr(value)}")
+
+
+MOST_LAYERS, MOST = 10_000, 2**31
+SIZES = {key for name, keys in NAMES.items() if name != "tied" for key in keys}
+
+
+def _kind(default: Any) -> str:
+    return "true or false" if isinstance(default, bool) else "a number"
+
+
+def windows(
+    v: Values, local: Callable[[int], bool] | None = None, setting: str = "sliding_window"
+) -> tuple[int, ...]:
+    """Return each layer's window: where the file's `layer_types` say so, else where `local` does.
+
+    Without `local` every layer has the window, whatever `layer_types` say.
+    """
+    size = None if v.is_null(setting) else v[setting]
+    if size is None or size == 0:
+        return ()
+    if isinstance(size, bool) or not isinstance(size, int) or size < 0:
+        raise DataError(f"{setting}: expected a positive whole number or null, got {reprlib.repr(size)}")
+    check_size(setting, size)
+    depth, types = v["depth"], v["layer_types"] if local is not None else None
+    if types is not None and (not isinstance(types, list) or len(types) != depth):
+        raise DataError(f"layer_types: expected a list of {depth} names, got {reprlib.repr(types)}")
+    chosen = [local is None or local(i) for i in range(depth)]
+    if types is not None:
+        chosen = [name in ("sliding_attention", "chunked_attention") for name in types]
+    return tuple(size if one else 0 for one in chosen) if any(chosen) else ()
+
+
+def when_used(v: Values, local: Callable[[int], bool] | None = None) -> tuple[int, ...]:
+    """Return the windows of a Qwen, whose files name a window and leave it unused."""
+    return windows(v, local) if v["use_sliding_window"] else ()
+
+
+Build = Callable[[Values], Architecture]
+
+
+@dataclass(frozen=True)
+class Family:
+    """`note` says what a count of this family includes where that is a choice."""
+
+    build: Build
+    defaults: Mapping[str, Any]
+    note: str = ""
+
+
+def _sizes(v: Values, **rules: Any) -> dict[str, Any]:
+    """What every family has, under the names `Architecture` gives it; `rules` are said after it."""
+    sizes = {"depth": v["depth"], "width": v["width"], "heads": v["heads"], "vocab": v["vocab"]}
+    sizes["inner"] = rules.pop("inner", None) or v["inner"]
+    return {**sizes, "tied": v["tied"], **rules}
+
+
+def gpt(v: Values, **rules: Any) -> Architecture:
+    """LayerNorm, biases, a plain feed-forward part."""
+    return Architecture(**_sizes(v, **rules))
+
+
+def llama(v: Values, **rules: Any) -> Architecture:
+    """RMS norms, rotary positions, a gated feed-forward part; biases as the file says."""
+    usual: dict[str, Any] = {
+        "kv_heads": v["kv_heads"],
+        "head_size": v["head_size"],
+        "gated": True,
+        "positions": 0,
+        "norm_params": 1,
+        "feed_forward_bias": bool(v["mlp_bias"]),
+    }
+    if "query_key_value_bias" not in rules:
+        usual["query_key_value_bias"] = usual["output_bias"] = bool(v["attention_bias"])
+    return Architecture(**_sizes(v, **{**usual, **rules}))
+
+
+def head_size_of(v: Values) -> int:
+    return int(v["head_size"] or v["width"] // v["heads"])
+
+
+def wide_norms(v: Values) -> int:
+    """Norms over all queries and all keys, not head by head."""
+    return head_size_of(v) * int(v["heads"] + (v["kv_heads"] or v["heads"]))
+
+
+def experts_of(v: Values, inner: Any = None, **rules: Any) -> Experts:
+    return Experts(v["experts"], v["active"], inner or v["inner"], **rules)
+
+
+def _sparse_layers(v: Values) -> int:
+    """Qwen's way: layers named, or not met by the stride, have an ordinary feed-forward part."""
+    named, stride = v["mlp_only_layers"] or (), v["decoder_sparse_step"]
+    return sum(1 for i in range(v["depth"]) if i in named or (i + 1) % stride)
+
+
+def gptj(v: Values) -> Architecture:
+    return gpt(
+        v, positions=0, norms=1, query_key_value_bias=False, output_bias=False, output_extra=v["vocab"]
+    )
+
+
+def opt(v: Values) -> Architecture:
+    small, wide = v["word_embed_proj_dim"] or v["width"], v["width"]
+    bias = v["enable_bias"]
+    return gpt(
+        v,
+        positions=v["positions"] + 2,
+        query_key_value_bias=bias,
+        output_bias=bias,
+        feed_forward_bias=bias,
+        norm_params=2 if v["layer_norm_elementwise_affine"] else 0,
+        final_norm=v["do_layer_norm_before"] and not v["_remove_final_layer_norm"],
+        embedding_size=small,
+        embedding_extra=(2 * small * wide if small != wide else 0) + (v["positions"] + 2) * (wide - small),
+    )
+
+
+def falcon(v: Values) -> Architecture:
+    new = v["new_decoder_architecture"]
+    bias, kv_heads = v["bias"], v["kv_heads"] if new or not v["multi_query"] else 1
+    single = v["num_ln_in_parallel_attn"] == 1 if new else v["parallel_attn"]
+    return gpt(
+        v,
+        positions=0,
+        kv_heads=kv_heads,
+        query_key_value_bias=bias,
+        output_bias=bias,
+        feed_forward_bias=bias,
+        norms=1 if single else 2,
+    )
+
+
+def phi(v: Values) -> Architecture:
+    extra = 4 * head_size_of(v) if v["qk_layernorm"] else 0
+    return gpt(
+        v, positions=0, norms=1, kv_heads=v["kv_heads"], output_extra=v["vocab"], attention_extra=extra
+    )
+
+
+def dbrx(v: Values) -> Architecture:
+    forward = v.inside("ffn_config")
+    experts = Experts(forward["moe_num_experts"], forward["moe_top_k"], forward["ffn_hidden_size"])
+    kv_heads = v.inside("attn_config")["kv_n_heads"]
+    return llama(v, kv_heads=kv_heads, experts=experts, inner=experts.inner)
+
+
+def stablelm(v: Values) -> Architecture:
+    extra = wide_norms(v) if v["qk_layernorm"] else 0
+    bias = bool(v["use_qkv_bias"])
+    return llama(v, query_key_value_bias=bias, output_bias=False, norm_params=2, attention_extra=extra)
+
+
+def qwen_moe(v: Values) -> Architecture:
+    experts = experts_of(
+        v,
+        v["moe_intermediate_size"],
+        shared_inner=v["shared_expert_intermediate_size"] or 0,
+        shared_gate=bool(v["shared_expert_intermediate_size"]),
+        dense_layers=_sparse_layers(v),
+    )
+    if v["qkv_bias"] is not None:
+        most = 28 if v["max_window_layers"] is None else v["max_window_layers"]
+        local = when_used(v, lambda i: i % 2 == 0 and i < most)
+        bias = v["qkv_bias"]
+        return llama(v, query_key_value_bias=bias, output_bias=False, experts=experts, windows=local)
+    return llama(v, experts=experts, attention_extra=2 * head_size_of(v), windows=when_used(v))
+
+
+def gpt_oss(v: Values) -> Architecture:
+    experts = experts_of(v, router_bias=True, bias=True)
+    return llama(v, experts=experts, attention_extra=v["heads"], windows=windows(v, lambda i: i % 2 == 0))
+
+
+def bert(v: Values, token_types: bool = True, **rules: Any) -> Architecture:
+    """Norms after each part and none at the end; before the output layer one more matrix and norm."""
+    d, small = v["width"], v["embedding_size"] or v["width"]
+    extra = (v["type_vocab_size"] * small if token_types else 0) + 2 * small
+    extra += (small * d + d if small != d else 0) + rules.pop("relative", 0)
+    head = d * small + small + 2 * small + v["vocab"]
+    return gpt(
+        v,
+        positions=v["positions"],
+        final_norm=False,
+        embedding_size=small,
+        embedding_extra=extra,
+        output_extra=head,
+        causal=v["is_decoder"] is True,
+        **rules,
+    )
+
+
+def modernbert(v: Values) -> Architecture:
+    d, gains = v["width"], 2 if v["norm_bias"] else 1
+    bias = v["attention_bias"]
+    # The first layer has no norm before its attention: the embeddings were normalised already.
+    return llama(
+        v,
+        query_key_value_bias=bias,
+        output_bias=bias,
+        norm_params=gains,
+        embedding_extra=0,
+        causal=False,
+        windows=windows(v, lambda i: i % (v["global_attn_every_n_layers"] or 3) > 0, "local_attention"),
+        output_extra=d * d + gains * d + v["decoder_bias"] * v["vocab"] + v["classifier_bias"] * d,
+    )
+
+
+def t5(v: Values) -> Architecture:
+    """Encoder and decoder; transformers ties T5's output layer whatever the file says."""
+    decoder = v["num_decoder_layers"] or v["depth"]
+    return Architecture(
+        **_sizes(v, tied=True),
+        head_size=v["head_size"],
+        gated=str(v["feed_forward_proj"]).startswith("gated"),
+        positions=0,
+        norm_params=1,
+        query_key_value_bias=False,
+        output_bias=False,
+        feed_forward_bias=False,
+        decoder=decoder,
+        embedding_extra=2 * v["relative_attention_num_buckets"] * v["heads"],
+    )

@@ -1,0 +1,179 @@
+"""What others found about depth and width, beside the guideline: each with where it was read and fitted.
+
+Nothing here decides a plan. A law speaks only within the sizes it was fitted or measured on; beyond them
+its words are kept and marked.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from plait.depthwidth.planner.guideline import check_budget, optimal_shape, transition_params
+from plait.depthwidth.planner.plan import judge
+
+__all__ = ["LAWS", "Evidence", "Law", "disagreement", "evidence"]
+
+Depths = tuple[float, float]
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """What one law says of one size.
+
+    `depths` are the fewest and most layers it speaks for, None where it prefers none; `outside` says that
+    the size lies beyond what it was fitted or measured on.
+    """
+
+    name: str
+    says: str
+    depths: Depths | None
+    fitted: str
+    outside: bool
+    source: str
+
+
+@dataclass(frozen=True)
+class Law:
+    """One finding: `sizes` it was fitted on, in parameters, and what it says of a size."""
+
+    name: str
+    sizes: tuple[float, float]
+    fitted: str
+    source: str
+    speak: Callable[[float], tuple[str, Depths | None]]
+
+
+def _levine(params: float) -> tuple[str, Depths | None]:
+    best = optimal_shape(params, rounded=False)
+    low, high = best.exact_depth - best.tolerance, best.exact_depth + best.tolerance
+    words = (
+        f"{best.exact_depth:.0f} layers of width {best.exact_width:,.0f}, give or take {best.tolerance:.1f}"
+    )
+    return words, (low, high)
+
+
+def _kaplan(params: float) -> tuple[str, Depths | None]:
+    return "shape matters little: 6 layers of 4288 within 3% of the loss of 48 of 1600", None
+
+
+def _mobile(params: float) -> tuple[str, Depths | None]:
+    small = judge(30, 576)
+    return (
+        "deep and thin: 30 layers of 576 at 125M, 32 layers at 350M "
+        f"(the guideline calls the first {small.words}, by {small.excess_layers:.1f})"
+    ), (30.0, 32.0)
+
+
+def _complete(params: float) -> tuple[str, Depths | None]:
+    return (
+        "no shape: with its scaling by depth, 12 to 34% of compute saved and more shapes stay efficient"
+    ), None
+
+
+def _delusion(params: float) -> tuple[str, Depths | None]:
+
+    # Both formulas of the paper: 16 layers at width 512 scaled by W^0.44, and 2.43 ln W; 12 D W² parameters.
+    power = _solve(params, lambda width: 16 * (width / 512) ** 0.44)
+    logarithm = _solve(params, lambda width: 2.43 * math.log(width))
+    least, most = sorted((power, logarithm))
+    words = (
+        f"at most {most:.0f} layers by one of its formulas for the critical depth, {least:.0f} by the other"
+    )
+    return f"{words}; at 7B it saw 64 layers lose to 32 by 0.12 nats", (1.0, most)
+
+
+def _solve(params: float, depth_at: Callable[[float], float]) -> float:
+    """The depth at which 12·D·W² is the size and D the critical depth of W."""
+    low, high = 2.0, 1e7
+    for _ in range(200):
+        middle = (low * high) ** 0.5
+        low, high = (middle, high) if 12 * depth_at(middle) * middle**2 < params else (low, middle)
+    return depth_at(low)
+
+
+def _inverse(params: float) -> tuple[str, Depths | None]:
+    return (
+        "no shape: loss falls as 1/depth, layers mostly alike and averaging; depth is used inefficiently",
+        None,
+    )
+
+
+def _ours(params: float) -> tuple[str, Depths | None]:
+    guideline = transition_params(12).value
+    return (
+        "12 layers lead or share the lead from 0.15M on, one learning rate for all depths "
+        f"(the guideline balances 12 at {guideline / 1e6:.0f}M)"
+    ), (12.0, 12.0)
+
+
+LAWS = (
+    Law(
+        "guideline",
+        (transition_params(6).value, transition_params(48).value),
+        "6 to 48 layers",
+        "Levine et al. 2020, arXiv:2006.12467",
+        _levine,
+    ),
+    Law(
+        "Kaplan",
+        (1.3e9, 1.5e9),
+        "the two shapes named",
+        "Kaplan et al. 2020, arXiv:2001.08361, figure 5",
+        _kaplan,
+    ),
+    Law("MobileLLM", (1e8, 1e9), "below 1B", "Liu et al. 2024, arXiv:2402.14905", _mobile),
+    Law(
+        "CompleteP",
+        (0, float("inf")),
+        "not a law of shape",
+        "Dey et al. 2025, arXiv:2505.01618, abstract",
+        _complete,
+    ),
+    Law(
+        "Depth Delusion",
+        (17e6, 7e9),
+        "30 networks, 17M to 7B",
+        "Fahim and Karim 2026, arXiv:2601.20994",
+        _delusion,
+    ),
+    Law(
+        "inverse depth",
+        (0, float("inf")),
+        "trained LLMs; sizes not read",
+        "Liu et al. 2026, arXiv:2602.05970, abstract",
+        _inverse,
+    ),
+    Law("plait's grid", (3e4, 1.1e7), "144 networks, 30k to 10M", "results/depthwidth/README.md", _ours),
+)
+
+
+def evidence(params: float) -> list[Evidence]:
+    """Every law on one size, in parameters without embeddings.
+
+    >>> [row.name for row in evidence(7e9) if not row.outside and row.depths]
+    ['Depth Delusion']
+    """
+    check_budget(params)
+    rows = []
+    for law in LAWS:
+        says, depths = law.speak(params)
+        outside = not law.sizes[0] <= params <= law.sizes[1]
+        rows.append(Evidence(law.name, says, depths, law.fitted, outside, law.source))
+    return rows
+
+
+def disagreement(rows: list[Evidence]) -> str:
+    """One sentence: which of them name layers that exclude each other at this size."""
+    speaking = [row for row in rows if row.depths is not None and not row.outside]
+    guideline = next(row for row in rows if row.name == "guideline")
+    others = [row for row in speaking if row is not guideline]
+    assert guideline.depths is not None
+    low, high = guideline.depths
+    against = [row.name for row in others if row.depths and (row.depths[1] < low or row.depths[0] > high)]
+    if against:
+        return f"Disagree with the guideline at this size: {', '.join(against)}."
+    if not others:
+        return "No other law that names a number of layers was fitted at this size."
+    return "No law fitted at this size excludes the guideline's depth."

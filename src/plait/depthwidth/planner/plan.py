@@ -1,0 +1,332 @@
+"""How to split a parameter budget between depth and width, and how a given shape stands.
+
+Both answers use one measure, the layers a shape has too many or too few against the balanced shape of its
+own size, and one tolerance (`Optimum.tolerance`). The guideline ties depth to width; parameters only say
+which shapes are of equal size. A layer of width d has `layer_size`·d² of them: 12 in GPT-2, fewer with
+grouped queries, more with gates, many more with experts. Scaled to another width a layer keeps that
+number, so the balanced depth of a shape does not depend on it, and neither on counting all experts or
+those a token goes through.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass, replace
+from typing import Literal
+
+from plait.depthwidth.bounds import Regime, check_shape, regime, transition_depth
+from plait.depthwidth.planner.config_file import ModelConfig
+from plait.depthwidth.planner.cost import Price, no_verdict, price
+from plait.depthwidth.planner.count import Architecture, Count, count_params
+from plait.depthwidth.planner.guideline import (
+    BUDGETS,
+    GUIDELINE,
+    Fit,
+    Optimum,
+    check_budget,
+    optimal_shape,
+    param_count,
+    transition_width,
+    width_step,
+)
+from plait.depthwidth.planner.published_models import MODELS, Model
+from plait.errors import ConfigError, at_least
+
+__all__ = ["Comparison", "Judgement", "Plan", "Shape", "compare", "judge", "plan", "why_no_verdict"]
+
+Verdict = Literal["too shallow", "balanced", "too deep"]
+Degree = Literal["", "slightly", "clearly", "far"]
+
+_CLOSE = 0.05  # a size this far off weighs as much as a depth off by the whole tolerance
+_WITHIN = (0.1, 0.25, 1.0)  # how far a size may be off: the first at which a balanced shape is found
+
+
+@dataclass(frozen=True)
+class Shape:
+    """A depth and a width of a given size, and how far it stands from the guideline.
+
+    Attributes:
+        params: parameters without embeddings.
+        log_distance: ln d − (a + b L): positive where the shape could use more depth.
+        excess_layers, tolerance: layers too many (negative: too few) at its own size, and how many are
+            within what the fit's error and the rounding of widths allow.
+        balanced: whether they are.
+    """
+
+    depth: int
+    width: int
+    params: int
+    log_distance: float
+    excess_layers: float
+    tolerance: float
+
+    @property
+    def balanced(self) -> bool:
+        return abs(self.excess_layers) <= self.tolerance
+
+
+@dataclass(frozen=True)
+class Plan:
+    """The balanced shape for a budget.
+
+    Attributes:
+        params: 12·depth·width², to be held against `budget`.
+        shape: the same with its distance from the guideline; `shape.balanced` can be False only where a
+            grid of widths was asked for that is too coarse for the budget.
+        count: the exact count of a GPT-2-like network of this shape, embeddings apart.
+        price: what that network costs to run.
+        optimum: the fit's unrounded answer and its errors.
+        regime: of the theory, from 3^depth against width.
+        extrapolated: the depth lies outside the fitted 6 to 48.
+        alternatives: the best shapes of other widths, nearest first.
+    """
+
+    depth: int
+    width: int
+    heads: int
+    params: int
+    budget: float
+    shape: Shape
+    count: Count
+    price: Price
+    optimum: Optimum
+    regime: Regime
+    extrapolated: bool
+    alternatives: tuple[Shape, ...]
+
+
+@dataclass(frozen=True)
+class Judgement:
+    """How a given shape stands against the guideline.
+
+    Attributes:
+        verdict: balanced within `tolerance` layers, else too shallow or too deep.
+        degree: "slightly" up to twice the tolerance, "clearly" up to five times, "far" beyond.
+        excess_layers: layers beyond the balanced depth of the same size (negative: too few).
+        tolerance: what the fit's error and the rounding of widths and depths allow, in layers.
+        depth_error: one standard error of that balanced depth.
+        width_ratio: width over the balanced width of the same size.
+        transition_width: the width that would balance this depth.
+        layer_size: parameters of a layer in units of width².
+        regime: of the theory; `transition_depth` is where its two lower bounds meet.
+        nearest: balanced shapes of about this size.
+    """
+
+    depth: int
+    width: int
+    params: int
+    verdict: Verdict
+    degree: Degree
+    excess_layers: float
+    tolerance: float
+    depth_error: float
+    width_ratio: float
+    optimum: Optimum
+    transition_width: float
+    layer_size: float
+    regime: Regime
+    transition_depth: float
+    extrapolated: bool
+    nearest: tuple[Shape, ...]
+
+    @property
+    def words(self) -> str:
+        """ "balanced", "slightly too shallow", "far too deep" …"""
+        return f"{self.degree} {self.verdict}".strip()
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A published model beside its judgement."""
+
+    model: Model
+    judgement: Judgement
+
+
+def plan(
+    params: float,
+    head_size: int | None = None,
+    vocab: int = 50257,
+    multiple_of: int | None = None,
+    total: bool = False,
+    context: int = 2048,
+    fit: Fit = GUIDELINE,
+) -> Plan:
+    """Depth, width and heads for a budget of parameters.
+
+    Args:
+        params: parameters without embeddings; with `total`, including (tied) token embeddings.
+        head_size: width of one head, which the width becomes a multiple of; None takes the divisor of
+            the width nearest to 64.
+        vocab: tokens in the vocabulary.
+        multiple_of: the width becomes a multiple of this too; None takes `width_step`.
+        context: tokens before the one whose price is given.
+
+    >>> best = plan(1.3e9)
+    >>> best.depth, best.width, best.heads, best.shape.balanced
+    (42, 1600, 25, True)
+    """
+    check_budget(params)
+    at_least(1, head_size=head_size or 1, vocab=vocab, multiple_of=multiple_of or 1)
+    if 0 in (head_size, multiple_of):
+        raise ConfigError("head_size and multiple_of: expected at least 1, got 0")
+    budget = _without_embeddings(float(params), vocab, fit) if total else float(params)
+    optimum = optimal_shape(budget, rounded=False, fit=fit)
+    grid = math.lcm(head_size or 1, multiple_of or width_step(optimum.exact_width))
+    shapes = _shapes(budget, optimum, grid, 12.0, fit)
+    best = shapes[0]
+    heads = best.width // (head_size or _usual_head(best.width))
+    network = Architecture(best.depth, best.width, heads, vocab=vocab)
+    return Plan(
+        depth=best.depth,
+        width=best.width,
+        heads=heads,
+        params=best.params,
+        budget=budget,
+        shape=best,
+        count=count_params(network),
+        price=price(network, context),
+        optimum=optimum,
+        regime=regime(best.depth, best.width),
+        extrapolated=optimum.extrapolated,
+        alternatives=shapes[1:5],
+    )
+
+
+def _usual_head(width: int) -> int:
+    """The divisor of the width nearest to 64, as a ratio."""
+    divisors = [size for size in range(1, width + 1) if width % size == 0]
+    return min(divisors, key=lambda size: abs(math.log(size / 64)))
+
+
+def _without_embeddings(total: float, vocab: int, fit: Fit) -> float:
+    """N with N + vocab·d(N) = total, by bisection: both terms grow with N."""
+
+    def embeddings(budget: float) -> float:
+        return vocab * optimal_shape(budget, rounded=False, fit=fit).exact_width
+
+    smallest = 1e5
+    if total <= smallest + embeddings(smallest):
+        raise ConfigError(
+            f"params: {total:.4g} in total leaves under {smallest:.0e} beside the embeddings of "
+            f"{vocab} tokens; raise the budget or lower vocab"
+        )
+    low, high = smallest, total
+    for _ in range(100):
+        middle = (low + high) / 2
+        if middle + embeddings(middle) < total:
+            low = middle
+        else:
+            high = middle
+    return low
+
+
+def _shapes(budget: float, optimum: Optimum, grid: int, layer_size: float, fit: Fit) -> tuple[Shape, ...]:
+    """The best shape of each width on the grid, by balance and size together; balanced ones first."""
+    centre = max(1, round(optimum.exact_width / grid))
+    for within in _WITHIN:
+        found = []
+        for step in range(max(1, centre - 4), centre + 5):
+            choices = _of_width(step * grid, budget, within, layer_size, fit)
+            found += [min(choices, key=lambda shape: _badness(shape, budget))] if choices else []
+        if any(shape.balanced for shape in found) or (found and within == _WITHIN[-1]):
+            return tuple(sorted(found, key=lambda shape: (not shape.balanced, _badness(shape, budget))))
+    least = layer_size * grid * grid
+    raise ConfigError(
+        f"params: no width on a grid of {grid} comes within a factor of 2 of {budget:.4g} (one layer of "
+        f"width {grid} has {least:,.0f}); lower multiple_of or head_size"
+    )
+
+
+def _of_width(width: int, budget: float, within: float, layer_size: float, fit: Fit) -> list[Shape]:
+    """Shapes of this width whose size is within a share of the budget, at least down to 1/(1 + share)."""
+    layer = layer_size * width * width
+    fewest, most = math.ceil(budget / (1 + within) / layer), math.floor(budget * (1 + within) / layer)
+    shapes = []
+    for depth in range(max(1, fewest), most + 1):
+        size = param_count(depth, width)
+        if size < BUDGETS[0]:
+            continue
+        best = optimal_shape(size, rounded=False, fit=fit)
+        distance = math.log(width) - fit.intercept - fit.slope * depth
+        excess = depth - best.exact_depth
+        shapes.append(Shape(depth, width, round(depth * layer), distance, excess, best.tolerance))
+    return shapes
+
+
+def _badness(shape: Shape, budget: float) -> float:
+    return (shape.excess_layers / shape.tolerance) ** 2 + (math.log(shape.params / budget) / _CLOSE) ** 2
+
+
+def judge(
+    depth: int,
+    width: int,
+    params: float | None = None,
+    grid: int | None = None,
+    fit: Fit = GUIDELINE,
+) -> Judgement:
+    """Whether a shape is too deep or too shallow, by how much, and the nearest balanced shapes.
+
+    Args:
+        params: the model's own parameters without embeddings; None takes 12·depth·width². They decide
+            what the suggested shapes count, not the verdict.
+        grid: suggested widths are multiples of this; None takes `width_step`.
+
+    >>> verdict = judge(96, 12288)
+    >>> verdict.words, round(verdict.excess_layers, 1), round(verdict.tolerance, 1), verdict.extrapolated
+    ('far too deep', 15.5, 2.3, True)
+    """
+    at_least(1, depth=depth, width=width, grid=1 if grid is None else grid)
+    if int(depth) != depth or int(width) != width:
+        raise ConfigError(f"depth and width: expected whole numbers, got {depth} and {width}")
+    check_shape(depth, width, 0)
+    simple = param_count(depth, width)
+    size = float(params if params is not None else simple)
+    layer_size = 12 * size / simple
+    # Of equal size are shapes of equal depth·width², whatever a layer holds.
+    optimum = optimal_shape(simple, rounded=False, fit=fit)
+    excess = depth - optimum.exact_depth
+    verdict: Verdict = "balanced"
+    degree: Degree = ""
+    if abs(excess) > optimum.tolerance:
+        verdict = "too deep" if excess > 0 else "too shallow"
+        times = abs(excess) / optimum.tolerance
+        degree = "slightly" if times <= 2 else "clearly" if times <= 5 else "far"
+    suggested = _shapes(size, optimum, grid or width_step(optimum.exact_width), layer_size, fit)
+    return Judgement(
+        depth=int(depth),
+        width=int(width),
+        params=int(size),
+        verdict=verdict,
+        degree=degree,
+        excess_layers=excess,
+        tolerance=optimum.tolerance,
+        depth_error=optimum.depth_error,
+        width_ratio=width / optimum.exact_width,
+        optimum=replace(optimum, params=size),
+        transition_width=transition_width(depth, fit).value,
+        layer_size=layer_size,
+        regime=regime(int(depth), int(width)),
+        transition_depth=transition_depth(width),
+        extrapolated=optimum.extrapolated or transition_width(depth, fit).extrapolated,
+        nearest=tuple(shape for shape in suggested if shape.balanced)[:3],
+    )
+
+
+def why_no_verdict(model: ModelConfig) -> str:
+    """Return why the guideline says nothing of a model; empty where it does."""
+    size = param_count(model.depth, model.width)
+    least, most = BUDGETS
+    if not least <= size <= most:
+        return f"the law is taken for 12·L·d² from {least:.0e} to {most:.0e}; here it is {size:.3g}"
+    return no_verdict(model.stack)
+
+
+def compare(models: Iterable[Model] = MODELS, fit: Fit = GUIDELINE) -> list[Comparison]:
+    """Published shapes against the guideline.
+
+    >>> [row.judgement.words for row in compare() if row.model.name in ("GPT-2 large", "GPT-3 175B")]
+    ['slightly too shallow', 'far too deep']
+    """
+    return [Comparison(model, judge(model.depth, model.width, fit=fit)) for model in models]

@@ -1,0 +1,141 @@
+"""Files and JSON: reading a plain file, writing one atomically, values as JSON holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import json
+import math
+import os
+import stat
+from collections.abc import Iterator
+from dataclasses import asdict, is_dataclass
+from pathlib import Path
+from typing import Any
+
+from plait.errors import ConfigError, OutputError, in_utf8
+
+__all__ = ["canonical_json", "destination", "jsonable", "plain_bytes", "write_whole", "writing"]
+
+
+def plain_bytes(path: str | Path, most: int) -> bytes:
+    """What a plain file holds. A pipe would be waited for, and a device such as /dev/zero never ends.
+
+    Raises:
+        OSError: if it is not there, is no plain file, or has more than `most` bytes.
+    """
+    about = os.stat(path)
+    if stat.S_ISDIR(about.st_mode):
+        raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), str(path))
+    if not stat.S_ISREG(about.st_mode):
+        raise OSError(errno.EINVAL, "not a plain file", str(path))
+    if about.st_size > most:
+        raise OSError(errno.EFBIG, f"it has more than {most:,} bytes", str(path))
+    return Path(path).read_bytes()
+
+
+@contextlib.contextmanager
+def writing(path: str | Path) -> Iterator[None]:
+    """What the disk refuses in here, full or read-only as it is, is an error of ours in one line.
+
+    Raises:
+        OutputError: with the disk's own words.
+    """
+    try:
+        yield
+    except OutputError:
+        raise
+    except OSError as error:
+        raise OutputError(f"cannot write {path}: {error.strerror or error}") from error
+
+
+def destination(path: str | Path) -> Path:
+    """The file that is written under this name: a link's target. Ask before a long computation.
+
+    Raises:
+        OutputError: if something lies there that is no plain file: a folder, a device, a pipe.
+    """
+    path = Path(path)
+    try:
+        target = path.resolve() if path.is_symlink() else path
+        there, plain = target.exists(), target.is_file()
+    except (OSError, RuntimeError, ValueError) as error:  # a name too long, links in a circle, a zero byte
+        raise OutputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
+    if there and not plain:
+        found = "a folder" if target.is_dir() else "a device, a pipe or a socket"
+        raise OutputError(f"cannot write {path}: expected a plain file or a new name, got {found}")
+    return target
+
+
+def write_whole(path: Path, content: bytes) -> None:
+    """Write beside, flush to the disk, rename over. The old file is there until the new one is."""
+    target = destination(path)
+    part = target.with_name(f".{target.name}.part")
+    try:
+        with writing(path):
+            part.unlink(missing_ok=True)  # what a killed writer left, or a link that somebody put there
+            with part.open("xb") as file:
+                file.write(content)
+                file.flush()
+                os.fsync(file.fileno())
+            os.replace(part, target)
+            _sync_folder(target.parent)
+    except OutputError:
+        with contextlib.suppress(OSError):
+            part.unlink(missing_ok=True)
+        raise
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make a rename last through a power cut."""
+    handle = os.open(folder, os.O_RDONLY)
+    try:
+        os.fsync(handle)
+    finally:
+        os.close(handle)
+
+
+def jsonable(value: Any) -> Any:
+    """Dataclasses as objects, arrays as lists, what is not finite as null.
+
+    >>> jsonable((1.5, float("inf")))
+    [1.5, None]
+    """
+    if is_dataclass(value) and not isinstance(value, type):
+        return jsonable(asdict(value))
+    if isinstance(value, dict):
+        return {key: jsonable(item) for key, item in value.items()}
+    if hasattr(value, "tolist"):  # of numpy, which this need not load
+        return jsonable(value.tolist())
+    if isinstance(value, list | tuple):
+        return [jsonable(item) for item in value]
+    if isinstance(value, float) and not math.isfinite(value):
+        return None
+    return value
+
+
+def canonical_json(description: dict[str, Any]) -> str:
+    """Return a run's description as JSON in one order and without blanks, from which its id follows.
+
+    Raises:
+        ConfigError: for a number that is not finite, or a text that JSON would hold and no reader take: the
+            name of a file that is not UTF-8.
+    """
+    _check_texts(description)
+    try:
+        return json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
+    except ValueError as error:
+        found = (pair for part in description.values() if isinstance(part, dict) for pair in part.items())
+        name = next((k for k, v in found if isinstance(v, float) and not math.isfinite(v)), "a value")
+        raise ConfigError(f"{name}: expected a finite number") from error
+
+
+def _check_texts(value: Any, name: str = "description") -> None:
+    if isinstance(value, dict):
+        for key, one in value.items():
+            _check_texts(one, key)
+    elif isinstance(value, list | tuple):
+        for one in value:
+            _check_texts(one, name)
+    elif isinstance(value, str):
+        in_utf8("rename it (if its name is UTF-8, set LC_ALL=C.UTF-8)", **{name: value})
