@@ -10,20 +10,20 @@ SOURCE = Path(__file__).parent.parent / "src" / "plait"
 # Rooms whose language has been revised, and files that begin with it; the others follow one by one.
 REVISED = [
     "cells",
-    "cli",
-    "commands",
-    "doctor",
-    "experiments",
-    "figures",
+    "lab/cli",
+    "lab/commands",
+    "lab/doctor",
+    "lab/experiments",
+    "lab/figures",
     "gradients",
     "memory",
     "ops/bounded_attention",
     "ops/lifetimes",
     "ops/plain_scan",
-    "report",
-    "runs",
-    "tasks",
-    "training",
+    "lab/report",
+    "lab/runs",
+    "lab/tasks",
+    "lab/training",
 ]
 # "Whether the mask is dense": start a function with its verb, a class with its noun.
 RELATIVE = re.compile(r"(What|Who|Whoever|Whether|Which|How|The same|Of)\b")
@@ -32,6 +32,7 @@ PARTICIPLES = {"said", "told", "asked", "found", "held", "made", "given"}
 
 
 def revised_files():
+    assert all((SOURCE / room).is_dir() for room in REVISED)
     return sorted(path for room in REVISED for path in (SOURCE / room).rglob("*.py"))
 
 
