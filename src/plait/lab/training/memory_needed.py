@@ -35,13 +35,13 @@ def update_bytes(network: Any, task: Any, recipe: Any, processes: int = 1) -> in
     steps = int(next((n for name in ("length", "span", "longest") if (n := getattr(task, name, 0))), 0))
     rows = -(-recipe.batch_size // (recipe.accumulate * processes))
     logits = task.num_classes * (task.answers or (steps if task.reads == "all" else 1))
-    states, slots = sum(map(_numbers_a_step, _layers(network))), slot_numbers(network)
+    states, slots = sum(map(_numbers_per_step, _layers(network))), slot_numbers(network)
     number = FLOAT if recipe.precision == "fp32" else FLOAT // 2
     return int(3 * weights + number * rows * (steps * (task.input_size + states) + logits + slots))
 
 
 def slot_numbers(network: Any) -> int:
-    """Of a row: what the slots of its bounded memories hold."""
+    """Return how many numbers the slots of a network's bounded memories hold for one row."""
     bounded = (layer for layer in _layers(network) if layer.initial_width)
     return int(sum(layer.slot_size * layer.initial_width for layer in bounded))
 
@@ -50,7 +50,10 @@ def _layers(network: Any) -> list[Any]:
     return list(getattr(getattr(network, "recurrent", None), "layers", ()))
 
 
-def _numbers_a_step(layer: Any) -> int:
-    """What a layer keeps of a step of a row. Layers without a memory may be torch's own, which keep less."""
+def _numbers_per_step(layer: Any) -> int:
+    """Return how many numbers a layer saves per step and row for its backward pass.
+
+    Layers without a memory may be torch's own, which save fewer.
+    """
     states = int(layer.hidden_size * (1 + getattr(getattr(layer, "cell", None), "gates", 1)))
     return 2 * (states + layer.initial_width) if layer.initial_width else states
