@@ -77,7 +77,7 @@ def test_links_and_pictures_lead_somewhere(page):
 
 
 def test_the_readme_is_short():
-    assert len((ROOT / "README.md").read_text().split()) <= 900
+    assert len((ROOT / "README.md").read_text().split()) <= 600
 
 
 def test_the_page_of_results_shows_what_is_finished():
@@ -91,10 +91,22 @@ def test_the_page_of_results_shows_what_is_finished():
     assert re.search(rf"DoorKey-16x16 \| {theirs} [^|]*\| {ours} ", table)
 
 
-@pytest.mark.parametrize("page", [ROOT / "README.md", ROOT / "docs" / "start.md"], ids=lambda p: p.name)
-def test_four_readers_find_their_way(page):
+def test_four_readers_find_their_way():
     for reader in ("I train models", "I train agents", "I size Transformers", "I do theory"):
-        assert f"**{reader}" in page.read_text()
+        assert f"**{reader}" in (ROOT / "docs" / "start.md").read_text()
+
+
+def test_the_first_screen_of_the_readme():
+    """One sentence, one picture, at most eight lines of code, and no line to scroll sideways for."""
+    text = (ROOT / "README.md").read_text()
+    sentence = re.search(r"^\*\*(.+?)\*\*$", text, re.MULTILINE)[1]
+    assert len(sentence.split()) <= 15
+    assert len(re.findall(r"!\[", text)) == 1
+    (code,) = blocks(ROOT / "README.md", "python")
+    assert len([line for line in code.splitlines() if line.strip()]) <= 8
+    fenced = [line for _, block in FENCE.findall(text) for line in block.splitlines()]
+    assert max(map(len, fenced)) <= 110
+    assert not re.search(r"\b[0-9a-f]{7,40}\b", text), "no commit hashes"
 
 
 def test_the_start_lists_every_extra():
