@@ -1,6 +1,7 @@
 """Draw the walks of architecture.md: which files a command runs through, traced over all of src/plait.
 
-`python docs/make_architecture.py` rewrites the page; `--check` only says whether it would change.
+`python docs/make_architecture.py` rewrites the page, `--check` only says whether it would change; titles that
+follow limit either to those walks.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import re
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 ROOT = Path(__file__).parent.parent
@@ -19,13 +21,15 @@ PAGE = ROOT / "docs" / "architecture.md"
 SMALL = ["--device", "cpu", "--quiet", "--out"]
 COPY = ["--hidden", "4", "--delay", "2", "--updates", "2", "--batch-size", "2", "--evaluate-on", "2"]
 WORLD = [
-    "--env", "Empty-5x5", "--hidden", "4", "--steps", "16", "--envs", "2", "--rollout", "8", "--minibatches", "1",
-    "--evaluate-on", "1",
+    "--env", "Empty-5x5", "--hidden", "4", "--steps", "16", "--envs", "2", "--rollout", "8",
+    "--minibatches", "1", "--evaluate-on", "1",
 ]  # fmt: skip
 COMMAND = "from plait.lab import cli; cli.main({arguments!r})"
 # Title on the page -> Python that is traced; `{out}` is an empty folder.
 WALKS = {
-    "plait train copy": COMMAND.format(arguments=["train", "copy", "--model", "relrnn", *COPY, *SMALL, "{out}"]),
+    "plait train copy": COMMAND.format(
+        arguments=["train", "copy", "--model", "relrnn", *COPY, *SMALL, "{out}"]
+    ),
     "plait train minigrid": COMMAND.format(arguments=["train", "minigrid", *WORLD, *SMALL, "{out}"]),
     "plait report": COMMAND.format(
         arguments=["report", "results/memory/by-answers.tar.gz", "-o", "{out}/report.html"]
@@ -40,8 +44,8 @@ WALKS = {
         "plait.Transformer(3, 8, memory=memory)(torch.randn(20, 2, 3))[0].sum().backward()"
     ),
     "plait.gradients.probe": (
-        "import torch, plait.gradients\n"
-        "plait.gradients.probe(torch.nn.LSTM(3, 4), torch.randn(20, 2, 3), lambda output: output[0][-1].sum())"
+        "import torch, plait.gradients as gradients\n"
+        "gradients.probe(torch.nn.LSTM(3, 4), torch.randn(20, 2, 3), lambda output: output[0][-1].sum())"
     ),
 }
 # Titles of paths that need a GPU -> the modules that start them; what they import is listed instead.
@@ -72,7 +76,9 @@ def traced(title: str) -> list[str]:
     """Return the files of src/plait in which a walk calls a function, in the order of their first call."""
     with tempfile.TemporaryDirectory() as folder:
         script = TRACER.format(code=WALKS[title].replace("{out}", folder))
-        warm = ["torch", "torch._dynamo"] + (["safetensors.torch", "tyro", "jinja2"] if "cli" in script else [])
+        warm = ["torch", "torch._dynamo"] + (
+            ["safetensors.torch", "tyro", "jinja2"] if "cli" in script else []
+        )
         done = subprocess.run(
             [sys.executable, "-c", script, *warm], capture_output=True, text=True, cwd=ROOT,
             env={**os.environ, "OMP_NUM_THREADS": "1", "PLAIT_CACHE": folder},
@@ -80,7 +86,8 @@ def traced(title: str) -> list[str]:
     if done.returncode:
         raise SystemExit(f"{title}: {done.stderr[-2000:]}")
     files = map(Path, done.stdout.partition("\ntraced\n")[2].splitlines())
-    return [file.relative_to(SOURCE).as_posix() for file in files if file.is_relative_to(SOURCE)]
+    ours = [file.relative_to(SOURCE) for file in files if file.is_relative_to(SOURCE)]
+    return [file.as_posix() for file in ours if file.suffix == ".py"]  # a template is traced as a file too
 
 
 def imported(starts: list[str]) -> list[str]:
@@ -106,21 +113,30 @@ def purpose(name: str) -> str:
     return re.split(r"(?<=[a-z)`])[.:;] ", first, maxsplit=1)[0].rstrip(".")
 
 
-def drawn(files: list[str], by_room: bool) -> str:
-    """Return a walk as a table: the files of each package with their purposes."""
-    lines = [f"{len(files)} files:", "", "| file | |", "|---|---|"]
-    rooms: dict[str, list[str]] = {}
-    for name in files:
-        parts = name.split("/")
-        rooms.setdefault("/".join(parts[: 2 if parts[0] == "lab" else 1]) if by_room else "", []).append(name)
-    lines += [f"| `{name}` | {purpose(name).replace('|', chr(92) + '|')} |" for names in rooms.values() for name in names]
+def drawn(files: list[str]) -> str:
+    """Return a walk as a table of files with their purposes; a command's files of the library in one line."""
+    lab = [name for name in files if name.startswith("lab/")]
+    packages: dict[str, list[str]] = {}
+    for name in lab or files:
+        packages.setdefault("/".join(name.split("/")[: 2 if lab else 1]), []).append(name)
+    lines = [
+        f"{len(files)} files" + (f", {len(lab)} of the lab:" if lab else ":"),
+        "",
+        "| file | |",
+        "|---|---|",
+    ]
+    for name in [name for names in packages.values() for name in names]:
+        lines.append(f"| `{name}` | {purpose(name).replace('|', chr(92) + '|')} |")
+    library = [f"`{name}`" for name in files if lab and name not in lab]
+    if library:
+        lines += ["", f"Of the library: {', '.join(library)}."]
     return "\n".join(lines)
 
 
-def page(text: str) -> str:
-    """Return the page with every walk drawn anew between its markers."""
-    for title in (*WALKS, *IMPORTS):
-        body = drawn(traced(title), True) if title in WALKS else drawn(imported(IMPORTS[title]), False)
+def page(text: str, titles: Iterable[str] = (*WALKS, *IMPORTS)) -> str:
+    """Return the page with some walks drawn anew between their markers."""
+    for title in titles:
+        body = drawn(traced(title) if title in WALKS else imported(IMPORTS[title]))
         begin, end = f"<!-- walk: {title} -->", "<!-- end of walk -->"
         if begin not in text:
             raise SystemExit(f"{PAGE}: expected the marker {begin!r}")
@@ -130,9 +146,10 @@ def page(text: str) -> str:
 
 
 def main() -> None:
+    check, titles = "--check" in sys.argv[1:], [word for word in sys.argv[1:] if word != "--check"]
     old = PAGE.read_text(encoding="utf-8")
-    new = page(old)
-    if "--check" in sys.argv[1:]:
+    new = page(old, titles or (*WALKS, *IMPORTS))
+    if check:
         sys.exit(old != new and f"{PAGE.relative_to(ROOT)} is stale: run python docs/make_architecture.py")
     PAGE.write_text(new, encoding="utf-8")
 

@@ -151,46 +151,33 @@ def test_every_module_of_the_scans_can_be_the_first_that_is_imported():
     assert (done.returncode, done.stdout) == (0, ""), done.stdout + done.stderr[-2000:]
 
 
-TRACER = """
-import sys
-import safetensors.torch, plait.lab.cli.with_tyro  # imported before, because tracing their imports takes long
-import plait.lab.commands.train, plait.lab.training.supervised, plait.lab.training.ppo.learner
-from plait.lab import cli
-seen = set()
-def profile(frame, event, _):
-    code = frame.f_code
-    if event == "call" and code.co_flags & 2:  # a function: bodies of modules and classes have no new locals
-        seen.add(code.co_filename)
-sys.setprofile(profile)
-code = cli.main(sys.argv[1:])
-sys.setprofile(None)
-print("\\n".join(["", "traced", *sorted(seen)]))
-sys.exit(code)
-"""
-PATHS = {
-    "copy": ["--hidden", "4", "--delay", "2", "--updates", "2", "--batch-size", "2", "--evaluate-on", "2"],
-    "minigrid": ["--env", "Empty-5x5", "--hidden", "4", "--steps", "16", "--envs", "2", "--rollout", "8",
-                 "--minibatches", "1", "--evaluate-on", "1"],
-}  # fmt: skip
-
-
-@pytest.mark.parametrize("task", PATHS)
-def test_the_way_from_the_command_line_to_a_checkpoint_is_short_and_drawn(task, tmp_path):
-    arguments = ["train", task, *PATHS[task], "--device", "cpu", "--out", str(tmp_path)]
-    done = subprocess.run(
-        [sys.executable, "-c", TRACER, *arguments], capture_output=True, text=True,
-        env={**os.environ, "OMP_NUM_THREADS": "1"},
+def drawing(*arguments):
+    return subprocess.run(
+        [sys.executable, ROOT / "docs" / "make_architecture.py", "--check", *arguments],
+        capture_output=True, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},
     )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    assert list(tmp_path.glob("*/checkpoint.safetensors"))
-    traced = [Path(line) for line in done.stdout.partition("\ntraced\n")[2].splitlines()]
-    inside = {
-        path.relative_to(SOURCE / "lab").as_posix() for path in traced if path.is_relative_to(SOURCE / "lab")
+
+
+def test_the_page_shows_the_files_that_run():
+    """Two walks of seven; the slow test draws the whole page."""
+    done = drawing("plait train copy", "RelLSTM on a CPU, forward and backward", "A scan on a Hopper GPU")
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+@pytest.mark.slow
+def test_every_walk_of_the_page_is_up_to_date():
+    done = drawing()
+    assert (done.returncode, done.stderr) == (0, "")
+
+
+def test_walks_are_as_short_as_they_have_been():
+    """Upper bounds on the number of files, to be lowered when a walk gets shorter."""
+    walks = re.findall(r"<!-- walk: (.*?) -->\n(\d+) files", (ROOT / "docs" / "architecture.md").read_text())
+    longest = {
+        "plait train copy": 61,
+        "plait train minigrid": 74,
+        "plait report": 41,
+        "RelLSTM on a CPU, forward and backward": 32,
     }
-    files = {name for name in inside if name.split("/")[0] in ("cli", "commands", "training", "runs")}
-    page = (
-        (ROOT / "docs/architecture.md").read_text().partition(f"## `plait train {task}`")[2].split("\n## ")[0]
-    )
-    drawn = set(re.findall(r"[a-z_/]+\.py", page.partition("```text")[2].partition("```")[0]))
-    assert files == drawn
-    assert len(files) <= (16 if task == "copy" else 20)  # a policy has a world to see and to act in
+    files = {title: int(count) for title, count in walks}
+    assert {title: files[title] for title in longest if files[title] > longest[title]} == {}
