@@ -10,6 +10,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "plait"
 # Rooms whose language has been revised, and files that begin with it; the others follow one by one.
 REVISED = [
     "cells",
+    "depthwidth",
     "lab/cli",
     "lab/commands",
     "lab/doctor",

@@ -1,4 +1,4 @@
-"""What depth buys in a self-attention network: a planner, and separation ranks.
+"""Depth and width of self-attention networks: a planner, and separation ranks.
 
 `plait.depthwidth.planner` turns a parameter budget into a depth and a width, and counts and prices models;
 `plait.depthwidth.rank` has bounds and exact separation ranks. Both need only numpy.

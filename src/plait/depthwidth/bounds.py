@@ -1,9 +1,9 @@
 """Published bounds on the separation rank of a depth-L, width-d, H-head network, and the best of them.
 
 All values are log3 of the rank. n = (d − H)/2, k = 3^(L−2), C(L) = (3^L − 1)/2.
-Lower bounds of zero or less say nothing (every rank is at least 1): they are kept and flagged `vacuous`.
+Lower bounds of zero or less are trivial, since every rank is at least 1: they are flagged `vacuous`.
 The published upper bound of the deep regime is *not* a certified bound for more than two tokens: its
-counting argument fails there for large depths. `gram` holds the replacement that is proven.
+counting argument fails there for large depths. `plait.depthwidth.rank.gram` has a proven replacement.
 """
 
 from __future__ import annotations
@@ -22,20 +22,20 @@ __all__ = [
     "transition_depth",
 ]  # fmt: skip
 
-TWO_SQRT_2E = 2 * math.sqrt(2 * math.e)  # the radical covers both factors
-DEEPEST, WIDEST = 10_000, 10**15  # bounds hold for any; beyond these they take long, or leave the floats
+TWO_SQRT_2E = 2 * math.sqrt(2 * math.e)  # √(2e) times 2
+DEEPEST, WIDEST = 10_000, 10**15  # beyond them, evaluation is slow or overflows
 Regime = Literal["efficient", "boundary", "deep"]
 
 
 @dataclass(frozen=True)
 class Bounds:
-    """log3 sep(y) lies in [lower, upper]; unpacks as that pair.
+    """Lower and upper bound on log3 sep(y); unpacks as the pair (lower, upper).
 
     Attributes:
         stated: the theorem is stated for this depth and width.
-        vacuous: the lower side is at most 0 and says nothing.
-        certified: the upper side is proven for the tokens in question.
-        source: where both sides come from.
+        vacuous: the lower bound is at most 0, hence trivial.
+        certified: the upper bound is proven for this number of tokens.
+        source: theorems that the bounds come from.
     """
 
     lower: float
@@ -51,7 +51,7 @@ class Bounds:
 
 @dataclass(frozen=True)
 class MaxForm:
-    """The two entries of the max form, which meet at k = n − 1."""
+    """Two lower bounds whose maximum is the max form; they are equal at k = n − 1."""
 
     shallow: float
     deep: float
@@ -62,7 +62,7 @@ class MaxForm:
 
 
 def check_shape(depth: int, width: int, heads: int) -> None:
-    """Formulas take any head count (published tables hold 5140 wide with 40 heads), but whole depths."""
+    """Check a shape: an integer depth, and any head count, since published ones need not divide the width."""
     at_least(1, depth=depth, width=width)
     at_least(0, heads=heads)
     if int(depth) != depth:
@@ -72,7 +72,7 @@ def check_shape(depth: int, width: int, heads: int) -> None:
 
 
 def sum_index_count(depth: int) -> int:
-    """C(L) = (3^L − 1)/2: how often the Gram matrix occurs in the output.
+    """Return C(L) = (3^L − 1)/2, the degree of the output in the Gram matrix of the tokens.
 
     >>> [sum_index_count(depth) for depth in (1, 2, 3, 4)]
     [1, 4, 13, 40]
@@ -82,7 +82,7 @@ def sum_index_count(depth: int) -> int:
 
 
 def depth_threshold(width: float) -> float:
-    """log3 d: below this depth the network is in the depth-efficient regime.
+    """Return log3 d, the depth below which a network is in the depth-efficient regime.
 
     >>> round(depth_threshold(768), 4)
     6.0474
@@ -92,7 +92,7 @@ def depth_threshold(width: float) -> float:
 
 
 def transition_depth(width: float, heads: int = 0) -> float:
-    """log3(d − H) + 2 − log3 2: where the two entries of the max form meet.
+    """Return log3(d − H) + 2 − log3 2, the depth at which the two bounds of the max form are equal.
 
     >>> round(transition_depth(768), 4)
     7.4165
@@ -104,7 +104,7 @@ def transition_depth(width: float, heads: int = 0) -> float:
 
 
 def regime(depth: int, width: int) -> Regime:
-    """Which side of L = log3 d a shape is on, by comparing the integers 3^L and d.
+    """Return the regime of a shape, by comparing the integers 3^L and d.
 
     >>> regime(5, 243), regime(4, 243), regime(6, 243)
     ('boundary', 'efficient', 'deep')
@@ -117,10 +117,10 @@ def regime(depth: int, width: int) -> Regime:
 
 
 def thm1_bounds(depth: int, width: int, heads: int = 1, residual: bool = False) -> Bounds:
-    """3^(L−2) (log3(d − H) − L + 2 − log3 2)  ≤  log3 sep  ≤  C(L) log3(d + H).
+    """Return the bounds 3^(L−2) (log3(d − H) − L + 2 − log3 2)  ≤  log3 sep  ≤  C(L) log3(d + H).
 
-    Stated for L < log3 d. The upper side holds for every depth, width and number of tokens. With `residual`
-    it takes the published correction L log3 2, which is certified for L < log3 d only.
+    Stated for L < log3 d. The upper bound holds for every depth, width and number of tokens. With `residual`
+    the published correction L log3 2 is added to it, which is certified for L < log3 d only.
 
     >>> bounds = thm1_bounds(5, 1024, 16)
     >>> round(bounds.lower, 4), round(bounds.upper, 3), bounds.stated
@@ -143,11 +143,11 @@ def thm1_bounds(depth: int, width: int, heads: int = 1, residual: bool = False) 
 def thm2_bounds(
     depth: int, width: int, heads: int = 1, tokens: int | None = None, residual: bool = False
 ) -> Bounds:
-    """dL/2 + b1 + b2  ≤  log3 sep  ≤  2dL + c1 + c2 (published), + L log3 2 with `residual`.
+    """Return the bounds dL/2 + b1 + b2  ≤  log3 sep  ≤  2dL + c1 + c2, + L log3 2 with `residual`.
 
     b1 = −L(H/2 + 1), b2 = −d(1 + ½ log3((d−H)/2)), c1 = L, c2 = −2d log3(d / (2√(2e))) + log3 d.
-    Stated for L > log3 d; where 3^L < d the upper side does not follow and is given as infinity.
-    It is certified for two tokens without residual connections only.
+    Stated for L > log3 d; where 3^L < d the upper bound does not follow and is infinity.
+    It is certified only for two tokens without residual connections.
 
     >>> bounds = thm2_bounds(12, 768, 12)
     >>> round(bounds.lower, 3), round(bounds.upper, 3), bounds.certified
@@ -158,18 +158,18 @@ def thm2_bounds(
     if width > heads:
         lower = width * depth / 2 - depth * (heads / 2 + 1)
         lower -= width * (1 + log3((width - heads) / 2) / 2)
-    place = regime(depth, width)
+    side = regime(depth, width)
     upper = math.inf
-    if place != "efficient":
+    if side != "efficient":
         upper = 2 * width * depth + depth
         upper += -2 * width * log3(width / TWO_SQRT_2E) + log3(width)
         upper += residual_correction(depth) if residual else 0.0
     certified = (tokens == 2 and not residual) or math.isinf(upper)
-    return Bounds(lower, upper, place == "deep", lower <= 0, certified, source="Theorem 2")
+    return Bounds(lower, upper, side == "deep", lower <= 0, certified, source="Theorem 2")
 
 
 def thm2_upper_raw(depth: int, width: int) -> float:
-    """log3[3^L d (2e)^d ((3^L − 1)/d + 1)^(2d)]: the published upper side before it is simplified.
+    """Return log3[3^L d (2e)^d ((3^L − 1)/d + 1)^(2d)], the upper bound of Theorem 2 before simplification.
 
     For any depth; with more than two tokens it is no more certified than the simplified form.
 
@@ -182,7 +182,7 @@ def thm2_upper_raw(depth: int, width: int) -> float:
 
 
 def multiset_lower(depth: int, width: int, heads: int = 1, floor_n: bool = True) -> float:
-    """log3 (((d − H)/2, 3^(L−2))): the lower bound behind both theorems, at least as good as either.
+    """Return log3 (((d − H)/2, 3^(L−2))), the lower bound that implies both theorems'.
 
     `floor_n` rounds n = (d − H)/2 down, as a guarantee needs when d − H is odd.
 
@@ -197,9 +197,9 @@ def multiset_lower(depth: int, width: int, heads: int = 1, floor_n: bool = True)
 
 
 def max_form_lower(depth: int, width: int, heads: int = 1) -> MaxForm:
-    """log3 of ((n−1)/k + 1)^k and of (k/(n−1) + 1)^(n−1), images of each other under n−1 ↔ k.
+    """Return log3 of ((n−1)/k + 1)^k and of (k/(n−1) + 1)^(n−1), which n−1 ↔ k exchanges.
 
-    Both lie below ((n, k)) where n is whole or at least 2. At n = 3/2 the second does not.
+    Both are at most ((n, k)) if n is an integer or at least 2; at n = 3/2 the second is larger.
 
     >>> form = max_form_lower(12, 768, 12)
     >>> round(form.shallow, 4), round(form.deep, 4)
@@ -218,6 +218,6 @@ def max_form_lower(depth: int, width: int, heads: int = 1) -> MaxForm:
 
 
 def residual_correction(depth: int) -> float:
-    """L log3 2, to be added to a published upper bound for a network with skip connections."""
+    """Return L log3 2, the term that skip connections add to a published upper bound."""
     at_least(1, depth=depth)
     return depth * LOG3_2

@@ -10,11 +10,11 @@ __all__ = ["LOG3_2", "log3", "log3_multiset", "multiset", "power_of_3"]
 
 _LN3 = math.log(3)
 LOG3_2 = math.log(2) / _LN3
-_STIRLING_FROM = 40.0  # below, lgamma differences lose nothing that matters
+_STIRLING_FROM = 40.0  # below it, differences of lgamma are accurate enough
 
 
 def log3(value: float) -> float:
-    """ln(value)/ln 3 for a positive number, integers of any length included.
+    """Return ln(value)/ln 3 of a positive number; an integer may have any length.
 
     >>> round(log3(3**500), 9)
     500.0
@@ -23,7 +23,7 @@ def log3(value: float) -> float:
 
 
 def power_of_3(exponent: int) -> float:
-    """3^exponent as a float, infinity where it does not fit.
+    """Return 3^exponent as a float, infinity on overflow.
 
     >>> power_of_3(-1) < 0.34, power_of_3(10**6)
     (True, inf)
@@ -35,7 +35,7 @@ def power_of_3(exponent: int) -> float:
 
 
 def multiset(n: int, k: int) -> int:
-    """((n, k)), the number of multisets of size k from n kinds, exactly.
+    """Return ((n, k)), the number of multisets of size k over n elements, as an exact integer.
 
     >>> multiset(3, 2), multiset(0, 0), multiset(0, 2)
     (6, 1, 0)
@@ -46,10 +46,10 @@ def multiset(n: int, k: int) -> int:
 
 
 def log3_multiset(n: float, k: float) -> float:
-    """log3 ((n, k)) for real n > 0 and k ≥ 0, without cancellation even at k = 3^94.
+    """Return log3 ((n, k)) for real n > 0 and k ≥ 0, accurate up to k = 3^94.
 
-    With z = max(n, k+1), c = the other one: ln Γ(n+k) − ln Γ(z) is expanded around z (Stirling's series,
-    its large terms cancelled by hand), and ln Γ(c) is subtracted.
+    With z = max(n, k+1) and c = min(n, k+1), ln Γ(n+k) − ln Γ(z) is expanded around z by Stirling's series,
+    whose large terms are cancelled analytically, and ln Γ(c) is subtracted.
 
     >>> round(3 ** log3_multiset(4, 2), 9), log3_multiset(7, 0)
     (10.0, 0.0)
@@ -69,12 +69,12 @@ def log3_multiset(n: float, k: float) -> float:
 
 
 def _rising(z: float, a: float) -> float:
-    """ln Γ(z + a) − ln Γ(z) for z ≥ 40 and −1 < a ≤ z; z may be an integer beyond the floats."""
+    """Return ln Γ(z + a) − ln Γ(z) for z ≥ 40 and −1 < a ≤ z; z may be an integer too large for a float."""
     log_z = math.log(z)
     try:
         ratio = a / z
         scale = float(z)
-    except OverflowError:  # a is negligible beside z
+    except OverflowError:  # a is negligible against z
         return a * log_z
     # (z + a − ½) ln(z + a) − (z − ½) ln z − a  =  a ln z + (z + a − ½) ln(1 + a/z) − a
     main = a * log_z + (_log1p_minus(ratio) * scale + (a - 0.5) * math.log1p(ratio))
@@ -82,7 +82,7 @@ def _rising(z: float, a: float) -> float:
 
 
 def _log1p_minus(x: float) -> float:
-    """ln(1 + x) − x, by its series where the difference would cancel."""
+    """Return ln(1 + x) − x, by its series near 0, where the difference would cancel."""
     if abs(x) > 0.02:
         return math.log1p(x) - x
     term, total, i = -x * x, -x * x / 2, 2
@@ -95,7 +95,7 @@ def _log1p_minus(x: float) -> float:
 
 
 def _series(z: float) -> float:
-    """The vanishing part of Stirling's series, 1/(12 z) − 1/(360 z³) + …"""
+    """Return the tail of Stirling's series, 1/(12 z) − 1/(360 z³) + …"""
     inverse = 1.0 / z
     square = inverse * inverse
     return inverse * (1 / 12 - square * (1 / 360 - square * (1 / 1260 - square / 1680)))

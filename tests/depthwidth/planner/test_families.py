@@ -6,7 +6,7 @@ import pytest
 
 from plait.depthwidth.planner import count_params, read_config
 from plait.depthwidth.planner.count import Architecture
-from plait.depthwidth.planner.count_by_building import built, count_module, read_stack
+from plait.depthwidth.planner.count_by_building import count_by_building, count_module, read_stack
 from plait.depthwidth.planner.families import NAMES
 from plait.depthwidth.planner.family_table import FAMILIES
 from plait.errors import DataError
@@ -365,20 +365,23 @@ def test_any_other_is_built(transformers, read, monkeypatch):
     values = {"model_type": "ernie4_5", **MODERN, "head_dim": 8}
     config = read(values)
     assert config.architecture is None
-    assert "built by transformers" in config.assumed[-1]
+    assert "that transformers builds" in config.assumed[-1]
     model = build(transformers, "ernie4_5", {k: v for k, v in values.items() if k != "model_type"})
     assert config.count.total == sum(p.numel() for p in model.parameters())
     with pytest.raises(DataError, match="known neither here nor to transformers"):
         read({**values, "model_type": "surprise"})
     monkeypatch.setitem(__import__("sys").modules, "transformers", None)
-    with pytest.raises(DataError, match="not among those counted here"):
+    with pytest.raises(DataError, match="has no formula here"):
         read(values)
 
 
 @pytest.mark.parametrize("family", ["llama", "gpt2", "mixtral", "bert"])
 def test_sorting_by_name_agrees_with_the_formula(transformers, read, family):
     values = next(values for name, values in CASES if name == family)
-    formula, found = read({"model_type": family, **values}).count, built({"model_type": family, **values})[2]
+    formula, found = (
+        read({"model_type": family, **values}).count,
+        count_by_building({"model_type": family, **values})[2],
+    )
     assert found.total == formula.total
     assert found.attention == formula.attention
     assert found.feed_forward == formula.feed_forward

@@ -16,7 +16,7 @@ def test_every_law_says_where_it_comes_from():
     for row in evidence(7e9):
         assert row.source
         assert row.fitted
-        assert row.says
+        assert row.statement
 
 
 def test_the_critical_depth_by_both_formulas():
@@ -25,8 +25,8 @@ def test_the_critical_depth_by_both_formulas():
         by_name(12 * 39.95 * 4096**2)["Depth Delusion"],
         by_name(12 * 20.21 * 4096**2)["Depth Delusion"],
     )
-    assert "at most 40 layers" in power.says
-    assert ", 20 by the other" in logarithm.says
+    assert "at most 40 layers" in power.statement
+    assert ", 20 by the other" in logarithm.statement
 
 
 def test_laws_are_marked_outside_their_sizes():

@@ -78,5 +78,5 @@ def test_foreign_files(tmp_path):
 
 
 def test_one_seed_a_prime():
-    with pytest.raises(ConfigError, match="one seed a prime"):
+    with pytest.raises(ConfigError, match="one seed per prime"):
         certify(Problem(1, 2), seeds=(1,))

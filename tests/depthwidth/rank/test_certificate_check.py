@@ -18,11 +18,11 @@ from plait.depthwidth.rank import (
     certify,
     check_certificate,
     claim,
+    miss_chance,
     sep_rank_exact,
-    short_chance,
 )
 from plait.depthwidth.rank.certificate_matrix import entries, sides
-from plait.depthwidth.rank.claim import Claim, digest_of, right_hand_sides, sides_needed
+from plait.depthwidth.rank.claim import Claim, digest_of, num_right_hand_sides, right_hand_sides
 from plait.depthwidth.rank.field import PRIMES
 from plait.depthwidth.rank.network import draw_weights, linear_attention_forward, random_residues
 from plait.depthwidth.rank.witness import network_of, solve
@@ -136,12 +136,12 @@ EDITS = {
     "missing in a run": (lambda h: h["runs"][0].pop("p"), "run 1: without 'p'"),
     "unknown key": (lambda h: h.update(note="trust me"), "unknown key 'note'"),
     "no witness": (lambda h: h.update(witness=None), "witness: expected an object"),
-    "other seed": (lambda h: h["witness"].update(seed=5), "those of no run"),
+    "other seed": (lambda h: h["witness"].update(seed=5), "no run has its prime and seed"),
     "seed throughout": (
         lambda h: (h["witness"].update(seed=5), throughout(h, 1, seed=5)),
         "the witness does not hold",
     ),
-    "the same run twice": (lambda h: h.update(runs=[h["runs"][1]] * 2), "same prime and seed stand twice"),
+    "the same run twice": (lambda h: h.update(runs=[h["runs"][1]] * 2), "have the same prime and seed"),
     "not a prime": (
         lambda h: (h["witness"].update(p=8388589), throughout(h, 1, p=8388589)),
         "expected an odd prime",
@@ -264,7 +264,7 @@ def test_singular_systems_are_solvable_about_once_in_p():
     )  # A w = b needs null · b = 0
     hits = sum(int(np.dot(null, rng.integers(0, p, 6)) % p == 0) for _ in range(tries))
     assert 0.13 < hits / tries < 0.27
-    assert P ** sides_needed(P) >= 2**64 > P ** (sides_needed(P) - 1)
+    assert P ** num_right_hand_sides(P) >= 2**64 > P ** (num_right_hand_sides(P) - 1)
 
 
 def test_right_hand_sides_depend_on_everything():
@@ -322,14 +322,14 @@ def test_the_check_shares_nothing_with_what_it_checks():
 
 def test_the_chance_of_falling_short_is_the_rigorous_one():
     """(rank + 1)·degree/p a run, by Schwartz and Zippel; what small fields do stays below it."""
-    assert short_chance(2, 107910, list(PRIMES[:2])) == pytest.approx(
+    assert miss_chance(2, 107910, list(PRIMES[:2])) == pytest.approx(
         (107911 * 25 / PRIMES[0]) * (107911 * 25 / PRIMES[1])
     )
-    assert short_chance(3, 3101, [P]) == pytest.approx(3102 * 79 / P)
-    assert short_chance(2, 17, [5]) == 1.0
+    assert miss_chance(3, 3101, [P]) == pytest.approx(3102 * 79 / P)
+    assert miss_chance(2, 17, [5]) == 1.0
     p, draws = 1009, 60
     missed = sum(sep_rank_exact(2, 2, p=p, seed=seed).rank < 18 for seed in range(draws)) / draws
-    assert missed <= short_chance(2, 17, [p]) < 0.5
+    assert missed <= miss_chance(2, 17, [p]) < 0.5
 
 
 def test_degree_of_an_entry():

@@ -125,8 +125,8 @@ def test_carried_columns_give_the_solution(kind, prime):
         basis = Echelon(size, prime, arrays, carried=sides)
         for i in range(0, size, 7):
             block = np.concatenate([matrix[i : i + 7], wanted[i : i + 7]], axis=1)
-            basis.insert(arrays.hold(centre(block, prime)))
-        found = arrays.fetch(basis.solution()).astype(np.int64)
+            basis.insert(arrays.from_numpy(centre(block, prime)))
+        found = arrays.to_numpy(basis.solution()).astype(np.int64)
         assert not ((matrix @ found - wanted) % prime).any()
 
 

@@ -74,5 +74,5 @@ def test_bad_input():
         epsilon_rank([1.0])
     with pytest.raises(ConfigError, match="tol"):
         epsilon_rank(np.eye(2), tol=2)
-    with pytest.raises(ConfigError, match="not finite"):
+    with pytest.raises(ConfigError, match="non-finite"):
         epsilon_rank([[np.inf]])

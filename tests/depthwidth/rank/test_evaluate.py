@@ -44,7 +44,7 @@ def test_rows_are_the_network(depth, shape, residual, device, seed):
     b, right = templates(rng, 4, 3, width)
     arrays = arrays_on(device)
     evaluator = Evaluator(weights, right, P, arrays, residual=residual, coordinate=width - 1)
-    assert congruent(arrays.fetch(evaluator.rows(left)), literal(a, b, weights, residual, width - 1))
+    assert congruent(arrays.to_numpy(evaluator.rows(left)), literal(a, b, weights, residual, width - 1))
 
 
 @settings(max_examples=12, deadline=None)
@@ -96,6 +96,6 @@ def test_reduction_stays_centred(device):
     arrays = arrays_on(device)
     rng = np.random.default_rng(0)
     numbers = rng.integers(-(2**53) + 2 * P, 2**53 - 2 * P, 200_000)
-    reduced = arrays.fetch(arrays.reduce_(arrays.hold(numbers.astype(float)), P)).astype(np.int64)
+    reduced = arrays.to_numpy(arrays.reduce_(arrays.from_numpy(numbers.astype(float)), P)).astype(np.int64)
     assert ((reduced - numbers) % P == 0).all()
     assert np.abs(reduced).max() <= (P + 5) // 2

@@ -275,7 +275,7 @@ def test_progress_is_reported():
         ((2, 4), {"graded": True, "residual": True}, "residual connections mix the degrees"),
         ((2, 4), {"templates": 0}, "templates: expected at least 1"),
         ((2, 4), {"coordinate": 4}, "coordinate: expected 0 to 3"),
-        ((2, 300), {}, "which holds 512"),
+        ((2, 300), {}, "which allows 512"),
     ],
 )
 def test_bad_input(arguments, options, words):

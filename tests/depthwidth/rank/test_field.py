@@ -43,7 +43,7 @@ def test_centre_takes_every_kind_of_integer():
 
 @pytest.mark.parametrize(
     ("value", "words"),
-    [([0.5], "fractions"), ([np.nan], "non-finite"), ([2.0**60], "2\\^53"), (["a"], "integers")],
+    [([0.5], "fractions"), ([np.nan], "non-finite"), ([2.0**60], "2\\^53"), (["a"], "integer entries")],
 )
 def test_centre_refuses(value, words):
     with pytest.raises(ConfigError, match=words):
@@ -78,7 +78,7 @@ def test_inverse_of_a_singular_matrix():
         (True, {}, "expected a prime number"),
         (13, {"degree": 13}, r"more than C\(L\) = 13"),
         (2**31 - 1, {}, "smaller prime"),
-        (PRIMES[0], {"products": 600}, "which holds 512"),
+        (PRIMES[0], {"products": 600}, "which allows 512"),
     ],
 )
 def test_bad_primes(prime, options, words):

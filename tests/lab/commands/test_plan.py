@@ -86,7 +86,7 @@ def test_judge_a_folder(capsys, tmp_path):
     assert code == 0
     assert out == run(capsys, "plan", "judge", str(tmp_path / "config.json"))[1]
     assert out == run(capsys, "plan", "judge", "--config", str(tmp_path))[1]
-    assert "FLOPs a token, after 1,023 others" in out  # its table of positions ends there
+    assert "FLOPs per token, after 1,023 others" in out  # its table of positions ends there
     assert "after 99 others" in run(capsys, "plan", "judge", str(tmp_path), "--context", "99")[1]
     (tmp_path / "empty").mkdir()
     code, _, err = run(capsys, "plan", "judge", str(tmp_path / "empty"))
@@ -111,7 +111,7 @@ def test_no_verdict_is_one_line(capsys, tmp_path):
     assert out.splitlines()[-1].startswith("no verdict: the law is about one stack")
     assert data["costs"] is None
     out, data = judged(model_type="gpt2", n_layer=2, n_embd=8, n_head=2)
-    assert "no verdict: the law is taken for 12·L·d² from 1e+05" in out
+    assert "no verdict: the law is used for 12·L·d² from 1e+05" in out
     out, _ = judged(model_type="mistral")
     assert "far too shallow" in out
     assert "32 of 32 layers attend to 4,096 tokens at most" in out

@@ -1,4 +1,4 @@
-"""A Hugging Face `config.json` as an `Architecture`: the shape a model really has."""
+"""Shape and parameter count of the model that a Hugging Face `config.json` describes."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ __all__ = ["ModelConfig", "parse_config", "read_config"]
 
 @dataclass(frozen=True)
 class ModelConfig:
-    """The model a file describes.
+    """Model described by a `config.json`.
 
     Attributes:
-        count: its parameters, part by part.
-        architecture: None where the model was built to be counted, not counted by formula.
+        count: parameters by part.
+        architecture: None for a model that was counted by building it, not by formula.
         family: its `model_type`.
-        assumed: what the file leaves open, and how it was taken.
-        stack: what its layers are: what costs depend on, and whether the guideline is about them.
+        assumed: assumptions made where the file leaves a setting out.
+        stack: its layers, as far as costs and the guideline depend on them.
     """
 
     depth: int
@@ -41,8 +41,8 @@ class ModelConfig:
 def read_config(path: str | Path) -> ModelConfig:
     """Read a local `config.json`, or the one in a folder.
 
-    Families of `plait.depthwidth.planner.families` are counted by formula, any other is built without memory
-    by `transformers` where that is installed; Python that the settings name is never run.
+    Families of `plait.depthwidth.planner.families` are counted by formula. Any other model is built by
+    `transformers`, if installed, on the meta device; custom code named in the settings is never run.
 
     Raises:
         DataError: if it cannot be read or describes no Transformer.
@@ -51,7 +51,7 @@ def read_config(path: str | Path) -> ModelConfig:
 
 
 def parse_config(content: bytes, path: str | Path = "config.json") -> ModelConfig:
-    """Read the model a `config.json` describes; `path` is its name in an error."""
+    """Parse the content of a `config.json`; `path` names it in error messages."""
     return _checked(parse_settings(content, path), path)
 
 
@@ -63,37 +63,39 @@ def _checked(values: dict[str, Any], path: str | Path) -> ModelConfig:
     except DataError as error:
         raise DataError(f"{path}: {error}") from None
     except (TypeError, ValueError, LookupError, AttributeError, ArithmeticError) as error:
-        raise DataError(f"{path}: holds a setting of the wrong kind ({reprlib.repr(error)})") from error
+        raise DataError(f"{path}: has a setting of the wrong type ({reprlib.repr(error)})") from error
 
 
 def _interpret(values: dict[str, Any]) -> ModelConfig:
     notes = []
-    whole = values.get("model_type")
+    model_type = values.get("model_type")
     if isinstance(values.get("text_config"), dict) and not any(key in values for key in NAMES["depth"]):
-        values = {"model_type": f"{whole}_text", **values["text_config"]}
-        notes.append(f"the language part of {whole}, without its other senses")
+        values = {"model_type": f"{model_type}_text", **values["text_config"]}
+        notes.append(f"the language part of {model_type}, without its other modalities")
     for key in SIZES & values.keys():
-        if isinstance(values[key], int):  # what is no number is told by who needs it
+        if isinstance(values[key], int):  # other types are rejected where they are used
             check_size(key, values[key])
     family = values.get("model_type")
     if not isinstance(family, str):
-        missing = [" or ".join(NAMES[name]) for name in ("depth", "width", "heads") if not _any(values, name)]
-        lacks = ", ".join([*missing, "model_type"])
-        raise DataError(f"is not a Transformer's config.json: it lacks {lacks}")
+        missing = [
+            " or ".join(NAMES[name]) for name in ("depth", "width", "heads") if not _has_any(values, name)
+        ]
+        lacking = ", ".join([*missing, "model_type"])
+        raise DataError(f"is not a Transformer's config.json: it lacks {lacking}")
     if family not in FAMILIES:
-        from plait.depthwidth.planner.count_by_building import built
+        from plait.depthwidth.planner.count_by_building import count_by_building
 
-        depth, width, count, stack = built(values)
-        notes.append("built by transformers and counted")
+        depth, width, count, stack = count_by_building(values)
+        notes.append("counted on the model that transformers builds")
         return ModelConfig(depth, width, count, None, family, tuple(notes), stack)
-    known = FAMILIES[family]
-    settings = Values(values, known.defaults)
-    shape = known.build(settings)
+    known_family = FAMILIES[family]
+    settings = Values(values, known_family.defaults)
+    shape = known_family.build(settings)
     if settings.assumed:
-        said = ", ".join(f"{key} = {value}" for key, value in settings.assumed.items())
-        notes.append(f"not in the file, as its class has it: {said}")
-    if known.note:
-        notes.append(known.note)
+        assumed = ", ".join(f"{key} = {value}" for key, value in settings.assumed.items())
+        notes.append(f"not in the file, so the defaults of its configuration class: {assumed}")
+    if known_family.note:
+        notes.append(known_family.note)
     if shape.decoder:
         notes.append(f"depth is the encoder's; the decoder has {shape.decoder} layers of the same width")
     return ModelConfig(
@@ -101,5 +103,5 @@ def _interpret(values: dict[str, Any]) -> ModelConfig:
     )
 
 
-def _any(values: dict[str, Any], name: str) -> bool:
+def _has_any(values: dict[str, Any], name: str) -> bool:
     return any(values.get(key) is not None for key in NAMES[name])

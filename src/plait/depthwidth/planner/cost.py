@@ -1,4 +1,4 @@
-"""What a stack costs to run: operations and cache per token, and layers that wait for each other."""
+"""Inference costs of a stack of layers: operations and KV cache per token, and layers in series."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ Kind = Literal["decoder", "encoder", "encoder and decoder", "other"]
 
 
 class Attention(NamedTuple):
-    """The attention of one layer.
+    """Attention of one layer.
 
     Attributes:
-        window: how many tokens back it goes; 0 for all.
-        flops: operations for each token attended to.
-        cache: numbers a token leaves in the cache; 0 in an encoder, and where the cache is another layer's.
+        window: tokens a query attends to at most; 0 for all.
+        flops: operations per attended token.
+        cache: numbers per token in the KV cache; 0 in an encoder and in a layer that shares another's cache.
     """
 
     window: int
@@ -31,17 +31,17 @@ class Attention(NamedTuple):
 
 @dataclass(frozen=True)
 class Stack:
-    """What the layers of a network are, as far as its costs and the guideline depend on it.
+    """Layers of a network, as far as its costs and the guideline depend on them.
 
     Attributes:
-        depth: layers.
-        kind: a decoder attends to what came before, an encoder to everything.
-        attention: one for each layer that attends by softmax.
-        recurrent: layers with a state of fixed size, alone or beside attention.
-        state: numbers in those states together; None where the size is not known.
-        output: weights of the output layer, used once a token.
-        unknown: why operations and cache cannot be counted; empty where they can.
-        note: what their count leaves out.
+        depth: number of layers.
+        kind: a decoder's attention is causal, an encoder's is bidirectional.
+        attention: one entry per layer with softmax attention.
+        recurrent: layers with a recurrent state of fixed size, with or without attention.
+        state: total size of those states, in numbers; None if unknown.
+        output: weights of the output layer, used once per token.
+        unknown: reason why operations and cache cannot be counted; empty if they can.
+        note: terms that the count leaves out.
     """
 
     depth: int
@@ -56,15 +56,15 @@ class Stack:
 
 @dataclass(frozen=True)
 class Price:
-    """Costs of one token that comes after `context` others.
+    """Costs of decoding one token after a context of `context` tokens.
 
     Attributes:
         params: all parameters, embeddings included.
-        flops: forward operations: two for each weight a token goes through, and attention over the context.
-        cache_bytes: bytes by which the cache of keys and values grows with a token, however long the context.
-        layers: one after the other; no amount of parallel hardware shortens this chain.
-        window_bytes: cache of the layers that attend to a window, once it is full.
-        state_bytes: recurrent states, of whatever length the context is; None where not known.
+        flops: forward operations: two per weight that a token uses, and attention over the context.
+        cache_bytes: growth of the KV cache per token, at any context length.
+        layers: layers in series, which parallel hardware cannot shorten.
+        window_bytes: KV cache of the layers with windowed attention, once the window is full.
+        state_bytes: recurrent states, at any context length; None if unknown.
     """
 
     params: int
@@ -89,7 +89,7 @@ def stack_of(shape: Architecture) -> Stack:
 
 
 def price(shape: Architecture, context: int = 2048, bytes_per_number: int = 2) -> Price:
-    """Return operations, cache and depth of one stack of this architecture.
+    """Return the costs of one stack of this architecture.
 
     >>> price(Architecture(12, 768, 12), context=1024).cache_bytes
     36864
@@ -98,7 +98,7 @@ def price(shape: Architecture, context: int = 2048, bytes_per_number: int = 2) -
 
 
 def price_stack(stack: Stack, count: Count, context: int = 2048, bytes_per_number: int = 2) -> Price:
-    """Return operations, cache and depth of a stack whose parameters were counted."""
+    """Return the costs of a stack, given its parameter count."""
     at_least(0, context=context)
     at_least(1, bytes_per_number=bytes_per_number)
     attention = sum(layer.flops * min(context, layer.window or context) for layer in stack.attention)
@@ -113,7 +113,7 @@ def price_stack(stack: Stack, count: Count, context: int = 2048, bytes_per_numbe
 
 
 def no_verdict(stack: Stack) -> str:
-    """Return why the guideline says nothing of a stack; empty where it does.
+    """Return the reason why the guideline does not apply to a stack; empty if it does.
 
     >>> no_verdict(stack_of(Architecture(12, 768, 12, causal=False)))
     'the law is about decoders, in which a token attends to those before it; this is an encoder'
@@ -123,7 +123,7 @@ def no_verdict(stack: Stack) -> str:
     if stack.kind == "encoder":
         return "the law is about decoders, in which a token attends to those before it; this is an encoder"
     if stack.kind == "other":
-        return "the law is about language models that predict the next token; this is none"
+        return "the law is about language models that predict the next token; this is not one"
     every = "the law is about stacks in which every layer attends"
     if len(stack.attention) < stack.depth:
         count = len(stack.attention)

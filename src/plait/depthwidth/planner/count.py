@@ -11,15 +11,15 @@ __all__ = ["Architecture", "Count", "Experts", "count_params"]
 
 @dataclass(frozen=True)
 class Experts:
-    """A feed-forward part of many, of which a router sends every token through a few.
+    """Mixture of experts in place of the feed-forward block.
 
     Attributes:
-        number, active: how many there are, and how many a token goes through.
-        inner: the width inside each.
-        shared_inner: the width inside one more that every token goes through; 0 without.
-        shared_gate: that one is weighted by a gate of its own.
+        number, active: experts in total, and experts per token.
+        inner: hidden width of an expert.
+        shared_inner: hidden width of the shared expert that every token uses; 0 for none.
+        shared_gate: the shared expert has a gate.
         router_bias, bias: the router, and the experts themselves, have biases.
-        dense_layers: layers that have an ordinary feed-forward part instead.
+        dense_layers: layers with an ordinary feed-forward block instead.
     """
 
     number: int
@@ -41,25 +41,25 @@ class Experts:
 
 @dataclass(frozen=True)
 class Architecture:
-    """What decides the number of parameters. The defaults are GPT-2's choices.
+    """Hyperparameters that determine the number of parameters. The defaults are GPT-2's.
 
     Attributes:
-        inner: width of the feed-forward part; None means 4·width.
-        kv_heads: key and value heads; fewer than `heads` when queries are grouped.
+        inner: hidden width of the feed-forward block; None means 4·width.
+        kv_heads: key and value heads; fewer than `heads` with grouped-query attention.
         head_size: None means width/heads.
-        gated: a third feed-forward matrix (SwiGLU and its relatives).
+        gated: a third feed-forward matrix (SwiGLU and similar).
         positions: learned position embeddings; 0 for rotary or none.
         tied: the output layer reuses the token embedding.
-        norms: normalisations a layer; `final_norm` one more after the last.
-        norm_params: parameters a feature of each (2 with an offset, 1 without, 0 without gain).
-        attention_extra: further parameters of attention a layer: norms of queries and keys, sinks.
-        experts: a mixture in place of the feed-forward part.
-        embedding_size: width of the embeddings where it is not the network's.
-        embedding_extra, output_extra: whatever else stands before the first layer (norms, token types,
+        norms: normalisations per layer; `final_norm` adds one after the last layer.
+        norm_params: parameters per feature of a normalisation (2: gain and bias, 1: gain, 0: neither).
+        attention_extra: further attention parameters per layer: query and key norms, attention sinks.
+        experts: mixture of experts in place of the feed-forward block.
+        embedding_size: width of the embeddings; None means `width`.
+        embedding_extra, output_extra: other parameters before the first layer (norms, token types,
             projections, a table of relative positions) and after the last (biases, a transform).
-        decoder: layers of a decoder that attends to these; 0 for one stack alone.
-        windows: how many tokens back each layer attends, 0 for all; empty where all layers attend to all.
-        causal: a token attends to those before it; False in an encoder.
+        decoder: layers of a decoder with cross-attention to these layers; 0 for a single stack.
+        windows: attention window of each layer in tokens, 0 for none; empty if no layer has one.
+        causal: causal attention; False in an encoder.
     """
 
     depth: int
@@ -103,20 +103,20 @@ class Architecture:
 
     @property
     def query_width(self) -> int:
-        """heads · head_size, the width of all queries together."""
+        """Width of the query projection, heads · head_size."""
         return self.heads * (self.head_size or self.width // self.heads)
 
     @property
     def key_width(self) -> int:
-        """The width of all keys together; the values' is the same."""
+        """Width of the key projection, which is also that of the value projection."""
         return self.query_width // self.heads * (self.kv_heads or self.heads)
 
 
 @dataclass(frozen=True)
 class Count:
-    """Parameters by part; `layers` is everything but embeddings and the output layer.
+    """Parameters by part; `layers` are all but the embeddings and the output layer.
 
-    `inactive` are those of experts that a token does not go through; `active` is `layers` without them.
+    `inactive` counts the experts that a token does not use; `active` is `layers` without them.
     """
 
     attention: int
@@ -155,7 +155,7 @@ def count_params(shape: Architecture) -> Count:
     if shape.experts is not None:
         feed_forward, inactive = _mixture(shape, shape.experts, dense)
     stacks = 2 if shape.decoder else 1
-    # A decoder's layer has a second attention, to the encoder, and a norm for it.
+    # A decoder layer has cross-attention and a norm for it in addition.
     norms = shape.depth * shape.norms + shape.decoder * (shape.norms + 1) + stacks * shape.final_norm
     size = shape.embedding_size or d
     return Count(
@@ -174,11 +174,11 @@ def _feed_forward(shape: Architecture, inner: int, bias: bool) -> int:
 
 
 def _mixture(shape: Architecture, experts: Experts, dense: int) -> tuple[int, int]:
-    """All parameters of the feed-forward parts of all layers, and those a token does not use."""
-    one = _feed_forward(shape, experts.inner, experts.bias)
+    """Return the parameters of all feed-forward blocks, and those of them that a token does not use."""
+    expert = _feed_forward(shape, experts.inner, experts.bias)
     router = experts.number * (shape.width + experts.router_bias)
     shared = _feed_forward(shape, experts.shared_inner, experts.bias) if experts.shared_inner else 0
     shared += shape.width * experts.shared_gate
     sparse = shape.depth - experts.dense_layers
-    total = sparse * (experts.number * one + router + shared) + experts.dense_layers * dense
-    return total, sparse * (experts.number - experts.active) * one
+    total = sparse * (experts.number * expert + router + shared) + experts.dense_layers * dense
+    return total, sparse * (experts.number - experts.active) * expert

@@ -1,4 +1,4 @@
-"""Counting a model that no formula here knows: `transformers` builds it without memory, and it is counted."""
+"""Parameter counts of models without a formula: `transformers` builds them on the meta device."""
 
 from __future__ import annotations
 
@@ -10,44 +10,52 @@ from plait.depthwidth.planner.count import Count
 from plait.errors import DataError, MissingExtraError, require
 from plait.hugging_face import build_empty, make_config
 
-__all__ = ["built", "count_module", "read_stack"]
+__all__ = ["count_by_building", "count_module", "read_stack"]
 
 _NORM = re.compile(r"norm|\bln_|layernorm|\.ln\d?\.", re.IGNORECASE)
 _ATTENTION = re.compile(r"attn|attention", re.IGNORECASE)
 
 
-def built(values: dict[str, Any]) -> tuple[int, int, Count, Stack]:
-    """Return depth, width, count and layers of the model that `transformers` makes of these settings."""
+def count_by_building(values: dict[str, Any]) -> tuple[int, int, Count, Stack]:
+    """Return depth, width, parameter count and layers of the model that `transformers` builds."""
     family = values["model_type"]
     try:
         config = make_config(values)
     except MissingExtraError:
         raise DataError(
-            f"model_type {family!r} is not among those counted here; with transformers installed it is built "
+            f"model_type {family!r} has no formula here; with transformers installed the model is built "
             "and counted, or give --depth and --width"
         ) from None
     depth, width = _setting(config, "num_hidden_layers"), _setting(config, "hidden_size")
     if depth is None or width is None:
         raise DataError(
-            f"model_type {family!r} has no one depth and width to judge; give --depth and --width"
+            f"model_type {family!r} has no single depth and width to judge; give --depth and --width"
         )
-    two = bool(getattr(config, "is_encoder_decoder", False))
-    model = build_empty(config, ("AutoModelForSeq2SeqLM", "AutoModel")) if two else build_empty(config)
+    encoder_decoder = bool(getattr(config, "is_encoder_decoder", False))
+    model = (
+        build_empty(config, ("AutoModelForSeq2SeqLM", "AutoModel"))
+        if encoder_decoder
+        else build_empty(config)
+    )
     experts = _setting(config, "num_local_experts", "num_experts", "n_routed_experts") or 1
     active = _setting(config, "num_experts_per_tok") or experts
     count = count_module(model, max(0.0, 1 - active / experts))
-    return depth, width, count, read_stack(model, config, two)
+    return depth, width, count, read_stack(model, config, encoder_decoder)
 
 
 def count_module(model: Any, unused: float = 0.0) -> Count:
-    """Sort every parameter by its name; `unused` is the share of the experts that a token skips."""
+    """Count parameters by part, sorted by their names.
+
+    Args:
+        unused: share of the experts that a token does not use.
+    """
     parts = dict.fromkeys(("attention", "feed_forward", "norms", "embeddings", "output"), 0)
     inactive = 0.0
     head = _output_layer(model)
     heads = {id(p) for p in head.parameters()} if head is not None else set()
     for name, parameter in model.named_parameters():
-        inside = re.search(r"\.\d+\.", name)
-        if not inside:
+        in_layer = re.search(r"\.\d+\.", name)
+        if not in_layer:
             part = "norms" if _NORM.search(name) else "output" if id(parameter) in heads else "embeddings"
         elif _NORM.search(name):
             part = "norms"
@@ -59,15 +67,17 @@ def count_module(model: Any, unused: float = 0.0) -> Count:
     return Count(**parts, inactive=round(inactive))
 
 
-def read_stack(model: Any, config: Any, two: bool = False) -> Stack:
-    """Return what the layers of a model are, read from its modules and, for windows, its settings.
+def read_stack(model: Any, config: Any, encoder_decoder: bool = False) -> Stack:
+    """Return the layers of a model, read from its modules and, for windows, its configuration.
 
-    A layer attends if a module of its own is an attention by its class and has queries or heads; linear
-    attentions, state spaces and convolutions have a state of fixed size instead. `two` says that the model is
-    an encoder and a decoder, which a model that was built may no longer say.
+    A layer attends if one of its modules is an attention by its class name and has queries or heads; linear
+    attention, state space models and convolutions have a state of fixed size instead.
+
+    Args:
+        encoder_decoder: the model has both an encoder and a decoder; a built model may not record that.
     """
     depth = config.num_hidden_layers
-    if two:
+    if encoder_decoder:
         return Stack(depth, "encoder and decoder", (), unknown=TWO_LENGTHS)
     kind = _kind(model, config)
     layers = next(
@@ -84,25 +94,25 @@ def read_stack(model: Any, config: Any, two: bool = False) -> Stack:
     unknown, attention, recurrent = "", [], 0
     state: int | None = 0
     for i, layer in enumerate(layers):
-        here = types[i] if types else ""
-        attending = None if here in _NO_ATTENTION else _attention(layer, config)
+        layer_type = types[i] if types else ""
+        attending = None if layer_type in _NO_ATTENTION else _attention(layer, config)
         mixers = [size for m in layer.modules() if (size := _state_numbers(m)) is not None]
-        if mixers or here in _RECURRENT:
+        if mixers or layer_type in _RECURRENT:
             recurrent += 1
             state = state + sum(mixers) if mixers and state is not None else None
         if attending is None:
-            if not mixers and here not in _NO_ATTENTION:  # RWKV, xLSTM: recurrent in a way not known here
+            if not mixers and layer_type not in _NO_ATTENTION:  # RWKV, xLSTM: state of unknown size
                 recurrent, state = recurrent + 1, None
             continue
         flops, cache = _per_token(attending, config)
-        window = _window(attending, here, config)
-        if here in _SPARSE or flops is None or cache is None or window is None:
-            unknown = f"attention of the kind {here or type(attending).__name__} is not known here"
-        own = kind == "decoder" and i < depth - shared
-        attention.append(Attention(window or 0, flops or 0, (cache or 0) if own else 0))
-    notes = ["without what updates the states"] if recurrent else []
+        window = _window(attending, layer_type, config)
+        if layer_type in _SPARSE or flops is None or cache is None or window is None:
+            unknown = f"attention of the kind {layer_type or type(attending).__name__} is not supported here"
+        caches = kind == "decoder" and i < depth - shared
+        attention.append(Attention(window or 0, flops or 0, (cache or 0) if caches else 0))
+    notes = ["without the updates of recurrent states"] if recurrent else []
     if _setting(config, "kv_lora_rank") and attention:
-        notes.append("with keys and values written out, as in training; the cache holds them as latents")
+        notes.append("with keys and values expanded, as in training; the cache stores their latents")
     return Stack(depth, kind, tuple(attention), recurrent, state, output, unknown, "; ".join(notes))
 
 
@@ -120,7 +130,7 @@ _QUERIES = re.compile(
 
 
 def _kind(model: Any, config: Any) -> Kind:
-    """Return what the model is: by its own settings, and by whether its attentions are causal."""
+    """Classify the model by its configuration and by whether its attention is causal."""
     causal = [m.is_causal for m in model.modules() if isinstance(getattr(m, "is_causal", None), bool)]
     if causal and not any(causal):
         return "encoder"
@@ -131,21 +141,21 @@ def _kind(model: Any, config: Any) -> Kind:
 
 
 def _attention(layer: Any, config: Any) -> Any:
-    """Return the attention of a layer: the module that has the queries, and None where there is none."""
+    """Return the attention module of a layer, which has the query projection; None if there is none."""
     by_name = None
     for name, module in layer.named_modules():
-        of_attention = _ATTENTION.search(type(module).__name__) or _ATTENTION.search(name.rpartition(".")[2])
-        if not of_attention or _state_numbers(module) is not None:
+        is_attention = _ATTENTION.search(type(module).__name__) or _ATTENTION.search(name.rpartition(".")[2])
+        if not is_attention or _state_numbers(module) is not None:
             continue
         if any(_QUERIES.match(child) for child, _ in module.named_children()):
             return module
         by_name = by_name or module
-    # RWKV calls its recurrence an attention; it has no heads.
+    # RWKV names its recurrence attention; it has no heads.
     return by_name if _setting(config, "num_attention_heads") else None
 
 
 def _per_token(module: Any, config: Any) -> tuple[int | None, int | None]:
-    """Return operations for each token attended to, and numbers left in the cache, of one layer."""
+    """Return a layer's operations per attended token and its KV cache entries per token."""
     heads = _setting(config, "num_attention_heads")
     latent, rotary = _setting(config, "kv_lora_rank"), _setting(config, "qk_rope_head_dim")
     if latent and rotary and heads:
@@ -165,27 +175,27 @@ def _per_token(module: Any, config: Any) -> tuple[int | None, int | None]:
 
 
 def _width(module: Any, *names: str) -> int | None:
-    """Return how many features one of a module's linear layers gives."""
+    """Return the output features of the first of these linear layers that the module has."""
     linear = next((part for name in names if (part := getattr(module, name, None)) is not None), None)
     width = getattr(linear, "out_features", None)
     return width if _is_size(width) else None
 
 
-def _window(module: Any, here: str, config: Any) -> int | None:
-    """Return how many tokens back a layer attends, 0 for all, None where it is not known."""
-    if here in _SPARSE:
+def _window(module: Any, layer_type: str, config: Any) -> int | None:
+    """Return the attention window of a layer in tokens, 0 for none, None if unknown."""
+    if layer_type in _SPARSE:
         return None
     chunk = _setting(config, "attention_chunk_size")
-    if here in _WINDOWED:
-        return chunk if here == "chunked_attention" else _setting(config, "sliding_window")
-    if here not in ("", "attention"):
-        return 0 if here in _WHOLE else None
-    # Without a finer list of kinds transformers gives every layer the window, where there is one.
+    if layer_type in _WINDOWED:
+        return chunk if layer_type == "chunked_attention" else _setting(config, "sliding_window")
+    if layer_type not in ("", "attention"):
+        return 0 if layer_type in _WHOLE else None
+    # Without a list of layer types, transformers gives every layer the window, if one is set.
     return _setting(config, "sliding_window") or chunk or 0
 
 
 def _layer_types(config: Any, depth: int) -> list[str]:
-    """Return the kinds of the layers, where the settings list them."""
+    """Return the type of each layer, if the configuration lists them, else an empty list."""
     for name in ("layer_types", "layers_block_type"):
         types = getattr(config, name, None)
         if isinstance(types, list) and len(types) == depth and all(isinstance(kind, str) for kind in types):
@@ -194,7 +204,7 @@ def _layer_types(config: Any, depth: int) -> list[str]:
 
 
 def _state_numbers(module: Any) -> int | None:
-    """Return the numbers in the state of a recurrent mixer, None for any other module."""
+    """Return the state size of a recurrent mixer, None for any other module."""
     heads, key, value = (_setting(module, name) for name in ("num_v_heads", "head_k_dim", "head_v_dim"))
     if heads and key and value:  # a gated delta rule
         return heads * key * value + (_setting(module, "conv_dim") or 0) * (
@@ -212,13 +222,13 @@ def _is_size(value: Any) -> bool:
 
 
 def _setting(owner: Any, *names: str) -> int | None:
-    """Return the first of these attributes that is a positive whole number."""
+    """Return the first of these attributes that is a positive integer."""
     values = (getattr(owner, name, None) for name in names)
     return next((value for value in values if _is_size(value)), None)
 
 
 def _output_layer(model: Any) -> Any:
-    """Return the layer that gives logits, None where there is none."""
+    """Return the layer that computes the logits, None if there is none."""
     try:
         return model.get_output_embeddings()
     except (AttributeError, NotImplementedError):

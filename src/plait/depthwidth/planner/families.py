@@ -1,8 +1,8 @@
-"""How each family of `transformers` is built: what a config.json means for its parameter count.
+"""Model families of `transformers`: functions from the settings of a config.json to an `Architecture`.
 
-A family is a function from the file's values to an `Architecture`, and the defaults of its configuration
-class, which a published file leaves out. Every default that was needed is kept, to be said aloud. The
-tests hold each of them against the model that `transformers` builds.
+Published files leave out settings that equal the defaults of their configuration class, so a family has these
+defaults too. Every default that was used is recorded and reported to the user. The tests compare each family
+with the model that `transformers` builds.
 """
 
 from __future__ import annotations
@@ -18,10 +18,10 @@ from plait.errors import DataError
 __all__ = [
     "NAMES", "SIZES", "Family", "Values", "bert", "check_size", "dbrx", "experts_of", "falcon", "gpt",
     "gpt_oss", "gptj", "head_size_of", "llama", "modernbert", "opt", "phi", "qwen_moe", "stablelm", "t5",
-    "when_used", "wide_norms", "windows",
+    "wide_norms", "windows", "windows_if_used",
 ]  # fmt: skip
 
-# Our name -> the names configuration files use for it.
+# Name used here -> its names in configuration files.
 NAMES = {
     "depth": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
     "width": ("hidden_size", "n_embd", "d_model", "n_embed", "dim"),
@@ -39,18 +39,18 @@ NAMES = {
 
 @dataclass
 class Values:
-    """The settings of one file; `assumed` are the defaults that had to stand in."""
+    """Settings of a file and the defaults of its configuration class; `assumed` records the defaults used."""
 
-    said: Mapping[str, Any]
+    settings: Mapping[str, Any]
     defaults: Mapping[str, Any]
     assumed: dict[str, Any] = field(default_factory=dict)
 
     def __getitem__(self, name: str) -> Any:
-        """By our name or the file's; None where neither the file nor its class has one."""
+        """Return a setting by its name here or in the file; None if neither the file nor its class has it."""
         names = NAMES.get(name, (name,))
         for key in names:
-            if self.said.get(key) is not None:
-                return self._checked(key, self.said[key], self.defaults.get(name))
+            if self.settings.get(key) is not None:
+                return self._checked(key, self.settings[key], self.defaults.get(name))
         value = self.defaults.get(name)
         if value is not None:
             self.assumed[names[0]] = value
@@ -66,19 +66,23 @@ class Values:
         return value
 
     def is_null(self, key: str) -> bool:
-        """Return whether the file sets a setting to null, which is not to leave it out."""
-        return key in self.said and self.said[key] is None
+        """Return whether the file sets a setting to null, as opposed to leaving it out."""
+        return key in self.settings and self.settings[key] is None
 
-    def inside(self, key: str) -> Values:
-        """A nested group of settings."""
-        said, defaults = self.said.get(key) or {}, self.defaults.get(key) or {}
-        if not isinstance(said, Mapping):
-            raise DataError(f"{key}: expected an object with settings, got {reprlib.repr(said)}")
-        return Values(said, defaults, self.assumed)
+    def group(self, key: str) -> Values:
+        """Return a nested group of settings."""
+        settings, defaults = self.settings.get(key) or {}, self.defaults.get(key) or {}
+        if not isinstance(settings, Mapping):
+            raise DataError(f"{key}: expected an object with settings, got {reprlib.repr(settings)}")
+        return Values(settings, defaults, self.assumed)
 
 
 def check_size(key: str, value: int) -> None:
-    """Layers are gone through one by one, and other sizes are multiplied: neither has to be without end."""
+    """Limit a size: the time is proportional to the number of layers, and products of sizes stay small.
+
+    Raises:
+        DataError: if it is above the limit.
+    """
     most = MOST_LAYERS if key in NAMES["depth"] else MOST
     if value > most:
         raise DataError(f"{key}: expected at most {most:,}, got {reprlib.repr(value)}")
@@ -95,9 +99,12 @@ def _kind(default: Any) -> str:
 def windows(
     v: Values, local: Callable[[int], bool] | None = None, setting: str = "sliding_window"
 ) -> tuple[int, ...]:
-    """Return each layer's window: where the file's `layer_types` say so, else where `local` does.
+    """Return the attention window of each layer, 0 for none; empty if no layer has one.
 
-    Without `local` every layer has the window, whatever `layer_types` say.
+    Args:
+        local: whether a layer has the window, for files without `layer_types`; None gives it to every
+            layer and ignores `layer_types`.
+        setting: name of the setting with the size of the window.
     """
     size = None if v.is_null(setting) else v[setting]
     if size is None or size == 0:
@@ -111,11 +118,11 @@ def windows(
     chosen = [local is None or local(i) for i in range(depth)]
     if types is not None:
         chosen = [name in ("sliding_attention", "chunked_attention") for name in types]
-    return tuple(size if one else 0 for one in chosen) if any(chosen) else ()
+    return tuple(size if windowed else 0 for windowed in chosen) if any(chosen) else ()
 
 
-def when_used(v: Values, local: Callable[[int], bool] | None = None) -> tuple[int, ...]:
-    """Return the windows of a Qwen, whose files name a window and leave it unused."""
+def windows_if_used(v: Values, local: Callable[[int], bool] | None = None) -> tuple[int, ...]:
+    """Return the windows of a family with the switch `use_sliding_window` (Qwen)."""
     return windows(v, local) if v["use_sliding_window"] else ()
 
 
@@ -124,7 +131,7 @@ Build = Callable[[Values], Architecture]
 
 @dataclass(frozen=True)
 class Family:
-    """`note` says what a count of this family includes where that is a choice."""
+    """Model family: builder, defaults of its configuration class, and a note on what the count includes."""
 
     build: Build
     defaults: Mapping[str, Any]
@@ -132,20 +139,20 @@ class Family:
 
 
 def _sizes(v: Values, **rules: Any) -> dict[str, Any]:
-    """What every family has, under the names `Architecture` gives it; `rules` are said after it."""
+    """Return the arguments of `Architecture` that every family has; `rules` override them."""
     sizes = {"depth": v["depth"], "width": v["width"], "heads": v["heads"], "vocab": v["vocab"]}
     sizes["inner"] = rules.pop("inner", None) or v["inner"]
     return {**sizes, "tied": v["tied"], **rules}
 
 
 def gpt(v: Values, **rules: Any) -> Architecture:
-    """LayerNorm, biases, a plain feed-forward part."""
+    """Build a GPT: LayerNorm, biases, a feed-forward block without gates."""
     return Architecture(**_sizes(v, **rules))
 
 
 def llama(v: Values, **rules: Any) -> Architecture:
-    """RMS norms, rotary positions, a gated feed-forward part; biases as the file says."""
-    usual: dict[str, Any] = {
+    """Build a Llama: RMS norms, rotary positions, a gated feed-forward block; biases as in the file."""
+    options: dict[str, Any] = {
         "kv_heads": v["kv_heads"],
         "head_size": v["head_size"],
         "gated": True,
@@ -154,8 +161,8 @@ def llama(v: Values, **rules: Any) -> Architecture:
         "feed_forward_bias": bool(v["mlp_bias"]),
     }
     if "query_key_value_bias" not in rules:
-        usual["query_key_value_bias"] = usual["output_bias"] = bool(v["attention_bias"])
-    return Architecture(**_sizes(v, **{**usual, **rules}))
+        options["query_key_value_bias"] = options["output_bias"] = bool(v["attention_bias"])
+    return Architecture(**_sizes(v, **{**options, **rules}))
 
 
 def head_size_of(v: Values) -> int:
@@ -163,7 +170,7 @@ def head_size_of(v: Values) -> int:
 
 
 def wide_norms(v: Values) -> int:
-    """Norms over all queries and all keys, not head by head."""
+    """Return the parameters of norms over all queries and all keys, in place of per-head norms."""
     return head_size_of(v) * int(v["heads"] + (v["kv_heads"] or v["heads"]))
 
 
@@ -172,7 +179,7 @@ def experts_of(v: Values, inner: Any = None, **rules: Any) -> Experts:
 
 
 def _sparse_layers(v: Values) -> int:
-    """Qwen's way: layers named, or not met by the stride, have an ordinary feed-forward part."""
+    """Return how many layers of a Qwen are dense: those in a list, and those between strides."""
     named, stride = v["mlp_only_layers"] or (), v["decoder_sparse_step"]
     return sum(1 for i in range(v["depth"]) if i in named or (i + 1) % stride)
 
@@ -222,9 +229,9 @@ def phi(v: Values) -> Architecture:
 
 
 def dbrx(v: Values) -> Architecture:
-    forward = v.inside("ffn_config")
+    forward = v.group("ffn_config")
     experts = Experts(forward["moe_num_experts"], forward["moe_top_k"], forward["ffn_hidden_size"])
-    kv_heads = v.inside("attn_config")["kv_n_heads"]
+    kv_heads = v.group("attn_config")["kv_n_heads"]
     return llama(v, kv_heads=kv_heads, experts=experts, inner=experts.inner)
 
 
@@ -244,10 +251,10 @@ def qwen_moe(v: Values) -> Architecture:
     )
     if v["qkv_bias"] is not None:
         most = 28 if v["max_window_layers"] is None else v["max_window_layers"]
-        local = when_used(v, lambda i: i % 2 == 0 and i < most)
+        local = windows_if_used(v, lambda i: i % 2 == 0 and i < most)
         bias = v["qkv_bias"]
         return llama(v, query_key_value_bias=bias, output_bias=False, experts=experts, windows=local)
-    return llama(v, experts=experts, attention_extra=2 * head_size_of(v), windows=when_used(v))
+    return llama(v, experts=experts, attention_extra=2 * head_size_of(v), windows=windows_if_used(v))
 
 
 def gpt_oss(v: Values) -> Architecture:
@@ -256,7 +263,7 @@ def gpt_oss(v: Values) -> Architecture:
 
 
 def bert(v: Values, token_types: bool = True, **rules: Any) -> Architecture:
-    """Norms after each part and none at the end; before the output layer one more matrix and norm."""
+    """Build a BERT: post-norm, no final norm; one more matrix and norm before the output layer."""
     d, small = v["width"], v["embedding_size"] or v["width"]
     extra = (v["type_vocab_size"] * small if token_types else 0) + 2 * small
     extra += (small * d + d if small != d else 0) + rules.pop("relative", 0)
@@ -276,7 +283,7 @@ def bert(v: Values, token_types: bool = True, **rules: Any) -> Architecture:
 def modernbert(v: Values) -> Architecture:
     d, gains = v["width"], 2 if v["norm_bias"] else 1
     bias = v["attention_bias"]
-    # The first layer has no norm before its attention: the embeddings were normalised already.
+    # The first layer has no norm before its attention: the embeddings are normalised.
     return llama(
         v,
         query_key_value_bias=bias,
@@ -290,7 +297,7 @@ def modernbert(v: Values) -> Architecture:
 
 
 def t5(v: Values) -> Architecture:
-    """Encoder and decoder; transformers ties T5's output layer whatever the file says."""
+    """Build a T5, encoder and decoder; transformers ties its output layer whatever the file says."""
     decoder = v["num_decoder_layers"] or v["depth"]
     return Architecture(
         **_sizes(v, tied=True),

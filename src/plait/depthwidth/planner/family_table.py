@@ -1,4 +1,4 @@
-"""The families counted by formula: how each is built, and the defaults of its configuration class."""
+"""Table of the families that are counted by formula, each with the defaults of its configuration class."""
 
 from __future__ import annotations
 
@@ -25,9 +25,9 @@ from plait.depthwidth.planner.families import (
     qwen_moe,
     stablelm,
     t5,
-    when_used,
     wide_norms,
     windows,
+    windows_if_used,
 )
 
 __all__ = ["FAMILIES"]
@@ -35,18 +35,20 @@ __all__ = ["FAMILIES"]
 _MASKED = "counted with the output layer for masked words, without a pooler"
 
 
-def _of(depth: int, width: int, heads: int, vocab: int, *, tied: bool = False, **more: Any) -> dict[str, Any]:
+def _defaults(
+    depth: int, width: int, heads: int, vocab: int, *, tied: bool = False, **more: Any
+) -> dict[str, Any]:
     return {"depth": depth, "width": width, "heads": heads, "vocab": vocab, "tied": tied, **more}
 
 
 def _learned(v: Values, **rules: Any) -> Architecture:
-    """GPT-2's block with a table of positions."""
+    """Build a GPT-2 with learned position embeddings."""
     offset = rules.pop("offset", 0)
     return gpt(v, positions=v["positions"] + offset, **rules)
 
 
 def _grouped(v: Values, bias: str, **rules: Any) -> Architecture:
-    """A plain feed-forward part beside grouped queries and rotary positions; `bias` names the setting."""
+    """Build a GPT with grouped queries and rotary positions; `bias` is the name of the setting for biases."""
     has = v[bias]
     biases = {"query_key_value_bias": has, "output_bias": has, "feed_forward_bias": has}
     return gpt(v, positions=0, kv_heads=v["kv_heads"], **{**biases, **rules})
@@ -75,7 +77,7 @@ def _persimmon(v: Values) -> Architecture:
 
 
 def _plain(v: Values, **rules: Any) -> Architecture:
-    """Llama's block without any bias, whatever the file says of them."""
+    """Build a Llama without biases, whatever the file says."""
     return llama(v, query_key_value_bias=False, output_bias=False, **rules)
 
 
@@ -105,7 +107,7 @@ def _mpnet(v: Values) -> Architecture:
 
 
 def _gpt_neo(v: Values) -> Architecture:
-    """Every second layer attends to a window, unless the file lists runs of kinds of layers."""
+    """Build a GPT-Neo: every second layer has a window, unless the file lists the attention types."""
     depth, runs = v["depth"], v["attention_types"] or [[["global", "local"], v["depth"]]]
     every = (kind for kinds, times in runs for _ in range(times) for kind in kinds)
     local = [kind == "local" for kind in islice(every, depth)]
@@ -125,18 +127,21 @@ def _starcoder2(v: Values) -> Architecture:
 
 
 def _smollm3(v: Values) -> Architecture:
-    """Windows, where they are used, are those of the layers without positions."""
+    """Build a SmolLM3; its windows, if used, are on the layers without rotary positions."""
     rotary, every = v["no_rope_layers"], v["no_rope_layer_interval"] or 4
-    return llama(v, windows=when_used(v, lambda i: not rotary[i] if rotary else (i + 1) % every == 0))
+    return llama(v, windows=windows_if_used(v, lambda i: not rotary[i] if rotary else (i + 1) % every == 0))
 
 
 def _later(v: Values) -> tuple[int, ...]:
     first = 28 if v["max_window_layers"] is None else v["max_window_layers"]
-    return when_used(v, lambda i: i >= first)
+    return windows_if_used(v, lambda i: i >= first)
 
 
 def _gemma(v: Values, every: int, **rules: Any) -> Architecture:
-    """Windows in all layers but each last of `every`; EmbeddingGemma is an encoder of the same family."""
+    """Build a Gemma: in each group of `every` layers, all but the last have a window.
+
+    EmbeddingGemma is an encoder of this family.
+    """
     local = windows(v, lambda i: (i + 1) % every > 0)
     return llama(v, norms=4, windows=local, causal=not v["use_bidirectional_attention"], **rules)
 
@@ -152,21 +157,21 @@ _T5: dict[str, Any] = {"num_decoder_layers": None, "relative_attention_num_bucke
 _QWEN_MOE: dict[str, Any] = {"decoder_sparse_step": 1, "head_size": None}
 
 FAMILIES: dict[str, Family] = {
-    "gpt2": Family(_learned, _of(12, 768, 12, 50257, tied=True, positions=1024)),
-    "gpt_neo": Family(_gpt_neo, _of(24, 2048, 16, 50257, tied=True, positions=2048, window_size=256)),
-    "gptj": Family(gptj, _of(28, 4096, 16, 50400)),
-    "codegen": Family(gptj, _of(28, 4096, 16, 50400)),
-    "gpt_neox": Family(_neox, _of(44, 6144, 64, 50432, inner=24576, attention_bias=True)),
+    "gpt2": Family(_learned, _defaults(12, 768, 12, 50257, tied=True, positions=1024)),
+    "gpt_neo": Family(_gpt_neo, _defaults(24, 2048, 16, 50257, tied=True, positions=2048, window_size=256)),
+    "gptj": Family(gptj, _defaults(28, 4096, 16, 50400)),
+    "codegen": Family(gptj, _defaults(28, 4096, 16, 50400)),
+    "gpt_neox": Family(_neox, _defaults(44, 6144, 64, 50432, inner=24576, attention_bias=True)),
     "gpt_bigcode": Family(
         lambda v: _learned(v, kv_heads=1 if v["multi_query"] else None),
-        _of(12, 768, 12, 50257, tied=True, positions=1024, multi_query=True),
+        _defaults(12, 768, 12, 50257, tied=True, positions=1024, multi_query=True),
     ),
     "openai-gpt": Family(
-        partial(_learned, final_norm=False), _of(12, 768, 12, 40478, tied=True, positions=512)
+        partial(_learned, final_norm=False), _defaults(12, 768, 12, 40478, tied=True, positions=512)
     ),
     "opt": Family(
         opt,
-        _of(
+        _defaults(
             12,
             768,
             12,
@@ -181,14 +186,14 @@ FAMILIES: dict[str, Family] = {
         ),
     ),
     "biogpt": Family(
-        partial(_learned, offset=2), _of(24, 1024, 16, 42384, tied=True, inner=4096, positions=1024)
+        partial(_learned, offset=2), _defaults(24, 1024, 16, 42384, tied=True, inner=4096, positions=1024)
     ),
-    "xglm": Family(partial(gpt, positions=0), _of(24, 1024, 16, 256008, tied=True, inner=4096)),
-    "bloom": Family(_bloom, _of(2, 64, 8, 250880, tied=True)),
-    "mpt": Family(_mpt, _of(24, 2048, 16, 50368, tied=True)),
+    "xglm": Family(partial(gpt, positions=0), _defaults(24, 1024, 16, 256008, tied=True, inner=4096)),
+    "bloom": Family(_bloom, _defaults(2, 64, 8, 250880, tied=True)),
+    "mpt": Family(_mpt, _defaults(24, 2048, 16, 50368, tied=True)),
     "falcon": Family(
         falcon,
-        _of(
+        _defaults(
             32,
             4544,
             71,
@@ -202,38 +207,42 @@ FAMILIES: dict[str, Family] = {
     ),
     "starcoder2": Family(
         _starcoder2,
-        _of(30, 3072, 24, 49152, tied=True, inner=12288, kv_heads=2, use_bias=True),
+        _defaults(30, 3072, 24, 49152, tied=True, inner=12288, kv_heads=2, use_bias=True),
     ),
-    "nemotron": Family(_nemotron, _of(32, 6144, 48, 256000, inner=24576, **_BIASES)),
-    "persimmon": Family(_persimmon, _of(36, 4096, 64, 262144, inner=16384, qk_layernorm=True)),
-    "phi": Family(phi, _of(24, 2048, 32, 51200, inner=8192, qk_layernorm=False)),
-    "llama": Family(llama, _of(32, 4096, 32, 32000, inner=11008, **_BIASES)),
-    "granite": Family(llama, _of(32, 4096, 32, 32000, inner=11008, **_BIASES)),
-    "mistral": Family(_mistral, _of(32, 4096, 32, 32000, inner=14336, kv_heads=8, sliding_window=4096)),
-    "smollm3": Family(_smollm3, _of(36, 2048, 16, 128256, tied=True, inner=11008, kv_heads=4, **_BIASES)),
+    "nemotron": Family(_nemotron, _defaults(32, 6144, 48, 256000, inner=24576, **_BIASES)),
+    "persimmon": Family(_persimmon, _defaults(36, 4096, 64, 262144, inner=16384, qk_layernorm=True)),
+    "phi": Family(phi, _defaults(24, 2048, 32, 51200, inner=8192, qk_layernorm=False)),
+    "llama": Family(llama, _defaults(32, 4096, 32, 32000, inner=11008, **_BIASES)),
+    "granite": Family(llama, _defaults(32, 4096, 32, 32000, inner=11008, **_BIASES)),
+    "mistral": Family(_mistral, _defaults(32, 4096, 32, 32000, inner=14336, kv_heads=8, sliding_window=4096)),
+    "smollm3": Family(
+        _smollm3, _defaults(36, 2048, 16, 128256, tied=True, inner=11008, kv_heads=4, **_BIASES)
+    ),
     "qwen2": Family(
         lambda v: llama(v, query_key_value_bias=True, output_bias=False, windows=_later(v)),
-        _of(32, 4096, 32, 151936, inner=22016, kv_heads=32),
+        _defaults(32, 4096, 32, 151936, inner=22016, kv_heads=32),
     ),
     "qwen3": Family(
         lambda v: _head_norms(v, windows=_later(v)),
-        _of(32, 4096, 32, 151936, inner=22016, kv_heads=32, head_size=128, attention_bias=False),
+        _defaults(32, 4096, 32, 151936, inner=22016, kv_heads=32, head_size=128, attention_bias=False),
     ),
-    "phi3": Family(_mistral, _of(32, 3072, 32, 32064, inner=8192)),
+    "phi3": Family(_mistral, _defaults(32, 3072, 32, 32064, inner=8192)),
     "olmo": Family(
-        partial(llama, norm_params=0), _of(32, 4096, 32, 50304, inner=11008, attention_bias=False)
+        partial(llama, norm_params=0), _defaults(32, 4096, 32, 50304, inner=11008, attention_bias=False)
     ),
     "olmo2": Family(
         lambda v: llama(v, attention_extra=wide_norms(v)),
-        _of(32, 4096, 32, 50304, inner=11008, attention_bias=False),
+        _defaults(32, 4096, 32, 50304, inner=11008, attention_bias=False),
     ),
     "gemma": Family(
         llama,
-        _of(28, 3072, 16, 256000, tied=True, inner=24576, kv_heads=16, head_size=256, attention_bias=False),
+        _defaults(
+            28, 3072, 16, 256000, tied=True, inner=24576, kv_heads=16, head_size=256, attention_bias=False
+        ),
     ),
     "gemma2": Family(
         partial(_gemma, every=2),
-        _of(
+        _defaults(
             26,
             2304,
             8,
@@ -248,7 +257,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "gemma3_text": Family(
         _gemma3,
-        _of(
+        _defaults(
             26,
             2304,
             8,
@@ -262,23 +271,24 @@ FAMILIES: dict[str, Family] = {
         ),
     ),
     "cohere": Family(
-        _cohere, _of(40, 8192, 64, 256000, tied=True, inner=22528, attention_bias=False, use_qk_norm=False)
+        _cohere,
+        _defaults(40, 8192, 64, 256000, tied=True, inner=22528, attention_bias=False, use_qk_norm=False),
     ),
     "glm": Family(
         lambda v: llama(v, query_key_value_bias=v["attention_bias"], output_bias=False),
-        _of(40, 4096, 32, 151552, inner=13696, kv_heads=2, head_size=128, attention_bias=True),
+        _defaults(40, 4096, 32, 151552, inner=13696, kv_heads=2, head_size=128, attention_bias=True),
     ),
     "stablelm": Family(
         stablelm,
-        _of(32, 2560, 32, 50304, inner=6912, kv_heads=32, use_qkv_bias=False, qk_layernorm=False),
+        _defaults(32, 2560, 32, 50304, inner=6912, kv_heads=32, use_qkv_bias=False, qk_layernorm=False),
     ),
     "mixtral": Family(
         lambda v: _mixture(v, query_key_value_bias=False, output_bias=False, windows=windows(v)),
-        _of(32, 4096, 32, 32000, inner=14336, kv_heads=8, experts=8, active=2),
+        _defaults(32, 4096, 32, 32000, inner=14336, kv_heads=8, experts=8, active=2),
     ),
     "qwen2_moe": Family(
         qwen_moe,
-        _of(
+        _defaults(
             24,
             2048,
             16,
@@ -295,7 +305,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "qwen3_moe": Family(
         qwen_moe,
-        _of(
+        _defaults(
             24,
             2048,
             32,
@@ -309,10 +319,12 @@ FAMILIES: dict[str, Family] = {
             **_QWEN_MOE,
         ),
     ),
-    "olmoe": Family(_olmoe, _of(16, 2048, 16, 50304, inner=2048, experts=64, active=8, attention_bias=False)),
+    "olmoe": Family(
+        _olmoe, _defaults(16, 2048, 16, 50304, inner=2048, experts=64, active=8, attention_bias=False)
+    ),
     "phimoe": Family(
         _phimoe,
-        _of(
+        _defaults(
             32,
             4096,
             32,
@@ -326,11 +338,11 @@ FAMILIES: dict[str, Family] = {
         ),
     ),
     "granitemoe": Family(
-        _mixture, _of(32, 4096, 32, 32000, inner=11008, experts=8, active=2, attention_bias=False)
+        _mixture, _defaults(32, 4096, 32, 32000, inner=11008, experts=8, active=2, attention_bias=False)
     ),
     "dbrx": Family(
         dbrx,
-        _of(
+        _defaults(
             24,
             2048,
             16,
@@ -341,7 +353,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "gpt_oss": Family(
         gpt_oss,
-        _of(
+        _defaults(
             36,
             2880,
             64,
@@ -355,28 +367,30 @@ FAMILIES: dict[str, Family] = {
             sliding_window=128,
         ),
     ),
-    "bert": Family(bert, _of(12, 768, 12, 30522, tied=True, **_BERT), _MASKED),
-    "roberta": Family(bert, _of(12, 768, 12, 50265, tied=True, **_BERT), _MASKED),
-    "xlm-roberta": Family(bert, _of(12, 768, 12, 30522, tied=True, **_BERT), _MASKED),
-    "camembert": Family(bert, _of(12, 768, 12, 30522, tied=True, **_BERT), _MASKED),
+    "bert": Family(bert, _defaults(12, 768, 12, 30522, tied=True, **_BERT), _MASKED),
+    "roberta": Family(bert, _defaults(12, 768, 12, 50265, tied=True, **_BERT), _MASKED),
+    "xlm-roberta": Family(bert, _defaults(12, 768, 12, 30522, tied=True, **_BERT), _MASKED),
+    "camembert": Family(bert, _defaults(12, 768, 12, 30522, tied=True, **_BERT), _MASKED),
     "electra": Family(
         bert,
-        _of(12, 256, 4, 30522, tied=True, **{**_BERT, "inner": 1024, "embedding_size": 128}),
+        _defaults(12, 256, 4, 30522, tied=True, **{**_BERT, "inner": 1024, "embedding_size": 128}),
         _MASKED,
     ),
     "distilbert": Family(
         partial(bert, token_types=False),
-        _of(6, 768, 12, 30522, tied=True, positions=512, inner=3072),
+        _defaults(6, 768, 12, 30522, tied=True, positions=512, inner=3072),
         _MASKED,
     ),
     "mpnet": Family(
         _mpnet,
-        _of(12, 768, 12, 30527, tied=True, positions=512, inner=3072, relative_attention_num_buckets=32),
+        _defaults(
+            12, 768, 12, 30527, tied=True, positions=512, inner=3072, relative_attention_num_buckets=32
+        ),
         _MASKED,
     ),
     "modernbert": Family(
         modernbert,
-        _of(
+        _defaults(
             22,
             768,
             12,
@@ -392,6 +406,8 @@ FAMILIES: dict[str, Family] = {
         ),
         _MASKED,
     ),
-    "t5": Family(t5, _of(6, 512, 8, 32128, tied=True, inner=2048, feed_forward_proj="relu", **_T5)),
-    "mt5": Family(t5, _of(8, 512, 6, 250112, tied=True, inner=1024, feed_forward_proj="gated-gelu", **_T5)),
+    "t5": Family(t5, _defaults(6, 512, 8, 32128, tied=True, inner=2048, feed_forward_proj="relu", **_T5)),
+    "mt5": Family(
+        t5, _defaults(8, 512, 6, 250112, tied=True, inner=1024, feed_forward_proj="gated-gelu", **_T5)
+    ),
 }

@@ -1,11 +1,11 @@
-"""The fitted depth-to-width guideline, with its errors.
+"""Fitted guideline for width as a function of depth, with standard errors.
 
     d(L) = exp(a + b L),  a = 5.039 ± 0.030,  b = 0.0555 ± 0.0013   (fitted on depths 6 to 48)
     N    = 12 L d²  parameters without embeddings
     L(N) = W(2 b N / (12 e^{2a})) / (2 b)                           W: Lambert's function
 
 A network narrower than d(L) is too deep for its width; a wider one could use more depth. The theory has
-the same form with a far steeper slope (ln 3 a layer): the link between the two is qualitative.
+the same form with a far steeper slope (ln 3 per layer), so it supports the guideline only qualitatively.
 """
 
 from __future__ import annotations
@@ -21,16 +21,14 @@ __all__ = [
 ]  # fmt: skip
 
 FITTED_DEPTHS = (6, 48)
-BUDGETS = (
-    1e5,
-    1e15,
-)  # below, not even one layer; above, three decades past the largest model ever planned
+# Less is not even one layer; more is three decades past the largest model.
+BUDGETS = (1e5, 1e15)
 _SUFFIXES = {"K": 1e3, "M": 1e6, "B": 1e9, "G": 1e9, "T": 1e12}
 
 
 @dataclass(frozen=True)
 class Fit:
-    """ln d = intercept + slope · L, with standard errors and their covariance."""
+    """Linear fit ln d = intercept + slope · L, with standard errors and their covariance."""
 
     intercept: float = 5.039
     slope: float = 5.55e-2
@@ -39,7 +37,7 @@ class Fit:
     covariance: float = 0.0
 
     def sigma(self, depth: float) -> float:
-        """Standard error of ln d at this depth: σ² = δa² + L² δb² + 2 L cov.
+        """Return the standard error of ln d at this depth: σ² = δa² + L² δb² + 2 L cov.
 
         >>> round(GUIDELINE.sigma(24), 5)
         0.04328
@@ -56,7 +54,7 @@ GUIDELINE = Fit()
 
 @dataclass(frozen=True)
 class Estimate:
-    """A fitted value with one standard error of its logarithm; `extrapolated` outside the fitted depths."""
+    """Fitted value with the standard error of its logarithm; `extrapolated` outside the fitted depths."""
 
     value: float
     log_error: float
@@ -76,12 +74,14 @@ class Estimate:
 
 @dataclass(frozen=True)
 class Optimum:
-    """The balanced shape of a budget.
+    """Balanced shape for a parameter budget.
 
-    `depth` and `width` are rounded when asked; `exact_depth`, `exact_width` are the fit's own numbers,
-    `depth_error` one standard error in layers, `width_error` one of ln(width), both at fixed parameters.
-    `tolerance`, in layers, is how far a shape of this size may be off and still count as balanced: one
-    standard error, half a step of the width, and half a layer.
+    Attributes:
+        depth, width: rounded if `optimal_shape` was called with `rounded`.
+        exact_depth, exact_width: unrounded values of the fit.
+        depth_error, width_error: standard errors of the depth and of ln(width) at fixed parameters.
+        tolerance: distance in layers up to which a shape of this size counts as balanced: one standard
+            error, half a step of the width, and half a layer.
     """
 
     params: float
@@ -96,7 +96,7 @@ class Optimum:
 
 
 def width_step(width: float) -> int:
-    """The step in which widths of this size are chosen: a power of two, 8 to 128, at most width/16.
+    """Return the grid step for widths of this size: a power of two from 8 to 128, at most width/16.
 
     >>> [width_step(width) for width in (100, 300, 1600, 20_000)]
     [8, 16, 64, 128]
@@ -112,7 +112,7 @@ def _outside(depth: float) -> bool:
 
 
 def param_count(depth: float, width: float) -> float:
-    """12 L d²: attention and a four-fold feed-forward part, no embeddings, biases or norms.
+    """Return 12 L d², the parameters of attention and a 4d-wide feed-forward block, without biases and norms.
 
     >>> param_count(96, 12288)
     173946175488
@@ -122,7 +122,7 @@ def param_count(depth: float, width: float) -> float:
 
 
 def transition_width(depth: float, fit: Fit = GUIDELINE) -> Estimate:
-    """d(L) = exp(a + b L).
+    """Return the width d(L) = exp(a + b L) that balances a depth.
 
     >>> round(transition_width(48).value, 3), transition_width(96).extrapolated
     (2214.983, True)
@@ -132,7 +132,7 @@ def transition_width(depth: float, fit: Fit = GUIDELINE) -> Estimate:
 
 
 def transition_params(depth: float, fit: Fit = GUIDELINE) -> Estimate:
-    """N_tr(L) = 12 L exp(2a + 2bL): from this size on, a network of this depth is not too deep.
+    """Return N_tr(L) = 12 L exp(2a + 2bL), the size from which a network of this depth is not too deep.
 
     >>> round(transition_params(24).value)
     98440265
@@ -142,7 +142,7 @@ def transition_params(depth: float, fit: Fit = GUIDELINE) -> Estimate:
 
 
 def parse_budget(text: str) -> float:
-    """A number of parameters as people write it.
+    """Parse a number of parameters with an optional suffix K, M, B, G or T.
 
     >>> parse_budget("1.3B"), parse_budget("125_000_000"), parse_budget("1e9")
     (1300000000.0, 125000000.0, 1000000000.0)
@@ -159,7 +159,11 @@ def parse_budget(text: str) -> float:
 
 
 def check_budget(params: float) -> float:
-    """A number of parameters within the range of sense."""
+    """Return a number of parameters as a float.
+
+    Raises:
+        ConfigError: if it is not a number or outside `BUDGETS`.
+    """
     if isinstance(params, bool) or not isinstance(params, int | float) or math.isnan(params):
         raise ConfigError(f"params: expected a number of parameters, got {params!r}")
     if not BUDGETS[0] <= params <= BUDGETS[1]:
@@ -168,7 +172,7 @@ def check_budget(params: float) -> float:
 
 
 def optimal_shape(params: float, rounded: bool = True, fit: Fit = GUIDELINE) -> Optimum:
-    """L(N) by Lambert's W; rounded, L to whole layers and d = √(N / 12 L).
+    """Return the balanced shape, with L(N) by Lambert's W and d = √(N / 12 L); `rounded` rounds L.
 
     >>> best = optimal_shape(1e9)
     >>> best.depth, round(best.width), round(best.exact_depth, 4), round(best.exact_width, 2)
@@ -181,7 +185,7 @@ def optimal_shape(params: float, rounded: bool = True, fit: Fit = GUIDELINE) -> 
     shrink = 1 + twice * exact
     sigma = fit.sigma(exact)
     exact_width = math.sqrt(params / (12 * exact))
-    # An error of ln(width) is worth 1/slope layers at fixed width, and `share` of that at fixed size.
+    # An error of ln(width) equals 1/slope layers at fixed width, and `share` of that at fixed size.
     share = twice * exact / shrink
     rounding = width_step(exact_width) / (2 * exact_width)
     return Optimum(
@@ -198,7 +202,7 @@ def optimal_shape(params: float, rounded: bool = True, fit: Fit = GUIDELINE) -> 
 
 
 def _lambert_w(z: float) -> float:
-    """w e^w = z for z > 0, by Newton's method on w + ln w = ln z, which never overflows."""
+    """Solve w e^w = z for z > 0, by Newton's method on w + ln w = ln z, which never overflows."""
     log_z = math.log(z)
     w = log_z - math.log(log_z) if log_z > 1.5 else math.exp(min(log_z, 0.0)) * 0.6
     for _ in range(60):

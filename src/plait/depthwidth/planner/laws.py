@@ -1,7 +1,7 @@
-"""What others found about depth and width, beside the guideline: each with where it was read and fitted.
+"""Published results on depth and width besides the guideline, each with its source and its range of validity.
 
-Nothing here decides a plan. A law speaks only within the sizes it was fitted or measured on; beyond them
-its words are kept and marked.
+They are shown to the user and do not influence a plan. A law is valid for the sizes it was fitted or measured
+on; at other sizes its statement is marked as extrapolated.
 """
 
 from __future__ import annotations
@@ -20,14 +20,16 @@ Depths = tuple[float, float]
 
 @dataclass(frozen=True)
 class Evidence:
-    """What one law says of one size.
+    """Statement of a law about one size.
 
-    `depths` are the fewest and most layers it speaks for, None where it prefers none; `outside` says that
-    the size lies beyond what it was fitted or measured on.
+    Attributes:
+        depths: smallest and largest depth it recommends, None if it recommends none.
+        fitted: sizes it was fitted or measured on, in words.
+        outside: the size is outside that range.
     """
 
     name: str
-    says: str
+    statement: str
     depths: Depths | None
     fitted: str
     outside: bool
@@ -36,20 +38,20 @@ class Evidence:
 
 @dataclass(frozen=True)
 class Law:
-    """One finding: `sizes` it was fitted on, in parameters, and what it says of a size."""
+    """Published law: `sizes` it was fitted on, in parameters, and its statement about a given size."""
 
     name: str
     sizes: tuple[float, float]
     fitted: str
     source: str
-    speak: Callable[[float], tuple[str, Depths | None]]
+    evaluate: Callable[[float], tuple[str, Depths | None]]
 
 
 def _levine(params: float) -> tuple[str, Depths | None]:
     best = optimal_shape(params, rounded=False)
     low, high = best.exact_depth - best.tolerance, best.exact_depth + best.tolerance
     words = (
-        f"{best.exact_depth:.0f} layers of width {best.exact_width:,.0f}, give or take {best.tolerance:.1f}"
+        f"{best.exact_depth:.0f} layers of width {best.exact_width:,.0f}, plus or minus {best.tolerance:.1f}"
     )
     return words, (low, high)
 
@@ -85,7 +87,7 @@ def _delusion(params: float) -> tuple[str, Depths | None]:
 
 
 def _solve(params: float, depth_at: Callable[[float], float]) -> float:
-    """The depth at which 12·D·W² is the size and D the critical depth of W."""
+    """Return the depth D at which 12·D·W² is the size and D is the critical depth of width W."""
     low, high = 2.0, 1e7
     for _ in range(200):
         middle = (low * high) ** 0.5
@@ -119,7 +121,7 @@ LAWS = (
     Law(
         "Kaplan",
         (1.3e9, 1.5e9),
-        "the two shapes named",
+        "two shapes",
         "Kaplan et al. 2020, arXiv:2001.08361, figure 5",
         _kaplan,
     ),
@@ -141,7 +143,7 @@ LAWS = (
     Law(
         "inverse depth",
         (0, float("inf")),
-        "trained LLMs; sizes not read",
+        "trained LLMs; sizes unknown",
         "Liu et al. 2026, arXiv:2602.05970, abstract",
         _inverse,
     ),
@@ -150,7 +152,7 @@ LAWS = (
 
 
 def evidence(params: float) -> list[Evidence]:
-    """Every law on one size, in parameters without embeddings.
+    """Evaluate every law at a size, in parameters without embeddings.
 
     >>> [row.name for row in evidence(7e9) if not row.outside and row.depths]
     ['Depth Delusion']
@@ -158,22 +160,22 @@ def evidence(params: float) -> list[Evidence]:
     check_budget(params)
     rows = []
     for law in LAWS:
-        says, depths = law.speak(params)
+        statement, depths = law.evaluate(params)
         outside = not law.sizes[0] <= params <= law.sizes[1]
-        rows.append(Evidence(law.name, says, depths, law.fitted, outside, law.source))
+        rows.append(Evidence(law.name, statement, depths, law.fitted, outside, law.source))
     return rows
 
 
 def disagreement(rows: list[Evidence]) -> str:
-    """One sentence: which of them name layers that exclude each other at this size."""
-    speaking = [row for row in rows if row.depths is not None and not row.outside]
+    """Name the laws, valid at this size, whose depths exclude the guideline's, in one sentence."""
+    valid = [row for row in rows if row.depths is not None and not row.outside]
     guideline = next(row for row in rows if row.name == "guideline")
-    others = [row for row in speaking if row is not guideline]
+    others = [row for row in valid if row is not guideline]
     assert guideline.depths is not None
     low, high = guideline.depths
-    against = [row.name for row in others if row.depths and (row.depths[1] < low or row.depths[0] > high)]
-    if against:
-        return f"Disagree with the guideline at this size: {', '.join(against)}."
+    disagreeing = [row.name for row in others if row.depths and (row.depths[1] < low or row.depths[0] > high)]
+    if disagreeing:
+        return f"Disagree with the guideline at this size: {', '.join(disagreeing)}."
     if not others:
         return "No other law that names a number of layers was fitted at this size."
     return "No law fitted at this size excludes the guideline's depth."

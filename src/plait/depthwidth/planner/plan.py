@@ -1,11 +1,10 @@
-"""How to split a parameter budget between depth and width, and how a given shape stands.
+"""Plans and judgements: depth and width for a parameter budget, and the balance of a given shape.
 
-Both answers use one measure, the layers a shape has too many or too few against the balanced shape of its
-own size, and one tolerance (`Optimum.tolerance`). The guideline ties depth to width; parameters only say
-which shapes are of equal size. A layer of width d has `layer_size`·d² of them: 12 in GPT-2, fewer with
-grouped queries, more with gates, many more with experts. Scaled to another width a layer keeps that
-number, so the balanced depth of a shape does not depend on it, and neither on counting all experts or
-those a token goes through.
+Both measure a shape by its excess layers, the difference between its depth and the balanced depth at its
+size, and both use one tolerance (`Optimum.tolerance`). The guideline relates depth and width; parameters only
+define which shapes have equal size. A layer of width d has `layer_size`·d² of them: 12 in GPT-2, fewer with
+grouped queries, more with gates, many more with experts. That factor does not change with the width, so the
+balanced depth does not depend on it, nor on whether all experts or only the active ones are counted.
 """
 
 from __future__ import annotations
@@ -38,20 +37,19 @@ __all__ = ["Comparison", "Judgement", "Plan", "Shape", "compare", "judge", "plan
 Verdict = Literal["too shallow", "balanced", "too deep"]
 Degree = Literal["", "slightly", "clearly", "far"]
 
-_CLOSE = 0.05  # a size this far off weighs as much as a depth off by the whole tolerance
-_WITHIN = (0.1, 0.25, 1.0)  # how far a size may be off: the first at which a balanced shape is found
+_SIZE_SCALE = 0.05  # relative error of the size that is penalised as much as a depth off by the tolerance
+_SIZE_ERRORS = (0.1, 0.25, 1.0)  # admitted relative errors of the size, tried until a balanced shape exists
 
 
 @dataclass(frozen=True)
 class Shape:
-    """A depth and a width of a given size, and how far it stands from the guideline.
+    """Depth and width with their distance from the guideline.
 
     Attributes:
         params: parameters without embeddings.
-        log_distance: ln d − (a + b L): positive where the shape could use more depth.
-        excess_layers, tolerance: layers too many (negative: too few) at its own size, and how many are
-            within what the fit's error and the rounding of widths allow.
-        balanced: whether they are.
+        log_distance: ln d − (a + b L), positive if the shape could use more depth.
+        excess_layers: depth minus the balanced depth at this size.
+        tolerance: largest |excess_layers| of a balanced shape: error of the fit and rounding of widths.
     """
 
     depth: int
@@ -68,18 +66,18 @@ class Shape:
 
 @dataclass(frozen=True)
 class Plan:
-    """The balanced shape for a budget.
+    """Balanced shape for a parameter budget.
 
     Attributes:
-        params: 12·depth·width², to be held against `budget`.
-        shape: the same with its distance from the guideline; `shape.balanced` can be False only where a
-            grid of widths was asked for that is too coarse for the budget.
-        count: the exact count of a GPT-2-like network of this shape, embeddings apart.
-        price: what that network costs to run.
-        optimum: the fit's unrounded answer and its errors.
-        regime: of the theory, from 3^depth against width.
-        extrapolated: the depth lies outside the fitted 6 to 48.
-        alternatives: the best shapes of other widths, nearest first.
+        params: 12·depth·width², to be compared with `budget`.
+        shape: depth and width with their distance from the guideline; unbalanced only if the requested grid
+            of widths is too coarse for the budget.
+        count: exact parameter count of a GPT-2-like network of this shape.
+        price: inference costs of that network.
+        optimum: unrounded optimum of the fit, with its errors.
+        regime: regime of the theory, by 3^depth and width.
+        extrapolated: the depth is outside the fitted 6 to 48.
+        alternatives: the best shapes of other widths, best first.
     """
 
     depth: int
@@ -98,18 +96,18 @@ class Plan:
 
 @dataclass(frozen=True)
 class Judgement:
-    """How a given shape stands against the guideline.
+    """Comparison of a given shape with the guideline.
 
     Attributes:
         verdict: balanced within `tolerance` layers, else too shallow or too deep.
         degree: "slightly" up to twice the tolerance, "clearly" up to five times, "far" beyond.
         excess_layers: layers beyond the balanced depth of the same size (negative: too few).
-        tolerance: what the fit's error and the rounding of widths and depths allow, in layers.
-        depth_error: one standard error of that balanced depth.
-        width_ratio: width over the balanced width of the same size.
+        tolerance: largest |excess_layers| of a balanced shape: error of the fit and rounding of shapes.
+        depth_error: standard error of the balanced depth.
+        width_ratio: width divided by the balanced width of the same size.
         transition_width: the width that would balance this depth.
         layer_size: parameters of a layer in units of width².
-        regime: of the theory; `transition_depth` is where its two lower bounds meet.
+        regime: regime of the theory; its two lower bounds are equal at `transition_depth`.
         nearest: balanced shapes of about this size.
     """
 
@@ -132,13 +130,13 @@ class Judgement:
 
     @property
     def words(self) -> str:
-        """ "balanced", "slightly too shallow", "far too deep" …"""
+        """Verdict in words: "balanced", "slightly too shallow", "far too deep" …"""
         return f"{self.degree} {self.verdict}".strip()
 
 
 @dataclass(frozen=True)
 class Comparison:
-    """A published model beside its judgement."""
+    """Published model and its judgement."""
 
     model: Model
     judgement: Judgement
@@ -153,15 +151,17 @@ def plan(
     context: int = 2048,
     fit: Fit = GUIDELINE,
 ) -> Plan:
-    """Depth, width and heads for a budget of parameters.
+    """Choose depth, width and heads for a parameter budget.
 
     Args:
         params: parameters without embeddings; with `total`, including (tied) token embeddings.
-        head_size: width of one head, which the width becomes a multiple of; None takes the divisor of
-            the width nearest to 64.
-        vocab: tokens in the vocabulary.
-        multiple_of: the width becomes a multiple of this too; None takes `width_step`.
-        context: tokens before the one whose price is given.
+        head_size: width of one head, which divides the width; None takes the divisor of the width nearest
+            to 64.
+        vocab: size of the vocabulary.
+        multiple_of: another divisor of the width; None takes `width_step`.
+        total: `params` includes the token embeddings.
+        context: context length at which the inference costs are computed.
+        fit: fitted guideline.
 
     >>> best = plan(1.3e9)
     >>> best.depth, best.width, best.heads, best.shape.balanced
@@ -176,7 +176,7 @@ def plan(
     grid = math.lcm(head_size or 1, multiple_of or width_step(optimum.exact_width))
     shapes = _shapes(budget, optimum, grid, 12.0, fit)
     best = shapes[0]
-    heads = best.width // (head_size or _usual_head(best.width))
+    heads = best.width // (head_size or _default_head_size(best.width))
     network = Architecture(best.depth, best.width, heads, vocab=vocab)
     return Plan(
         depth=best.depth,
@@ -194,14 +194,14 @@ def plan(
     )
 
 
-def _usual_head(width: int) -> int:
-    """The divisor of the width nearest to 64, as a ratio."""
+def _default_head_size(width: int) -> int:
+    """Return the divisor of the width nearest to 64, by ratio."""
     divisors = [size for size in range(1, width + 1) if width % size == 0]
     return min(divisors, key=lambda size: abs(math.log(size / 64)))
 
 
 def _without_embeddings(total: float, vocab: int, fit: Fit) -> float:
-    """N with N + vocab·d(N) = total, by bisection: both terms grow with N."""
+    """Return N with N + vocab·d(N) = total, by bisection, as both terms increase with N."""
 
     def embeddings(budget: float) -> float:
         return vocab * optimal_shape(budget, rounded=False, fit=fit).exact_width
@@ -223,15 +223,15 @@ def _without_embeddings(total: float, vocab: int, fit: Fit) -> float:
 
 
 def _shapes(budget: float, optimum: Optimum, grid: int, layer_size: float, fit: Fit) -> tuple[Shape, ...]:
-    """The best shape of each width on the grid, by balance and size together; balanced ones first."""
+    """Return the shape with the smallest penalty for each width on the grid, balanced shapes first."""
     centre = max(1, round(optimum.exact_width / grid))
-    for within in _WITHIN:
-        found = []
+    for size_error in _SIZE_ERRORS:
+        candidates = []
         for step in range(max(1, centre - 4), centre + 5):
-            choices = _of_width(step * grid, budget, within, layer_size, fit)
-            found += [min(choices, key=lambda shape: _badness(shape, budget))] if choices else []
-        if any(shape.balanced for shape in found) or (found and within == _WITHIN[-1]):
-            return tuple(sorted(found, key=lambda shape: (not shape.balanced, _badness(shape, budget))))
+            choices = _of_width(step * grid, budget, size_error, layer_size, fit)
+            candidates += [min(choices, key=lambda shape: _penalty(shape, budget))] if choices else []
+        if any(shape.balanced for shape in candidates) or (candidates and size_error == _SIZE_ERRORS[-1]):
+            return tuple(sorted(candidates, key=lambda shape: (not shape.balanced, _penalty(shape, budget))))
     least = layer_size * grid * grid
     raise ConfigError(
         f"params: no width on a grid of {grid} comes within a factor of 2 of {budget:.4g} (one layer of "
@@ -239,10 +239,10 @@ def _shapes(budget: float, optimum: Optimum, grid: int, layer_size: float, fit: 
     )
 
 
-def _of_width(width: int, budget: float, within: float, layer_size: float, fit: Fit) -> list[Shape]:
-    """Shapes of this width whose size is within a share of the budget, at least down to 1/(1 + share)."""
+def _of_width(width: int, budget: float, size_error: float, layer_size: float, fit: Fit) -> list[Shape]:
+    """Return the shapes of this width with a size from budget/(1 + size_error) to budget·(1 + size_error)."""
     layer = layer_size * width * width
-    fewest, most = math.ceil(budget / (1 + within) / layer), math.floor(budget * (1 + within) / layer)
+    fewest, most = math.ceil(budget / (1 + size_error) / layer), math.floor(budget * (1 + size_error) / layer)
     shapes = []
     for depth in range(max(1, fewest), most + 1):
         size = param_count(depth, width)
@@ -255,8 +255,8 @@ def _of_width(width: int, budget: float, within: float, layer_size: float, fit: 
     return shapes
 
 
-def _badness(shape: Shape, budget: float) -> float:
-    return (shape.excess_layers / shape.tolerance) ** 2 + (math.log(shape.params / budget) / _CLOSE) ** 2
+def _penalty(shape: Shape, budget: float) -> float:
+    return (shape.excess_layers / shape.tolerance) ** 2 + (math.log(shape.params / budget) / _SIZE_SCALE) ** 2
 
 
 def judge(
@@ -266,11 +266,11 @@ def judge(
     grid: int | None = None,
     fit: Fit = GUIDELINE,
 ) -> Judgement:
-    """Whether a shape is too deep or too shallow, by how much, and the nearest balanced shapes.
+    """Judge whether a shape is too deep or too shallow, by how much, and find the nearest balanced shapes.
 
     Args:
-        params: the model's own parameters without embeddings; None takes 12·depth·width². They decide
-            what the suggested shapes count, not the verdict.
+        params: the model's actual parameters without embeddings; None takes 12·depth·width². They affect the
+            suggested shapes, not the verdict.
         grid: suggested widths are multiples of this; None takes `width_step`.
 
     >>> verdict = judge(96, 12288)
@@ -284,7 +284,7 @@ def judge(
     simple = param_count(depth, width)
     size = float(params if params is not None else simple)
     layer_size = 12 * size / simple
-    # Of equal size are shapes of equal depth·width², whatever a layer holds.
+    # Shapes have equal size if depth·width² is equal, whatever the parameters per layer.
     optimum = optimal_shape(simple, rounded=False, fit=fit)
     excess = depth - optimum.exact_depth
     verdict: Verdict = "balanced"
@@ -315,16 +315,16 @@ def judge(
 
 
 def why_no_verdict(model: ModelConfig) -> str:
-    """Return why the guideline says nothing of a model; empty where it does."""
+    """Return the reason why the guideline does not apply to a model; empty if it does."""
     size = param_count(model.depth, model.width)
     least, most = BUDGETS
     if not least <= size <= most:
-        return f"the law is taken for 12·L·d² from {least:.0e} to {most:.0e}; here it is {size:.3g}"
+        return f"the law is used for 12·L·d² from {least:.0e} to {most:.0e}; here it is {size:.3g}"
     return no_verdict(model.stack)
 
 
 def compare(models: Iterable[Model] = MODELS, fit: Fit = GUIDELINE) -> list[Comparison]:
-    """Published shapes against the guideline.
+    """Compare published shapes with the guideline.
 
     >>> [row.judgement.words for row in compare() if row.model.name in ("GPT-2 large", "GPT-3 175B")]
     ['slightly too shallow', 'far too deep']

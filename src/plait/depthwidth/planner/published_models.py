@@ -1,4 +1,4 @@
-"""Published shapes of well-known models, as data; each row says where it was read."""
+"""Table of published shapes of well-known models, each with its source."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _PYTHIA = "https://github.com/EleutherAI/pythia/blob/{}/models/{}"
 
 @dataclass(frozen=True)
 class Model:
-    """One trained shape; `heads` need not divide `width` (GPT-3 13B's published table does not)."""
+    """Shape of a published model; `heads` need not divide `width` (GPT-3 13B's published table)."""
 
     name: str
     depth: int

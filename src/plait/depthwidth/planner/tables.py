@@ -1,4 +1,4 @@
-"""What the planner says as tables a person reads: a plan, a judgement, a count, laws, published models."""
+"""Tables of the planner's results: a plan, a judgement, a parameter count, laws, published models."""
 
 from __future__ import annotations
 
@@ -18,11 +18,15 @@ __all__ = ["comparison_table", "count_table", "judgement_tables", "law_table", "
 _CAVEAT = "The guideline is a fit to trained models of 6 to 48 layers; it says nothing about speed or memory."
 _COARSE = "Not balanced: widths on this grid are too coarse for this budget; lower multiple_of or head_size."
 _SHAPE_COLUMNS = ["depth", "width", "without embeddings", "layers off", "balanced"]
-_PRICE_COLUMNS = ["parameters", "FLOPs a token", "cache a token", "layers in series"]
+_PRICE_COLUMNS = ["parameters", "FLOPs per token", "cache per token", "layers in series"]
 
 
-def plan_tables(result: Plan, asked: str, vocab: int = 50257, context: int = 2048) -> list[Table]:
-    """The plan beside the guideline, and shapes of its size with their price; `asked` names the budget."""
+def plan_tables(result: Plan, budget: str, vocab: int = 50257, context: int = 2048) -> list[Table]:
+    """Return the plan compared with the guideline, and shapes of its size with their costs.
+
+    Args:
+        budget: the budget in words, for the title.
+    """
     best, optimum = result.shape, result.optimum
     rows: list[list[Any]] = [
         ["depth", result.depth, f"{optimum.exact_depth:.1f} ± {optimum.depth_error:.1f}"],
@@ -37,13 +41,13 @@ def plan_tables(result: Plan, asked: str, vocab: int = 50257, context: int = 204
     notes = _notes(result.extrapolated) if best.balanced else [_COARSE, *_notes(result.extrapolated)]
     shapes = [best, *result.alternatives]
     return [
-        Table(["", "plan", "guideline"], rows, f"Balanced shape for {asked}", notes),
-        _priced(shapes, vocab, context, result.width // result.heads),
+        Table(["", "plan", "guideline"], rows, f"Balanced shape for {budget}", notes),
+        _price_table(shapes, vocab, context, result.width // result.heads),
     ]
 
 
-def _priced(shapes: list[Shape], vocab: int, context: int, head: int) -> Table:
-    """Each shape as a GPT-2-like network, beside what an engineer pays for it."""
+def _price_table(shapes: list[Shape], vocab: int, context: int, head: int) -> Table:
+    """Return each shape as a GPT-2-like network with its inference costs."""
     rows = []
     for option in shapes:
         heads = option.width // head if option.width % head == 0 else 1
@@ -65,16 +69,16 @@ def _price_cells(cost: Price, against: int) -> list[Any]:
     return [f"{cost.params:,}", f"{cost.flops:.3g}", cache, f"{cost.layers} ({cost.layers / against:.2f}×)"]
 
 
-def law_table(found: Sequence[Evidence]) -> Table:
-    """What every law says of one size, and where it was fitted."""
+def law_table(results: Sequence[Evidence]) -> Table:
+    """Return the statement of every law about one size, and the range it was fitted on."""
     rows: list[list[Any]] = [
-        [row.name, row.says, row.fitted, "outside" if row.outside else "", row.source] for row in found
+        [row.name, row.statement, row.fitted, "outside" if row.outside else "", row.source] for row in results
     ]
-    return Table(["law", "says", "fitted on", "this size", "source"], rows, "What others found")
+    return Table(["law", "statement", "fitted on", "this size", "source"], rows, "Published laws")
 
 
 def judgement_tables(result: Judgement) -> list[Table]:
-    """The verdict on a shape, and the nearest balanced shapes."""
+    """Return the verdict on a shape, and the nearest balanced shapes."""
     rows = [
         ["verdict", result.words],
         [
@@ -104,21 +108,21 @@ def _nearest(result: Judgement) -> Table:
 
 
 def count_table(model: ModelConfig, context: int = 2048) -> Table:
-    """Return the parameters a file's architecture really has, beside 12·L·d², and what a token costs."""
+    """Return the parameter count of a file's architecture compared with 12·L·d², and the costs per token."""
     count, depth, width = model.count, model.depth, model.width
     simple = int(param_count(depth, width))
     mixers = " and recurrent parts" if model.stack.recurrent else ""
     attention, forward = 4 * depth * width**2, 8 * depth * width**2
     rows: list[list[Any]] = [
-        _against("attention", count.attention, attention),
-        _against(f"feed-forward{mixers}", count.feed_forward, forward),
+        _difference_row("attention", count.attention, attention),
+        _difference_row(f"feed-forward{mixers}", count.feed_forward, forward),
         ["norms", f"{count.norms:,}", "0", None],
-        _against("layers in all", count.layers, simple),
+        _difference_row("layers in all", count.layers, simple),
         ["embeddings and output", f"{count.embeddings + count.output:,}", "0", None],
         ["total", f"{count.total:,}", None, None],
     ]
     if count.inactive:
-        rows.insert(4, _against("layers, active for a token", count.active, simple))
+        rows.insert(4, _difference_row("layers, active for a token", count.active, simple))
     costs, notes = _costs(model, context)
     title = f"Counted from the file ({model.family})"
     columns = ["parameters", "real", "12·L·d²", "difference"]
@@ -126,20 +130,22 @@ def count_table(model: ModelConfig, context: int = 2048) -> Table:
 
 
 def _costs(model: ModelConfig, context: int) -> tuple[list[list[Any]], list[str]]:
-    """Return rows of what a token costs, and what has to be known of them."""
+    """Return table rows with the costs per token, and notes on them."""
     stack = model.stack
     if stack.unknown:
-        return [["FLOPs and cache a token", "not counted", None, None]], [f"not counted: {stack.unknown}"]
+        return [["FLOPs and cache per token", "not counted", None, None]], [f"not counted: {stack.unknown}"]
     positions = model.architecture.positions if model.architecture is not None else 0
-    alone = stack.kind != "encoder"  # an encoder's token attends to all, itself among them
-    context = min(context, positions - alone if positions else context)  # a table of positions ends
+    causal = stack.kind != "encoder"  # an encoder's token attends to all tokens, itself included
+    context = min(
+        context, positions - causal if positions else context
+    )  # learned positions limit the context
     cost = price_stack(stack, model.count, context)
-    where = f"after {context:,} others" if alone else f"among {context:,}"
-    rows: list[list[Any]] = [[f"FLOPs a token, {where}", f"{cost.flops:.4g}", None, None]]
+    where = f"after {context:,} others" if causal else f"among {context:,}"
+    rows: list[list[Any]] = [[f"FLOPs per token, {where}", f"{cost.flops:.4g}", None, None]]
     if stack.kind == "encoder":
-        rows.append(["cache a token", "none: an encoder keeps no keys and values", None, None])
+        rows.append(["cache per token", "none: an encoder keeps no keys and values", None, None])
     elif stack.attention and stack.kind == "decoder":
-        rows.append(["cache a token, 16 bits", _size(cost.cache_bytes), None, None])
+        rows.append(["cache per token, 16 bits", _size(cost.cache_bytes), None, None])
     windows = sorted({layer.window for layer in stack.attention if layer.window})
     notes = [f"FLOPs: {stack.note}"] if stack.note else []
     if windows:
@@ -149,25 +155,25 @@ def _costs(model: ModelConfig, context: int) -> tuple[list[list[Any]], list[str]
         if cost.window_bytes:
             rows.append(["cache of windows, once full", _size(cost.window_bytes), None, None])
     if stack.recurrent:
-        state = "of fixed size, not known here" if cost.state_bytes is None else _size(cost.state_bytes)
+        state = "of fixed but unknown size" if cost.state_bytes is None else _size(cost.state_bytes)
         rows.append(["recurrent states, at any length", state, None, None])
     return rows, notes
 
 
 def _size(count: int) -> str:
-    """Write a number of bytes in the largest binary unit it fills."""
+    """Format a number of bytes in the largest fitting binary unit."""
     for power, unit in ((30, "GiB"), (20, "MiB")):
         if count >= 1 << power:
             return f"{count / (1 << power):,.4g} {unit}"
     return f"{count / 1024:,.4g} KiB"
 
 
-def _against(name: str, real: int, simple: int) -> list[Any]:
+def _difference_row(name: str, real: int, simple: int) -> list[Any]:
     return [name, f"{real:,}", f"{simple:,}", f"{real / simple - 1:+.1%}"]
 
 
 def comparison_table(rows: Sequence[Comparison]) -> Table:
-    """Published shapes against the guideline."""
+    """Return the comparison of published shapes with the guideline."""
     cells: list[list[Any]] = [
         [
             row.model.name,

@@ -1,7 +1,7 @@
-"""Where residues live: numpy arrays, or torch tensors on a GPU. One small vocabulary for both.
+"""Array backends for residues: numpy arrays, or torch tensors on a GPU, behind one interface.
 
-All arrays hold centred residues in float64 (see `field`); the four operations below are everything the
-elimination and the evaluation of networks need, so both are written once.
+All arrays hold centred residues in float64 (see `field`). The operations below are all that elimination and
+the evaluation of networks need, so both are written once.
 """
 
 from __future__ import annotations
@@ -18,47 +18,47 @@ __all__ = ["Arrays", "NumpyArrays", "TorchArrays", "arrays_on", "usable_cores"]
 
 
 class Arrays(Protocol):
-    """The operations of one home of residues; `p` is the prime."""
+    """Interface of an array backend; `p` is the prime."""
 
     name: str
-    tile: int  # entries of a tile of the evaluation, chosen for the cache or the card
+    tile: int  # entries per tile of the evaluation, chosen for the CPU cache or the GPU
 
-    def hold(self, array: FloatArray) -> Any:
-        """A numpy array, brought here."""
+    def from_numpy(self, array: FloatArray) -> Any:
+        """Convert a numpy array to an array of this backend."""
 
-    def fetch(self, array: Any) -> FloatArray:
-        """An array from here, as numpy."""
+    def to_numpy(self, array: Any) -> FloatArray:
+        """Convert an array of this backend to numpy."""
 
     def empty(self, *shape: int) -> Any: ...
 
     def reduce_(self, array: Any, p: int) -> Any:
-        """Centred residues, in place: x ← x − p·round(x/p)."""
+        """Reduce to centred residues, in place: x ← x − p·round(x/p)."""
 
     def matmul(self, a: Any, b: Any, out: Any | None = None) -> Any:
-        """Batched matrix product, without reduction."""
+        """Return the batched matrix product, without reduction."""
 
     def subtract_product_(self, x: Any, a: Any, b: Any, p: int) -> None:
-        """x ← x − a b mod p, in place; the inner dimension is at most `exact_depth(p)`."""
+        """Update x ← x − a b mod p, in place; the inner dimension is at most `exact_depth(p)`."""
 
     def replace_by_product_(self, x: Any, a: Any, p: int) -> None:
-        """x ← a x mod p, in place."""
+        """Update x ← a x mod p, in place."""
 
     def first_nonzero(self, row: Any) -> int:
-        """Index of the first entry that is not 0, or −1."""
+        """Return the index of the first nonzero entry, or −1."""
 
 
 class NumpyArrays:
-    """numpy in main memory; matrix products use the threads of its BLAS."""
+    """Backend for numpy arrays in main memory; matrix products use the threads of its BLAS."""
 
     name = "cpu"
     tile = 128 * 128
-    _scratch = 1 << 15  # elements reduced at a time: stays in the second-level cache
+    _scratch = 1 << 15  # elements reduced at a time, so that they stay in the L2 cache
     _columns = 512
 
-    def hold(self, array: FloatArray) -> FloatArray:
+    def from_numpy(self, array: FloatArray) -> FloatArray:
         return np.ascontiguousarray(array)
 
-    def fetch(self, array: FloatArray) -> FloatArray:
+    def to_numpy(self, array: FloatArray) -> FloatArray:
         return np.ascontiguousarray(array)
 
     def empty(self, *shape: int) -> FloatArray:
@@ -96,12 +96,12 @@ class NumpyArrays:
             part[...] = self.reduce_(a @ part, p)
 
     def first_nonzero(self, row: FloatArray) -> int:
-        found = np.flatnonzero(row)
-        return int(found[0]) if found.size else -1
+        indices = np.flatnonzero(row)
+        return int(indices[0]) if indices.size else -1
 
 
 class TorchArrays:
-    """torch float64, on the CPU (for tests) or on a GPU; nothing is copied to the host but pivot blocks."""
+    """Backend for float64 torch tensors on a GPU (the CPU in tests); only pivot blocks go to the host."""
 
     _columns = 1 << 15
 
@@ -109,17 +109,17 @@ class TorchArrays:
         self._torch = require("torch", "torch")
         try:
             self._device = self._torch.device(device)
-            self._torch.zeros(1, device=self._device).cpu()  # a device of no memory has nothing to give back
+            self._torch.zeros(1, device=self._device).cpu()  # fails on the meta device, which has no data
         except (RuntimeError, AssertionError) as error:
             reason = str(error).partition("\n")[0]
             raise BackendError(f"device {device!r} cannot be used here: {reason}") from error
         self.name = f"torch {self._device}"
         self.tile = 1 << 22 if self._device.type == "cuda" else 1 << 14
 
-    def hold(self, array: FloatArray) -> Any:
+    def from_numpy(self, array: FloatArray) -> Any:
         return self._torch.from_numpy(np.ascontiguousarray(array)).to(self._device)
 
-    def fetch(self, array: Any) -> FloatArray:
+    def to_numpy(self, array: Any) -> FloatArray:
         host: FloatArray = array.contiguous().cpu().numpy()
         return host
 
@@ -145,12 +145,12 @@ class TorchArrays:
             part.copy_(self.reduce_(a @ part, p))
 
     def first_nonzero(self, row: Any) -> int:
-        found = row.nonzero()
-        return int(found[0, 0]) if len(found) else -1
+        indices = row.nonzero()
+        return int(indices[0, 0]) if len(indices) else -1
 
 
 def arrays_on(device: str | None) -> Arrays:
-    """numpy for None or "cpu"; torch for "cuda", "cuda:1" … and, to test that path, "torch:cpu"."""
+    """Return numpy for None or "cpu"; torch for "cuda", "cuda:1" … and, for tests, "torch:cpu"."""
     if device in (None, "cpu"):
         return NumpyArrays()
     assert device is not None
@@ -158,8 +158,8 @@ def arrays_on(device: str | None) -> Arrays:
 
 
 def usable_cores() -> int:
-    """Threads to share a tile loop among: OMP_NUM_THREADS where set, else the cores we may run on."""
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdigit() and int(wanted) > 0:
-        return int(wanted)
+    """Return the number of threads for a loop over tiles: OMP_NUM_THREADS, or the cores of this process."""
+    threads = os.environ.get("OMP_NUM_THREADS", "")
+    if threads.isdigit() and int(threads) > 0:
+        return int(threads)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

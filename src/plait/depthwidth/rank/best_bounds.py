@@ -1,4 +1,4 @@
-"""The best lower and upper bound for one network, and the width a shallower one would need."""
+"""Best lower and upper bound for a network, and the width that a shallower one needs to match it."""
 
 from __future__ import annotations
 
@@ -29,14 +29,14 @@ def best_bounds(
     cut: int | None = None,
     residual: bool = False,
 ) -> Bounds:
-    """max(multiset, 0) ≤ log3 sep ≤ min(Theorem 1, Gram), or also the published Theorem 2.
+    """Return the best bounds: max(multiset, 0) ≤ log3 sep ≤ min(Theorem 1, Gram).
 
     Args:
-        tokens: how many tokens; None means enough of them that the rank no longer grows.
-        certified: False admits the published deep upper bound, which is not proven beyond two tokens.
-        cut: tokens in A, for a cut that is not balanced.
-        residual: with skip connections. The lower side and the Gram bound hold unchanged; the theorems' upper
-            sides take the published correction L log3 2, and are no longer certified.
+        tokens: sequence length; None means so many tokens that the rank no longer increases.
+        certified: False also admits the upper bound of Theorem 2, which is not proven beyond two tokens.
+        cut: tokens in A, for an unbalanced cut.
+        residual: with skip connections. The lower bound and the Gram bound hold unchanged; the published
+            correction L log3 2 is added to the theorems' upper bounds, which are then not certified.
 
     >>> best = best_bounds(2, 16)
     >>> round(3 ** best.lower), round(3 ** best.upper), best.source
@@ -47,30 +47,30 @@ def best_bounds(
         thm1_bounds(depth, width, heads, residual),
         thm2_bounds(depth, width, heads, tokens, residual),
     )
-    sides = {}
+    uppers = {}
     try:
-        sides["Gram"] = log3_gram_upper(width=width, depth=depth, tokens=tokens, cut=cut)
+        uppers["Gram"] = log3_gram_upper(width=width, depth=depth, tokens=tokens, cut=cut)
     except ConfigError:
         if cut is not None or tokens is None or tokens < 2 or tokens % 2:
             raise
-        sides["Gram"] = log3_gram_upper(width=width, depth=depth)  # never smaller, so still an upper bound
+        uppers["Gram"] = log3_gram_upper(width=width, depth=depth)  # never smaller, so still an upper bound
     for published in (first, second):
         if not certified or published.certified:
-            sides[published.source] = published.upper
-    name = min(sides, key=lambda key: sides[key])
+            uppers[published.source] = published.upper
+    name = min(uppers, key=lambda key: uppers[key])
     proven = all(bound.certified for bound in (first, second) if bound.source == name)
-    return Bounds(lower, sides[name], True, lower <= 0, proven, source=f"multiset, {name}")
+    return Bounds(lower, uppers[name], True, lower <= 0, proven, source=f"multiset, {name}")
 
 
 @dataclass(frozen=True)
 class Match:
-    """The smallest width at which a shallower network may equal a deeper one.
+    """Smallest width at which a shallower network can have the separation rank of a deeper one.
 
     Attributes:
-        lower: log3 of the deeper network's separation rank, at least.
-        log3_width: log3 of that width; `width` is infinite where it exceeds the floats.
-        vacuous: the lower bound says nothing, so any width above the head count may do.
-        certified: False where the published deep upper bound decided.
+        lower: lower bound on log3 of the deeper network's separation rank.
+        log3_width: log3 of that width; `width` is infinite on overflow.
+        vacuous: the lower bound is trivial, so any width above the head count may suffice.
+        certified: False if the width follows from the upper bound of Theorem 2.
     """
 
     lower: float
@@ -87,7 +87,7 @@ class Match:
 
 
 def min_width_to_match(depth: int, width: int, heads: int, shallower: int) -> Match:
-    """Least d2 with upper(L2, d2, H) ≥ lower(L1, d1, H): a depth-`shallower` network needs this width.
+    """Return the least d2 with upper(L2, d2, H) ≥ lower(L1, d1, H), where L2 is `shallower`.
 
     lower = max(0, Theorem 1, Theorem 2); upper = Theorem 1, and Theorem 2 where 3^L2 > d2.
 
@@ -109,12 +109,12 @@ def min_width_to_match(depth: int, width: int, heads: int, shallower: int) -> Ma
             low = middle
         else:
             high = middle
-    # Below the answer's neighbourhood both theorems may apply: the deciding one is that just under it.
+    # Both theorems may apply below the result: the one just below it decides whether it is certified.
     return Match(lower, high, vacuous=False, certified=_upper(shallower, low, heads)[1])
 
 
 def _upper(depth: int, log_width: float, heads: int) -> tuple[float, bool]:
-    """Upper bound at width 3^log_width, and whether it is certified; no width is too large."""
+    """Return the upper bound at width 3^log_width, which may exceed a float, and whether it is certified."""
     letters = (power_of_3(depth) - 1) / 2
     if log_width > 600:
         return letters * log_width, True

@@ -1,4 +1,4 @@
-"""A measured rank with what is needed to trust it: primes, seeds, the proven bound, and a witness."""
+"""Certificate of a measured rank: primes, seeds, the proven bound, and a witness that others can check."""
 
 from __future__ import annotations
 
@@ -28,17 +28,17 @@ __all__ = ["Certificate", "certify"]
 
 @dataclass(frozen=True)
 class Certificate:
-    """Repeated exact measurements of one separation rank.
+    """Repeated exact measurements of one separation rank, as written to a file.
 
     Attributes:
-        rank: the largest of the measured ranks; errors are one-sided, so it can only be too small.
-        agreed: at least two runs, with different primes and seeds, gave this rank.
-        saturated: templates beyond the rank were tried and added nothing.
-        gram: the proven upper bound; `matches_gram` makes the rank certain from both sides.
-        partial: components of a graded run that is still going on.
-        complete: False while runs are still to come.
-        witness: what `check_certificate` needs to see the rank for itself: rows, columns, and the solution of
-            a linear system in the matrix they name. None in memory; a finished file has one.
+        rank: largest measured rank; errors are one-sided, so it can only be too small.
+        agreed: at least two runs, with different primes and seeds, measured this rank.
+        saturated: further templates did not increase the rank.
+        gram: proven upper bound; if `matches_gram`, the rank is certain.
+        partial: components of a graded run that is not finished.
+        complete: all runs are finished.
+        witness: data from which `check_certificate` verifies the rank: rows, columns, and the solution of a
+            linear system in the matrix they select. None in memory; a finished file has one.
     """
 
     network: dict[str, Any]
@@ -67,13 +67,13 @@ class Certificate:
         return self.rank == self.gram
 
     def as_dict(self) -> dict[str, Any]:
-        """Plain values, for JSON; bounds are log3. `digest` is over all the rest."""
+        """Return the certificate as JSON values; bounds are log3, `digest` is the checksum of the rest."""
         net = self.network
         tokens = net["tokens_a"] + net["tokens_b"]
         best = best_bounds(
             net["depth"], net["width"], net["heads"], tokens, cut=net["tokens_a"], residual=net["residual"]
         )
-        held = {
+        content = {
             "schema": SCHEMA,
             "rank": self.rank,
             "agreed": self.agreed,
@@ -90,44 +90,44 @@ class Certificate:
             "witness": self.witness,
             "environment": self.environment,
         }
-        return {**held, "digest": digest_of(held)}
+        return {**content, "digest": digest_of(content)}
 
     def write(self, path: str | Path) -> None:
-        """Write as JSON; a reader never sees half a file."""
+        """Write the certificate as JSON, atomically."""
         write_whole(Path(path), (json.dumps(self.as_dict(), indent=2) + "\n").encode())
 
     @classmethod
     def read(cls, path: str | Path) -> Certificate:
-        """Read a certificate back, finished or not, to continue it; `check_certificate` is for doubt.
+        """Read a certificate, finished or not, to continue it; use `check_certificate` to verify one.
 
         Raises:
-            CheckpointError: the file is not one, or was changed.
+            CheckpointError: if the file is not a certificate, or was changed.
         """
         try:
-            held = _untouched(read_json(path))
-            runs = [{**run, "components": _components(run["components"])} for run in held["runs"]]
+            content = _check_digest(read_json(path))
+            runs = [{**run, "components": _components(run["components"])} for run in content["runs"]]
             return cls(
-                network=held["network"],
-                graded=held["graded"],
-                gram=held["gram_bound"],
+                network=content["network"],
+                graded=content["graded"],
+                gram=content["gram_bound"],
                 runs=tuple(RankResult(**run) for run in runs),
-                partial=_components(held["partial"]),
-                complete=held["complete"],
-                environment=held["environment"],
-                witness=held["witness"],
+                partial=_components(content["partial"]),
+                complete=content["complete"],
+                environment=content["environment"],
+                witness=content["witness"],
             )
         except (DataError, ValueError, KeyError, TypeError) as error:
             raise CheckpointError(f"{path}: is not a certificate of a rank ({error})") from error
 
 
-def _untouched(held: dict[str, Any]) -> dict[str, Any]:
-    if held.get("schema") != SCHEMA or held["digest"] != digest_of(held):
-        raise ValueError("another schema, or changed after it was written")
-    return held
+def _check_digest(content: dict[str, Any]) -> dict[str, Any]:
+    if content.get("schema") != SCHEMA or content["digest"] != digest_of(content):
+        raise ValueError("it has another schema, or was changed after it was written")
+    return content
 
 
-def _components(held: list[dict[str, Any]]) -> tuple[Component, ...]:
-    return tuple(Component(**part) for part in held)
+def _components(content: list[dict[str, Any]]) -> tuple[Component, ...]:
+    return tuple(Component(**part) for part in content)
 
 
 def certify(
@@ -141,37 +141,36 @@ def certify(
     progress: Progress | None = None,
     out: str | Path | None = None,
 ) -> Certificate:
-    """Measure once per (prime, seed) pair; where runs disagree, once more with a third prime and seed.
+    """Measure the rank once per (prime, seed) pair; if the runs disagree, once more with a third pair.
 
     Args:
-        out: a JSON file, rewritten after every run and component. Where it exists, what it holds of the
-            same measurement is not repeated. Generic weights get a witness at the end, from the last run that
-            gave the rank: one elimination more.
+        out: a JSON file, rewritten after every run and component. If it exists, the runs in it are not
+            repeated. With generic weights a witness is added at the end, which costs one more elimination.
 
     >>> certificate = certify(Problem(2, 4, 2))
     >>> certificate.rank, certificate.agreed, certificate.gram, certificate.matches_gram
     (107, True, 110, False)
     """
     if len(primes) != len(seeds) or not primes:
-        raise ConfigError(f"expected one seed a prime, got {len(primes)} primes and {len(seeds)} seeds")
+        raise ConfigError(f"expected one seed per prime, got {len(primes)} primes and {len(seeds)} seeds")
     for prime in primes:
         problem.check(prime)
     certificate = _begin(problem, graded, device, out)
 
-    def keep(**changes: Any) -> None:
+    def update(**changes: Any) -> None:
         nonlocal certificate
         certificate = replace(certificate, **changes)
         if out is not None:
             certificate.write(out)
 
-    def keep_component(part: Component) -> None:
+    def add_component(part: Component) -> None:
         if graded:
-            keep(partial=(*certificate.partial, part))
+            update(partial=(*certificate.partial, part))
 
     planned = list(zip(primes, seeds, strict=True))
     for position, (prime, seed) in enumerate(planned):
         if position < len(certificate.runs):
-            _same_run(certificate.runs[position], prime, seed, templates, out)
+            _check_same_run(certificate.runs[position], prime, seed, templates, out)
             continue
         run = measure_rank(
             problem,
@@ -182,38 +181,40 @@ def certify(
             device=device,
             progress=progress,
             done=certificate.partial,
-            on_component=keep_component,
+            on_component=add_component,
         )
-        keep(runs=(*certificate.runs, run), partial=())
+        update(runs=(*certificate.runs, run), partial=())
         if len(planned) == len(primes) == position + 1 > 1 and len({r.rank for r in certificate.runs}) > 1:
             unused = [p for p in PRIMES if p not in primes] or list(primes)
             planned.append((unused[0], max(seeds) + 1))
     if out is not None and problem.weights is None and certificate.witness is None:
-        shown = next(run for run in reversed(certificate.runs) if run.rank == certificate.rank)
-        keep(witness=make_witness(problem, shown, device, progress))
-    keep(complete=True)
+        best_run = next(run for run in reversed(certificate.runs) if run.rank == certificate.rank)
+        update(witness=make_witness(problem, best_run, device, progress))
+    update(complete=True)
     return certificate
 
 
 def _begin(problem: Problem, graded: bool, device: str | None, out: str | Path | None) -> Certificate:
-    """A fresh certificate, or the one a previous job left at `out`."""
+    """Return a new certificate, or the unfinished one at `out`."""
     network = network_of(problem)
     fresh = Certificate(network, graded, problem.gram(), environment=_environment(device))
     if out is None or not destination(out).exists():
         return fresh
-    held = Certificate.read(out)
-    if held.network != network or held.graded != graded or problem.weights is not None:
-        raise OutputError(f"{out} holds the certificate of another measurement; name another file")
-    return replace(held, complete=False)
+    content = Certificate.read(out)
+    if content.network != network or content.graded != graded or problem.weights is not None:
+        raise OutputError(f"{out} is the certificate of another measurement; name another file")
+    return replace(content, complete=False)
 
 
-def _same_run(run: RankResult, prime: int, seed: int, templates: int | None, out: str | Path | None) -> None:
+def _check_same_run(
+    run: RankResult, prime: int, seed: int, templates: int | None, out: str | Path | None
+) -> None:
     if (run.p, run.seed) != (prime, seed) or (templates is not None and run.templates != templates):
         raise OutputError(f"{out} holds runs with other primes, seeds or templates; name another file")
 
 
 def _environment(device: str | None) -> dict[str, str]:
-    found = {
+    environment = {
         "plait": __version__,
         "commit": commit() or "unknown",
         "python": platform.python_version(),
@@ -224,6 +225,6 @@ def _environment(device: str | None) -> dict[str, str]:
     if device is not None and device.startswith("cuda"):
         import torch
 
-        found["torch"] = torch.__version__
-        found["device"] = torch.cuda.get_device_name(torch.device(device))
-    return found
+        environment["torch"] = torch.__version__
+        environment["device"] = torch.cuda.get_device_name(torch.device(device))
+    return environment

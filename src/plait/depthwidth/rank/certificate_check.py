@@ -1,8 +1,8 @@
-"""Is a certificate of a rank true? One pass over the entries of the matrix it names, and no elimination.
+"""Verification of a rank certificate: one pass over the entries of the matrix it names, without elimination.
 
-The file is believed in nothing: its form, its digest, the numbers that follow from others and the Gram bound
-are checked first, then A W = B with the right-hand sides of `claim` and the entries of `entries`. This file
-and those two import nothing of what measured the rank or made the witness; the bound comes from `gram`.
+No part of the file is trusted: its schema, its digest, derived values and the Gram bound are checked first,
+then A W = B with the right-hand sides of `claim` and the entries of `certificate_matrix`. These modules
+import nothing of the code that measures ranks and makes witnesses; the bound comes from `gram`.
 """
 
 from __future__ import annotations
@@ -19,49 +19,49 @@ import numpy as np
 import numpy.typing as npt
 
 from plait.depthwidth.rank.certificate_matrix import Sides, entries, sides
-from plait.depthwidth.rank.certificate_schema import read_form
-from plait.depthwidth.rank.claim import Claim, right_hand_sides, sides_needed, unpack
+from plait.depthwidth.rank.certificate_schema import read_certificate
+from plait.depthwidth.rank.claim import Claim, num_right_hand_sides, right_hand_sides, unpack
 from plait.errors import DataError, require
 
-__all__ = ["Checked", "check_certificate", "degree_of_minor", "short_chance"]
+__all__ = ["CertificateCheck", "check_certificate", "degree_of_minor", "miss_chance"]
 
 Integers = npt.NDArray[np.int64]
-Progress = Callable[[int, int], None]  # rows checked, rows in all
-_TILE = 64  # rows and columns of a tile on a processor: its vectors stay in the cache
+Progress = Callable[[int, int], None]  # rows checked, rows in total
+_TILE = 64  # rows and columns of a tile on a CPU, whose vectors stay in the cache
 _TILE_ON_GPU = 2048
 _EXACT = 512  # columns added before a reduction; products of residues below 2^23 stay under 2^53
 
 
 @dataclass(frozen=True)
-class Checked:
-    """What a certificate has shown.
+class CertificateCheck:
+    """Result of a successful verification.
 
     Attributes:
-        rank: the generic separation rank is at least this.
-        gram: and at most this, which is proven.
-        forged_log2: log2 of the chance that one try at a false witness passes.
-        short: bound on the chance that every run fell short of a larger rank, had it been there.
-        entries: how many entries of matrices were computed.
-        held: the certificate as read.
+        rank: verified lower bound on the generic separation rank.
+        gram: proven upper bound.
+        forged_log2: log2 of the probability that one attempt at a false witness passes.
+        miss_chance: bound on the probability that all runs missed a larger rank.
+        entries: matrix entries that were computed.
+        certificate: the certificate as read.
     """
 
     rank: int
     gram: int
     forged_log2: float
-    short: float
+    miss_chance: float
     entries: int
-    held: dict[str, Any]
+    certificate: dict[str, Any]
 
     @property
     def certain(self) -> bool:
-        """Both sides meet."""
+        """Whether the bounds are equal."""
         return self.rank == self.gram
 
 
 def degree_of_minor(depth: int, size: int) -> int:
-    """Degree in weights and tokens of a minor of that size: each entry has 3^(L+1) − 2.
+    """Return the degree of a minor in weights and tokens; each entry has degree 3^(L+1) − 2.
 
-    3^L of an entry's factors are tokens; each of its C(L) attention steps brings four weights.
+    An entry has 3^L factors that are tokens and, for each of C(L) attention steps, four that are weights.
 
     >>> degree_of_minor(2, 1), degree_of_minor(2, 100)
     (25, 2500)
@@ -69,11 +69,11 @@ def degree_of_minor(depth: int, size: int) -> int:
     return size * (int(3 ** (depth + 1)) - 2)
 
 
-def short_chance(depth: int, rank: int, primes: list[int]) -> float:
-    """Π min(1, (rank + 1)·degree/p): the chance that independent runs all miss a larger generic rank.
+def miss_chance(depth: int, rank: int, primes: list[int]) -> float:
+    """Return Π min(1, (rank + 1)·degree/p), the chance that independent runs all miss a larger generic rank.
 
-    Schwartz and Zippel: were the generic rank over GF(p) larger, some minor of one more row would be a
-    polynomial that is not 0, and a random point of GF(p) is a zero of it with chance degree/p at most.
+    By the Schwartz-Zippel lemma: if the generic rank over GF(p) is larger, some minor with one more row is a
+    nonzero polynomial, and a random point of GF(p) is a zero of it with probability at most degree/p.
 
     >>> short_chance(2, 107, [8388593, 8388587]) < 1.1e-7
     True
@@ -83,19 +83,19 @@ def short_chance(depth: int, rank: int, primes: list[int]) -> float:
 
 def check_certificate(
     path: str | Path, *, device: str | None = None, progress: Progress | None = None
-) -> Checked:
-    """Check one file.
+) -> CertificateCheck:
+    """Verify a certificate file.
 
     Raises:
-        DataError: it is not a certificate, or not a true one; the message says what is wrong.
+        DataError: if it is not a certificate or is wrong; the message states the first problem.
     """
-    held = read_form(path)
-    witness = held["witness"]
+    certificate = read_certificate(path)
+    witness = certificate["witness"]
     done = 0
     total = sum(part["rank"] for part in witness["parts"])
     for part in witness["parts"]:
         claim = Claim(
-            held["network"],
+            certificate["network"],
             witness["p"],
             witness["seed"],
             part["degree"],
@@ -103,49 +103,49 @@ def check_certificate(
             tuple((start, stop) for start, stop in part["columns"]),
         )
         try:
-            solution = unpack(part["solution"], claim.p, (claim.rank, sides_needed(claim.p)))
+            solution = unpack(part["solution"], claim.p, (claim.rank, num_right_hand_sides(claim.p)))
         except DataError as error:
             raise DataError(f"{path}: {error}") from error
 
-        def tell(rows: int, done: int = done) -> None:
+        def report(rows: int, done: int = done) -> None:
             if progress:
                 progress(done + rows, total)
 
-        wrong = _wrong_rows(claim, solution, device, tell)
+        wrong = _wrong_rows(claim, solution, device, report)
         if wrong:
             raise DataError(
                 f"{path}: the witness does not hold: A w = b fails in {wrong:,} of {claim.rank:,} rows"
             )
         done += claim.rank
-    net = held["network"]
-    return Checked(
-        rank=held["rank"],
-        gram=held["gram_bound"],
-        forged_log2=-sides_needed(witness["p"]) * math.log2(witness["p"]),
-        short=short_chance(net["depth"], held["rank"], [run["p"] for run in held["runs"]]),
+    net = certificate["network"]
+    return CertificateCheck(
+        rank=certificate["rank"],
+        gram=certificate["gram_bound"],
+        forged_log2=-num_right_hand_sides(witness["p"]) * math.log2(witness["p"]),
+        miss_chance=miss_chance(net["depth"], certificate["rank"], [run["p"] for run in certificate["runs"]]),
         entries=sum(part["rank"] ** 2 for part in witness["parts"]),
-        held=held,
+        certificate=certificate,
     )
 
 
-def _wrong_rows(claim: Claim, solution: Integers, device: str | None, tell: Callable[[int], None]) -> int:
-    """In how many rows A W differs from B."""
-    wanted = right_hand_sides(claim)
+def _wrong_rows(claim: Claim, solution: Integers, device: str | None, report: Callable[[int], None]) -> int:
+    """Count the rows in which A W differs from B."""
+    expected = right_hand_sides(claim)
     if claim.degree is None:
-        product = _product(sides(claim), solution, device, tell)
+        product = _product(sides(claim), solution, device, report)
     else:  # the coefficient of t^m of y(S_A + t S_B), from its values at t = 0..C
         weights = _coefficient_weights(claim.degree, (3 ** claim.network["depth"] - 1) // 2, claim.p)
-        product = np.zeros_like(wanted)
+        product = np.zeros_like(expected)
         for power, weight in enumerate(weights):
             product = (product + weight * _product(sides(claim, power), solution, device, lambda _: None)) % (
                 claim.p
             )
-        tell(claim.rank)
-    return int((product != wanted).any(axis=1).sum())
+        report(claim.rank)
+    return int((product != expected).any(axis=1).sum())
 
 
 def _coefficient_weights(degree: int, highest: int, p: int) -> list[int]:
-    """c_0..c_C with f's coefficient of t^m = Σ_t c_t f(t) mod p, for any f of degree C at most (Lagrange).
+    """Return c_0..c_C with coefficient of t^m in f = Σ_t c_t f(t) mod p, for deg f ≤ C (Lagrange).
 
     >>> _coefficient_weights(1, 1, 7)  # f(1) − f(0)
     [6, 1]
@@ -163,19 +163,19 @@ def _coefficient_weights(degree: int, highest: int, p: int) -> list[int]:
     return weights
 
 
-def _product(held: Sides, solution: Integers, device: str | None, tell: Callable[[int], None]) -> Integers:
-    """A W in 0..p−1, tile by tile; each entry is computed once and dropped."""
+def _product(held: Sides, solution: Integers, device: str | None, report: Callable[[int], None]) -> Integers:
+    """Return A W in 0..p−1, tile by tile; each entry is computed once and discarded."""
     p = held.prime
     vectors = np.where(solution > p // 2, solution - p, solution).astype(np.float64)
     on_gpu = device is not None and device != "cpu"
     if on_gpu:
-        torch, place = require("torch", "torch"), str(device).removeprefix("torch:")
+        torch, torch_device = require("torch", "torch"), str(device).removeprefix("torch:")
 
-        def hold(array: Any) -> Any:
-            return torch.from_numpy(array).to(place)
+        def to_device(array: Any) -> Any:
+            return torch.from_numpy(array).to(torch_device)
 
-        held = _moved(held, hold)
-        vectors = hold(vectors)
+        held = _to_device(held, to_device)
+        vectors = to_device(vectors)
     tile, rank = _TILE_ON_GPU if on_gpu else _TILE, len(solution)
     result = np.zeros(solution.shape, dtype=np.int64)
     spans = [slice(i, min(i + tile, rank)) for i in range(0, rank, tile)]
@@ -194,23 +194,23 @@ def _product(held: Sides, solution: Integers, device: str | None, tell: Callable
     threads = 1 if on_gpu else _threads()
     if threads == 1:
         for rows in spans:
-            tell(fill(rows).stop)
+            report(fill(rows).stop)
     else:
         with ThreadPoolExecutor(threads) as pool:
             for rows in pool.map(fill, spans):
-                tell(rows.stop)
+                report(rows.stop)
     return result
 
 
-def _moved(held: Sides, hold: Callable[[Any], Any]) -> Sides:
-    left = {name: hold(array) for name, array in held.left.items()}
-    right = {name: hold(array) for name, array in held.right.items()}
-    outer, inner = [hold(array) for array in held.outer], [hold(array) for array in held.inner]
+def _to_device(held: Sides, to_device: Callable[[Any], Any]) -> Sides:
+    left = {name: to_device(array) for name, array in held.left.items()}
+    right = {name: to_device(array) for name, array in held.right.items()}
+    outer, inner = [to_device(array) for array in held.outer], [to_device(array) for array in held.inner]
     return Sides(held.prime, held.depth, held.coordinate, held.residual, outer, inner, left, right)
 
 
 def _threads() -> int:
-    wanted = os.environ.get("OMP_NUM_THREADS", "")
-    if wanted.isdigit() and int(wanted) > 0:
-        return int(wanted)
+    expected = os.environ.get("OMP_NUM_THREADS", "")
+    if expected.isdigit() and int(expected) > 0:
+        return int(expected)
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

@@ -1,7 +1,6 @@
-"""The form of a certificate's file: every key, every type, and every number that follows from another.
+"""Schema of a certificate file: every key, its type, and the consistency of derived values.
 
-What passes here is well formed and does not contradict itself or the Gram bound. Whether it is true is the
-witness's business (`check`).
+A valid file is consistent with itself and with the Gram bound. `certificate_check` then verifies its witness.
 """
 
 from __future__ import annotations
@@ -12,36 +11,36 @@ from pathlib import Path
 from typing import Any
 
 from plait.depthwidth.rank.best_bounds import best_bounds
-from plait.depthwidth.rank.certificate_matrix import whole_products
-from plait.depthwidth.rank.claim import SCHEMA, digest_of, sides_needed
+from plait.depthwidth.rank.certificate_matrix import max_products
+from plait.depthwidth.rank.claim import SCHEMA, digest_of, num_right_hand_sides
 from plait.depthwidth.rank.gram import gram_dimensions, gram_upper
 from plait.errors import ConfigError, DataError
 from plait.files import plain_bytes
 
-__all__ = ["read_form", "read_json"]
+__all__ = ["read_certificate", "read_json"]
 
 _MOST_BYTES = 64 * 2**20
-_DEEPEST, _WIDEST, _LONGEST = 8, 512, 4096  # beyond what exact arithmetic here can measure
-_SPARE = 8  # templates a measurement takes beyond the bound; a witness may lie among them
-_MARGIN = 4  # dependent templates that make a run saturated
+_DEEPEST, _WIDEST, _LONGEST = 8, 512, 4096  # limits of the exact arithmetic
+_SPARE = 8  # templates beyond the bound, which a witness may use
+_MARGIN = 4  # dependent templates after which a run is saturated
 Bad = Callable[[str], DataError]
 
 
 def read_json(path: str | Path) -> dict[str, Any]:
-    """One JSON object, read without trust: no NaN, no key twice, no abyss, no flood."""
+    """Read a JSON object from an untrusted file: no NaN, duplicate keys, deep nesting or huge files."""
 
-    def once(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        found = dict(pairs)
-        if len(found) != len(pairs):
-            raise ValueError("a key stands twice")
-        return found
+    def reject_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+        unique = dict(pairs)
+        if len(unique) != len(pairs):
+            raise ValueError("duplicate key")
+        return unique
 
     def no_constant(name: str) -> Any:
         raise ValueError(f"{name} is not a number")
 
     try:
-        content = plain_bytes(path, _MOST_BYTES)
-        held = json.loads(content.decode(), object_pairs_hook=once, parse_constant=no_constant)
+        raw = plain_bytes(path, _MOST_BYTES)
+        content = json.loads(raw.decode(), object_pairs_hook=reject_duplicates, parse_constant=no_constant)
     except OSError as error:
         raise DataError(f"{path}: cannot be read ({error.strerror})") from error
     except RecursionError as error:
@@ -49,36 +48,36 @@ def read_json(path: str | Path) -> dict[str, Any]:
     except ValueError as error:
         reason = " ".join(str(error).split())[:120]
         raise DataError(f"{path}: is not a certificate of a rank ({reason})") from error
-    if not isinstance(held, dict):
+    if not isinstance(content, dict):
         raise DataError(f"{path}: is not a certificate of a rank (expected an object)")
-    return held
+    return content
 
 
-def read_form(path: str | Path) -> dict[str, Any]:
-    """A certificate that is complete, well formed, and agrees with itself and with the Gram bound."""
+def read_certificate(path: str | Path) -> dict[str, Any]:
+    """Read a certificate and check that it is complete, valid, and consistent with the Gram bound."""
 
     def bad(words: str) -> DataError:
         return DataError(f"{path}: {words}")
 
-    held = read_json(path)
-    if held.get("schema") != SCHEMA:
+    content = read_json(path)
+    if content.get("schema") != SCHEMA:
         raise bad(
-            f"expected the schema {SCHEMA!r}, got {_short(held.get('schema'))}; measure again to get a "
+            f"expected the schema {SCHEMA!r}, got {_short(content.get('schema'))}; measure again to get a "
             "certificate that can be checked"
         )
-    _keys(held, _CERTIFICATE, "certificate", bad)
-    _network(held["network"], bad)
-    _witness_form(held["witness"], bad)
-    for number, run in enumerate(held["runs"], start=1):
+    _keys(content, _CERTIFICATE, "certificate", bad)
+    _network(content["network"], bad)
+    _witness_form(content["witness"], bad)
+    for number, run in enumerate(content["runs"], start=1):
         _keys(run, _RUN, f"run {number}", bad)
         for part in run["components"]:
             _keys(part, _COMPONENT, f"run {number}: component", bad)
-    _keys(held["environment"], _ENVIRONMENT, "environment", bad, others=True)
-    if held["digest"] != digest_of(held):
+    _keys(content["environment"], _ENVIRONMENT, "environment", bad, others=True)
+    if content["digest"] != digest_of(content):
         raise bad("the digest is not that of its contents: the file was changed after it was written")
-    _consistent(held, bad)
-    _witness(held, bad)
-    return held
+    _consistent(content, bad)
+    _witness(content, bad)
+    return content
 
 
 def _short(value: Any) -> str:
@@ -86,7 +85,7 @@ def _short(value: Any) -> str:
     return text if len(text) <= 40 else text[:37] + "..."
 
 
-def _whole(low: int, high: int) -> Callable[[Any], str | None]:
+def _integer(low: int, high: int) -> Callable[[Any], str | None]:
     def check(value: Any) -> str | None:
         if isinstance(value, bool) or not isinstance(value, int) or not low <= value <= high:
             return f"a whole number from {low} to {high}"
@@ -105,15 +104,15 @@ def _number(value: Any) -> str | None:
 
 
 def _ranges(value: Any) -> str | None:
-    """Half-open, increasing, disjoint."""
+    """Check half-open, increasing, disjoint ranges."""
     words = "increasing ranges [[start, stop], …] without repetition"
     if not isinstance(value, list) or not value:
         return words
     before = -1
     for pair in value:
-        if not isinstance(pair, list) or len(pair) != 2 or any(_whole(0, 2**40)(item) for item in pair):
+        if not isinstance(pair, list) or len(pair) != 2 or any(_integer(0, 2**40)(item) for item in pair):
             return words
-        if not before < pair[0] < pair[1]:  # touching ranges have another spelling
+        if not before < pair[0] < pair[1]:  # adjacent ranges must be merged
             return words
         before = pair[1]
     return None
@@ -121,39 +120,39 @@ def _ranges(value: Any) -> str | None:
 
 _BOOL, _TEXT, _LIST = _is(bool, "true or false"), _is(str, "text"), _is(list, "a list")
 _OBJECT = _is(dict, "an object")
-_RANK, _PRIME, _SEED = _whole(0, 2**40), _whole(2, 2**28), _whole(0, 2**63 - 1)
-Form = dict[str, Callable[[Any], str | None]]
+_RANK, _PRIME, _SEED = _integer(0, 2**40), _integer(2, 2**28), _integer(0, 2**63 - 1)
+Schema = dict[str, Callable[[Any], str | None]]
 
 
 def _degree(value: Any) -> str | None:
-    return None if value is None else _whole(0, 2**40)(value)
+    return None if value is None else _integer(0, 2**40)(value)
 
 
-_CERTIFICATE: Form = {
+_CERTIFICATE: Schema = {
     "schema": _TEXT, "rank": _RANK, "agreed": _BOOL, "saturated": _BOOL, "gram_bound": _RANK,
     "matches_gram_bound": _BOOL, "log3_lower": _number, "log3_upper": _number, "complete": _BOOL,
     "network": _OBJECT, "graded": _BOOL, "runs": _LIST, "partial": _LIST, "witness": _OBJECT,
     "environment": _OBJECT, "digest": _TEXT,
 }  # fmt: skip
-_NETWORK: Form = {
-    "depth": _whole(1, _DEEPEST), "width": _whole(1, _WIDEST), "heads": _whole(1, _WIDEST),
-    "tokens_a": _whole(1, _LONGEST), "tokens_b": _whole(1, _LONGEST), "residual": _BOOL,
-    "coordinate": _whole(0, _WIDEST - 1), "weights": _TEXT,
+_NETWORK: Schema = {
+    "depth": _integer(1, _DEEPEST), "width": _integer(1, _WIDEST), "heads": _integer(1, _WIDEST),
+    "tokens_a": _integer(1, _LONGEST), "tokens_b": _integer(1, _LONGEST), "residual": _BOOL,
+    "coordinate": _integer(0, _WIDEST - 1), "weights": _TEXT,
 }  # fmt: skip
-_RUN: Form = {
+_RUN: Schema = {
     "rank": _RANK, "p": _PRIME, "seed": _SEED, "templates": _RANK, "saturated": _BOOL, "gram": _RANK,
     "graded": _BOOL, "components": _LIST, "seconds": _number,
 }  # fmt: skip
-_COMPONENT: Form = {
+_COMPONENT: Schema = {
     "degree": _degree, "p": _PRIME, "seed": _SEED, "rank": _RANK, "bound": _RANK, "templates": _RANK,
     "saturated": _BOOL, "seconds": _number,
 }  # fmt: skip
-_WITNESS: Form = {"p": _PRIME, "seed": _SEED, "parts": _LIST}
-_PART: Form = {"degree": _degree, "rank": _RANK, "rows": _ranges, "columns": _ranges, "solution": _TEXT}
-_ENVIRONMENT: Form = {"plait": _TEXT, "commit": _TEXT}
+_WITNESS: Schema = {"p": _PRIME, "seed": _SEED, "parts": _LIST}
+_PART: Schema = {"degree": _degree, "rank": _RANK, "rows": _ranges, "columns": _ranges, "solution": _TEXT}
+_ENVIRONMENT: Schema = {"plait": _TEXT, "commit": _TEXT}
 
 
-def _keys(value: Any, form: Form, where: str, bad: Bad, others: bool = False) -> None:
+def _keys(value: Any, form: Schema, where: str, bad: Bad, others: bool = False) -> None:
     if not isinstance(value, dict):
         raise bad(f"{where}: expected an object, got {_short(value)}")
     missing = [key for key in form if key not in value]
@@ -182,9 +181,9 @@ def _witness_form(witness: Any, bad: Bad) -> None:
         _keys(part, _PART, "witness: part", bad)
 
 
-def _consistent(held: dict[str, Any], bad: Bad) -> None:
-    """The numbers that follow from others."""
-    net, runs = held["network"], held["runs"]
+def _consistent(content: dict[str, Any], bad: Bad) -> None:
+    """Check the derived values."""
+    net, runs = content["network"], content["runs"]
     sizes = {"width": net["width"], "depth": net["depth"], "left": net["tokens_a"], "right": net["tokens_b"]}
     try:
         gram = gram_upper(**sizes)
@@ -198,84 +197,86 @@ def _consistent(held: dict[str, Any], bad: Bad) -> None:
         )
     except ConfigError as error:
         raise bad(str(error)) from error
-    if held["gram_bound"] != gram:
-        raise bad(f"gram_bound: the proven bound of this network is {gram:,}, got {held['gram_bound']:,}")
-    if held["rank"] > gram:
-        raise bad(f"rank: {held['rank']:,} exceeds the proven bound {gram:,} of this network")
-    if not held["complete"] or held["partial"] or not runs:
+    if content["gram_bound"] != gram:
+        raise bad(f"gram_bound: the proven bound of this network is {gram:,}, got {content['gram_bound']:,}")
+    if content["rank"] > gram:
+        raise bad(f"rank: {content['rank']:,} exceeds the proven bound {gram:,} of this network")
+    if not content["complete"] or content["partial"] or not runs:
         raise bad("the measurement is not complete; run the same command again to finish it")
     for number, run in enumerate(runs, start=1):
-        _run(run, held, sizes, f"run {number}: ", bad)
+        _run(run, content, sizes, f"run {number}: ", bad)
     if len({(run["p"], run["seed"]) for run in runs}) != len(runs):
-        raise bad("runs: the same prime and seed stand twice; they are no repetition")
+        raise bad("runs: two have the same prime and seed, so they are not independent")
     rank = max(run["rank"] for run in runs)
-    follows = {
+    derived = {
         "rank": rank,
         "agreed": sum(run["rank"] == rank for run in runs) >= 2,
         "saturated": any(run["saturated"] for run in runs if run["rank"] == rank),
         "matches_gram_bound": rank == gram,
     }
-    for key, value in follows.items():
-        if held[key] != value:
-            raise bad(f"{key}: its runs give {value}, got {held[key]}")
+    for key, value in derived.items():
+        if content[key] != value:
+            raise bad(f"{key}: its runs give {value}, got {content[key]}")
     for key, bound in (("log3_lower", best.lower), ("log3_upper", best.upper)):
-        if abs(held[key] - bound) > 1e-9 * max(1.0, abs(bound)):
-            raise bad(f"{key}: expected {bound!r}, got {held[key]!r}")
+        if abs(content[key] - bound) > 1e-9 * max(1.0, abs(bound)):
+            raise bad(f"{key}: expected {bound!r}, got {content[key]!r}")
 
 
-def _run(run: dict[str, Any], held: dict[str, Any], sizes: dict[str, int], where: str, bad: Bad) -> None:
-    parts, graded = run["components"], held["graded"]
+def _run(run: dict[str, Any], content: dict[str, Any], sizes: dict[str, int], where: str, bad: Bad) -> None:
+    parts, graded = run["components"], content["graded"]
     degrees = list(range((3 ** sizes["depth"] - 1) // 2 + 1)) if graded else [None]
     if run["graded"] != graded or [part["degree"] for part in parts] != degrees:
         raise bad(f"{where}its components are not those of this measurement")
     if run["rank"] != sum(part["rank"] for part in parts):
         raise bad(f"{where}rank: its components add up to {sum(part['rank'] for part in parts):,}")
-    if run["gram"] != held["gram_bound"] or run["rank"] > run["gram"]:
-        raise bad(f"{where}rank {run['rank']:,} and bound {run['gram']:,} do not go together")
-    bounds = [min(pair) for pair in gram_dimensions(**sizes)] if graded else [held["gram_bound"]]
+    if run["gram"] != content["gram_bound"] or run["rank"] > run["gram"]:
+        raise bad(f"{where}rank {run['rank']:,} and bound {run['gram']:,} contradict each other")
+    bounds = [min(pair) for pair in gram_dimensions(**sizes)] if graded else [content["gram_bound"]]
     for part, bound in zip(parts, bounds, strict=True):
         if (part["p"], part["seed"]) != (run["p"], run["seed"]) or part["rank"] > min(
             bound, part["templates"]
         ):
             raise bad(
-                f"{where}a component of rank {part['rank']:,} cannot be ({part['templates']:,} templates)"
+                f"{where}a component of rank {part['rank']:,} is impossible ({part['templates']:,} templates)"
             )
         if part["saturated"] and part["templates"] - part["rank"] < _MARGIN:
             raise bad(f"{where}saturated: expected {_MARGIN} templates beyond the rank")
     if run["saturated"] != all(part["saturated"] for part in parts):
-        raise bad(f"{where}saturated: its components say otherwise")
+        raise bad(f"{where}saturated: its components contradict it")
     if run["templates"] != max(part["templates"] for part in parts):
-        raise bad(f"{where}templates: its components say otherwise")
+        raise bad(f"{where}templates: its components contradict it")
 
 
-def _witness(held: dict[str, Any], bad: Bad) -> None:
-    """The witness shows the rank claimed, for a run of the file, with templates a measurement could have."""
-    witness, p = held["witness"], held["witness"]["p"]
-    run = next((r for r in held["runs"] if (r["p"], r["seed"]) == (p, witness["seed"])), None)
+def _witness(content: dict[str, Any], bad: Bad) -> None:
+    """Check that the witness is for a run of the file, its rank, and templates that a run can have."""
+    witness, p = content["witness"], content["witness"]["p"]
+    run = next((r for r in content["runs"] if (r["p"], r["seed"]) == (p, witness["seed"])), None)
     if run is None:
-        raise bad("witness: its prime and seed are those of no run")
-    _prime(p, held["network"], bad)
-    wanted = [(part["degree"], part["rank"]) for part in run["components"] if part["rank"]]
-    if [(part["degree"], part["rank"]) for part in witness["parts"]] != wanted or run["rank"] != held["rank"]:
-        shown = sum(part["rank"] for part in witness["parts"])
-        raise bad(f"witness: it is about rank {shown:,}, the certificate about {held['rank']:,}")
+        raise bad("witness: no run has its prime and seed")
+    _prime(p, content["network"], bad)
+    expected = [(part["degree"], part["rank"]) for part in run["components"] if part["rank"]]
+    if [(part["degree"], part["rank"]) for part in witness["parts"]] != expected or run["rank"] != content[
+        "rank"
+    ]:
+        witness_rank = sum(part["rank"] for part in witness["parts"])
+        raise bad(f"witness: it is for rank {witness_rank:,}, the certificate for {content['rank']:,}")
     for part in witness["parts"]:
         for side in ("rows", "columns"):
             count = sum(stop - start for start, stop in part[side])
             if count != part["rank"]:
                 raise bad(f"witness: {side}: expected {part['rank']:,} of them, got {count:,}")
-            if part[side][-1][1] > held["gram_bound"] + _SPARE:
+            if part[side][-1][1] > content["gram_bound"] + _SPARE:
                 raise bad(f"witness: {side}: {part[side][-1][1] - 1:,} is out of range")
-        least = part["rank"] * sides_needed(p) * ((p.bit_length() + 7) // 8)
+        least = part["rank"] * num_right_hand_sides(p) * ((p.bit_length() + 7) // 8)
         if len(part["solution"]) < least:
             raise bad(f"witness: solution: expected {least:,} bytes in base64, got {len(part['solution']):,}")
 
 
 def _prime(p: int, net: dict[str, Any], bad: Bad) -> None:
-    """A prime above C(L), with sums of products below 2^53; division is enough below 2^28."""
+    """Check a prime above C(L), with sums of products below 2^53; trial division suffices below 2^28."""
     if p < 3 or p % 2 == 0 or any(p % q == 0 for q in range(3, int(p**0.5) + 1, 2)):
         raise bad(f"witness: p: expected an odd prime, got {p}")
     if p <= (3 ** net["depth"] - 1) // 2:
         raise bad(f"witness: p: expected more than C(L) = {(3 ** net['depth'] - 1) // 2}, got {p}")
-    if max(whole_products(net), 512) * (p // 2 + 3) ** 2 >= 2**53:
+    if max(max_products(net), 512) * (p // 2 + 3) ** 2 >= 2**53:
         raise bad(f"witness: p: {p} is too large for exact sums at this width")

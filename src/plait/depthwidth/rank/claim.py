@@ -1,12 +1,12 @@
-"""What a certificate of a rank claims, and what must be shown for it: the definition both sides share.
+"""Claims of a certificate, and the linear system that proves one: shared by the prover and the verifier.
 
-A claim names one square matrix A over GF(p) completely: the network, the prime, the seed that its weights
-and templates are drawn from, the degree (graded runs), and which templates are its rows and columns. The
-right-hand sides B are drawn from a hash of exactly that, so they are fixed only when A is. Whoever shows W
-with A W = B has shown, but for a chance of p^−k a try, that A is invertible: if it were not, a column of B
-would lie in its column space, a proper subspace, with chance 1/p, and there are k of them.
+A claim defines one square matrix A over GF(p) completely: the network, the prime, the seed of its weights
+and templates, the degree (graded runs), and the templates that are its rows and columns. The right-hand
+sides B are drawn from a hash of exactly that, so they cannot be chosen before A. A solution W of A W = B
+proves that A is invertible, up to a probability of p^−k per attempt: if A is singular, its column space is a
+proper subspace, which contains each of the k columns of B with probability at most 1/p.
 
-Nothing here evaluates a network or eliminates anything; `check` reads this, and so does what makes witnesses.
+This module neither evaluates networks nor eliminates; `certificate_check` and `witness` use it.
 """
 
 from __future__ import annotations
@@ -24,17 +24,26 @@ import numpy.typing as npt
 
 from plait.errors import DataError
 
-__all__ = ["SCHEMA", "Claim", "canonical", "digest_of", "pack", "right_hand_sides", "sides_needed", "unpack"]
+__all__ = [
+    "SCHEMA",
+    "Claim",
+    "canonical",
+    "digest_of",
+    "num_right_hand_sides",
+    "pack",
+    "right_hand_sides",
+    "unpack",
+]
 
 SCHEMA = "plait rank certificate 2"
-_SECURITY_BITS = 64  # p^k is at least 2 to this
+_SECURITY_BITS = 64  # p^k ≥ 2^64
 Integers = npt.NDArray[np.int64]
 Ranges = tuple[tuple[int, int], ...]
 
 
 @dataclass(frozen=True)
 class Claim:
-    """One square matrix; `rows` and `columns` are half-open ranges of template numbers, increasing."""
+    """Square matrix by its definition; `rows` and `columns` are increasing half-open ranges of templates."""
 
     network: dict[str, Any]
     p: int
@@ -48,7 +57,7 @@ class Claim:
         return sum(stop - start for start, stop in self.rows)
 
     def description(self) -> str:
-        """What is hashed: everything that A depends on, in one spelling."""
+        """Return everything that A depends on as canonical JSON, which is then hashed."""
         return canonical(
             {
                 "schema": SCHEMA,
@@ -63,7 +72,7 @@ class Claim:
 
 
 def canonical(value: Any) -> str:
-    """JSON with one spelling: keys sorted, no blanks, no NaN.
+    """Serialise as canonical JSON: sorted keys, no spaces, no NaN.
 
     >>> canonical({"b": 1, "a": [2, None]})
     '{"a":[2,null],"b":1}'
@@ -71,14 +80,14 @@ def canonical(value: Any) -> str:
     return json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
-def digest_of(held: dict[str, Any]) -> str:
-    """The SHA-256 of everything in a certificate but its digest: tells edits by accident, not by intent."""
-    rest = {key: value for key, value in held.items() if key != "digest"}
+def digest_of(certificate: dict[str, Any]) -> str:
+    """Return the SHA-256 of a certificate without its digest; it detects accidental changes only."""
+    rest = {key: value for key, value in certificate.items() if key != "digest"}
     return "sha256:" + hashlib.sha256(canonical(rest).encode()).hexdigest()
 
 
-def sides_needed(prime: int) -> int:
-    """k, the least number of right-hand sides with p^k ≥ 2^64.
+def num_right_hand_sides(prime: int) -> int:
+    """Return k, the least number of right-hand sides with p^k ≥ 2^64.
 
     >>> sides_needed(8388593), sides_needed(5)
     (3, 28)
@@ -90,11 +99,11 @@ def sides_needed(prime: int) -> int:
 
 
 def right_hand_sides(claim: Claim) -> Integers:
-    """B, (rank, k) residues in 0..p−1: SHAKE-256 of the description, eight bytes a number, mod p.
+    """Return B, (rank, k) residues in 0..p−1: SHAKE-256 of the description, eight bytes per number, mod p.
 
     Eight bytes make the numbers uniform to within p/2^64.
     """
-    count = sides_needed(claim.p)
+    count = num_right_hand_sides(claim.p)
     stream = hashlib.shake_256(claim.description().encode()).digest(8 * claim.rank * count)
     drawn = np.frombuffer(stream, dtype="<u8") % np.uint64(claim.p)
     return drawn.astype(np.int64).reshape(claim.rank, count)
@@ -105,7 +114,7 @@ def _bytes_each(prime: int) -> int:
 
 
 def pack(solution: Integers, prime: int) -> str:
-    """Residues as base64 of little-endian numbers of as many bytes as p needs.
+    """Encode residues as base64 of little-endian numbers with as many bytes as p needs.
 
     >>> pack(np.array([[1, 2], [3, 4]]), 8388593)
     'AQAAAgAAAwAABAAA'
@@ -115,20 +124,20 @@ def pack(solution: Integers, prime: int) -> str:
 
 
 def unpack(text: str, prime: int, shape: Sequence[int]) -> Integers:
-    """The reverse of `pack`.
+    """Decode the base64 residues of `pack`.
 
     Raises:
-        DataError: it is not base64, not of this shape, or holds a number of p or more.
+        DataError: if it is not base64, has another shape, or a number is not below p.
     """
     size, count = _bytes_each(prime), int(np.prod(shape))
     try:
-        held = base64.b64decode(text, validate=True)
+        raw = base64.b64decode(text, validate=True)
     except (binascii.Error, ValueError) as error:
         raise DataError("solution: expected base64") from error
-    if len(held) != size * count:
-        raise DataError(f"solution: expected {size * count:,} bytes ({count:,} residues), got {len(held):,}")
+    if len(raw) != size * count:
+        raise DataError(f"solution: expected {size * count:,} bytes ({count:,} residues), got {len(raw):,}")
     plain = np.zeros((count, 8), dtype=np.uint8)
-    plain[:, :size] = np.frombuffer(held, dtype=np.uint8).reshape(count, size)
+    plain[:, :size] = np.frombuffer(raw, dtype=np.uint8).reshape(count, size)
     numbers = plain.view("<u8").astype(np.int64).reshape(shape)
     if numbers.size and int(numbers.max()) >= prime:
         raise DataError(f"solution: expected residues below {prime}, got {int(numbers.max())}")

@@ -1,13 +1,13 @@
 """Rank over GF(p) by blocked elimination whose work is exact float64 matrix products.
 
-Rows arrive in blocks. A block is first cleared by every stored group of pivot rows (one matrix product
-each), then made a group of its own: its square block on the next free columns is inverted on the host,
-and multiplying by the inverse leaves an identity there. A stored group keeps only the columns to the
-right of the pivots so far, so a full elimination of an n × n matrix holds n²/2 numbers.
+Rows are inserted in blocks. First every stored group of pivot rows is eliminated from the block (one matrix
+product each). The block then becomes a group: its square submatrix on the next free columns is inverted on
+the host, and multiplying by the inverse leaves an identity there. A stored group keeps only the columns to
+the right of the pivots so far, so a full elimination of an n × n matrix stores n²/2 numbers.
 
-Where that square block is singular the rows are halved, each half is treated in the same way, and the
-halves are cleared by each other; single rows search for their pivot. So every matrix is treated
-exactly, and a generic one at the speed of matrix products.
+If that square submatrix is singular, the rows are halved, each half is processed recursively, and the halves
+are eliminated from each other; a single row searches for its pivot. So every matrix is reduced exactly, and
+a generic one at the speed of matrix products.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from plait.errors import ConfigError
 
 __all__ = ["Echelon", "block_rows", "rank_mod_p"]
 
-_BLOCK = 480  # rows a block at most: near the depth of exact products for p ~ 2^23
-Progress = Callable[[int, int], None]  # rank so far, rows seen so far
+_BLOCK = 480  # maximal rows of a block, near the depth of exact products for p ~ 2^23
+Progress = Callable[[int, int], None]  # rank and rows so far
 
 
 @dataclass(frozen=True)
 class _Group:
-    """Pivot rows: identity on the columns `pivots`, kept from column `start` on."""
+    """Pivot rows with an identity on the columns `pivots`, stored from column `start` on."""
 
     pivots: npt.NDArray[np.intp]
     start: int
@@ -39,10 +39,13 @@ class _Group:
 
 
 class Echelon:
-    """A growing set of independent rows over GF(p), in echelon form up to the order of columns.
+    """Set of independent rows over GF(p), in echelon form up to the order of columns.
 
-    The last `carried` columns of a row come on top of `columns`: they undergo everything the row does and
-    are never searched for pivots, as right-hand sides.
+    Args:
+        columns: columns that may have pivots.
+        prime: the prime p.
+        arrays: array backend; numpy by default.
+        carried: right-hand sides, further columns of each row that are never pivots.
 
     >>> basis = Echelon(3, 7)
     >>> [basis.insert(np.array([row], dtype=float)) for row in ([1, 2, 3], [2, 4, 6], [0, 0, 1])]
@@ -59,7 +62,7 @@ class Echelon:
         self._groups: list[_Group] = []
 
     def insert(self, block: Any) -> int:
-        """Add rows (rows, columns), which are overwritten; return how many were independent."""
+        """Add rows (rows, columns), which are overwritten; return the increase of the rank."""
         if block.shape[0] > exact_depth(self.prime):
             raise ConfigError(f"rows of a block: at most {exact_depth(self.prime)} for this prime")
         for group in self._groups:
@@ -73,7 +76,7 @@ class Echelon:
         return len(pivots)
 
     def _start(self) -> int:
-        """The first column that is not a pivot: everything left of it is dealt with."""
+        """Return the first column without a pivot."""
         return int(np.argmin(self._used)) if not self._used.all() else self.columns
 
     def _copy(self, array: Any) -> Any:
@@ -82,7 +85,7 @@ class Echelon:
         return fresh
 
     def _take(self, array: Any, columns: npt.NDArray[np.intp]) -> Any:
-        """The named columns, always copied: the array they come from is about to change."""
+        """Return a copy of these columns, as the array is about to be overwritten."""
         first, last = int(columns[0]), int(columns[-1])
         if last - first + 1 == len(columns) and (np.diff(columns) == 1).all():
             return self._copy(array[:, first : last + 1])
@@ -93,16 +96,16 @@ class Echelon:
         self.arrays.subtract_product_(block[:, group.start :], factors, group.rows, self.prime)
 
     def _pivot_rows(self, rows: Any, start: int) -> tuple[Any, npt.NDArray[np.intp]]:
-        """The row space of `rows` (whose columns begin at `start`): reduced rows, their pivots."""
+        """Reduce `rows`, whose columns begin at `start`; return the independent rows and their pivots."""
         count = rows.shape[0]
         if count == 1:
             return self._pivot_row(rows, start)
         free = np.flatnonzero(~self._used[start:])[:count]
         if len(free) == count:
-            square = self.arrays.fetch(self._take(rows, free))
+            square = self.arrays.to_numpy(self._take(rows, free))
             inverse = inverse_mod(square, self.prime)
             if inverse is not None:
-                self.arrays.replace_by_product_(rows, self.arrays.hold(inverse), self.prime)
+                self.arrays.replace_by_product_(rows, self.arrays.from_numpy(inverse), self.prime)
                 self._used[start + free] = True
                 return rows, start + free
         if not bool((rows[:, : self.columns - start] != 0).any()):
@@ -121,49 +124,49 @@ class Echelon:
             factors = self._take(upper, lower_pivots - start)
             self.arrays.subtract_product_(upper, factors, lower, self.prime)
         merged = rows[: len(upper_pivots) + len(lower_pivots)]
-        if len(upper_pivots) < half:  # the rows between were dependent: close the gap
+        if len(upper_pivots) < half:  # the rows between were dependent: remove them
             merged[len(upper_pivots) :] = self._copy(lower)
         return merged, np.concatenate([upper_pivots, lower_pivots])
 
     def _pivot_row(self, row: Any, start: int) -> tuple[Any, npt.NDArray[np.intp]]:
-        place = self.arrays.first_nonzero(row[0, : self.columns - start])
-        if place < 0:
+        pivot = self.arrays.first_nonzero(row[0, : self.columns - start])
+        if pivot < 0:
             return row[:0], np.empty(0, dtype=np.intp)
-        inverse = pow(int(row[0, place]) % self.prime, -1, self.prime)
-        self.arrays.replace_by_product_(row, self.arrays.hold(np.array([[float(inverse)]])), self.prime)
-        self._used[start + place] = True
-        return row, np.array([start + place], dtype=np.intp)
+        inverse = pow(int(row[0, pivot]) % self.prime, -1, self.prime)
+        self.arrays.replace_by_product_(row, self.arrays.from_numpy(np.array([[float(inverse)]])), self.prime)
+        self._used[start + pivot] = True
+        return row, np.array([start + pivot], dtype=np.intp)
 
     def solution(self) -> Any:
-        """W (columns, carried) with A W = B, for inserted rows [A | B] of full rank, as many as columns."""
+        """Return W (columns, carried) with A W = B, after inserting a square matrix [A | B] of full rank."""
         if self.rank < self.columns:
             raise ConfigError(f"expected a matrix of full rank {self.columns}, got rank {self.rank}")
-        found = self.arrays.hold(np.zeros((self.columns, self.carried)))
+        solution_rows = self.arrays.from_numpy(np.zeros((self.columns, self.carried)))
         step = exact_depth(self.prime)
-        for group in reversed(self._groups):  # rows of a group hold its own unknowns and later ones
+        for group in reversed(self._groups):  # rows of a group contain its unknowns and later ones
             width = self.columns - group.start
             known = self._copy(group.rows[:, width:])
             for i in range(0, width, step):
-                later = found[group.start + i : min(group.start + i + step, self.columns)]
+                later = solution_rows[group.start + i : min(group.start + i + step, self.columns)]
                 factors = self._copy(group.rows[:, i : i + len(later)])
                 self.arrays.subtract_product_(known, factors, later, self.prime)
-            found[group.pivots.tolist()] = known
-        return found
+            solution_rows[group.pivots.tolist()] = known
+        return solution_rows
 
 
 def block_rows(prime: int) -> int:
-    """Rows a block may hold: as many as may be added exactly, 480 at most."""
+    """Return the maximal rows of a block: as many products as can be added exactly, at most 480."""
     return min(_BLOCK, exact_depth(prime))
 
 
 def rank_mod_p(matrix: Any, p: int, *, device: str | None = None, progress: Progress | None = None) -> int:
-    """Exact rank of an integer matrix over GF(p).
+    """Return the exact rank of an integer matrix over GF(p).
 
     Args:
         matrix: (rows, columns) of integers of any size; floats must be integers below 2^53.
         p: a prime; products of residues must add exactly in float64, so p below about 1.8e8.
         device: None for numpy, "cuda" for a GPU through torch.
-        progress: called with (rank, rows seen) after each block of rows.
+        progress: called with (rank, rows so far) after each block of rows.
 
     >>> rank_mod_p([[1, 2], [3, 6]], 7), rank_mod_p([[1, 2], [3, 13]], 7), rank_mod_p([[1, 2], [3, 5]], 7)
     (1, 1, 2)
@@ -180,7 +183,7 @@ def rank_mod_p(matrix: Any, p: int, *, device: str | None = None, progress: Prog
     basis = Echelon(array.shape[1], prime, arrays)
     size = block_rows(prime)
     for i in range(0, len(array), size):
-        basis.insert(arrays.hold(np.array(array[i : i + size])))
+        basis.insert(arrays.from_numpy(np.array(array[i : i + size])))
         if progress:
             progress(basis.rank, min(i + size, len(array)))
         if basis.rank == basis.columns:

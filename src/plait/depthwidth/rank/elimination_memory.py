@@ -1,4 +1,4 @@
-"""What an exact rank takes, before it is tried."""
+"""Memory needed by an exact rank, estimated before it is measured."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ __all__ = ["elimination_bytes"]
 
 
 def elimination_bytes(rank: int, columns: int, width: int, letters: int, prime: int) -> int:
-    """Peak bytes of one streamed elimination.
+    """Estimate the peak memory of one streamed elimination, in bytes.
 
-    Pivot rows right of their pivots (rank · (columns − rank/2) numbers), three blocks of rows, and each
-    letter's matrices for every template.
+    It is that of the pivot rows right of their pivots (rank · (columns − rank/2)), three blocks of rows, and
+    each letter's matrices for every template.
 
     >>> elimination_bytes(11_645, 11_653, 16, 4, 8388593) < 4e9
     True

@@ -1,9 +1,9 @@
-"""Epsilon-ranks: how many singular values of the matricised network exceed a tolerance.
+"""Epsilon-ranks: the number of singular values of the matricised network above a tolerance.
 
-Networks with softmax, ReLU or normalisation are not polynomials; their separation rank is not finite in
-general, and the rank of F equals the number of templates, whatever that is. The number of singular
-values above tol·σ₁ still says how strongly two halves of the input are coupled, but it depends on the
-tolerance, on the number of templates and on the scale of the inputs: all three are reported with it.
+Networks with softmax, ReLU or normalisation are not polynomials: their separation rank is not finite in
+general, and the rank of F is the number of templates. The number of singular values above tol·σ₁ still
+measures how strongly two halves of the input are coupled, but it depends on the tolerance, the number of
+templates and the scale of the inputs, which are reported with it.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _PAIRS_AT_A_TIME = 16384
 
 @dataclass(frozen=True)
 class EpsilonRank:
-    """Not a separation rank: a count of singular values above `tolerance` · σ₁, for this many templates.
+    """Number of singular values above `tolerance` · σ₁ for a number of templates; not a separation rank.
 
     `effective` is the exponential of the entropy of the normalised singular values.
     """
@@ -40,7 +40,7 @@ class EpsilonRank:
 
 
 def epsilon_rank(matrix: Any, tol: float = 1e-3, scale: float | None = None) -> EpsilonRank:
-    """#{σ > tol·σ₁} of a real matrix F; `scale` is the standard deviation of its inputs, if known.
+    """Count the singular values σ > tol·σ₁ of a real matrix; `scale` is the standard deviation of the inputs.
 
     >>> epsilon_rank([[1.0, 0.0], [0.0, 1e-6]], tol=1e-3).value
     1
@@ -51,7 +51,7 @@ def epsilon_rank(matrix: Any, tol: float = 1e-3, scale: float | None = None) -> 
     if not 0 <= tol < 1:
         raise ConfigError(f"tol: expected 0 to 1, got {tol}")
     if not np.isfinite(array).all():
-        raise ConfigError("matrix: holds values that are not finite; lower the depth or the scale of inputs")
+        raise ConfigError("matrix: has non-finite values; lower the depth or the scale of inputs")
     sigma = np.linalg.svd(array, compute_uv=False)
     value = int((sigma > tol * sigma[0]).sum()) if sigma[0] > 0 else 0
     share = sigma[sigma > 0] / sigma.sum() if value else np.ones(1)
@@ -68,10 +68,13 @@ def float_network(
     feed_forward: bool = False,
     normalise: bool = False,
 ) -> FloatArray:
-    """Attention layers in floating point, (batch, tokens, width) to the same shape.
+    """Apply attention layers in floating point, (batch, tokens, width) to the same shape.
 
-    softmax: weights softmax(q kᵀ / √d_a) in place of q kᵀ; feed_forward: y ← y W₁ᵀ, ReLU, W₂ᵀ after each
-    layer; normalise: layer normalisation (no gain, no offset) before each part.
+    Args:
+        attention: weights q kᵀ (linear) or softmax(q kᵀ / √d_a).
+        residual: skip connections around each block.
+        feed_forward: a block y ← ReLU(y W₁ᵀ) W₂ᵀ after each layer.
+        normalise: layer normalisation without gain and bias before each block.
     """
     y = tokens
     for layer in range(len(weights["query"])):
@@ -86,8 +89,8 @@ def float_network(
         y = y + mixed if residual else mixed
         if feed_forward:
             x = _normalised(y) if normalise else y
-            fed = np.maximum(x @ weights["expand"][layer].T, 0) @ weights["shrink"][layer].T
-            y = y + fed if residual else fed
+            hidden = np.maximum(x @ weights["expand"][layer].T, 0) @ weights["shrink"][layer].T
+            y = y + hidden if residual else hidden
     return y
 
 
@@ -113,7 +116,7 @@ def network_epsilon_rank(
     seed: int = 0,
     cut: int | None = None,
 ) -> EpsilonRank:
-    """The epsilon-rank of one random network: Gaussian weights (σ = 1/√d), Gaussian tokens (σ = scale).
+    """Return the epsilon-rank of a random network: Gaussian weights (σ = 1/√d) and tokens (σ = scale).
 
     >>> network_epsilon_rank(1, 4, 2, 8, templates=64).value
     5
@@ -153,7 +156,7 @@ def _matricise(
     templates: int,
     scale: float,
 ) -> FloatArray:
-    """F[m, n] = forward(a_m followed by b_n)."""
+    """Return F[m, n] = forward(a_m followed by b_n)."""
     at_least(1, templates=templates)
     first, second = (rng.normal(scale=scale, size=(templates, side, width)) for side in sides)
     rows = max(1, _PAIRS_AT_A_TIME // templates)
@@ -182,21 +185,21 @@ def measure(
     seed: int = 0,
     device: str | None = None,
 ) -> EpsilonRank:
-    """How strongly a torch module couples the first `cut` tokens of its input with the rest.
+    """Measure how strongly a torch module couples the first `cut` tokens of its input with the rest.
 
-    The epsilon-rank of F[m, n] = module(a_m, b_n)[position, coordinate] over Gaussian templates. The module
-    maps (batch, tokens, width) to the same shape; it is run in evaluation mode, without gradients, and
-    left as it was. The default position is the last, which also a causal module lets see every token.
+    Returns the epsilon-rank of F[m, n] = module(a_m, b_n)[position, coordinate] over Gaussian templates. The
+    module maps (batch, tokens, width) to the same shape; it runs in evaluation mode, without gradients. The
+    default position is the last, which attends to every token in a causal module too.
     """
     torch = require("torch", "torch")
     sides = sides_of(tokens, cut)
     if not -tokens <= position < tokens or not 0 <= coordinate < width:
         raise ConfigError(f"position and coordinate: expected within ({tokens}, {width})")
     example = next(module.parameters(), torch.empty(0, dtype=torch.float64))
-    place = {"device": device or example.device, "dtype": example.dtype}
+    target = {"device": device or example.device, "dtype": example.dtype}
 
     def forward(sequences: FloatArray) -> FloatArray:
-        batch = torch.from_numpy(sequences).to(**place)
+        batch = torch.from_numpy(sequences).to(**target)
         output = module(batch)
         shape: Sequence[int] = tuple(getattr(output, "shape", ()))
         if tuple(shape) != tuple(batch.shape):

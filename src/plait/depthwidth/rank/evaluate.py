@@ -1,12 +1,12 @@
-"""The matrix F[m, n] = y(a_m, b_n) over GF(p), block of rows by block of rows.
+"""Evaluation of the matrix F[m, n] = y(a_m, b_n) over GF(p), in blocks of rows.
 
-y depends on a pair of templates through S = S_A[m] + S_B[n] and the token x[m] only, and every S in it
-sits between constant matrices. So a row vector is carried from the output coordinate towards x through
-"letters" linear in S: v ← v (A_m + B_n), for a whole tile of pairs at once. A tile is
-an array (rows of v, m, n, width); one letter is two batched matrix products and one reduction mod p.
+y depends on a pair of templates only through S = S_A[m] + S_B[n] and the token x[m]: it is a product (a
+"word") of constant matrices and matrices linear in S ("letters"). So a row vector, the output coordinate, is
+multiplied by one letter after another, v ← v (A_m + B_n), for a whole tile of pairs at once. A tile is an
+array (rows of v, m, n, width); one letter costs two batched matrix products and one reduction mod p.
 
-In the graded form the letter is A_m + t B_n and the coefficients of t^0, t^1, … travel together, only
-those that can still reach the wanted degree.
+In the graded form a letter is A_m + t B_n. Only those coefficients of t^0, t^1, … are kept that can still
+contribute to the requested degree.
 """
 
 from __future__ import annotations
@@ -25,12 +25,12 @@ from plait.depthwidth.rank.network import Weights, mod
 
 __all__ = ["Evaluator", "Side", "Word", "word_of"]
 
-Coefficients = dict[int, Any]  # power of t -> tile; {0: tile} when nothing is graded
+Coefficients = dict[int, Any]  # power of t -> tile; {0: tile} if not graded
 
 
 @dataclass(frozen=True)
 class Word:
-    """One head as a word: y = uᵀ Y_L x, Y_l = Y_{l−1} S Y_{l−1}ᵀ N_l Y_{l−1}, Y_0 = I.
+    """Network with one head as a word: y = uᵀ Y_L x, Y_l = Y_{l−1} S Y_{l−1}ᵀ N_l Y_{l−1}, Y_0 = I.
 
     `readout` is u (width,), `middles` are N_1 … N_L (depth, width, width).
     """
@@ -39,7 +39,7 @@ class Word:
     middles: FloatArray
 
     def constants(self) -> list[FloatArray]:
-        """c_1 … c_C such that Y_L = Π (S c_i)."""
+        """Return c_1 … c_C such that Y_L = Π (S c_i)."""
         letters: list[FloatArray] = []
         for middle in self.middles:
             letters = [*letters, *(c.T for c in reversed(letters)), middle, *letters]
@@ -47,7 +47,7 @@ class Word:
 
 
 def word_of(weights: Weights, coordinate: int, prime: int) -> Word:
-    """One head's weights as a word: N_{l+1} = R_lᵀ Q_l R_l, u = e R_L, R_l = P_{l−1} … P_0."""
+    """Convert weights of one head to a word: N_{l+1} = R_lᵀ Q_l R_l, u = e R_L, R_l = P_{l−1} … P_0."""
     outer, inner = weights.outer(prime)[:, 0], weights.inner(prime)[:, 0]
     product = np.eye(weights.width)
     middles = []
@@ -66,27 +66,27 @@ class Side:
 
 
 class _Tile:
-    """One tile of pairs on its way through the letters."""
+    """Tile of pairs that is multiplied by one letter after another."""
 
     def __init__(self, owner: Evaluator, left: dict[str, Any], right: dict[str, Any]) -> None:
-        self.owner, self.left, self.right, self.seen = owner, left, right, 0
+        self.owner, self.left, self.right, self.letters_done = owner, left, right, 0
 
     def letter(self, v: Coefficients, name: str) -> Coefficients:
-        """v ← v (A + t B): coefficient k of the result is v_k A + v_{k−1} B."""
+        """Return v (A + t B): coefficient k of the result is v_k A + v_{k−1} B."""
         a, b = self.left[name], self.right[name]
-        self.seen += 1
+        self.letters_done += 1
         degree, arrays = self.owner.degree, self.owner.arrays
         if degree is None:
             return {0: arrays.reduce_(self._both(v[0], a, v[0], b), self.owner.prime)}
-        letters_left = self.owner.letters - self.seen
-        lowest, highest = max(0, degree - letters_left), min(degree, self.seen)
+        letters_left = self.owner.letters - self.letters_done
+        lowest, highest = max(0, degree - letters_left), min(degree, self.letters_done)
         return {
             k: arrays.reduce_(self._both(v.get(k), a, v.get(k - 1), b), self.owner.prime)
             for k in range(lowest, highest + 1)
         }
 
     def _both(self, v: Any | None, a: Any, w: Any | None, b: Any) -> Any:
-        """v A + w B, where either may be absent; a constant row (rows, width) is spread over the tile."""
+        """Return v A + w B; v or w may be None, a constant row (rows, width) is expanded over the tile."""
         arrays = self.owner.arrays
         shape = (a.shape[0], b.shape[0], a.shape[-1])
         total = None
@@ -109,7 +109,7 @@ class _Tile:
         return total
 
     def mix(self, v: Coefficients, matrices: Any) -> Coefficients:
-        """Constant maps: each row ρ becomes rows (ρ, h) = v_ρ P_h; `matrices` is (heads, width, width)."""
+        """Map each row ρ to rows (ρ, h) = v_ρ P_h; `matrices` is (heads, width, width)."""
         return {k: self._mix(x, matrices) for k, x in v.items()}
 
     def _mix(self, x: Any, matrices: Any) -> Any:
@@ -121,30 +121,30 @@ class _Tile:
         return product.reshape(x.shape[0] * heads, *middle, width)
 
     def gather(self, v: Coefficients, matrices: Any) -> Coefficients:
-        """The way back: rows (ρ, h) become Σ_h v_{ρ,h} Q_h."""
+        """Map rows (ρ, h) to Σ_h v_{ρ,h} Q_h, the transpose of `mix`."""
         heads, width = matrices.shape[0], matrices.shape[-1]
 
-        def one(x: Any) -> Any:
+        def gather_rows(x: Any) -> Any:
             middle = x.shape[1:-1]
             flat = x.reshape(x.shape[0] // heads, heads, -1, width)
             product = self.owner.arrays.matmul(flat, matrices).sum(1)
             return self.owner.arrays.reduce_(product, self.owner.prime).reshape(-1, *middle, width)
 
-        return {k: one(x) for k, x in v.items()}
+        return {k: gather_rows(x) for k, x in v.items()}
 
 
 def _rows_first(product: Any) -> Any:
-    """(count, rows, width) -> (rows, count, width)."""
+    """Transpose (count, rows, width) to (rows, count, width)."""
     return product.swapaxes(0, 1)
 
 
 class Evaluator:
-    """Rows of F for one network and a fixed set of B-side templates.
+    """Evaluator of rows of F, for one network and a fixed set of B-side templates.
 
     Args:
-        weights: a `Weights` of any number of heads, or a `Word` (one head, no residual).
-        coordinate: output coordinate studied (a `Word` carries its own readout).
-        degree: the power of S_B wanted (graded form), or None for y itself.
+        weights: a `Weights` with any number of heads, or a `Word` (one head, no residual).
+        coordinate: output coordinate (a `Word` has its own readout).
+        degree: the power of S_B (graded form), or None for y itself.
     """
 
     def __init__(
@@ -175,23 +175,23 @@ class Evaluator:
     def _prepare_word(self, word: Word) -> None:
         constants = word.constants()
         distinct: dict[bytes, str] = {}
-        self._spelling = [distinct.setdefault(c.tobytes(), f"c{len(distinct)}") for c in constants]
-        self._maps = {self._spelling[i]: c for i, c in enumerate(constants)}
-        self._readout = self.arrays.hold(word.readout[None])
+        self._letter_names = [distinct.setdefault(c.tobytes(), f"c{len(distinct)}") for c in constants]
+        self._maps = {self._letter_names[i]: c for i, c in enumerate(constants)}
+        self._readout = self.arrays.from_numpy(word.readout[None])
 
     def _prepare_heads(self, weights: Weights, coordinate: int) -> None:
         outer, inner = weights.outer(self.prime), weights.inner(self.prime)
-        hold = self.arrays.hold
+        from_numpy = self.arrays.from_numpy
         self._first = (outer[0], inner[0])
-        self._outer, self._inner = [hold(x) for x in outer], [hold(x) for x in inner]
+        self._outer, self._inner = [from_numpy(x) for x in outer], [from_numpy(x) for x in inner]
         transposed = np.swapaxes(outer, -1, -2), np.swapaxes(inner, -1, -2)
-        self._outer_t, self._inner_t = ([hold(x) for x in part] for part in transposed)
+        self._outer_t, self._inner_t = ([from_numpy(x) for x in part] for part in transposed)
         readout = np.zeros((1, self.width))
         readout[0, coordinate] = 1.0
-        self._readout = hold(readout)
+        self._readout = from_numpy(readout)
 
     def _letters_of(self, side: Side) -> dict[str, Any]:
-        """Every letter for every template of a side: S c_i for a word; S, T_0 and T_0ᵀ for heads."""
+        """Return every letter for every template of a side: S c_i for a word; S, T_0 and T_0ᵀ for heads."""
         if self.word is not None:
             maps = {name: mod(side.grams @ c, self.prime) for name, c in self._maps.items()}
         else:
@@ -200,13 +200,13 @@ class Evaluator:
             for h in range(len(outer)):
                 step = mod(step + mod(outer[h] @ side.grams, self.prime) @ inner[h], self.prime)
             maps = {"S": side.grams, "T": step, "Tt": np.swapaxes(step, -1, -2)}
-        return {name: self.arrays.hold(x) for name, x in maps.items()}
+        return {name: self.arrays.from_numpy(x) for name, x in maps.items()}
 
     def rows(self, left: Side) -> Any:
-        """F for these A-side templates: (rows, columns), residues, where `arrays` keeps them."""
+        """Return F for these A-side templates, (rows, columns) residues, as an array of the backend."""
         assert left.tokens is not None
         letters = self._letters_of(left)
-        tokens = self.arrays.hold(left.tokens[:, :, None])
+        tokens = self.arrays.from_numpy(left.tokens[:, :, None])
         result = self.arrays.empty(len(left.grams), self.columns)
 
         def fill(span: slice) -> None:
@@ -231,7 +231,7 @@ class Evaluator:
         tile = _Tile(self, left, right)
         v: Coefficients = {0: self._readout}
         if self.word is not None:
-            for name in self._spelling:
+            for name in self._letter_names:
                 v = tile.letter(v, name)
         else:
             v = self._through(tile, v, self.depth, transposed=False)
@@ -240,7 +240,7 @@ class Evaluator:
         return self.arrays.reduce_(product, self.prime)
 
     def _through(self, tile: _Tile, v: Coefficients, depth: int, transposed: bool) -> Coefficients:
-        """Rows times Y_l = (I +) T_{l−1} Y_{l−1}, or times its transpose; T_l = Σ_h P_h Y_l S Y_lᵀ Q_h."""
+        """Multiply rows by Y_l = (I +) T_{l−1} Y_{l−1}, or by its transpose; T_l = Σ_h P_h Y_l S Y_lᵀ Q_h."""
         if depth == 0:
             return v
         if depth == 1:
@@ -258,7 +258,7 @@ class Evaluator:
         return w if transposed else self._through(tile, w, below, transposed=False)
 
     def _add(self, v: Coefficients, w: Coefficients) -> Coefficients:
-        """The skip connection, where there is one."""
+        """Add the skip connection, if there is one."""
         if not self.residual:
             return w
         base = v[0] if v[0].ndim == 4 else v[0][:, None, None]

@@ -1,8 +1,8 @@
 """Exact separation ranks: F[m, n] = y(a_m, b_n) over GF(p) for random templates, and its rank.
 
 rank F ≤ sep(y) for any templates, with equality for generic ones, so errors are one-sided: a measured
-rank can only be too small. `check.short_chance` bounds the chance of that. Rows are streamed: each block is
-evaluated, cleared by what is there, and the measurement stops when further templates add nothing.
+rank can only be too small. `certificate_check.miss_chance` bounds the chance of that. Rows are streamed: each
+block is evaluated and eliminated, and the measurement stops when further templates do not increase the rank.
 """
 
 from __future__ import annotations
@@ -26,17 +26,19 @@ from plait.estimates import SMALL, check_fits
 
 __all__ = ["Component", "Problem", "RankResult", "rank_of_weights", "sep_rank_components", "sep_rank_exact"]
 
-MARGIN = 4  # dependent templates that must be seen before a rank counts as saturated
+MARGIN = 4  # dependent templates after which a rank counts as saturated
 _SPARE = 8  # templates beyond the Gram bound
-Progress = Callable[[str, int, int], None]  # what is measured, rank so far, rank at most
+Progress = Callable[[str, int, int], None]  # label, rank so far, maximal rank
 
 
 @dataclass(frozen=True)
 class Problem:
-    """One network and one cut; sizes are checked when it is made.
+    """Network and cut whose separation rank is measured.
 
-    `tokens` None means 2·width, where the rank no longer depends on it; `cut` is the number of tokens in
-    A, which holds the studied token. `weights` None draws generic ones.
+    Attributes:
+        tokens: sequence length; None means 2·width, from which on the rank does not depend on it.
+        cut: tokens in A, which includes the output token; None means half of them.
+        weights: None draws generic ones.
     """
 
     depth: int
@@ -65,29 +67,29 @@ class Problem:
         return sum_index_count(self.depth)
 
     def gram(self) -> int:
-        """The proven upper bound G."""
+        """Return the proven upper bound G."""
         left, right = sides_of(self.length, self.cut)
         return gram_upper(width=self.width, depth=self.depth, left=left, right=right)
 
-    def most(self) -> int:
-        """The smaller of G and (d + H)^C."""
+    def max_rank(self) -> int:
+        """Return the smaller of G and (d + H)^C."""
         return min(self.gram(), int((self.width + self.heads) ** self.letters))
 
     def component_bounds(self) -> list[int]:
-        """The most each graded component can have."""
+        """Return the upper bound on the rank of each graded component."""
         left, right = sides_of(self.length, self.cut)
         sizes = gram_dimensions(width=self.width, depth=self.depth, left=left, right=right)
         return [min(pair) for pair in sizes]
 
     def check(self, prime: int) -> int:
-        """The prime, if it suits this network's exact evaluation."""
+        """Return the prime if this network can be evaluated exactly with it."""
         deepest = max(2 * self.width, self.heads * self.width, max(sides_of(self.length, self.cut)))
         return check_prime(prime, products=deepest + 1, degree=self.letters)
 
 
 @dataclass(frozen=True)
 class Component:
-    """The rank of one matrix: of y (degree None) or of its part of degree m in S_B."""
+    """Rank of one matrix: of y (degree None) or of its part of degree m in S_B."""
 
     degree: int | None
     p: int
@@ -101,10 +103,9 @@ class Component:
 
 @dataclass(frozen=True)
 class RankResult:
-    """One measurement: one prime, one seed.
+    """Result of one measurement, with one prime and one seed.
 
-    `saturated` says that more templates than the rank were tried and added nothing; otherwise `rank` is
-    only the number of templates.
+    If not `saturated`, every template increased the rank, so `rank` is only the number of templates.
     """
 
     rank: int
@@ -119,7 +120,7 @@ class RankResult:
 
     @property
     def matches_gram(self) -> bool:
-        """Equality with the proven upper bound: the generic rank is then known from both sides."""
+        """Whether the rank equals the proven upper bound, and so is the generic rank."""
         return self.rank == self.gram
 
 
@@ -140,15 +141,15 @@ def sep_rank_exact(
     device: str | None = None,
     progress: Progress | None = None,
 ) -> RankResult:
-    """The exact rank over GF(p) of the matricised network.
+    """Measure the exact rank over GF(p) of the matricised network.
 
     Args:
         tokens: sequence length N; None means 2·width. Odd lengths need `cut`.
-        cut: tokens in A; the studied token is among them.
+        cut: tokens in A, which includes the output token.
         residual: with skip connections.
         weights: special weights (`Weights`, or a `Word` for one head); None draws generic ones.
-        templates: M; None takes what the Gram bound needs, and stops when templates add nothing.
-        graded: measure the components of degree m = 0..C in S_B and add: smaller matrices.
+        templates: number of templates; None takes as many as the Gram bound requires.
+        graded: measure the components of degree m = 0..C in S_B, smaller matrices, and add their ranks.
         device: None for numpy, "cuda" for a GPU.
 
     >>> sep_rank_exact(2, 4, 2).rank
@@ -178,17 +179,17 @@ def sep_rank_components(
     cut: int | None = None,
     device: str | None = None,
 ) -> list[int]:
-    """rank F_m for m = 0..C (or the degrees named): their sum is the separation rank.
+    """Measure rank F_m for m = 0..C or the given degrees; their sum over all m is the separation rank.
 
     >>> sep_rank_components(2, 4, 2)
     [1, 10, 52, 40, 4]
     """
     problem = Problem(depth, width, heads, tokens, cut)
     prime = problem.check(p)
-    wanted = range(problem.letters + 1) if degrees is None else degrees
+    measured = range(problem.letters + 1) if degrees is None else degrees
     bounds = problem.component_bounds()
-    _check_memory(problem, prime, max(bounds[m] for m in wanted), None, True, device)
-    return [_measure(problem, seed, prime, bounds[m], m, None, device, None).rank for m in wanted]
+    _check_memory(problem, prime, max(bounds[m] for m in measured), None, True, device)
+    return [_measure(problem, seed, prime, bounds[m], m, None, device, None).rank for m in measured]
 
 
 def measure_rank(
@@ -203,22 +204,23 @@ def measure_rank(
     done: Sequence[Component] = (),
     on_component: Callable[[Component], None] | None = None,
 ) -> RankResult:
-    """One measurement of a `Problem`; see `sep_rank_exact`.
+    """Measure a `Problem` once; see `sep_rank_exact`.
 
-    `done` are components measured before: those with this seed, prime and number of templates are not
-    repeated. `on_component` is told of each new one.
+    Args:
+        done: components measured before; those with this seed, prime and number of templates are reused.
+        on_component: callback for each new component.
     """
     prime = problem.check(p)
     if templates is not None:
         whole(1, templates=templates)
     if graded and problem.residual:
         raise ConfigError("graded: residual connections mix the degrees; measure without grading")
-    bounds = dict(enumerate(problem.component_bounds())) if graded else {None: problem.most()}
+    bounds = dict(enumerate(problem.component_bounds())) if graded else {None: problem.max_rank()}
     _check_memory(problem, prime, max(bounds.values()), templates, graded, device)
-    known = {(part.degree, part.p, part.seed, part.templates): part for part in done}
+    finished = {(part.degree, part.p, part.seed, part.templates): part for part in done}
     parts = []
     for degree, bound in bounds.items():
-        part = known.get((degree, prime, seed, templates or bound + _SPARE))
+        part = finished.get((degree, prime, seed, templates or bound + _SPARE))
         if part is None:
             part = _measure(problem, seed, prime, bound, degree, templates, device, progress)
             if on_component:
@@ -240,7 +242,7 @@ def measure_rank(
 def _check_memory(
     problem: Problem, prime: int, bound: int, templates: int | None, graded: bool, device: str | None
 ) -> None:
-    """Refuse a matrix that will not fit, and name what would."""
+    """Raise an error if a matrix does not fit in memory, with advice on smaller ones."""
 
     def needed(rank: int, columns: int) -> int:
         return elimination_bytes(min(rank, columns), columns, problem.width, problem.letters, prime)
@@ -266,8 +268,8 @@ def _measure(
     device: str | None,
     progress: Progress | None,
 ) -> Component:
-    """Stream rows of one matrix until `MARGIN` of them add nothing."""
-    began = time.perf_counter()
+    """Insert rows of one matrix until `MARGIN` of them are dependent."""
+    started = time.perf_counter()
     columns = templates or bound + _SPARE
     weight_rng, left_rng, right_rng = np.random.default_rng(seed).spawn(3)
     weights = problem.weights
@@ -286,27 +288,29 @@ def _measure(
     )
     basis = Echelon(columns, prime, arrays)
     label = "F" if degree is None else f"F_{degree}"
-    seen = 0
-    while seen < columns and seen - basis.rank < MARGIN:
-        count = min(block_rows(prime), columns - seen)
+    rows = 0
+    while rows < columns and rows - basis.rank < MARGIN:
+        count = min(block_rows(prime), columns - rows)
         basis.insert(evaluator.rows(draw_side(left_rng, prime, count, left, problem.width)))
-        seen += count
+        rows += count
         if progress:
             progress(label, basis.rank, min(bound, columns))
-    saturated = seen - basis.rank >= MARGIN and columns - basis.rank >= MARGIN
-    return Component(degree, prime, seed, basis.rank, bound, columns, saturated, time.perf_counter() - began)
+    saturated = rows - basis.rank >= MARGIN and columns - basis.rank >= MARGIN
+    return Component(
+        degree, prime, seed, basis.rank, bound, columns, saturated, time.perf_counter() - started
+    )
 
 
 def draw_side(rng: np.random.Generator, prime: int, count: int, tokens: int, width: int) -> Side:
-    """Random tokens (count, tokens, width) as their Gram matrices and first token."""
+    """Draw random tokens (count, tokens, width); return their Gram matrices and first tokens."""
     drawn: FloatArray = random_residues(rng, prime, count, tokens, width)
     return Side(mod(np.swapaxes(drawn, 1, 2) @ drawn, prime), drawn[:, 0].copy())
 
 
 def rank_of_weights(weights: Weights, p: int, *, residual: bool = False, seed: int = 0) -> int:
-    """The exact rank over GF(p) of one network, given by its weights, on random templates of 2·width tokens.
+    """Measure the exact rank over GF(p) of a network with these weights, on templates of 2·width tokens.
 
-    For trained weights see `Weights.of_floats`. It is at most the separation rank of that very network over
+    For trained weights see `Weights.of_floats`. The rank is at most the separation rank of that network over
     the rationals, which is at most the generic one.
 
     >>> rank_of_weights(draw_weights(2, 4, 2, PRIMES[0], 0), PRIMES[0])

@@ -1,4 +1,4 @@
-"""The field GF(p) on floating-point numbers: residues are centred integers held in float64.
+"""Arithmetic in the field GF(p) with floating-point numbers: residues are centred integers in float64.
 
 Every product and sum below 2^53 is exact in float64, so a matrix product of residues is exact while its
 inner dimension K satisfies K ((p + 5)/2)² < 2^53. That turns exact linear algebra into ordinary matrix
@@ -33,7 +33,7 @@ _BASE = 32  # below this size an inverse is computed column by column
 
 
 def is_prime(number: int) -> bool:
-    """Deterministic Miller–Rabin test, right for every number below 3.3e24.
+    """Test for primes by the deterministic Miller–Rabin test, valid below 3.3e24.
 
     >>> [n for n in range(30) if is_prime(n)]
     [2, 3, 5, 7, 11, 13, 17, 19, 23, 29]
@@ -58,7 +58,7 @@ def is_prime(number: int) -> bool:
 
 
 def exact_depth(prime: int) -> int:
-    """How many products of two residues can be added before float64 stops being exact.
+    """Return how many products of two residues can be added exactly in float64.
 
     Reduction leaves |r| ≤ (p + 5)/2 (the quotient x/p is itself rounded), so K ((p + 5)/2)² + p < 2^53.
 
@@ -86,16 +86,16 @@ def check_prime(prime: int, products: int = 1, degree: int = 0) -> int:
         )
     if exact_depth(prime) < products:
         enough = exact_depth(PRIMES[0]) >= products
-        instead = f"prime, such as {PRIMES[0]}" if enough else "width, fewer heads or fewer tokens"
+        alternative = f"prime, such as {PRIMES[0]}" if enough else "width, fewer heads or fewer tokens"
         raise ConfigError(
             f"p: {products} products of residues mod {prime} must be added exactly in float64, which "
-            f"holds {exact_depth(prime)}; take a smaller {instead}"
+            f"allows {exact_depth(prime)}; take a smaller {alternative}"
         )
     return prime
 
 
 def centre(values: Any, prime: int) -> FloatArray:
-    """Integers of any kind as centred residues in float64.
+    """Convert integers of any type to centred residues in float64.
 
     >>> centre([0, 4, 7, -1], 7)
     array([ 0., -3.,  0., -1.])
@@ -106,14 +106,14 @@ def centre(values: Any, prime: int) -> FloatArray:
     if array.dtype.kind == "f":
         if not (np.isfinite(array).all() and (array == np.rint(array)).all()):
             raise ConfigError(
-                "a matrix over GF(p) must hold integers; it holds fractions or non-finite values"
+                "a matrix over GF(p) must have integer entries; got fractions or non-finite values"
             )
         if array.size and np.abs(array).max() >= 2.0**53:
             raise ConfigError("float entries of 2^53 and more are not exact integers; pass an integer array")
         return _reduced(array.astype(np.float64, copy=False), prime)
     if array.dtype.kind not in "iuO":
-        raise ConfigError(f"a matrix over GF(p) must hold integers, got {array.dtype}")
-    if array.dtype.kind == "u":  # a shift below zero must not wrap around
+        raise ConfigError(f"a matrix over GF(p) must have integer entries, got {array.dtype}")
+    if array.dtype.kind == "u":  # unsigned subtraction would wrap around
         residue = (array % np.uint64(prime)).astype(np.int64)
     else:
         residue = (array % prime).astype(np.int64)
@@ -126,11 +126,11 @@ def _reduced(x: FloatArray, prime: int) -> FloatArray:
 
 
 def inverse_mod(matrix: FloatArray, prime: int) -> FloatArray | None:
-    """Inverse of a square matrix of residues, or None where the recursion meets a singular block.
+    """Return the inverse of a square matrix of residues, or None if the recursion meets a singular block.
 
-    [[A, B], [C, D]] is inverted through A and its Schur complement D − C A⁻¹ B, so all work above
-    32 columns is matrix products. None therefore says "singular, or a leading block is": callers
-    that must know which fall back on elimination with a search for pivots.
+    [[A, B], [C, D]] is inverted by A and its Schur complement D − C A⁻¹ B, so all work above 32 columns is
+    matrix products. None means that the matrix or a leading block is singular; to distinguish them, eliminate
+    with a search for pivots.
     """
     size = len(matrix)
     if size <= _BASE:

@@ -1,6 +1,6 @@
-"""The Gram upper bound: y depends on the inputs through S = S_A + S_B and one token, and on nothing else.
+"""Gram upper bound on the rank: y depends on the inputs only through S = S_A + S_B and one token.
 
-With r_A, r_B tokens on the two sides, D = d(d+1)/2 and C = C(L):
+With r_A and r_B tokens on the two sides, D = d(d+1)/2 and C = C(L):
 
     sep(y) ≤ G = Σ_{m=0..C} min(dimA(C − m), dimB(m))
 
@@ -22,12 +22,12 @@ __all__ = ["gram_dimensions", "gram_upper", "log3_gram_upper", "sides_of"]
 
 _EXACT_LETTERS = 3280  # C(8): sums over more degrees are replaced by the closed form
 _MOST_PARTITIONS = 500_000
-_MOST_PRODUCTS = 200_000_000  # a minute or so
+_MOST_PRODUCTS = 200_000_000  # about a minute
 _ROWS = 40
 
 
 def sides_of(tokens: int, cut: int | None = None) -> tuple[int, int]:
-    """Tokens in A and in B: the balanced cut, or an explicit one (`cut` tokens in A, the studied one too).
+    """Return the tokens in A and in B: the balanced cut, or `cut` tokens in A, the output token included.
 
     >>> sides_of(8), sides_of(7, 3)
     ((4, 4), (3, 4))
@@ -46,7 +46,7 @@ def sides_of(tokens: int, cut: int | None = None) -> tuple[int, int]:
 
 
 def gram_upper(*, width: int, depth: int, left: int, right: int) -> int:
-    """G as an exact integer, for `left` tokens in A (with the studied one) and `right` in B.
+    """Return G as an exact integer, for `left` tokens in A (with the output token) and `right` in B.
 
     >>> gram_upper(width=4, depth=3, left=4, right=4), gram_upper(width=3, depth=3, left=1, right=1)
     (31460, 560)
@@ -62,9 +62,9 @@ def gram_upper(*, width: int, depth: int, left: int, right: int) -> int:
 
 
 def _saturated(width: int, letters: int) -> int:
-    """G = ((D+1, m*)) + d ((D+1, C − m* − 1)), m* the largest m with ((D, m)) ≤ d ((D, C − m))."""
+    """Return G = ((D+1, m*)) + d ((D+1, C − m* − 1)), m* the largest m with ((D, m)) ≤ d ((D, C − m))."""
     size = width * (width + 1) // 2
-    low, high = 0, letters  # the condition holds at 0, and once false stays false
+    low, high = 0, letters  # the condition is true at 0 and monotone
     while low < high:
         middle = (low + high + 1) // 2
         if multiset(size, middle) <= width * multiset(size, letters - middle):
@@ -76,7 +76,7 @@ def _saturated(width: int, letters: int) -> int:
 
 
 def gram_dimensions(*, width: int, depth: int, left: int, right: int) -> list[tuple[int, int]]:
-    """(dimA(C − m), dimB(m)) for m = 0..C; the rank of the degree-m component is at most their minimum.
+    """Return (dimA(C − m), dimB(m)) for m = 0..C; their minimum bounds the rank of the degree-m component.
 
     >>> gram_dimensions(width=2, depth=1, left=2, right=2)
     [(6, 1), (2, 3)]
@@ -89,14 +89,14 @@ def gram_dimensions(*, width: int, depth: int, left: int, right: int) -> list[tu
 
 
 def _check_partitions(width: int, letters: int, side: int) -> None:
-    """Partitions of C into at most r parts, times C, and the products in each must be countable."""
+    """Raise an error if there are too many partitions of degrees up to C into at most r parts."""
     rows = min(side, width)
     if rows >= width or rows == 1:
         return
-    # With few rows almost all partitions have that many different ones; with more rows there are more.
+    # With few rows, almost all partitions have that many distinct parts; more rows only add partitions.
     few = range(2, min(rows, _ROWS) + 1)
     estimate = letters * max(math.comb(letters + r - 1, r - 1) // math.factorial(r) for r in few)
-    longer = 1 + width // 2000  # a product of many numbers has many digits
+    longer = 1 + width // 2000  # long products are large integers
     if estimate > _MOST_PARTITIONS or estimate * rows * width * longer > _MOST_PRODUCTS:
         raise ConfigError(
             f"the exact Gram bound for {side} tokens a side, width {width} and C(L) = {letters} sums over "
@@ -107,7 +107,7 @@ def _check_partitions(width: int, letters: int, side: int) -> None:
 
 @functools.cache
 def _dim_right(width: int, degree: int, side: int) -> int:
-    """dimB(m) = Σ over partitions λ of m of at most min(d, r_B) rows of dim S_{2λ}."""
+    """Return dimB(m) = Σ dim S_{2λ} over partitions λ of m with at most min(d, r_B) rows."""
     if side >= width:
         return multiset(width * (width + 1) // 2, degree)
     if side == 1:
@@ -118,7 +118,7 @@ def _dim_right(width: int, degree: int, side: int) -> int:
 
 @functools.cache
 def _dim_left(width: int, degree: int, side: int) -> int:
-    """dimA(a) = Σ of dim S_μ over partitions μ of 2a + 1, one odd row, at most min(d, r_A) rows."""
+    """Return dimA(a) = Σ dim S_μ over partitions μ of 2a + 1 with one odd row, at most min(d, r_A) rows."""
     if side >= width:
         return width * multiset(width * (width + 1) // 2, degree)
     if side == 1:
@@ -128,7 +128,7 @@ def _dim_left(width: int, degree: int, side: int) -> int:
 
 
 def _partitions(total: int, rows: int, largest: int) -> Iterator[tuple[int, ...]]:
-    """Partitions of `total` into at most `rows` parts of at most `largest`, in falling order."""
+    """Yield the partitions of `total` into at most `rows` parts of at most `largest`, in descending order."""
     if total == 0:
         yield ()
         return
@@ -140,7 +140,7 @@ def _partitions(total: int, rows: int, largest: int) -> Iterator[tuple[int, ...]
 
 
 def _module_dimension(rows: tuple[int, ...], width: int) -> int:
-    """dim S_μ(C^d) = Π_{i<j} (μ_i − μ_j + j − i)/(j − i)."""
+    """Return dim S_μ(C^d) = Π_{i<j} (μ_i − μ_j + j − i)/(j − i)."""
     shape = (*rows, *([0] * (width - len(rows))))
     top, bottom = 1, 1
     for i in range(len(rows)):
@@ -151,7 +151,7 @@ def _module_dimension(rows: tuple[int, ...], width: int) -> int:
 
 
 def log3_gram_upper(*, width: int, depth: int, tokens: int | None = None, cut: int | None = None) -> float:
-    """log3 G; `tokens` None means enough of them (2d or more), where G no longer grows.
+    """Return log3 G; `tokens` None means 2d or more, from which on G is constant.
 
     >>> round(log3_gram_upper(width=768, depth=12), 3)
     241371.569
@@ -164,7 +164,7 @@ def log3_gram_upper(*, width: int, depth: int, tokens: int | None = None, cut: i
     letters = sum_index_count(depth)
     if left == right == 1:
         return log3_multiset(width + 1, letters)
-    # Partitions of m have at most m rows: sides of C tokens are as good as sides of d.
+    # Partitions of m have at most m rows, so G is the same for sides of C tokens as for sides of d.
     if min(left, right) < min(width, letters):
         return log3(gram_upper(width=width, depth=depth, left=left, right=right))
     return _log3_saturated(width, letters)

@@ -1,7 +1,7 @@
-"""The analysed network over GF(p): weights, the literal definition, and its Gram form.
+"""Network over GF(p) whose rank is measured: weights, its definition, and its Gram form.
 
 Layer l maps token i to  y^{l+1,i} = Σ_h W^{O,h} Σ_j ⟨W^{Q,h} y^{l,i}, W^{K,h} y^{l,j}⟩ W^{V,h} y^{l,j}:
-self-attention without softmax, normalisation, feed-forward part or positions. Its output is a
+self-attention without softmax, normalisation, feed-forward block or positions. Its output is a
 polynomial, so its values on random integers mod p are exact.
 """
 
@@ -24,12 +24,12 @@ __all__ = [
     "random_residues",
 ]
 
-DEEPEST, WIDEST = 8, 10_000  # beyond what exact arithmetic here can measure
+DEEPEST, WIDEST = 8, 10_000  # limits of the exact arithmetic
 
 
 @dataclass(frozen=True)
 class Weights:
-    """W^Q, W^K, W^V of shape (depth, heads, head size, width) and W^O (depth, heads, width, head size)."""
+    """Weights W^Q, W^K, W^V, (depth, heads, head size, width), and W^O, (depth, heads, width, head size)."""
 
     query: FloatArray
     key: FloatArray
@@ -50,10 +50,10 @@ class Weights:
 
     @classmethod
     def of_floats(cls, prime: int, query: Any, key: Any, value: Any, output: Any) -> Weights:
-        """Floating-point weights, such as trained ones, as the residues they are: nothing is rounded.
+        """Convert floating-point weights, such as trained ones, to residues without rounding.
 
-        A float is m·2^e with whole m and e, a rational number, and 2 has an inverse mod p. So the network
-        over GF(p) is the reduction of exactly the network that was trained.
+        A float is m·2^e with integers m and e, and 2 has an inverse mod p. So the network over GF(p) is the
+        exact reduction mod p of the trained network.
 
         >>> Weights.of_floats(7, *[np.full((1, 1, 1, 1), 0.25)] * 4).query.item()  # 4 · 2 = 1 mod 7
         2.0
@@ -61,16 +61,16 @@ class Weights:
         return cls(*(_residues_of_floats(x, prime) for x in (query, key, value, output)))
 
     def outer(self, prime: int) -> FloatArray:
-        """P_h = W^{O,h} W^{V,h} mod p, (depth, heads, width, width)."""
+        """Return P_h = W^{O,h} W^{V,h} mod p, (depth, heads, width, width)."""
         return mod(self.output @ self.value, prime)
 
     def inner(self, prime: int) -> FloatArray:
-        """Q_h = (W^{K,h})ᵀ W^{Q,h} mod p, (depth, heads, width, width)."""
+        """Return Q_h = (W^{K,h})ᵀ W^{Q,h} mod p, (depth, heads, width, width)."""
         return mod(np.swapaxes(self.key, -1, -2) @ self.query, prime)
 
 
 def mod(x: FloatArray, prime: int | None) -> FloatArray:
-    """Centred residues of exact integers; with None, the numbers themselves."""
+    """Return the centred residues of exact integers; with `prime` None, the integers themselves."""
     if prime is None:
         return x
     reduced: FloatArray = x - prime * np.rint(x * (1.0 / prime))
@@ -83,22 +83,22 @@ def _residues_of_floats(values: Any, prime: int) -> FloatArray:
         raise ConfigError("p: expected an odd prime: floats are fractions of powers of 2")
     array = np.asarray(values, dtype=np.float64)
     if not np.isfinite(array).all():
-        raise ConfigError("weights: expected finite numbers, got some that are not")
+        raise ConfigError("weights: expected finite numbers, got non-finite ones")
     mantissas, exponents = np.frexp(array)
-    whole = np.ldexp(mantissas, 53).astype(np.int64) % prime
-    kinds, places = np.unique(exponents, return_inverse=True)
-    powers = np.array([pow(2, int(kind) - 53, prime) for kind in kinds], dtype=np.int64)
-    return centre(whole * powers[places].reshape(array.shape) % prime, prime)
+    scaled = np.ldexp(mantissas, 53).astype(np.int64) % prime
+    distinct, indices = np.unique(exponents, return_inverse=True)
+    powers = np.array([pow(2, int(exponent) - 53, prime) for exponent in distinct], dtype=np.int64)
+    return centre(scaled * powers[indices].reshape(array.shape) % prime, prime)
 
 
 def random_residues(rng: np.random.Generator, prime: int, *shape: int) -> FloatArray:
-    """Uniform over GF(p), centred."""
+    """Draw uniform elements of GF(p) as centred residues."""
     half = prime // 2
     return rng.integers(-half, half, size=shape, endpoint=True).astype(np.float64)
 
 
 def check_sizes(depth: int, width: int, heads: int) -> int:
-    """Check a network that is to be evaluated, and return its head size."""
+    """Check the sizes of a network, and return its head size."""
     for name, value in (("depth", depth), ("width", width), ("heads", heads)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise ConfigError(f"{name}: expected a whole number, got {value!r}")
@@ -113,7 +113,7 @@ def check_sizes(depth: int, width: int, heads: int) -> int:
 
 
 def draw_weights(depth: int, width: int, heads: int, prime: int, seed: int | np.random.Generator) -> Weights:
-    """Uniformly random weights over GF(p): generic with overwhelming probability."""
+    """Draw uniformly random weights over GF(p), which are generic with overwhelming probability."""
     size = check_sizes(depth, width, heads)
     rng = np.random.default_rng(seed)
     wide, tall = (depth, heads, size, width), (depth, heads, width, size)
@@ -128,7 +128,7 @@ def draw_weights(depth: int, width: int, heads: int, prime: int, seed: int | np.
 def linear_attention_forward(
     tokens: FloatArray, weights: Weights, residual: bool = False, p: int | None = None
 ) -> FloatArray:
-    """The network by its literal definition.
+    """Evaluate the network by its definition.
 
     Args:
         tokens: (..., tokens, width), residues when `p` is given.
@@ -165,7 +165,7 @@ def gram_forward(
     residual: bool = False,
     p: int | None = None,
 ) -> FloatArray:
-    """The same output from S = X Xᵀ and one token x: X_{l+1} = T_l X_l, S_{l+1} = T_l S_l T_lᵀ.
+    """Evaluate the network from S = X Xᵀ and one token x: X_{l+1} = T_l X_l, S_{l+1} = T_l S_l T_lᵀ.
 
     T_l = Σ_h W^{O,h} W^{V,h} S_l (W^{K,h})ᵀ W^{Q,h}, plus the identity with residual connections.
 

@@ -22,7 +22,7 @@ from plait.depthwidth.bounds import (
 from plait.depthwidth.multiset import log3
 from plait.depthwidth.rank.best_bounds import best_bounds
 from plait.depthwidth.rank.certificate import Certificate, certify
-from plait.depthwidth.rank.certificate_check import Checked, check_certificate, short_chance
+from plait.depthwidth.rank.certificate_check import CertificateCheck, check_certificate, miss_chance
 from plait.depthwidth.rank.exact import Problem, Progress
 from plait.depthwidth.rank.field import PRIMES
 from plait.depthwidth.rank.gram import log3_gram_upper, sides_of
@@ -195,7 +195,7 @@ def _rank_result(problem: Problem, certificate: Certificate) -> CommandResult:
     if certificate.matches_gram:
         verdict = "equal to the proven upper bound: the generic rank is certain"
     else:
-        short = short_chance(problem.depth, certificate.rank, [run.p for run in certificate.runs])
+        short = miss_chance(problem.depth, certificate.rank, [run.p for run in certificate.runs])
         verdict = (
             f"the proven upper bound is {certificate.gram:,}; had the rank been larger, all runs would have "
             f"missed it with a chance of at most {short:.1e}"
@@ -217,8 +217,8 @@ def _rows(progress: Progress) -> Callable[[int, int], None]:
     return lambda done, most: progress("the witness", done, most)
 
 
-def _check_result(path: Path, checked: Checked) -> CommandResult:
-    certificate, net = checked.held, checked.held["network"]
+def _check_result(path: Path, checked: CertificateCheck) -> CommandResult:
+    certificate, net = checked.certificate, checked.certificate["network"]
     sides = f"{net['tokens_a']} + {net['tokens_b']} tokens"
     shape = f"{net['depth']} layers, width {net['width']}, {net['heads']} heads, {sides}"
     rows = [
@@ -239,7 +239,7 @@ def _check_result(path: Path, checked: Checked) -> CommandResult:
     if not checked.certain:
         notes.append(
             f"Not checked: that the rank is not larger. {len(certificate['runs'])} runs found no more; if it "
-            f"were, all of them would have missed it with probability at most {checked.short:.1e}."
+            f"were, all of them would have missed it with probability at most {checked.miss_chance:.1e}."
         )
     data = {
         "file": str(path),
@@ -247,7 +247,7 @@ def _check_result(path: Path, checked: Checked) -> CommandResult:
         "gram_bound": checked.gram,
         "certain": checked.certain,
         "forged_log2": checked.forged_log2,
-        "short_chance": checked.short,
+        "miss_chance": checked.miss_chance,
         "entries": checked.entries,
         "network": net,
         "environment": certificate["environment"],
