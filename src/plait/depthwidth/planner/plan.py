@@ -209,7 +209,7 @@ def _without_embeddings(total: float, vocab: int, fit: Fit) -> float:
     smallest = 1e5
     if total <= smallest + embeddings(smallest):
         raise ConfigError(
-            f"params: {total:.4g} in total leaves under {smallest:.0e} beside the embeddings of "
+            f"params: {total:.4g} in total leaves under {smallest:.0e} besides the embeddings of "
             f"{vocab} tokens; raise the budget or lower vocab"
         )
     low, high = smallest, total

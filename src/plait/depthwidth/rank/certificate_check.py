@@ -54,7 +54,7 @@ class CertificateCheck:
 
     @property
     def certain(self) -> bool:
-        """Whether the bounds are equal."""
+        """True if the bounds are equal."""
         return self.rank == self.gram
 
 
@@ -75,7 +75,7 @@ def miss_chance(depth: int, rank: int, primes: list[int]) -> float:
     By the Schwartz-Zippel lemma: if the generic rank over GF(p) is larger, some minor with one more row is a
     nonzero polynomial, and a random point of GF(p) is a zero of it with probability at most degree/p.
 
-    >>> short_chance(2, 107, [8388593, 8388587]) < 1.1e-7
+    >>> miss_chance(2, 107, [8388593, 8388587]) < 1.1e-7
     True
     """
     return math.prod(min(1.0, degree_of_minor(depth, rank + 1) / p) for p in primes)
@@ -163,9 +163,11 @@ def _coefficient_weights(degree: int, highest: int, p: int) -> list[int]:
     return weights
 
 
-def _product(held: Sides, solution: Integers, device: str | None, report: Callable[[int], None]) -> Integers:
+def _product(
+    factors: Sides, solution: Integers, device: str | None, report: Callable[[int], None]
+) -> Integers:
     """Return A W in 0..p−1, tile by tile; each entry is computed once and discarded."""
-    p = held.prime
+    p = factors.prime
     vectors = np.where(solution > p // 2, solution - p, solution).astype(np.float64)
     on_gpu = device is not None and device != "cpu"
     if on_gpu:
@@ -174,7 +176,7 @@ def _product(held: Sides, solution: Integers, device: str | None, report: Callab
         def to_device(array: Any) -> Any:
             return torch.from_numpy(array).to(torch_device)
 
-        held = _to_device(held, to_device)
+        factors = _to_device(factors, to_device)
         vectors = to_device(vectors)
     tile, rank = _TILE_ON_GPU if on_gpu else _TILE, len(solution)
     result = np.zeros(solution.shape, dtype=np.int64)
@@ -183,7 +185,7 @@ def _product(held: Sides, solution: Integers, device: str | None, report: Callab
     def fill(rows: slice) -> slice:
         total: Any = 0
         for columns in spans:
-            block = entries(held.part(rows, columns))
+            block = entries(factors.part(rows, columns))
             for i in range(0, block.shape[1], _EXACT):
                 part = block[:, i : i + _EXACT] @ vectors[columns][i : i + _EXACT]
                 total = total + part - p * (part * (1.0 / p)).round()
@@ -202,11 +204,16 @@ def _product(held: Sides, solution: Integers, device: str | None, report: Callab
     return result
 
 
-def _to_device(held: Sides, to_device: Callable[[Any], Any]) -> Sides:
-    left = {name: to_device(array) for name, array in held.left.items()}
-    right = {name: to_device(array) for name, array in held.right.items()}
-    outer, inner = [to_device(array) for array in held.outer], [to_device(array) for array in held.inner]
-    return Sides(held.prime, held.depth, held.coordinate, held.residual, outer, inner, left, right)
+def _to_device(factors: Sides, to_device: Callable[[Any], Any]) -> Sides:
+    left = {name: to_device(array) for name, array in factors.left.items()}
+    right = {name: to_device(array) for name, array in factors.right.items()}
+    outer, inner = (
+        [to_device(array) for array in factors.outer],
+        [to_device(array) for array in factors.inner],
+    )
+    return Sides(
+        factors.prime, factors.depth, factors.coordinate, factors.residual, outer, inner, left, right
+    )
 
 
 def _threads() -> int:

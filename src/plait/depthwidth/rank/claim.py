@@ -89,7 +89,7 @@ def digest_of(certificate: dict[str, Any]) -> str:
 def num_right_hand_sides(prime: int) -> int:
     """Return k, the least number of right-hand sides with p^k ≥ 2^64.
 
-    >>> sides_needed(8388593), sides_needed(5)
+    >>> num_right_hand_sides(8388593), num_right_hand_sides(5)
     (3, 28)
     """
     count, power = 1, prime

@@ -120,7 +120,7 @@ class RankResult:
 
     @property
     def matches_gram(self) -> bool:
-        """Whether the rank equals the proven upper bound, and so is the generic rank."""
+        """True if the rank equals the proven upper bound, and so is the generic rank."""
         return self.rank == self.gram
 
 
