@@ -19,8 +19,8 @@ __all__ = ["MODULES", "markdown", "page_of", "write_reference"]
 MODULES = (
     "plait", "plait.models", "plait.cells", "plait.memory", "plait.lab.tasks", "plait.lab.training",
     "plait.gradients", "plait.gradients.paths", "plait.gradients.uniform", "plait.gradients.sparse",
-    "plait.depthwidth", "plait.lab.experiments", "plait.lab.figures", "plait.lab.report", "plait.lab.doctor",
-    "plait.errors",
+    "plait.hf", "plait.depthwidth", "plait.lab.experiments", "plait.lab.figures", "plait.lab.report",
+    "plait.lab.doctor", "plait.errors",
 )  # fmt: skip
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Example|Laws):\s*$")
 _ITEM = re.compile(r"^(\*{0,2}[\w., ]+?)(?: \(([^)]*)\))?:\s+(.*)$")

@@ -97,7 +97,8 @@ def _mixed(x: Tensor) -> Tensor:
 
 
 def _small_norm(token: Token) -> Tensor:
-    return -torch.linalg.vector_norm(token.key.float(), dim=-1)
+    norm: Tensor = torch.linalg.vector_norm(token.key.float(), dim=-1)
+    return -norm
 
 
 def _zero(token: Token) -> Tensor:
