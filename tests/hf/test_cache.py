@@ -11,7 +11,7 @@ from plait.errors import ConfigError, PlaitError, UnknownNameError
 transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf]'")
 from plait.hf import POLICIES, BoundedCache  # noqa: E402
 from plait.hf.layer import BoundedLayer, Limits  # noqa: E402
-from plait.hf.policies import make_policy  # noqa: E402
+from plait.hf.policies import Policy, make_policy  # noqa: E402
 
 SIZES = {
     "vocab_size": 97,
@@ -68,7 +68,7 @@ def close(a, b):
 # The definition
 
 
-def definition(policy, query, key, value, limits, layer):
+def definition(policy, query, key, value, limits, layer, valid):
     """Read one token after another with lists: return outputs and the births kept, head by head."""
     rows, heads, steps, size = key.shape
     group = query.shape[1] // heads
@@ -78,14 +78,17 @@ def definition(policy, query, key, value, limits, layer):
         for head in range(heads):
             ranks = {}
             kept = []
+            k = key[row, head]
             for t in range(steps):
-                k = key[row, head]
-                ranks[t] = birth_rank(policy, k[t], t, head, layer)
-                kept.append(t)
+                if valid[row, t]:
+                    ranks[t] = birth_rank(policy, k[t], int(valid[row, :t].sum()), head, layer)
+                    kept.append(t)
                 older = [j for j in kept[sinks:] if j <= t - window]
                 for j in sorted(older, key=lambda j: (-ranks[j], j))[capacity:]:
                     kept.remove(j)
                 assert len(kept) <= limits.slots
+                if not valid[row, t]:
+                    continue
                 q = query[row, head * group : (head + 1) * group, t]
                 weights = (q @ k[kept].T / size**0.5).softmax(-1)
                 output[row, head * group : (head + 1) * group, t] = weights @ value[row, head, kept]
@@ -99,6 +102,8 @@ def birth_rank(policy, key, number, head, layer):
         return number
     if policy == "knorm":
         return -float(key.norm())
+    if policy == "coarse":
+        return round(float(key[0]))
     if policy == "random":
         return lowbias(lowbias(lowbias(lowbias(head + 1) + layer) + 7) + number)
     return 0.0
@@ -113,42 +118,89 @@ def lowbias(x):
 
 
 def move(policy, ranks, kept, weights, keys, now, window):
-    sums, means = weights.sum(0).tolist(), weights.mean(0).tolist()
     if policy == "keydiff":
         mean = normalize(keys[kept], dim=-1).mean(0, keepdim=True)
         for j, value in zip(kept, (-cosine_similarity(keys[kept], mean)).tolist(), strict=True):
             ranks[j] = value
-    for j, total, part in zip(kept, sums, means, strict=True):
-        if policy == "h2o":
-            ranks[j] += total
-        elif policy == "tova":
-            ranks[j] = part
-        elif policy == "earned" and j > now - window:
-            ranks[j] += part
+    for j, received in zip(kept, weights.sum(0).tolist(), strict=True):
+        if policy == "tova":
+            ranks[j] = received
+        elif policy == "h2o" or (policy == "earned" and j > now - window):
+            ranks[j] += received
 
 
 class Config:
     _attn_implementation = "plait_sdpa"
 
 
-@pytest.mark.parametrize("limits", [(4, 5, 2), (1, 3, 0), (3, 0, 1), (1, 0, 0)], ids=str)
-@pytest.mark.parametrize("policy", UNTRAINED)
-@pytest.mark.parametrize("chunk", [1, 7, 30])
-def test_a_layer_keeps_and_reads_what_the_definition_does(policy, limits, chunk):
+COARSE = Policy(lambda token: token.key[..., 0].round())  # ranks that often agree
+
+
+def one_layer(policy, limits):
+    ranking = COARSE if policy == "coarse" else make_policy(policy, None, 7)
+    return BoundedLayer(3, limits, ranking, Config)
+
+
+def states(rows=2):
     generator = torch.Generator().manual_seed(5)
-    limits = Limits(*limits)
-    query = torch.randn(2, 4, 30, 8, generator=generator, dtype=torch.float64)
-    key, value = torch.randn(2, 2, 2, 30, 8, generator=generator, dtype=torch.float64)
-    layer = BoundedLayer(3, limits, make_policy(policy, None, 7), Config)
+    query = torch.randn(rows, 4, 30, 8, generator=generator, dtype=torch.float64)
+    return query, *torch.randn(2, rows, 2, 30, 8, generator=generator, dtype=torch.float64)
+
+
+def read(layer, query, key, value, valid=None, chunks=(30,)):
+    """Return what the queries of all chunks read."""
+    flags = [None] * len(chunks) if valid is None else valid.split(chunks, dim=1)
     parts = []
-    for q, k, v in zip(*(x.split(chunk, dim=2) for x in (query, key, value)), strict=True):
-        k, v = layer.update(k, v)
-        parts.append(layer.read(q, k, v, valid=None, scaling=None))
-    expected, births = definition(policy, query, key, value, limits, 3)
-    torch.testing.assert_close(torch.cat(parts, dim=2), expected, atol=1e-6, rtol=1e-6)
-    kept = [[j for j in row if j >= 0] for row in layer.births.flatten(0, 1).sort(dim=1).values.tolist()]
-    assert kept == births
+    for q, k, v, ok in zip(*(x.split(chunks, dim=2) for x in (query, key, value)), flags, strict=True):
+        parts.append(layer.read(q, *layer.update(k, v), valid=ok, scaling=None))
+    return torch.cat(parts, dim=2)
+
+
+def kept_births(layer):
+    return [[j for j in row if j >= 0] for row in layer.births.flatten(0, 1).sort(dim=1).values.tolist()]
+
+
+CHUNKS = {"tokens": [1] * 30, "sevens": [7, 7, 7, 7, 2], "whole": [30], "mixed": [9, 1, 1, 1, 8, 1, 1, 8]}
+
+
+@pytest.mark.parametrize("limits", [(4, 5, 2), (1, 3, 0), (3, 0, 1), (1, 0, 0)], ids=str)
+@pytest.mark.parametrize("policy", [*UNTRAINED, "coarse"])
+@pytest.mark.parametrize("chunks", CHUNKS)
+@pytest.mark.parametrize("padded", [False, True], ids=["dense", "padded"])
+def test_a_layer_keeps_and_reads_what_the_definition_does(policy, limits, chunks, padded):
+    """Padding stands in the middle as well, as between the turns of a batch."""
+    limits, tensors = Limits(*limits), states()
+    valid = torch.rand(2, 30, generator=torch.Generator().manual_seed(2)) > (0.3 if padded else -1)
+    layer = one_layer(policy, limits)
+    output = read(layer, *tensors, valid if padded else None, CHUNKS[chunks])
+    expected, births = definition(policy, *tensors, limits, 3, valid)
+    seen = valid[:, None, :, None]
+    torch.testing.assert_close(output * seen, expected * seen, atol=1e-6, rtol=1e-6)
+    assert kept_births(layer) == births
     assert layer.keys.shape == (2, 2, limits.slots, 8)
+
+
+@pytest.mark.parametrize("policy", UNTRAINED)
+def test_rows_can_be_repeated_and_exchanged_between_chunks(policy):
+    tensors, rows = states(), torch.tensor([1, 1, 0, 0])
+    layer = one_layer(policy, Limits(4, 5, 2))
+    read(layer, *(x[:, :, :15] for x in tensors), chunks=[15])
+    layer.batch_repeat_interleave(2)
+    layer.reorder_cache(torch.tensor([2, 3, 0, 1]))
+    after = read(layer, *(x[rows, :, 15:] for x in tensors), chunks=[1] * 15)
+    expected = read(one_layer(policy, Limits(4, 5, 2)), *tensors)[rows, :, 15:]
+    torch.testing.assert_close(after, expected, atol=1e-6, rtol=1e-6)
+
+
+@pytest.mark.parametrize("chunks", [[30], [1] * 30], ids=["whole", "tokens"])
+def test_a_rank_that_is_no_number_comes_last(chunks):
+    def ranks(token):
+        values = token.number[:, None].expand(token.key.shape[:3]).float()
+        return values.where(values % 3 > 0, torch.nan)
+
+    layer = BoundedLayer(0, Limits(1, 4, 0), Policy(ranks), Config)
+    read(layer, *states(), chunks=chunks)
+    assert kept_births(layer) == [[23, 25, 26, 28, 29]] * 4
 
 
 # A model with room for the whole text
@@ -249,6 +301,8 @@ def test_two_runs_give_the_same_bits_and_reset_begins_anew():
     cache.reset()
     assert cache.get_seq_length() == 0
     assert torch.equal(logits(model, ids, cache, chunk=9), first)
+    cache.reset()
+    close(logits(model, ids, cache, chunk=1), first)
     assert addresses == [cache.layers[0].keys.data_ptr(), cache.layers[0].births.data_ptr()]
     other = logits(model, ids, BoundedCache(model, **SMALL, policy="random", seed=1), chunk=9)
     assert not torch.equal(other, first)

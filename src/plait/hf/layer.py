@@ -179,7 +179,7 @@ class BoundedLayer(cache_utils.CacheLayerMixin):
             read = (weights @ self.values.float()).to(query.dtype)
             received = torch.where(valid, weights.detach().sum(dim=2), 0)
             in_window = self.births > self.seen - self.limits.window
-            slots = Slots(self.keys, self.ranks, received, grouped.shape[2], occupied, in_window)
+            slots = Slots(self.keys, self.ranks, received, occupied, in_window)
             self.ranks.copy_(torch.where(valid & occupied, self.policy.move(slots), self.ranks))
         self.seen += 1
         return read.view_as(query)

@@ -37,14 +37,13 @@ class Token:
 class Slots:
     """All slots of one layer after a step that read them.
 
-    `keys` is (B, H, slots, D), the rest (B, H, slots). `weights` is the attention summed over the `group`
-    queries of a key's head, 0 in a row whose step is padding; `in_window` marks the latest `window` states.
+    `keys` is (B, H, slots, D), the rest (B, H, slots). `weights` is the attention summed over the queries
+    that share a key, 0 in a row whose step is padding; `in_window` marks the latest `window` states.
     """
 
     keys: Tensor
     ranks: Tensor
     weights: Tensor
-    group: int
     occupied: Tensor
     in_window: Tensor
 
@@ -110,11 +109,11 @@ def _accumulated(slots: Slots) -> Tensor:
 
 
 def _latest_query(slots: Slots) -> Tensor:
-    return slots.weights / slots.group
+    return slots.weights
 
 
 def _earned(slots: Slots) -> Tensor:
-    return slots.ranks + torch.where(slots.in_window, slots.weights / slots.group, 0)
+    return slots.ranks + torch.where(slots.in_window, slots.weights, 0)
 
 
 def _unlike_the_mean(slots: Slots) -> Tensor:
