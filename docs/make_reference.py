@@ -17,10 +17,13 @@ __all__ = ["MODULES", "markdown", "page_of", "write_reference"]
 
 # The modules a user imports from, in the order of the menu; `plait` itself only points to the others.
 MODULES = (
-    "plait", "plait.models", "plait.cells", "plait.memory", "plait.lab.tasks", "plait.lab.training",
-    "plait.gradients", "plait.gradients.paths", "plait.gradients.uniform", "plait.gradients.sparse",
-    "plait.hf", "plait.depthwidth", "plait.lab.experiments", "plait.lab.figures", "plait.lab.report",
-    "plait.lab.doctor", "plait.errors",
+    "plait", "plait.models", "plait.cells", "plait.memory", "plait.gradients", "plait.gradients.paths",
+    "plait.gradients.uniform", "plait.gradients.sparse", "plait.hf", "plait.depthwidth.planner",
+    "plait.depthwidth.rank", "plait.errors", "plait.lab.tasks", "plait.lab.training.supervised",
+    "plait.lab.training.session", "plait.lab.training.recipe", "plait.lab.training.callbacks",
+    "plait.lab.training.gradient_record", "plait.lab.runs.reading", "plait.lab.runs.archive",
+    "plait.lab.experiments", "plait.lab.experiments.catalogue", "plait.lab.figures",
+    "plait.lab.report.write", "plait.lab.report.demo", "plait.lab.doctor",
 )  # fmt: skip
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Example|Laws):\s*$")
 _ITEM = re.compile(r"^(\*{0,2}[\w., ]+?)(?: \(([^)]*)\))?:\s+(.*)$")

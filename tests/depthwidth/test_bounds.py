@@ -8,7 +8,7 @@ from hypothesis import given, strategies as st
 
 from plait.depthwidth.bounds import TWO_SQRT_2E
 from plait.depthwidth.multiset import LOG3_2
-from plait.depthwidth.rank.exact import (
+from plait.depthwidth.rank import (
     depth_threshold,
     max_form_lower,
     multiset_lower,

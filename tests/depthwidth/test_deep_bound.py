@@ -7,7 +7,7 @@ full rank D = d(d+1)/2, log3 of the separation rank grows at least like (D/2) L.
 import numpy as np
 import pytest
 
-from plait.depthwidth.rank.exact import thm2_bounds
+from plait.depthwidth.rank import thm2_bounds
 from plait.depthwidth.rank.field import PRIMES
 
 P = PRIMES[0]

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from plait.depthwidth.rank.exact import Weights, linear_attention_forward
+from plait.depthwidth.rank import Weights, linear_attention_forward
 from plait.errors import ConfigError, ShapeError
 from plait.models.character_networks import CausalTransformer, LinearAttentionNetwork
 

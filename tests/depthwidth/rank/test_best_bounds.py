@@ -5,7 +5,7 @@ import math
 import pytest
 from hypothesis import given, strategies as st
 
-from plait.depthwidth.rank.exact import best_bounds, log3_gram_upper, min_width_to_match
+from plait.depthwidth.rank import best_bounds, log3_gram_upper, min_width_to_match
 from plait.errors import ConfigError
 
 MATCHES = [

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from plait.depthwidth.rank.exact import Certificate, Problem, certificate, certify, sep_rank_exact
+from plait.depthwidth.rank import Certificate, Problem, certificate, certify, sep_rank_exact
 from plait.depthwidth.rank.field import PRIMES
 from plait.errors import CheckpointError, ConfigError, OutputError
 

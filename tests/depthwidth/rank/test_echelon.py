@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from plait.depthwidth.rank import rank_mod_p
 from plait.depthwidth.rank.arrays import arrays_on
 from plait.depthwidth.rank.echelon import Echelon
-from plait.depthwidth.rank.exact import rank_mod_p
 from plait.depthwidth.rank.field import PRIMES, centre
 from plait.errors import BackendError, ConfigError
 

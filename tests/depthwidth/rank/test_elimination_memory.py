@@ -2,8 +2,8 @@
 
 import pytest
 
+from plait.depthwidth.rank import sep_rank_exact
 from plait.depthwidth.rank.elimination_memory import elimination_bytes
-from plait.depthwidth.rank.exact import sep_rank_exact
 from plait.errors import ConfigError
 
 

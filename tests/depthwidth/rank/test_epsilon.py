@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from plait.depthwidth.rank.exact import epsilon_rank, measure, network_epsilon_rank
+from plait.depthwidth.rank import epsilon_rank, measure, network_epsilon_rank
 from plait.errors import ConfigError, ShapeError, UnknownNameError
 
 

@@ -4,9 +4,9 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
+from plait.depthwidth.rank import draw_weights, linear_attention_forward
 from plait.depthwidth.rank.arrays import arrays_on
 from plait.depthwidth.rank.evaluate import Evaluator, Side, word_of
-from plait.depthwidth.rank.exact import draw_weights, linear_attention_forward
 from plait.depthwidth.rank.field import PRIMES
 from plait.depthwidth.rank.network import mod, random_residues
 

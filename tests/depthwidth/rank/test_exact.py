@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings, strategies as st
 
 from plait.depthwidth.multiset import log3
-from plait.depthwidth.rank.exact import (
+from plait.depthwidth.rank import (
     Problem,
     Weights,
     Word,

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, strategies as st
 
 from plait.depthwidth.multiset import log3
-from plait.depthwidth.rank.exact import gram_dimensions, gram_upper, log3_gram_upper, sum_index_count
+from plait.depthwidth.rank import gram_dimensions, gram_upper, log3_gram_upper, sum_index_count
 from plait.depthwidth.rank.gram import sides_of
 from plait.errors import ConfigError
 

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 from hypothesis import given, settings, strategies as st
 
-from plait.depthwidth.rank.exact import draw_weights, gram_forward, linear_attention_forward
+from plait.depthwidth.rank import draw_weights, gram_forward, linear_attention_forward
 from plait.depthwidth.rank.field import PRIMES
 from plait.depthwidth.rank.network import Weights, mod, random_residues
 from plait.errors import ConfigError, ShapeError

@@ -12,7 +12,7 @@ from plait.lab.bench import check
 from plait.lab.bench.check import Measured, changes, settled
 from plait.lab.cli import main
 
-ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[3]
 EXACT = {"ms": 10.0, "spread ms": 0.0, "rounds": 20}
 
 

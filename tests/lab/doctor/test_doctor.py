@@ -17,7 +17,7 @@ from plait.lab.doctor import checks, examine, installed
 from plait.lab.result import CommandResult
 from plait.lab.tasks import sources
 
-SOURCE = Path(__file__).parents[2] / "src"
+SOURCE = Path(__file__).parents[3] / "src"
 
 
 def alone(path, *module, **environment):

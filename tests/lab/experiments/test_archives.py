@@ -6,10 +6,10 @@ from pathlib import Path
 
 import pytest
 
-from plait.lab.experiments import experiments
+from plait.lab.experiments.catalogue import experiments
 from plait.lab.experiments.plan import jobs_of
 
-RESULTS = Path(__file__).parent.parent.parent / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 # Archives and how many of their runs are planned: the others had other seeds or options, given by hand.
 PLANNED = [
     ("memory/held-and-late", "keeping", "published", 217),

@@ -6,11 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from plait.lab.experiments import experiment_named
+from plait.lab.experiments.catalogue import experiment_named
 from plait.lab.report.gather import gather
 from tests.pages import table_after
 
-RESULTS = Path(__file__).parents[2] / "results/memory"
+RESULTS = Path(__file__).parents[3] / "results/memory"
 
 
 @cache

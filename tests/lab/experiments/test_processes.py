@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from plait.lab.cli import main
-from plait.lab.experiments import experiment_named, runner
+from plait.lab.experiments import runner
+from plait.lab.experiments.catalogue import experiment_named
 from plait.lab.experiments.description import MEANS_NOTHING
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.processes import Processes, places
@@ -80,7 +81,8 @@ def test_a_killed_worker_is_replaced_and_its_run_ends_as_if_nothing_had_happened
 JOB = [
     sys.executable,
     "-m",
-    "plait.lab.experiments",
+    "plait",
+    "reproduce",
     "table5",
     "--smoke",
     "--models",

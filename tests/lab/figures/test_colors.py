@@ -9,7 +9,7 @@ import plait
 from plait.lab.figures import DARK, LIGHT, Curve, draw_curves, inline_svg, model_places
 from plait.models import MODELS
 
-LOOK = (Path(plait.__file__).parent / "report" / "templates" / "look.css").read_text()
+LOOK = (Path(plait.__file__).parent / "lab" / "report" / "templates" / "look.css").read_text()
 
 
 def tones(sheet):

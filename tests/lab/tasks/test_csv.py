@@ -262,7 +262,7 @@ def test_a_person_with_a_csv_file_gets_a_model_a_score_and_a_page(tmp_path, caps
 @pytest.mark.timeout(400)
 def test_the_page_of_ones_own_data_takes_under_five_minutes(tmp_path):
     """The block that makes the table and the two commands below it, as the page has them."""
-    page = (Path(__file__).parents[2] / "docs/howto/own-data.md").read_text()
+    page = (Path(__file__).parents[3] / "docs/howto/own-data.md").read_text()
     made, commands = re.search(
         r"```python\n(import csv.*?)```\n```console\n(.*?)```", page, re.DOTALL
     ).groups()

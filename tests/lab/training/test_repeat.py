@@ -14,7 +14,7 @@ from plait.lab.result import CommandResult
 from plait.lab.runs.folder import run_id
 from plait.lab.training.repeat import repeat_command
 
-RESULTS = Path(__file__).parents[2] / "results"
+RESULTS = Path(__file__).parents[3] / "results"
 ARCHIVES = [
     "untangling/table5", "untangling/transfer", "untangling/figure8", "memory/keeping", "rl/table4",
 ]  # fmt: skip

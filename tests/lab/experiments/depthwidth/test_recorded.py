@@ -13,7 +13,7 @@ from plait.lab.experiments.depthwidth import FIGURE_1, TUNED
 from plait.lab.experiments.depthwidth.page import page
 from plait.lab.experiments.depthwidth.tuned import tuned_page
 
-RECORDS = Path(__file__).parents[3] / "results/depthwidth/runs.jsonl"
+RECORDS = Path(__file__).parents[4] / "results/depthwidth/runs.jsonl"
 BUDGETS = (32_000, 100_000, 320_000, 1_000_000, 3_200_000, 10_000_000)
 
 

@@ -7,14 +7,14 @@ import numpy as np
 import pytest
 import torch
 
-from plait.depthwidth.rank.exact import Weights, draw_weights, linear_attention_forward, rank_of_weights
+from plait.depthwidth.rank import Weights, draw_weights, linear_attention_forward, rank_of_weights
 from plait.depthwidth.rank.field import PRIMES
 from plait.errors import ConfigError
 from plait.lab.experiments.depthwidth.figure1 import Training, TrainingRun
 from plait.lab.experiments.depthwidth.learner import DeviceText, TextLearner
 from plait.models import LinearAttentionNetwork
 
-ROOT = Path(__file__).parents[3]
+ROOT = Path(__file__).parents[4]
 P = PRIMES[0]
 
 
