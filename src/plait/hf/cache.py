@@ -46,11 +46,11 @@ class BoundedCache(cache_utils.Cache):
             that a bounded cache does not have.
 
     >>> from transformers import LlamaConfig, LlamaForCausalLM
-    >>> config = LlamaConfig(64, 16, 32, num_hidden_layers=2, num_attention_heads=2, bos_token_id=0)
-    >>> model = LlamaForCausalLM(config).eval()
+    >>> sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    >>> model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2, eos_token_id=None)).eval()
     >>> cache = BoundedCache(model, window=4, capacity=3, sinks=1, policy="knorm")
-    >>> ids = model.generate(torch.ones(1, 20, dtype=torch.int64), past_key_values=cache, max_new_tokens=5,
-    ...                      min_new_tokens=5, do_sample=False)
+    >>> prompt = torch.ones(1, 20, dtype=torch.int64)
+    >>> ids = model.generate(prompt, past_key_values=cache, max_new_tokens=5, pad_token_id=0)
     >>> cache.get_seq_length(), cache.births(0).shape
     (24, torch.Size([1, 2, 8]))
     """
