@@ -1,8 +1,4 @@
-"""What the parameters of a command say beyond their types, for both doors of the command line.
-
-The marks are tyro's own where it is installed; where it is not, plain ones of the same fields, which the door
-made of argparse reads.
-"""
+"""Marks on the parameters of a command that its help and its argument parser read beside the types."""
 
 from __future__ import annotations
 
@@ -12,52 +8,58 @@ import inspect
 import textwrap
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import Any, TypeVar
 
-__all__ = ["documented", "flat", "given", "option", "repeated", "usual"]
-
-if TYPE_CHECKING:
-    option: Any
-    repeated: Any
-else:
-    try:
-        from tyro.conf import UseAppendAction as repeated, arg as option
-    except ImportError:
-        repeated = "repeated"
-
-        @dataclass(frozen=True)
-        class option:
-            """How an option is shown: `aliases` are other spellings, `metavar` stands for its value."""
-
-            name: str | None = None
-            metavar: str | None = None
-            help: str | None = None
-            help_behavior_hint: str | None = None
-            aliases: tuple[str, ...] | list[str] | None = None
-
+__all__ = ["defaults_from", "explicit_options", "field_docs", "option", "repeated"]
 
 F = TypeVar("F", bound=Callable[..., Any])
 
 
-def usual(defaults: Callable[[list[str]], dict[str, Any] | None]) -> Callable[[F], F]:
-    """Of a command: its defaults depend on what the line says. `defaults` gives them by the names of options;
-    it leaves out those that are not taken then, and gives None where the line does not say enough."""
+@dataclass(frozen=True)
+class option:
+    """How a parameter appears on the command line: `Annotated[Path, option(aliases=("-o",))]`.
 
-    def mark(function: F) -> F:
-        vars(function)["usual"] = defaults
+    Args:
+        metavar: placeholder of the value in help; by default from the type.
+        help: description, instead of the one in the docstring.
+        default: description of the default in help, empty for none; by default the value itself.
+        aliases: other spellings of the option.
+    """
+
+    metavar: str | None = None
+    help: str | None = None
+    default: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """Type of the mark `repeated`."""
+
+
+repeated = _Repeated()  # of a tuple: every occurrence of the option appends one value
+
+
+def defaults_from(defaults: Callable[[list[str]], dict[str, Any] | None]) -> Callable[[F], F]:
+    """Return a decorator of a command whose defaults depend on its other arguments.
+
+    Args:
+        defaults: returns the defaults by option for the arguments typed so far, without the options that do
+            not apply then; None if the arguments do not determine them.
+    """
+
+    def decorate(function: F) -> F:
+        vars(function)["defaults_from"] = defaults
         return function
 
-    return mark
+    return decorate
 
 
-flat = option(name="")  # of a dataclass: its fields are options of the command itself
-
-
-def documented(kind: type) -> dict[str, str]:
-    """The string below each field of a dataclass."""
+def field_docs(kind: type) -> dict[str, str]:
+    """Return the string below each field of a dataclass."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    except (OSError, TypeError):  # no source beside the program: help without words
+    except (OSError, TypeError):  # no source beside the program: help without descriptions
         return {}
     assert isinstance(body, ast.ClassDef)
     pairs = zip(body.body, body.body[1:], strict=False)
@@ -70,6 +72,6 @@ def documented(kind: type) -> dict[str, str]:
     }
 
 
-def given(options: Any) -> dict[str, Any]:
-    """What was said, by name: neither None nor a switch that was left alone."""
+def explicit_options(options: Any) -> dict[str, Any]:
+    """Return the options that were passed: those that are neither None nor a switch that is off."""
     return {k: v for k, v in dataclasses.asdict(options).items() if v is not None and v is not False}
