@@ -8,9 +8,9 @@ import stat
 import pytest
 
 from plait.errors import OutputError
-from plait.files import write_whole
+from plait.files import save_figure, write_whole
 from plait.lab.cli import main
-from plait.lab.figures.canvas import blank, save
+from plait.lab.figures.canvas import blank
 
 COMMANDS = {
     "report": lambda runs, run: ["report", runs, "-o"],
@@ -66,12 +66,12 @@ def test_a_name_below_a_file_or_of_a_folder_is_one_line(name, command, tmp_path,
 def test_a_figure_goes_the_same_way(tmp_path):
     figure, _ = blank()
     (tmp_path / "link.svg").symlink_to("figure.svg")
-    save(figure, tmp_path / "link.svg")
+    save_figure(figure, tmp_path / "link.svg")
     assert (tmp_path / "link.svg").is_symlink()
     assert (tmp_path / "figure.svg").read_bytes().startswith(b"<?xml")
     os.mkfifo(tmp_path / "pipe.png")
     with pytest.raises(OutputError, match="expected a plain file or a new name"):
-        save(figure, tmp_path / "pipe.png")
+        save_figure(figure, tmp_path / "pipe.png")
 
 
 def test_a_link_to_nothing_yet_and_a_link_to_itself(tmp_path):

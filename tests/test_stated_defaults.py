@@ -49,11 +49,13 @@ ELSEWHERE = {
     "checkpoint_every": lambda: kind_of({}).checkpoint_every,
     "device": lambda: kind_of({}).device,
     "epochs": lambda: (_defaults(["csv"]) or {})["epochs"],
-    "hidden": lambda: _constant("bench/layers.py", r"usual = \[(\d+)\] if quick"),
+    "hidden": lambda: _constant("lab/bench/layers.py", r"usual = \[(\d+)\] if quick"),
     "together": lambda: processes._TOGETHER_ON_A_GPU,
     "sequences": lambda: sum(len(b.inputs[0]) for b in CopyTask(1).sweep(None, 64, _generator, "cpu")),
-    "output": lambda: re.search(r'output or Path\("(\w+)"\)', (SOURCE / "commands/report.py").read_text())[1],
-    "starts": lambda: _constant("tasks/worlds/actions.py", r"starts or \[(\d+)\]"),
+    "output": lambda: re.search(
+        r'output or Path\("(\w+)"\)', (SOURCE / "lab/commands/report.py").read_text()
+    )[1],
+    "starts": lambda: _constant("lab/tasks/worlds/actions.py", r"starts or \[(\d+)\]"),
 }
 
 
@@ -63,8 +65,12 @@ def _generator(index: int) -> Any:
     return torch.Generator().manual_seed(index)
 
 
+def _found(file: str, pattern: str) -> str:
+    return re.search(pattern, (SOURCE / file).read_text())[1]
+
+
 def _constant(file: str, pattern: str) -> int:
-    return int(re.search(pattern, (SOURCE / file).read_text())[1])
+    return int(_found(file, pattern))
 
 
 def stated(text: str) -> list[Any]:
@@ -161,7 +167,7 @@ def test_what_is_stated_is_what_the_code_does():
 
 def test_the_second_default_of_a_policy_is_stated_too():
     policy = kind_of({"task": {"name": "minigrid"}})
-    text = (SOURCE / "training/options.py").read_text()
+    text = (SOURCE / "lab/training/options.py").read_text()
     assert f"500 if left out, {policy.checkpoint_every} for a policy" in text
     assert f"auto if left out, {policy.device} for a policy" in text
 

@@ -6,7 +6,7 @@ import sys
 from pathlib import Path
 
 from plait.lab.experiments.plan import jobs_of
-from plait.lab.figures import save
+from plait.lab.figures import save_figure
 from plait.lab.report.demo import MODELS, Plan, results
 from plait.lab.report.pictures import accuracy_figure
 
@@ -18,7 +18,9 @@ def main(out: Path) -> None:
     jobs = jobs_of(plan.experiment(), out)
     found = results({name: out / job.id for name, job in zip(MODELS, jobs, strict=True)})
     title = f"Copy over {plan.delay} steps, seed {plan.recipe.seed}"
-    save(accuracy_figure(plan, list(found.values()), title, size=(7.0, 3.4)), HERE / "demo_accuracy.png")
+    save_figure(
+        accuracy_figure(plan, list(found.values()), title, size=(7.0, 3.4)), HERE / "demo_accuracy.png"
+    )
 
 
 if __name__ == "__main__":

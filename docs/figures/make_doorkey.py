@@ -22,7 +22,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.lab.figures import save
+from plait.lab.figures import save_figure
 from plait.lab.figures.canvas import blank
 from plait.lab.runs.reading import read_run
 from plait.lab.training.learner import generator_for
@@ -202,7 +202,7 @@ def draw(rows: list[dict[str, Any]]) -> None:
     ax.set_xticks(range(len(rows)), [_named(row) for row in rows], fontsize=7)
     ax.set(ylabel=f"% of episodes in {WORLD}", ylim=(0, 105))
     ax.legend(frameon=False, loc="lower center", bbox_to_anchor=(0.5, 1.0), ncols=4, fontsize=8)
-    save(figure, HERE / "doorkey-memory.png")
+    save_figure(figure, HERE / "doorkey-memory.png")
 
 
 def _named(row: dict[str, Any]) -> str:

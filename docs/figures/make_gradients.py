@@ -13,7 +13,7 @@ from plait.gradients import probe, uniform
 from plait.gradients.paths import path_breakdown
 from plait.gradients.sparse import Support, theorem2
 from plait.lab.commands.gradients import law
-from plait.lab.figures import Curve, draw_curves, save
+from plait.lab.figures import Curve, draw_curves, save_figure
 
 HERE = Path(__file__).parent
 TEN = math.log(10)
@@ -36,7 +36,7 @@ def exponents() -> None:
         y_label="power of T that |p(λ)| follows",
         title="Uniform attention: the printed exponent is too high left of 0 and too low right of it",
     )
-    save(figure, HERE / "gradients_exponents.png")
+    save_figure(figure, HERE / "gradients_exponents.png")
 
 
 def bounds() -> None:
@@ -61,7 +61,7 @@ def bounds() -> None:
         title="Theorem 2: window 5, 5 kept states, κ = 10, λ = 0.9, γ = 1/2",
         powers_y=True,
     )
-    save(figure, HERE / "gradients_bound.png")
+    save_figure(figure, HERE / "gradients_bound.png")
 
 
 def probes() -> None:
@@ -81,7 +81,7 @@ def probes() -> None:
         title="Untrained models, hidden size 32",
         powers_y=True,
     )
-    save(figure, HERE / "gradients_probe.png")
+    save_figure(figure, HERE / "gradients_probe.png")
 
 
 def hops() -> None:
@@ -100,7 +100,7 @@ def hops() -> None:
         y_label="share of ds_40/dh_t",
         title="RelRNN, window 5, capacity 5, untrained: where one gradient comes from",
     )
-    save(figure, HERE / "gradients_hops.png")
+    save_figure(figure, HERE / "gradients_hops.png")
 
 
 def main() -> None:

@@ -11,7 +11,7 @@ import json
 import sys
 from pathlib import Path
 
-from plait.lab.figures import save
+from plait.lab.figures import save_figure
 from plait.lab.report.kept import RECORD, draw_kept, record_kept, recorded
 
 HERE = Path(__file__).parent
@@ -20,4 +20,4 @@ if __name__ == "__main__":
     if len(sys.argv) > 1:
         pair = {"earned": Path(sys.argv[1]), "learned": Path(sys.argv[2])}
         RECORD.write_text(json.dumps(record_kept(pair)) + "\n")
-    save(draw_kept(recorded(), (7.0, 3.4)), HERE / "keeping.png")
+    save_figure(draw_kept(recorded(), (7.0, 3.4)), HERE / "keeping.png")

@@ -20,7 +20,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 from plait.lab.bench import recurrent_ppo
 from plait.lab.bench.machine import circumstances
 from plait.lab.bench.ppo_contenders import Ours
-from plait.lab.figures import Curve, draw_curves, save
+from plait.lab.figures import Curve, draw_curves, save_figure
 from plait.lab.runs.folder import read_json, write_json
 from plait.lab.training.recipe import Settings
 from plait.provenance import version_of
@@ -104,7 +104,7 @@ def draw(found: dict[str, Any]) -> None:
         curves, x_label="steps of all worlds (thousands)", y_label="mean return of training episodes",
         title=f"{found['env']}, the same settings, one line a seed", y_range=(0, 1.32), legend="upper left",
     )  # fmt: skip
-    save(figure, RESULT.with_suffix(".png"))
+    save_figure(figure, RESULT.with_suffix(".png"))
 
 
 def main(world: str = "DoorKey-5x5", steps: str = "262144", seeds: str = "2") -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import io
 import json
 import math
 import os
@@ -15,7 +16,12 @@ from typing import Any
 
 from plait.errors import ConfigError, OutputError, in_utf8
 
-__all__ = ["canonical_json", "destination", "jsonable", "plain_bytes", "write_whole", "writing"]
+__all__ = [
+    "canonical_json", "check_picture", "destination", "jsonable", "plain_bytes", "save_figure",
+    "write_whole", "writing",
+]  # fmt: skip
+
+PICTURES = (".png", ".svg", ".pdf")  # formats of a figure
 
 
 def plain_bytes(path: str | Path, most: int) -> bytes:
@@ -84,6 +90,26 @@ def write_whole(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             part.unlink(missing_ok=True)
         raise
+
+
+def check_picture(path: str | Path) -> Path:
+    """Return the path if a picture can be written there; call this before a long computation."""
+    target = Path(path)
+    if target.suffix.lower() not in PICTURES:
+        raise ConfigError(f"plot: expected a name ending in {', '.join(PICTURES)}, got {target.name!r}")
+    destination(target)
+    return target
+
+
+def save_figure(figure: Any, path: str | Path) -> Path:
+    """Write a matplotlib figure as .png, .svg or .pdf, creating its folder if it is missing."""
+    target = check_picture(path)
+    with writing(target):
+        target.parent.mkdir(parents=True, exist_ok=True)
+    buffer = io.BytesIO()
+    figure.savefig(buffer, dpi=160, format=target.suffix.lower().lstrip("."))
+    write_whole(target, buffer.getvalue())
+    return target
 
 
 def _sync_folder(folder: Path) -> None:

@@ -218,8 +218,8 @@ def test_a_lightning_trainer(tmp_path: Path) -> None:
 
 def test_a_missing_library_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     from plait.errors import MissingExtraError
-    from plait.gradients import callbacks
+    from plait.integrations import trainers
 
     monkeypatch.setitem(__import__("sys").modules, "lightning.pytorch", None)
     with pytest.raises(MissingExtraError, match="lightning is needed for this callback"):
-        callbacks.lightning_callback()
+        trainers.lightning_callback()

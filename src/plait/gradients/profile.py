@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from plait.errors import require
-from plait.files import destination, jsonable, writing
+from plait.files import jsonable, save_figure
 from plait.gradients.decay import Decay
 from plait.gradients.maps import AttentionProfile
 from plait.gradients.verdict import sentence
@@ -105,8 +105,7 @@ class GradientProfile:
         axes.grid(True, alpha=0.25)
         axes.legend(fontsize=8, frameon=False)
         if path is not None:
-            with writing(destination(path)):
-                figure.savefig(path, dpi=160)
+            save_figure(figure, path)
         return figure
 
 

@@ -10,7 +10,6 @@ from plait.lab.bench.machine import _command
 @pytest.mark.parametrize(("program", "expected"), [
     ("/x/bin/plait", "plait layers --quick"),
     ("/x/plait/__main__.py", "python -m plait layers --quick"),
-    ("/x/plait/lab/bench/__main__.py", "python -m plait.lab.bench layers --quick"),
 ])  # fmt: skip
 def test_the_command_is_the_one_that_was_typed(monkeypatch, program, expected):
     monkeypatch.setattr(sys, "argv", [program, "layers", "--quick"])

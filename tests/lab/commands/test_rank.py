@@ -115,8 +115,8 @@ def test_bounds_for_few_tokens(capsys):
 def test_room_is_light():
     heavy = {"torch", "numba", "scipy", "matplotlib", "tyro", "rich", "pydantic"}
     for code in (
-        "import plait.depthwidth",
-        "import plait.depthwidth as d; d.sep_rank_exact(2, 4); d.plan(1e9); d.best_bounds(3, 8)",
+        "import plait.depthwidth.planner as planner; planner.plan(1e9)",
+        "import plait.depthwidth.rank as rank; rank.sep_rank_exact(2, 4); rank.best_bounds(3, 8)",
     ):
         script = f"import sys\n{code}\nprint(*sys.modules)"
         out = subprocess.run(

@@ -150,7 +150,7 @@ def test_any_world_is_shown_as_text(elsewhere, capsys):
     assert main(["watch", elsewhere]) == 0
     shown = capsys.readouterr().out
     assert re.search(
-        r"step 0: -?\d\S* \S+, return 0\.00; tests\.tasks\.worlds\.echo:dict__box\ncard [0-3]\n", shown
+        r"step 0: -?\d\S* \S+, return 0\.00; tests\.lab\.tasks\.worlds\.echo:dict__box\ncard [0-3]\n", shown
     )
     assert "place.1 " in shown
     assert "memory (step:weight)  0:" in shown

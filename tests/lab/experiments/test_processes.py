@@ -80,7 +80,8 @@ def test_a_killed_worker_is_replaced_and_its_run_ends_as_if_nothing_had_happened
 JOB = [
     sys.executable,
     "-m",
-    "plait.lab.experiments",
+    "plait",
+    "reproduce",
     "table5",
     "--smoke",
     "--models",

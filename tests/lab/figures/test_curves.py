@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from plait.errors import ConfigError, OutputError, ShapeError
-from plait.lab.figures import Curve, draw_curves, save
+from plait.lab.figures import Curve, draw_curves, save_figure
 
 pytest.importorskip("matplotlib")
 
@@ -34,7 +34,7 @@ def test_powers_of_ten_and_color_bar(tmp_path: Path) -> None:
         powers_y=True,
         color_bar=("rate", 0, 1),
     )
-    path = save(figure, tmp_path / "folder" / "picture.svg")
+    path = save_figure(figure, tmp_path / "folder" / "picture.svg")
     assert path.exists()
     assert len(figure.axes) == 2
     assert figure.axes[0].yaxis.get_major_formatter()(-400, None) == "$10^{-400}$"
@@ -60,10 +60,10 @@ def test_bad_curves(tmp_path: Path) -> None:
         draw_curves([Curve([1, 2], [1])], x_label="x", y_label="y")
     figure = draw_curves([Curve([1], [1])], x_label="x", y_label="y")
     with pytest.raises(ConfigError, match=r"ending in \.png"):
-        save(figure, tmp_path / "picture.bmp")
+        save_figure(figure, tmp_path / "picture.bmp")
     (tmp_path / "file").write_text("")
     with pytest.raises(OutputError, match="cannot write"):
-        save(figure, tmp_path / "file" / "picture.png")
+        save_figure(figure, tmp_path / "file" / "picture.png")
 
 
 def test_curves_without_a_number_above_zero_have_no_logarithmic_axis() -> None:

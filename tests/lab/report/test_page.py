@@ -173,5 +173,5 @@ def test_without_matplotlib_the_command_says_which_extra(tmp_path, monkeypatch, 
 
     monkeypatch.setitem(sys.modules, "matplotlib", None)
     assert main(["demo", "--out", str(tmp_path), "--quiet"]) == 2
-    assert "report" in capsys.readouterr().err
+    assert "pip install 'plait[lab]'" in capsys.readouterr().err
     assert not (tmp_path / "runs").exists(), "missed before the training"

@@ -11,7 +11,7 @@ import numpy as np
 from plait.errors import ConfigError, at_least, seeded, whole
 from plait.gradients.uniform.report import joint_statement, law_sentences, law_table, measure_law
 from plait.lab.annotations import option, repeated
-from plait.lab.figures import checked, save
+from plait.lab.figures import check_picture, save_figure
 from plait.lab.report.gradient_pictures import audit_picture, law_picture
 from plait.lab.result import CommandResult
 from plait.table import Table
@@ -46,12 +46,12 @@ def law(
     whole(1, LONGEST, length=int(length), start=start)
     at_least(0, mix=mix)
     if plot is not None:
-        checked(plot)
+        check_picture(plot)
     laws = measure_law([_complex(text) for text in eigenvalue], int(length), start, mix)
     together = joint_statement(laws)
     parts: list[str | Table] = [law_table(laws, int(length), start), *law_sentences(laws, together)]
     if plot is not None:
-        parts.append(f"plot: {save(law_picture(laws, start, mix), plot)}")
+        parts.append(f"plot: {save_figure(law_picture(laws, start, mix), plot)}")
     return CommandResult({"laws": [x.record() for x in laws], "together": together}, tuple(parts))
 
 
@@ -74,7 +74,7 @@ def support(
         plot: write bound and norm to this .png, .svg or .pdf.
     """
     if plot is not None:
-        checked(plot)
+        check_picture(plot)
     seeded(seed=seed)
     from plait.gradients.audit import audit
     from plait.lab.commands.subjects import trained
@@ -97,7 +97,7 @@ def support(
     )
     parts: list[str | Table] = [table]
     if plot is not None:
-        parts.append(f"plot: {save(audit_picture(result), plot)}")
+        parts.append(f"plot: {save_figure(audit_picture(result), plot)}")
     return CommandResult({"run": run, "task": task.name, **result.to_dict()}, tuple(parts))
 
 
@@ -123,7 +123,7 @@ def probe_run(
         plot: write the norms to this .png, .svg or .pdf.
     """
     if plot is not None:
-        checked(plot)
+        check_picture(plot)
     whole(1, sequences=sequences)
     whole(2, length=2 if length is None else length)
     seeded(seed=seed)

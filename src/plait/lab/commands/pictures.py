@@ -34,17 +34,17 @@ def attention(
         out: the folder of runs in which an id is searched.
     """
     from plait.lab.experiments.trace import write_trace
-    from plait.lab.figures import checked, save
+    from plait.lab.figures import check_picture, save_figure
     from plait.lab.report.trace_picture import draw_trace
     from plait.lab.runs.reading import find_run, read_run
 
-    checked(output)
+    check_picture(output)
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
     folder = find_run(run, out)
     if not (folder / "trace.json").exists():
         write_trace(folder, read_run(folder).description["recipe"]["seed"])
-    path = save(draw_trace(folder, layer - 1), output)
+    path = save_figure(draw_trace(folder, layer - 1), output)
     return CommandResult({"picture": str(path), "trace": str(folder / "trace.json")}, (str(path),))
 
 
@@ -61,10 +61,10 @@ def curves(
         output: the picture, .png, .svg or .pdf.
         out: the folder of runs in which ids are searched.
     """
-    from plait.lab.figures import checked, save
+    from plait.lab.figures import check_picture, save_figure
     from plait.lab.report.epoch_picture import draw_validation
     from plait.lab.runs.reading import find_run
 
-    checked(output)
-    path = save(draw_validation([find_run(run, out) for run in runs]), output)
+    check_picture(output)
+    path = save_figure(draw_validation([find_run(run, out) for run in runs]), output)
     return CommandResult({"picture": str(path), "runs": list(runs)}, (str(path),))

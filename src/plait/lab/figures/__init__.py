@@ -1,6 +1,6 @@
 """Drawing primitives: plain numbers in, a matplotlib figure, a file or SVG out. Matplotlib loads on use."""
 
-from plait.lab.figures.canvas import checked, save
+from plait.files import check_picture, save_figure
 from plait.lab.figures.colors import DARK, LIGHT, model_places
 from plait.lab.figures.curves import Band, Curve, draw_curves
 from plait.lab.figures.heatmap import attention_matrix, draw_heads, draw_heatmap
@@ -14,8 +14,8 @@ from plait.lab.figures.tiles import Tile, draw_tiles
 
 __all__ = [
     "DARK", "LIGHT", "Band", "Curve", "Guide", "Panel", "Place", "Point", "Tile", "attention_matrix",
-    "checked", "draw_curves", "draw_heads", "draw_heatmap", "draw_image_attention", "draw_panels",
+    "check_picture", "draw_curves", "draw_heads", "draw_heatmap", "draw_image_attention", "draw_panels",
     "draw_plane",
-    "draw_text_attention", "draw_tiles", "inline_svg", "model_places", "save", "sketch_curves",
+    "draw_text_attention", "draw_tiles", "inline_svg", "model_places", "save_figure", "sketch_curves",
     "sketch_heatmap",
 ]  # fmt: skip

@@ -7,7 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.lab.figures.canvas import blank, checked, save
+from plait.files import check_picture, save_figure
+from plait.lab.figures.canvas import blank
 
 __all__ = ["Guide", "Point", "draw_plane"]
 
@@ -50,7 +51,7 @@ def draw_plane(
         points: model shapes to draw.
         threshold: (depths, widths) of the theory's boundary between its two regimes.
     """
-    checked(path)
+    check_picture(path)
     figure, axes = blank(8.6, 5.4)
     _regions(axes, guide, threshold)
     for point in points:
@@ -67,7 +68,7 @@ def draw_plane(
     axes.yaxis.set_major_formatter(lambda value, _: f"{value:g}")
     axes.minorticks_off()
     axes.legend(loc="lower right", framealpha=0.95, fontsize=8)
-    return save(figure, path)
+    return save_figure(figure, path)
 
 
 def _regions(axes: Any, guide: Guide, threshold: tuple[Sequence[float], Sequence[float]]) -> None:

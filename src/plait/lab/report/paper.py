@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from plait.errors import ConfigError
-from plait.lab.figures import Tile, draw_heatmap, draw_tiles, save
+from plait.lab.figures import Tile, draw_heatmap, draw_tiles, save_figure
 from plait.lab.report.gather import Group
 from plait.lab.report.maps import attention_maps
 from plait.lab.report.plots import Plot, View, plots
@@ -26,7 +26,9 @@ def write_figures(groups: Sequence[Group], target: Path) -> list[Path]:
         for name, figure in _figures(group):
             counts[name] = counts.get(name, 0) + 1
             number = f"-{counts[name]}" if counts[name] > 1 else ""  # two groups may have the same name
-            files.append(save(figure, target.with_name(f"{target.stem}-{name}{number}{target.suffix}")))
+            files.append(
+                save_figure(figure, target.with_name(f"{target.stem}-{name}{number}{target.suffix}"))
+            )
     if not files:
         raise ConfigError("nothing to draw: no run has a curve; --format md shows the tables")
     return files

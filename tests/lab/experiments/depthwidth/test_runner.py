@@ -96,7 +96,7 @@ def test_a_loss_that_is_not_finite_is_null_and_said(text, tmp_path, monkeypatch)
 
 def test_ctrl_c_keeps_what_is_finished(text_file, tmp_path):
     out = tmp_path / "stopped"
-    command = [sys.executable, "-m", "plait.lab.experiments", "depthwidth-figure1", "--smoke"]
+    command = [sys.executable, "-m", "plait", "reproduce", "depthwidth-figure1", "--smoke"]
     job = subprocess.Popen(
         [*command, "--text", str(text_file), "--out", str(out), "--device", "cpu"],
         stderr=subprocess.PIPE, text=True, env={**os.environ, "OMP_NUM_THREADS": "1"},

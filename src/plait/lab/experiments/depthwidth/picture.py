@@ -9,9 +9,9 @@ from typing import Any
 
 from plait.depthwidth.planner.guideline import transition_params
 from plait.errors import CheckpointError
+from plait.files import save_figure
 from plait.lab.experiments.depthwidth.figure1 import PER_LAYER
 from plait.lab.experiments.depthwidth.reading import Cell, behind, cells_of, curve_of
-from plait.lab.figures.canvas import save
 from plait.lab.figures.curves import Curve
 from plait.lab.figures.panels import Panel, Place, draw_panels
 
@@ -34,7 +34,7 @@ def draw(records: Sequence[dict[str, Any]], folder: Path, name: str = "figure1")
     if not cells:
         raise CheckpointError(f"{folder} holds no finished run that did not diverge: nothing to draw")
     figure = draw_cells(cells)
-    return [save(figure, folder / f"{name}.{ending}") for ending in ("png", "svg")]
+    return [save_figure(figure, folder / f"{name}.{ending}") for ending in ("png", "svg")]
 
 
 def draw_cells(cells: Sequence[Cell]) -> Any:

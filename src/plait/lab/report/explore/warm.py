@@ -11,9 +11,7 @@ __all__ = ["warm"]
 
 def warm() -> None:
     """Compute the views that every visitor sees first, in that order, and discard the results."""
-    _ = importlib.import_module(
-        "plait.lab.training"
-    ).load  # attribute access triggers the lazy import of torch
+    importlib.import_module("plait.lab.training.session")  # imports torch
     gradients.law_view({})
     gradients.reach_view({})
     gradients.path_view({})
