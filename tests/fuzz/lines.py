@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
+from plait.lab.annotations import Argument, arguments_of
 from plait.lab.cli import COMMANDS
-from plait.lab.cli.signature import Argument, arguments_of
 
 LONG = "n" * 300  # more than a file system takes
 WHOLE = ("-1", "0", "2147483647", "2147483648", "9223372036854775807", "9223372036854775808", "1000000000000",
@@ -134,7 +134,7 @@ def _option(argument: Argument, names: dict[str, tuple[str, ...]]) -> Option:
     forbidden = {word for flag in argument.flags for word in NEVER.get(flag, ())}
     several = argument.several and not argument.repeated
     takes = "nothing" if argument.kind is bool else "several" if several else "one"
-    needed = argument.required and not several
+    needed = argument.required
     usual = argument.default if isinstance(argument.default, str) else ""
     words = tuple(word for word in words if word not in forbidden)
     underscored = (f"--{argument.name}",) if argument.flags and "_" in argument.name else ()

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from plait.lab.annotations import arguments_of
 from plait.lab.cli import COMMANDS, main
 from plait.lab.cli.arguments import read_arguments
-from plait.lab.cli.signature import arguments_of
 from plait.lab.tasks import TASKS
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import published_for
@@ -114,7 +114,10 @@ def test_every_pair_has_defaults_and_they_are_those_a_run_gets(capsys):
         ),
         (["train", "copy", "--max_minuts=5"], "unknown option --max_minuts: did you mean --max-minutes? "),
         (["runs", "--colour"], "unknown option --colour: (plait runs --help)"),
-        (["train", "copy", "--delay", "five"], "--delay: expected a whole number, got 'five' (plait train --help)"),
+        (
+            ["train", "copy", "--delay", "five"],
+            "--delay: expected a whole number, got 'five' (plait train --help)",
+        ),
         (["train", "copy", "--lr=fast"], "--lr: expected a number, got 'fast'"),
         (["train", "copy", "--updates", "9" * 5000], "--updates: expected a whole number, got '999"),
         (["train", "copy", "--test-delays", "3", "x"], "--test-delays: expected a whole number, got 'x'"),

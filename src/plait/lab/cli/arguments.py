@@ -19,8 +19,8 @@ import tyro
 from tyro.constructors import PrimitiveConstructorSpec
 
 from plait.errors import PlaitError
+from plait.lab.annotations import Argument, arguments_of
 from plait.lab.cli.help import check_spelling
-from plait.lab.cli.signature import Argument, arguments_of
 
 __all__ = ["read_arguments"]
 

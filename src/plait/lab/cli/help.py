@@ -11,8 +11,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 from plait.errors import UnknownNameError
+from plait.lab.annotations import Argument, arguments_of, value_text
 from plait.lab.cli.drawing import wrapped
-from plait.lab.cli.signature import Argument, arguments_of, value_text
 
 __all__ = ["check_spelling", "help_text"]
 
