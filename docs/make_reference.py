@@ -22,8 +22,8 @@ MODULES = (
     "plait.depthwidth.rank", "plait.errors", "plait.lab.tasks", "plait.lab.training.supervised",
     "plait.lab.training.session", "plait.lab.training.recipe", "plait.lab.training.callbacks",
     "plait.lab.training.gradient_record", "plait.lab.runs.reading", "plait.lab.runs.archive",
-    "plait.lab.experiments", "plait.lab.figures", "plait.lab.report.write", "plait.lab.report.demo",
-    "plait.lab.doctor",
+    "plait.lab.experiments", "plait.lab.experiments.catalogue", "plait.lab.figures",
+    "plait.lab.report.write", "plait.lab.report.demo", "plait.lab.doctor",
 )  # fmt: skip
 _SECTION = re.compile(r"^(Args|Attributes|Raises|Returns|Yields|Example|Laws):\s*$")
 _ITEM = re.compile(r"^(\*{0,2}[\w., ]+?)(?: \(([^)]*)\))?:\s+(.*)$")

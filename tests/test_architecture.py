@@ -181,3 +181,9 @@ def test_walks_are_as_short_as_they_have_been():
     }
     files = {title: int(count) for title, count in walks}
     assert {title: files[title] for title in longest if files[title] > longest[title]} == {}
+
+
+def test_a_report_imports_nothing_of_depthwidth():
+    code = "import sys, plait.lab.commands.report, plait.lab.report.write; print(*sys.modules)"
+    loaded = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert not [name for name in loaded.split() if name.startswith("plait.") and "depthwidth" in name]

@@ -20,8 +20,6 @@ from plait.lab.commands.train_csv import _defaults
 from plait.lab.experiments import processes
 from plait.lab.runs.kinds import kind_of
 from plait.lab.tasks import CopyTask
-from plait.models import MODELS
-from plait.models.keywords import WORDS
 
 SOURCE = Path(plait.__file__).parent
 NUMBER = r"(-?\d[\d_,]*(?:\.\d+)?(?:e-?\d+)?)(?![\w.·]*[\w·])"
@@ -146,9 +144,6 @@ def everything() -> Iterator[tuple[str, str, str, Any]]:
             continue
         for name, text, default in documented(ast.parse(code)):
             yield path.relative_to(SOURCE).as_posix(), name, text, default
-    for model in MODELS.values():  # their docstrings are made of words for each option
-        for name, parameter in inspect.signature(model).parameters.items():
-            yield f"models/keywords.py of {model.__name__}", name, WORDS.get(name, ""), parameter.default
 
 
 def test_what_is_stated_is_what_the_code_does():

@@ -357,7 +357,7 @@ def with_score(value):
             ConfigError,
             "positions: expected rotary without a memory",
         ),
-        (lambda: plait.RelLSTM(3, 8, sinks=1), UnknownNameError, "unknown option of RelLSTM 'sinks'"),
+        (lambda: plait.RelLSTM(3, 8, sinks=1), TypeError, "unexpected keyword argument 'sinks'"),
         (
             lambda: plait.SelfAttentive(plait.LSTMCell(3, 8), RelevancyMemory(3, 2, sinks=1)),
             ConfigError,

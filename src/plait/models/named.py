@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import dataclasses
-import inspect
-from typing import Any, ClassVar, Self, cast
+from collections.abc import Callable
+from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
 import torch
 from torch import nn
 
 from plait.cells import Cell, ElmanCell, GatedCell, GRUCell, LSTMCell, keep_orthogonal
-from plait.errors import ConfigError, known, whole
+from plait.errors import ConfigError, whole
 from plait.estimates import check_weights
-from plait.memory import Memory, NoMemory
-from plait.models.keywords import with_arguments
+from plait.memory import Memory
 from plait.models.layer import LAYER
 from plait.models.recurrent import Recurrent
 from plait.models.self_attentive import Mix, SelfAttentive
 
 __all__ = ["NamedModel"]
+
+Options = ParamSpec("Options")
+Model = TypeVar("Model", bound="NamedModel")
+Device = torch.device | str | None
 
 _TORCH_NAMESAKE: dict[type[Cell], type[nn.RNNBase]] = {
     ElmanCell: nn.RNN,
@@ -47,37 +50,36 @@ def _memory_options(memory: Memory) -> dict[str, Any]:
 class NamedModel(Recurrent):
     """Abstract base class of named models: a stack whose layers all have the class's cell and memory.
 
-    A subclass names the two; its signature and the arguments in its docstring follow from them. `options` are
-    those of the memory (`window`, `capacity`, …) and of the cell (`nonlinearity`; `forget_bias`, `chrono`).
+    A subclass names its cell; its constructor has `torch.nn.LSTM`'s arguments in their order, then the
+    options of its memory and of its cell as keywords, with their defaults. To build a stack of any cell
+    and memory use `plait.Recurrent`.
+
+    Args:
+        memory: the policy by which past states can be read.
+        cell_options: arguments of `cell_type` beyond its sizes.
     """
 
     cell_type: ClassVar[type[Cell]]
-    memory_type: ClassVar[type[Memory]] = NoMemory
-    default_truncate: ClassVar[int | None] = None
-    default_initialiser: ClassVar[str | None] = None  # None: the cell's own
-    default_nonlinearity: ClassVar[str] = "tanh"
     orthogonal: ClassVar[bool] = False  # whether the recurrent matrix is kept orthogonal
 
     def __init__(
         self,
         input_size: int,
         hidden_size: int,
-        num_layers: int = 1,
-        bias: bool = True,
-        batch_first: bool = False,
-        dropout: float = 0.0,
-        bidirectional: bool = False,
-        proj_size: int = 0,
-        device: torch.device | str | None = None,
-        dtype: torch.dtype | None = None,
-        *,
-        initialiser: str | None = None,
-        mix: Mix = 0.5,
-        truncate: int | None = None,
-        backend: str = "auto",
-        **options: Any,
+        num_layers: int,
+        bias: bool,
+        batch_first: bool,
+        dropout: float,
+        bidirectional: bool,
+        proj_size: int,
+        device: Device,
+        dtype: torch.dtype | None,
+        memory: Memory,
+        cell_options: dict[str, Any],
+        mix: Mix,
+        truncate: int | None,
+        backend: str,
     ) -> None:
-        name = type(self).__name__
         if proj_size:
             raise ConfigError(
                 f"proj_size: expected 0, got {proj_size}; project the output with torch.nn.Linear"
@@ -86,47 +88,17 @@ class NamedModel(Recurrent):
         directions = 2 if bidirectional else 1
         weights = LAYER + (1 + directions) * self.cell_type.gates * hidden_size**2
         check_weights(num_layers * directions * weights, device)
-        memory_options = _memory_defaults(self.memory_type).keys()
-        cell_options = self._cell_options()
-        cell_only = {k: v for k, v in options.items() if k in cell_options}
-        for option in options:
-            known(option, memory_options | cell_options.keys(), f"option of {name}")
-        memory = self.memory_type(**{k: v for k, v in options.items() if k in memory_options})
-        cell_kwargs = {
-            "bias": bias, "initialiser": initialiser or self.default_initialiser, "device": device,
-            "dtype": dtype, **cell_only,
-        }  # fmt: skip
-        wide = [input_size, *[hidden_size * directions] * (num_layers - 1)]
-        super().__init__(
-            (
-                SelfAttentive(
-                    self._cell(features, hidden_size, **cell_kwargs),
-                    memory,
-                    mix,
-                    truncate=truncate or self.default_truncate,
-                    backend=backend,
-                )
-                for features in wide
-                for _ in range(directions)
-            ),
-            batch_first,
-            dropout,
-            bidirectional,
-        )
 
-    @classmethod
-    def _cell_options(cls) -> dict[str, Any]:
-        """Return the cell's options that a caller may pass, with their defaults."""
-        if issubclass(cls.cell_type, GatedCell):
-            return {"forget_bias": None, "chrono": None}
-        return {"nonlinearity": cls.default_nonlinearity} if cls.cell_type is ElmanCell else {}
+        def layer(features: int) -> SelfAttentive:
+            cell = self.cell_type(
+                features, hidden_size, bias=bias, device=device, dtype=dtype, **cell_options
+            )
+            cell = keep_orthogonal(cell) if self.orthogonal else cell
+            return SelfAttentive(cell, memory, mix, truncate=truncate, backend=backend)
 
-    @classmethod
-    def _cell(cls, input_size: int, hidden_size: int, **options: Any) -> Cell:
-        if issubclass(cls.cell_type, ElmanCell | GRUCell):
-            options.setdefault("nonlinearity", cls.default_nonlinearity)
-        cell = cls.cell_type(input_size, hidden_size, **options)
-        return keep_orthogonal(cell) if cls.orthogonal else cell
+        widths = [input_size, *[hidden_size * directions] * (num_layers - 1)]
+        layers = (layer(features) for features in widths for _ in range(directions))
+        super().__init__(layers, batch_first, dropout, bidirectional)
 
     def options(self) -> dict[str, Any] | None:
         """Return the constructor arguments that rebuild this model, ready for JSON.
@@ -153,42 +125,48 @@ class NamedModel(Recurrent):
             return values | {name: value for name, value in gates.items() if value is not None}
         return values | ({"nonlinearity": cell.nonlinearity} if isinstance(cell, ElmanCell) else {})
 
-    def __init_subclass__(cls, **kwargs: Any) -> None:
-        """Add the memory's and the cell's options to the signature and docstring of a named model."""
-        super().__init_subclass__(**kwargs)
-        if "cell_type" in cls.__dict__ and "__init__" not in cls.__dict__:
-            _show_options(cls)
-
     @classmethod
-    def from_torch(cls, module: nn.RNNBase, **options: Any) -> Self:
+    def from_torch(
+        cls: Callable[
+            Concatenate[int, int, int, bool, bool, float, bool, int, Device, torch.dtype | None, Options],
+            Model,
+        ],
+        module: nn.RNNBase,
+        *more: Options.args,
+        **options: Options.kwargs,
+    ) -> Model:
         """Return a model with the sizes and weights of a `torch.nn.RNN`, `LSTM` or `GRU`.
 
         The attention's own weights are initialised as in a new model; without a memory the outputs are the
-        same.
+        same. `options` are the keywords of the class's constructor.
 
         >>> from plait import RelLSTM
         >>> model = RelLSTM.from_torch(nn.LSTM(3, 8, num_layers=2), window=5)
         >>> model.num_layers
         2
         """
-        if cls.orthogonal:
-            raise ConfigError(f"{cls.__name__}.from_torch: its orthogonal matrix cannot take over a free one")
-        torch_type = _TORCH_NAMESAKE[cls.cell_type]
+        named = cast("type[NamedModel]", cls)
+        if named.orthogonal:
+            raise ConfigError(
+                f"{named.__name__}.from_torch: its orthogonal matrix cannot take over a free one"
+            )
+        torch_type = _TORCH_NAMESAKE[named.cell_type]
         if not isinstance(module, torch_type):
             raise ConfigError(
-                f"{cls.__name__}.from_torch: expected torch.nn.{torch_type.__name__}, "
+                f"{named.__name__}.from_torch: expected torch.nn.{torch_type.__name__}, "
                 f"got {type(module).__name__}"
             )
         if {"forget_bias", "chrono"} & options.keys():
             raise ConfigError(
-                f"{cls.__name__}.from_torch: forget_bias and chrono say how biases begin; these are given"
+                f"{named.__name__}.from_torch: forget_bias and chrono say how biases begin; these are given"
             )
         if isinstance(module, nn.RNN):
             options.setdefault("nonlinearity", module.nonlinearity)
         weight = next(module.parameters())
         model = cls(
             module.input_size, module.hidden_size, module.num_layers, module.bias, module.batch_first,
-            module.dropout, module.bidirectional, module.proj_size, weight.device, weight.dtype, **options,
+            module.dropout, module.bidirectional, module.proj_size, weight.device, weight.dtype,
+            *more, **options,
         )  # fmt: skip
         with torch.no_grad():
             ways = ("", "_reverse") if module.bidirectional else ("",)
@@ -196,22 +174,6 @@ class NamedModel(Recurrent):
             for name, layer in zip(names, model.layers, strict=True):
                 _copy_weights(cast(SelfAttentive, layer).cell, module, name)
         return model
-
-
-def _show_options(cls: type[NamedModel]) -> None:
-    base = inspect.signature(NamedModel.__init__)
-    parameters_shown = [p for p in base.parameters.values() if p.kind is not p.VAR_KEYWORD]
-    extra = _memory_defaults(cls.memory_type) | cls._cell_options()
-    keyword = inspect.Parameter.KEYWORD_ONLY
-    parameters_shown += [inspect.Parameter(name, keyword, default=default) for name, default in extra.items()]
-
-    def __init__(self: NamedModel, *arguments: Any, **options: Any) -> None:
-        NamedModel.__init__(self, *arguments, **options)
-
-    __init__.__qualname__ = f"{cls.__qualname__}.__init__"
-    __init__.__signature__ = base.replace(parameters=parameters_shown)  # type: ignore[attr-defined]
-    cls.__init__ = __init__  # type: ignore[method-assign]
-    cls.__doc__ = with_arguments(cls.__doc__ or "", [p.name for p in parameters_shown[1:]])
 
 
 def _copy_weights(cell: Cell, module: nn.RNNBase, name: str) -> None:

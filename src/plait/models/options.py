@@ -8,7 +8,7 @@ from typing import Any
 from plait.errors import LARGEST, ConfigError, PlaitError, known, whole
 from plait.memory import RelevancyMemory
 from plait.models.attention_memory import bounded_memory, checked_positions
-from plait.models.builders import MODELS
+from plait.models.table import MODELS
 
 __all__ = ["check_model", "model_defaults"]
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.lab.experiments import experiments
+from plait.lab.experiments.catalogue import experiments
 from plait.lab.experiments.plan import jobs_of
 
 RESULTS = Path(__file__).parents[3] / "results"

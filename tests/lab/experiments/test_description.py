@@ -9,7 +9,8 @@ import pytest
 
 import plait
 from plait.errors import ConfigError, DataError, MissingExtraError, UnknownNameError
-from plait.lab.experiments import Experiment, by_name, experiment_named, experiments
+from plait.lab.experiments import Experiment
+from plait.lab.experiments.catalogue import by_name, experiment_named, experiments
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.untangling.contestants import RECIPES
 from plait.lab.experiments.worker import execute

@@ -2,7 +2,7 @@
 
 import io
 
-from plait.lab.experiments import experiments
+from plait.lab.experiments.catalogue import experiments
 from plait.lab.experiments.display import Lines, LiveTable, display, left
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.pool import Event

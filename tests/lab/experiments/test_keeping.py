@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from plait.lab.experiments import experiment_named
+from plait.lab.experiments.catalogue import experiment_named
 from plait.lab.report.gather import gather
 from tests.pages import table_after
 

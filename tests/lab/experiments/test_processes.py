@@ -11,7 +11,8 @@ from pathlib import Path
 import pytest
 
 from plait.lab.cli import main
-from plait.lab.experiments import experiment_named, runner
+from plait.lab.experiments import runner
+from plait.lab.experiments.catalogue import experiment_named
 from plait.lab.experiments.description import MEANS_NOTHING
 from plait.lab.experiments.plan import jobs_of
 from plait.lab.experiments.processes import Processes, places

@@ -3,7 +3,7 @@
 import pytest
 
 from plait.errors import ConfigError, UnknownNameError
-from plait.lab.experiments import experiment_named
+from plait.lab.experiments.catalogue import experiment_named
 from plait.lab.experiments.selection import Selection
 
 TABLE = experiment_named("table5")

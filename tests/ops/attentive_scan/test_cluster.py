@@ -14,8 +14,8 @@ import torch
 
 from plait.errors import BackendError
 from plait.lab.training.options import settings_for
-from plait.models.builders import MODELS
 from plait.models.options import model_defaults
+from plait.models.table import MODELS
 from plait.ops import parity
 from plait.ops.attentive_scan import attentive_scan, cluster_choice, cluster_scan, reference
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, kernels_back

@@ -9,7 +9,7 @@ from typing import Annotated, Any
 
 from plait.errors import MissingExtraError
 from plait.lab.annotations import option
-from plait.lab.experiments import experiment_named, experiments
+from plait.lab.experiments.catalogue import experiment_named, experiments
 from plait.lab.experiments.depthwidth import DEPTHWIDTH
 from plait.lab.experiments.description import MEANS_NOTHING
 from plait.lab.experiments.selection import Selection

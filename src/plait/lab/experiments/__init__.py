@@ -1,69 +1,8 @@
-"""Experiments: tables and figures of papers as data, and their runner. Descriptions load no torch."""
+"""Experiments: tables and figures of papers as data, and their runner. Descriptions load no torch.
 
-from __future__ import annotations
+`plait.lab.experiments.catalogue` lists them.
+"""
 
-import dataclasses
-from collections.abc import Iterable
-
-from plait.errors import ConfigError, known, require
-from plait.lab.experiments.depthwidth import DEPTHWIDTH
 from plait.lab.experiments.description import Experiment, PlannedRun
-from plait.lab.experiments.keeping import keeping
-from plait.lab.experiments.keeping_settings import keeping_settings
-from plait.lab.experiments.popgym import popgym, popgym_easy
-from plait.lab.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE
 
-__all__ = ["DATA_SETS", "Experiment", "PlannedRun", "by_name", "experiment_named", "experiments"]
-
-
-DATA_SETS = ("mnist", "ptb")  # can be downloaded
-WORLDS = ("minigrid", "popgym")  # can be installed
-
-
-def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
-    """Return every experiment by name, except those with their own runner (`depthwidth-figure1`)."""
-    size = SMOKE if smoke else FULL
-    items = (*ITEMS, keeping, keeping_settings, popgym, popgym_easy)
-    described = (*(item(size, recipe) for item in BY_RECIPE), *(item(size) for item in items))
-    return by_name(dataclasses.replace(experiment, smoke=smoke) for experiment in described)
-
-
-def experiment_named(name: str, smoke: bool = False, recipe: str = "published") -> Experiment:
-    """Return the experiment of this name, once its data or environments are available.
-
-    >>> experiment_named("table5").count
-    216
-    >>> experiment_named("table6")
-    Traceback (most recent call last):
-        ...
-    plait.errors.UnknownNameError: unknown experiment 'table6': did you mean 'table9' or 'table8'? ...
-    """
-    available = experiments(smoke, recipe)
-    experiment = available[known(name, (*available, *DEPTHWIDTH), "experiment")]
-    if recipe != "published" and experiment == experiments(smoke)[name]:
-        raise ConfigError(f"--recipe {recipe} does not apply: {name} has one recipe")
-    _require(experiment.needs)
-    return experiment
-
-
-def _require(needs: str) -> None:
-    """Download the data set, or raise if it or an environment is unavailable, before anything is trained."""
-    if not needs:
-        return
-    if needs in WORLDS:
-        require(needs, "rl")
-        return
-    from plait.lab.tasks import sources
-
-    for file in sources.MNIST if needs == "mnist" else sources.TREEBANK:
-        sources.locate(file)
-
-
-def by_name(several: Iterable[Experiment]) -> dict[str, Experiment]:
-    """Return experiments by name; raise if two share one."""
-    experiments: dict[str, Experiment] = {}
-    for experiment in several:
-        if experiment.name in experiments:
-            raise ConfigError(f"two experiments are called {experiment.name!r}; rename one of them")
-        experiments[experiment.name] = experiment
-    return experiments
+__all__ = ["Experiment", "PlannedRun"]

@@ -81,7 +81,7 @@ def test_learning_rate_rises_and_falls():
 
 
 def test_descriptions_load_neither_torch_nor_pydantic():
-    code = "import sys, plait.lab.experiments; print({'torch', 'pydantic'} & set(sys.modules))"
+    code = "import sys, plait.lab.experiments.catalogue; print({'torch', 'pydantic'} & set(sys.modules))"
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert out.stdout.strip() == "set()"
 

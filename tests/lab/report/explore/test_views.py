@@ -70,12 +70,9 @@ def test_models_and_tasks_are_known_by_name():
     """Without torch; so what is listed here must be what there is."""
     from plait.lab.report.explore.memory import REMEMBERING, SEQUENCES
     from plait.lab.tasks import TASKS
-    from plait.memory import NoMemory
     from plait.models import MODELS
 
-    remembering = {
-        name for name, kind in MODELS.items() if getattr(kind, "memory_type", None) is not NoMemory
-    }
+    remembering = {name for name, model in MODELS.items() if model(3, 4).layers[0].has_memory}
     assert set(REMEMBERING) == remembering
     assert set(SEQUENCES) == set(TASKS) - {"csv", "data"}
 
