@@ -8,7 +8,7 @@ export PIP_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_BUILD_CONSTRAINT := $(CURDIR)/constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
 
-.PHONY: demo test test-slow nightly lint format bench bench-check docs wheel dist test-wheel clean
+.PHONY: demo test test-slow test-hf nightly lint format bench bench-check docs wheel dist test-wheel clean
 
 demo: .venv/.user
 	$(BIN)/plait demo
@@ -18,6 +18,16 @@ test: .venv/.dev
 
 test-slow: .venv/.dev
 	$(BIN)/python -m pytest -q -m slow --timeout 1800
+
+# Bounded caches with the oldest and the newest transformers they work with, each in a folder beside the pinned one.
+TRANSFORMERS := 5.17.0 5.23.0
+test-hf: .venv/.dev
+	for version in $(TRANSFORMERS); do \
+	  folder=build/transformers-$$version; \
+	  test -e $$folder/.done || { env -u PIP_CONSTRAINT $(BIN)/pip install -q --upgrade --target $$folder \
+	    transformers==$$version && touch $$folder/.done; } || exit 1; \
+	  PYTHONPATH=$$folder $(BIN)/python -m pytest -q tests/hf || exit 1; \
+	done
 
 # What the tests of a change have no time for: two hours on two cores. SEED=N repeats a night, SCALE=0.1 shortens it.
 nightly: .venv/.dev

@@ -18,7 +18,7 @@ __all__ = ["MODULES", "markdown", "page_of", "write_reference"]
 # The modules a user imports from, in the order of the menu; `plait` itself only points to the others.
 MODULES = (
     "plait", "plait.models", "plait.cells", "plait.memory", "plait.gradients", "plait.gradients.paths",
-    "plait.gradients.uniform", "plait.gradients.sparse", "plait.depthwidth.planner",
+    "plait.gradients.uniform", "plait.gradients.sparse", "plait.hf", "plait.depthwidth.planner",
     "plait.depthwidth.rank", "plait.errors", "plait.lab.tasks", "plait.lab.training.supervised",
     "plait.lab.training.session", "plait.lab.training.recipe", "plait.lab.training.callbacks",
     "plait.lab.training.gradient_record", "plait.lab.runs.reading", "plait.lab.runs.archive",

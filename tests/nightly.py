@@ -63,7 +63,8 @@ def parts() -> list[list[Part]]:
     fuzz = "{python} tests/fuzz/command_line.py"
     tests = [
         Part("kernels", 45, f"{PYTEST} -m 'slow or not slow' tests/ops"),
-        Part("slow", 65, f"{PYTEST} -m slow --ignore tests/ops"),
+        Part("transformers", 5, "make test-hf"),
+        Part("slow", 60, f"{PYTEST} -m slow --ignore tests/ops"),
     ]
     drawn = [
         Part("mutants", 50, "{python} -m tests.mutants --seed {seed} --mutants 1000000 --minutes {minutes}"),

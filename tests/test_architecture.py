@@ -13,7 +13,7 @@ ROOT = Path(__file__).parent.parent
 SOURCE = ROOT / "src" / "plait"
 FILES = sorted(SOURCE.rglob("*.py"))
 # The library's packages, each of which may import those above it in its row, and modules that all may import.
-LIBRARY = ["ops", "cells", "memory", "models", "gradients", "integrations"]
+LIBRARY = ["ops", "cells", "memory", "models", "gradients", "hf", "integrations"]
 BASE = {"errors", "estimates", "files", "hugging_face", "provenance", "table", "_version"}
 LAB = ["runs", "training", "experiments", "bench", "report", "doctor", "commands", "cli"]
 LAB_BASE = {"annotations", "result", "strict"}

@@ -16,6 +16,7 @@ REVISED = [
     "lab/experiments",
     "lab/figures",
     "gradients",
+    "hf",
     "memory",
     "ops/bounded_attention",
     "ops/lifetimes",

@@ -16,7 +16,7 @@ SURFACE = (
     "WindowMemory", "__version__", "fit", "load",
 )  # fmt: skip
 ROOMS = (
-    "cells", "depthwidth", "errors", "gradients", "integrations", "lab", "memory", "models", "ops",
+    "cells", "depthwidth", "errors", "gradients", "hf", "integrations", "lab", "memory", "models", "ops",
 )  # fmt: skip
 
 OPTIONAL = (

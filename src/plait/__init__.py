@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = (
-    "cells", "depthwidth", "errors", "gradients", "integrations", "lab", "memory", "models", "ops",
+    "cells", "depthwidth", "errors", "gradients", "hf", "integrations", "lab", "memory", "models", "ops",
 )  # fmt: skip
 
 

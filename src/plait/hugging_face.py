@@ -88,7 +88,7 @@ def make_config(values: dict[str, Any]) -> Any:
     family = values.get("model_type")
     if not isinstance(family, str):
         raise DataError(f"model_type: expected the name of a family, got {reprlib.repr(family)}")
-    transformers = require("transformers", "test")
+    transformers = require("transformers", "hf")
     if family not in transformers.CONFIG_MAPPING:
         code = "; Python in its folder (auto_map) is never run" if "auto_map" in values else ""
         raise DataError(f"model_type {family!r} is known neither here nor to transformers{code}")
@@ -118,7 +118,7 @@ def build_random(config: Any, kind: str) -> Any:
 
 
 def _build(config: Any, kinds: tuple[str, ...], **options: Any) -> Any:
-    transformers = require("transformers", "test")
+    transformers = require("transformers", "hf")
     failed: Exception | None = None
     for name in kinds:
         with _contained(), _bounded(config.model_type):
@@ -167,7 +167,7 @@ def load_weights(folder: Path, config: Any, kind: str) -> tuple[Any, list[str]]:
     Raises:
         DataError: if the files are damaged or do not fit the configuration.
     """
-    transformers = require("transformers", "test")
+    transformers = require("transformers", "hf")
     with _contained():
         try:
             model, report = getattr(transformers, kind).from_pretrained(
@@ -225,8 +225,8 @@ _WIDE = {"n_embd", "n_embed", "n_inner", "n_ctx", "n_positions", "num_parameters
 @contextmanager
 def _contained() -> Iterator[None]:
     """Keep `transformers` off the network and quiet: what matters is raised, in one line."""
-    transformers = require("transformers", "test")
-    hub: Any = require("huggingface_hub.constants", "test")
+    transformers = require("transformers", "hf")
+    hub: Any = require("huggingface_hub.constants", "hf")
     log = transformers.utils.logging
     offline, verbosity, bar = hub.HF_HUB_OFFLINE, log.get_verbosity(), log.is_progress_bar_enabled()
     with ExitStack() as restore, warnings.catch_warnings():

@@ -1,8 +1,10 @@
 """A state that no layer could have returned is refused in one line before compiled code reads it."""
 
 import copy
+import io
 import pickle
 import random
+import weakref
 
 import pytest
 import torch
@@ -147,16 +149,38 @@ def test_values_are_looked_at_once(monkeypatch):
     assert len(looks) == 2  # a layer each
 
 
-def test_nothing_is_kept_of_a_state_that_is_gone():
-    from plait.ops import state_check
-
+def test_a_record_lives_and_dies_with_its_memory():
     model, state = bounded(), None
-    for step in torch.randn(50, 4, 3).split(1):
-        _, state = model(step, state)
-    before = len(state_check._SEEN)
-    for step in torch.randn(50, 4, 3).split(1):
-        _, state = model(step, state)
-    assert len(state_check._SEEN) <= before
+    with torch.no_grad():  # single steps leave keys too
+        for step in torch.randn(9, 4, 3).split(1):
+            _, state = model(step, state)
+    (memory,) = state.memory
+    gone = [weakref.ref(memory.age), weakref.ref(memory.validation.keys)]
+    for other in (
+        memory._replace(age=memory.age - 1), MemoryState(*memory), copy.copy(memory), copy.deepcopy(memory),
+        pickle.loads(pickle.dumps(memory)),
+    ):  # fmt: skip
+        assert type(other) is MemoryState
+        assert other.validation is None
+    del memory, state, other, step
+    assert [reference() for reference in gone] == [None, None]
+
+
+def test_a_file_cannot_say_that_its_steps_were_checked():
+    model, x = bounded(), torch.randn(9, 4, 3)
+    state = model(x)[1].detach()
+
+    class Crafted(MemoryState):
+        def __reduce_ex__(self, protocol):
+            return MemoryState, tuple(self), {"validation": tuple(state.memory[0].validation)}
+
+    bad = Crafted(*altered(state, age=lambda age: age * 0 - 1).memory[0])
+    file = io.BytesIO()
+    torch.save(bad, file)
+    for load in (lambda: pickle.loads(pickle.dumps(bad)), lambda: torch.load(file, weights_only=True)):
+        file.seek(0)
+        with pytest.raises(ShapeError, match="expected four tensors, got attributes too"):
+            load()
 
 
 def test_in_inference_mode_torch_counts_no_writes_and_all_else_holds():

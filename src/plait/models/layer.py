@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from plait.errors import ShapeError
 from plait.ops.attention import accumulation_dtype
-from plait.ops.state_check import check_shapes, check_state
+from plait.ops.state_check import check_shapes, check_state, follow
 from plait.ops.walk import LayerResult, LayerState
 
 __all__ = ["LAYER", "Layer", "autocast_dtype", "cast_state", "gumbel_noise"]
@@ -91,7 +91,7 @@ def cast_state(state: LayerState, dtype: torch.dtype) -> LayerState:
         if not part.is_floating_point():
             raise ShapeError(f"state: expected floating point, got {part.dtype} of {tuple(part.shape)}")
     cell_state = None if state.cell_state is None else state.cell_state.to(dtype)
-    memory = state.memory._replace(slots=state.memory.slots.to(dtype))
+    memory = follow(state.memory, state.memory._replace(slots=state.memory.slots.to(dtype)))
     return LayerState(state.hidden.to(dtype), cell_state, memory)
 
 

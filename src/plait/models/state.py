@@ -82,7 +82,7 @@ class State:
 
     def detach(self) -> State:
         """Return the values cut from the graph: for truncated back-propagation and streaming."""
-        return self.map(lambda part: part.detach() if part.requires_grad else part)
+        return self._followed_by(self.map(lambda part: part.detach() if part.requires_grad else part))
 
     def clone(self) -> State:
         """Return the values in tensors of their own."""

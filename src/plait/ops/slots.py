@@ -13,27 +13,54 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad
 
+from plait.errors import ShapeError
 from plait.ops.attention import accumulation_dtype, scores
 
 __all__ = [
-    "MemoryState", "ages_before", "append", "clear", "credit", "empty_memory", "latest", "rated",
-    "relevancy_write", "uniform_write", "window_write",
+    "MemoryState", "Validation", "ages_before", "append", "clear", "credit", "empty_memory", "latest",
+    "rated", "relevancy_write", "uniform_write", "window_write",
 ]  # fmt: skip
 
 
-class MemoryState(NamedTuple):
+class Validation(NamedTuple):
+    """Record of a successful check of a memory's steps (`plait.ops.state_check`).
+
+    `window` is that of the ring it was checked for; `versions` are torch's version counters of `age` and
+    `born` at the check; `keys` are the keys of its slots, if a step left them (`attentive_scan/cpu_step.py`).
+    """
+
+    window: int | None
+    versions: tuple[int, int] | None
+    keys: Tensor | None
+
+
+class _Fields(NamedTuple):
+    slots: Tensor
+    relevance: Tensor
+    born: Tensor
+    age: Tensor
+
+
+class MemoryState(_Fields):
     """The readable past states, one row per batch element.
 
     `slots` (B, κ, H); `relevance` (B, κ) in the accumulation type; `born` (B, κ) int64: the step, counted
     from 0 since the row's last reset, whose state the slot holds, −1 where empty; `age` (B,) int64: the
     number of steps since that reset, which is `born` of the next state. A walk constructs its result from all
     four fields: the compiler of torch 2.11 cannot return the result of `_replace`.
+
+    `validation` is no part of the value: it records that this very tuple was checked. Copies, pickles and
+    results of `_replace` begin without it.
     """
 
-    slots: Tensor
-    relevance: Tensor
-    born: Tensor
-    age: Tensor
+    validation: Validation | None = None
+
+    def __getstate__(self) -> None:
+        """Leave the validation out of copies and pickles."""
+
+    def __setstate__(self, state: object) -> None:
+        """Refuse a validation from a file, which could let unchecked steps pass."""
+        raise ShapeError("state.memory: expected four tensors, got attributes too; pass one that plait saved")
 
 
 def empty_memory(

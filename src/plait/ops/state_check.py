@@ -1,12 +1,12 @@
 """Validation of a layer's state before compiled code reads it.
 
 Shapes, types and devices are compared at every call; that needs no synchronisation. The steps in a memory
-(`born`, `age`) are values: reading them waits for a GPU. So they are checked once, and the pair of tensors is
-remembered with torch's version counter of each. A state returned by one of our layers, and what `State`
-derives from it, is valid by construction and is remembered at once; a state that was built, loaded or written
-to is not remembered, and is checked when it is passed in. A check at every call would take 17 µs of a step of
-200 on a CPU, and would stall the stream at every step on a GPU; a device-side assertion would not stall it,
-but aborts the process without a message.
+(`born`, `age`) are values: reading them waits for a GPU. So they are checked once, and the memory itself
+records it (`MemoryState.validation`) with torch's version counters of the two. A state returned by one of our
+layers, and what `State` derives from it, is valid by construction and is recorded at once; a state that was
+built, loaded or written to has no valid record, and is checked when it is passed in. A check at every call
+would take 17 µs of a step of 200 on a CPU, and would stall the stream at every step on a GPU; a device-side
+assertion would not stall it, but aborts the process without a message.
 
 Where tensors have no values (meta or traced tensors, a CUDA graph being recorded, a transform of torch.func)
 nothing is checked; none of our compiled code addresses memory by these values then.
@@ -14,25 +14,17 @@ nothing is checked; none of our compiled code addresses memory by these values t
 
 from __future__ import annotations
 
-import weakref
-from functools import partial
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from plait.errors import ShapeError
-from plait.ops.slots import MemoryState
+from plait.ops.slots import MemoryState, Validation
 from plait.ops.walk import LayerState
 
 __all__ = ["check_shapes", "check_state", "follow", "has_values", "is_known", "known_keys", "remember"]
 
 # Far more steps than any run makes, and with any length of a call within the 32 bits of the GPU kernels.
 LATEST = 2**30
-# id of a memory's `age` → a weak reference to it, the window, its `born`, the version counters of the two,
-# and the keys of its slots, if a step left them (`attentive_scan/cpu_step.py`). A plain dictionary, because
-# torch's WeakIdKeyDictionary takes 2 µs for what takes 0.5 here.
-_SEEN: dict[int, tuple[Any, int | None, Tensor, tuple[int, int] | None, Tensor | None]] = {}
 
 
 def check_state(state: LayerState, like: Tensor, window: int | None) -> None:
@@ -93,10 +85,7 @@ def check_shapes(state: LayerState, rows: int, size: int, slot_size: int, width:
 def remember(memory: MemoryState, window: int | None, keys: Tensor | None = None) -> None:
     """Record a memory's steps as valid, so that they are not checked again; `keys` are those of its slots."""
     if not torch.compiler.is_compiling():
-        age, born = memory.age, memory.born
-        place = id(age)
-        seen = weakref.ref(age, partial(_forget, place))
-        _SEEN[place] = (seen, window, born, _writes(age, born), keys)
+        memory.validation = Validation(window, _versions(memory), keys)
 
 
 def follow(before: MemoryState, after: MemoryState) -> MemoryState:
@@ -104,44 +93,33 @@ def follow(before: MemoryState, after: MemoryState) -> MemoryState:
 
     Use it for copies that keep every row's steps.
     """
-    if not torch.compiler.is_compiling():
-        record = _SEEN.get(id(before.age))
-        if record is not None and is_known(before, record[1]):
-            remember(after, record[1], record[4])
+    record = before.validation
+    if record is not None and is_known(before, record.window):
+        remember(after, record.window, record.keys)
     return after
 
 
 def known_keys(memory: MemoryState) -> Tensor | None:
-    """Return the keys recorded with a memory that `is_known`.
+    """Return the keys recorded with a memory.
 
     The reader has to check that they still belong to its slots and weights: each carries a mark of what it
     was computed from.
     """
-    return _SEEN[id(memory.age)][4]
+    return None if memory.validation is None else memory.validation.keys
 
 
 def is_known(memory: MemoryState, window: int | None) -> bool:
     """Return whether this memory's steps are recorded as valid for this window and unwritten since."""
     if torch.compiler.is_compiling():
         return False
-    record = _SEEN.get(id(memory.age))
-    return (
-        record is not None
-        and record[0]() is memory.age
-        and record[1] == window
-        and record[2] is memory.born
-        and record[3] == _writes(memory.age, memory.born)
-    )
+    record = memory.validation
+    return record is not None and record.window == window and record.versions == _versions(memory)
 
 
-def _forget(place: int, _: Any) -> None:
-    _SEEN.pop(place, None)
-
-
-def _writes(age: Tensor, born: Tensor) -> tuple[int, int] | None:
-    """Return the version counters, None for tensors of inference mode, which have none."""
+def _versions(memory: MemoryState) -> tuple[int, int] | None:
+    """Return the version counters of the steps, None for tensors of inference mode, which have none."""
     try:
-        return age._version, born._version
+        return memory.age._version, memory.born._version
     except RuntimeError:
         return None
 

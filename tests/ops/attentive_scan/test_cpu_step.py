@@ -101,18 +101,11 @@ def by_reference(z, weights, state, scan, reset, noise):  # type: ignore[no-unty
 
 def by_step(z, weights, state, scan, reset, noise):  # type: ignore[no-untyped-def]
     """The input is what is projected: its weight is 1, so its bias is split off."""
-    remember(state.memory, scan.window, known_keys_or_none(state.memory))
+    remember(state.memory, scan.window, known_keys(state.memory))
     projection = torch.eye(z.shape[2], dtype=z.dtype), torch.full((z.shape[2],), 0.25, dtype=z.dtype)
     made = cpu_step.step(z - 0.25, projection, weights, state, scan, reset, noise)
     assert made is not None
     return made
-
-
-def known_keys_or_none(memory):  # type: ignore[no-untyped-def]
-    try:
-        return known_keys(memory)
-    except KeyError:
-        return None
 
 
 def failures(case: Case) -> list[str]:

@@ -126,7 +126,7 @@ def _kind(model: Any, config: Any) -> Kind:
         return "encoder"
     if getattr(config, "is_decoder", True) is False and hasattr(config, "type_vocab_size"):
         return "encoder"
-    transformers = require("transformers", "test")
+    transformers = require("transformers", "hf")
     return "decoder" if type(config) in transformers.AutoModelForCausalLM._model_mapping else "other"
 
 

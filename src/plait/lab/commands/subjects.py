@@ -156,7 +156,7 @@ def _hugging_face(
 
 def _kind_of(config: Any) -> tuple[str, bool]:
     """Return which of transformers' classes builds the model, and whether it predicts the next token."""
-    transformers = require("transformers", "test")
+    transformers = require("transformers", "hf")
     if getattr(config, "is_encoder_decoder", False):
         raise ConfigError(
             f"{config.model_type} has an encoder and a decoder, which take a sequence each: expected one of "

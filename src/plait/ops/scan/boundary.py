@@ -14,6 +14,7 @@ from plait.ops.scan.contract import Inputs, specs
 from plait.ops.scan.kinds import CellScan
 from plait.ops.state_check import check_state
 from plait.ops.steps import NONLINEARITIES
+from plait.ops.walk import LayerState
 
 __all__ = ["conform"]
 
@@ -33,12 +34,12 @@ class _Expected(NamedTuple):
     is_record: bool
 
 
-def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
+def conform(inputs: Inputs, scan: CellScan, state: LayerState | None = None, fill: bool = True) -> Inputs:
     """Check every shape; cast to the type of `projected`; drop inputs that the cell does not read.
 
     An empty slot gets zeros and no relevance, whatever its content was, so that it cannot carry in a NaN.
     With `fill` false the scan itself ignores empty slots. At the start of a sequence there is no state to
-    check.
+    check. `state` is the one that `inputs` were taken from: its memory records that it was checked.
     """
     is_traced = torch.compiler.is_compiling()
     (_check_kind if is_traced else _check_kind_once)(scan)
@@ -53,7 +54,7 @@ def conform(inputs: Inputs, scan: CellScan, fill: bool = True) -> Inputs:
         raise ShapeError(f"reset: expected bool, got {inputs.reset.dtype}")
     if inputs.is_new:
         return Inputs(*read)
-    check_state(inputs.state, inputs.projected, getattr(scan, "window", None))
+    check_state(state or inputs.state, inputs.projected, getattr(scan, "window", None))
     if "memory" in scan.traits:
         empty = inputs.born < 0 if fill else None
         if empty is not None:

@@ -142,7 +142,7 @@ class FusedScan:
         if state is None and not is_lean and projected.dim() == 3:  # other shapes are refused by `conform`
             state = _nothing_before(projected, scan)
         unchecked = Inputs.of(projected, weights, state, *first, *options)
-        inputs = conform(unchecked, scan, fill=chosen not in self.looks_at_no_empty_slot)
+        inputs = conform(unchecked, scan, state, fill=chosen not in self.looks_at_no_empty_slot)
         if chosen == "reference":
             recorded(chosen)
             return self.reference(inputs, scan, need_trace)

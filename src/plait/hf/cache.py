@@ -1,0 +1,139 @@
+"""A key-value cache of fixed size for `model.generate(past_key_values=...)`."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from torch import Tensor
+
+from plait.errors import ConfigError, require, seeded, whole
+from plait.hf.attention import attach
+from plait.hf.layer import BoundedLayer, Limits
+from plait.hf.policies import make_policy
+
+__all__ = ["BoundedCache", "full_attention_layers"]
+
+cache_utils: Any = require("transformers.cache_utils", "hf")
+
+
+class BoundedCache(cache_utils.Cache):
+    """A cache that keeps `slots` = sinks + window + capacity states for each KV head, whatever was read.
+
+    A head keeps its first `sinks` states, the latest `window`, and of those that left the window the
+    `capacity` that rank highest. A dropped state never returns, and at every step, inside a chunk of a prompt
+    as well, a query reads `slots` states at most. With as many slots as tokens the model computes what it
+    computes with `DynamicCache`.
+
+    Pass it to `model.generate(ids, past_key_values=cache)`, greedy, sampling or beam search, or to
+    `model(ids, past_key_values=cache)`; `prefill_chunk_size=512` bounds the memory of a long prompt, too. A
+    batch is padded on the left. Keys keep the positions with which the model has rotated them, so a text can
+    be as long as the model's positions. Layers with a sliding window of their own keep that. No gradient
+    passes from one call to the next.
+
+    The model's attention function is set to one that reads bounded caches; with any other cache it computes
+    what it did (by sdpa where it was another kernel).
+
+    Args:
+        model: a decoder of `transformers`, such as LlamaForCausalLM.
+        window: latest states kept, at least 1.
+        capacity: older states kept.
+        sinks: first states kept.
+        policy: a name of `plait.hf.POLICIES`; "learned" if there are scores, else "sinks".
+        seed: of the policy "random".
+
+    Raises:
+        ConfigError: for a model without a cache of full attention (Mamba, T5), or with terms in its attention
+            that a bounded cache does not have.
+
+    >>> from transformers import LlamaConfig, LlamaForCausalLM
+    >>> sizes = {"vocab_size": 64, "hidden_size": 16, "intermediate_size": 32, "num_hidden_layers": 2}
+    >>> model = LlamaForCausalLM(LlamaConfig(**sizes, num_attention_heads=2, eos_token_id=None)).eval()
+    >>> cache = BoundedCache(model, window=4, capacity=3, sinks=1, policy="knorm")
+    >>> prompt = torch.ones(1, 20, dtype=torch.int64)
+    >>> ids = model.generate(prompt, past_key_values=cache, max_new_tokens=5, pad_token_id=0)
+    >>> cache.get_seq_length(), cache.births(0).shape
+    (24, torch.Size([1, 2, 8]))
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        window: int,
+        capacity: int,
+        sinks: int = 4,
+        policy: str | None = None,
+        seed: int = 0,
+    ) -> None:
+        whole(1, window=window)
+        whole(0, capacity=capacity, sinks=sinks)
+        seeded(seed=seed)
+        self.limits = Limits(window, capacity, sinks)
+        self.policy = policy or "sinks"
+        ranking = make_policy(self.policy, None, seed)
+        bounded = full_attention_layers(model)
+        config = model.config.get_text_config(decoder=True)
+        layers = cache_utils.DynamicCache(config=config).layers
+        for index in bounded:
+            layers[index] = BoundedLayer(index, self.limits, ranking, config)
+        super().__init__(layers=layers)
+        self._bounded = bounded
+        attach(model)
+
+    @property
+    def slots(self) -> int:
+        """States that a head keeps at most."""
+        return self.limits.slots
+
+    def births(self, layer: int) -> Tensor:
+        """Return (B, H, slots): the step of each state that a layer keeps, sorted, −1 for empty slots."""
+        if layer not in self._bounded:
+            raise ConfigError(f"layer: expected one of {self._bounded}, got {layer}")
+        births: Tensor = self.layers[layer].births.sort(dim=2).values
+        return births
+
+    def bytes(self) -> dict[str, int]:
+        """Return the bytes of keys, values, positions and scores of all layers with a bounded cache."""
+        names = {
+            "keys": ("keys",),
+            "values": ("values",),
+            "positions": ("births", "is_sink"),
+            "scores": ("ranks",),
+        }
+        layers = [layer for layer in self.layers if isinstance(layer, BoundedLayer) and layer.is_initialized]
+        return {
+            name: sum(getattr(layer, part).nbytes for layer in layers for part in parts)
+            for name, parts in names.items()
+        }
+
+    def __repr__(self) -> str:
+        window, capacity, sinks = self.limits
+        size = f"window={window}, capacity={capacity}, sinks={sinks}"
+        return f"BoundedCache({size}, policy={self.policy!r}, seen={self.get_seq_length()})"
+
+
+def full_attention_layers(model: Any) -> list[int]:
+    """Return the numbers of the layers whose cache grows with the text.
+
+    Raises:
+        ConfigError: if the model has none, or has layers of another kind than full and sliding attention.
+    """
+    config = getattr(model, "config", None)
+    if config is None or not hasattr(config, "get_text_config"):
+        raise ConfigError(f"model: expected a model of transformers, got {type(model).__name__}")
+    family = config.model_type
+    if config.is_encoder_decoder:
+        raise ConfigError(f"model: expected a decoder alone, got {family!r}, an encoder with a decoder")
+    config = config.get_text_config(decoder=True)
+    layers = []
+    if hasattr(config, "num_attention_heads") and not getattr(model, "_is_stateful", False):
+        layers = cache_utils.DynamicCache(config=config).layers
+    kinds = {type(layer) for layer in layers} - {
+        cache_utils.DynamicLayer,
+        cache_utils.DynamicSlidingWindowLayer,
+    }
+    bounded = [i for i, layer in enumerate(layers) if type(layer) is cache_utils.DynamicLayer]
+    if kinds or not bounded:
+        other = f"layers with {', '.join(sorted(kind.__name__ for kind in kinds))}" if kinds else "none"
+        raise ConfigError(f"model: expected layers of full attention, got {family!r}, which has {other}")
+    return bounded
