@@ -10,6 +10,8 @@ import multiprocessing
 import os
 import re
 import struct
+import subprocess
+import sys
 import tomllib
 from dataclasses import dataclass, replace
 from importlib.metadata import distribution
@@ -34,6 +36,8 @@ from plait.lab.training.description import build
 from plait.lab.training.recipe import Recipe
 from plait.lab.training.supervised import fit
 from tests.warm import Warm
+
+ROOT = Path(__file__).parent.parent
 
 # torch caches the functions that `torch.device(…)` redirects at its first use. In a test that replaces
 # torch.empty that would be the replacement, and later tests would build models in memory, not on meta.
@@ -168,10 +172,37 @@ def digits(tmp_path):
 
 @pytest.fixture(scope="session")
 def without_extras(tmp_path_factory):
-    """A folder to put on the path: what plait cannot do without, and what that needs, as links; no extra."""
-    folder = tmp_path_factory.mktemp("site")
-    project = tomllib.loads((Path(__file__).parent.parent / "pyproject.toml").read_text())["project"]
-    waiting, seen = list(project["dependencies"]), set()
+    """A folder to put on the path: links to the packages that plait requires and to those they require."""
+    return _linked(tmp_path_factory.mktemp("site"), [])
+
+
+@pytest.fixture(scope="session")
+def with_lab(tmp_path_factory):
+    """A folder like `without_extras`, with the packages of the extra `lab`."""
+    return _linked(tmp_path_factory.mktemp("lab"), ["lab"])
+
+
+@pytest.fixture(scope="session")
+def alone():
+    """Run a module in a process that sees the standard library, one folder and this source alone."""
+
+    def run(folder, *module, cwd=None, **environment):
+        command = [sys.executable, "-S", "-W", "error", "-m", *module]
+        kept = {name: os.environ[name] for name in ("PATH", "HOME", "OMP_NUM_THREADS") if name in os.environ}
+        paths = os.pathsep.join(map(str, (folder, ROOT / "src")))
+        return subprocess.run(
+            command, cwd=cwd, capture_output=True, text=True, check=False,
+            env={**kept, "PYTHONPATH": paths, **environment},
+        )  # fmt: skip
+
+    return run
+
+
+def _linked(folder, extras):
+    """Link the required packages and those of `extras` into a folder; return it."""
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]
+    optional = project["optional-dependencies"]
+    waiting, seen = [*project["dependencies"], *(line for extra in extras for line in optional[extra])], set()
     while waiting:
         wanted = Requirement(waiting.pop())
         name = re.sub(r"[-_.]+", "-", wanted.name).lower()

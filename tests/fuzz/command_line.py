@@ -28,7 +28,6 @@ uvicorn torch.utils.tensorboard torch._dynamo scipy.linalg numba transformers pl
 plait.lab.training.ppo plait.lab.report.write plait.lab.report.explore.app plait.lab.bench.layers
 plait.lab.bench.rl plait.lab.experiments.launch
 """
-SHARE = 4  # every fourth line goes through the door made of argparse
 STDOUT = ("utf-8", "utf-8", "ascii", "utf-8", "latin-1", "utf-8", "full", "utf-8", "ascii", "utf-8", "closed")
 
 
@@ -103,9 +102,9 @@ class Fuzzer:
 
         return line(self.commands, seed, index)
 
-    def try_line(self, words: list[str], usual=(), stops=False, argparse=False, stdout="utf-8"):
+    def try_line(self, words: list[str], usual=(), stops=False, stdout="utf-8"):
         """How the line ended, and what is wrong with that."""
-        ended = self.run(words, self.world.renew(), argparse, stops, stdout)
+        ended = self.run(words, self.world.renew(), stops, stdout)
         said = [part for word in words for part in (word, word.partition("=")[2]) if 0 < len(part) < 256]
         named = [os.path.realpath(os.path.join(self.world.here, "work", part)) for part in said]
         outside = [place for place in ended.outside if not any(_under(place, name) for name in named)]
@@ -234,7 +233,7 @@ def tries(fuzzer: Fuzzer, given: argparse.Namespace, numbers: Sequence[int]) -> 
             words, usual, stops = shlex.split(given.line[index]), ("runs", "demo", "compare"), False
         try:
             stdout = "utf-8" if given.line else STDOUT[index % len(STDOUT)]
-            ended, problems = fuzzer.try_line(words, usual, stops, index % SHARE == SHARE - 1, stdout)
+            ended, problems = fuzzer.try_line(words, usual, stops, stdout)
         except KeyboardInterrupt:
             break
         seen.append({"line": index, "code": ended.code, "seconds": ended.seconds, "wrong": bool(problems)})

@@ -47,7 +47,6 @@ class Ended:
 def run_forked(
     words: list[str],
     work: Path,
-    argparse: bool = False,
     stops: bool = False,
     stdout: str = "utf-8",
     seconds: float = SECONDS,
@@ -63,7 +62,7 @@ def run_forked(
     began = time.monotonic()
     child = os.fork()
     if child == 0:
-        _child(words, work, argparse, stdout, kept)
+        _child(words, work, stdout, kept)
     asked, status = 0, None
     while status is None:
         done, found = os.waitpid(child, os.WNOHANG)
@@ -100,7 +99,7 @@ def _serves(out: Path, asked: int) -> bool:
     return not asked and "Ctrl-C ends it" in out.read_text("utf-8", "replace")
 
 
-def _child(words: list[str], work: Path, argparse: bool, stdout: str, kept: list[Path]) -> None:
+def _child(words: list[str], work: Path, stdout: str, kept: list[Path]) -> None:
     code = 70
     try:
         os.setsid()
@@ -121,9 +120,6 @@ def _child(words: list[str], work: Path, argparse: bool, stdout: str, kept: list
             "TMPDIR": str(work.parent / "tmp"),
             "BROWSER": "true",
         }
-        if argparse:
-            installed = cli._installed
-            cli._installed = lambda module: module not in ("tyro", "rich") and installed(module)
         sys.argv = ["plait", *words]
         _limit()
         sys.addaudithook(_guard(work.parent, outside))

@@ -4,15 +4,15 @@ Line `index` of a seed is a function of the two alone. Values are good, bad or h
 work at for minutes when all is well is kept small (`SMALL`): then a line that does not end is a fault.
 """
 
-import argparse
 import importlib
 import random
 import re
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
+from plait.lab.annotations import Argument, arguments_of
 from plait.lab.cli import COMMANDS
-from plait.lab.cli.with_argparse import parser_of
 
 LONG = "n" * 300  # more than a file system takes
 WHOLE = ("-1", "0", "2147483647", "2147483648", "9223372036854775807", "9223372036854775808", "1000000000000",
@@ -29,6 +29,7 @@ PATH = (".", "..", "/", "", "/dev/null", "/dev/zero", "missing", "missing/deep/n
         "a\nb", "new.png", "new.tar.gz", "new.html", "folder.png")  # fmt: skip
 WRONG = ("--no-such-flag", "--", "-", "-x", "extra", "", "--help", "-h", "--=", "--debug=1", "é", "--version")
 
+KINDS = {int: "whole number", float: "number", Path: "path", bool: "switch"}
 # What is always given, so that a line whose values are all good ends in a moment. A flag named here may still
 # be given something else.
 TRAINING = {"--updates": "12", "--batch-size": "123", "--hidden": "48", "--evaluate-on": "14"}
@@ -109,34 +110,35 @@ def commands(names: dict[str, tuple[str, ...]]) -> list[Command]:
     for name, (place, _) in COMMANDS.items():
         module, _, attribute = place.partition(":")
         function = getattr(importlib.import_module(module), attribute)
-        actions = parser_of(function, name)[0]._actions
-        usual = [getattr(action, "default", None) for action in actions]
+        arguments = arguments_of(function)
+        usual = [argument.default for argument in arguments if not argument.required]
         paths = [
             str(one) for value in usual for one in (value if isinstance(value, list | tuple) else [value])
         ]
         own = {key.removeprefix(f"{name} "): words for key, words in names.items() if key.startswith(name)}
-        options = tuple(_option(action, {**names, **own}) for action in actions)
+        options = tuple(_option(argument, {**names, **own}) for argument in arguments)
         found.append(Command(
             name, options, "Ctrl-C" in (function.__doc__ or ""),
-            tuple(p for p in paths if p not in ("None", "==SUPPRESS==", "")),
+            tuple(p for p in paths if p not in ("None", "")),
         ))  # fmt: skip
     return found
 
 
-def _option(action: argparse.Action, names: dict[str, tuple[str, ...]]) -> Option:
-    kind = getattr(action.type, "__name__", "str") if action.nargs != 0 else "switch"
-    told = re.findall(r"[\w][\w.:+-]*", re.sub(r"\(default.*", "", action.help or ""))
+def _option(argument: Argument, names: dict[str, tuple[str, ...]]) -> Option:
+    kind = KINDS.get(argument.kind, "str")
+    told = re.findall(r"[\w][\w.:+-]*", argument.description)
     if kind in ("whole number", "number"):
         told = [word for word in told if re.fullmatch(r"\d{1,2}(\.\d+)?", word)]
-    known = names.get(str(action.metavar), ()) or names.get(action.dest, ())
-    words = tuple(map(str, action.choices or ())) or known or tuple(told)
-    forbidden = {word for flag in action.option_strings for word in NEVER.get(flag, ())}
-    several = action.nargs in ("*", "+")
-    takes = "nothing" if action.nargs == 0 else "several" if several else "one"
-    needed = action.required and action.nargs not in ("?", "*")
-    usual = action.default if isinstance(action.default, str) and action.default != argparse.SUPPRESS else ""
+    known = names.get(argument.metavar, ()) or names.get(argument.name, ())
+    words = tuple(map(str, argument.choices)) or known or tuple(told)
+    forbidden = {word for flag in argument.flags for word in NEVER.get(flag, ())}
+    several = argument.several and not argument.repeated
+    takes = "nothing" if argument.kind is bool else "several" if several else "one"
+    needed = argument.required
+    usual = argument.default if isinstance(argument.default, str) else ""
     words = tuple(word for word in words if word not in forbidden)
-    return Option(tuple(action.option_strings), kind, takes, needed, words, usual)
+    underscored = (f"--{argument.name}",) if argument.flags and "_" in argument.name else ()
+    return Option((*argument.flags, *underscored), kind, takes, needed, words, usual)
 
 
 def line(described: list[Command], seed: int, index: int) -> tuple[Command, list[str]]:
@@ -167,7 +169,7 @@ def _placed(command: Command, draw: random.Random, spite: float) -> Iterator[str
 
 def _flagged(command: Command, draw: random.Random, spite: float) -> Iterator[str]:
     small = SMALL.get(command.name, {})
-    flags = [option for option in command.options if option.flags and "--help" not in option.flags]
+    flags = [option for option in command.options if option.flags]
     chosen = [o for o in flags if (o.needed and draw.random() < 0.97) or set(o.flags) & set(small)]
     others = [option for option in flags if option not in chosen]
     more = draw.choice((0, 0, 1, 1, 2, 3, 6) if spite else (0, 0, 0, 0, 1, 1, 2))

@@ -1,7 +1,6 @@
-"""What the parameters of a command say beyond their types, for both doors of the command line.
+"""The arguments of a command, as its signature, its docstring and the marks on its parameters describe them.
 
-The marks are tyro's own where it is installed; where it is not, plain ones of the same fields, which the door
-made of argparse reads.
+Help and parser are made from the same description.
 """
 
 from __future__ import annotations
@@ -9,55 +8,68 @@ from __future__ import annotations
 import ast
 import dataclasses
 import inspect
+import re
 import textwrap
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, TypeVar
+from pathlib import Path
+from types import NoneType, UnionType
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
-__all__ = ["documented", "flat", "given", "option", "repeated", "usual"]
-
-if TYPE_CHECKING:
-    option: Any
-    repeated: Any
-else:
-    try:
-        from tyro.conf import UseAppendAction as repeated, arg as option
-    except ImportError:
-        repeated = "repeated"
-
-        @dataclass(frozen=True)
-        class option:
-            """How an option is shown: `aliases` are other spellings, `metavar` stands for its value."""
-
-            name: str | None = None
-            metavar: str | None = None
-            help: str | None = None
-            help_behavior_hint: str | None = None
-            aliases: tuple[str, ...] | list[str] | None = None
-
+__all__ = [
+    "Argument", "arguments_of", "defaults_from", "explicit_options", "field_docs", "option", "repeated",
+    "value_text",
+]  # fmt: skip
 
 F = TypeVar("F", bound=Callable[..., Any])
+_METAVARS = {int: "N", float: "X", Path: "PATH"}  # placeholders of values in help
 
 
-def usual(defaults: Callable[[list[str]], dict[str, Any] | None]) -> Callable[[F], F]:
-    """Of a command: its defaults depend on what the line says. `defaults` gives them by the names of options;
-    it leaves out those that are not taken then, and gives None where the line does not say enough."""
+@dataclass(frozen=True)
+class option:
+    """How a parameter appears on the command line: `Annotated[Path, option(aliases=("-o",))]`.
 
-    def mark(function: F) -> F:
-        vars(function)["usual"] = defaults
+    Args:
+        metavar: placeholder of the value in help; by default from the type.
+        help: description, instead of the one in the docstring.
+        default: description of the default in help, empty for none; by default the value itself.
+        aliases: other spellings of the option.
+    """
+
+    metavar: str | None = None
+    help: str | None = None
+    default: str | None = None
+    aliases: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class _Repeated:
+    """Type of the mark `repeated`."""
+
+
+repeated = _Repeated()  # of a tuple: every occurrence of the option appends one value
+
+
+def defaults_from(defaults: Callable[[list[str]], dict[str, Any] | None]) -> Callable[[F], F]:
+    """Return a decorator of a command whose defaults depend on its other arguments.
+
+    Args:
+        defaults: returns the defaults by option for the arguments typed so far, without the options that do
+            not apply then; None if the arguments do not determine them.
+    """
+
+    def decorate(function: F) -> F:
+        vars(function)["defaults_from"] = defaults
         return function
 
-    return mark
+    return decorate
 
 
-flat = option(name="")  # of a dataclass: its fields are options of the command itself
-
-
-def documented(kind: type) -> dict[str, str]:
-    """The string below each field of a dataclass."""
+def field_docs(kind: type) -> dict[str, str]:
+    """Return the string below each field of a dataclass."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    except (OSError, TypeError):  # no source beside the program: help without words
+    except (OSError, TypeError):  # no source beside the program: help without descriptions
         return {}
     assert isinstance(body, ast.ClassDef)
     pairs = zip(body.body, body.body[1:], strict=False)
@@ -70,6 +82,126 @@ def documented(kind: type) -> dict[str, str]:
     }
 
 
-def given(options: Any) -> dict[str, Any]:
-    """What was said, by name: neither None nor a switch that was left alone."""
+def explicit_options(options: Any) -> dict[str, Any]:
+    """Return the options that were passed: those that are neither None nor a switch that is off."""
     return {k: v for k, v in dataclasses.asdict(options).items() if v is not None and v is not False}
+
+
+@dataclass(frozen=True)
+class Argument:
+    """One argument of a command: a parameter of the function, or a field of one that is a dataclass."""
+
+    name: str
+    """Name of the parameter or field."""
+    kind: Any
+    """Type of a value: int, float, str, bool (a switch), Path or a Literal."""
+    default: Any = inspect.Parameter.empty
+    """Default; empty if the argument is required."""
+    flags: tuple[str, ...] = ()
+    """Spellings of the option; none for a positional argument."""
+    metavar: str = ""
+    """Placeholder of the value in help."""
+    description: str = ""
+    """Description in help, without the default."""
+    shown_default: str = ""
+    """Description of the default in help; empty for none."""
+    several: bool = False
+    """Takes any number of values, as a tuple."""
+    repeated: bool = False
+    """Every occurrence appends one value to a tuple."""
+    optional: bool = False
+    """Takes None, too."""
+    parameter: str = ""
+    """Name of the parameter with the dataclass that this is a field of; empty for none."""
+    options: type | None = None
+    """That dataclass."""
+
+    @property
+    def required(self) -> bool:
+        """Return whether the argument has no default."""
+        return self.default is inspect.Parameter.empty
+
+    @property
+    def choices(self) -> tuple[Any, ...]:
+        """Return the values of a Literal; empty for other types."""
+        return get_args(self.kind) if get_origin(self.kind) is Literal else ()
+
+    @property
+    def label(self) -> str:
+        """Return the argument's name in messages: the long spelling of an option, or the metavar."""
+        return max(self.flags, key=len) if self.flags else self.metavar
+
+
+def arguments_of(function: Callable[..., Any]) -> list[Argument]:
+    """Return the arguments of a command in the order of its signature."""
+    descriptions = _descriptions(inspect.getdoc(function) or "")
+    hints = get_type_hints(function, include_extras=True)
+    arguments: list[Argument] = []
+    for parameter in inspect.signature(function).parameters.values():
+        hint = hints[parameter.name]
+        if dataclasses.is_dataclass(hint):
+            assert isinstance(hint, type)
+            arguments += _fields(parameter.name, hint)
+        else:
+            positional = parameter.kind is parameter.POSITIONAL_ONLY
+            arguments.append(_argument(parameter.name, hint, parameter.default, descriptions, positional))
+    return arguments
+
+
+def _fields(parameter: str, kind: type) -> Iterator[Argument]:
+    """Yield the fields of a dataclass as options."""
+    descriptions, hints = field_docs(kind), get_type_hints(kind, include_extras=True)
+    for field in dataclasses.fields(kind):
+        default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        argument = _argument(field.name, hints[field.name], default, descriptions, False)
+        yield dataclasses.replace(argument, parameter=parameter, options=kind)
+
+
+def _argument(name: str, hint: Any, default: Any, descriptions: dict[str, str], positional: bool) -> Argument:
+    marks: tuple[Any, ...] = ()
+    if get_origin(hint) is Annotated:
+        hint, *metadata = get_args(hint)
+        marks = tuple(metadata)
+    optional = get_origin(hint) in (Union, UnionType) and NoneType in get_args(hint)
+    if optional:
+        (hint,) = (part for part in get_args(hint) if part is not NoneType)
+    mark = next((mark for mark in marks if isinstance(mark, option)), option())
+    several = get_origin(hint) is tuple
+    kind = get_args(hint)[0] if several else hint
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    usual_metavar = _METAVARS.get(kind, name.upper().replace("_", "-"))
+    description = descriptions.get(name, "") if mark.help is None else mark.help
+    return Argument(
+        name,
+        kind,
+        default,
+        flags=() if positional else (f"--{name.replace('_', '-')}", *mark.aliases),
+        metavar=mark.metavar or ("{" + ",".join(map(str, choices)) + "}" if choices else usual_metavar),
+        description=" ".join(description.split()),
+        shown_default=value_text(default) if mark.default is None else mark.default,
+        several=several,
+        repeated=repeated in marks,
+        optional=optional,
+    )
+
+
+def value_text(value: Any) -> str:
+    """Return a default as text; empty if there is none that helps a reader."""
+    if value is inspect.Parameter.empty or value is None or value is False or value in ("", ()):
+        return ""
+    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+
+
+def _descriptions(text: str) -> dict[str, str]:
+    """Return the description of each parameter in a docstring's `Args:` section."""
+    _, _, rest = text.partition("\nArgs:\n")
+    descriptions: dict[str, str] = {}
+    name = ""
+    for line in rest.splitlines():
+        if re.match(r"\S", line):  # the next heading
+            break
+        if entry := re.match(r"    (\w+): (.*)", line):
+            name, descriptions[entry[1]] = entry[1], entry[2]
+        elif name:
+            descriptions[name] += f" {line.strip()}"
+    return descriptions

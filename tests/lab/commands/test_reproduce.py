@@ -1,7 +1,6 @@
 """`plait reproduce`: the list, a smoke run with table and page, errors in one line."""
 
 import json
-import sys
 
 import pytest
 
@@ -18,8 +17,7 @@ def test_list(capsys):
     assert {"denoise", "transfer", "figure3", "figure4", "figure10", "depthwidth-figure1"} <= set(entries)
 
 
-def test_smoke_with_page_and_again(tmp_path, capsys, monkeypatch):
-    monkeypatch.setitem(sys.modules, "matplotlib", None)  # the page needs it as little as `plait report`'s
+def test_smoke_with_page_and_again(tmp_path, capsys):
     options = [
         "--smoke",
         "--models",

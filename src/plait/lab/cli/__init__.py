@@ -2,8 +2,8 @@
 
 Commands are named here as strings and imported when called, so `plait --help` loads neither torch nor
 the rooms. A command is a typed function in `plait.lab.commands`: its signature is its options, its
-docstring its help, and it returns a `CommandResult`. tyro reads the arguments, or argparse where it is
-missing.
+docstring its help, and it returns a `CommandResult`. Help and `plait doctor` work without the lab's extra,
+all other commands say how to install it.
 """
 
 from __future__ import annotations
@@ -11,21 +11,21 @@ from __future__ import annotations
 import contextlib
 import importlib
 import importlib.util
+import inspect
 import json
 import os
 import shutil
 import signal
 import sys
 from collections.abc import Callable, Iterator
-from typing import Any
 
 from plait._version import __version__
-from plait.errors import OutputError, PlaitError, known
+from plait.errors import MissingExtraError, OutputError, PlaitError, known
 from plait.lab.cli.streams import prepare_streams
 from plait.lab.result import CommandResult
 from plait.table import Table
 
-__all__ = ["COMMANDS", "main"]
+__all__ = ["COMMANDS", "PACKAGES", "main"]
 
 # Name on the command line -> (function, one line of help). A name of two words is a subcommand.
 COMMANDS: dict[str, tuple[str, str]] = {
@@ -133,6 +133,9 @@ COMMANDS: dict[str, tuple[str, str]] = {
 }
 # Group -> the command that runs when no subcommand follows the group's name.
 SHORTHAND: dict[str, str] = {"plan": "plan shape"}
+# What `plait[lab]` installs; every command needs them, but for `DIAGNOSIS`, which says what is missing.
+PACKAGES = ("torch", "numpy", "tyro", "rich", "safetensors", "jinja2", "matplotlib")
+DIAGNOSIS = "doctor"
 # Out-of-memory messages of torch, CUDA and C++; they appear where our own estimate was too low.
 _NO_MEMORY = ("can't allocate memory", "CUDA out of memory", "std::bad_alloc")
 
@@ -218,26 +221,30 @@ def _split(args: list[str]) -> tuple[str, list[str]]:
 
 
 def _call(name: str, args: list[str]) -> CommandResult | None:
+    if name != DIAGNOSIS and (missing := _missing()):
+        raise MissingExtraError(
+            f"{', '.join(missing)}: needed by plait {name} and not installed; pip install 'plait[lab]'"
+        )
     module, _, attribute = COMMANDS[name][0].partition(":")
-    function: Callable[..., Any] = getattr(importlib.import_module(module), attribute)
+    function: Callable[..., CommandResult | None] = getattr(importlib.import_module(module), attribute)
     if {"-h", "--help"} & set(args):
         from plait.lab.cli.help import help_text
 
         _print_text(help_text(function, name, args))
         return None
-    library = "tyro" if _installed("tyro") else "argparse"
-    try:
-        call = importlib.import_module(f"plait.lab.cli.with_{library}").read_arguments(function, name, args)
-    except PlaitError:
-        from plait.lab.cli.help import check_spelling
+    if not inspect.signature(function).parameters:  # nothing to parse, so tyro may be missing
+        if args:
+            raise PlaitError(f"unexpected argument: {' '.join(args)} (plait {name} --help)")
+        return function()
+    from plait.lab.cli.arguments import read_arguments
 
-        check_spelling(function, name, args)
-        raise
-    return None if call is None else call()
+    result: CommandResult | None = read_arguments(function, name, args)()
+    return result
 
 
-def _installed(module: str) -> bool:
-    return importlib.util.find_spec(module) is not None
+def _missing() -> list[str]:
+    """Return the packages of `PACKAGES` that are not installed."""
+    return [package for package in PACKAGES if importlib.util.find_spec(package) is None]
 
 
 def _single_line(text: str) -> str:
@@ -305,10 +312,10 @@ def _print_part(part: str | Table) -> None:
     width = shutil.get_terminal_size().columns - 1  # a line that fills the last column looks cut off
     if isinstance(part, str):
         print(wrapped(part, width))
-    elif _installed("rich"):
-        draw_table(part, width)
-    else:
+    elif _missing():  # `plait doctor`
         print(part.text())
+    else:
+        draw_table(part, width)
 
 
 def _help(group: str = "") -> str:

@@ -1,90 +1,105 @@
-"""Help for one command, and suggestions for misspelt options: shared by the tyro and argparse parsers."""
+"""Help for one command, and suggestions for misspelt options."""
 
 from __future__ import annotations
 
-import argparse
+import dataclasses
 import difflib
 import inspect
 import re
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any
 
 from plait.errors import UnknownNameError
+from plait.lab.annotations import Argument, arguments_of, value_text
 from plait.lab.cli.drawing import wrapped
-from plait.lab.cli.with_argparse import parser_of
 
 __all__ = ["check_spelling", "help_text"]
 
-EVERYWHERE = ("--help", "--tyro-print-completion", "--tyro-write-completion")
+WIDEST = 110  # columns of help on a wide terminal
+INDENT = 26  # column at which descriptions begin
+_HELP = Argument("help", bool, False, ("-h", "--help"), description="show this help message and exit")
 
 
-def help_text(function: Callable[..., Any], name: str, args: list[str]) -> str:
+def help_text(function: Callable[..., Any], name: str, words: list[str]) -> str:
     """Return a command's description and options, with the defaults that hold for the rest of the line.
 
-    A command whose defaults depend on its other arguments declares them with `plait.lab.annotations.usual`.
+    A command whose defaults depend on its other arguments has the decorator
+    `plait.lab.annotations.defaults_from`.
     """
-    parser, groups = parser_of(function, name)
-    parser.formatter_class = _Formatter
-    positionals = [action for action in parser._actions if not action.option_strings]
-    metavars = (f"[{a.metavar}]" if a.nargs in ("?", "*") else str(a.metavar) for a in positionals)
-    parser.usage = " ".join([f"plait {name}", *metavars, "[OPTIONS]"])
-    defaults = getattr(function, "usual", lambda args: None)(args)
+    width = min(shutil.get_terminal_size().columns - 1, WIDEST)
+    arguments = arguments_of(function)
+    defaults = getattr(function, "defaults_from", lambda words: None)(words)
     if defaults is not None:
-        fields = [set(inspect.signature(kind).parameters) for kind in groups.values()]
-        # A group without a single default here does not depend on the other arguments.
-        _insert_defaults(parser, set().union(*(group for group in fields if group & {*defaults})), defaults)
-    return parser.format_help().rstrip()
+        arguments = _with_defaults(arguments, defaults)
+    positionals = [argument for argument in arguments if not argument.flags]
+    usage = ["usage: plait", name, *map(_placeholder, positionals), "[OPTIONS]"]
+    text = (inspect.getdoc(function) or "").partition("\nArgs:")[0]
+    paragraphs = [" ".join(part.split()) for part in text.strip().split("\n\n")]
+    sections = {
+        "positional arguments": positionals,
+        "options": [_HELP, *(a for a in arguments if a.flags and not a.parameter)],
+    }
+    for argument in arguments:
+        if argument.options is not None:
+            sections.setdefault(_title(argument.options), []).append(argument)
+    parts = [" ".join(usage), *(wrapped(paragraph, width) for paragraph in paragraphs)]
+    for title, members in sections.items():
+        if members:
+            parts.append("\n".join([f"{title}:", *(line for a in members for line in _entry(a, width))]))
+    return "\n\n".join(parts)
 
 
-def _insert_defaults(parser: argparse.ArgumentParser, grouped: set[str], defaults: dict[str, Any]) -> None:
-    """Write defaults into the help, and hide the options of `grouped` that have none: they do not apply."""
-    for action in parser._actions:
-        if action.dest in defaults:
-            description = str(action.help).partition(" (default: ")[0]
-            value = defaults[action.dest]
-            is_empty = value is None or value is False or value in ("", ())
-            default = "" if is_empty else f" (default: {_value_text(value)})"
-            action.help = description + default.replace("%", "%%")
-        elif action.dest in grouped:
-            action.help = argparse.SUPPRESS
+def _with_defaults(arguments: list[Argument], defaults: dict[str, Any]) -> list[Argument]:
+    """Return the arguments with these defaults; options that do not apply are left out.
+
+    A group of options without a single default here does not depend on the other arguments.
+    """
+    dependent = {a.parameter for a in arguments if a.parameter and a.name in defaults}
+    shown = []
+    for argument in arguments:
+        if argument.name in defaults:
+            shown.append(dataclasses.replace(argument, shown_default=value_text(defaults[argument.name])))
+        elif argument.parameter not in dependent:
+            shown.append(argument)
+    return shown
 
 
-def _value_text(value: Any) -> str:
-    return " ".join(map(str, value)) if isinstance(value, tuple | list) else str(value)
+def _title(options: type) -> str:
+    """Return the first clause of a dataclass's docstring."""
+    return re.split("[;.]", options.__doc__ or "")[0]
 
 
-def check_spelling(function: Callable[..., Any], name: str, args: list[str]) -> None:
+def _placeholder(argument: Argument) -> str:
+    several = f"{argument.metavar} ..." if argument.several else argument.metavar
+    return several if argument.required else f"[{several}]"
+
+
+def _entry(argument: Argument, width: int) -> Iterator[str]:
+    """Yield the lines of one argument: its spellings, then its description in a column of its own."""
+    value = "" if argument.kind is bool else argument.metavar
+    value = f"[{value} ...]" if argument.several and not argument.repeated else value
+    flags = ", ".join(sorted(argument.flags, key=len))
+    head = "  " + (f"{flags} {value}".rstrip() if argument.flags else argument.metavar)
+    # A short default stays on one line with the word before it.
+    shown = argument.shown_default
+    space = "\N{NO-BREAK SPACE}" if re.fullmatch(r"\S{1,20}", shown) else " "
+    text = argument.description + (f" (default:{space}{shown})" if shown else "")
+    lines = wrapped(text, width - INDENT).replace("\N{NO-BREAK SPACE}", " ").split("\n") if text else []
+    if lines and len(head) + 2 <= INDENT:
+        yield head.ljust(INDENT) + lines.pop(0)
+    else:
+        yield head
+    yield from (" " * INDENT + line for line in lines)
+
+
+def check_spelling(arguments: list[Argument], name: str, words: list[str]) -> None:
     """Raise `UnknownNameError` for an option that the command does not have, naming the closest match."""
-    options = {flag for action in parser_of(function, name)[0]._actions for flag in action.option_strings}
-    for word in args:
-        option = word.partition("=")[0]
-        if not option.startswith("--") or option == "--" or option in (*options, *EVERYWHERE):
+    options = {flag for argument in [_HELP, *arguments] for flag in argument.flags}
+    for word in words:
+        flag = word.partition("=")[0].replace("_", "-")
+        if not flag.startswith("--") or flag == "--" or flag in options:
             continue
-        spelled = (flag for flag in options if "_" not in flag)
-        close = difflib.get_close_matches(option.replace("_", "-"), sorted(spelled), n=1, cutoff=0.6)
+        close = difflib.get_close_matches(flag, sorted(options), n=1, cutoff=0.6)
         hint = f"did you mean {close[0]}? " if close else ""
-        raise UnknownNameError(f"unknown option {option}: {hint}(plait {name} --help)")
-
-
-class _Formatter(argparse.RawDescriptionHelpFormatter):
-    """Help formatter that wraps paragraphs, keeps options in one column and breaks no word."""
-
-    def __init__(self, prog: str) -> None:
-        super().__init__(prog, max_help_position=26, width=min(shutil.get_terminal_size().columns - 1, 110))
-
-    def _split_lines(self, text: str, width: int) -> list[str]:
-        joined = re.sub(r"\(default: (?=\S{1,20}\))", "(default:\N{NO-BREAK SPACE}", " ".join(text.split()))
-        return wrapped(joined, width).replace("\N{NO-BREAK SPACE}", " ").split("\n")
-
-    def _fill_text(self, text: str, width: int, indent: str) -> str:
-        paragraphs = (" ".join(part.split()) for part in text.strip().split("\n\n"))
-        return "\n\n".join(wrapped(part, width) for part in paragraphs)
-
-    def _format_action_invocation(self, action: argparse.Action) -> str:
-        """Return `-o, --output PATH`; spellings with an underscore are left out."""
-        if not action.option_strings:
-            return super()._format_action_invocation(action)
-        flags = sorted((flag for flag in action.option_strings if "_" not in flag), key=len)
-        value = "" if action.nargs == 0 else f" {self._format_args(action, str(action.metavar))}"
-        return ", ".join(flags) + value
+        raise UnknownNameError(f"unknown option {word.partition('=')[0]}: {hint}(plait {name} --help)")

@@ -15,7 +15,7 @@ __all__ = ["attention", "curves"]
 def attention(
     run: Annotated[str, option(metavar="RUN")],
     /,
-    output: Annotated[Path, option(aliases=["-o"])] = Path("attention.png"),
+    output: Annotated[Path, option(aliases=("-o",))] = Path("attention.png"),
     layer: int = 1,
     data: Path | None = None,
     out: Path = Path("runs"),
@@ -51,7 +51,7 @@ def attention(
 def curves(
     runs: Annotated[tuple[str, ...], option(metavar="RUNS")],
     /,
-    output: Annotated[Path, option(aliases=["-o"])] = Path("curves.png"),
+    output: Annotated[Path, option(aliases=("-o",))] = Path("curves.png"),
     out: Path = Path("runs"),
 ) -> CommandResult:
     """Draw the validation curves of several runs on one data set, by epoch.

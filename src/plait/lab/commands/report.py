@@ -17,7 +17,7 @@ def report(
     runs: Annotated[tuple[Path, ...], option(metavar="RUNS")] = (Path("runs"),),
     /,
     *,
-    output: Annotated[Path | None, option(aliases=["-o"])] = None,
+    output: Annotated[Path | None, option(aliases=("-o",))] = None,
     format: str | None = None,
 ) -> CommandResult:
     """Report on runs, from their folders alone: one page that opens from the disk, or tables and figures.

@@ -117,7 +117,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
 def pack_runs(
     runs: Annotated[tuple[str, ...], option(metavar="RUNS")],
     /,
-    output: Annotated[Path, option(aliases=["-o"])] = Path("runs.tar.gz"),
+    output: Annotated[Path, option(aliases=("-o",))] = Path("runs.tar.gz"),
     out: Path = Path("runs"),
     light: bool = False,
 ) -> CommandResult:

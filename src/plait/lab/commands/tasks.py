@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 from plait.errors import ConfigError, seeded
-from plait.lab.annotations import flat, given, option
+from plait.lab.annotations import explicit_options, option
 from plait.lab.result import CommandResult
 from plait.lab.training.options import TaskOptions
 from plait.table import Table
@@ -44,7 +44,7 @@ def show_task(
     task: Annotated[str, option(metavar="TASK")],
     /,
     *,
-    of_task: Annotated[TaskOptions, flat] = TaskOptions(),  # noqa: B008
+    of_task: TaskOptions = TaskOptions(),  # noqa: B008
     data: Path | None = None,
     seed: int = 0,
     width: int | None = None,
@@ -62,7 +62,7 @@ def show_task(
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
     seeded(seed=seed)
-    chosen = task_named(task, **given(of_task))
+    chosen = task_named(task, **explicit_options(of_task))
     picture = chosen.show(seed, max(10, _terminal_steps() if width is None else width))
     chance = chosen.chance_loss
     facts = [

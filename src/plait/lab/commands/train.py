@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from plait.errors import ConfigError
-from plait.lab.annotations import flat, given, option, usual
+from plait.lab.annotations import defaults_from, explicit_options, option
 from plait.lab.result import CommandResult
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import (
@@ -31,20 +31,20 @@ __all__ = ["described_run", "resumed", "train", "trained"]
 _FROM_ELSEWHERE = {"data": "these are passed in Python: plait.fit(model, (X, y), held_out=0.2)"}
 
 
-@usual(defaults_for)
+@defaults_from(defaults_for)
 def train(
     task: Annotated[str | None, option(metavar="TASK")] = None,
     /,
     *,
-    of_task: Annotated[TaskOptions, flat] = TaskOptions(),  # noqa: B008
-    of_model: Annotated[ModelOptions, flat] = ModelOptions(),  # noqa: B008
-    of_recipe: Annotated[RecipeOptions, flat] = RecipeOptions(),  # noqa: B008
+    of_task: TaskOptions = TaskOptions(),  # noqa: B008
+    of_model: ModelOptions = ModelOptions(),  # noqa: B008
+    of_recipe: RecipeOptions = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
     data: Path | None = None,
     plain: bool = False,
     backend: str = "auto",
     resume: Annotated[str | None, option(metavar="RUN")] = None,
-    means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
+    means: MeansOptions = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a model on a task, or continue a run: plait train copy --delay 100, plait train --resume RUN.
 
@@ -73,11 +73,16 @@ def train(
     if task is not None:
         if task in _FROM_ELSEWHERE:
             raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
-        values = {"name": task, **given(of_task)}
+        values = {"name": task, **explicit_options(of_task)}
         description = described_run(values, of_model.values(), of_recipe, epochs, means, plain)
         return trained(description, means, backend)
-    model = {k: v for k, v in given(of_model).items() if v != getattr(ModelOptions, k)}
-    explicit = {**given(of_task), **model, **given(of_recipe), **({"epochs": epochs} if epochs else {})}
+    model = {k: v for k, v in explicit_options(of_model).items() if v != getattr(ModelOptions, k)}
+    explicit = {
+        **explicit_options(of_task),
+        **model,
+        **explicit_options(of_recipe),
+        **({"epochs": epochs} if epochs else {}),
+    }
     explicit |= {"plain": True} if plain else {}
     return resumed(str(resume), explicit, means, backend)
 
@@ -91,7 +96,7 @@ def described_run(
     from plait.lab.training.description import checked, completed
     from plait.lab.training.process import device_named
 
-    recipe = given(of_recipe)
+    recipe = explicit_options(of_recipe)
     # All problems are reported at once, so the explicit values are checked together before completion.
     checked({"task": task, "model": {"hidden_size": 1, **model}, "recipe": recipe})
     on_cpu = device_named(means.device or "auto").type == "cpu"

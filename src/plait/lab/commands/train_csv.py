@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Annotated, Any
 
 from plait.errors import ConfigError
-from plait.lab.annotations import flat, given, option, usual
+from plait.lab.annotations import defaults_from, explicit_options, option
 from plait.lab.commands.train import described_run, trained
 from plait.lab.result import CommandResult
 from plait.lab.training.option_defaults import defaults_for
@@ -32,7 +32,7 @@ def _defaults(words: list[str]) -> dict[str, Any] | None:
     return None if defaults is None else {**defaults, **own, "missing": "refuse"}
 
 
-@usual(_defaults)
+@defaults_from(_defaults)
 def train_csv(
     file: Annotated[Path, option(metavar="FILE")],
     /,
@@ -47,11 +47,11 @@ def train_csv(
     length: int | None = None,
     held_out: float = 0.2,
     no_header: bool = False,
-    of_model: Annotated[ModelOptions, flat] = ModelOptions(),  # noqa: B008
-    of_recipe: Annotated[RecipeOptions, flat] = RecipeOptions(),  # noqa: B008
+    of_model: ModelOptions = ModelOptions(),  # noqa: B008
+    of_recipe: RecipeOptions = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
     backend: str = "auto",
-    means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
+    means: MeansOptions = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a model on a table of your own: plait train csv visits.csv --target outcome --sequence patient.
 
@@ -93,7 +93,7 @@ def train_csv(
         **{name: value for name, value in options.items() if value is not None},
     )  # fmt: skip
     model = {"hidden_size": _HIDDEN, **of_model.values()}
-    recipe = given(of_recipe)
+    recipe = explicit_options(of_recipe)
     if "batch_size" not in recipe:
         of_recipe = dataclasses.replace(of_recipe, batch_size=min(_BATCH, len(task.split().train.lengths)))
     num_epochs = None if "updates" in recipe and epochs is None else epochs or _EPOCHS

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Annotated, Any
 
 from plait.errors import ConfigError
-from plait.lab.annotations import flat, given, option
+from plait.lab.annotations import explicit_options, option
 from plait.lab.commands.train import resumed, trained
 from plait.lab.result import CommandResult
 from plait.lab.training.options import MeansOptions, PolicyOptions, SettingsOptions
@@ -20,11 +20,11 @@ def train_minigrid(
     *,
     env: str | None = None,
     test_env: str | None = None,
-    memory: Annotated[PolicyOptions, flat] = PolicyOptions(),  # noqa: B008
-    settings: Annotated[SettingsOptions, flat] = SettingsOptions(),  # noqa: B008
+    memory: PolicyOptions = PolicyOptions(),  # noqa: B008
+    settings: SettingsOptions = SettingsOptions(),  # noqa: B008
     backend: str | None = None,
     resume: Annotated[str | None, option(metavar="RUN")] = None,
-    means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
+    means: MeansOptions = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a policy by PPO in a grid world: plait train minigrid --env DoorKey-5x5 --model rellstm.
 
@@ -47,10 +47,10 @@ def train_gym(
     test_env: Annotated[str | None, option(metavar="ID|MODULE:NAME")] = None,
     time_limit: int | None = None,
     encoder: Annotated[str | None, option(metavar="MODULE:NAME")] = None,
-    memory: Annotated[PolicyOptions, flat] = PolicyOptions(),  # noqa: B008
-    settings: Annotated[SettingsOptions, flat] = SettingsOptions(),  # noqa: B008
+    memory: PolicyOptions = PolicyOptions(),  # noqa: B008
+    settings: SettingsOptions = SettingsOptions(),  # noqa: B008
     resume: Annotated[str | None, option(metavar="RUN")] = None,
-    means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
+    means: MeansOptions = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a policy by PPO in any Gymnasium environment: plait train gym --env CartPole-v1.
 
@@ -76,10 +76,10 @@ def train_popgym(
     env: str | None = None,
     test_env: str | None = None,
     encoder: Annotated[str | None, option(metavar="MODULE:NAME")] = None,
-    memory: Annotated[PolicyOptions, flat] = PolicyOptions(),  # noqa: B008
-    settings: Annotated[SettingsOptions, flat] = SettingsOptions(),  # noqa: B008
+    memory: PolicyOptions = PolicyOptions(),  # noqa: B008
+    settings: SettingsOptions = SettingsOptions(),  # noqa: B008
     resume: Annotated[str | None, option(metavar="RUN")] = None,
-    means: Annotated[MeansOptions, flat] = MeansOptions(),  # noqa: B008
+    means: MeansOptions = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
     """Train a policy by PPO in POPGym: plait train popgym --env RepeatFirstEasy --model rellstm.
 
@@ -105,11 +105,11 @@ def _trained(
         raise ConfigError(
             f"expected a world (plait train {family} --env {example}) or a run to continue (--resume RUN)"
         )
-    explicit = {name: value for name, value in worlds.items() if value is not None} | given(memory)
+    explicit = {name: value for name, value in worlds.items() if value is not None} | explicit_options(memory)
     if resume is not None:
-        return resumed(resume, explicit | given(settings), means)
+        return resumed(resume, explicit | explicit_options(settings), means)
     from plait.lab.training.ppo.policy import describe_policy
 
     options = {_SHORT.get(name, name): value for name, value in explicit.items()}
-    recipe = Settings(**given(settings)).check()
+    recipe = Settings(**explicit_options(settings)).check()
     return trained(describe_policy(family=family, settings=recipe, **options), means)

@@ -16,7 +16,7 @@ def watch(
     run: Annotated[str, option(metavar="RUN")],
     /,
     env: str | None = None,
-    output: Annotated[Path | None, option(aliases=["-o"])] = None,
+    output: Annotated[Path | None, option(aliases=("-o",))] = None,
     seed: int = 0,
     greedy: bool = False,
     layer: int = 1,

@@ -16,7 +16,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
 
 from plait.errors import ConfigError
-from plait.lab.annotations import documented, given, option
+from plait.lab.annotations import explicit_options, field_docs, option
 from plait.lab.training.recipe import Recipe, Settings, updates_of
 
 if TYPE_CHECKING:
@@ -90,7 +90,7 @@ class ModelOptions:
 
     def values(self) -> dict[str, Any]:
         names = {short: name for name, short in SHORT.items()}
-        return {names.get(key, key): value for key, value in given(self).items()}
+        return {names.get(key, key): value for key, value in explicit_options(self).items()}
 
 
 @dataclass(frozen=True)
@@ -160,7 +160,7 @@ def _optional(
 
     `usually` replaces defaults; a field with the value None there is left out.
     """
-    words, hints = documented(kind), get_type_hints(kind)
+    words, hints = field_docs(kind), get_type_hints(kind)
     fields: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
         default = usually.get(part.name, part.default)
@@ -168,12 +168,11 @@ def _optional(
             continue
         usual = "" if default is None else str(default)
         usual += ", or by the task" if part.name in by_task else ""
-        hint = f"(default: {usual.removeprefix(', or ')})" if usual else " "
         if hints[part.name] is bool:  # a switch has no third value
             switch = Annotated[bool, option(help=words.get(part.name, ""))]
             fields.append((part.name, switch, dataclasses.field(default=False)))
             continue
-        shown = option(help=words.get(part.name, ""), help_behavior_hint=hint)
+        shown = option(help=words.get(part.name, ""), default=usual.removeprefix(", or "))
         kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
         fields.append((part.name, kind_or_none, dataclasses.field(default=None)))
     return fields
