@@ -71,7 +71,7 @@ def test_a_coarse_grid_that_was_asked_for_is_called_unbalanced():
 def test_total_budget_pays_for_embeddings():
     best = plan(1.3e9, total=True)
     assert best.budget + 50257 * best.optimum.exact_width == pytest.approx(1.3e9, rel=1e-6)
-    with pytest.raises(ConfigError, match="beside the embeddings"):
+    with pytest.raises(ConfigError, match="besides the embeddings"):
         plan(2e6, total=True)
 
 

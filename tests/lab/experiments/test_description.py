@@ -97,7 +97,7 @@ def test_figure_3_needs_a_memory_with_window_and_capacity():
     """Its caption says MemLSTM, which has neither."""
     assert {run.model["name"] for run in experiment_named("figure3").runs} == {"rellstm"}
     for option in ("window", "capacity"):
-        with pytest.raises(UnknownNameError, match=option):
+        with pytest.raises(TypeError, match=option):
             plait.MemLSTM(3, 4, **{option: 5})
 
 
