@@ -51,7 +51,7 @@ def test_autocast(name):
     assert all(p.grad.dtype == torch.float32 for p in model.parameters())
 
 
-# After a graph break dynamo reads .grad of a tensor that is no leaf, and hides the warning only where it is no error.
+# After a graph break dynamo reads .grad of a tensor that is no leaf, and a warning of it would be an error.
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("name", MODELS)
 def test_compile(name):
