@@ -52,8 +52,8 @@ class NamedModel(Recurrent):
     """Abstract base class of named models: a stack whose layers all have the class's cell and memory.
 
     A subclass names its cell and its memory; its constructor has `torch.nn.LSTM`'s arguments in their order,
-    then the fields of its memory and the options of its cell as keywords, with their defaults. To build a stack of any cell
-    and memory use `plait.Recurrent`.
+    then the fields of its memory and the options of its cell as keywords, with their defaults. To build a
+    stack of any cell and memory use `plait.Recurrent`.
 
     Args:
         memory: the policy by which past states can be read.
@@ -111,8 +111,8 @@ class NamedModel(Recurrent):
         if callable(layer.mix):
             return None
         values = {
-            "hidden_size": self.hidden_size, "num_layers": self.num_layers, "bias": layer.cell.bias is not None,
-            "dropout": self.dropout, "bidirectional": self.bidirectional, "mix": layer.mix,
+            "hidden_size": self.hidden_size, "num_layers": self.num_layers, "dropout": self.dropout,
+            "bias": layer.cell.bias is not None, "bidirectional": self.bidirectional, "mix": layer.mix,
             "truncate": layer.truncate,
         }  # fmt: skip
         values |= {name: getattr(layer.cell, name) for name in self._cell_options()}

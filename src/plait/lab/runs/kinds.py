@@ -25,11 +25,12 @@ class Kind:
     format: str
     """Value of `format` in the descriptions of such runs."""
     learner: str = ""
-    """`module:function` of (description, device, group, backend) that returns the learner of a session."""
-    check: str = ""
-    """`module:function` that returns a description with its defaults filled in, or raises an error."""
+    """`module:function` of (spec, device, group, backend) that returns the learner of a session."""
+    parse: str = ""
+    """`module:function` that parses a description as plain data to a `RunSpec`, or raises an error; without
+    one, the parts of the description stay plain data."""
     network: str = ""
-    """`module:function` of (description, backend) that returns the module before its first update."""
+    """`module:function` of (spec, backend) that returns the module before its first update."""
     score: str = "score"
     """Name of the score: accuracy, return."""
     unit: str = "update"
@@ -44,7 +45,7 @@ class Kind:
     checkpoint_every: int = 500
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call the function in the field of this name (learner, check, network) and return its result."""
+        """Call the function in the field of this name (learner, parse, network) and return its result."""
         module, _, name = getattr(self, function).partition(":")
         if not module:
             raise ConfigError(f"runs of the kind {self.format!r} are not known here; register it first")
@@ -57,12 +58,6 @@ class Kind:
             # A description is data, usually from a file: an error that it causes is the user's to mend.
             text = f"{type(error).__name__}: {error}"
             raise ConfigError(f"this does not describe a run of the kind {self.format!r} ({text})") from error
-
-    def checked(self, description: dict[str, Any]) -> dict[str, Any]:
-        """Return the description with its defaults, checked; `extended`, which no kind knows, is kept."""
-        plain = {key: value for key, value in description.items() if key != "extended"}
-        history = {key: description[key] for key in ("extended",) if key in description}
-        return {**(self.call("check", plain) if self.check else plain), **history}
 
     def counted(self, description: dict[str, Any]) -> int:
         """Return the length of the run in its kind's unit, updates or steps."""
@@ -90,7 +85,7 @@ def register(kind: Kind) -> Kind:
 
 _SUPERVISED = register(
     Kind(
-        "plait run 1", "plait.lab.training.supervised:learner_of", "plait.lab.training.description:completed",
+        "plait run 1", "plait.lab.training.supervised:learner_of", "plait.lab.training.spec:parse_supervised",
         "plait.lab.training.description:network_of", score="accuracy", shown={"score": "accuracy"},
     )
 )  # fmt: skip
@@ -101,7 +96,7 @@ _OF_NUMBERS = replace(
 register(
     Kind(
         "plait policy 1", "plait.lab.training.ppo.learner:learner_of",
-        "plait.lab.training.ppo.policy:checked_policy",
+        "plait.lab.training.ppo.policy:parse_policy",
         "plait.lab.training.ppo.policy:build_policy", score="return", unit="step",
         per_update=lambda recipe: int(recipe["envs"] * recipe["rollout"]),
         shown={"score": "return", "length": "steps", "mmer": "MMER"},
