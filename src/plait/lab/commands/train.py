@@ -134,11 +134,12 @@ def configured(config: str, fixed: dict[str, Any], recipe: dict[str, Any], out: 
     """Return the description in a file or in a run's folder.
 
     Args:
-        config: a file, or a run's folder or id.
+        config: a file, a run's folder or id, or ARCHIVE/ID for a run in ARCHIVE.tar.gz.
         fixed: explicit options of task and model, which cannot replace those of the description.
         recipe: explicit hyperparameters, which replace those of the description.
         out: the folder of runs in which an id is searched.
     """
+    from plait.lab.runs.archive import SUFFIX, opened
     from plait.lab.runs.folder import read_json
     from plait.lab.runs.reading import find_run
     from plait.lab.runs.spec import parse_spec
@@ -148,15 +149,23 @@ def configured(config: str, fixed: dict[str, Any], recipe: dict[str, Any], out: 
             f"{_flags(fixed)} cannot be given with --config: task and model are those of the description; "
             "edit a copy of it"
         )
-    path = Path(config) if Path(config).is_file() else find_run(config, out) / "config.json"
-    description = read_json(path)
+    path = Path(config)
+    archive = Path(f"{path.parent}{SUFFIX}")
+    if archive.is_file() and not path.exists():  # as a report names the runs of an archive
+        with opened(archive) as folder:
+            description = read_json(find_run(path.name, folder) / "config.json")
+    else:
+        path = path if path.is_file() else find_run(config, out) / "config.json"
+        description = read_json(path)
     if not isinstance(description, dict):
         raise ConfigError(f"{path}: expected the description of a run, an object, got {description!r:.80}")
-    if (name := (description.get("task") or {}).get("name")) in _FROM_ELSEWHERE:
+    task = description.get("task")
+    if isinstance(task, dict) and (name := task.get("name")) in _FROM_ELSEWHERE:
         raise ConfigError(f"{path}: its task is {name}: {_FROM_ELSEWHERE[name]}")
     if recipe:  # another run, which has not been extended
         description = {key: value for key, value in description.items() if key != "extended"}
-        description["recipe"] = {**(description.get("recipe") or {}), **recipe}
+        before = description.get("recipe") or {}
+        description["recipe"] = {**before, **recipe} if isinstance(before, dict) else before
     return parse_spec(description)
 
 
@@ -224,10 +233,11 @@ def trained(
     if not fitted.first:
         return None
     options = [name for name, value in {**passed, "tensorboard": means.tensorboard}.items() if value]
-    return _result(fitted, kind, options if fitted.already else [])
+    return _result(fitted, kind, options if fitted.already else [], anew=resumed is None)
 
 
-def _result(fitted: Fitted, kind: Any, ignored: list[str]) -> CommandResult:
+def _result(fitted: Fitted, kind: Any, ignored: list[str], anew: bool) -> CommandResult:
+    """Return the result of training; `anew` says that the run was to be trained from its beginning."""
     summary = fitted.summary
     parts: list[str | Table] = []
     results = summary["held_out"]
@@ -248,6 +258,8 @@ def _result(fitted: Fitted, kind: Any, ignored: list[str]) -> CommandResult:
     if ignored:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in ignored)
         parts.append(f"the run was complete already: {options} had no effect")
+    elif fitted.already and anew:
+        parts.append("the run was complete already; --out FOLDER trains it once more, in another folder")
     count, seconds = summary[f"{kind.unit}s"], summary["seconds"]
     speed = (
         f" ({count / max(seconds, 1e-9):,.0f} steps/s, evaluation included)" if kind.unit == "step" else ""

@@ -8,6 +8,7 @@ still be listed and reported on.
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any
 
 from plait.errors import ConfigError, PlaitError
 
-__all__ = ["Kind", "how_to_resume", "is_identified", "kind_of", "register", "unresumable"]
+__all__ = [
+    "Kind", "how_to_repeat", "how_to_resume", "is_identified", "kind_of", "register", "unresumable",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -139,8 +142,24 @@ def unresumable(description: dict[str, Any]) -> str:
 
 def how_to_resume(description: dict[str, Any], folder: Path | str | None) -> str:
     """Return the command that resumes a run, or a call if no command can build its model or task."""
-    if any("class" in description.get(part, {}) for part in ("task", "model")) or (
-        description.get("task", {}).get("name") == "data"
-    ):
+    if _needs_python(description):
         return f"plait.fit(model, task, …, folder={str(folder)!r}, resume=True)"
     return f"plait train --resume {folder}"
+
+
+def how_to_repeat(description: dict[str, Any], folder: Path | str) -> str | None:
+    """Return the command that trains a run anew; None if no command can build its model or task.
+
+    >>> how_to_repeat({"task": {"name": "copy"}, "model": {"name": "lstm"}}, "runs/copy-lstm-1")
+    'plait train --config runs/copy-lstm-1'
+    """
+    if not description or _needs_python(description):
+        return None
+    return shlex.join(["plait", "train", "--config", str(folder)])
+
+
+def _needs_python(description: dict[str, Any]) -> bool:
+    """Return whether a run's model, task or data were made in Python, so that no command can build them."""
+    return any("class" in description.get(part, {}) for part in ("task", "model")) or (
+        description.get("task", {}).get("name") == "data"
+    )

@@ -80,6 +80,9 @@ def parse_spec(values: RunSpec | Mapping[str, Any]) -> RunSpec:
         return values
     if not isinstance(values, dict):
         raise ConfigError(f"expected the description of a run, an object with a task, got {values!r:.80}")
+    for part in ("task", "model", "recipe"):
+        if not isinstance(values.get(part, {}), dict):
+            raise ConfigError(f"{part}: expected an object, got {values[part]!r:.80}")
     kind = kind_of(values)
     plain = {key: value for key, value in values.items() if key != "extended"}
     if kind.parse:
