@@ -16,7 +16,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 LIBRARY = ["ops", "cells", "memory", "models", "gradients", "hf", "integrations"]
 BASE = {"errors", "estimates", "files", "hugging_face", "provenance", "table", "_version"}
 LAB = ["runs", "training", "experiments", "bench", "report", "doctor", "commands", "cli"]
-LAB_BASE = {"annotations", "result", "strict"}
+LAB_BASE = {"annotations", "own_code", "result", "strict"}
 # Beside the rows: these import modules of the bases alone.
 BESIDE = {"depthwidth"}
 LAB_BESIDE = {"tasks", "figures"}

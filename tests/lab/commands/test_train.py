@@ -102,7 +102,7 @@ def test_every_model_trains_stops_resumes_and_loads(model, timeless, tmp_path, c
 def test_the_help_names_every_model(capsys):
     main(["train", "--help"])
     said = " ".join(capsys.readouterr().out.replace("│", " ").split())
-    listed = re.search(r"--model \S+ ([a-z, ]+)\.? \(default", said).group(1)
+    listed = re.search(r"--model \S+ ([a-z, ]+)\. Or ", said).group(1)
     assert listed.strip(" .").split(", ") == list(MODELS)
 
 

@@ -94,7 +94,7 @@ def test_a_world_that_raises_is_named_and_the_run_can_go_on(tmp_path, capsys):
 
 def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monkeypatch):
     """A stranger's folder names a module beside it: neither resuming nor watching imports it."""
-    from plait.lab.tasks.worlds import names
+    from plait.lab import own_code
 
     (tmp_path / "strange.py").write_text(
         "import gymnasium\nimport pathlib\npathlib.Path(__file__).with_name('ran').touch()\n"
@@ -105,7 +105,7 @@ def test_code_that_a_run_folder_names_is_not_run_unasked(tmp_path, capsys, monke
     assert run("gym", "--env", "strange:make", *SMALL, *out, "--json") == 0
     folder = json.loads(capsys.readouterr().out)["folder"]
     (tmp_path / "ran").unlink()
-    monkeypatch.setattr(names, "_TRUSTED", set())
+    monkeypatch.setattr(own_code, "_TRUSTED", set())
     for line in (["train", "gym", "--resume", folder, "--steps", "160", "--quiet"], ["watch", folder]):
         monkeypatch.delitem(sys.modules, "strange", raising=False)
         assert main(line) == 2

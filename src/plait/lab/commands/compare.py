@@ -34,7 +34,7 @@ def compare(
         length: steps of a sequence.
         hidden: hidden size; parameter counts differ between models, and are shown.
         task: copy or denoise.
-        models: model names, separated by commas.
+        models: model names, separated by commas; MODULE:NAME for a function of your own.
         seconds: training time of each model.
         batch_size: sequences per update.
         lr: learning rate of Adam.

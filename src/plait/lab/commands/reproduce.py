@@ -55,7 +55,8 @@ def reproduce(
         name: the experiment; --list names them.
         list: list the experiments, the data they need and their sources.
         smoke: smoke test: a size that runs in seconds, to check that everything works; ignore the numbers.
-        models: only these models, separated by commas: relrnn,lstm.
+        models: only these models, separated by commas: relrnn,lstm. MODULE:NAME, a function of your own that
+            takes input_size and hidden_size, is trained on every row with the recipe of the row's first run.
         delays: only these delays, separated by commas: 100,200.
         rows: only rows whose name contains one of these words, separated by commas: memory,doorkey.
         columns: only columns whose name contains one of these words, separated by commas: learned,chrono.

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import dataclasses
+import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from plait.errors import ConfigError
-from plait.lab.annotations import arguments_of, defaults_from, explicit_options, option
+from plait.lab.annotations import arguments_of, defaults_from, explicit_options, option, repeated
+from plait.lab.own_code import name_of
 from plait.lab.result import CommandResult
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import (
@@ -43,6 +45,8 @@ def train(
     of_task: TaskOptions = TaskOptions(),  # noqa: B008
     of_model: ModelOptions = ModelOptions(),  # noqa: B008
     of_recipe: RecipeOptions = RecipeOptions(),  # noqa: B008
+    task_option: Annotated[tuple[str, ...], repeated, option(metavar="NAME=VALUE")] = (),
+    model_option: Annotated[tuple[str, ...], repeated, option(metavar="NAME=VALUE")] = (),
     epochs: int | None = None,
     data: Path | None = None,
     backend: str = "auto",
@@ -59,8 +63,11 @@ def train(
 
     Args:
         task: copy, transfer, denoise, recall, mqar, smnist, pmnist, ptb, text; `plait tasks` lists them.
-            Other commands: plait train csv --help (your own table); plait train minigrid, gym or popgym
-            --help (reinforcement learning).
+            Or a task of your own, MODULE:NAME, a dataclass on plait.lab.tasks.Task. Other commands: plait
+            train csv --help (your own table); plait train minigrid, gym or popgym --help (reinforcement
+            learning).
+        task_option: any other option of the task; repeat it for more.
+        model_option: any other option of the model; repeat it for more.
         epochs: passes over the training data, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
         backend: backend of the model's scan; auto chooses.
@@ -78,15 +85,34 @@ def train(
     if task is not None:
         if task in _FROM_ELSEWHERE:
             raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
-        values = {"name": task, **explicit_options(of_task)}
-        spec = described_run(values, explicit_options(of_model), of_recipe, epochs, means)
-        return trained(spec, means, backend)
+        values = {"name": name_of(task), **explicit_options(of_task), **_named_values(task_option)}
+        of_network = {**explicit_options(of_model), **_named_values(model_option)}
+        return trained(described_run(values, of_network, of_recipe, epochs, means), means, backend)
     model = {k: v for k, v in explicit_options(of_model).items() if v != getattr(ModelOptions, k)}
-    fixed = {**explicit_options(of_task), **model, **({"epochs": epochs} if epochs else {})}
+    others = {"task_option": task_option, "model_option": model_option, "epochs": epochs}
+    fixed = {**explicit_options(of_task), **model, **{k: v for k, v in others.items() if v}}
     recipe = explicit_options(of_recipe)
     if config is not None:
         return trained(configured(config, fixed, recipe, means.out), means, backend)
     return resumed(str(resume), {**fixed, **recipe}, means, backend)
+
+
+def _named_values(pairs: Iterable[str]) -> dict[str, Any]:
+    """Return options as they are typed, NAME=VALUE: a value is read as JSON if it is that, else as text.
+
+    >>> _named_values(["size=8", "kind=best", "sizes=[1, 2]"])
+    {'size': 8, 'kind': 'best', 'sizes': [1, 2]}
+    """
+    values: dict[str, Any] = {}
+    for pair in pairs:
+        name, equals, text = pair.partition("=")
+        if not (equals and name.isidentifier()):
+            raise ConfigError(f"expected an option as NAME=VALUE, got {pair!r:.80}")
+        try:
+            values[name] = json.loads(text)
+        except ValueError:
+            values[name] = text
+    return values
 
 
 def described_run(
@@ -102,6 +128,8 @@ def described_run(
 
     recipe = explicit_options(of_recipe)
     on_cpu = device_named(means.device or "auto").type == "cpu"
+    if "name" in model:
+        name_of(model["name"])  # trusted, since it was typed
     spec = parse_supervised(
         {"task": task, "model": model, "recipe": recipe},
         lambda built, model, recipe: recommended(built, model, recipe, epochs, on_cpu),

@@ -40,9 +40,9 @@ def watch(
     if not 0.1 <= per_second <= 100:
         raise ConfigError(f"per_second: expected 0.1 to 100, got {per_second}")
     seeded(seed=seed)
+    from plait.lab.own_code import name_of
     from plait.lab.report.film import check_ending, film, lines
     from plait.lab.runs.reading import find_run, read_run
-    from plait.lab.tasks.worlds.names import name_of
     from plait.lab.training.ppo.episode import play_episode
     from plait.lab.training.ppo.policy import load_policy
 

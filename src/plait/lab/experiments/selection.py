@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from plait.errors import ConfigError, known, whole
 from plait.lab.experiments.description import Experiment, PlannedRun
+from plait.lab.own_code import is_own_name, name_of
 
 __all__ = ["Selection"]
 
@@ -18,6 +20,7 @@ class Selection:
 
     `rows` and `columns` keep those whose name contains one of these words. `seeds` replaces the seeds,
     `updates` the number of updates, `steps` that of environment steps, `backend` the environments' backend.
+    A model of the user's own, `module:name`, is trained on every row with the recipe of the row's first run.
     """
 
     models: tuple[str, ...] = ()
@@ -47,7 +50,8 @@ class Selection:
         """Return the experiment with the selected runs; raise for a name, delay or row it does not have."""
         if self.updates is not None:
             whole(1, updates=self.updates)
-        for name in self.models:
+        added = [planned for model in self._own for planned in _runs_of(model, experiment)]
+        for name in self._named:
             known(name, {run.model["name"] for run in experiment.runs}, f"model of {experiment.name}")
         for delay in self.delays:
             known(
@@ -57,12 +61,21 @@ class Selection:
             )
         _check_words(self.rows, [run.row for run in experiment.runs], f"row of {experiment.name}")
         _check_words(self.columns, [run.column for run in experiment.runs], f"column of {experiment.name}")
-        runs = tuple(self._replaced(run) for run in experiment.runs if self._keeps(run))
+        runs = tuple(self._replaced(run) for run in (*experiment.runs, *added) if self._keeps(run))
         if not runs:
             raise ConfigError(
                 f"{experiment.name} has no run with all of what was asked for; ask for less at once"
             )
         return dataclasses.replace(experiment, runs=runs, seeds=self.seeds or experiment.seeds)
+
+    @property
+    def _own(self) -> list[str]:
+        """Models of the user's own."""
+        return [model for model in self.models if is_own_name(model)]
+
+    @property
+    def _named(self) -> list[str]:
+        return [model for model in self.models if not is_own_name(model)]
 
     def _keeps(self, run: PlannedRun) -> bool:
         return (
@@ -87,6 +100,17 @@ class Selection:
         return dataclasses.replace(run, task=task, recipe=recipe)
 
 
+def _runs_of(model: str, experiment: Experiment) -> Iterator[PlannedRun]:
+    """Yield the runs of a model of the user's own: one for each row, with the recipe of its first run."""
+    name_of(model)  # trusted, since it was typed
+    for run in {run.row: run for run in reversed(experiment.runs)}.values():
+        size = {"hidden_size": run.model["hidden_size"]}
+        yield dataclasses.replace(
+            run, column=model.rpartition(":")[2], model={"name": model, **size}, published=None,
+            published_note="", trace=False,
+        )  # fmt: skip
+
+
 def _check_words(words: tuple[str, ...], names: list[str], what: str) -> None:
     """Refuse a word that no name contains."""
     for word in words:
@@ -95,7 +119,8 @@ def _check_words(words: tuple[str, ...], names: list[str], what: str) -> None:
 
 
 def _words(text: str) -> tuple[str, ...]:
-    return tuple(word.strip().lower() for word in text.split(",") if word.strip())
+    words = (word.strip() for word in text.split(","))
+    return tuple(word if is_own_name(word) else word.lower() for word in words if word)
 
 
 def _numbers(text: str, what: str) -> tuple[int, ...]:

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from plait.errors import BusyError, DivergedError
 from plait.lab.experiments.plan import Job, time_left
+from plait.lab.own_code import name_of
 from plait.lab.runs.folder import read_json, write_summary
 from plait.lab.training.callbacks import Watcher
 
@@ -42,6 +43,8 @@ def execute(job: Job, tell: Tell, orphaned: Callable[[], bool] = lambda: False) 
         orphaned: returns whether the process that waits for the result has ended.
     """
     folder = Path(job.folder)
+    for part in ("task", "model"):
+        name_of(job.description[part]["name"])  # the process that planned the job trusted and imported it
     if stop_file(folder.parent).exists():
         return {"status": "stopped", "reason": "asked to"}
     tell({"event": "began", "id": job.id, "pid": os.getpid(), "host": socket.gethostname()})

@@ -16,6 +16,7 @@ import torch
 from plait.errors import ConfigError, PlaitError, known, seeded, whole
 from plait.lab.experiments import Experiment, PlannedRun
 from plait.lab.experiments.launch import Means, carry_out
+from plait.lab.own_code import is_own_name, name_of
 from plait.lab.report.costs import Cost, Reach, costs, reach
 from plait.lab.runs.folder import Journal
 from plait.lab.runs.reading import read_run
@@ -45,6 +46,15 @@ _MEAN_OF = 20  # batches per point of a learning curve
 MEASURING = 5.0  # approximate seconds for a model's costs, start-up and reach, in addition to training
 
 
+def label_of(model: str) -> str:
+    """Return the name of a model on the page; of a user's own, `module:name`, the last part.
+
+    >>> label_of("rellstm"), label_of("mine:first")
+    ('RelLSTM', 'first')
+    """
+    return MODELS.get(model, model.rpartition(":")[2])
+
+
 @dataclass(frozen=True)
 class Question:
     """Settings of a comparison; `length` is the steps of a sequence, of which copy and denoise need 20."""
@@ -63,7 +73,8 @@ class Question:
         if not self.models:
             raise ConfigError("models: expected at least one, got none")
         for model in self.models:
-            known(model, MODELS, "model to compare")
+            if not is_own_name(name_of(model)):
+                known(model, MODELS, "model to compare")
         whole(22, length=self.length)
         whole(1, hidden=self.hidden, batch_size=self.batch_size)
         seeded(seed=self.seed)
@@ -102,7 +113,7 @@ class Question:
         for model in self.models:
             parts = self.description(model)
             del parts["recipe"]["seed"]
-            runs.append(PlannedRun(f"{self.length} steps, hidden {self.hidden}", MODELS[model], **parts))
+            runs.append(PlannedRun(f"{self.length} steps, hidden {self.hidden}", label_of(model), **parts))
         title, metric = "Cost and accuracy of each kind of model", "accuracy of unseen batches"
         return Experiment(
             "compare", title, "plait compare", "", "curves", metric, 1.0, "", (self.seed,), tuple(runs), ()
@@ -157,7 +168,7 @@ def run_comparison(
         scores = [line["score"] for line in lines if "score" in line]
         after = None if summary["status"] == "diverged" else reach(load(folder, device=device), task, batch)
         contenders.append(
-            Contender(MODELS[name], measured[name], before[name], after, float(summary["seconds"]), scores)
+            Contender(label_of(name), measured[name], before[name], after, float(summary["seconds"]), scores)
         )
     return contenders
 

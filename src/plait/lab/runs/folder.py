@@ -54,7 +54,7 @@ def run_id(description: dict[str, Any]) -> str:
         del description["extended"]
     canonical = canonical_json(description)
     names = [
-        str(part.get("name") or part.get("class", "").rpartition(".")[2]).lower()
+        str(part.get("name") or part.get("class", "").rpartition(".")[2]).rpartition(":")[2].lower()
         for part in (description["task"], description["model"])
     ]
     return f"{'-'.join(names)}-{hashlib.sha256(canonical.encode()).hexdigest()[:10]}"

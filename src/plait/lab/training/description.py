@@ -15,7 +15,7 @@ from plait.lab.tasks import TASKS, Batch, Task
 from plait.lab.tasks.base import Scale
 from plait.lab.training.identity import described_class, described_module
 from plait.lab.training.recipe import Recipe
-from plait.lab.training.spec import ModelSpec, PythonModel, SupervisedSpec, parse_supervised
+from plait.lab.training.spec import ModelSpec, PythonModel, SupervisedSpec, supervised
 from plait.models import MODELS, Recurrent, Transformer
 
 __all__ = [
@@ -239,7 +239,7 @@ def build(description: SupervisedSpec | dict[str, Any], backend: str = "auto") -
     >>> describe(network, task, Recipe())["model"]["initialiser"]
     'henaff'
     """
-    spec = parse_supervised(description)
+    spec = supervised(description)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.recipe.seed)
         recurrent = spec.model.build(spec.task.input_size, backend)
@@ -254,7 +254,8 @@ def network_of(description: SupervisedSpec | dict[str, Any], backend: str = "aut
 
 def _begin_inputs(recurrent: Recurrent, initialiser: str) -> None:
     """Initialise the first layer's input weights as published for the task, unless that is the default."""
-    cell = getattr(recurrent.layers[0], "cell", None)
+    layers = getattr(recurrent, "layers", None)  # a layer of torch has none
+    cell = getattr(layers[0], "cell", None) if layers else None
     if initialiser == Task.input_initialiser or cell is None:
         return
     with torch.no_grad():

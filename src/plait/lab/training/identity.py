@@ -35,7 +35,7 @@ from plait.lab.training.source_code import (
     unwrapped,
 )
 
-__all__ = ["described_class", "described_module"]
+__all__ = ["described_class", "described_code", "described_module"]
 
 _DEEPEST = 16
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
@@ -56,6 +56,20 @@ def described_class(thing: object) -> dict[str, Any]:
 
     def code() -> dict[str, Any]:
         describer.type_name(type(thing))
+        return {"sources": describer.sources} if describer.sources else {}
+
+    return _guarded(code)
+
+
+def described_code(thing: Any) -> dict[str, Any]:
+    """Return the source of a function or class and of all it reads; empty for an installed distribution's."""
+    describer = _Describer()
+
+    def code() -> dict[str, Any]:
+        name = getattr(thing, "__name__", "it")
+        entry = describer.value(thing, name)
+        if bound := {key: value for key, value in entry.items() if key not in ("function", "type")}:
+            describer.enter(f"{name} is made with", digest(canonical(bound).encode()))
         return {"sources": describer.sources} if describer.sources else {}
 
     return _guarded(code)

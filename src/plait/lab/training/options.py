@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type
 
 from plait.errors import ConfigError, whole
 from plait.lab.annotations import field_docs, option
+from plait.lab.own_code import is_own_name
 from plait.lab.training.recipe import Recipe, Settings, updates_of
 
 if TYPE_CHECKING:
@@ -40,12 +41,12 @@ class ModelOptions:
 
     name: Annotated[str, option(flag="model")] = "relrnn"
     """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
-    transformer."""
+    transformer. Or a function of your own, MODULE:NAME, that takes input_size and options."""
     hidden_size: Annotated[int | None, option(flag="hidden")] = None
     """Features of h_t; 128 on most tasks."""
-    num_layers: Annotated[int, option(flag="layers")] = 1
+    num_layers: Annotated[int | None, option(flag="layers", default="1")] = None
     """Stacked layers."""
-    dropout: float = 0.0
+    dropout: Annotated[float | None, option(default="0.0")] = None
     """Dropout probability between layers."""
     bidirectional: bool = False
     """Two directions, each with its own memory; not on text, whose state is carried from span to span."""
@@ -168,7 +169,7 @@ def _optional(
         if hint is bool:  # a switch has no third value
             fields.append((part.name, Annotated[bool, mark], dataclasses.field(default=False)))
             continue
-        usual = "" if default is None else str(default)
+        usual = mark.default or "" if default is None else str(default)
         usual += ", or by the task" if part.name in by_task else ""
         mark = dataclasses.replace(mark, default=usual.removeprefix(", or "))
         fields.append((part.name, Annotated[hint | None, mark], dataclasses.field(default=None)))
@@ -210,12 +211,12 @@ def recommended(
 
     On a data set, all held-out data are evaluated after every epoch by default.
     """
-    from plait.models import MODELS
-    from plait.models.options import model_defaults
+    from plait.lab.tasks import TASKS
 
-    row = settings_for(task.name, model["name"], on_cpu)
-    names = frozenset(model_defaults(model["name"]) if model["name"] in MODELS else ())
-    model = {"hidden_size": HIDDEN, **(row.model(names, model) if row else {}), **model}
+    names = _option_names(model["name"])
+    row = settings_for(task.name, model["name"], on_cpu) if type(task) in TASKS.values() else None
+    size = {"hidden_size": HIDDEN} if "hidden_size" in names else {}
+    model = {**size, **(row.model(names, model) if row else {}), **model}
     values = {**Recipe().values(), **(row.recipe() if row else {}), **recipe}
     if epochs is not None:
         if "updates" in recipe:
@@ -228,6 +229,17 @@ def recommended(
         usual = {"updates": count * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
         values |= {name: value for name, value in usual.items() if name not in recipe}
     return model, values
+
+
+def _option_names(model: str) -> frozenset[str]:
+    """Return the names of a model's options; of an unknown one only its size, which every model has."""
+    from plait.lab.training.factories import option_names
+    from plait.models import MODELS
+    from plait.models.options import model_defaults
+
+    if is_own_name(model):
+        return frozenset(option_names(model))
+    return frozenset(model_defaults(model) if model in MODELS else ("hidden_size",))
 
 
 @dataclass(frozen=True)

@@ -7,17 +7,27 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from plait.errors import ConfigError, PlaitError
+from plait.lab.own_code import is_own_name
 from plait.lab.runs.difference import nameless
-from plait.lab.runs.spec import RunSpec
+from plait.lab.runs.spec import RunSpec, parse_spec
 from plait.lab.strict import checked
 from plait.lab.tasks import Task, task_named
+from plait.lab.training.factories import FactoryModel, parse_own_task
 from plait.lab.training.recipe import Recipe
 from plait.models import MODELS
 from plait.models.named import NamedModel
 from plait.models.options import complete_model
 from plait.models.transformer import Transformer
 
-__all__ = ["FORMAT", "ModelSpec", "PythonModel", "SupervisedSpec", "parse_supervised", "task_of"]
+__all__ = [
+    "FORMAT",
+    "ModelSpec",
+    "PythonModel",
+    "SupervisedSpec",
+    "parse_model",
+    "parse_supervised",
+    "task_of",
+]
 
 T = TypeVar("T")
 FORMAT = "plait run 1"
@@ -40,7 +50,7 @@ class ModelSpec:
     @staticmethod
     def parse(values: dict[str, Any]) -> ModelSpec:
         """Validate a model as plain data and fill in its defaults, without building it."""
-        options = complete_model(_named("model", values))
+        options = complete_model(values)
         return ModelSpec(options.pop("name"), options)
 
     def to_json(self) -> dict[str, Any]:
@@ -73,7 +83,7 @@ class SupervisedSpec(RunSpec):
         task: the task, built once and used by everything that needs it.
         model: the model and its options.
         recipe: the hyperparameters, the seed among them.
-        task_source: class and source of a task that is not in plait's registry.
+        task_source: name or class, and source, of a task that is not in plait's registry.
 
     >>> spec = parse_supervised({"task": {"name": "copy"}, "model": {"name": "rnn", "hidden_size": 4}})
     >>> spec.task.delay, spec.model.options["initialiser"], spec.recipe.seed, spec.id
@@ -81,7 +91,7 @@ class SupervisedSpec(RunSpec):
     """
 
     task: Task
-    model: ModelSpec | PythonModel
+    model: ModelSpec | FactoryModel | PythonModel
     recipe: Recipe
     task_source: Mapping[str, Any] = field(default_factory=dict)
 
@@ -120,27 +130,49 @@ def parse_supervised(values: SupervisedSpec | Any, recommend: Recommend | None =
     problems: list[PlaitError] = [
         ConfigError(f"{name}: is not known here") for name in values if name not in _PARTS
     ]
-    task = _collect(problems, lambda: _task(values.get("task")))
+    task, source = _collect(problems, lambda: _task(values.get("task"))) or (None, {})
     model, recipe = values.get("model"), {} if values.get("recipe") is None else values["recipe"]
     late: list[PlaitError] = []  # a wrong option would be listed twice
     if recommend is not None:
-        explicit = {"hidden_size": 1, **model}, recipe
         recommended = None if task is None else _collect(late, lambda: recommend(task, model, recipe))
-        model, recipe = recommended or explicit
-    spec = _collect(problems, lambda: ModelSpec.parse(model))
+        model, recipe = recommended or (_with_size(model), recipe)
+    spec = _collect(problems, lambda: parse_model(model))
     hyperparams = _collect(problems, lambda: checked(Recipe, recipe, "recipe").check())
     if task is None or spec is None or hyperparams is None or problems or late:
         raise _joined(problems or late)
-    return SupervisedSpec(task, spec, hyperparams)
+    return SupervisedSpec(task, spec, hyperparams, source)
 
 
-def _task(value: Any) -> Task:
-    return value if isinstance(value, Task) else task_named(**_named("task", value))
+def parse_model(value: Any) -> ModelSpec | FactoryModel:
+    """Return a model from plain data: one of plait's by its name, or a user's own as `module:factory`."""
+    values = _named("model", value)
+    return FactoryModel.parse(values) if is_own_name(values["name"]) else ModelSpec.parse(values)
 
 
-def task_of(description: SupervisedSpec | dict[str, Any]) -> Task:
+def _with_size(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the options of a model, which may rely on a size that a task recommends."""
+    return model if is_own_name(model.get("name")) else {"hidden_size": 1, **model}
+
+
+def _task(value: Any) -> tuple[Task, Mapping[str, Any]]:
+    """Return a task, with its name and source if it is not in plait's registry."""
+    if isinstance(value, Task):
+        return value, {}
+    values = _named("task", value)
+    return parse_own_task(values) if is_own_name(values["name"]) else (task_named(**values), {})
+
+
+def supervised(description: RunSpec | dict[str, Any]) -> SupervisedSpec:
+    """Return the description of a supervised run, parsed; raise for one of another kind."""
+    spec = parse_spec(description)
+    if not isinstance(spec, SupervisedSpec):
+        raise ConfigError(f"expected a supervised run on a task, got one of the kind {spec.format!r}")
+    return spec
+
+
+def task_of(description: RunSpec | dict[str, Any]) -> Task:
     """Return the task of a description, without the network."""
-    return parse_supervised(description).task
+    return supervised(description).task
 
 
 def _named(part: str, value: Any) -> dict[str, Any]:

@@ -9,8 +9,9 @@ pytest.importorskip("gymnasium")
 import gymnasium
 
 from plait.errors import ConfigError, MissingExtraError, ShapeError, UnknownNameError, WorldError
+from plait.lab.own_code import by_name, name_of
 from plait.lab.tasks.worlds.gym import EnvSpec, GymWorlds
-from plait.lab.tasks.worlds.names import by_name, maker_of, name_of, world_id
+from plait.lab.tasks.worlds.names import maker_of, world_id
 from tests.lab.tasks.worlds.echo import ACTIONS, OBSERVATIONS
 
 ECHO = "tests.lab.tasks.worlds.echo:"

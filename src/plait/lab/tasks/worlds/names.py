@@ -1,71 +1,19 @@
-"""Names of environments: an id of gymnasium's registry, or a function of a module, as `package:name`.
-
-A name with a colon is code that is imported and called. A name from the command line or from Python is
-trusted; a run folder may come from a stranger, and the code it names is not run unless the user named it too.
-"""
+"""Names of environments: an id of gymnasium's registry, or a function of a module, as `package:name`."""
 
 from __future__ import annotations
 
 import difflib
-import importlib
-import os
 import re
 from collections.abc import Callable
 from typing import Any
 
-from plait.errors import ConfigError, MissingExtraError, UnknownNameError, require
+from plait.errors import UnknownNameError, require
+from plait.lab.own_code import by_name, check_trusted, import_module, is_passed
 
-__all__ = ["by_name", "maker_of", "name_of", "world_id"]
+__all__ = ["maker_of", "world_id"]
 
 # Prefixes of ids, and the package that registers them when it is imported.
 _REGISTERS = {"popgym-": "popgym", "MiniGrid-": "minigrid", "BabyAI-": "minigrid"}
-_PASSED: dict[str, Any] = {}  # objects passed in Python, by their name in a description
-_TRUSTED: set[str] = set()  # names of code from the command line or from Python
-ALLOWED = "PLAIT_ALLOW"  # modules whose code run folders may name, separated by commas
-
-
-def name_of(thing: Any) -> str:
-    """Return the name by which `by_name` resolves a function or class, wherever it can be imported.
-
-    A string is returned unchanged; its code is trusted from then on, since the caller named it.
-
-    >>> name_of(name_of)
-    'plait.lab.tasks.worlds.names:name_of'
-    """
-    if isinstance(thing, str):
-        _TRUSTED.add(thing)
-        return thing
-    own = getattr(thing, "__qualname__", None)
-    if own is None or "<lambda>" in own:
-        raise ConfigError(
-            f"expected a function or class with a name (def …) for a run's description, got {thing!r}"
-        )
-    name = f"{thing.__module__}:{own}"
-    _PASSED[name] = thing
-    return name
-
-
-def by_name(name: str, what: str) -> Any:
-    """Resolve a name: the object passed to `name_of` in this process, or the attribute of its module.
-
-    >>> by_name(name_of("math:sqrt"), "function")(4.0)
-    2.0
-    >>> by_name(name_of("math:sqroot"), "function")
-    Traceback (most recent call last):
-        ...
-    plait.errors.ConfigError: function: math has no 'sqroot'; expected PACKAGE.MODULE:NAME
-    """
-    if name in _PASSED:
-        return _PASSED[name]
-    module, _, path = name.partition(":")
-    _check_trusted(name)
-    value = _imported(module, what)
-    for part in path.split("."):
-        if not hasattr(value, part):
-            here = " (it was made in Python: pass it again there)" if "<" in path else ""
-            raise ConfigError(f"{what}: {module} has no {path!r}{here}; expected PACKAGE.MODULE:NAME")
-        value = getattr(value, part)
-    return value
 
 
 def world_id(name: str) -> str:
@@ -73,8 +21,8 @@ def world_id(name: str) -> str:
     gymnasium = require("gymnasium", "rl")
     module, colon, rest = name.rpartition(":")
     if colon:
-        _check_trusted(name)
-        if name in _PASSED or rest not in _registered(gymnasium, module):
+        check_trusted(name)
+        if is_passed(name) or rest not in _registered(gymnasium, module):
             by_name(name, "world")
         return name
     for prefix, package in _REGISTERS.items():
@@ -100,8 +48,8 @@ def maker_of(name: str, time_limit: int | None = None, **options: Any) -> Callab
     gymnasium = require("gymnasium", "rl")
     module, colon, rest = name.rpartition(":")
     if colon:
-        _check_trusted(name)
-    if colon and (name in _PASSED or rest not in _registered(gymnasium, module)):
+        check_trusted(name)
+    if colon and (is_passed(name) or rest not in _registered(gymnasium, module)):
         function = by_name(name, "world")
         if time_limit is None:
             return lambda: function(**options)
@@ -112,33 +60,11 @@ def maker_of(name: str, time_limit: int | None = None, **options: Any) -> Callab
     return lambda: gymnasium.make(name, disable_env_checker=True, **options)
 
 
-def _check_trusted(name: str) -> None:
-    module = name.partition(":")[0]
-    if name not in _TRUSTED and name not in _PASSED and module not in os.environ.get(ALLOWED, "").split(","):
-        raise ConfigError(
-            f"{name} is code that a run folder names, and is not run unasked; if you know what it is: "
-            f"{ALLOWED}={module} plait …"
-        )
-
-
 def _registered(gymnasium: Any, module: str) -> Any:
     """Return gymnasium's registry after importing a module."""
     if module != "__main__":
-        _imported(module, "world")
+        import_module(module, "world")
     return gymnasium.registry
-
-
-def _imported(module: str, what: str) -> Any:
-    try:
-        return importlib.import_module(module)
-    except ImportError as error:
-        if error.name is not None and error.name != module and not module.startswith(f"{error.name}."):
-            raise MissingExtraError(f"{what}: {module} needs {error.name}, which is not installed") from error
-        raise ConfigError(
-            f"{what}: there is no module {module!r} here; expected PACKAGE.MODULE:NAME"
-        ) from error
-    except Exception as error:
-        raise ConfigError(f"{what}: {module} cannot be imported: {type(error).__name__}: {error}") from error
 
 
 def _unknown(name: str, known: list[str]) -> str:

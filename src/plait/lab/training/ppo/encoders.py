@@ -15,9 +15,9 @@ from torch.nn.functional import embedding_bag
 
 from plait.errors import ConfigError, ShapeError
 from plait.estimates import check_weights
+from plait.lab.own_code import by_name
 from plait.lab.tasks.minigrid import WORDS, Observation
 from plait.lab.tasks.worlds.base import Seen
-from plait.lab.tasks.worlds.names import by_name
 from plait.lab.tasks.worlds.spaces import Leaf, Observed
 
 __all__ = ["Distinct", "Encoder", "OwnEncoder", "SpaceEncoder", "distinct"]

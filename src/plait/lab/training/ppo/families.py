@@ -10,6 +10,7 @@ from typing import Any, ClassVar
 from torch import nn
 
 from plait.errors import ConfigError, known, whole
+from plait.lab.own_code import by_name
 from plait.lab.tasks import minigrid
 from plait.lab.tasks.minigrid.names import BACKENDS, check_transfer, world_named
 from plait.lab.tasks.minigrid.seen import MOVES
@@ -129,7 +130,7 @@ class Gym(Family):
             whole(1, time_limit=self.task["time_limit"])
         task = super().checked()
         if "encoder" in task:
-            names.by_name(task["encoder"], "encoder")
+            by_name(task["encoder"], "encoder")
         return task
 
     def named(self, env: str) -> str:

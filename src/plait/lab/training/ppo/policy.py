@@ -12,10 +12,11 @@ from torch import Tensor, nn
 
 from plait.errors import CheckpointError, ConfigError, known, whole
 from plait.estimates import check_weights
+from plait.lab.own_code import is_own_name, name_of
 from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import find_run, read_run
 from plait.lab.runs.spec import RunSpec
-from plait.lab.tasks.worlds.names import name_of
+from plait.lab.training.factories import FactoryModel
 from plait.lab.training.ppo.encoders import Distinct, OwnEncoder, distinct
 from plait.lab.training.ppo.families import Family, family_of
 from plait.lab.training.recipe import Settings
@@ -33,6 +34,7 @@ FORMAT = "plait policy 1"
 POLICIES = ("none", *MODELS)
 # As published: RelLSTM attends to its last five states and five relevant ones.
 _SCREENED = {"window": 5, "capacity": 5}
+_FEATURES = 64
 _FIRST_SPREAD = -0.5  # initial log standard deviation of an action between −1 and 1
 
 
@@ -142,7 +144,7 @@ class PolicySpec(RunSpec):
     """
 
     family: Family
-    model: ModelSpec
+    model: ModelSpec | FactoryModel
     settings: Settings
 
     @property
@@ -163,7 +165,7 @@ def policy_spec(
     backend: str | None = None,
     time_limit: int | None = None,
     encoder: str | Callable[..., Any] | None = None,
-    hidden_size: int = 64,
+    hidden_size: int = _FEATURES,
     **options: Any,
 ) -> PolicySpec:
     """Return the description of a policy's run; further options are those of the model's builder.
@@ -183,7 +185,8 @@ def policy_spec(
     >>> policy_spec("CartPole", "gru", family="gym").family.task
     {'name': 'gym', 'env': 'CartPole-v1', 'test_env': None}
     """
-    known(model, POLICIES, "model")
+    if not is_own_name(name_of(model)):
+        known(model, POLICIES, "model")
     published = _SCREENED if model.startswith("rel") else {}
     changes = {name: value for name, value in options.items() if value is not None}
     family = family or ("gym" if callable(env) else "minigrid")
@@ -225,6 +228,9 @@ def parse_policy(values: PolicySpec | dict[str, Any]) -> PolicySpec:
     if name != FORMAT:
         raise ConfigError(f"format: expected {FORMAT!r}, got {name!r}; it was not written by this version")
     family, model = family_of(family_of(values["task"]).checked()), dict(values["model"])
+    settings = Settings().changed(**values["recipe"]).check()
+    if is_own_name(model["name"]):
+        return PolicySpec(family, FactoryModel.parse(model), settings)
     if known(model["name"], POLICIES, "model") == "none":
         for option in model:
             known(option, ("name", "hidden_size"), "option of none")
@@ -238,7 +244,6 @@ def parse_policy(values: PolicySpec | dict[str, Any]) -> PolicySpec:
             raise ConfigError(
                 f"noise: expected 0 for a policy, whose actions are drawn, got {model.get('noise')}"
             )
-    settings = Settings().changed(**values["recipe"]).check()
     return PolicySpec(family, ModelSpec(model.pop("name"), model), settings)
 
 
@@ -250,10 +255,15 @@ def build_policy(description: PolicySpec | dict[str, Any], layer_backend: str = 
     torch.Size([7, 16])
     """
     spec = parse_policy(description)
-    hidden = spec.model.options["hidden_size"]
+    hidden = spec.model.options.get("hidden_size", _FEATURES)
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(spec.settings.seed)
         recurrent = None if spec.model.name == "none" else spec.model.build(hidden, layer_backend)
+        if not isinstance(recurrent, Recurrent | None):
+            raise ConfigError(
+                f"{spec.model.name}: expected a plait.Recurrent for a policy, whose episodes reset rows, got "
+                f"{type(recurrent).__name__}"
+            )
         return Policy(recurrent, hidden, spec.family)
 
 

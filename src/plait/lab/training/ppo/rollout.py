@@ -8,8 +8,8 @@ import torch
 from torch import Tensor
 
 from plait.errors import DivergedError, WorldError
+from plait.lab.own_code import name_of
 from plait.lab.tasks.worlds.base import Moment, Snapshot, Worlds
-from plait.lab.tasks.worlds.names import name_of
 from plait.lab.training.learner import generator_for
 from plait.lab.training.ppo.families import family_of
 from plait.lab.training.ppo.policy import Policy
