@@ -1,7 +1,6 @@
 """Dataclasses from plain data: unknown, missing and wrong values are errors, all named at once.
 
-By hand and not by a library, because runs are described, checked and resumed on machines that have torch and
-numpy alone.
+A schema library would stop at types; here a dataclass's own checks are part of the same list of problems.
 """
 
 from __future__ import annotations

@@ -47,16 +47,16 @@ class FactoryModel:
         name = values["name"]
         factory = _factory(name)
         parameters = _parameters(factory)
-        given = {key: value for key, value in values.items() if key not in ("name", *_SOURCE)}
-        _check_plain(name, given)
+        explicit = {key: value for key, value in values.items() if key not in ("name", *_SOURCE)}
+        _check_plain(name, explicit)
         if not _takes_any(factory):
-            for option in given:
+            for option in explicit:
                 known(option, parameters, f"option of {name}")
-        missing = [p.name for p in parameters.values() if p.default is p.empty and p.name not in given]
+        missing = [p.name for p in parameters.values() if p.default is p.empty and p.name not in explicit]
         if missing:
             raise ConfigError(f"{', '.join(missing)}: {name} needs a value for it, and has no default")
         defaults = {p.name: p.default for p in parameters.values() if _is_plain(p.default)}
-        return FactoryModel(name, {**defaults, **given}, _source(name, factory, values))
+        return FactoryModel(name, {**defaults, **explicit}, _source(name, factory, values))
 
     def to_json(self) -> dict[str, Any]:
         return {"name": self.name, **self.options, **self.source}
@@ -96,12 +96,12 @@ def parse_own_task(values: Mapping[str, Any]) -> tuple[Task, dict[str, Any]]:
     if not isinstance(getattr(kind, "name", None), str):
         raise ConfigError(f"{name}: expected a class attribute `name`, got none")
     fields = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("hidden")]
-    given = {k: v for k, v in values.items() if k not in ("name", *_SOURCE) and v is not None}
-    _check_plain(name, given)
-    for option in given:
+    explicit = {k: v for k, v in values.items() if k not in ("name", *_SOURCE) and v is not None}
+    _check_plain(name, explicit)
+    for option in explicit:
         known(option, fields, f"option of {name}")
     try:
-        task = kind(**given)
+        task = kind(**explicit)
     except TypeError as error:
         raise ConfigError(f"{name}: {error}") from error
     return task, {"name": name, **_source(name, kind, values)}

@@ -131,7 +131,8 @@ def parse_supervised(values: SupervisedSpec | Any, recommend: Recommend | None =
         ConfigError(f"{name}: is not known here") for name in values if name not in _PARTS
     ]
     task, source = _collect(problems, lambda: _task(values.get("task"))) or (None, {})
-    model, recipe = values.get("model"), {} if values.get("recipe") is None else values["recipe"]
+    model: Any = values.get("model")
+    recipe: Any = {} if values.get("recipe") is None else values["recipe"]
     late: list[PlaitError] = []  # a wrong option would be listed twice
     if recommend is not None:
         recommended = None if task is None else _collect(late, lambda: recommend(task, model, recipe))

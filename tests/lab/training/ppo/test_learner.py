@@ -10,7 +10,7 @@ from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.callbacks import Watcher
 from plait.lab.training.ppo import learner as learner_module
 from plait.lab.training.ppo.learner import learner_of
-from plait.lab.training.ppo.policy import load_policy
+from plait.lab.training.ppo.policy import load_policy, parse_policy
 from plait.lab.training.ppo.rollout import Episode, evaluate_policy
 from plait.lab.training.process import Group
 from plait.lab.training.stop import Stop
@@ -212,7 +212,7 @@ def test_a_rollout_is_left_when_a_stop_is_overdue(
 
 
 def test_without_a_world_to_be_tested_in_there_is_nothing_to_test(described):
-    learner = learner_of(described(), torch.device("cpu"), Group())
+    learner = learner_of(parse_policy(described()), torch.device("cpu"), Group())
     assert learner.evaluate(final=True) == {}
 
 
