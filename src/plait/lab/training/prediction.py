@@ -278,8 +278,9 @@ def _scores(
 def _targets(task: CsvTask, table: Table) -> list[Any]:
     """Return the target of every row: a class's name, seen in training or not, or a number; None for none."""
     numbers = table.numbers(task.target)
+    targets: list[Any] = [None] * len(table.lines)
     if task.answer == "class":
-        return [word or None for word in as_targets(table.columns[task.target], numbers)]
-    if numbers is None:
-        return [None] * len(table.lines)
-    return [None if math.isnan(value) else float(value) for value in numbers]
+        targets = [word or None for word in as_targets(table.columns[task.target], numbers)]
+    elif numbers is not None:
+        targets = [None if math.isnan(value) else float(value) for value in numbers]
+    return [targets[row] if row >= 0 else None for row in task.target_rows(table).tolist()]
