@@ -26,7 +26,7 @@ def _defaults(words: list[str]) -> dict[str, Any] | None:
     """Return the defaults of the line's model, with those of this command for any table."""
     defaults = defaults_for(["csv", *words])
     own = {
-        "hidden": _HIDDEN, "epochs": _EPOCHS, "batch_size": f"{_BATCH}, or all there are",
+        "hidden_size": _HIDDEN, "epochs": _EPOCHS, "batch_size": f"{_BATCH}, or all there are",
         "updates": "as many as the epochs have", "evaluate_every": "an epoch", "evaluate_on": "all",
     }  # fmt: skip
     return None if defaults is None else {**defaults, **own, "missing": "refuse"}
@@ -95,16 +95,15 @@ def train_csv(
         file=str(file), target=target, features=features, share=held_out, header=not no_header,
         **{name: value for name, value in options.items() if value is not None},
     )  # fmt: skip
-    model = {"hidden_size": _HIDDEN, **of_model.values()}
+    model = {"hidden_size": _HIDDEN, **explicit_options(of_model)}
     recipe = explicit_options(of_recipe)
     if "batch_size" not in recipe:
         of_recipe = dataclasses.replace(of_recipe, batch_size=min(_BATCH, len(task.split().train.lengths)))
     num_epochs = None if "updates" in recipe and epochs is None else epochs or _EPOCHS
-    values = {"name": task.name, **task.options()}
-    description = described_run(values, model, of_recipe, num_epochs, means)
+    spec = described_run(task, model, of_recipe, num_epochs, means)
     facts = task.facts()
     announce(facts, means.quiet)
-    result = trained(description, means, backend)
+    result = trained(spec, means, backend)
     if result is None:
         return None
     return dataclasses.replace(

@@ -17,7 +17,7 @@ from plait.lab.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.lab.tasks import Batch, DataTask, Task, counted
 from plait.lab.training.callbacks import ProgressFormat, Results, Watcher
 from plait.lab.training.carried_state import carried_over, check_carried
-from plait.lab.training.description import Network, build, describe, last_steps, network_for, states_read
+from plait.lab.training.description import Network, build, last_steps, network_for, spec_of, states_read
 from plait.lab.training.gradient_record import gradient_norms, require_nudge
 from plait.lab.training.learner import (
     Learner,
@@ -35,6 +35,7 @@ from plait.lab.training.own_model import check_logits, own_network
 from plait.lab.training.process import Group, device_named
 from plait.lab.training.recipe import Recipe, updates_of
 from plait.lab.training.session import Fitted, train
+from plait.lab.training.spec import SupervisedSpec
 from plait.lab.training.stop import Stop
 from plait.lab.training.update_cuda_graph import Passes, UpdateCudaGraph, can_capture
 
@@ -303,13 +304,13 @@ def forward(
 
 
 def learner_of(
-    description: dict[str, Any], device: torch.device, group: Group, backend: str = "auto"
+    spec: SupervisedSpec, device: torch.device, group: Group, backend: str = "auto"
 ) -> SupervisedLearner:
-    """Return the learner of a complete description."""
-    network, task = build(description, backend)
+    """Return the learner of a description."""
+    network, task = build(spec, backend)
     task.prepare(device)
     network.scale_by(*task.scales())
-    return _learner(network, task, Recipe(**description["recipe"]), device, group)
+    return _learner(network, task, spec.recipe, device, group)
 
 
 def _learner(
@@ -437,7 +438,7 @@ def fit(
         check_logits(network, task, recipe.batch_size)
     return train(
         lambda group: _learner(network, task, recipe, target, group),
-        describe(network, task, recipe), target, folder=folder, resume=resume,
+        spec_of(network, task, recipe), target, folder=folder, resume=resume,
         checkpoint_every=checkpoint_every, max_minutes=max_minutes, stop_when=stop_when, progress=progress,
         watchers=watchers,
     )  # fmt: skip
