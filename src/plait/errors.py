@@ -15,11 +15,29 @@ from types import ModuleType
 from typing import Any
 
 __all__ = [
-    "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
-    "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
-    "UnloadedWarning", "WorldError", "at_least", "in_float32", "in_utf8", "known",
-    "known_in_any_case", "require", "seeded", "whole",
-]  # fmt: skip
+    "BackendError",
+    "BusyError",
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "DivergedError",
+    "EmptyMemoryWarning",
+    "MissingExtraError",
+    "OutputError",
+    "PlaitError",
+    "ShapeError",
+    "UnknownNameError",
+    "UnloadedWarning",
+    "WorldError",
+    "at_least",
+    "in_float32",
+    "in_utf8",
+    "known",
+    "known_in_any_case",
+    "require",
+    "seeded",
+    "whole",
+]
 
 LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
 SHOWN = 100  # names that an error lists

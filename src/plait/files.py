@@ -17,9 +17,15 @@ from typing import Any
 from plait.errors import ConfigError, OutputError, in_utf8
 
 __all__ = [
-    "canonical_json", "check_picture", "destination", "jsonable", "plain_bytes", "save_figure",
-    "write_whole", "writing",
-]  # fmt: skip
+    "canonical_json",
+    "check_picture",
+    "destination",
+    "jsonable",
+    "plain_bytes",
+    "save_figure",
+    "write_whole",
+    "writing",
+]
 
 PICTURES = (".png", ".svg", ".pdf")  # formats of a figure
 

@@ -22,9 +22,17 @@ from plait.errors import ConfigError, DataError, PlaitError, require
 from plait.files import plain_bytes
 
 __all__ = [
-    "MOST_CONFIG", "build_empty", "build_random", "cause", "load_weights", "make_config", "one_line_errors",
-    "parse_settings", "read_settings", "weights_of",
-]  # fmt: skip
+    "MOST_CONFIG",
+    "build_empty",
+    "build_random",
+    "cause",
+    "load_weights",
+    "make_config",
+    "one_line_errors",
+    "parse_settings",
+    "read_settings",
+    "weights_of",
+]
 
 MOST_CONFIG = 1 << 18  # bytes of a config.json; the largest known have a few thousand
 _MOST_INDEX = 1 << 26  # bytes of a list of shards
@@ -34,16 +42,30 @@ _MOST_MODULES = 100_000
 _LONGEST_BUILD = 15.0  # seconds of processor time, without memory; DeepSeek-V3 takes one or two
 # Settings that make transformers fetch or run what is not its own.
 _CODE = {
-    "auto_map", "custom_pipelines", "trust_remote_code", "name_or_path", "_name_or_path", "use_kernels",
-    "attn_implementation", "_attn_implementation", "_attn_implementation_internal", "experts_implementation",
-    "_experts_implementation", "_experts_implementation_internal", "configuration_files",
-    "use_pretrained_backbone", "backbone_kwargs",
-}  # fmt: skip
+    "auto_map",
+    "custom_pipelines",
+    "trust_remote_code",
+    "name_or_path",
+    "_name_or_path",
+    "use_kernels",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_internal",
+    "experts_implementation",
+    "_experts_implementation",
+    "_experts_implementation_internal",
+    "configuration_files",
+    "use_pretrained_backbone",
+    "backbone_kwargs",
+}
 _LAYERS = re.compile(r"(layers?|blocks|depth|stages)$")
 _KINDS = ("AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModel")
 _WEIGHTS = (
-    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
-)  # fmt: skip
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:

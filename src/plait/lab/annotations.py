@@ -17,9 +17,15 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 __all__ = [
-    "Argument", "arguments_of", "defaults_from", "explicit_options", "field_docs", "option", "repeated",
+    "Argument",
+    "arguments_of",
+    "defaults_from",
+    "explicit_options",
+    "field_docs",
+    "option",
+    "repeated",
     "value_text",
-]  # fmt: skip
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _METAVARS = {int: "N", float: "X", Path: "PATH"}  # placeholders of values in help

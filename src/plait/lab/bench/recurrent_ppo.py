@@ -38,16 +38,28 @@ def matched(world: str, settings: Settings, hidden: int, own_critic: bool = Fals
     policy = {
         "features_extractor_class": _extractor(),
         "features_extractor_kwargs": {"features_dim": hidden},
-        "lstm_hidden_size": hidden, "net_arch": {"pi": [hidden], "vf": [hidden]},
-        "shared_lstm": not own_critic, "enable_critic_lstm": own_critic,
-    }  # fmt: skip
+        "lstm_hidden_size": hidden,
+        "net_arch": {"pi": [hidden], "vf": [hidden]},
+        "shared_lstm": not own_critic,
+        "enable_critic_lstm": own_critic,
+    }
     return _contrib().RecurrentPPO(
-        "MultiInputLstmPolicy", vector_env(world, settings.envs, settings.seed),
-        n_steps=settings.rollout, n_epochs=settings.epochs, batch_size=batch, learning_rate=settings.lr,
-        gamma=settings.discount, gae_lambda=settings.decay, clip_range=settings.clip,
-        ent_coef=settings.entropy, vf_coef=settings.value / 2, max_grad_norm=settings.max_norm,
-        policy_kwargs=policy, seed=settings.seed, device="cpu",
-    )  # fmt: skip
+        "MultiInputLstmPolicy",
+        vector_env(world, settings.envs, settings.seed),
+        n_steps=settings.rollout,
+        n_epochs=settings.epochs,
+        batch_size=batch,
+        learning_rate=settings.lr,
+        gamma=settings.discount,
+        gae_lambda=settings.decay,
+        clip_range=settings.clip,
+        ent_coef=settings.entropy,
+        vf_coef=settings.value / 2,
+        max_grad_norm=settings.max_norm,
+        policy_kwargs=policy,
+        seed=settings.seed,
+        device="cpu",
+    )
 
 
 def by_default(world: str, seed: int) -> Any:

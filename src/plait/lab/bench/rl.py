@@ -129,16 +129,18 @@ def _rows(
     for (name, backend), record in records.items():
         lstm = records.get(("lstm", backend)) if name in MODELS else None
         play, train = record.collection, record.whole
-        rows.append({
-            "learner": name,
-            "worlds": backend,
-            "steps a turn": contenders[name, backend].steps,
-            "collection": 1 / play.median,
-            "to lstm": lstm.collection.ratio_to(play) if lstm else None,
-            "training": 1 / train.median,
-            "to RecurrentPPO": peer.whole.ratio_to(train) if peer else None,
-            "spread": train.spread / train.median,
-        })  # fmt: skip
+        rows.append(
+            {
+                "learner": name,
+                "worlds": backend,
+                "steps a turn": contenders[name, backend].steps,
+                "collection": 1 / play.median,
+                "to lstm": lstm.collection.ratio_to(play) if lstm else None,
+                "training": 1 / train.median,
+                "to RecurrentPPO": peer.whole.ratio_to(train) if peer else None,
+                "spread": train.spread / train.median,
+            }
+        )
     return rows
 
 

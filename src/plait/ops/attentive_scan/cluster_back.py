@@ -75,11 +75,19 @@ class BackShape:
         """Return the struct of constants in C++."""
         scan = self.scan
         numbers = {
-            "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
-            "HIDDEN": self.hidden, "SLOTS": scan.width, "CLUSTER": self.cluster, "ROWS": self.rows,
-            "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes,
-            "RESET": self.reset, "LEARNED": self.learned, "LIMITED": self.limited, "PROFILE": self.profile,
-        }  # fmt: skip
+            "CELL": f"plait::{scan.cell.upper()}",
+            "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
+            "HIDDEN": self.hidden,
+            "SLOTS": scan.width,
+            "CLUSTER": self.cluster,
+            "ROWS": self.rows,
+            "SHARED_KINDS": self.shared_kinds,
+            "SHARED_BYTES": self.shared_bytes,
+            "RESET": self.reset,
+            "LEARNED": self.learned,
+            "LIMITED": self.limited,
+            "PROFILE": self.profile,
+        }
         constants = ", ".join(
             f"{key} = {int(value) if isinstance(value, bool) else value}" for key, value in numbers.items()
         )

@@ -24,10 +24,18 @@ _TILE = 64
 OUTER, OUTER_TEXT = parameter_struct(
     "OuterArguments",
     {
-        "beside": "float*", "keyed": "float*", "energy": "float*", "asked": "void*", "output": "void*",
-        "products": "float*", "sums": "float*", "count": "int", "clusters": "int", "rows": "int",
+        "beside": "float*",
+        "keyed": "float*",
+        "energy": "float*",
+        "asked": "void*",
+        "output": "void*",
+        "products": "float*",
+        "sums": "float*",
+        "count": "int",
+        "clusters": "int",
+        "rows": "int",
     },
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, eq=False)

@@ -66,15 +66,26 @@ class Shape:
         """Return the struct of constants in C++."""
         scan = self.scan
         numbers = {
-            "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
-            "HIDDEN": self.hidden, "WINDOW": scan.window, "CAPACITY": scan.capacity, "EVERY": scan.every or 0,
-            "CLUSTER": self.cluster, "ROWS": self.rows, "WARPS": self.warps,
-            "SHARED_QUADS": self.shared_quads, "SHARED_BYTES": self.shared_bytes,
-        }  # fmt: skip
+            "CELL": f"plait::{scan.cell.upper()}",
+            "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
+            "HIDDEN": self.hidden,
+            "WINDOW": scan.window,
+            "CAPACITY": scan.capacity,
+            "EVERY": scan.every or 0,
+            "CLUSTER": self.cluster,
+            "ROWS": self.rows,
+            "WARPS": self.warps,
+            "SHARED_QUADS": self.shared_quads,
+            "SHARED_BYTES": self.shared_bytes,
+        }
         flags = {
-            "SAVE": self.save, "TRACE": self.trace, "WEIGHTS": self.save or self.trace, "RESET": self.reset,
-            "NUDGE": self.nudge, "LEARNED": self.learned,
-        }  # fmt: skip
+            "SAVE": self.save,
+            "TRACE": self.trace,
+            "WEIGHTS": self.save or self.trace,
+            "RESET": self.reset,
+            "NUDGE": self.nudge,
+            "LEARNED": self.learned,
+        }
         return (
             f"struct {name} {{\n"
             f"  static constexpr int {', '.join(f'{k} = {v}' for k, v in numbers.items())};\n"

@@ -24,12 +24,21 @@ BEHIND_A_KEY = 4  # numbers per step after dL/dk: dL/d(gᵀh), two of the kernel
 USAGE, USAGE_TEXT = parameter_struct(
     "UsageArguments",
     {
-        "output": "void*", "d_output": "void*", "slots": "void*", "worth": "void*", "usage": "float*",
+        "output": "void*",
+        "d_output": "void*",
+        "slots": "void*",
+        "worth": "void*",
+        "usage": "float*",
         "ids": "int*",
-        "weights": "float*", "d_energies": "float*", "d_scores": "float*", "d_initial_scores": "float*",
-        "taught_initial": "float*", "steps": "int", "rows": "int",
+        "weights": "float*",
+        "d_energies": "float*",
+        "d_scores": "float*",
+        "d_initial_scores": "float*",
+        "taught_initial": "float*",
+        "steps": "int",
+        "rows": "int",
     },
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -74,9 +83,18 @@ def teach_scores(
     steps, rows, _ = scanned.output.shape
     initial = None if inputs.is_new else torch.empty_like(walked.initial_scores)
     tensors = (
-        scanned.output, arrived, inputs.slots, inputs.worth, inputs.usage, scanned.ids, scanned.weights,
-        walked.energies, walked.scores, walked.initial_scores, initial,
-    )  # fmt: skip
+        scanned.output,
+        arrived,
+        inputs.slots,
+        inputs.worth,
+        inputs.usage,
+        scanned.ids,
+        scanned.weights,
+        walked.energies,
+        walked.scores,
+        walked.initial_scores,
+        initial,
+    )
     if rows:
         launch(USAGE(*[None if x is None else x.data_ptr() for x in tensors], steps, rows))
     return initial

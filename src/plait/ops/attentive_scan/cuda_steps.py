@@ -77,10 +77,14 @@ class StepShape:
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
         numbers = {
-            "HIDDEN": self.hidden, "WINDOW": self.scan.window, "WIDTH": self.scan.width,
-            "EVERY": self.scan.every or 0, "GATES": self.scan.gates, "WARPS": self.warps,
+            "HIDDEN": self.hidden,
+            "WINDOW": self.scan.window,
+            "WIDTH": self.scan.width,
+            "EVERY": self.scan.every or 0,
+            "GATES": self.scan.gates,
+            "WARPS": self.warps,
             "SHARED_BYTES": self.shared_bytes,
-        }  # fmt: skip
+        }
         constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
         layer = f"using Layer = {_LAYERS[self.dtype]};"
         return f"struct {name} {{\n  static constexpr int {constants};\n  {layer}\n}};\n"

@@ -116,9 +116,14 @@ class Shape:
         numbers = {
             "CELL": f"plait::{self.scan.cell.upper()}",
             "NONLINEARITY": f"plait::{self.scan.nonlinearity.upper()}",
-            "HIDDEN": self.hidden, "CLUSTER": self.cluster, "WARPS": self.warps, "NEAR": self.positions,
-            "ROWS": self.rows, "KEPT": self.kept, "SHARED_BYTES": self.shared_bytes,
-        }  # fmt: skip
+            "HIDDEN": self.hidden,
+            "CLUSTER": self.cluster,
+            "WARPS": self.warps,
+            "NEAR": self.positions,
+            "ROWS": self.rows,
+            "KEPT": self.kept,
+            "SHARED_BYTES": self.shared_bytes,
+        }
         constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
         layer = f"using Layer = {_LAYERS[self.dtype]};"
         return f"struct {name} {{\n  static constexpr int {constants};\n  {layer}\n}};\n"
