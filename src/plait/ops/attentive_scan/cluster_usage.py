@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plait.ops.attentive_scan.cluster_shape import LAYERS
 from plait.ops.cuda_program import parameter_struct
+from plait.ops.scan.cluster_source import constants
 from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
 
@@ -60,13 +60,15 @@ class UsageShape:
 
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
-        scan = self.scan
-        return (
-            f"struct {name} {{\n  static constexpr int HIDDEN = {self.hidden}, SLOTS = {scan.width}, "
-            f"WINDOW = {scan.window}, THREADS = {self.threads}, STRETCH = {self.stretch}, "
-            f"APART = {self.hidden + BEHIND_A_KEY};\n"
-            f"  using Layer = {LAYERS[self.dtype]};\n}};\n"
-        )
+        values = {
+            "HIDDEN": self.hidden,
+            "SLOTS": self.scan.width,
+            "WINDOW": self.scan.window,
+            "THREADS": self.threads,
+            "STRETCH": self.stretch,
+            "APART": self.hidden + BEHIND_A_KEY,
+        }
+        return constants(name, values, self.dtype)
 
 
 def teach_scores(
