@@ -90,9 +90,17 @@ def read_by_positions(
     steps, carried = query.shape[2], states.births.shape[2] - query.shape[2]
     now = torch.arange(steps, device=query.device)[None]
     output = bounded_attention(
-        rotated(query, now), rotated(key, states.births), value, states.deaths, window=window,
-        capacity=capacity, sinks=sinks, scores=score, births=states.births[:, :, :carried], backend=backend,
-    )  # fmt: skip
+        rotated(query, now),
+        rotated(key, states.births),
+        value,
+        states.deaths,
+        window=window,
+        capacity=capacity,
+        sinks=sinks,
+        scores=score,
+        births=states.births[:, :, :carried],
+        backend=backend,
+    )
     return output.masked_fill(_readers(states, broken, steps).unsqueeze(-1), torch.nan)
 
 

@@ -145,8 +145,20 @@ class CsvTask(SequenceTask):
                 f"{self.file}: expected the file that hashes to {self.sha256}, got {table.sha256}; it was "
                 "changed since"
             )
-        return _split(table, self.target, self.sequence, self.order, self.features, self.missing, self.length,
-                      self.share, self.answer, self.asks, self.classes, self.horizon)  # fmt: skip
+        return _split(
+            table,
+            self.target,
+            self.sequence,
+            self.order,
+            self.features,
+            self.missing,
+            self.length,
+            self.share,
+            self.answer,
+            self.asks,
+            self.classes,
+            self.horizon,
+        )
 
     def facts(self) -> str:
         """Summarise the data in one line."""
@@ -186,12 +198,12 @@ class CsvTask(SequenceTask):
         none = int((np.isnan(values) if self.answer == "number" else values == IGNORE).sum())
         filled_in = sum(_count_missing(table.numbers(name)) for name in self.features)
         odd = [name for name in self.classes if is_missing(name)]
+        noun = "is a class" if len(odd) == 1 else "are classes"
         parts = [
             f"{none:,} of {len(values):,} rows have no target" if none else "",
             f"{filled_in:,} missing values filled ({self.missing})" if filled_in else "",
-            f"{_listed(odd)} {'is a class' if len(odd) == 1 else 'are classes'}: among words only an empty "
-            "cell is a missing value" if odd else "",
-        ]  # fmt: skip
+            f"{_listed(odd)} {noun}: among words only an empty cell is a missing value" if odd else "",
+        ]
         return "".join(f"; {part}" for part in parts if part)
 
 
@@ -231,9 +243,19 @@ def _table(file: str, header: bool, stamp: tuple[int, int]) -> Table:
 
 @lru_cache(maxsize=4)
 def _split(
-    table: Table, target: str, sequence: str, order: str, features: tuple[str, ...], missing: str,
-    length: int | None, share: float, answer: str, asks: str, classes: tuple[str, ...], horizon: int,
-) -> Split:  # fmt: skip
+    table: Table,
+    target: str,
+    sequence: str,
+    order: str,
+    features: tuple[str, ...],
+    missing: str,
+    length: int | None,
+    share: float,
+    answer: str,
+    asks: str,
+    classes: tuple[str, ...],
+    horizon: int,
+) -> Split:
     names, groups = grouped(table, sequence, order, length)
     values = _answers(table, target, answer, classes)
     if horizon:
