@@ -30,7 +30,7 @@ interpreted = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes and circumstances of a call; `ties`: all keys are equal."""
+    """Sizes and circumstances of a call; `ties`: all keys are equal; `far`: a second pair of them."""
 
     steps: int = 33
     size: int = 8
@@ -46,6 +46,7 @@ class Case:
     marks: bool = False
     strided: bool = False
     ties: bool = False
+    far: bool = False
 
     @property
     def rule(self):
@@ -78,17 +79,26 @@ class Case:
         }
         if self.scores:
             leaves["scores"] = leaf(self.rows, self.heads, states)
+        if self.far:
+            leaves |= {f"far {name}": leaf(*leaves[name].shape) for name in ("query", "key")}
         rest = {"deaths": chunk(self.steps, state).deaths, **self.rule}
         if state is not None:
             rest["births"] = state.births
         return leaves, rest | ({"score_from": self.scores} if self.scores else {})
 
 
+def attended(leaves, rest, backend):
+    """Call the operator with a problem's tensors, the far ones as a pair."""
+    near = {name: x for name, x in leaves.items() if not name.startswith("far ")}
+    far = (leaves["far query"], leaves["far key"]) if "far key" in leaves else None
+    return bounded_attention(**near, **rest, far=far, backend=backend)
+
+
 def results(leaves, rest, backend, device="cpu"):
     """Return the output and the gradients of every leaf, by name."""
     leaves = {name: x.detach().to(device).requires_grad_() for name, x in leaves.items()}
     rest = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in rest.items()}
-    output = bounded_attention(**leaves, **rest, backend=backend)
+    output = attended(leaves, rest, backend)
     arriving = torch.randn(output.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     arriving = arriving.to(output).contiguous()
     gradients = torch.autograd.grad(output, list(leaves.values()), arriving)
@@ -129,6 +139,15 @@ CASES = [
     Case(capacity=100, window=100, marks=True),
     Case(steps=70, dtype=torch.bfloat16, scores="birth", marks=True),
     Case(steps=70, dtype=torch.float16, scores="leaving", size=16),
+    Case(steps=97, far=True),
+    Case(steps=97, size=24, rows=1, window=20, capacity=30, sinks=3, scores="leaving", far=True),
+    Case(steps=63, size=7, group=3, scores="birth", marks=True, strided=True, far=True),
+    Case(steps=70, carried=30, sinks=2, scores="leaving", marks=True, group=2, far=True),
+    Case(steps=1, carried=30, sinks=1, scores="birth", group=2, far=True),
+    Case(steps=40, carried=3, window=9, far=True),
+    Case(steps=50, capacity=0, window=1, far=True),
+    Case(steps=50, capacity=100, window=100, marks=True, far=True),
+    Case(steps=70, dtype=torch.bfloat16, scores="birth", marks=True, far=True),
 ]
 DOUBLE = [replace(case, dtype=torch.float64) for case in CASES if case.dtype == torch.float32]
 
@@ -145,6 +164,8 @@ SMALL = [
     Case(steps=1, carried=30, sinks=1, scores="birth", **ONE),
     Case(steps=33, size=1, strided=True, **ONE),
     Case(steps=20, capacity=0, window=1, **ONE),
+    Case(steps=40, size=7, rows=1, group=2, sinks=2, carried=30, scores="leaving", marks=True, far=True),
+    Case(steps=50, size=24, window=7, capacity=20, marks=True, far=True, **ONE),
 ]
 
 
@@ -165,6 +186,7 @@ def test_parity_of_the_kernels_in_the_interpreter(case, monkeypatch, poison):
         Case(steps=97, size=64, window=33, capacity=40, scores="leaving", **ONE),
         Case(steps=70, scores="birth", marks=True, dtype=torch.bfloat16, **ONE),
         Case(steps=34, size=96, dtype=torch.float16, **ONE),
+        Case(steps=70, scores="birth", marks=True, dtype=torch.bfloat16, far=True, **ONE),
     ],
     ids=str,
 )
@@ -178,7 +200,12 @@ def test_parity_of_the_kernels_with_their_own_tiles(case):
 @pytest.mark.parametrize("backend", ["triton", "torch"])
 def test_parity_on_a_gpu(dtype, size, backend):
     case = Case(steps=700, size=size, group=2, window=100, capacity=150, sinks=4, dtype=dtype, marks=True)
-    for changes in ({"scores": "birth"}, {"scores": "leaving", "carried": 300}, {}):
+    for changes in (
+        {"scores": "birth"},
+        {"scores": "leaving", "carried": 300},
+        {},
+        {"scores": "leaving", "carried": 300, "far": True},
+    ):
         assert compared(replace(case, **changes), backend, "cuda") == []
 
 
@@ -193,19 +220,22 @@ def test_a_run_is_reproducible(backend):
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 40])
-@pytest.mark.parametrize("case", [CASES[3], CASES[8]], ids=str)
+@pytest.mark.parametrize(
+    "case", [CASES[3], CASES[8], *(replace(CASES[n], far=True) for n in (3, 8))], ids=str
+)
 def test_blocks_of_any_length(case, block, monkeypatch):
     monkeypatch.setattr(torch_attention, "block_length", lambda steps, slots: block)
     assert compared(replace(case, dtype=torch.float64), "torch") == []
 
 
 @pytest.mark.parametrize("scores", [None, "birth", "leaving"])
-def test_the_definition_has_the_gradients_of_finite_differences(scores):
+@pytest.mark.parametrize("far", [False, True])
+def test_the_definition_has_the_gradients_of_finite_differences(scores, far):
     leaves, rest = Case(steps=5, size=2, rows=1, heads=1, group=2, window=2, capacity=1, dtype=torch.float64,
-                        scores=scores, carried=4).problem()  # fmt: skip
+                        scores=scores, far=far, carried=4).problem()  # fmt: skip
 
     def run(*tensors):
-        return bounded_attention(**dict(zip(leaves, tensors, strict=True)), **rest, backend="reference")
+        return attended(dict(zip(leaves, tensors, strict=True)), rest, "reference")
 
     assert torch.autograd.gradcheck(run, tuple(leaves.values()))
 
