@@ -375,7 +375,9 @@ def test_parity_can_fail(mutation):
 
 
 @interpreted
-@pytest.mark.parametrize("argument", ["window", "sums", "older", "scores", "products"])
+@pytest.mark.parametrize(
+    "argument", ["window", "sums", "older", "scores", "products", "far_query", "far_key"]
+)
 def test_parity_of_the_kernels_can_fail(argument, monkeypatch):
     """Each argument of the kernels, slightly wrong."""
     original = triton_attention._arguments
@@ -394,7 +396,7 @@ def test_parity_of_the_kernels_can_fail(argument, monkeypatch):
         return Perturbed(tensors), sizes
 
     monkeypatch.setattr(triton_attention, "_arguments", perturbed)
-    assert compared(Case(steps=70, capacity=6, scores="leaving", **ONE), "triton") != []
+    assert compared(Case(steps=70, capacity=6, scores="leaving", far=True, **ONE), "triton") != []
 
 
 @pytest.mark.parametrize("part", ["bias", "older", "counts"])

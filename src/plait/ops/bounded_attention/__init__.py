@@ -42,8 +42,8 @@ def bounded_attention(
     Energies are query·key/√D, plus scores[j] if there are scores; reading then trains them. `key`, `value`,
     `deaths` and `scores` hold the C states of a cache first (C = key length − T, usually 0), then the T of
     this call; what `plait.ops.lifetimes` returns for a chunk and `gather_kept` keeps for the next fits.
-    Positions are the caller's: rotate query and key before. Where a state that left the window is to be met in
-    another way, for instance without a distance, `far` has the queries and keys for it.
+    Positions are the caller's: rotate query and key before. `far` has the queries and keys for states that
+    left the window, if their positions count differently.
 
     Args:
         query: (B, heads, T, D); heads is a multiple of H (grouped queries).
@@ -57,8 +57,8 @@ def bounded_attention(
         score_from: "birth": a score enters every energy; "leaving": only those of steps at which its state
             has left the window (t − j ≥ window), for a score that was fixed at that moment.
         births: (B, H, C) int64, negative, of the cached states (`LifetimeState.births`); needed if C > 0.
-        far: queries (B, heads, T, D) and keys (B, H, C + T, D) that take the place of `query` and `key` in the
-            energies of states that have left the window (t − j ≥ window), or None.
+        far: queries (B, heads, T, D) and keys (B, H, C + T, D) that take the place of `query` and `key` in
+            the energies of states that have left the window (t − j ≥ window), or None.
         backend: "auto" (the fastest that runs here), "reference" (the definition: memory grows with T²),
             "torch" (any device, memory linear in T) or "triton" (a GPU).
 

@@ -90,7 +90,7 @@ class _Block(NamedTuple):
         return torch.cat([older, states[:, self.recent]], dim=1)
 
     def load_keys(self, keys: Sequence[Tensor]) -> list[Tensor]:
-        """Return the keys that the block's energies need: of the window, and with a far pair of all states."""
+        """Return the keys that energies need: those of the window, and with a far pair of all states."""
         return [self.load(x, first) for x, first in zip(keys, (self.near, 0), strict=False)]
 
     def add(self, total: Tensor, part: Tensor, first: int = 0) -> None:
