@@ -249,6 +249,21 @@ def test_a_window_over_everything_is_full_attention(backend):
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_far_queries_and_keys_meet_what_left_the_window_and_nothing_else(backend):
+    """Against single steps: each state's energy is of the far pair or of the other, by its age alone."""
+    generator = torch.Generator().manual_seed(3)
+    q, far_q, k, far_k, v = (torch.randn(1, 1, 50, 4, generator=generator) for _ in range(5))
+    deaths = lifetimes(torch.randn(1, 1, 50, generator=generator), window=6, capacity=3).deaths
+    output = bounded_attention(q, k, v, deaths, window=6, capacity=3, far=(far_q, far_k), backend=backend)
+    for t in (4, 5, 6, 7, 31, 49):
+        alive = [j for j in range(t + 1) if deaths[0, 0, j] > t]
+        pairs = ((far_q, far_k) if t - j >= 6 else (q, k) for j in alive)
+        energies = torch.stack([x[0, 0, t] @ y[0, 0, j] / 2 for (x, y), j in zip(pairs, alive, strict=True)])
+        expected = energies.softmax(0) @ v[0, 0, alive]
+        torch.testing.assert_close(output[0, 0, t], expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
 @pytest.mark.parametrize("cuts", [(0, 13, 14, 50, 50, 90), (0, 1, 2, 3, 90), (0, 40, 90)])
 @pytest.mark.parametrize("score_from", ["birth", "leaving"])
 def test_a_sequence_in_chunks_gives_what_one_pass_gives(backend, cuts, score_from):
@@ -318,11 +333,11 @@ def test_nothing_to_do(backend, shape):
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_autocast_decides_the_type_of_what_comes_and_of_nothing_inside(backend):
-    leaves, rest = Case(steps=50, scores="birth").problem()
+    leaves, rest = Case(steps=50, scores="birth", far=True).problem()
     narrow = {name: x.bfloat16() if name != "scores" else x for name, x in leaves.items()}
-    expected = bounded_attention(**narrow, **rest, backend=backend)
+    expected = attended(narrow, rest, backend)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = bounded_attention(**leaves, **rest, backend=backend)
+        output = attended(leaves, rest, backend)
     assert torch.equal(output, expected)
     output.float().sum().backward()
     assert leaves["query"].grad.dtype == torch.float32
@@ -399,7 +414,7 @@ def test_parity_of_the_kernels_can_fail(argument, monkeypatch):
     assert compared(Case(steps=70, capacity=6, scores="leaving", far=True, **ONE), "triton") != []
 
 
-@pytest.mark.parametrize("part", ["bias", "older", "counts"])
+@pytest.mark.parametrize("part", ["bias", "older", "counts", "left", "near"])
 def test_parity_can_fail_inside_a_block(part, monkeypatch):
     original = torch_attention._States.__getitem__
 
@@ -409,12 +424,17 @@ def test_parity_can_fail_inside_a_block(part, monkeypatch):
             block.bias[:, -1, 0].zero_()
         elif part == "older":
             return block._replace(older=block.older.flip(0))
+        elif part == "left":
+            return block._replace(left=block.left.roll(1, 2))
+        elif part == "near":  # no state has left the window
+            return block._replace(left=torch.zeros_like(block.left))
         else:
             return block._replace(counts=None)
         return block
 
     monkeypatch.setattr(torch_attention._States, "__getitem__", perturbed)
-    assert compared(Case(steps=97, capacity=6, scores="leaving", dtype=torch.float64), "torch") != []
+    case = Case(steps=97, capacity=6, scores="leaving", dtype=torch.float64, far=part in ("left", "near"))
+    assert compared(case, "torch") != []
 
 
 def test_what_is_wrong_is_one_clear_error():
@@ -431,6 +451,10 @@ def test_what_is_wrong_is_one_clear_error():
         bounded_attention(q, k.double(), v, deaths, **rule)
     with pytest.raises(ShapeError, match=r"deaths: expected int32 or int64, got torch.float32"):
         bounded_attention(q, k, v, deaths.float(), **rule)
+    with pytest.raises(ShapeError, match=r"far key: expected \(2, 4, 9, 8\), got \(2, 4, 8, 8\)"):
+        bounded_attention(q, k, v, deaths, **rule, far=(q, k[:, :, 1:]))
+    with pytest.raises(ShapeError, match="query, key, value, far query, far key: expected one type of float"):
+        bounded_attention(q, k, v, deaths, **rule, far=(q, k.half()))
     with pytest.raises(ConfigError, match="unknown score_from 'leave'"):
         bounded_attention(q, k, v, deaths, **rule, score_from="leave")
     with pytest.raises(ConfigError, match="unknown backend 'naive'"):

@@ -61,11 +61,13 @@ def bounded_attention(
 def _tiles(size: int, dtype: torch.dtype, far: bool) -> dict[str, int]:
     """Return the queries of a block, the states of a tile, and the features with padding.
 
-    Larger tiles of float32, or of heads beyond 128 features, do not fit the registers; with a far pair, which
-    has as many features again, beyond 64.
+    Larger tiles of float32, or of heads beyond 128 features, do not fit the registers. With a far pair, which
+    doubles the features, that is so beyond 64; beyond 128, 32 rows of float32 do not fit the shared memory.
     """
     block = max(16, triton.next_power_of_2(size))
     edge = 32 if dtype == torch.float32 or block > (64 if far else 128) else 64
+    if far and dtype == torch.float32 and block > 128:
+        edge = 16
     return {"BT": edge, "BS": edge, "BD": block, "D": size}
 
 
