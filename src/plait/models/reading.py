@@ -88,12 +88,11 @@ def read_by_positions(
     """Return the outputs of `readings`, with `reach` None or the window, by `plait.ops.bounded_attention`."""
     key, value, score, broken = _parts(states, query.dtype)
     steps, carried = query.shape[2], states.births.shape[2] - query.shape[2]
-    near, far = rotated(key, _placed(states.births, reach)), None
-    if reach is not None:
-        far = (_from_afar(query, reach), key)
+    far = None if reach is None else (_from_afar(query, reach), key)
     output = bounded_attention(
-        rotated(query, _now(query)), near, value, states.deaths, window=window, capacity=capacity,
-        sinks=sinks, scores=score, births=states.births[:, :, :carried], far=far, backend=backend,
+        rotated(query, _now(query)), rotated(key, states.births), value, states.deaths, window=window,
+        capacity=capacity, sinks=sinks, scores=score, births=states.births[:, :, :carried], far=far,
+        backend=backend,
     )  # fmt: skip
     return output.masked_fill(_readers(states, broken, steps).unsqueeze(-1), torch.nan)
 
@@ -121,11 +120,6 @@ def _now(query: Tensor) -> Tensor:
     return torch.arange(query.shape[2], device=query.device)[None]
 
 
-def _placed(births: Tensor, reach: int | None) -> Tensor:
-    """Return births for the rotation of keys: exact where they can be in the window, if there is a reach."""
-    return births if reach is None else births.clamp_min(-reach)
-
-
 def _from_afar(query: Tensor, reach: int) -> Tensor:
     """Return queries for unrotated keys, all of them `reach` steps away."""
     return rotated(query, torch.full_like(_now(query), reach))
@@ -141,7 +135,7 @@ def _read(query: Tensor, states: Readable, first: int, reach: int | None) -> Rea
         steps = torch.arange(query.shape[2], device=query.device)
         births = states.births - first  # counted from the first query: a long stream costs no precision
         age = steps.unsqueeze(1) - births.unsqueeze(2)  # (B, H, T, S)
-        energies = rotated(query, _now(query)) @ rotated(key, _placed(births, reach)).transpose(-1, -2)
+        energies = rotated(query, _now(query)) @ rotated(key, births).transpose(-1, -2)
         if reach is not None:
             far = _from_afar(query, reach) @ key.transpose(-1, -2)
             energies = torch.where(age < reach, energies, far)
