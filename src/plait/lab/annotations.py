@@ -34,12 +34,14 @@ class option:
         help: description, instead of the one in the docstring.
         default: description of the default in help, empty for none; by default the value itself.
         aliases: other spellings of the option.
+        flag: the option's name on the command line, `hidden` for `--hidden`; by default the parameter's.
     """
 
     metavar: str | None = None
     help: str | None = None
     default: str | None = None
     aliases: tuple[str, ...] = ()
+    flag: str = ""
 
 
 @dataclass(frozen=True)
@@ -169,13 +171,14 @@ def _argument(name: str, hint: Any, default: Any, descriptions: dict[str, str], 
     several = get_origin(hint) is tuple
     kind = get_args(hint)[0] if several else hint
     choices = get_args(kind) if get_origin(kind) is Literal else ()
-    usual_metavar = _METAVARS.get(kind, name.upper().replace("_", "-"))
+    flag = (mark.flag or name).replace("_", "-")
+    usual_metavar = _METAVARS.get(kind, flag.upper())
     description = descriptions.get(name, "") if mark.help is None else mark.help
     return Argument(
         name,
         kind,
         default,
-        flags=() if positional else (f"--{name.replace('_', '-')}", *mark.aliases),
+        flags=() if positional else (f"--{flag}", *mark.aliases),
         metavar=mark.metavar or ("{" + ",".join(map(str, choices)) + "}" if choices else usual_metavar),
         description=" ".join(description.split()),
         shown_default=value_text(default) if mark.default is None else mark.default,

@@ -73,7 +73,8 @@ def _parse(arguments: list[Argument], name: str, words: list[str]) -> dict[str, 
 def _parameter(argument: Argument) -> inspect.Parameter:
     """Return an argument as tyro reads it."""
     kind = inspect.Parameter.KEYWORD_ONLY if argument.flags else inspect.Parameter.POSITIONAL_ONLY
-    shown = tyro.conf.arg(metavar=argument.metavar, aliases=argument.flags[1:] or None)
+    name = argument.flags[0].removeprefix("--") if argument.flags else None
+    shown = tyro.conf.arg(name=name, metavar=argument.metavar, aliases=argument.flags[1:] or None)
     hint: Any
     if argument.kind is bool:
         hint = Annotated[bool, shown]

@@ -104,12 +104,12 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
 def _loaded(folder: Path, changed: int) -> tuple[Any, Task, Any]:
     """Load a run's network, task and record; `changed`, its checkpoint's time, renews the cache."""
     from plait.lab.runs.reading import read_run
-    from plait.lab.training.description import build
     from plait.lab.training.session import load
+    from plait.lab.training.spec import task_of
 
     record = read_run(folder)
     _require_data(record.description["task"])
-    return load(folder), build(record.description)[1], record
+    return load(folder), task_of(record.description), record
 
 
 def _require_data(task: dict[str, Any]) -> None:
