@@ -27,6 +27,7 @@ __all__ = [
 
 WHERE = ("setting", "model")  # headings of the columns with an experiment's rows and columns
 NEVER = "not reached"
+_STATES_READ = "states read"
 
 
 @dataclass(frozen=True)
@@ -77,6 +78,7 @@ def result_table(group: Group) -> Table:
         *WHERE,
         "ours",
         "best",
+        _STATES_READ,
         "n",
         "published",
         "difference",
@@ -93,6 +95,7 @@ def result_table(group: Group) -> Table:
                 cell.column,
                 _spread_text(result.ours, lambda value: share(group, value)),
                 None if result.best is None else share(group, result.best.median),
+                _most_states_read(cell),
                 result.ours.n if result.ours else 0,
                 published(group, cell),
                 result.verdict or None,
@@ -111,7 +114,15 @@ def result_table(group: Group) -> Table:
     ]
     if any(run.clock == "interpolated" for run in group.runs):
         notes.append("Some runs recorded no times: their seconds are interpolated from the run's total.")
-    return _without(Table(columns, rows, notes=notes), "published", "difference")
+    if any(_most_states_read(cell) is not None for cell in group.cells):
+        notes.append(f"{_STATES_READ}: the most that a head read at a step of any evaluation, over all runs.")
+    return _without(Table(columns, rows, notes=notes), _STATES_READ, "published", "difference")
+
+
+def _most_states_read(cell: Cell) -> int | None:
+    """Return the most states that a head read, None of models that can read all of them."""
+    results = (result for run in cell.sound for mark in run.marks for result in mark.results.values())
+    return max((int(result["states_read"]) for result in results if "states_read" in result), default=None)
 
 
 def transfer_table(group: Group) -> Table | None:
