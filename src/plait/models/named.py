@@ -198,10 +198,19 @@ class NamedModel(Recurrent):
             options.setdefault("nonlinearity", module.nonlinearity)
         weight = next(module.parameters())
         model = cls(
-            module.input_size, module.hidden_size, module.num_layers, module.bias, module.batch_first,
-            module.dropout, module.bidirectional, module.proj_size, weight.device, weight.dtype,
-            *more, **options,
-        )  # fmt: skip
+            module.input_size,
+            module.hidden_size,
+            module.num_layers,
+            module.bias,
+            module.batch_first,
+            module.dropout,
+            module.bidirectional,
+            module.proj_size,
+            weight.device,
+            weight.dtype,
+            *more,
+            **options,
+        )
         with torch.no_grad():
             ways = ("", "_reverse") if module.bidirectional else ("",)
             names = [f"l{level}{way}" for level in range(module.num_layers) for way in ways]

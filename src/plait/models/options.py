@@ -17,9 +17,17 @@ __all__ = ["check_model", "complete_model", "model_defaults"]
 # The device and backend of a model, and what the task decides, are not part of its description.
 _LEFT_OUT = frozenset({"input_size", "batch_first", "proj_size", "device", "dtype", "backend"})
 _SMALLEST = {
-    "hidden_size": 1, "num_layers": 1, "window": 1, "capacity": 0, "top_k": 1, "every": 1, "truncate": 1,
-    "heads": 1, "chrono": 3, "sinks": 0,
-}  # fmt: skip
+    "hidden_size": 1,
+    "num_layers": 1,
+    "window": 1,
+    "capacity": 0,
+    "top_k": 1,
+    "every": 1,
+    "truncate": 1,
+    "heads": 1,
+    "chrono": 3,
+    "sinks": 0,
+}
 _MOST = {"num_layers": 10_000}
 
 

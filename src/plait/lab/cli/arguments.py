@@ -60,9 +60,12 @@ def _parse(arguments: list[Argument], name: str, words: list[str]) -> dict[str, 
     try:
         with contextlib.redirect_stderr(output):
             values, unknown = tyro.cli(
-                collect, args=words, prog=f"plait {name}", config=(tyro.conf.FlagCreatePairsOff,),
+                collect,
+                args=words,
+                prog=f"plait {name}",
+                config=(tyro.conf.FlagCreatePairsOff,),
                 return_unknown_args=True,
-            )  # fmt: skip
+            )
     except SystemExit:
         raise _ArgumentError(_message(output.getvalue(), arguments)) from None
     if unknown:

@@ -45,6 +45,7 @@ def train_csv(
     answer: str | None = None,
     asks: str | None = None,
     length: int | None = None,
+    horizon: int = 0,
     held_out: float = 0.2,
     no_header: bool = False,
     of_model: ModelOptions = ModelOptions(),  # noqa: B008
@@ -73,6 +74,8 @@ def train_csv(
         asks: last or every: predict at the last step of a sequence, or at every row that has a target; if
             left out, last where every sequence has a single target value.
         length: cut sequences into pieces of this many steps; required without --sequence.
+        horizon: forecast: at every row predict the target of this many rows later, from the features and the
+            target's own past; 0 predicts the target of the row itself.
         held_out: share of the sequences that is held out, chosen by the hash of their names; of a single
             series, its end.
         no_header: the first line holds data; columns are named 1, 2, 3, ….
@@ -86,7 +89,7 @@ def train_csv(
         raise ConfigError(f"held_out: expected a share between 0 and 1, got {held_out}")
     options: dict[str, Any] = {
         "sequence": sequence, "order": order, "missing": missing, "answer": answer, "asks": asks,
-        "length": length,
+        "length": length, "horizon": horizon or None,
     }  # fmt: skip
     task = CsvTask(
         file=str(file), target=target, features=features, share=held_out, header=not no_header,

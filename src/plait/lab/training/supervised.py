@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,7 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plait.errors import CheckpointError, ConfigError, DivergedError, whole
+from plait.errors import CheckpointError, ConfigError, DivergedError, UnknownNameError, known, whole
 from plait.lab.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.lab.tasks import Batch, DataTask, Task, counted
 from plait.lab.training.callbacks import ProgressFormat, Results, Watcher
@@ -29,6 +31,7 @@ from plait.lab.training.learner import (
 )
 from plait.lab.training.memory_needed import check_update
 from plait.lab.training.own_data import own_task, whole_epochs
+from plait.lab.training.own_model import check_logits, own_network
 from plait.lab.training.process import Group, device_named
 from plait.lab.training.recipe import Recipe, updates_of
 from plait.lab.training.session import Fitted, train
@@ -295,7 +298,7 @@ def forward(
         options["at_steps"] = at_steps
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits, after = network(inputs, state, **options)
-    if batch.lengths is not None and len(batch.targets) == 1 < len(logits):
+    if len(batch.targets) == 1 < len(logits):
         logits = last_steps(logits, batch.lengths)
     return logits.float() if logits.dtype == torch.bfloat16 else logits, after
 
@@ -324,6 +327,41 @@ def _learner(
     return SupervisedLearner(network, task, recipe, device, group)
 
 
+def option_of_fit(name: str) -> str:
+    """Return the name of an option of `fit`; for a name that other libraries use the error shows plait's.
+
+    >>> option_of_fit("learning_rate")
+    Traceback (most recent call last):
+        ...
+    plait.errors.UnknownNameError: unknown option of fit 'learning_rate': did you mean 'lr'?
+    """
+    other = _ELSEWHERE.get(name)
+    if other:
+        raise UnknownNameError(f"unknown option of fit {name!r}: did you mean {other!r}?")
+    own = [one for one in inspect.signature(fit).parameters if one not in ("model", "task", "changes")]
+    return known(name, [*own, *(field.name for field in dataclasses.fields(Recipe))], "option of fit")
+
+
+# Names that other libraries give to options of `fit`.
+_ELSEWHERE = {
+    "learning_rate": "lr",
+    "num_epochs": "epochs",
+    "n_epochs": "epochs",
+    "max_epochs": "epochs",
+    "epoch": "epochs",
+    "steps": "updates",
+    "max_steps": "updates",
+    "iterations": "updates",
+    "bs": "batch_size",
+    "random_state": "seed",
+    "validation_data": "held_out",
+    "validation_split": "held_out",
+    "val": "held_out",
+    "verbose": "progress",
+    "callbacks": "watchers",
+}
+
+
 def fit(
     model: nn.Module,
     task: Any,
@@ -349,8 +387,9 @@ def fit(
     device type, torch version and number of threads). Under torchrun the batch is split among the processes.
 
     Args:
-        model: a `plait` model or `torch.nn.LSTM`-like layer, which gets an output layer, or any module that
-            maps inputs (T, B, F) and state to logits and state. It is trained in place.
+        model: a `plait` model or `torch.nn.LSTM`-like layer, which gets an output layer; or any module that
+            maps x to logits, or x and a state to logits and a state. Its x is (B, T, F) if the module's
+            `batch_first`, or else the data's, is True, and (T, B, F) otherwise. It is trained in place.
         task: a task; or (X, y), (X, y, lengths), a `Dataset` or a `DataLoader`, see
             `plait.lab.tasks.data_task`.
         recipe: hyperparameters; single ones can be passed as keywords instead.
@@ -377,6 +416,8 @@ def fit(
     >>> fitted.status, fitted.summary["updates"]
     ('complete', 2)
     """
+    for name in changes:
+        option_of_fit(name)
     if isinstance(task, Task):
         if held_out is not None or batch_first is not None:
             raise ConfigError("held_out, batch_first: for data of one's own; a task says both itself")
@@ -392,6 +433,9 @@ def fit(
     target = device_named(device)
     task.prepare(target)
     network = network_for(model, task, recipe.seed)
+    if network is model and not isinstance(network, Network):
+        network = own_network(model, batch_first)
+        check_logits(network, task, recipe.batch_size)
     return train(
         lambda group: _learner(network, task, recipe, target, group),
         spec_of(network, task, recipe), target, folder=folder, resume=resume,

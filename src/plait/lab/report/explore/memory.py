@@ -24,8 +24,16 @@ SAMPLES = 100  # held-out sequences to choose from, if they are generated
 EXAMPLE = "example"  # key of a trace that is shipped with plait, so that there is always one to show
 # Models and tasks by name, so that runs are listed without importing torch, which takes seconds.
 REMEMBERING = (
-    "memrnn", "memlstm", "relrnn", "rellstm", "relgru", "unirnn", "unilstm", "sab", "transformer",
-)  # fmt: skip
+    "memrnn",
+    "memlstm",
+    "relrnn",
+    "rellstm",
+    "relgru",
+    "unirnn",
+    "unilstm",
+    "sab",
+    "transformer",
+)
 SEQUENCES = ("copy", "transfer", "denoise", "recall", "mqar", "smnist", "pmnist", "ptb", "text")
 _GUARD = threading.Lock()  # one trace at a time, because each uses all cores
 
@@ -152,8 +160,13 @@ def _axis(task: Task, batch: Any, answers: list[Any]) -> dict[str, Any]:
     targets = [None if value == IGNORE else value for value in batch.targets[:, 0].tolist()]
     targets = [None] * (len(inputs) - len(targets)) + targets
     if isinstance(task, ImageTask):
-        return {"kind": "pixels", "inputs": [max(step) for step in inputs], "image": _image(task, batch),
-                "targets": targets, "answers": answers}  # fmt: skip
+        return {
+            "kind": "pixels",
+            "inputs": [max(step) for step in inputs],
+            "image": _image(task, batch),
+            "targets": targets,
+            "answers": answers,
+        }
     name = task.decode if isinstance(task, LanguageTask) else _symbol(getattr(task, "marker", -1))
     text = [[None if value is None else name(value) for value in line] for line in (inputs, targets, answers)]
     kind = "text" if isinstance(task, LanguageTask) else "symbols"
