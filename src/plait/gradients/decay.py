@@ -34,7 +34,8 @@ class Decay:
         farthest: the norm at the farthest position that a path leads to, over the norm where the loss acts.
         reached: number of positions with at least 1e-6 of that norm, of `reachable` ones: at the others the
             gradient is exactly zero because no path leads there.
-        later: number of positions out of reach because they come after all that the loss reads.
+        later, earlier: number of positions out of reach because they come after all that the loss reads, or
+            before it in a layer that runs backwards.
         vanishes_at: the distance from which on the norm stays below 1e-6 though a path leads there; None if
             it never does. `zero_from`: the distance from which on it is exactly zero there.
         ends_at: the distance from which on no path leads anywhere; None where paths lead to the end.
@@ -59,6 +60,7 @@ class Decay:
     hole: tuple[int, int] | None
     fitted: int = 0
     later: int = 0
+    earlier: int = 0
     zero_from: int | None = None
     ends_at: int | None = None
     holes: int = 0
@@ -81,14 +83,18 @@ class Decay:
         read = sorted(acting) if acting else [int(np.flatnonzero(norms)[-1])]
         outside = structural_zeros(norms, read) if structural is None else structural
         later = later_zeros(norms, read)
+        earlier = np.arange(norms.size) < read[0]
+        if norms[earlier].any() or not norms[read[-1] + 1 :].any() or not outside[earlier].all():
+            earlier &= False
+        aside = later | earlier
         nearest = _nearest(norms.size, read, causal=bool(outside[read[-1] + 1 :].all()))
         distance = np.abs(np.arange(norms.size) - nearest)
         relative, of_largest = _relative(norms, nearest, distance)
-        felt, path = relative >= VANISHED, ~(outside | later)
+        felt, path = relative >= VANISHED, ~(outside | aside)
         beyond = int(distance[felt].max()) + 1
         dim = path & (distance >= beyond)  # a path leads there, and next to nothing arrives
         zero_from = _from(distance[dim], norms[dim] == 0)
-        runs = _holes(~felt & ~later & (distance < beyond), distance, relative)
+        runs = _holes(~felt & ~aside & (distance < beyond), distance, relative)
         hole = max(runs, key=len, default=None)
         large = distance[relative > EXPLODED]
         farthest = relative[path][int(np.argmax(distance[path]))] if path.any() else 0.0
@@ -102,8 +108,9 @@ class Decay:
             hole=None if hole is None else (int(hole[0]) + 1, int(hole[-1]) + 1),
             fitted=int((norms > 0).sum()),
             later=int(later.sum()),
+            earlier=int(earlier.sum()),
             zero_from=zero_from,
-            ends_at=_from(distance[~later], outside[~later]),
+            ends_at=_from(distance[~aside], outside[~aside]),
             holes=len(runs),
             hole_is_built=hole is not None and bool(outside[hole].all()),
             hole_is_zero=hole is not None and not norms[hole].any(),
@@ -132,9 +139,7 @@ def structural_zeros(norms: Floats, acting: Sequence[int], dtype: str = "float32
     return structural
 
 
-def _relative(
-    norms: Floats, nearest: NDArray[np.int64], distance: NDArray[np.int64]
-) -> tuple[Floats, bool]:
+def _relative(norms: Floats, nearest: NDArray[np.int64], distance: NDArray[np.int64]) -> tuple[Floats, bool]:
     """Return norms over that of the nearest position read, or over the largest where that is no measure.
 
     A loss that feels next to nothing of the position it reads (a delay line, a gate that is shut there) is a
@@ -152,9 +157,7 @@ def _relative(
     return relative, False
 
 
-def _holes(
-    dead: NDArray[np.bool_], distance: NDArray[np.int64], relative: Floats
-) -> list[NDArray[np.int64]]:
+def _holes(dead: NDArray[np.bool_], distance: NDArray[np.int64], relative: Floats) -> list[NDArray[np.int64]]:
     """Return runs of consecutive positions that are not felt though farther ones clearly are.
 
     A norm that fades past the threshold with some noise leaves no hole.

@@ -15,9 +15,9 @@ from plait.errors import DivergedError
 from plait.gradients.decay import Decay, later_zeros, structural_zeros
 from plait.gradients.maps import AttentionProfile, from_map, from_trace, hops_through_stack
 from plait.gradients.profile import GradientProfile, LayerProfile, Reach
-from plait.gradients.tapped import Floats, Gradients, Tapped, norms_of
+from plait.gradients.tapped import Call, Floats, Gradients, Tapped, norms_of
 
-__all__ = ["Findings", "OutputReads"]
+__all__ = ["Findings", "OutputReads", "with_sources"]
 
 Grad = tuple[Tensor | None, ...]
 
@@ -42,6 +42,21 @@ class OutputReads:
             if axes:
                 return tensor, gradient, usual if usual in axes else axes[0]
         return None
+
+
+def with_sources(taps: list[Tapped]) -> list[Tapped]:
+    """Add taps of the model's own inputs, each in the stack of the last one that reads it."""
+    added: dict[str, Tapped] = {}
+    for tap in taps:
+        source = tap.source
+        if source is None or source.length != tap.length - sum(tap.padding):
+            tap.source = None
+            continue
+        tap.name = f"{tap.name} ({source.name})"  # shown as the model's own input
+        own = added.setdefault(source.name, Tapped(source.name, tap.stack, "input"))
+        own.calls[:] = [Call([source.zeros], lambda g: g[0], source.time_axis)]
+        own.stack, own.reads = tap.stack, (*own.reads, tap)
+    return [*added.values(), *taps]
 
 
 class Findings:
@@ -70,12 +85,16 @@ class Findings:
         """Return the positions of the sequence: neither the model's padding nor what a crop cuts off."""
         before, after = tap.padding
         end = tap.length - after
-        inputs = [one for one in self.taps if one.stack == tap.stack and one.kind == "input"]
-        if tap.kind == "block" and inputs:
-            own = inputs[0].length - sum(inputs[0].padding)
-            if own < end and not self._whole[tap.name][own:].any():
-                end = own
-        return slice(before, end)
+        inputs = [
+            one for one in self.taps if one.stack == tap.stack and one.kind == "input" and not one.reads
+        ]
+        if tap.kind == "input" or not inputs:
+            return slice(before, end)
+        if inputs[0].length == tap.length:
+            return slice(inputs[0].padding[0], tap.length - inputs[0].padding[1])
+        own = inputs[0].length - sum(inputs[0].padding)
+        is_cropped = own < end and not self._whole[tap.name][own:].any()
+        return slice(0, own) if is_cropped else slice(0, end)
 
     def _inside(self, tap: Tapped, norms: Floats) -> Floats:
         return norms[self._spans[tap.name]]
@@ -90,12 +109,20 @@ class Findings:
         if direct is None:
             # Reads of the output cannot be separated from the next step: the model's own output shows them.
             return self._read_in_output(top) or [int(np.flatnonzero(norms)[-1])]
-        read = np.flatnonzero(direct).tolist() or [int(np.flatnonzero(norms)[-1])]
+        # Nothing reads the output if the loss or another stack takes the last cell state alone.
+        read = np.flatnonzero(direct).tolist() or [self._last_felt(top)]
         if top.kind == "block" and len(read) > 1:
             # A loop of the model's own may read many of these states for an output that is read at few.
             in_output = self._read_in_output(top) or read
             read = min(read, in_output, key=len)
         return read
+
+    def _last_felt(self, top: Tapped) -> int:
+        """Return the last position with a gradient in any tap of a stack."""
+        same = [tap for tap in self.taps if tap.stack == top.stack and tap.length == top.length]
+        return max(
+            int(np.flatnonzero(self._whole[tap.name])[-1]) for tap in same if self._whole[tap.name].any()
+        )
 
     def _read_in_output(self, top: Tapped) -> list[int] | None:
         """Return the positions of the model's output that the loss reads, None if it has no axis of time."""
@@ -113,16 +140,18 @@ class Findings:
 
     def acting_on(self, tap: Tapped) -> list[int]:
         """Return the positions of a tap (from 0) that belong to those read at the top of its stack."""
+        if tap.reads:
+            return sorted({position for one in tap.reads for position in self.acting_on(one)})
         top = self._top(tap.stack)
         acting = self.acting[tap.stack]
-        if top is None or top is tap:
+        if top is None:
             return acting
         length, size = top.length, self.norms[tap.name].size
         if 2 * length <= tap.length:  # the stack takes steps of several positions
             moved = [round((position + 1) * tap.length / length) - 1 for position in acting]
         else:
             moved = [position + max(0, tap.length - length) for position in acting]
-        return sorted({min(max(0, position - tap.padding[0]), size - 1) for position in moved})
+        return sorted({min(max(0, position - self._spans[tap.name].start), size - 1) for position in moved})
 
     def split_loss(self, sampled: int) -> None:
         """Split a loss on most positions: at `sampled` of them, follow the gradient that enters there."""
@@ -135,6 +164,9 @@ class Findings:
             return
         chosen = _chosen(acting, sampled)
         entries = [self._enter(top, position) for position in chosen]
+        part = self._output_of(top)
+        if part is not None and self._has_side_path(top.stack):
+            entries = [(part[0], _alone(part[1], part[2], position)) for position in chosen]
         rows = self._rows(top, entries)
         if rows is not None and top.kind == "block" and not _mixes(rows, chosen):
             # These modules mix no positions, so what reads them does: an attention or a loop of the model's.
@@ -151,8 +183,12 @@ class Findings:
         if rows is None and top.kind == "recurrent" and (part := self._output_of(top)) is not None:
             rows = self._rows(top, [(part[0], _alone(part[1], part[2], position)) for position in chosen])
         if rows is not None:
-            labels = tuple(position + 1 for position in chosen)
+            labels = tuple(position - self._spans[top.name].start + 1 for position in chosen)
             self.reach = {name: Reach(labels, np.stack(part)) for name, part in rows.items()}
+
+    def _has_side_path(self, stack: str) -> bool:
+        """Return True if another stack reads the same input, which passes this one by."""
+        return any(one.stack != stack for tap in self.taps if tap.stack == stack for one in tap.reads)
 
     def _enter(self, top: Tapped, position: int) -> tuple[Tensor, Tensor] | None:
         """Return the output of the call that holds a position, and the gradient that enters there alone."""
@@ -191,7 +227,7 @@ class Findings:
         names = []
         for tap in self.taps:
             norms, acting = self.row(tap)
-            if not acting or self._is_read_alone(tap, norms, acting):
+            if not acting or tap.source is not None or self._is_read_alone(tap, norms, acting):
                 continue
             if self._is_cut_off(tap):
                 names.append(tap.name)
@@ -206,9 +242,11 @@ class Findings:
         return is_used and not self.norms[tap.name].any() and self._top(tap.stack) is not None
 
     def _is_read_alone(self, tap: Tapped, norms: Floats, acting: list[int]) -> bool:
-        """Return True for the top block of a stack: what no one reads there can be felt nowhere."""
-        read = set(np.flatnonzero(norms).tolist()) <= set(acting)
-        return tap.kind == "block" and tap is self._top(tap.stack) and read
+        """Return True for the top of a stack without recurrence: it is felt nowhere but where it is read."""
+        built = self.built.get(tap.name)
+        is_built = built is not None and bool(built[norms == 0].all())
+        is_read = set(np.flatnonzero(norms).tolist()) <= set(acting)
+        return (tap.kind == "block" or is_built) and tap is self._top(tap.stack) and is_read
 
     def explain(self, others: Sequence[Findings]) -> None:
         """Mark the zeros that `others`, of the same model with other weights, have too: built into it."""
@@ -226,7 +264,8 @@ class Findings:
 
     def profile(self, model: str, loss: float | None, note: str | None = None) -> GradientProfile:
         layers = tuple(self._layer(tap) for tap in self.taps if tap.kind != "input")
-        inputs = tuple(self._layer(tap) for tap in self.taps if tap.kind == "input")
+        shown = [tap for tap in self.taps if tap.kind == "input" and tap.source is None]
+        inputs = tuple(self._layer(tap) for tap in shown)
         return GradientProfile(model, loss, layers, self._hops(), inputs, note)
 
     def _layer(self, tap: Tapped) -> LayerProfile:

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from plait.errors import ConfigError, DivergedError, PlaitError, at_least
 from plait.gradients.axes import suspicion
-from plait.gradients.findings import Findings, OutputReads
+from plait.gradients.findings import Findings, OutputReads, with_sources
 from plait.gradients.maps import EDGE
 from plait.gradients.profile import GradientProfile
 from plait.gradients.tapped import Tapped
@@ -87,9 +87,8 @@ class _Measurement:
 
     def run(self, weights: dict[str, Tensor] | None = None) -> tuple[Findings, Tensor]:
         """Return the findings of one pass and its loss, with other `weights` in place of the model's."""
-        args, kwargs, leaves = _as_leaves(self.batch)
-        sources = [*leaves, *(p for p in self.model.parameters() if p.requires_grad and weights is None)]
-        with tapped(self.model, self.layers, self.time_axis, sources=sources) as taps:
+        args, kwargs, inputs = _with_zeros(self.batch)
+        with tapped(self.model, self.layers, self.time_axis, inputs=inputs) as taps:
             if weights is None:
                 output = self.model(*args, **kwargs)
             else:
@@ -97,7 +96,7 @@ class _Measurement:
             value = self.loss(output)
             _check_loss(value)
             _take_maps(output, taps)
-            called = [tap for tap in taps.values() if tap.calls]
+            called = with_sources([tap for tap in taps.values() if tap.calls])
             zeros = [zero for tap in called for zero in tap.zeros]
             if not zeros:
                 raise ConfigError("probe: the model ran without calling any of the watched layers")
@@ -109,22 +108,22 @@ class _Measurement:
         return findings, value
 
     def run_redrawn(self) -> list[Findings]:
-        """Return the findings with random weights, small ones of one sign and of both."""
+        """Return the findings with random weights: of one sign, of both, and of both and tiny."""
         devices = {p.device.index or 0 for p in self.model.parameters() if p.is_cuda}
         findings = []
-        for signed in (False, True):
+        for scale, signed in ((0.5, False), (1.0, True), (1e-3, True)):
             with torch.random.fork_rng(sorted(devices)):
                 try:
-                    findings.append(self.run(_random_weights(self.model, signed))[0])
+                    findings.append(self.run(_random_weights(self.model, scale, signed))[0])
                 except (PlaitError, RuntimeError, ValueError, ArithmeticError, LookupError):
                     continue  # these weights are not for this model; the others may be
         return findings
 
 
-def _random_weights(model: nn.Module, signed: bool) -> dict[str, Tensor]:
-    """Return weights under which no unit is dead or saturated; buffers are copies.
+def _random_weights(model: nn.Module, scale: float, signed: bool) -> dict[str, Tensor]:
+    """Return weights under which few units are dead or saturated; buffers are copies.
 
-    Biases are positive and matrices small, so that half-waves stay open.
+    Biases are positive, so that rectifiers stay open.
     """
     generator = torch.Generator().manual_seed(1)
     weights = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
@@ -136,26 +135,34 @@ def _random_weights(model: nn.Module, signed: bool) -> dict[str, Tensor]:
         if parameter.dim() < 2:
             drawn = 0.5 + 0.5 * uniform
         elif signed:
-            drawn = (uniform - 0.5) * (1.7 / fan_in**0.5)
+            drawn = (uniform - 0.5) * (1.7 * scale / fan_in**0.5)
         else:
-            drawn = (0.5 + uniform) * (0.5 / fan_in)
+            drawn = (0.5 + uniform) * (scale / fan_in)
         weights[name] = drawn.to(parameter.device, parameter.dtype)
     return weights
 
 
-def _as_leaves(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], list[Tensor]]:
-    """Return the arguments of a call, its numbers as functions of leaves that padding does not depend on."""
-    leaves: list[Tensor] = []
-
-    def leaf(value: Any) -> Any:
-        if not isinstance(value, Tensor) or not value.is_floating_point():
-            return value
-        leaves.append(torch.zeros_like(value, requires_grad=True))
-        return value + leaves[-1]
-
+def _with_zeros(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Tensor]]:
+    """Return the arguments of a call, with zeros added to those of floating point, and these by name."""
+    parts = batch.items() if isinstance(batch, Mapping) else enumerate(_as_tuple(batch))
+    named = [
+        (f"input {name}" if isinstance(name, str) else f"input {name + 1}", part) for name, part in parts
+    ]
+    floating = [name for name, part in named if isinstance(part, Tensor) and part.is_floating_point()]
+    zeros, arguments = {}, []
+    for name, part in named:
+        if name in floating:
+            label = name if len(floating) > 1 else "input"
+            zeros[label] = torch.zeros_like(part, requires_grad=True)
+            part = part + zeros[label]
+        arguments.append(part)
     if isinstance(batch, Mapping):
-        return (), {name: leaf(value) for name, value in batch.items()}, leaves
-    return tuple(map(leaf, batch)) if isinstance(batch, tuple) else (leaf(batch),), {}, leaves
+        return (), dict(zip(batch, arguments, strict=True)), zeros
+    return tuple(arguments), {}, zeros
+
+
+def _as_tuple(batch: Any) -> tuple[Any, ...]:
+    return batch if isinstance(batch, tuple) else (batch,)
 
 
 def _take_maps(output: Any, taps: dict[str, Tapped]) -> None:

@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from plait.gradients.tapped import Tapped, norms_of
+from plait.gradients.tapped import Gradients, Source, Tapped, norms_of
 
-__all__ = ["is_aligned", "padding_of"]
+__all__ = ["is_aligned", "padding_of", "source_of"]
 
 
 def is_aligned(tap: Tapped, states: Tensor, time_axis: int | None) -> bool:
@@ -37,6 +37,31 @@ def is_aligned(tap: Tapped, states: Tensor, time_axis: int | None) -> bool:
         return False
     alive = np.flatnonzero(norms_of(gradient, call.time_axis, call.length))
     return bool(alive.size) and int(np.abs(alive - middle).max()) <= length // 8
+
+
+def source_of(
+    states: Tensor, time_axis: int | None, padding: tuple[int, int], inputs: Mapping[str, Tensor]
+) -> Source | None:
+    """Return the model's input of which `states` is a function, position by position, None without one."""
+    whole = 1 if time_axis is None else states.shape[time_axis]
+    length = whole - sum(padding)
+    position = length // 2
+    begin = position + padding[0]
+    seed = _random_at(states, time_axis, begin, begin + 1)
+    if not states.requires_grad or not inputs:
+        return None
+    parts: Gradients = torch.autograd.grad(
+        states, list(inputs.values()), seed, retain_graph=True, allow_unused=True
+    )
+    for (name, zeros), part in zip(inputs.items(), parts, strict=True):
+        if part is None:
+            continue
+        for axis in sorted(range(zeros.dim()), key=lambda axis: zeros.shape[axis], reverse=True):
+            alive = np.flatnonzero(norms_of(part, axis, zeros.shape[axis]))
+            # A module that a loop calls once a step has seen one position so far.
+            if (zeros.shape[axis] == length or whole == 1) and alive.tolist() == [position]:
+                return Source(name, zeros, axis)
+    return None
 
 
 def padding_of(states: Tensor, time_axis: int, sources: Sequence[Tensor]) -> tuple[int, int]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plait.models import Trace
 
-__all__ = ["Call", "Floats", "Gradients", "Tapped", "norms_of"]
+__all__ = ["Call", "Floats", "Gradients", "Source", "Tapped", "norms_of"]
 
 Floats = NDArray[np.float64]
 Gradients = Sequence[Tensor | None]
@@ -47,6 +47,19 @@ class Call:
         return kept
 
 
+@dataclass(frozen=True)
+class Source:
+    """Input of a whole model: its name, zeros added to it, and its axis of time."""
+
+    name: str
+    zeros: Tensor
+    time_axis: int
+
+    @property
+    def length(self) -> int:
+        return self.zeros.shape[self.time_axis]
+
+
 @dataclass
 class Tapped:
     """Tapped module: its calls, and the attention recorded in it.
@@ -55,7 +68,8 @@ class Tapped:
     `maps` holds (B, heads, T, T) weights, a row per query; `cross` those over another stack; `traces` those
     of plait's layers. `separable` turns False where reads of a state cannot be separated from recurrence.
     `padding` counts positions before and after the sequence, which the model added; `has_cell_state` marks
-    layers whose cell state is held fixed.
+    layers whose cell state is held fixed. `source` is the model's own input, by name, if that of a stack is
+    a function of it position by position; the tap of that input has those of the stacks in `reads`.
     """
 
     name: str
@@ -68,6 +82,8 @@ class Tapped:
     separable: bool = True
     padding: tuple[int, int] = (0, 0)
     has_cell_state: bool = False
+    source: Source | None = None
+    reads: tuple[Tapped, ...] = ()
 
     @property
     def zeros(self) -> list[Tensor]:
@@ -124,4 +140,6 @@ def norms_of(gradient: Tensor | None, time_axis: int | None, length: int) -> Flo
         return np.zeros(length)
     wide = gradient.detach().double()
     rows = wide.reshape(1, -1) if time_axis is None else wide.movedim(time_axis, 0).flatten(1)
-    return np.asarray(rows.norm(dim=1).cpu())
+    largest = rows.abs().amax(dim=1) if rows.shape[1] else rows.new_zeros(len(rows))
+    scale = torch.where(largest > 0, largest, 1.0)  # squares of very small numbers would underflow
+    return np.asarray((rows / scale.unsqueeze(1)).norm(dim=1).mul(scale).cpu())

@@ -8,7 +8,7 @@ convolutions) have them added to their output. The input of the first module of 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -18,7 +18,7 @@ from torch import Tensor, nn
 from plait.errors import ShapeError
 from plait.gradients.places import TapPoint, TorchCell, find_tap_points, time_axis_of
 from plait.gradients.recurrent import TappedRun, run_tapped
-from plait.gradients.sequences import is_aligned, padding_of
+from plait.gradients.sequences import is_aligned, padding_of, source_of
 from plait.gradients.tapped import Call, Tapped
 from plait.models import Layer, Trace
 
@@ -33,15 +33,15 @@ def tapped(
     layers: Sequence[str] | None = None,
     time_axis: int | None = None,
     attention: bool = True,
-    sources: Sequence[Tensor] = (),
+    inputs: Mapping[str, Tensor] | None = None,
 ) -> Iterator[dict[str, Tapped]]:
     """Tap the hidden states of `model` within the context; the next forward pass fills the yielded taps.
 
     Taps are in the order of their first calls. Without `attention` no weights are recorded, and layers that
-    are faster without them may use that path. `sources` are leaves that the model's inputs depend on: an
-    input's positions that depend on none of them are padding.
+    are faster without them may use that path. `inputs` are zeros added to the model's own inputs, by name.
+    With them, positions of a stack's input that depend neither on these nor on weights are padding.
     """
-    registry = _Registry(sources)
+    registry = _Registry(model, inputs or {})
     with ExitStack() as undo:
         for point in find_tap_points(model, layers):
             module = point.module
@@ -59,10 +59,12 @@ def tapped(
 class _Registry:
     """Taps by label, and the stack of every recurrent module that has been called."""
 
-    def __init__(self, sources: Sequence[Tensor]) -> None:
+    def __init__(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
         self.taps: dict[str, Tapped] = {}
         self.stacks: dict[str, str] = {}
-        self.sources = sources
+        self.inputs = inputs
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self.leaves = [*inputs.values(), *weights] if inputs else []
 
     def add(self, label: str, point: TapPoint, kind: str) -> Tapped:
         return self.taps.setdefault(label, Tapped(label, self.stacks.get(point.name, point.stack), kind))
@@ -79,24 +81,25 @@ class _Registry:
             self.stacks[point.name] = point.stack if below is None else below.stack
         if self.stacks[point.name] != point.stack:
             return states
-        return self.read(_input_label(point, "input"), point, states, time_axis)
+        return self.read(_input_label(point), point, states, time_axis)
 
     def read(self, label: str, point: TapPoint, states: Tensor, time_axis: int | None) -> Tensor:
         """Return the input of a stack with zeros added."""
         tap = self.add(label, point, "input")
         nudged = tap.nudge(states, time_axis)
-        if len(tap.calls) == 1 and tap.calls[0].time_axis is not None:
-            tap.padding = padding_of(states, tap.calls[0].time_axis, self.sources)
+        if len(tap.calls) == 1:
+            axis = tap.calls[0].time_axis
+            if axis is not None:
+                tap.padding = padding_of(states, axis, self.leaves)
+            tap.source = source_of(states, axis, tap.padding, self.inputs)
         return nudged
 
 
-def _input_label(point: TapPoint, unnamed: str) -> str:
-    return f"input of {point.name}" if point.name else unnamed
+def _input_label(point: TapPoint) -> str:
+    return f"input of {point.name or 'the model'}"
 
 
-def _tap_ours(
-    point: TapPoint, module: Layer, registry: _Registry, undo: ExitStack, attention: bool
-) -> None:
+def _tap_ours(point: TapPoint, module: Layer, registry: _Registry, undo: ExitStack, attention: bool) -> None:
     nudges: list[Tensor] = []
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
@@ -169,7 +172,9 @@ def _tap_cell(point: TapPoint, registry: _Registry, undo: ExitStack) -> None:
     latest: list[tuple[Tensor, Tensor]] = []  # the last state, with and without the second zero
 
     def before(cell: nn.Module, args: tuple[Any, ...]) -> Any:
-        args = (registry.enter(point, args[0], None), *args[1:])
+        is_fed_back = bool(latest) and args[0] is latest[0][0]
+        states = latest[0][1] if is_fed_back else args[0]
+        args = (registry.enter(point, states, None), *args[1:])
         if not latest or len(args) < 2 or args[1] is None:
             return args
         state = args[1][0] if isinstance(args[1], tuple) else args[1]
@@ -219,7 +224,7 @@ def _tap_block(
 
 
 def _tap_input(point: TapPoint, registry: _Registry, undo: ExitStack, time_axis: int) -> None:
-    label = _input_label(point, "input of the model")
+    label = _input_label(point)
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and _is_states(args[0]):

@@ -18,11 +18,12 @@ ADVICE = {
     "vanishes": (
         "gates that begin open (chrono), an orthogonal recurrence or a memory to attend to reach farther"
     ),
-    "is blocked": "smaller weights or inputs bring saturated and dead units back, or another nonlinearity",
+    "is blocked": "other weights let it pass: smaller ones where units saturate or die, none that are zero",
     "explodes": "clip the norm of the gradient, or bring the recurrence to norm 1 (OrthRNN, ExpRNN)",
     "has a hole": "what lies in the hole is not learned from: a larger memory, or training one to keep it",
-    "has a built hole": "no training fills the hole: another window or another cut, if what matters lies there",
+    "has a built hole": "no training fills it: another window or another cut, if what matters lies there",
     "ends": "no training changes that: a wider window or fewer cuts, if what matters lies farther off",
+    "ends for no known reason": "a window, a mask, a detached state or dead units do that: `probe` tells",
     "reaches": "nothing to mend",
 }
 HOLE = "when-there-is-a-hole"
@@ -46,22 +47,27 @@ def sentence(layer: LayerProfile) -> str:
     is_felt = layer.reach is not None or layer.has_cell_state
     if layer.decay is None or layer.is_read_alone:
         felt = f"{lead}{'is felt' if is_felt else 'felt'} at {int((norms > 0).sum())} of {total} positions"
-        if layer.is_read_alone:
+        if layer.is_read_alone and (layer.reach is not None or not layer.everywhere):
             felt += ", where it is read: nothing above it mixes positions"
         elif not layer.everywhere or layer.reach is not None:
             felt += ", too few to speak of a decay"
         return f"{felt}.{_attention_words(layer)}"
-    case, words = _case(layer.decay, total, layer.zeros_explained)
+    case, words, size = _case(layer.decay, total, layer.zeros_explained)
+    aside = layer.decay.later + layer.decay.earlier
+    if aside and layer.reach is None and layer.decay.reached == len(layer.acting) == total - aside:
+        return f"{lead}{'is ' if is_felt else ''}{words}.{_attention_words(layer)}"
+    words += size
     law = f"{_law(layer.decay)}{_attention_words(layer)}"
     if layer.has_cell_state:
         # Much more may travel through the cell state, so this is no verdict on the layer.
         return f"{lead}is {words}.{law}"
     key = "has a built hole" if case == "has a hole" and _is_built(layer) else case
+    key = "ends for no known reason" if case == "ends" and not layer.zeros_explained else key
     return f"{lead}{case}: {words}.{law}{_advice(key)}"
 
 
 def _advice(case: str) -> str:
-    anchor = ANCHORS.get(case, f"when-it-{case}")
+    anchor = ANCHORS.get(case, f"when-it-{case.partition(' ')[0]}")
     return f" {ADVICE[case][0].upper()}{ADVICE[case][1:]} ({PAGE}#{anchor})."
 
 
@@ -81,11 +87,12 @@ def _nothing(layer: LayerProfile, total: int) -> str:
     return f"is blocked: {words}, though states above do{reason}.{advice}"
 
 
-def _case(decay: Decay, total: int, explained: bool) -> tuple[str, str]:
-    """Return the case and the facts it rests on."""
+def _case(decay: Decay, total: int, explained: bool) -> tuple[str, str, str]:
+    """Return the case, the facts it rests on, and the size of what arrives from farthest off."""
     words = f"felt at {decay.reached} of {total} positions"
-    if decay.later:
-        words += f" ({decay.later} come after what the loss reads)"
+    for number, side in ((decay.later, "after"), (decay.earlier, "before")):
+        if number:
+            words += f" ({number} come{'s' if number == 1 else ''} {side} what the loss reads)"
     if decay.begins_at:
         words += f", the nearest {_steps(decay.begins_at)} off"
     if decay.hole:
@@ -104,16 +111,18 @@ def _case(decay: Decay, total: int, explained: bool) -> tuple[str, str]:
         words += f", 1000 times larger {_steps(decay.explodes_at)} off than where the loss is"
     if decay.ends_at is not None:
         case = "ends" if case == "reaches" else case
-        words += f", nothing arrives from {_steps(decay.ends_at)} off on, {BUILT}" if explained else (
-            f", exactly zero from {_steps(decay.ends_at)} off on"
+        words += (
+            f", nothing arrives from {_steps(decay.ends_at)} off on, {BUILT}"
+            if explained
+            else (f", exactly zero from {_steps(decay.ends_at)} off on")
         )
         if case == "ends" and explained:
-            unfelt = total - decay.reached - decay.later
+            unfelt = total - decay.reached - decay.later - decay.earlier
             words += f" (a window, a mask or a detached state): {unfelt} can never be felt"
-    if case in ("reaches", "has a hole", "ends") and decay.fitted > 1:
-        of = "of the largest" if decay.of_largest else "of its size where the loss is"
-        words += f", the farthest at {decay.farthest:.3g} {of}"
-    return case, words
+    if case not in ("reaches", "has a hole", "ends") or decay.fitted < 2:
+        return case, words, ""
+    of = "of the largest" if decay.of_largest else "of its size where the loss is"
+    return case, words, f", the farthest at {decay.farthest:.3g} {of}"
 
 
 def _hole(decay: Decay, explained: bool) -> str:
