@@ -57,7 +57,7 @@ def probe(
     state is held fixed, so that what the cell state carries shows in the input's norms alone.
 
     The model and its `.grad` are left unchanged; it runs in its current mode (train or eval). If positions
-    get exactly nothing, it runs twice more with random weights, to find which of them no weights could reach.
+    get exactly nothing, it runs three times more with random weights, to find those that no weights reach.
 
     >>> profile = probe(nn.GRU(3, 4), torch.randn(9, 2, 3), lambda output: output[0][-1].sum())
     >>> profile.layers[0].norms.shape
