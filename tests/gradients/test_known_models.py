@@ -56,13 +56,13 @@ def lstm(chrono: bool) -> GradientProfile:
 
 
 def test_an_lstm_vanishes_and_one_with_chrono_reaches() -> None:
-    plain, chrono = lstm(chrono=False).layers[0], lstm(chrono=True).layers[0]
+    plain, chrono = lstm(chrono=False).inputs[0], lstm(chrono=True).inputs[0]
     assert plain.decay is not None
     assert plain.decay.reached < 40
     assert plain.verdict().startswith(f"vanishes: felt at {plain.decay.reached} of 200 positions, below a ")
     assert "It follows a factor of 0.6" in plain.verdict()
     assert plain.verdict().endswith(VANISHES)
-    assert chrono.verdict().startswith("reaches: felt at 200 of 200 positions, the farthest at 0.000")
+    assert chrono.verdict().startswith("reaches: felt at 200 of 200 positions, the farthest at 0.0")
     assert "It follows" not in chrono.verdict()  # many time scales, no one law
     assert chrono.verdict().endswith(REACHES)
 
@@ -91,7 +91,7 @@ def test_gpt2_reads_256_positions_and_reaches_them(hub: Any) -> None:
     assert below.verdict().startswith("reaches: felt at 256 of 256 positions, the farthest at 0.000")
     assert " A step reads 128 of 128 states effectively. " in below.verdict()
     assert below.verdict().endswith(REACHES)
-    assert top.verdict().startswith("felt at 1 of 256 positions, too few to speak of a decay.")
+    assert top.verdict().startswith("felt at 1 of 256 positions, where it is read: nothing above it mixes")
     assert profile.inputs[0].verdict().startswith("reaches: felt at 256 of 256 positions")
     assert profile.summary().endswith(
         "attention connects what the loss reads to 256 of 256 positions within 1 hops, by weights of at "
@@ -107,7 +107,7 @@ def test_a_loss_on_every_position_is_taken_apart(hub: Any) -> None:
     assert found.reach.positions == (86, 170, 255)
     assert found.verdict().startswith(
         "is read at 255 of 256 positions, so there is no one distance; what is read at position 255 reaches: "
-        "felt at 255 of 256 positions (1 are out of reach: nothing could arrive there), the farthest at 0.00"
+        "felt at 255 of 256 positions (1 comes after what the loss reads), the farthest at 0.00"
     )
     # The same by a loss on that position alone: labels are shifted by one, and the loss is a mean of 510.
     one = probe(
@@ -161,9 +161,11 @@ def test_one_block_shows_its_input() -> None:
     model = nn.TransformerEncoder(block, 1, enable_nested_tensor=False)
     profile = probe(model, torch.randn(2, 20, 16), lambda output: output[:, -1].exp().sum())
     (input_,), (top,) = profile.inputs, profile.layers
-    assert input_.name == "input of layers.0"
+    assert input_.name == "input"
     assert input_.verdict().startswith("reaches: felt at 20 of 20 positions, the farthest at 0.0")
-    assert top.verdict().startswith("felt at 1 of 20 positions, too few to speak of a decay. A step reads 1")
+    assert top.verdict().startswith(
+        "felt at 1 of 20 positions, where it is read: nothing above it mixes positions. A step reads 1"
+    )
     x = torch.randn(2, 20, 16, requires_grad=True)
     (gradient,) = torch.autograd.grad(model(x)[:, -1].exp().sum(), x)
     again = probe(model, x.detach(), lambda output: output[:, -1].exp().sum()).inputs[0].norms
@@ -226,7 +228,7 @@ class Remembering:
 
 def test_an_untrained_memory_has_a_hole() -> None:
     """The first four states are kept, those after them were dropped: many hops away, one in sixty felt."""
-    begin = Remembering(100).profile().layers[0]
+    begin = Remembering(100).profile().inputs[0]
     assert begin.decay is not None
     assert begin.decay.hole is not None
     first, last = begin.decay.hole
@@ -243,11 +245,12 @@ def test_an_untrained_memory_has_a_hole() -> None:
 
 def test_a_trained_memory_reaches() -> None:
     task = Remembering(25)
-    begin = task.profile().layers[0].decay
+    begin = task.profile().inputs[0].decay
     assert task.train() < 0.05
-    end = task.profile().layers[0]
+    end = task.profile().inputs[0]
     assert end.verdict().startswith("reaches: felt at 25 of 25 positions, the farthest at 0.")
-    assert end.verdict().endswith(f", and the deepest state is 5 hops away. {REACHES}")
+    assert end.verdict().endswith(REACHES)
+    assert ", and the deepest state is 5 hops away." in task.profile().layers[0].verdict()
     assert begin is not None
     assert end.decay is not None
     assert end.decay.farthest > begin.farthest  # what it was asked for
@@ -294,7 +297,8 @@ def test_convolutions_have_positions_out_of_reach() -> None:
         profile.layers[0]
         .verdict()
         .startswith(
-            "reaches: felt at 3 of 30 positions (27 are out of reach: nothing could arrive there), the"
+            "ends: felt at 3 of 30 positions, nothing arrives from 2 steps off on, by construction (a "
+            "window, a mask or a detached state): 27 can never be felt, the farthest at "
         )
     )
     assert profile.inputs[0].decay is not None

@@ -239,7 +239,10 @@ def test_named_layers_and_time_axis() -> None:
         probe(model, x, lambda output: output.sum(), layers=["1"])
     profile = probe(model, x, lambda output: output[2].sum(), layers=["1"], time_axis=0)
     assert np.flatnonzero(profile.layers[0].norms).tolist() == [2]
-    assert "1: felt at 1 of 5 positions, too few to speak of a decay." in profile.summary()
+    assert (
+        "1: felt at 1 of 5 positions, where it is read: nothing above it mixes positions."
+        in profile.summary()
+    )
     with pytest.raises(ConfigError, match="no module 'body'"):
         probe(model, x, lambda output: output.sum(), layers=["body"])
     with pytest.raises(ConfigError, match="expected 0, 1 or 2"):

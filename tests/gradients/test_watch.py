@@ -63,7 +63,7 @@ def test_it_sees_what_a_probe_sees_and_changes_nothing(name: str) -> None:
         assert one.norms == pytest.approx(other.norms, rel=1e-12)
         assert one.decay is not None
         assert one.decay.reached == other.decay.reached
-    assert watch.latest.layers[0].verdict().startswith(("vanishes", "reaches", "has a hole"))
+    assert watch.latest.inputs[0].verdict().startswith(("vanishes", "reaches", "has a hole"))
     assert "forward" not in watched.__dict__
     assert not watched._forward_hooks
     assert not watched._forward_pre_hooks

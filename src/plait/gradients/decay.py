@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Decay", "structural_zeros"]
+__all__ = ["Decay", "later_zeros", "structural_zeros"]
 
 VANISHED = 1e-6
 EXPLODED = 1e3
@@ -27,15 +27,25 @@ class Decay:
     """Change of the norm with the distance from the nearest position that the loss reads.
 
     Attributes:
-        rate, power: the fitted factor per step (below 1: it shrinks) and exponent of the distance.
-        follows: the better fit, "exponential" or "power"; `fit` is its R² in ln(norm).
-        farthest: the norm at the farthest position over the norm where the loss acts.
+        rate, power: the fitted factor per step (below 1: it shrinks) and exponent of the distance; 0 where
+            fewer than three positions have a gradient.
+        follows: the better fit, "exponential" or "power"; `fit` is its R² in ln(norm), `fitted` the number
+            of positions.
+        farthest: the norm at the farthest position that a path leads to, over the norm where the loss acts.
         reached: number of positions with at least 1e-6 of that norm, of `reachable` ones: at the others the
             gradient is exactly zero because no path leads there.
-        vanishes_at: the distance from which on the norm stays below 1e-6 of it; None if it never does.
+        later, earlier: number of positions out of reach because they come after all that the loss reads, or
+            before it in a layer that runs backwards.
+        vanishes_at: the distance from which on the norm stays below 1e-6 though a path leads there; None if
+            it never does. `zero_from`: the distance from which on it is exactly zero there.
+        ends_at: the distance from which on no path leads anywhere; None where paths lead to the end.
         explodes_at: the nearest distance at which it is above 1e3 times; None if it never is.
         hole: first and last of the longest run of positions (from 1) below 1e-6 of it though one farther
-            away is above; None where there is none.
+            away is above, one of `holes`; None where there is none. `hole_is_built` marks one that no path
+            leads to, `hole_is_zero` one of exact zeros.
+        begins_at: the distance of the nearest position that is felt.
+        of_largest: sizes are relative to the largest norm, as the loss feels next to nothing of the position
+            where it acts.
     """
 
     rate: float
@@ -48,48 +58,71 @@ class Decay:
     vanishes_at: int | None
     explodes_at: int | None
     hole: tuple[int, int] | None
+    fitted: int = 0
+    later: int = 0
+    earlier: int = 0
+    zero_from: int | None = None
+    ends_at: int | None = None
+    holes: int = 0
+    hole_is_built: bool = False
+    hole_is_zero: bool = False
+    begins_at: int = 0
+    of_largest: bool = False
 
     @staticmethod
     def of(
         norms: Floats, acting: Sequence[int] | None = None, structural: NDArray[np.bool_] | None = None
     ) -> Decay | None:
-        """Fit norms at t = 1..T; return None where fewer than three positions can carry a gradient.
+        """Fit norms at t = 1..T; return None for fewer than three positions or without any gradient.
 
         `acting` are the positions (from 0) that the loss reads, by default the last with a gradient, and
         `structural` marks the zeros without a path to them, by default `structural_zeros`.
         """
-        if not np.any(norms):
+        if not np.any(norms) or norms.size < 3:
             return None
-        positions = sorted(acting) if acting else [int(np.flatnonzero(norms)[-1])]
-        outside = structural_zeros(norms, positions) if structural is None else structural
-        reachable = np.flatnonzero(~outside)
-        nearest = _nearest(norms.size, positions, causal=bool(outside[positions[-1] + 1 :].all()))[reachable]
-        if reachable.size < 3 or not np.any(norms[positions]):
-            return None
-        distance = np.abs(reachable - nearest)
-        reference = np.where(norms[nearest] > 0, norms[nearest], norms[positions].max())
-        relative = norms[reachable] / reference
-        alive = norms[reachable] > 0
-        if alive.sum() < 3:
-            return None
-        logs = np.log(norms[reachable][alive])
-        rate, rate_fit = _fit(distance[alive].astype(float), logs)
-        power, power_fit = _fit(np.log1p(distance[alive]), logs)
-        felt = relative >= VANISHED
+        read = sorted(acting) if acting else [int(np.flatnonzero(norms)[-1])]
+        outside = structural_zeros(norms, read) if structural is None else structural
+        later = later_zeros(norms, read)
+        earlier = np.arange(norms.size) < read[0]
+        if norms[earlier].any() or not norms[read[-1] + 1 :].any() or not outside[earlier].all():
+            earlier &= False
+        aside = later | earlier
+        nearest = _nearest(norms.size, read, causal=bool(outside[read[-1] + 1 :].all()))
+        distance = np.abs(np.arange(norms.size) - nearest)
+        relative, of_largest = _relative(norms, nearest, distance)
+        felt, path = relative >= VANISHED, ~(outside | aside)
         beyond = int(distance[felt].max()) + 1
+        dim = path & (distance >= beyond)  # a path leads there, and next to nothing arrives
+        zero_from = _from(distance[dim], norms[dim] == 0)
+        runs = _holes(~felt & ~aside & (distance < beyond), distance, relative)
+        hole = max(runs, key=len, default=None)
         large = distance[relative > EXPLODED]
+        farthest = relative[path][int(np.argmax(distance[path]))] if path.any() else 0.0
         return Decay(
-            rate=math.exp(rate),
-            power=power,
-            follows="exponential" if rate_fit >= power_fit else "power",
-            fit=max(rate_fit, power_fit),
-            farthest=float(relative[int(np.argmax(distance))]),
+            *_laws(distance, norms),
+            farthest=float(farthest),
             reached=int(felt.sum()),
-            reachable=int(reachable.size),
-            vanishes_at=beyond if beyond <= distance.max() else None,
+            reachable=int((path | felt).sum()),
+            vanishes_at=beyond if dim.any() else None,
             explodes_at=int(large.min()) if large.size else None,
-            hole=_hole(reachable[~felt & (distance < beyond)] + 1),
+            hole=None if hole is None else (int(hole[0]) + 1, int(hole[-1]) + 1),
+            fitted=int((norms > 0).sum()),
+            later=int(later.sum()),
+            earlier=int(earlier.sum()),
+            zero_from=zero_from,
+            ends_at=_from(distance[~aside], outside[~aside]),
+            holes=len(runs),
+            hole_is_built=hole is not None and bool(outside[hole].all()),
+            hole_is_zero=hole is not None and not norms[hole].any(),
+            begins_at=int(distance[felt].min()),
+            of_largest=of_largest,
         )
+
+
+def later_zeros(norms: Floats, acting: Sequence[int]) -> NDArray[np.bool_]:
+    """Mark the positions after all that the loss reads, if a causal model left them without a gradient."""
+    later = np.arange(norms.size) > max(acting)
+    return later if not norms[later].any() else np.zeros(norms.size, dtype=bool)
 
 
 def structural_zeros(norms: Floats, acting: Sequence[int], dtype: str = "float32") -> NDArray[np.bool_]:
@@ -100,13 +133,60 @@ def structural_zeros(norms: Floats, acting: Sequence[int], dtype: str = "float32
     """
     zero = norms == 0
     alive = norms[norms > 0]
-    structural: NDArray[np.bool_] = np.zeros(norms.size, dtype=bool)
-    last = max(acting)
-    if zero[last + 1 :].all():
-        structural[last + 1 :] = True
+    structural = later_zeros(norms, acting)
     if alive.size and alive.min() > SMALLEST.get(dtype, 1e-30):
         structural |= zero
     return structural
+
+
+def _relative(norms: Floats, nearest: NDArray[np.int64], distance: NDArray[np.int64]) -> tuple[Floats, bool]:
+    """Return norms over that of the nearest position read, or over the largest where that is no measure.
+
+    A loss that feels next to nothing of the position it reads (a delay line, a gate that is shut there) is a
+    thousand times larger one step off: a jump, unlike a gradient that grows step by step.
+    """
+    largest = norms.max()
+    if not norms[nearest].all():
+        return norms / largest, True
+    relative = norms / norms[nearest]
+    order = np.unique(distance[relative > 0])
+    rise = np.array([np.log(relative[(distance == d) & (relative > 0)].max()) for d in order])
+    top = int(np.argmax(rise))
+    if rise[top] > math.log(EXPLODED) and np.diff(rise[: top + 1]).max() > 0.5 * rise[top]:
+        return norms / largest, True
+    return relative, False
+
+
+def _holes(dead: NDArray[np.bool_], distance: NDArray[np.int64], relative: Floats) -> list[NDArray[np.int64]]:
+    """Return runs of consecutive positions that are not felt though farther ones clearly are.
+
+    A norm that fades past the threshold with some noise leaves no hole.
+    """
+    positions = np.flatnonzero(dead)
+    runs = np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1) if positions.size else []
+    clear = distance[relative >= 10 * VANISHED]
+    return [run for run in runs if clear.size and clear.max() > distance[run].min()]
+
+
+def _laws(distance: NDArray[np.int64], norms: Floats) -> tuple[float, float, str, float]:
+    """Return the factor per step, the power of the distance, the better law and its R²."""
+    alive = norms > 0
+    if alive.sum() < 3:
+        return 0.0, 0.0, "exponential", 0.0
+    logs = np.log(norms[alive])
+    rate, rate_fit = _fit(distance[alive].astype(float), logs)
+    power, power_fit = _fit(np.log1p(distance[alive]), logs)
+    follows = "exponential" if rate_fit >= power_fit else "power"
+    return math.exp(rate), power, follows, max(rate_fit, power_fit)
+
+
+def _from(distance: NDArray[np.int64], marked: NDArray[np.bool_]) -> int | None:
+    """Return the distance from which on all positions are marked; None where the farthest are not."""
+    if not marked.any():
+        return None
+    rest = distance[~marked]
+    begin = int(rest.max()) + 1 if rest.size else int(distance.min())
+    return begin if begin <= distance[marked].max() else None
 
 
 def _nearest(length: int, acting: Sequence[int], causal: bool) -> NDArray[np.int64]:
@@ -118,15 +198,6 @@ def _nearest(length: int, acting: Sequence[int], causal: bool) -> NDArray[np.int
     before = read[np.maximum(np.searchsorted(read, np.arange(length), side="right") - 1, 0)]
     position = np.arange(length)
     return np.where(np.abs(after - position) <= np.abs(position - before), after, before)
-
-
-def _hole(dead: NDArray[np.int64]) -> tuple[int, int] | None:
-    """Return first and last of the longest run of consecutive positions, or None without any."""
-    if not dead.size:
-        return None
-    runs = np.split(dead, np.flatnonzero(np.diff(dead) != 1) + 1)
-    longest = max(runs, key=len)
-    return int(longest[0]), int(longest[-1])
 
 
 def _fit(x: Floats, y: Floats) -> tuple[float, float]:

@@ -59,11 +59,14 @@ def find_tap_points(model: nn.Module, layers: Sequence[str] | None) -> list[TapP
 
 
 def _stacked(modules: dict[str, nn.Module]) -> list[TapPoint]:
-    """Assign modules to stacks: recurrent layers form one, blocks one for each list that holds them."""
+    """Assign blocks to a stack for each list that holds them.
+
+    A recurrent module is its own stack until it runs: `taps` joins it to the one that its input comes from.
+    """
     points, stacks = [], set()
     for name, module in modules.items():
         block = not isinstance(module, Layer | nn.RNNBase | TorchCell)
-        stack = name.rpartition(".")[0] if block else ""
+        stack = name.rpartition(".")[0] if block else name
         points.append(TapPoint(name, module, stack, first=block and stack not in stacks))
         stacks.add(stack)
     return points

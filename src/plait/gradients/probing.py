@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
+from torch.func import functional_call
 
-from plait.errors import ConfigError, DivergedError, at_least
-from plait.gradients.decay import structural_zeros
-from plait.gradients.maps import EDGE, AttentionProfile, from_map, from_trace, hops_through_stack
-from plait.gradients.profile import Decay, GradientProfile, LayerProfile, Reach
-from plait.gradients.tapped import Floats, Tapped
+from plait.errors import ConfigError, DivergedError, PlaitError, at_least
+from plait.gradients.axes import suspicion
+from plait.gradients.findings import Findings, OutputReads, with_sources
+from plait.gradients.maps import EDGE
+from plait.gradients.profile import GradientProfile
+from plait.gradients.tapped import Tapped
 from plait.gradients.taps import tapped
 
-__all__ = ["Findings", "probe"]
+__all__ = ["probe"]
 
 Grad = tuple[Tensor | None, ...]
 
@@ -51,122 +52,117 @@ def probe(
     an output that has `attentions` (a Hugging Face model built with attn_implementation="eager" and called
     with output_attentions=True).
 
-    h_t is a free leaf: an LSTM's cell state is held fixed. The model and its `.grad` are left unchanged; it
-    runs in its current mode (train or eval).
+    The result has the norms by the input of every stack of layers, `inputs`, which are the gradient through
+    all paths, and by the hidden states of each layer, `layers`. There h_t is a free leaf and an LSTM's cell
+    state is held fixed, so that what the cell state carries shows in the input's norms alone.
+
+    The model and its `.grad` are left unchanged; it runs in its current mode (train or eval). If positions
+    get exactly nothing, it runs three times more with random weights, to find those that no weights reach.
 
     >>> profile = probe(nn.GRU(3, 4), torch.randn(9, 2, 3), lambda output: output[0][-1].sum())
     >>> profile.layers[0].norms.shape
     (9,)
     """
     at_least(1, sampled=sampled)
-    with torch.enable_grad(), tapped(model, layers, time_axis) as taps:
-        output = _call(model, batch)
-        value = loss(output)
-        _check_loss(value)
-        _take_maps(output, taps)
-        called = [tap for tap in taps.values() if tap.calls]
-        zeros = [zero for tap in called for zero in tap.zeros]
-        if not zeros:
-            raise ConfigError("probe: the model ran without calling any of the watched layers")
-        gradients = _gradients(value, zeros)
-        if all(gradient is None for gradient in gradients):
-            raise ConfigError("loss: does not depend on the hidden states; use the model's output in it")
-        findings = Findings(called, gradients, threshold)
-        findings.split_loss(sampled)
-    return findings.profile(type(model).__name__, float(value.detach()))
+    measured = _Measurement(model, batch, loss, layers, time_axis, threshold, sampled)
+    with torch.enable_grad():
+        findings, value = measured.run()
+        note = suspicion(findings, time_axis)
+        if findings.unexplained():
+            findings.explain(measured.run_redrawn())
+    return findings.profile(type(model).__name__, float(value.detach()), note)
 
 
-class Findings:
-    """Gradients by tap, the positions at which each stack is read, and the split of a loss on most."""
+@dataclass(frozen=True)
+class _Measurement:
+    """Arguments of `probe`, to run the model once or again."""
 
-    def __init__(self, taps: list[Tapped], gradients: Grad, threshold: float) -> None:
-        self.taps, self.threshold = taps, threshold
-        self.by_tap = _split(taps, gradients)
-        self.norms = {tap.name: _finite(tap, self.by_tap[tap.name]) for tap in taps}
-        self.acting = {stack: self._read_at(stack) for stack in {tap.stack for tap in taps}}
-        self.reach: dict[str, Reach] = {}
+    model: nn.Module
+    batch: Any
+    loss: Callable[[Any], Tensor]
+    layers: Sequence[str] | None
+    time_axis: int | None
+    threshold: float
+    sampled: int
 
-    def _of(self, stack: str) -> list[Tapped]:
-        return [tap for tap in self.taps if tap.stack == stack and tap.kind != "input"]
+    def run(self, weights: dict[str, Tensor] | None = None) -> tuple[Findings, Tensor]:
+        """Return the findings of one pass and its loss, with other `weights` in place of the model's."""
+        args, kwargs, inputs = _with_zeros(self.batch)
+        with tapped(self.model, self.layers, self.time_axis, inputs=inputs) as taps:
+            if weights is None:
+                output = self.model(*args, **kwargs)
+            else:
+                output = functional_call(self.model, weights, args, kwargs)
+            value = self.loss(output)
+            _check_loss(value)
+            _take_maps(output, taps)
+            called = with_sources([tap for tap in taps.values() if tap.calls])
+            zeros = [zero for tap in called for zero in tap.zeros]
+            if not zeros:
+                raise ConfigError("probe: the model ran without calling any of the watched layers")
+            gradients = _gradients(value, zeros)
+            if all(gradient is None for gradient in gradients):
+                raise ConfigError("loss: does not depend on the hidden states; use the model's output in it")
+            findings = Findings(called, gradients, self.threshold, OutputReads.of(value, output))
+            findings.split_loss(self.sampled)
+        return findings, value
 
-    def _read_at(self, stack: str) -> list[int]:
-        """Return the positions (from 0) where the top of a stack is read, by the loss or by another stack."""
-        for tap in reversed(self._of(stack)):
-            direct = tap.direct(self.by_tap[tap.name])
-            norms = self.norms[tap.name] if direct is None else direct
-            alive = np.flatnonzero(norms)
-            if alive.size:
-                # In a loop over cells, reads of the output cannot always be separated from the next step.
-                return [int(alive[-1])] if direct is None else alive.tolist()
-        return []
-
-    def split_loss(self, sampled: int) -> None:
-        """Split a loss on most positions: at `sampled` of them, follow the gradient that enters there."""
-        top = self.taps[-1]
-        acting, length = self.acting[top.stack], self.norms[top.name].size
-        if not 2 * len(acting) > length > 2:
-            return
-        chosen = sorted({acting[round((len(acting) - 1) * (i + 1) / sampled)] for i in range(sampled)})
-        same = [tap for tap in self.taps if tap.stack == top.stack]
-        zeros = [zero for tap in same for zero in tap.zeros]
-        rows: dict[str, list[Floats]] = {tap.name: [] for tap in same}
-        for position in chosen:
-            number, offset = top.locate(position)
-            call = top.calls[number]
-            index = sum(len(earlier.zeros) for earlier in top.calls[:number]) + (call.direct or 0)
-            entering = self.by_tap[top.name][index]
-            if call.output is None or entering is None:
-                return
-            alone = call.alone(entering, offset)
-            parts = torch.autograd.grad(call.output, zeros, alone, retain_graph=True, allow_unused=True)
-            for tap, part in zip(same, _split(same, parts).values(), strict=True):
-                rows[tap.name].append(_finite(tap, part))
-        labels = tuple(position + 1 for position in chosen)
-        self.reach = {name: Reach(labels, np.stack(part)) for name, part in rows.items()}
-
-    def profile(self, model: str, loss: float | None) -> GradientProfile:
-        layers = tuple(self._layer(tap) for tap in self.taps if tap.kind != "input")
-        inputs = tuple(self._layer(tap) for tap in self.taps if tap.kind == "input")
-        return GradientProfile(model, loss, layers, self._hops(), inputs)
-
-    def _layer(self, tap: Tapped) -> LayerProfile:
-        norms, acting = self.norms[tap.name], self.acting[tap.stack]
-        reach = self.reach.get(tap.name)
-        decay = None
-        dtype = str(tap.zeros[0].dtype).removeprefix("torch.")
-        if reach is not None:
-            last = [reach.positions[-1] - 1]
-            decay = Decay.of(reach.norms[-1], last, structural_zeros(reach.norms[-1], last, dtype))
-        elif acting and not 2 * len(acting) > norms.size > 2:
-            decay = Decay.of(norms, acting, structural_zeros(norms, acting, dtype))
-        read_at = tuple(position + 1 for position in acting)
-        return LayerProfile(tap.name, norms, decay, _attention(tap, self.threshold), read_at, reach)
-
-    def _hops(self) -> NDArray[np.int64] | None:
-        """Return hops through the last stack of blocks, or None unless all of them have a map of one size."""
-        stack = self._of(self.taps[-1].stack)
-        maps = [_array(tap.maps[-1][0]) for tap in stack if tap.maps]
-        square = [m for m in maps if m.ndim == 3 and m.shape[1] == m.shape[2]]
-        if not square or len(square) != len(stack) or len({m.shape[-1] for m in square}) != 1:
-            return None
-        acting = self.acting[stack[-1].stack]
-        return hops_through_stack(square, self.threshold, acting[-1:])
+    def run_redrawn(self) -> list[Findings]:
+        """Return the findings with random weights: of one sign, of both, and of both and tiny."""
+        devices = {p.device.index or 0 for p in self.model.parameters() if p.is_cuda}
+        findings = []
+        for scale, signed in ((0.5, False), (1.0, True), (1e-3, True)):
+            with torch.random.fork_rng(sorted(devices)):
+                try:
+                    findings.append(self.run(_random_weights(self.model, scale, signed))[0])
+                except (PlaitError, RuntimeError, ValueError, ArithmeticError, LookupError):
+                    continue  # these weights are not for this model; the others may be
+        return findings
 
 
-def _split(taps: list[Tapped], gradients: Grad) -> dict[str, Grad]:
-    parts, rest = {}, gradients
-    for tap in taps:
-        number = len(tap.zeros)
-        parts[tap.name], rest = rest[:number], rest[number:]
-    return parts
+def _random_weights(model: nn.Module, scale: float, signed: bool) -> dict[str, Tensor]:
+    """Return weights under which few units are dead or saturated; buffers are copies.
+
+    Biases are positive, so that rectifiers stay open.
+    """
+    generator = torch.Generator().manual_seed(1)
+    weights = {name: buffer.detach().clone() for name, buffer in model.named_buffers()}
+    for name, parameter in model.named_parameters():
+        if not parameter.is_floating_point():
+            continue
+        uniform = torch.rand(parameter.shape, generator=generator)
+        fan_in = max(1, parameter[0].numel()) if parameter.dim() > 1 and len(parameter) else 1
+        if parameter.dim() < 2:
+            drawn = 0.5 + 0.5 * uniform
+        elif signed:
+            drawn = (uniform - 0.5) * (1.7 * scale / fan_in**0.5)
+        else:
+            drawn = (0.5 + uniform) * (scale / fan_in)
+        weights[name] = drawn.to(parameter.device, parameter.dtype)
+    return weights
 
 
-def _finite(tap: Tapped, gradients: Grad) -> Floats:
-    norms = tap.norms(gradients)
-    if not np.all(np.isfinite(norms)):
-        first = int(np.flatnonzero(~np.isfinite(norms))[-1]) + 1
-        raise DivergedError(f"{tap.name}: the gradient at position {first} is not finite")
-    return norms
+def _with_zeros(batch: Any) -> tuple[tuple[Any, ...], dict[str, Any], dict[str, Tensor]]:
+    """Return the arguments of a call, with zeros added to those of floating point, and these by name."""
+    parts = batch.items() if isinstance(batch, Mapping) else enumerate(_as_tuple(batch))
+    named = [
+        (f"input {name}" if isinstance(name, str) else f"input {name + 1}", part) for name, part in parts
+    ]
+    floating = [name for name, part in named if isinstance(part, Tensor) and part.is_floating_point()]
+    zeros, arguments = {}, []
+    for name, part in named:
+        if name in floating:
+            label = name if len(floating) > 1 else "input"
+            zeros[label] = torch.zeros_like(part, requires_grad=True)
+            part = part + zeros[label]
+        arguments.append(part)
+    if isinstance(batch, Mapping):
+        return (), dict(zip(batch, arguments, strict=True)), zeros
+    return tuple(arguments), {}, zeros
+
+
+def _as_tuple(batch: Any) -> tuple[Any, ...]:
+    return batch if isinstance(batch, tuple) else (batch,)
 
 
 def _take_maps(output: Any, taps: dict[str, Tapped]) -> None:
@@ -198,26 +194,9 @@ def _gradients(value: Tensor, zeros: list[Tensor]) -> Grad:
         ) from error
 
 
-def _call(model: nn.Module, batch: Any) -> Any:
-    if isinstance(batch, Mapping):
-        return model(**batch)
-    return model(*batch) if isinstance(batch, tuple) else model(batch)
-
-
 def _check_loss(value: Any) -> None:
     if not isinstance(value, Tensor) or value.numel() != 1:
         shape = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
         raise ConfigError(f"loss: expected one number as a tensor, got {shape}")
     if not bool(torch.isfinite(value)):
         raise DivergedError(f"loss: expected a finite number, got {value.item()}")
-
-
-def _attention(tap: Tapped, threshold: float) -> AttentionProfile | None:
-    if tap.traces:
-        trace = tap.traces[-1].merged()
-        return from_trace(trace.born.cpu().numpy(), trace.weights.double().cpu().numpy(), threshold)
-    return from_map(_array(tap.maps[-1]), threshold) if tap.maps else None
-
-
-def _array(weights: Tensor) -> Floats:
-    return np.asarray(weights.double().cpu())

@@ -40,6 +40,12 @@ class LayerProfile:
     stack. If they are more than half of all, no position has a single distance: `reach` then holds the
     influence of every position on some of them, and `decay` belongs to its last row; in a stack that another
     stack reads, both are then None.
+
+    `kind` is "recurrent" or "block", for hidden states, or "input". With `has_cell_state` the norms leave out
+    what travels through the cell state. `is_read_alone` marks states that can be felt only where they are
+    read, since nothing above mixes positions, `is_cut_off` states without a gradient below others with one.
+    `zeros_explained` is True if exact zeros were compared with those under random weights, `zeros_built` if
+    all positions have them under those too.
     """
 
     name: str
@@ -48,6 +54,13 @@ class LayerProfile:
     attention: AttentionProfile | None = None
     acting: tuple[int, ...] = ()
     reach: Reach | None = None
+    kind: str = "recurrent"
+    has_cell_state: bool = False
+    is_used: bool = True
+    is_read_alone: bool = False
+    is_cut_off: bool = False
+    zeros_explained: bool = False
+    zeros_built: bool = False
 
     @property
     def everywhere(self) -> bool:
@@ -63,8 +76,9 @@ class LayerProfile:
 class GradientProfile:
     """Profiles of all layers of one model under one loss.
 
-    `inputs` are the embeddings that enter the first block of each stack. `hops` is the attention depth of a
-    stack of blocks, from where the loss acts.
+    `inputs` are what enters the first layer of each stack, and what the loss feels of them through all paths;
+    `layers` the hidden states. `hops` is the attention depth of a stack of blocks, from where the loss acts.
+    `note` says what looks wrong with the arguments of the probe.
     """
 
     model: str
@@ -72,11 +86,15 @@ class GradientProfile:
     layers: tuple[LayerProfile, ...]
     hops: NDArray[np.int64] | None = None
     inputs: tuple[LayerProfile, ...] = ()
+    note: str | None = None
 
     def summary(self) -> str:
         """Return the verdict on every layer, one line each."""
         loss = "" if self.loss is None else f"loss {self.loss:.6g}, "
-        lines = [f"{self.model}: {loss}{self.layers[0].norms.size} positions"]
+        sizes = dict.fromkeys(layer.norms.size for layer in self.inputs or self.layers)
+        lines = [f"{self.model}: {loss}{' and '.join(map(str, sizes))} positions"]
+        if self.note is not None:
+            lines.append(f"  {self.note}.")
         lines += [f"  {layer.name or 'model'}: {layer.verdict()}" for layer in (*self.inputs, *self.layers)]
         if self.hops is not None:
             lines.append(f"  {_hop_words(self.hops, self.layers[-1])}")

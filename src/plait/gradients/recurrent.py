@@ -37,13 +37,17 @@ class TappedRun:
     """Tapped run of one direction of one layer, time first.
 
     `output` (T, B, width) is the layer's output plus the zeros `on_output`; `extra_input` are the zeros
-    concatenated to its input. `total` turns the gradients of both into dL/dh_t.
+    concatenated to its input. `end` (B, width) is the last state plus the zeros `on_end`, without those of
+    the output: handed to the next call, it keeps recurrence apart from reads of the output. `total` turns the
+    gradients of all three into dL/dh_t.
     """
 
     output: Tensor
     on_output: Tensor
     extra_input: Tensor
-    total: Callable[[Tensor | None, Tensor | None], Tensor]
+    end: Tensor
+    on_end: Tensor
+    total: Callable[[Tensor | None, Tensor | None, Tensor | None], Tensor]
 
 
 def run_tapped(module: nn.RNNBase, tap: Tap, input: Any, state: Any = None) -> tuple[Tensor, Any]:
@@ -90,9 +94,14 @@ def _run(
         out = out.flip(0)
     on_output = torch.zeros_like(out, requires_grad=True)
     nudged = out + on_output
+    last = 0 if direction else -1
+    on_end = torch.zeros_like(out[last], requires_grad=True)
 
-    def total(output: Tensor | None, extra: Tensor | None) -> Tensor:
+    def total(output: Tensor | None, extra: Tensor | None, ending: Tensor | None = None) -> Tensor:
         direct = torch.zeros_like(out) if output is None else output
+        if ending is not None:
+            direct = direct.clone()
+            direct[last] += ending
         if extra is None:
             return direct
         direct, extra = (direct.flip(0), extra.flip(0)) if direction else (direct, extra)
@@ -107,8 +116,8 @@ def _run(
             gradient[:-1] += extra[1:]
         return gradient.flip(0) if direction else gradient
 
-    end = nudged[0] if direction else nudged[-1]
-    return TappedRun(nudged, on_output, zeros, total), (end, None if cell is None else after[1].squeeze(0))
+    run = TappedRun(nudged, on_output, zeros, out[last] + on_end, on_end, total)
+    return run, (nudged[last], None if cell is None else after[1].squeeze(0))
 
 
 def _wider(recurrent: Tensor, is_gru: bool) -> Tensor:

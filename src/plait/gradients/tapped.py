@@ -12,7 +12,7 @@ from torch import Tensor
 
 from plait.models import Trace
 
-__all__ = ["Call", "Floats", "Tapped"]
+__all__ = ["Call", "Floats", "Gradients", "Source", "Tapped", "norms_of"]
 
 Floats = NDArray[np.float64]
 Gradients = Sequence[Tensor | None]
@@ -24,6 +24,7 @@ class Call:
 
     `time_axis` is the axis of time in that gradient, None for a call that is one step. `direct` is the index
     of the zero whose gradient covers reads of the output alone, without recurrence; `output` is that output.
+    `flat` marks states of two axes, which are those of a sequence without a batch, or of one step.
     """
 
     zeros: list[Tensor]
@@ -31,6 +32,7 @@ class Call:
     time_axis: int | None
     direct: int | None = None
     output: Tensor | None = None
+    flat: bool = False
 
     @property
     def length(self) -> int:
@@ -45,6 +47,19 @@ class Call:
         return kept
 
 
+@dataclass(frozen=True)
+class Source:
+    """Input of a whole model: its name, zeros added to it, and its axis of time."""
+
+    name: str
+    zeros: Tensor
+    time_axis: int
+
+    @property
+    def length(self) -> int:
+        return self.zeros.shape[self.time_axis]
+
+
 @dataclass
 class Tapped:
     """Tapped module: its calls, and the attention recorded in it.
@@ -52,6 +67,9 @@ class Tapped:
     `stack` names the modules that one position runs through, `kind` is "recurrent", "block" or "input".
     `maps` holds (B, heads, T, T) weights, a row per query; `cross` those over another stack; `traces` those
     of plait's layers. `separable` turns False where reads of a state cannot be separated from recurrence.
+    `padding` counts positions before and after the sequence, which the model added; `has_cell_state` marks
+    layers whose cell state is held fixed. `source` is the model's own input, by name, if that of a stack is
+    a function of it position by position; the tap of that input has those of the stacks in `reads`.
     """
 
     name: str
@@ -62,17 +80,31 @@ class Tapped:
     cross: list[Tensor] = field(default_factory=list)
     traces: list[Trace] = field(default_factory=list)
     separable: bool = True
+    padding: tuple[int, int] = (0, 0)
+    has_cell_state: bool = False
+    source: Source | None = None
+    reads: tuple[Tapped, ...] = ()
 
     @property
     def zeros(self) -> list[Tensor]:
         return [zero for call in self.calls for zero in call.zeros]
 
-    def nudge(self, states: Tensor, time_axis: int, direct: bool = False) -> Tensor:
-        """Return `states` plus zeros that are recorded as a call."""
+    @property
+    def length(self) -> int:
+        """The number of positions in all calls, padding included."""
+        return sum(call.length for call in self.calls)
+
+    def nudge(self, states: Tensor, time_axis: int | None, direct: bool = False) -> Tensor:
+        """Return `states` plus zeros that are recorded as a call; no `time_axis` makes it one step."""
         zero = torch.zeros_like(states, requires_grad=True)
         nudged = states + zero
-        axis = time_axis if states.dim() == 3 else max(0, time_axis - 1)  # unbatched states lack an axis
-        self.calls.append(Call([zero], lambda g: g[0], axis, 0 if direct else None, nudged))
+        flat = time_axis is not None and states.dim() == 2
+        axis = max(0, time_axis - 1) if flat and time_axis is not None else time_axis
+        self.calls.append(Call([zero], lambda g: g[0], axis, 0 if direct else None, nudged, flat))
+        if len(self.calls) > 1 and all(call.flat for call in self.calls):
+            # (B, feature) again and again: a loop calls the module, and each call is one step.
+            for call in self.calls:
+                call.time_axis = None
         return nudged
 
     def norms(self, gradients: Gradients) -> Floats:
@@ -80,7 +112,7 @@ class Tapped:
         parts, rest = [], list(gradients)
         for call in self.calls:
             own, rest = rest[: len(call.zeros)], rest[len(call.zeros) :]
-            parts.append(_norms(call.total(own), call))
+            parts.append(norms_of(call.total(own), call.time_axis, call.length))
         return np.concatenate(parts)
 
     def direct(self, gradients: Gradients) -> Floats | None:
@@ -90,7 +122,7 @@ class Tapped:
             own, rest = rest[: len(call.zeros)], rest[len(call.zeros) :]
             if call.direct is None or not self.separable:
                 return None
-            parts.append(_norms(own[call.direct], call))
+            parts.append(norms_of(own[call.direct], call.time_axis, call.length))
         return np.concatenate(parts)
 
     def locate(self, position: int) -> tuple[int, int]:
@@ -102,9 +134,12 @@ class Tapped:
         raise IndexError(position)
 
 
-def _norms(gradient: Tensor | None, call: Call) -> Floats:
+def norms_of(gradient: Tensor | None, time_axis: int | None, length: int) -> Floats:
+    """Return the norm of a gradient at each position; None is no gradient at any of `length`."""
     if gradient is None:
-        return np.zeros(call.length)
+        return np.zeros(length)
     wide = gradient.detach().double()
-    rows = wide.reshape(1, -1) if call.time_axis is None else wide.movedim(call.time_axis, 0).flatten(1)
-    return np.asarray(rows.norm(dim=1).cpu())
+    rows = wide.reshape(1, -1) if time_axis is None else wide.movedim(time_axis, 0).flatten(1)
+    largest = rows.abs().amax(dim=1) if rows.shape[1] else rows.new_zeros(len(rows))
+    scale = torch.where(largest > 0, largest, 1.0)  # squares of very small numbers would underflow
+    return np.asarray((rows / scale.unsqueeze(1)).norm(dim=1).mul(scale).cpu())

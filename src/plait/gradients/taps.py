@@ -3,12 +3,12 @@
 Modules are tapped in four ways. plait's layers take the zeros as an argument. `torch.nn.RNN`, `LSTM` and
 `GRU` have zeros concatenated to their input (see `recurrent`). `RNNCell`, `LSTMCell` and `GRUCell`, called in
 a loop, have them added to every state they return. Blocks without recurrence inside (Transformer layers,
-convolutions) have them added to their output, and the first block of a stack also to its input (embeddings).
+convolutions) have them added to their output. The input of the first module of every stack has zeros too.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
 from typing import Any
 
@@ -18,6 +18,7 @@ from torch import Tensor, nn
 from plait.errors import ShapeError
 from plait.gradients.places import TapPoint, TorchCell, find_tap_points, time_axis_of
 from plait.gradients.recurrent import TappedRun, run_tapped
+from plait.gradients.sequences import is_aligned, padding_of, source_of
 from plait.gradients.tapped import Call, Tapped
 from plait.models import Layer, Trace
 
@@ -32,37 +33,77 @@ def tapped(
     layers: Sequence[str] | None = None,
     time_axis: int | None = None,
     attention: bool = True,
+    inputs: Mapping[str, Tensor] | None = None,
 ) -> Iterator[dict[str, Tapped]]:
     """Tap the hidden states of `model` within the context; the next forward pass fills the yielded taps.
 
-    Without `attention` no weights are recorded, and layers that are faster without them may use that path.
+    Taps are in the order of their first calls. Without `attention` no weights are recorded, and layers that
+    are faster without them may use that path. `inputs` are zeros added to the model's own inputs, by name.
+    With them, positions of a stack's input that depend neither on these nor on weights are padding.
     """
-    taps: dict[str, Tapped] = {}
+    registry = _Registry(model, inputs or {})
     with ExitStack() as undo:
         for point in find_tap_points(model, layers):
             module = point.module
             if isinstance(module, Layer):
-                _tap_ours(point, module, taps, undo, attention)
+                _tap_ours(point, module, registry, undo, attention)
             elif isinstance(module, nn.RNNBase):
-                _tap_torch(point, module, taps, undo)
+                _tap_torch(point, module, registry, undo)
             elif isinstance(module, TorchCell):
-                _tap_cell(point, taps, undo)
+                _tap_cell(point, registry, undo)
             else:
-                _tap_block(point, taps, undo, time_axis_of(model, module, time_axis), attention)
-        yield taps
+                _tap_block(point, registry, undo, time_axis_of(model, module, time_axis), attention)
+        yield registry.taps
 
 
-def _add(taps: dict[str, Tapped], label: str, point: TapPoint, kind: str) -> Tapped:
-    return taps.setdefault(label, Tapped(label, point.stack, kind))
+class _Registry:
+    """Taps by label, and the stack of every recurrent module that has been called."""
+
+    def __init__(self, model: nn.Module, inputs: Mapping[str, Tensor]) -> None:
+        self.taps: dict[str, Tapped] = {}
+        self.stacks: dict[str, str] = {}
+        self.inputs = inputs
+        weights = [weight for weight in model.parameters() if weight.requires_grad]
+        self.leaves = [*inputs.values(), *weights] if inputs else []
+
+    def add(self, label: str, point: TapPoint, kind: str) -> Tapped:
+        return self.taps.setdefault(label, Tapped(label, self.stacks.get(point.name, point.stack), kind))
+
+    def enter(self, point: TapPoint, states: Tensor, time_axis: int | None) -> Tensor:
+        """Return a recurrent module's input, with zeros where the module is the first of its stack.
+
+        Layers that share time, position by position, form a stack; an encoder and its decoder do not.
+        """
+        if point.name not in self.stacks:
+            below = next(
+                (tap for tap in reversed(self.taps.values()) if is_aligned(tap, states, time_axis)), None
+            )
+            self.stacks[point.name] = point.stack if below is None else below.stack
+        if self.stacks[point.name] != point.stack:
+            return states
+        return self.read(_input_label(point), point, states, time_axis)
+
+    def read(self, label: str, point: TapPoint, states: Tensor, time_axis: int | None) -> Tensor:
+        """Return the input of a stack with zeros added."""
+        tap = self.add(label, point, "input")
+        nudged = tap.nudge(states, time_axis)
+        if len(tap.calls) == 1:
+            axis = tap.calls[0].time_axis
+            if axis is not None:
+                tap.padding = padding_of(states, axis, self.leaves)
+            tap.source = source_of(states, axis, tap.padding, self.inputs)
+        return nudged
 
 
-def _tap_ours(
-    point: TapPoint, module: Layer, taps: dict[str, Tapped], undo: ExitStack, attention: bool
-) -> None:
-    tap = _add(taps, point.name, point, "recurrent")
+def _input_label(point: TapPoint) -> str:
+    return f"input of {point.name or 'the model'}"
+
+
+def _tap_ours(point: TapPoint, module: Layer, registry: _Registry, undo: ExitStack, attention: bool) -> None:
     nudges: list[Tensor] = []
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
+        args = (registry.enter(point, args[0], 0), *args[1:])
         like = next(module.parameters())
         nudges.append(_zeros(like, (*args[0].shape[:2], module.hidden_size)))
         other = kwargs.get("nudge")
@@ -70,6 +111,8 @@ def _tap_ours(
         return args, {**kwargs, "nudge": nudge, **({"need_trace": True} if attention else {})}
 
     def after(layer: nn.Module, args: Any, output: Any) -> Any:
+        tap = registry.add(point.name, point, "recurrent")
+        tap.has_cell_state = module.has_cell_state
         if output.trace is not None:
             tap.traces.append(Trace(*(part.detach() for part in output.trace)))
         direct = _zeros(output.output, output.output.shape)
@@ -82,39 +125,68 @@ def _tap_ours(
     undo.callback(module.register_forward_hook(after).remove)
 
 
-def _tap_torch(point: TapPoint, module: nn.RNNBase, taps: dict[str, Tapped], undo: ExitStack) -> None:
-    def tap(part: str, run: TappedRun) -> None:
-        label = f"{point.name}: {part}" if point.name else part
-        call = Call([run.on_output, run.extra_input], lambda g: run.total(*g), 0, direct=0, output=run.output)
-        _add(taps, label, point, "recurrent").calls.append(call)
+def _tap_torch(point: TapPoint, module: nn.RNNBase, registry: _Registry, undo: ExitStack) -> None:
+    """Tap torch's layer. A returned state that a loop passes on has zeros of its own, as in `_tap_cell`."""
+    latest: list[tuple[Tensor, Tensor]] = []  # the last state as returned, and as the next call gets it
 
     def forward(input: Any, hx: Any = None) -> Any:
-        return run_tapped(module, tap, input, hx)
+        taps: list[Tapped] = []
+        runs: list[TappedRun] = []
+
+        def tap(part: str, run: TappedRun) -> None:
+            label = f"{point.name}: {part}" if point.name else part
+            zeros = [run.on_output, run.extra_input, run.on_end]
+            call = Call(zeros, lambda g: run.total(*g), 0, direct=0, output=run.output)
+            taps.append(registry.add(label, point, "recurrent"))
+            taps[-1].has_cell_state = isinstance(module, nn.LSTM)
+            taps[-1].calls.append(call)
+            runs.append(run)
+
+        if isinstance(input, Tensor):
+            input = registry.enter(point, input, int(module.batch_first and input.dim() == 3))
+        touched = False
+        if latest and hx is not None:
+            hidden = hx[0] if isinstance(hx, tuple) else hx
+            outside, inside = latest.pop()
+            touched = hidden is not outside and hidden.requires_grad
+            if hidden is outside:
+                hx = (inside, *hx[1:]) if isinstance(hx, tuple) else inside
+        result = run_tapped(module, tap, input, hx)
+        for one in taps:
+            one.separable &= not touched
+        hidden = result[1][0] if isinstance(result[1], tuple) else result[1]
+        inside = torch.stack([run.end for run in runs])
+        latest[:] = [(hidden, inside.squeeze(1) if hidden.dim() == 2 else inside)]
+        return result
 
     module.forward = forward
     undo.callback(lambda: module.__dict__.pop("forward"))  # uncovers the class's own forward
 
 
-def _tap_cell(point: TapPoint, taps: dict[str, Tapped], undo: ExitStack) -> None:
+def _tap_cell(point: TapPoint, registry: _Registry, undo: ExitStack) -> None:
     """Tap a cell, each call of which is one step.
 
     A state goes two ways, out and into the next call. Where the loop passes on the returned tensor itself,
     the next call gets it without the second zero, whose gradient then covers reads from outside alone.
     """
-    tap = _add(taps, point.name, point, "recurrent")
     latest: list[tuple[Tensor, Tensor]] = []  # the last state, with and without the second zero
 
     def before(cell: nn.Module, args: tuple[Any, ...]) -> Any:
+        is_fed_back = bool(latest) and args[0] is latest[0][0]
+        states = latest[0][1] if is_fed_back else args[0]
+        args = (registry.enter(point, states, None), *args[1:])
         if not latest or len(args) < 2 or args[1] is None:
             return args
         state = args[1][0] if isinstance(args[1], tuple) else args[1]
         outside, inside = latest.pop()
         if state is not outside:
-            tap.separable = False
+            registry.add(point.name, point, "recurrent").separable &= not state.requires_grad
             return args
         return (args[0], (inside, *args[1][1:]) if isinstance(args[1], tuple) else inside, *args[2:])
 
     def after(cell: nn.Module, args: Any, output: Any) -> Any:
+        tap = registry.add(point.name, point, "recurrent")
+        tap.has_cell_state = isinstance(output, tuple)
         state = output[0] if isinstance(output, tuple) else output
         zero, direct = _zeros(state, state.shape), _zeros(state, state.shape)
         inside = state + zero
@@ -128,13 +200,10 @@ def _tap_cell(point: TapPoint, taps: dict[str, Tapped], undo: ExitStack) -> None
 
 
 def _tap_block(
-    point: TapPoint, taps: dict[str, Tapped], undo: ExitStack, time_axis: int, attention: bool
+    point: TapPoint, registry: _Registry, undo: ExitStack, time_axis: int, attention: bool
 ) -> None:
     if point.first:
-        _tap_input(
-            point, _add(taps, f"input of {point.name or 'the model'}", point, "input"), undo, time_axis
-        )
-    tap = _add(taps, point.name, point, "block")
+        _tap_input(point, registry, undo, time_axis)
 
     def after(layer: nn.Module, args: Any, output: Any) -> Any:
         states = output[0] if isinstance(output, tuple | list) else output
@@ -143,7 +212,7 @@ def _tap_block(
                 f"probe: {point.name} ({type(layer).__name__}) gives no (·, ·, feature) tensor of states; "
                 "name other modules with layers=[…]"
             )
-        nudged = tap.nudge(states, time_axis, direct=True)
+        nudged = registry.add(point.name, point, "block").nudge(states, time_axis, direct=True)
         return (nudged, *output[1:]) if isinstance(output, tuple | list) else nudged
 
     undo.callback(point.module.register_forward_hook(after).remove)
@@ -151,15 +220,19 @@ def _tap_block(
     for part in point.module.modules():
         if isinstance(part, nn.MultiheadAttention) and attention:
             # A decoder's second attention reads another stack, so it is not a path between these positions.
-            _keep_maps(part, tap.maps if own is None or part is own else tap.cross, undo)
+            _keep_maps(part, registry, point, own is None or part is own, undo)
 
 
-def _tap_input(point: TapPoint, tap: Tapped, undo: ExitStack, time_axis: int) -> None:
+def _tap_input(point: TapPoint, registry: _Registry, undo: ExitStack, time_axis: int) -> None:
+    label = _input_label(point)
+
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         if args and _is_states(args[0]):
-            return (tap.nudge(args[0], time_axis), *args[1:]), kwargs
+            return (registry.read(label, point, args[0], time_axis), *args[1:]), kwargs
         name = next((key for key in _INPUTS if _is_states(kwargs.get(key))), None)
-        return args, kwargs if name is None else {**kwargs, name: tap.nudge(kwargs[name], time_axis)}
+        if name is None:
+            return args, kwargs
+        return args, {**kwargs, name: registry.read(label, point, kwargs[name], time_axis)}
 
     undo.callback(point.module.register_forward_pre_hook(before, with_kwargs=True).remove)
 
@@ -172,8 +245,10 @@ def _zeros(like: Tensor, shape: Sequence[int]) -> Tensor:
     return torch.zeros(*shape, dtype=like.dtype, device=like.device, requires_grad=True)
 
 
-def _keep_maps(attention: nn.MultiheadAttention, maps: list[Tensor], undo: ExitStack) -> None:
-    """Make torch's attention return its weights per head, (B, heads, T, S), and add them to `maps`."""
+def _keep_maps(
+    attention: nn.MultiheadAttention, registry: _Registry, point: TapPoint, is_own: bool, undo: ExitStack
+) -> None:
+    """Make torch's attention return its weights per head, (B, heads, T, S), and keep them for its block."""
 
     def before(layer: nn.Module, args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:
         return args, {**kwargs, "need_weights": True, "average_attn_weights": False}
@@ -181,6 +256,8 @@ def _keep_maps(attention: nn.MultiheadAttention, maps: list[Tensor], undo: ExitS
     def after(layer: nn.Module, args: Any, output: Any) -> None:
         weights = output[1]
         if weights is not None:
+            tap = registry.add(point.name, point, "block")
+            maps = tap.maps if is_own else tap.cross
             maps.append(weights.detach() if weights.dim() == 4 else weights.detach().unsqueeze(0))
 
     undo.callback(attention.register_forward_pre_hook(before, with_kwargs=True).remove)

@@ -1,4 +1,4 @@
-"""Verdict of a gradient profile in words: positions reached, law, hole, and advice."""
+"""Verdict of a gradient profile in words: positions reached, where they end, law, hole, and advice."""
 
 from __future__ import annotations
 
@@ -18,58 +18,131 @@ ADVICE = {
     "vanishes": (
         "gates that begin open (chrono), an orthogonal recurrence or a memory to attend to reach farther"
     ),
+    "is blocked": "other weights let it pass: smaller ones where units saturate or die, none that are zero",
     "explodes": "clip the norm of the gradient, or bring the recurrence to norm 1 (OrthRNN, ExpRNN)",
-    "hole": "what lies in the hole is not learned from: a larger memory, or training one to keep it",
+    "has a hole": "what lies in the hole is not learned from: a larger memory, or training one to keep it",
+    "has a built hole": "no training fills it: another window or another cut, if what matters lies there",
+    "ends": "no training changes that: a wider window or fewer cuts, if what matters lies farther off",
+    "ends for no known reason": "a window, a mask, a detached state or dead units do that: `probe` tells",
     "reaches": "nothing to mend",
 }
+HOLE = "when-there-is-a-hole"
+ANCHORS = {"has a hole": HOLE, "has a built hole": HOLE, "is blocked": "when-it-is-blocked"}
+BY_VALUES = "because of its weights and inputs (saturated or dead units, zero weights)"
+BUILT = "by construction"
 
 
 def sentence(layer: LayerProfile) -> str:
     """Return the verdict on a layer: "N of T positions", a law only where it fits, advice and its page."""
     total = layer.norms.size
+    alone = "h alone, with the cell state held fixed, " if layer.has_cell_state else ""
     if not np.any(layer.norms):
-        return f"receives no gradient at any of {total} positions: the loss does not depend on these states."
-    lead, norms = "", layer.norms
+        return f"{alone}{_nothing(layer, total)}."
+    lead, norms = alone, layer.norms
     if layer.everywhere:
-        lead = f"is read at {len(layer.acting)} of {total} positions, so there is no one distance; "
+        lead += f"is read at {len(layer.acting)} of {total} positions, so there is no one distance; "
         if layer.reach is not None:
             lead += f"what is read at position {layer.reach.positions[-1]} "
             norms = layer.reach.norms[-1]
-    if layer.decay is None:
-        verb = "is felt" if layer.reach is not None else "felt"
-        felt = f"{lead}{verb} at {int((norms > 0).sum())} of {total} positions"
-        few = "" if layer.everywhere and layer.reach is None else ", too few to speak of a decay"
-        return f"{felt}{few}.{_attention_words(layer)}"
-    case, words = _case(layer.decay, total)
-    advice = f" {ADVICE[case][0].upper()}{ADVICE[case][1:]} ({PAGE}#{_anchor(case)})."
-    return f"{lead}{words}{_law(layer.decay)}{_attention_words(layer)}{advice}"
+    is_felt = layer.reach is not None or layer.has_cell_state
+    if layer.decay is None or layer.is_read_alone:
+        felt = f"{lead}{'is felt' if is_felt else 'felt'} at {int((norms > 0).sum())} of {total} positions"
+        if layer.is_read_alone and (layer.reach is not None or not layer.everywhere):
+            felt += ", where it is read: nothing above it mixes positions"
+        elif not layer.everywhere or layer.reach is not None:
+            felt += ", too few to speak of a decay"
+        return f"{felt}.{_attention_words(layer)}"
+    case, words, size = _case(layer.decay, total, layer.zeros_explained)
+    aside = layer.decay.later + layer.decay.earlier
+    if aside and layer.reach is None and layer.decay.reached == len(layer.acting) == total - aside:
+        return f"{lead}{'is ' if is_felt else ''}{words}.{_attention_words(layer)}"
+    words += size
+    law = f"{_law(layer.decay)}{_attention_words(layer)}"
+    if layer.has_cell_state:
+        # Much more may travel through the cell state, so this is no verdict on the layer.
+        return f"{lead}is {words}.{law}"
+    key = "has a built hole" if case == "has a hole" and _is_built(layer) else case
+    key = "ends for no known reason" if case == "ends" and not layer.zeros_explained else key
+    return f"{lead}{case}: {words}.{law}{_advice(key)}"
 
 
-def _case(decay: Decay, total: int) -> tuple[str, str]:
-    """Return the case and the sentence that states it."""
-    felt = f"felt at {decay.reached} of {total} positions"
-    if decay.reachable < total:
-        felt += f" ({total - decay.reachable} are out of reach: nothing could arrive there)"
-    hole = f", not at {decay.hole[0]} to {decay.hole[1]}" if decay.hole else ""
-    if decay.explodes_at is not None:
-        words = (
-            f"explodes: {felt}{hole}, 1000 times larger {decay.explodes_at} steps off than where the loss is."
-        )
-        return "explodes", words
-    if decay.vanishes_at is not None:
-        return "vanishes", f"vanishes: {felt}{hole}, below a millionth from {decay.vanishes_at} steps off."
-    size = f"the farthest at {decay.farthest:.3g} of its size where the loss is."
+def _advice(case: str) -> str:
+    anchor = ANCHORS.get(case, f"when-it-{case.partition(' ')[0]}")
+    return f" {ADVICE[case][0].upper()}{ADVICE[case][1:]} ({PAGE}#{anchor})."
+
+
+def _is_built(layer: LayerProfile) -> bool:
+    return layer.zeros_explained and layer.decay is not None and layer.decay.hole_is_built
+
+
+def _nothing(layer: LayerProfile, total: int) -> str:
+    """Return the words for norms that are all zero."""
+    words = f"receives no gradient at any of {total} positions"
+    if not layer.is_used:
+        return f"{words}: the loss does not depend on these states"
+    if not layer.is_cut_off:
+        return f"{words}: the slope of the loss is zero at these values"
+    reason = "" if not layer.zeros_explained else f", {BUILT if layer.zeros_built else BY_VALUES}"
+    advice = _advice("ends" if layer.zeros_built else "is blocked").rstrip(".")
+    return f"is blocked: {words}, though states above do{reason}.{advice}"
+
+
+def _case(decay: Decay, total: int, explained: bool) -> tuple[str, str, str]:
+    """Return the case, the facts it rests on, and the size of what arrives from farthest off."""
+    words = f"felt at {decay.reached} of {total} positions"
+    for number, side in ((decay.later, "after"), (decay.earlier, "before")):
+        if number:
+            words += f" ({number} come{'s' if number == 1 else ''} {side} what the loss reads)"
+    if decay.begins_at:
+        words += f", the nearest {_steps(decay.begins_at)} off"
     if decay.hole:
-        return "hole", f"has a hole: {felt}{hole}, {size}"
-    return "reaches", f"reaches: {felt}, {size}"
+        words += _hole(decay, explained)
+    case = "has a hole" if decay.hole else "reaches"
+    if decay.vanishes_at is not None:
+        case = "vanishes"
+        if decay.zero_from == decay.vanishes_at:
+            case = "is blocked"
+            words += f", exactly zero from {_steps(decay.vanishes_at)} off on"
+            words += f", {BY_VALUES}" if explained else ""
+        else:
+            words += f", below a millionth from {_steps(decay.vanishes_at)} off"
+    if decay.explodes_at is not None:
+        case = "explodes"
+        words += f", 1000 times larger {_steps(decay.explodes_at)} off than where the loss is"
+    if decay.ends_at is not None:
+        case = "ends" if case == "reaches" else case
+        words += (
+            f", nothing arrives from {_steps(decay.ends_at)} off on, {BUILT}"
+            if explained
+            else (f", exactly zero from {_steps(decay.ends_at)} off on")
+        )
+        if case == "ends" and explained:
+            unfelt = total - decay.reached - decay.later - decay.earlier
+            words += f" (a window, a mask or a detached state): {unfelt} can never be felt"
+    if case not in ("reaches", "has a hole", "ends") or decay.fitted < 2:
+        return case, words, ""
+    of = "of the largest" if decay.of_largest else "of its size where the loss is"
+    return case, words, f", the farthest at {decay.farthest:.3g} {of}"
 
 
-def _anchor(case: str) -> str:
-    return {"hole": "when-there-is-a-hole"}.get(case, f"when-it-{case}")
+def _hole(decay: Decay, explained: bool) -> str:
+    first, last = decay.hole or (0, 0)
+    words = f", not at {first} to {last}" if first < last else f", not at {first}"
+    if explained and decay.hole_is_built:
+        words += f" ({BUILT})"
+    elif explained and decay.hole_is_zero:
+        words += " (exact zeros of its weights and inputs)"
+    if decay.holes > 1:
+        words += f" and in {decay.holes - 1} shorter hole{'s' if decay.holes > 2 else ''}"
+    return words
+
+
+def _steps(number: int) -> str:
+    return f"{number} step{'s' if number != 1 else ''}"
 
 
 def _law(decay: Decay) -> str:
-    if decay.fit < GOOD_FIT or decay.reachable < FEWEST:
+    if decay.fit < GOOD_FIT or decay.fitted < FEWEST:
         return ""
     law = (
         f"a factor of {decay.rate:.4g} per step"

@@ -22,9 +22,9 @@ import torch
 from torch import nn
 
 from plait.errors import ConfigError, at_least
+from plait.gradients.findings import Findings
 from plait.gradients.maps import EDGE
 from plait.gradients.places import find_tap_points
-from plait.gradients.probing import Findings
 from plait.gradients.profile import GradientProfile
 from plait.gradients.tapped import Tapped
 from plait.gradients.taps import tapped

@@ -1,0 +1,372 @@
+"""Findings of one pass: gradients by tap, positions that the loss reads, and why others get nothing."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from plait.errors import DivergedError
+from plait.gradients.decay import Decay, later_zeros, structural_zeros
+from plait.gradients.maps import AttentionProfile, from_map, from_trace, hops_through_stack
+from plait.gradients.profile import GradientProfile, LayerProfile, Reach
+from plait.gradients.tapped import Call, Floats, Gradients, Tapped, norms_of
+
+__all__ = ["Findings", "OutputReads", "with_sources"]
+
+Grad = tuple[Tensor | None, ...]
+
+
+@dataclass(frozen=True)
+class OutputReads:
+    """Tensors in a model's output, each with the loss's gradient by it."""
+
+    parts: tuple[tuple[Tensor, Tensor], ...]
+
+    @staticmethod
+    def of(value: Tensor, output: Any) -> OutputReads:
+        tensors = [tensor for tensor in _tensors(output) if tensor.requires_grad and tensor.dim() > 1]
+        gradients = _gradients_or_none(value, tensors)
+        pairs = zip(tensors, gradients, strict=True)
+        return OutputReads(tuple((tensor, by) for tensor, by in pairs if by is not None))
+
+    def axis(self, length: int, usual: int | None) -> tuple[Tensor, Tensor, int] | None:
+        """Return an output with an axis of `length` positions, its gradient and that axis, else None."""
+        for tensor, gradient in self.parts:
+            axes = [axis for axis in range(tensor.dim()) if tensor.shape[axis] == length]
+            if axes:
+                return tensor, gradient, usual if usual in axes else axes[0]
+        return None
+
+
+def with_sources(taps: list[Tapped]) -> list[Tapped]:
+    """Add taps of the model's own inputs, each in the stack of the last one that reads it."""
+    added: dict[str, Tapped] = {}
+    for tap in taps:
+        source = tap.source
+        if source is None or source.length != tap.length - sum(tap.padding):
+            tap.source = None
+            continue
+        tap.name = f"{tap.name} ({source.name})"  # shown as the model's own input
+        own = added.setdefault(source.name, Tapped(source.name, tap.stack, "input"))
+        own.calls[:] = [Call([source.zeros], lambda g: g[0], source.time_axis)]
+        own.stack, own.reads = tap.stack, (*own.reads, tap)
+    return [*added.values(), *taps]
+
+
+class Findings:
+    """Gradients by tap, the positions at which each stack is read, and the split of a loss on most."""
+
+    def __init__(
+        self, taps: list[Tapped], gradients: Grad, threshold: float, reads: OutputReads | None = None
+    ) -> None:
+        self.taps, self.threshold, self.reads = taps, threshold, reads
+        self.by_tap = _split(taps, gradients)
+        self._whole = {tap.name: _finite(tap, self.by_tap[tap.name]) for tap in taps}
+        self._spans = {tap.name: self._span(tap) for tap in taps}
+        self.norms = {tap.name: self._inside(tap, self._whole[tap.name]) for tap in taps}
+        self.acting = {tap.stack: self._read_at(tap.stack) for tap in taps}
+        self.reach: dict[str, Reach] = {}
+        self.built: dict[str, NDArray[np.bool_]] = {}
+
+    def _of(self, stack: str) -> list[Tapped]:
+        return [tap for tap in self.taps if tap.stack == stack and tap.kind != "input"]
+
+    def _top(self, stack: str) -> Tapped | None:
+        """Return the highest tap of a stack that has a gradient, None if all have none."""
+        return next((tap for tap in reversed(self._of(stack)) if self._whole[tap.name].any()), None)
+
+    def _span(self, tap: Tapped) -> slice:
+        """Return the positions of the sequence: neither the model's padding nor what a crop cuts off."""
+        before, after = tap.padding
+        end = tap.length - after
+        inputs = [
+            one for one in self.taps if one.stack == tap.stack and one.kind == "input" and not one.reads
+        ]
+        if tap.kind == "input" or not inputs:
+            return slice(before, end)
+        if inputs[0].length == tap.length:
+            return slice(inputs[0].padding[0], tap.length - inputs[0].padding[1])
+        own = inputs[0].length - sum(inputs[0].padding)
+        is_cropped = own < end and not self._whole[tap.name][own:].any()
+        return slice(0, own) if is_cropped else slice(0, end)
+
+    def _inside(self, tap: Tapped, norms: Floats) -> Floats:
+        return norms[self._spans[tap.name]]
+
+    def _read_at(self, stack: str) -> list[int]:
+        """Return the positions (from 0) where the top of a stack is read, by the loss or by another stack."""
+        top = self._top(stack)
+        if top is None:
+            return []
+        norms = self._whole[top.name]
+        direct = top.direct(self.by_tap[top.name])
+        if direct is None:
+            # Reads of the output cannot be separated from the next step: the model's own output shows them.
+            return self._read_in_output(top) or [int(np.flatnonzero(norms)[-1])]
+        # Nothing reads the output if the loss or another stack takes the last cell state alone.
+        read = np.flatnonzero(direct).tolist() or [self._last_felt(top)]
+        if top.kind == "block" and len(read) > 1:
+            # A loop of the model's own may read many of these states for an output that is read at few.
+            in_output = self._read_in_output(top) or read
+            read = min(read, in_output, key=len)
+        return read
+
+    def _last_felt(self, top: Tapped) -> int:
+        """Return the last position with a gradient in any tap of a stack."""
+        same = [tap for tap in self.taps if tap.stack == top.stack and tap.length == top.length]
+        return max(
+            int(np.flatnonzero(self._whole[tap.name])[-1]) for tap in same if self._whole[tap.name].any()
+        )
+
+    def _read_in_output(self, top: Tapped) -> list[int] | None:
+        """Return the positions of the model's output that the loss reads, None if it has no axis of time."""
+        part = self._output_of(top)
+        if part is None:
+            return None
+        _, gradient, axis = part
+        return np.flatnonzero(norms_of(gradient, axis, gradient.shape[axis])).tolist() or None
+
+    def _output_of(self, top: Tapped) -> tuple[Tensor, Tensor, int] | None:
+        is_last = top.stack == self.taps[-1].stack  # the output of another stack has positions of its own
+        if self.reads is None or not is_last:
+            return None
+        return self.reads.axis(top.length, top.calls[0].time_axis)
+
+    def acting_on(self, tap: Tapped) -> list[int]:
+        """Return the positions of a tap (from 0) that belong to those read at the top of its stack."""
+        if tap.reads:
+            return sorted({position for one in tap.reads for position in self.acting_on(one)})
+        top = self._top(tap.stack)
+        acting = self.acting[tap.stack]
+        if top is None:
+            return acting
+        length, size = top.length, self.norms[tap.name].size
+        if 2 * length <= tap.length:  # the stack takes steps of several positions
+            moved = [round((position + 1) * tap.length / length) - 1 for position in acting]
+        else:
+            moved = [position + max(0, tap.length - length) for position in acting]
+        return sorted({min(max(0, position - self._spans[tap.name].start), size - 1) for position in moved})
+
+    def split_loss(self, sampled: int) -> None:
+        """Split a loss on most positions: at `sampled` of them, follow the gradient that enters there."""
+        top = self._top(self.taps[-1].stack)
+        if top is None:
+            return
+        acting, length = self.acting[top.stack], self.norms[top.name].size
+        is_everywhere = 2 * len(acting) > length > 2
+        if not is_everywhere and (top.kind != "block" or len(acting) == 1 or self._output_of(top)):
+            return
+        chosen = _chosen(acting, sampled)
+        entries = [self._enter(top, position) for position in chosen]
+        part = self._output_of(top)
+        if part is not None and self._has_side_path(top.stack):
+            entries = [(part[0], _alone(part[1], part[2], position)) for position in chosen]
+        rows = self._rows(top, entries)
+        if rows is not None and top.kind == "block" and not _mixes(rows, chosen):
+            # These modules mix no positions, so what reads them does: an attention or a loop of the model's.
+            self.acting[top.stack] = acting = self._read_in_output(top) or [
+                int(np.flatnonzero(self._whole[top.name])[-1])
+            ]
+            part = self._output_of(top)
+            if not 2 * len(acting) > length or part is None:
+                return
+            chosen = _chosen(acting, sampled)
+            rows = self._rows(top, [(part[0], _alone(part[1], part[2], position)) for position in chosen])
+        elif not is_everywhere:
+            return
+        if rows is None and top.kind == "recurrent" and (part := self._output_of(top)) is not None:
+            rows = self._rows(top, [(part[0], _alone(part[1], part[2], position)) for position in chosen])
+        if rows is not None:
+            labels = tuple(position - self._spans[top.name].start + 1 for position in chosen)
+            self.reach = {name: Reach(labels, np.stack(part)) for name, part in rows.items()}
+
+    def _has_side_path(self, stack: str) -> bool:
+        """Return True if another stack reads the same input, which passes this one by."""
+        return any(one.stack != stack for tap in self.taps if tap.stack == stack for one in tap.reads)
+
+    def _enter(self, top: Tapped, position: int) -> tuple[Tensor, Tensor] | None:
+        """Return the output of the call that holds a position, and the gradient that enters there alone."""
+        number, offset = top.locate(position)
+        call = top.calls[number]
+        index = sum(len(earlier.zeros) for earlier in top.calls[:number]) + (call.direct or 0)
+        entering = self.by_tap[top.name][index]
+        if call.output is None or entering is None or call.direct is None or not top.separable:
+            return None
+        return call.output, call.alone(entering, offset)
+
+    def _rows(
+        self, top: Tapped, entries: Sequence[tuple[Tensor, Tensor] | None]
+    ) -> dict[str, list[Floats]] | None:
+        """Return by tap the norms for each of `entries`, a tensor and the gradient that enters it."""
+        stack = [tap for tap in self.taps if tap.stack == top.stack]
+        zeros = [zero for tap in stack for zero in tap.zeros]
+        rows: dict[str, list[Floats]] = {tap.name: [] for tap in stack}
+        for entry in entries:
+            if entry is None:
+                return None
+            parts = torch.autograd.grad(entry[0], zeros, entry[1], retain_graph=True, allow_unused=True)
+            for tap, part in zip(stack, _split(stack, parts).values(), strict=True):
+                rows[tap.name].append(self._inside(tap, _finite(tap, part)))
+        return rows
+
+    def row(self, tap: Tapped) -> tuple[Floats, list[int]]:
+        """Return the norms that the verdict is about, and the positions read: one if the loss is split."""
+        reach = self.reach.get(tap.name)
+        if reach is None:
+            return self.norms[tap.name], self.acting_on(tap)
+        return reach.norms[-1], [reach.positions[-1] - 1]
+
+    def unexplained(self) -> list[str]:
+        """Return the taps with exact zeros that neither causality nor underflow explains."""
+        names = []
+        for tap in self.taps:
+            norms, acting = self.row(tap)
+            if not acting or tap.source is not None or self._is_read_alone(tap, norms, acting):
+                continue
+            if self._is_cut_off(tap):
+                names.append(tap.name)
+            zeros = structural_zeros(norms, acting, _dtype(tap)) & ~later_zeros(norms, acting)
+            if norms.any() and zeros.any():
+                names.append(tap.name)
+        return names
+
+    def _is_cut_off(self, tap: Tapped) -> bool:
+        """Return True if a tap has zeros alone though the top of its stack has a gradient."""
+        is_used = any(gradient is not None for gradient in self.by_tap[tap.name])
+        return is_used and not self.norms[tap.name].any() and self._top(tap.stack) is not None
+
+    def _is_read_alone(self, tap: Tapped, norms: Floats, acting: list[int]) -> bool:
+        """Return True for the top of a stack without recurrence: it is felt nowhere but where it is read."""
+        built = self.built.get(tap.name)
+        is_built = built is not None and bool(built[norms == 0].all())
+        is_read = set(np.flatnonzero(norms).tolist()) <= set(acting)
+        return (tap.kind == "block" or is_built) and tap is self._top(tap.stack) and is_read
+
+    def explain(self, others: Sequence[Findings]) -> None:
+        """Mark the zeros that `others`, of the same model with other weights, have too: built into it."""
+        for name in self.unexplained():
+            tap = next(tap for tap in self.taps if tap.name == name)
+            norms, acting = self.row(tap)
+            built = norms == 0
+            for other in others:
+                there = next((one for one in other.taps if one.name == name), None)
+                row = None if there is None else other.row(there)[0]
+                if there is None or row is None or row.shape != norms.shape or not row.any():
+                    continue
+                built &= structural_zeros(row, acting, _dtype(there))
+            self.built[name] = built
+
+    def profile(self, model: str, loss: float | None, note: str | None = None) -> GradientProfile:
+        layers = tuple(self._layer(tap) for tap in self.taps if tap.kind != "input")
+        shown = [tap for tap in self.taps if tap.kind == "input" and tap.source is None]
+        inputs = tuple(self._layer(tap) for tap in shown)
+        return GradientProfile(model, loss, layers, self._hops(), inputs, note)
+
+    def _layer(self, tap: Tapped) -> LayerProfile:
+        norms, acting = self.norms[tap.name], self.acting_on(tap)
+        reach = self.reach.get(tap.name)
+        row, read = self.row(tap)
+        decay = None
+        if read and (reach is not None or not 2 * len(acting) > norms.size > 2):
+            structural = structural_zeros(row, read, _dtype(tap))
+            if tap.name in self.built:
+                structural = self.built[tap.name] | later_zeros(row, read)
+            decay = Decay.of(row, read, structural)
+        return LayerProfile(
+            tap.name,
+            norms,
+            decay,
+            _attention(tap, self.threshold),
+            acting=tuple(position + 1 for position in acting),
+            reach=reach,
+            kind=tap.kind,
+            has_cell_state=tap.has_cell_state,
+            is_used=any(gradient is not None for gradient in self.by_tap[tap.name]),
+            is_read_alone=self._is_read_alone(tap, row, read),
+            is_cut_off=self._is_cut_off(tap),
+            zeros_built=bool(self.built.get(tap.name, np.zeros(1)).all()),
+            zeros_explained=tap.name in self.built,
+        )
+
+    def _hops(self) -> NDArray[np.int64] | None:
+        """Return hops through the last stack of blocks, or None unless all of them have a map of one size."""
+        stack = self._of(self.taps[-1].stack)
+        maps = [_array(tap.maps[-1][0]) for tap in stack if tap.maps]
+        square = [m for m in maps if m.ndim == 3 and m.shape[1] == m.shape[2]]
+        if not square or len(square) != len(stack) or len({m.shape[-1] for m in square}) != 1:
+            return None
+        acting = self.acting[stack[-1].stack]
+        return hops_through_stack(square, self.threshold, acting[-1:])
+
+
+def _chosen(acting: list[int], sampled: int) -> list[int]:
+    return sorted({acting[round((len(acting) - 1) * (i + 1) / sampled)] for i in range(sampled)})
+
+
+def _mixes(rows: Mapping[str, list[Floats]], chosen: list[int]) -> bool:
+    """Return True if what enters at one position is felt at another."""
+    return any(
+        len(alive := np.flatnonzero(row)) > 1 or (len(alive) == 1 and int(alive[0]) != position)
+        for part in rows.values()
+        for position, row in zip(chosen, part, strict=True)
+    )
+
+
+def _alone(gradient: Tensor, axis: int, position: int) -> Tensor:
+    kept = torch.zeros_like(gradient)
+    kept.select(axis, position).copy_(gradient.select(axis, position))
+    return kept
+
+
+def _tensors(output: Any) -> list[Tensor]:
+    if isinstance(output, Tensor):
+        return [output]
+    parts = output.values() if isinstance(output, Mapping) else output
+    return [tensor for part in parts for tensor in _tensors(part)] if _is_group(output) else []
+
+
+def _is_group(output: Any) -> bool:
+    return isinstance(output, Mapping | tuple | list)
+
+
+def _gradients_or_none(value: Tensor, tensors: list[Tensor]) -> Gradients:
+    if not tensors or not value.requires_grad:
+        return [None] * len(tensors)
+    return torch.autograd.grad(value, tensors, allow_unused=True, retain_graph=True)
+
+
+def _split(taps: list[Tapped], gradients: Grad) -> dict[str, Grad]:
+    parts, rest = {}, gradients
+    for tap in taps:
+        number = len(tap.zeros)
+        parts[tap.name], rest = rest[:number], rest[number:]
+    return parts
+
+
+def _finite(tap: Tapped, gradients: Grad) -> Floats:
+    norms = tap.norms(gradients)
+    if not np.all(np.isfinite(norms)):
+        first = int(np.flatnonzero(~np.isfinite(norms))[-1]) + 1
+        raise DivergedError(f"{tap.name}: the gradient at position {first} is not finite")
+    return norms
+
+
+def _attention(tap: Tapped, threshold: float) -> AttentionProfile | None:
+    if tap.traces:
+        trace = tap.traces[-1].merged()
+        return from_trace(trace.born.cpu().numpy(), trace.weights.double().cpu().numpy(), threshold)
+    return from_map(_array(tap.maps[-1]), threshold) if tap.maps else None
+
+
+def _dtype(tap: Tapped) -> str:
+    return str(tap.zeros[0].dtype).removeprefix("torch.")
+
+
+def _array(weights: Tensor) -> Floats:
+    return np.asarray(weights.double().cpu())
