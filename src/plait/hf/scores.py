@@ -17,10 +17,11 @@ from plait.files import plain_bytes, write_whole, writing
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
 
-__all__ = ["Scores", "model_checksum"]
+__all__ = ["MOST_WIDTH", "Scores", "model_checksum"]
 
 FORMAT, VERSION = "plait scores", 1
 TENSORS, HEADER = "scores.safetensors", "scores.json"
+MOST_WIDTH = 4096
 _MOST_TENSORS, _MOST_HEADER = 1 << 28, 1 << 20  # bytes
 
 
@@ -60,7 +61,7 @@ class Scores(nn.Module):
         super().__init__()
         whole(1, window=window)
         whole(0, capacity=capacity, sinks=sinks)
-        whole(0, 4096, width=width)
+        whole(0, MOST_WIDTH, width=width)
         seeded(seed=seed)
         self.window, self.capacity, self.sinks, self.width = window, capacity, sinks, width
         self.trained = {}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import math
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
 from functools import lru_cache
 from pathlib import Path
@@ -18,7 +18,7 @@ from plait._version import __version__
 from plait.errors import ConfigError, DivergedError, at_least, in_float32, known, seeded, whole
 from plait.hf import Scores
 from plait.hf.layer import Limits
-from plait.hf.scores import model_checksum
+from plait.hf.scores import MOST_WIDTH, model_checksum
 from plait.lab.caches.eviction import EvictionRecipe
 from plait.lab.caches.future_use import UsageRecipe
 from plait.lab.caches.models import LanguageModel
@@ -35,10 +35,11 @@ from plait.provenance import commit
 __all__ = ["RECIPES", "ScoresLearner", "ScoresOptions", "refuse_to_build", "train_scores"]
 
 FORMAT = "plait scores 1"
-RECIPES: dict[str, Callable[[Any, Limits], UsageRecipe | EvictionRecipe]] = {
+RECIPES: dict[str, type[UsageRecipe] | type[EvictionRecipe]] = {
     "usage": UsageRecipe,
     "eviction": EvictionRecipe,
 }
+MOST_DOCUMENTS = 4096  # of an update
 _EVALUATIONS = 5  # on held-out texts, in a run
 _WARM_UP = 0.05  # share of the updates in which the learning rate rises
 
@@ -64,11 +65,17 @@ class ScoresOptions:
     def limits(self) -> Limits:
         return Limits(self.window, self.capacity, self.sinks)
 
+    def with_updates(self, updates: int) -> ScoresOptions:
+        """Return these options with another number of updates, at least 1."""
+        return replace(self, updates=max(1, updates))
+
     def check(self, context: int) -> None:
         """Refuse values out of range, and documents too short for anything to be dropped."""
         known(self.recipe, RECIPES, "recipe")
-        whole(1, window=self.window, updates=self.updates, batch_size=self.batch_size, held_out=self.held_out)
-        whole(0, capacity=self.capacity, sinks=self.sinks, width=self.width)
+        whole(1, window=self.window, updates=self.updates, held_out=self.held_out)
+        whole(1, MOST_DOCUMENTS, batch_size=self.batch_size)
+        whole(0, capacity=self.capacity, sinks=self.sinks)
+        whole(0, MOST_WIDTH, width=self.width)
         seeded(seed=self.seed)
         in_float32(0, lr=self.lr)
         shortest = self.limits.slots + self.window
@@ -206,6 +213,7 @@ def train_scores(
     assert isinstance(scores, Scores)
     scores.trained = {
         "recipe": options.recipe,
+        "score": RECIPES[options.recipe].score,
         "updates": fitted.summary["updates"],
         "of_updates": options.updates,
         "context": context,
@@ -252,7 +260,7 @@ def _with_minutes(
     now = time.monotonic()
     evaluations = _EVALUATIONS * len(trial.held_out_ids)  # a document takes about as long as an update
     fit = (60 * minutes - (now - began)) / (now - second) - evaluations / options.batch_size
-    return replace(options, updates=max(1, int(fit)))
+    return options.with_updates(int(fit))
 
 
 def _ids(pieces: Sequence[Document]) -> Tensor:

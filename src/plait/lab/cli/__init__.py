@@ -102,6 +102,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "plait.lab.commands.reproduce:reproduce",
         "run an experiment from a paper, and report on it",
     ),
+    "cache train": (
+        "plait.lab.commands.cache_train:train_cache",
+        "train what the bounded cache of a language model keeps",
+    ),
     "doctor": ("plait.lab.commands.doctor:doctor", "check what is installed and which backends work here"),
     "bench rank": ("plait.lab.bench.rank:rank", "exact elimination against floating-point LU"),
     "bench layers": (
