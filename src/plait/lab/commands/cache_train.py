@@ -95,7 +95,7 @@ def train_cache(
         ["seconds", show(fitted.summary["seconds"])],
     ]
     parts: tuple[str | Table, ...] = (
-        Table(f"Scores for {language.name}", ["", "value"], rows),
+        Table(["", "value"], rows, f"Scores for {language.name}"),
         f"use them: plait.hf.BoundedCache(model, window={window}, capacity={capacity}, sinks={sinks}, "
         f"scores={str(out)!r})",
     )
