@@ -291,7 +291,18 @@ def folder(tmp_path):
 
 
 def command(folder, *more):
-    options = ["--window", "4", "--capacity", "4", "--sinks", "1", "--context", str(LENGTH), "--device", "cpu"]
+    options = [
+        "--window",
+        "4",
+        "--capacity",
+        "4",
+        "--sinks",
+        "1",
+        "--context",
+        str(LENGTH),
+        "--device",
+        "cpu",
+    ]
     text = ["--text", str(folder / "text.txt"), "--out", str(folder / "scores")]
     return main(["cache", "train", str(folder / "model"), *text, *options, *more])
 

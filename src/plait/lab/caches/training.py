@@ -195,7 +195,12 @@ def train_scores(
         options = _with_minutes(language, pieces, options, minutes, folder)
     description = {
         "format": FORMAT,
-        "task": {"name": "cache", "context": context, "documents": len(pieces), "tokens": _digest([_ids(pieces)])},
+        "task": {
+            "name": "cache",
+            "context": context,
+            "documents": len(pieces),
+            "tokens": _digest([_ids(pieces)]),
+        },
         "model": {"name": "scores", "of": language.name, "checksum": model_checksum(language.model)},
         "recipe": asdict(options),
     }
