@@ -22,14 +22,19 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 from plait.errors import ConfigError, DataError, DivergedError, OutputError, seeded, whole
-from plait.hf.cache import BoundedCache, cache_utils, full_attention_layers
+from plait.hf.cache import BoundedCache, cache_utils
+from plait.hf.layers import full_attention_layers
+from plait.hf.scores import Scores
 from plait.lab.bench.machine import circumstances
 from plait.lab.caches.models import LanguageModel, end_tokens
 from plait.lab.caches.needles import ANSWER_TOKENS, NEEDLES, Needle, hide, is_right
 from plait.lab.caches.texts import Document, documents, part_of
 from plait.lab.runs.folder import Journal, locked, read_json, write_json
 
-__all__ = ["CHUNK", "FULL", "Cell", "Settings", "Variant", "cache_bytes", "evaluate", "make_cache", "read_in"]
+__all__ = [
+    "CHUNK", "FULL", "Cell", "Settings", "Variant", "cache_bytes", "evaluate", "full_bytes",
+    "make_cache", "read_in",
+]  # fmt: skip
 
 FORMAT = "plait-cache-eval/1"
 FULL = "full"
@@ -47,11 +52,18 @@ class Variant:
     slots: int | None = None
     window: int = 0
     sinks: int = 0
-    scores: Any = field(default=None, compare=False)
-    digest: str | None = None
+    scores: Scores | None = field(default=None, compare=False)
+    digest: str | None = None  # of the scores
 
     @staticmethod
-    def of(policy: str, slots: int, window: int | None, sinks: int) -> Variant:
+    def of(
+        policy: str,
+        slots: int,
+        window: int | None = None,
+        sinks: int = 4,
+        scores: Scores | None = None,
+        digest: str | None = None,
+    ) -> Variant:
         """Return a bounded cache of `slots`; by default a quarter of them is the window.
 
         Raises:
@@ -69,7 +81,7 @@ class Variant:
                 f"window: expected at most slots - sinks = {slots - sinks}, got {window}; give more slots or a "
                 "smaller window"
             )
-        return Variant(policy, slots, window, sinks)
+        return Variant(policy, slots, window, sinks, scores, digest)
 
     @property
     def key(self) -> dict[str, Any]:
@@ -168,6 +180,8 @@ def evaluate(
         )
     chosen = _spread(pieces, settings.documents)
     prose = _spread(pieces, settings.needles)
+    for kind in settings.kinds if settings.needles else ():  # too long for the prose is known before the work
+        hide(kind, 0, settings.seed, settings.needle_context, prose[0], lm.tokenizer)
     try:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
@@ -251,6 +265,7 @@ def make_cache(model: Any, variant: Variant, seed: int = 0) -> Any:
         capacity=variant.slots - variant.sinks - variant.window,
         sinks=variant.sinks,
         policy=variant.policy,
+        scores=variant.scores,
         seed=seed,
     )
 
@@ -261,6 +276,13 @@ def cache_bytes(model: Any, cache: Any) -> dict[str, int]:
         return cache.bytes()
     layers = [cache.layers[i] for i in full_attention_layers(model)]
     return {name: sum(getattr(layer, name).nbytes for layer in layers) for name in ("keys", "values")}
+
+
+def full_bytes(model: Any, cache: Any) -> int:
+    """Return the bytes that a full cache would have after what a cache has seen, for as many rows."""
+    layers = [cache.layers[i] for i in full_attention_layers(model)]
+    pairs = [(layer, part) for layer in layers for part in (layer.keys, layer.values)]
+    return sum(part.nbytes // part.shape[2] * layer.get_seq_length() for layer, part in pairs)
 
 
 def read_in(model: Any, ids: Tensor, cache: Any, keep: int = 1) -> Tensor:

@@ -114,7 +114,7 @@ def _tracking(rng: random.Random) -> _Facts:
     value = _number(rng)
     sentences = [f"VAR {names[0]} = {value}."]
     sentences += [f"VAR {b} = VAR {a}." for a, b in itertools.pairwise(names)]
-    question = f"The variables are {', '.join(names)}, and VAR {names[0]} = VAR {names[1]} = VAR {names[2]} ="
+    question = f"Variables may stand for others. The number that VAR {names[-1]} stands for is"
     return _Facts(sentences, question, value, tuple(range(len(sentences))))
 
 
