@@ -1,7 +1,6 @@
 """Long English texts from Debian's documentation packages, which APT downloads and verifies.
 
-Packages are read as archives and never installed. Texts lie in a folder of the user's; each package's copyright
-file lies beside its texts.
+Packages are read as archives and never installed. Each package's copyright file lies beside its texts.
 """
 
 from __future__ import annotations
@@ -209,9 +208,7 @@ def _download(name: str, folder: Path) -> Path:
 def _run(program: str, *arguments: object, cwd: Path | None = None, output: object = None) -> str:
     """Run a program of Debian's and return what it prints."""
     if shutil.which(program) is None:
-        raise MissingExtraError(
-            f"{program}: needed to read Debian's packages and not here; use Debian or Ubuntu"
-        )
+        raise MissingExtraError(f"{program}: reads Debian's packages and is not here; use Debian or Ubuntu")
     command = [program, *map(str, arguments)]
     streams = {"stdout": output or subprocess.PIPE, "stderr": subprocess.PIPE}
     done = subprocess.run(command, cwd=cwd, check=False, **streams)  # type: ignore[call-overload]

@@ -1,4 +1,4 @@
-"""Quality of bounded caches: perplexity and needles for each policy and number of slots, in a resumable archive.
+"""Quality of bounded caches: perplexity and needles by policy and slots, in a resumable archive.
 
 ```
 config.json    model, texts and settings, which a folder keeps; policies and slots may be added
@@ -78,8 +78,8 @@ class Variant:
         whole(1, window=window)
         if window > slots - sinks:
             raise ConfigError(
-                f"window: expected at most slots - sinks = {slots - sinks}, got {window}; give more slots or a "
-                "smaller window"
+                f"window: expected at most slots - sinks = {slots - sinks}, got {window}; give more slots "
+                "or a smaller window"
             )
         return Variant(policy, slots, window, sinks, scores, digest)
 
@@ -130,7 +130,7 @@ class Settings:
         )
         if positions is not None and longest > positions:
             raise ConfigError(
-                f"context: expected at most {positions:,} tokens, the positions of this model, got {longest:,}"
+                f"context: expected at most {positions:,} tokens, this model's positions, got {longest:,}"
             )
         if not self.documents and not self.needles:
             raise ConfigError("nothing to measure: give --documents or --needles of at least 1")
@@ -175,8 +175,8 @@ def evaluate(
     pieces = part_of(documents(texts, lm.tokenizer, length), settings.part)
     if len(pieces) < settings.documents:
         raise DataError(
-            f"text: expected {settings.documents} documents of {length:,} tokens, got {len(pieces)}; give more "
-            "text, fewer --documents or a smaller --context"
+            f"text: expected {settings.documents} documents of {length:,} tokens, got {len(pieces)}; give "
+            "more text, fewer --documents or a smaller --context"
         )
     chosen = _spread(pieces, settings.documents)
     prose = _spread(pieces, settings.needles)

@@ -27,8 +27,8 @@ def prompt_tokens(lm: LanguageModel, prompt: str, new_tokens: int) -> list[int]:
         raise ConfigError("prompt: expected some text, got none")
     if lm.positions is not None and len(tokens) + new_tokens > lm.positions:
         raise ConfigError(
-            f"prompt: expected at most {lm.positions - new_tokens:,} tokens beside {new_tokens:,} new ones, the "
-            f"positions of this model, got {len(tokens):,}; give a shorter text or fewer --max-new-tokens"
+            f"prompt: expected at most {lm.positions - new_tokens:,} tokens beside {new_tokens:,} new ones, "
+            f"the positions of this model, got {len(tokens):,}; give a shorter text or fewer --max-new-tokens"
         )
     return tokens
 

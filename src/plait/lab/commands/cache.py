@@ -176,7 +176,7 @@ def generate_bounded(
         prompt: the text to continue.
         text: a file, UTF-8 or .gz, that is read before the prompt.
         slots: states that a KV head keeps.
-        policy: which states these are; full for a cache without a bound; learned if there are scores, else sinks.
+        policy: states to keep; full has no bound; learned if there are scores, else sinks.
         scores: folder of trained scores, of plait cache train.
         window: latest states kept; a quarter of the slots if not given.
         sinks: first states kept.
