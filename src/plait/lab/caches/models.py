@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 import os
@@ -14,7 +15,10 @@ import torch
 
 from plait.errors import ConfigError, DataError, OutputError
 from plait.files import plain_bytes, write_whole, writing
+from plait.hf.layers import full_attention_layers
+from plait.hf.scores import model_checksum
 from plait.hugging_face import (
+    build_empty,
     load_gguf,
     load_tokenizer,
     load_weights,
@@ -24,7 +28,7 @@ from plait.hugging_face import (
     weights_of,
 )
 
-__all__ = ["LanguageModel", "convert_gguf", "end_tokens", "open_model", "weights_digest"]
+__all__ = ["LanguageModel", "convert_gguf", "end_tokens", "open_model"]
 
 _ORIGIN = "converted.json"  # in a converted folder: the file it was made from
 _MOST_ORIGIN = 1 << 16
@@ -34,14 +38,13 @@ _MOST_ORIGIN = 1 << 16
 class LanguageModel:
     """A causal language model in evaluation mode, with its tokenizer.
 
-    `name` is that of its folder, `digest` the SHA-256 of its weights, `positions` the longest text it takes.
+    `name` is that of its folder, `positions` the number of tokens it takes.
     """
 
     model: Any
     tokenizer: Any
     name: str
     folder: Path
-    digest: str
     positions: int | None
 
     @property
@@ -49,6 +52,11 @@ class LanguageModel:
         """Return the device of the weights."""
         device: torch.device = self.model.device
         return device
+
+    @functools.cached_property
+    def digest(self) -> str:
+        """Return the checksum of the weights, by which trained scores know their model."""
+        return model_checksum(self.model)
 
 
 def open_model(path: Path, device: torch.device | None = None) -> LanguageModel:
@@ -63,7 +71,7 @@ def open_model(path: Path, device: torch.device | None = None) -> LanguageModel:
 
     Raises:
         DataError: if it cannot be read, has no weights, or has pickled ones.
-        ConfigError: if there is nothing of this name.
+        ConfigError: if there is nothing of this name, or the model has no layers of full attention.
     """
     if not path.exists():
         raise ConfigError(f"{path}: expected a folder of transformers or a .gguf file, got nothing there")
@@ -72,6 +80,11 @@ def open_model(path: Path, device: torch.device | None = None) -> LanguageModel:
         raise ConfigError(f"{path}: expected a folder of transformers or a .gguf file, got another file")
     settings = read_settings(folder)
     config = make_config(settings)
+    if config.is_encoder_decoder:
+        raise ConfigError(
+            f"{path}: expected a decoder alone, got {config.model_type!r}, which has an encoder"
+        )
+    full_attention_layers(build_empty(config, ("AutoModelForCausalLM",)))
     weights = weights_of(folder, settings)
     if weights is None:
         raise DataError(f"{folder}: expected model.safetensors, got a folder without weights")
@@ -81,7 +94,6 @@ def open_model(path: Path, device: torch.device | None = None) -> LanguageModel:
     if missing:
         raise DataError(f"{folder}: its weights lack {missing[0]}, and {len(missing) - 1} others")
     tokenizer = load_tokenizer(folder)
-    digest = weights_digest(model)
     device = device or torch.device("cpu")
     model = model.eval().to(device, torch.float32 if device.type == "cpu" else None)
     model.requires_grad_(False)
@@ -89,7 +101,7 @@ def open_model(path: Path, device: torch.device | None = None) -> LanguageModel:
         model.set_attn_implementation("sdpa")
     text_config = model.config.get_text_config(decoder=True)
     positions = getattr(text_config, "max_position_embeddings", None)
-    return LanguageModel(model, tokenizer, folder.resolve().name, folder, digest, positions)
+    return LanguageModel(model, tokenizer, folder.resolve().name, folder, positions)
 
 
 def end_tokens(model: Any) -> set[int]:
@@ -98,16 +110,6 @@ def end_tokens(model: Any) -> set[int]:
     if value is None:
         value = model.config.get_text_config(decoder=True).eos_token_id
     return set() if value is None else {value} if isinstance(value, int) else set(value)
-
-
-def weights_digest(model: Any) -> str:
-    """Return the SHA-256 of a model's weights: names, kinds, shapes and bytes, in the order of the names."""
-    total = hashlib.sha256()
-    for name, tensor in sorted(model.state_dict().items()):
-        total.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-        content = tensor.detach().cpu().contiguous().view(-1).view(torch.uint8)
-        total.update(content.numpy().data)
-    return total.hexdigest()
 
 
 def convert_gguf(path: Path, folder: Path) -> Path:

@@ -14,7 +14,7 @@ from typing import Any
 from plait.errors import ConfigError, DataError, whole
 from plait.files import plain_bytes
 
-__all__ = ["PARTS", "Document", "documents", "encode", "part_of", "read_text"]
+__all__ = ["PARTS", "Document", "documents", "encode", "opening", "part_of", "read_text"]
 
 MOST_TEXT = 1 << 30  # bytes of a file, unpacked
 PARTS = ("all", "train", "held-out")
@@ -23,7 +23,7 @@ _SHARE = 0.1  # of the documents, held out
 
 @dataclass(frozen=True)
 class Document:
-    """Consecutive tokens of one file: `source` is its name, `start` the number of the first token in it."""
+    """Consecutive tokens of one file: `source` is its name, `start` the number of its first token there."""
 
     source: str
     start: int
@@ -62,8 +62,18 @@ def encode(tokenizer: Any, text: str) -> list[int]:
     return tokens
 
 
+def opening(tokenizer: Any) -> list[int]:
+    """Return the special tokens with which the model's texts begin, such as <s>; many have none."""
+    whole_text: list[int] = tokenizer("a")["input_ids"]
+    plain = encode(tokenizer, "a")
+    ends = [i for i in range(len(whole_text)) if whole_text[i : i + len(plain)] == plain]
+    return whole_text[: ends[0]] if ends else []
+
+
 def documents(paths: Sequence[Path], tokenizer: Any, length: int, most: int | None = None) -> list[Document]:
     """Cut every file into documents of `length` tokens each; the rest of a file is left out.
+
+    Every document begins with the special tokens of `opening`, which count.
 
     Args:
         paths: text files; two of one name are told apart by a part of their folder.
@@ -77,13 +87,16 @@ def documents(paths: Sequence[Path], tokenizer: Any, length: int, most: int | No
     whole(1, length=length)
     if not paths:
         raise ConfigError("text: expected at least one file; give --text FILE")
+    first = opening(tokenizer)
+    step = length - len(first)
+    whole(1, length=step)
     pieces: list[Document] = []
     longest = 0
     for path, source in zip(paths, _names(paths), strict=True):
         tokens = encode(tokenizer, read_text(path))
-        longest = max(longest, len(tokens))
-        starts = range(0, len(tokens) - length + 1, length)
-        pieces += [Document(source, i, tuple(tokens[i : i + length])) for i in starts[:most]]
+        longest = max(longest, len(first) + len(tokens))
+        starts = range(0, len(tokens) - step + 1, step)
+        pieces += [Document(source, i, (*first, *tokens[i : i + step])) for i in starts[:most]]
     if not pieces:
         raise DataError(
             f"text: expected a file of at least {length:,} tokens, the longest of {len(paths)} has "
