@@ -222,11 +222,11 @@ def test_another_model_is_refused(saved):
     model, scores, folder = saved
     with torch.no_grad():
         model.lm_head.weight[5] += 1
-    with pytest.raises(ConfigError, match="expected the model the scores were trained for, Llama.*checksum"):
+    with pytest.raises(ConfigError, match=r"expected the model the scores were trained for, Llama.*checksum"):
         Scores.load(folder, model)
-    with pytest.raises(ConfigError, match="expected the model .* got Qwen3.* with other weights"):
+    with pytest.raises(ConfigError, match=r"expected the model .* got Qwen3.* with other weights"):
         BoundedCache(build("Qwen3"), **SMALL, scores=folder)
-    with pytest.raises(ConfigError, match="scores: .* got LlamaForCausalLM with another layer 2"):
+    with pytest.raises(ConfigError, match=r"scores: .* got LlamaForCausalLM with another layer 2"):
         BoundedCache(build(num_hidden_layers=3), **SMALL, scores=scores)
     with pytest.raises(ConfigError, match="with another layer 0"):
         scores.save(folder, build(num_key_value_heads=1))
@@ -271,11 +271,14 @@ def damage(folder, what):
     [
         ("no folder", "scores.json: expected a folder of trained scores, cannot read it"),
         ("bits", "scores.safetensors: is damaged or not what scores.json describes"),
-        ("text", "scores.json: is not a description of scores"),
-        ("version", "expected format 'plait scores' 1, got 'plait scores' 2"),
-        ("sizes", "is not a description of scores \\(window: expected at least 0, got -1"),
-        ("names", "is not a description of scores \\(cache: expected window, capacity and sinks"),
-        ("kind", "is not a description of scores \\(trained: expected dict"),
+        ("text", "scores.json: is not JSON"),
+        (
+            "version",
+            "expected format 'plait scores', version 1, got {'format': 'plait scores', 'version': 2}",
+        ),
+        ("sizes", "scores.json: window: expected at least 1, got -1"),
+        ("names", "scores.json: cache: expected window, capacity and sinks, got"),
+        ("kind", "scores.json: trained: expected dict, got \\[\\]"),
         ("shape", "heads.0.mean: expected torch.float32 \\(24,\\), got torch.float32 \\(3,\\)"),
         ("lacking", "heads.1.out: expected torch.float32 \\(2, 8\\), got none"),
         ("nan", "heads.1.out: expected finite numbers"),

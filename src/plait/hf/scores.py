@@ -17,7 +17,7 @@ from plait.files import plain_bytes, write_whole, writing
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
 
-__all__ = ["MOST_WIDTH", "Scores", "model_checksum"]
+__all__ = ["HEADER", "MOST_WIDTH", "TENSORS", "Scores", "model_checksum"]
 
 FORMAT, VERSION = "plait scores", 1
 TENSORS, HEADER = "scores.safetensors", "scores.json"
@@ -74,14 +74,20 @@ class Scores(nn.Module):
 
     def forward(self, token: Token) -> Tensor:
         """Return the ranks (B, H, n) of the new states of one layer."""
-        ranks: Tensor = self.heads[str(token.layer)](token)
+        ranks: Tensor = self.head(token.layer)(token)
         return ranks
+
+    def head(self, layer: int) -> _Head:
+        """Return the head of a bounded layer."""
+        head = self.heads[str(layer)]
+        assert isinstance(head, _Head)
+        return head
 
     @torch.no_grad()
     def calibrate(self, tokens: list[Token]) -> None:
         """Set the mean and the standard deviation by which each layer's features are standardised."""
         for token in tokens:
-            head = self.heads[str(token.layer)]
+            head = self.head(token.layer)
             x = head.features(token).flatten(0, 1)
             head.mean.copy_(x.mean(dim=0))
             head.scale.copy_(1 / x.std(dim=0, correction=0).clamp_min(1e-3))
@@ -108,7 +114,7 @@ class Scores(nn.Module):
             "model": {**_named(model), "checksum": model_checksum(model)},
             "cache": {"window": self.window, "capacity": self.capacity, "sinks": self.sinks},
             "width": self.width,
-            "layers": {name: head.size._asdict() for name, head in self.heads.items()},
+            "layers": {str(index): self.head(index).size._asdict() for index in self.layers},
             "trained": self.trained,
             "sha256": hashlib.sha256(content).hexdigest(),
         }
@@ -133,7 +139,10 @@ class Scores(nn.Module):
         if hashlib.sha256(content).hexdigest() != header["sha256"]:
             raise DataError(f"{folder / TENSORS}: is damaged or not what {HEADER} describes; copy both again")
         _check_model(header["model"], model, folder)
-        scores = cls(model, **header["cache"], width=header["width"])
+        try:
+            scores = cls(model, **header["cache"], width=header["width"])
+        except ConfigError as error:
+            raise DataError(f"{folder / HEADER}: {error}") from error
         scores.trained = header["trained"]
         scores._fill(content, folder / TENSORS)
         return scores.eval()
@@ -144,7 +153,7 @@ class Scores(nn.Module):
         Raises:
             ConfigError: for such a model.
         """
-        expected = {int(name): head.size for name, head in self.heads.items()}
+        expected = {index: self.head(index).size for index in self.layers}
         sizes = _sizes(model)
         if sizes != expected:
             other = [i for i in sorted({*sizes, *expected}) if sizes.get(i) != expected.get(i)]
@@ -298,22 +307,15 @@ def _header(path: Path) -> dict[str, Any]:
     content = _plain(path, _MOST_HEADER)
     try:
         header = json.loads(content)
-        if header["format"] != FORMAT or header["version"] != VERSION:
-            raise DataError(
-                f"{path}: expected format {FORMAT!r} {VERSION}, "
-                f"got {header['format']!r:.40} {header['version']!r:.20}"
-            )
-        cache, width = header["cache"], header["width"]
-        if sorted(cache) != ["capacity", "sinks", "window"]:
-            raise ValueError("cache: expected window, capacity and sinks")
-        whole(0, **cache, width=width)
-        kinds = {"model": dict, "trained": dict, "sha256": str}
-        wrong = [name for name, kind in kinds.items() if not isinstance(header[name], kind)]
-        if wrong:
-            raise ValueError(f"{wrong[0]}: expected {kinds[wrong[0]].__name__}")
-    except DataError:
-        raise
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        text = " ".join(str(error).split())
-        raise DataError(f"{path}: is not a description of scores ({text:.200})") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is not JSON ({error})") from error
+    named = isinstance(header, dict) and {"format": header.get("format"), "version": header.get("version")}
+    if named != {"format": FORMAT, "version": VERSION}:
+        raise DataError(f"{path}: expected format {FORMAT!r}, version {VERSION}, got {named or 'no object'}")
+    kinds = {"model": dict, "cache": dict, "width": int, "trained": dict, "sha256": str}
+    for name, kind in kinds.items():
+        if not isinstance(header.get(name), kind):
+            raise DataError(f"{path}: {name}: expected {kind.__name__}, got {header.get(name)!r:.80}")
+    if sorted(header["cache"]) != ["capacity", "sinks", "window"]:
+        raise DataError(f"{path}: cache: expected window, capacity and sinks, got {header['cache']!r:.80}")
     return dict(header)

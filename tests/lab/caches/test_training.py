@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 import torch
-from torch.nn.functional import scaled_dot_product_attention
 
 from plait.errors import CheckpointError, ConfigError, DataError, DivergedError, OutputError
 from plait.lab.cli import main
@@ -51,7 +50,7 @@ def reader():
     for projection, feature in ((attention.q_proj, 0), (attention.k_proj, 1)):
         projection.weight.mul_(0.05)
         projection.weight[[3, 11], feature] = 3
-    return LanguageModel(model, None, "reader", Path(), "", None)
+    return LanguageModel(model, None, "reader", Path(), None)
 
 
 def texts(count=20, seed=1):
@@ -194,7 +193,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
     assert not (tmp_path / "killed" / "scores.json").exists()
     with pytest.raises(OutputError, match="unfinished; continue: plait cache train MODEL --text FILE --out"):
         train_scores(language, pieces, options, tmp_path / "killed")
-    scores, fitted = train_scores(language, pieces, options, tmp_path / "killed", resume=True)
+    scores, _ = train_scores(language, pieces, options, tmp_path / "killed", resume=True)
     assert outcome(tmp_path / "killed") == outcome(tmp_path / "whole")
     sessions = json.loads((tmp_path / "killed" / "environment.json").read_text())["sessions"]
     assert [session["from_update"] for session in sessions] == [0, 6]
@@ -205,14 +204,14 @@ def test_a_killed_run_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
 
 def test_a_run_is_listed_and_names_its_command(tmp_path, capsys):
     language, pieces = reader(), texts()
-    _, fitted = train_scores(language, pieces, replace(OPTIONS, updates=2), tmp_path / "run")
+    train_scores(language, pieces, replace(OPTIONS, updates=2), tmp_path / "run")
     assert main(["runs", str(tmp_path)]) == 0
     assert "cache" in capsys.readouterr().out
     with pytest.raises(ConfigError, match="continue with plait cache train MODEL"):
         train_run(json.loads((tmp_path / "run" / "config.json").read_text()), folder=tmp_path / "other")
     with pytest.raises(CheckpointError, match="not cache-scores"):
         train_scores(language, texts(seed=2), replace(OPTIONS, updates=2), tmp_path / "run", resume=True)
-    same, repeated = train_scores(language, pieces, replace(OPTIONS, updates=2), tmp_path / "run")
+    _, repeated = train_scores(language, pieces, replace(OPTIONS, updates=2), tmp_path / "run")
     assert repeated.already
 
 

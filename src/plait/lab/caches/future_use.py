@@ -51,7 +51,9 @@ class UsageRecipe:
     def update(self, scores: Scores, optimizer: torch.optim.Optimizer, ids: Tensor) -> dict[str, float]:
         """Take several optimizer steps on a batch (B, T) of texts; return the figures of the update."""
         layers = self.observe(ids)
-        errors, spreads, norms = [], [], []
+        errors: list[Tensor] = []
+        spreads: list[Tensor] = []
+        norms: list[Tensor] = []
         for part in range(_MINIBATCHES):
             error, spread = self._errors(scores, layers, slice(part, None, _MINIBATCHES))
             optimizer.zero_grad()
@@ -60,9 +62,8 @@ class UsageRecipe:
             optimizer.step()
             errors.append(error.detach().mean())
             spreads.append(spread.mean())
-        loss, spread = torch.stack(errors).mean().item(), torch.stack(spreads).mean().item()
-        norm = torch.stack(norms).mean().item()
-        return {"loss": loss, "score": 1 - loss / max(spread, 1e-12), "gradient_norm": norm}
+        loss, variance, norm = (torch.stack(x).mean().item() for x in (errors, spreads, norms))
+        return {"loss": loss, "score": 1 - loss / max(variance, 1e-12), "gradient_norm": norm}
 
     @torch.no_grad()
     def evaluate(self, scores: Scores, ids: Tensor) -> dict[str, float]:

@@ -18,7 +18,7 @@ from plait._version import __version__
 from plait.errors import ConfigError, DivergedError, at_least, in_float32, known, seeded, whole
 from plait.hf import Scores
 from plait.hf.layer import Limits
-from plait.hf.scores import MOST_WIDTH, model_checksum
+from plait.hf.scores import MOST_WIDTH
 from plait.lab.caches.eviction import EvictionRecipe
 from plait.lab.caches.future_use import UsageRecipe
 from plait.lab.caches.models import LanguageModel
@@ -193,6 +193,9 @@ def train_scores(
         raise ConfigError(f"start: expected scores of width {options.width}, got width {start.width}")
     if minutes is not None:
         options = _with_minutes(language, pieces, options, minutes, folder)
+    recipe = asdict(options)
+    if start is not None:
+        recipe["start"] = _digest(start.state_dict().values())
     description = {
         "format": FORMAT,
         "task": {
@@ -201,11 +204,9 @@ def train_scores(
             "documents": len(pieces),
             "tokens": _digest([_ids(pieces)]),
         },
-        "model": {"name": "scores", "of": language.name, "checksum": model_checksum(language.model)},
-        "recipe": asdict(options),
+        "model": {"name": "scores", "of": language.name, "checksum": language.digest},
+        "recipe": recipe,
     }
-    if start is not None:
-        description["recipe"]["start"] = _digest(start.state_dict().values())
 
     def learner(group: Group) -> ScoresLearner:
         return ScoresLearner(language, pieces, options, start)

@@ -33,6 +33,7 @@ def train_cache(
     start: Annotated[Path | None, option(metavar="FOLDER")] = None,
     seed: int = 0,
     resume: bool = False,
+    threads: int | None = None,
     device: str = "auto",
     quiet: bool = False,
 ) -> CommandResult:
@@ -52,7 +53,7 @@ def train_cache(
         sinks: first states that the cache keeps.
         out: folder of the run and of the scores.
         recipe: usage or eviction.
-        minutes: as many updates as fit into this time, instead of --updates; they are counted by the first two.
+        minutes: as many updates as fit into this time, instead of --updates; two are timed first.
         updates: updates in all; each takes --batch-size documents.
         context: tokens of a document; at least sinks + 2 · window + capacity.
         batch_size: documents of an update.
@@ -62,12 +63,14 @@ def train_cache(
         start: folder of scores to begin with; zero scores if left out.
         seed: of the initial weights and of the order of documents.
         resume: continue the run in the folder; all other options as at the start.
+        threads: of the CPU; as many as torch chooses if left out.
         device: auto (cuda if there is one), cpu, cuda or cuda:N.
         quiet: show no progress.
     """
     if minutes is not None and updates is not None:
         raise ConfigError("minutes: expected either --minutes or --updates, got both; leave one out")
     from plait.hf import Scores
+    from plait.lab.bench.timing import limit_threads
     from plait.lab.caches.models import open_model
     from plait.lab.caches.texts import documents, part_of
     from plait.lab.caches.training import ScoresOptions, train_scores
@@ -78,14 +81,15 @@ def train_cache(
         batch_size=batch_size, lr=lr or 0.0, width=width, held_out=held_out, seed=seed,
     )  # fmt: skip
     options.check(context)
-    language = open_model(model, device_named(device))
-    pieces = documents(text, language.tokenizer, context)
-    if updates is None:
-        options = options.with_updates(len(part_of(pieces, "train")) // batch_size)
-    scores, fitted = train_scores(
-        language, pieces, options, out, minutes=minutes, resume=resume, progress=not quiet,
-        start=None if start is None else Scores.load(start, language.model),
-    )  # fmt: skip
+    with limit_threads(threads):
+        language = open_model(model, device_named(device))
+        pieces = documents(text, language.tokenizer, context)
+        if updates is None:
+            options = options.with_updates(len(part_of(pieces, "train")) // batch_size)
+        scores, fitted = train_scores(
+            language, pieces, options, out, minutes=minutes, resume=resume, progress=not quiet,
+            start=None if start is None else Scores.load(start, language.model),
+        )  # fmt: skip
     held = fitted.summary["held_out"]["held_out"] if fitted.summary["held_out"] else {}
     rows = [
         ["updates", f"{fitted.summary['updates']:,} of {scores.trained['of_updates']:,}"],
