@@ -308,6 +308,13 @@ def test_bad_options(options, match):
         Scores(build(), **{**SMALL, **options})
 
 
+def test_a_model_that_does_not_use_its_cache_is_refused():
+    model = build().train()
+    model.gradient_checkpointing_enable()
+    with pytest.raises(ConfigError, match=r"expected LlamaForCausalLM to use its cache.*model\.eval\(\)"):
+        Scores(model, **SMALL)
+
+
 def test_scores_and_another_policy_are_refused():
     model = build()
     with pytest.raises(ConfigError, match="got policy='knorm' with scores"):

@@ -74,7 +74,10 @@ class Scores(nn.Module):
 
     def forward(self, token: Token) -> Tensor:
         """Return the ranks (B, H, n) of the new states of one layer."""
-        ranks: Tensor = self.head(token.layer)(token)
+        head = self.head(token.layer)
+        if head.mean.device != token.key.device:  # of a model that is spread over several
+            head.to(token.key.device)
+        ranks: Tensor = head(token)
         return ranks
 
     def head(self, layer: int) -> _Head:
@@ -258,12 +261,14 @@ def _sizes(model: Any) -> dict[int, HeadSize]:
         sizes[layer] = HeadSize(key.shape[1], key.shape[3], value.shape[3], rotated)
         return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
 
-    cache = TappedCache(model, attention)
-    was_training = model.training
-    try:
-        model.eval()(torch.zeros(1, 1, dtype=torch.int64, device=model.device), past_key_values=cache)
-    finally:
-        model.train(was_training)
+    cache = TappedCache(model, attention)  # refuses what is no such model
+    token = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+    model(token, past_key_values=cache)
+    if not sizes:
+        raise ConfigError(
+            f"model: expected {type(model).__name__} to use its cache, got one that does not (gradient "
+            "checkpointing turns it off); call model.eval()"
+        )
     return sizes
 
 
