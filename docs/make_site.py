@@ -19,14 +19,17 @@ from make_reference import write_reference
 ROOT = Path(__file__).parent.parent
 DOCS = ROOT / "docs"
 PAGES = ROOT / "build" / "pages"
+# The README is the first page, the list of pages one beside it; all others lie where they lie in docs/.
+PLACES = {ROOT / "README.md": "index.md", DOCS / "index.md": "contents.md"}
 LINK = re.compile(r"(!?)\[((?:[^\[\]]|\[[^\]]*\])*)\]\(([^)#\s]+)(#[^)\s]*)?\)")
 FENCE = re.compile(r"^```.*?^```$", re.MULTILINE | re.DOTALL)
 
 
 def stage(pages: Path) -> None:
-    """Everything the site is made of."""
+    """Copy everything the site is made of."""
     shutil.rmtree(pages, ignore_errors=True)
     brought: set[Path] = set()
+    _bring(ROOT / "README.md", pages, brought)
     for path in sorted(DOCS.rglob("*")):
         if path.suffix in (".md", ".png", ".svg", ".js"):
             _bring(path, pages, brought)
@@ -34,7 +37,9 @@ def stage(pages: Path) -> None:
 
 
 def place_of(path: Path, pages: Path) -> Path:
-    """Where a file of the repository lies in the site: docs/ is its root."""
+    """Return where a file of the repository lies in the site, whose root is docs/."""
+    if path in PLACES:
+        return pages / PLACES[path]
     return pages / path.relative_to(DOCS if path.is_relative_to(DOCS) else ROOT)
 
 

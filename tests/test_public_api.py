@@ -13,7 +13,7 @@ SURFACE = (
     "ElmanCell", "ExpRNN", "FullMemory", "GORU", "GRU", "GRUCell", "LSTM", "LSTMCell", "MemLSTM", "MemRNN",
     "NoMemory", "OrthRNN", "RNN", "Recurrent", "RelGRU", "RelLSTM", "RelRNN", "RelevancyMemory", "SAB",
     "SelfAttentive", "State", "TopKMemory", "Trace", "Transformer", "UniLSTM", "UniRNN", "UniformMemory",
-    "WindowMemory", "__version__", "fit", "load",
+    "WindowMemory", "__version__", "fit", "load", "predict",
 )  # fmt: skip
 ROOMS = (
     "cells", "depthwidth", "errors", "gradients", "hf", "integrations", "lab", "memory", "models", "ops",

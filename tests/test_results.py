@@ -17,11 +17,15 @@ RESULTS = Path(__file__).parent.parent / "results"
 ARCHIVES = sorted(RESULTS.rglob("*.tar.gz"))
 
 
-@pytest.mark.parametrize("archive", ARCHIVES, ids=lambda path: path.name)
-def test_an_archive_has_its_sum_beside_it(archive):
-    digest, name = Path(f"{archive}.sha256").read_text().split()
-    assert name == archive.name
-    assert hashlib.sha256(archive.read_bytes()).hexdigest() == digest
+def test_an_archive_has_its_checksum_beside_it():
+    assert len(ARCHIVES) > 20
+    wrong = []
+    for archive in ARCHIVES:
+        checksum = Path(f"{archive}.sha256")
+        expected = [hashlib.sha256(archive.read_bytes()).hexdigest(), archive.name]
+        if not checksum.exists() or checksum.read_text().split() != expected:
+            wrong.append(archive.name)
+    assert not wrong
 
 
 def body(path):

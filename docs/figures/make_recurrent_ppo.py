@@ -19,7 +19,7 @@ from stable_baselines3.common.callbacks import BaseCallback
 
 from plait.lab.bench import recurrent_ppo
 from plait.lab.bench.machine import circumstances
-from plait.lab.bench.ppo_contenders import Ours
+from plait.lab.bench.ppo_learners import PlaitPPO
 from plait.lab.figures import Curve, draw_curves, save_figure
 from plait.lab.runs.folder import read_json, write_json
 from plait.lab.training.recipe import Settings
@@ -57,7 +57,7 @@ def settings_of(steps: int, seed: int) -> Settings:
 
 def learn_ours(world: str, settings: Settings, cut: bool) -> History:
     """`cut`: the critic reads h_t and does not train what made it, as in RecurrentPPO with one LSTM."""
-    player, curve = Ours(world, "minigrid", "lstm", HIDDEN, settings), []
+    player, curve = PlaitPPO(world, "minigrid", "lstm", HIDDEN, settings), []
     if cut:
         player.learner.policy.critic.register_forward_pre_hook(lambda _, given: (given[0].detach(),))
     for _ in range(settings.updates):

@@ -10,8 +10,17 @@ from pathlib import Path
 from typing import Any
 
 _PACKAGES = (
-    "cells", "depthwidth", "errors", "gradients", "hf", "integrations", "lab", "memory", "models", "ops",
-)  # fmt: skip
+    "cells",
+    "depthwidth",
+    "errors",
+    "gradients",
+    "hf",
+    "integrations",
+    "lab",
+    "memory",
+    "models",
+    "ops",
+)
 
 
 def _read_stub() -> dict[str, str]:

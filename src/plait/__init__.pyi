@@ -8,6 +8,9 @@ from plait.cells import (
     GRUCell as GRUCell,
     LSTMCell as LSTMCell,
 )
+from plait.lab.training.prediction import (
+    predict as predict,
+)
 from plait.lab.training.session import (
     load as load,
 )

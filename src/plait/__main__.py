@@ -1,4 +1,4 @@
-"""`python -m plait` is the same as `plait`."""
+"""Entry point of `python -m plait`, which is the same as `plait`."""
 
 from plait.lab.cli import entry
 

@@ -1,6 +1,6 @@
-"""Every error plait raises on purpose, and the small checks that raise them.
+"""Exceptions and warnings of plait, and checks of arguments.
 
-A message says what was expected, what came, and what to do. The command line prints it as one line
+A message says what was expected, what was received, and what to do. The command line prints it as one line
 and exits with code 2; `--debug` shows the traceback.
 """
 
@@ -15,48 +15,66 @@ from types import ModuleType
 from typing import Any
 
 __all__ = [
-    "BackendError", "BusyError", "CheckpointError", "ConfigError", "DataError", "DivergedError",
-    "EmptyMemoryWarning", "MissingExtraError", "OutputError", "PlaitError", "ShapeError", "UnknownNameError",
-    "UnloadedWarning", "WorldError", "at_least", "in_float32", "in_utf8", "known",
-    "known_in_any_case", "require", "seeded", "whole",
-]  # fmt: skip
+    "BackendError",
+    "BusyError",
+    "CheckpointError",
+    "ConfigError",
+    "DataError",
+    "DivergedError",
+    "EmptyMemoryWarning",
+    "MissingExtraError",
+    "OutputError",
+    "PlaitError",
+    "ShapeError",
+    "UnknownNameError",
+    "UnloadedWarning",
+    "WorldError",
+    "at_least",
+    "in_float32",
+    "in_utf8",
+    "known",
+    "known_in_any_case",
+    "require",
+    "seeded",
+    "whole",
+]
 
-LARGEST = 2**31 - 1  # what a size or a count may be: kernels and libraries keep them in 32 bits
-SHOWN = 100  # names that an error lists
+LARGEST = 2**31 - 1  # largest size or count: kernels and libraries have 32-bit integers
+SHOWN = 100  # most names that an error message lists
 LARGEST_SEED = 2**63 - 1
-LARGEST_NUMBER = 1e37  # of a float32 with room for ten times it: an optimiser's first step divides by 1 − 0.9
+LARGEST_NUMBER = 1e37  # ten times it still fits float32: Adam's first step divides by 1 − 0.9
 
 
 class PlaitError(Exception):
-    """Base of all errors a user can cause and mend."""
+    """Base class of all errors that a user can cause and correct."""
 
 
 class ShapeError(PlaitError, ValueError, RuntimeError):
-    """A tensor of the wrong shape or kind; `torch.nn` raises either of the two builtin parents here."""
+    """A tensor of the wrong shape or dtype; also a `ValueError` and a `RuntimeError`, as in `torch.nn`."""
 
 
 class ConfigError(PlaitError, ValueError):
-    """An argument or description out of its range."""
+    """An invalid argument, option or run description."""
 
 
 class UnknownNameError(ConfigError):
-    """A name that stands for nothing here; the message offers the nearest ones."""
+    """An unknown name; the message suggests the closest ones."""
 
 
 class BackendError(PlaitError, RuntimeError):
-    """A backend was asked for by name and cannot run here."""
+    """A backend was requested by name and cannot run here."""
 
 
 class MissingExtraError(PlaitError, ImportError):
-    """An optional dependency is not installed; the message names the extra that brings it."""
+    """An optional dependency is not installed; the message names the extra that installs it."""
 
 
 class CheckpointError(PlaitError, RuntimeError):
-    """A run folder or checkpoint that is cut short, foreign, or made by something else."""
+    """A run folder or checkpoint that is truncated, damaged, or not one of plait's."""
 
 
 class BusyError(PlaitError, RuntimeError):
-    """Another process is at work in the same folder."""
+    """Another process holds the lock of the folder."""
 
 
 class OutputError(PlaitError, OSError):
@@ -64,27 +82,27 @@ class OutputError(PlaitError, OSError):
 
 
 class DataError(PlaitError, ValueError):
-    """Data that is missing, truncated or not what it says it is."""
+    """Data that are missing, truncated or of another format."""
 
 
 class DivergedError(PlaitError, ArithmeticError):
-    """Training met a value that is not finite; the message names the step and the tensor."""
+    """Training produced a non-finite value; the message names the step and the tensor."""
 
 
 class WorldError(PlaitError, RuntimeError):
-    """An agent's world that cannot be made, that raised, or that gave what is no number."""
+    """An environment that cannot be created, raised an error, or returned a non-finite value."""
 
 
 class EmptyMemoryWarning(UserWarning):
-    """A model with a memory was given h_0 or (h_0, c_0) alone, and begins with nothing remembered."""
+    """A model with a memory was called with h_0 or (h_0, c_0) alone and starts with an empty memory."""
 
 
 class UnloadedWarning(UserWarning):
-    """Weights of a `torch.nn` layer were given to one of ours by their names, and none was taken."""
+    """A state dict of a `torch.nn` layer was loaded with `strict=False`, and no weight was used."""
 
 
 def known(name: str, options: Iterable[str], what: str) -> str:
-    """Return `name` if it is one of `options`, else raise with the nearest matches.
+    """Return `name` if it is one of `options`, else raise an error with the closest matches.
 
     >>> known("relrn", ["relrnn", "lstm"], "model")
     Traceback (most recent call last):
@@ -100,15 +118,15 @@ def known(name: str, options: Iterable[str], what: str) -> str:
     raise UnknownNameError(f"unknown {what} {name!r}: {hint}(one of: {', '.join(options[:SHOWN])}{more})")
 
 
-def known_in_any_case(name: str, options: Iterable[str], what: str, said: str) -> str:
-    """The one of `options` that is `name` but for its case, else `known` of what was `said`.
+def known_in_any_case(name: str, options: Iterable[str], what: str, typed: str) -> str:
+    """Return the option that equals `name` up to case, else raise the error of `known` about `typed`.
 
     >>> known_in_any_case("doorkey-5x5", ["DoorKey-5x5"], "world", "MiniGrid-doorkey-5x5-v0")
     'DoorKey-5x5'
     """
     options = list(options)
-    found = next((option for option in options if option.lower() == name.lower()), None)
-    return found or known(said, options, what)
+    match = next((option for option in options if option.lower() == name.lower()), None)
+    return match or known(typed, options, what)
 
 
 def at_least(minimum: float, **values: Any) -> None:
@@ -129,7 +147,7 @@ def at_least(minimum: float, **values: Any) -> None:
 
 
 def in_float32(minimum: float, **values: Any) -> None:
-    """Check that every named value is a number of at least `minimum` that a float32 can be multiplied by.
+    """Check that every named value is at least `minimum` and small enough to compute with in float32.
 
     >>> in_float32(0, lr=1e38)
     Traceback (most recent call last):
@@ -143,7 +161,7 @@ def in_float32(minimum: float, **values: Any) -> None:
 
 
 def whole(minimum: int, most: int = LARGEST, /, **values: Any) -> None:
-    """Check that every named value is a whole number of at least `minimum` and at most `most`.
+    """Check that every named value is an integer from `minimum` to `most`.
 
     >>> whole(1, delay=2.5)
     Traceback (most recent call last):
@@ -168,14 +186,14 @@ def whole(minimum: int, most: int = LARGEST, /, **values: Any) -> None:
 
 
 def seeded(**values: Any) -> None:
-    """Check that every named value can be a seed: a whole number from 0 that a random generator takes."""
+    """Check that every named value is a valid seed of a random generator."""
     whole(0, LARGEST_SEED, **values)
 
 
 def in_utf8(advice: str, /, **values: str | os.PathLike[str]) -> None:
-    r"""Check that every named text or path can be written as UTF-8, as files, pages and archives hold it.
+    r"""Check that every named text or path can be encoded in UTF-8.
 
-    The name of a file is bytes; those that are no UTF-8 come as lone surrogates.
+    Python decodes the other bytes of a file name to lone surrogates, which cannot be written to a file.
 
     >>> in_utf8("rename the file", file="r\udcff.csv")
     Traceback (most recent call last):
@@ -192,7 +210,7 @@ def in_utf8(advice: str, /, **values: str | os.PathLike[str]) -> None:
 
 
 def require(module: str, extra: str) -> ModuleType:
-    """Import an optional module, or say which extra brings it."""
+    """Import an optional module; if it is missing, raise an error that names the extra to install."""
     try:
         return importlib.import_module(module)
     except ImportError as error:

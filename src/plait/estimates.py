@@ -1,6 +1,6 @@
-"""Will it fit? What cannot is refused by an estimate, before anything is allocated.
+"""Estimates of memory: work that cannot fit is refused before anything is allocated.
 
-The rooms say what they need, at least, and what to change; here it is held against what there is.
+Callers pass a lower bound of what they need and a remedy; it is compared with the free memory here.
 """
 
 from __future__ import annotations
@@ -21,21 +21,21 @@ __all__ = [
     "check_weights",
 ]
 
-FLOAT = 4  # bytes of a number in float32
-SMALL = 1e8  # bytes nobody needs to ask for
-_STACK = 8 * 2**20  # bytes of address space that a thread's stack takes
-_SHARE = 0.9  # of what is free: the rest is for the interpreter, the BLAS and the neighbours
+FLOAT = 4  # bytes of a float32
+SMALL = 1e8  # bytes below which nothing is checked
+_STACK = 8 * 2**20  # bytes of address space of a thread's stack
+_SHARE = 0.9  # usable share of free memory; the rest is for the interpreter, BLAS and other processes
 
 
 def available_bytes(device: str | None = None) -> int:
-    """Free memory where it is to live: the card's, or what this process may still take."""
+    """Return the free memory in bytes of a CUDA device, or of this process on the CPU."""
     if device is not None and device.startswith("cuda"):
         torch = require("torch", "torch")
-        if torch.cuda.is_available():  # where it is not, the device's own error says so
-            place = torch.device(device)
-            # what torch holds and does not use, it uses again
-            kept = torch.cuda.memory_reserved(place) - torch.cuda.memory_allocated(place)
-            return int(torch.cuda.mem_get_info(place)[0] + kept)
+        if torch.cuda.is_available():  # otherwise torch raises its own error later
+            target = torch.device(device)
+            # memory that torch's allocator has cached and can reuse
+            cached = torch.cuda.memory_reserved(target) - torch.cuda.memory_allocated(target)
+            return int(torch.cuda.mem_get_info(target)[0] + cached)
     free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
     meminfo = Path("/proc/meminfo")
     if meminfo.exists():
@@ -49,10 +49,10 @@ def available_bytes(device: str | None = None) -> int:
 
 
 def _left_to_this_process() -> int:
-    """What `ulimit -v` leaves; without such a limit, more than there is."""
+    """Return the bytes that `ulimit -v` leaves; without a limit, more than any machine has."""
     try:
         import resource
-    except ImportError:  # Windows has none
+    except ImportError:  # on Windows
         return 2**63
     most = resource.getrlimit(resource.RLIMIT_AS)[0]
     if most == resource.RLIM_INFINITY:
@@ -62,14 +62,14 @@ def _left_to_this_process() -> int:
 
 
 def check_stacks(threads: int) -> None:
-    """Refuse threads for whose stacks `ulimit -v` leaves no room: OpenMP ends the process that tries them."""
+    """Refuse more threads than have room for their stacks in `ulimit -v`: OpenMP would abort the process."""
     room = _left_to_this_process() // _STACK
     if threads > max(1, room):
         raise ConfigError(f"threads: expected at most {max(1, room):,} within `ulimit -v`, got {threads:,}")
 
 
 def check_fits(needed: float, alternative: str, device: str | None = None) -> None:
-    """Raise before allocation when `needed` bytes are not to be had; `alternative` is what to do instead.
+    """Raise an error if `needed` bytes are not available; `alternative` tells the user what to do instead.
 
     >>> check_fits(10**18, "take less")
     Traceback (most recent call last):
@@ -87,19 +87,23 @@ def check_fits(needed: float, alternative: str, device: str | None = None) -> No
 
 
 def check_weights(numbers: float, device: Any = None) -> None:
-    """The same for so many weights in float32, wherever torch would put them; of a model that is only planned
-    (torch's device meta) there is nothing to fit."""
+    """Raise an error if so many float32 weights do not fit on torch's default or the given device.
+
+    On the meta device there is nothing to check.
+    """
     needed = FLOAT * numbers
     if needed >= SMALL:
         torch = require("torch", "torch")
-        place = torch.empty(0, device=device).device
-        if place.type != "meta":
-            check_fits(needed, "take a smaller hidden size, fewer layers or fewer symbols", str(place))
+        target = torch.empty(0, device=device).device
+        if target.type != "meta":
+            check_fits(needed, "take a smaller hidden size, fewer layers or fewer symbols", str(target))
 
 
 def check_slots(rows: int, slots: int, hidden_size: int, device: Any) -> None:
-    """Refuse a bounded memory whose slots cannot fit: of each the state, its relevance and, in 64 bits, the
-    step it is from."""
+    """Refuse a bounded memory whose slots cannot fit.
+
+    A slot has the state, its relevance, and its step of birth in 64 bits.
+    """
     needed = FLOAT * rows * slots * (hidden_size + 3)
     if needed >= SMALL and device.type != "meta":
         check_fits(needed, "take a smaller memory (window, capacity) or fewer rows", str(device))

@@ -1,4 +1,4 @@
-"""Files and JSON: reading a plain file, writing one atomically, values as JSON holds them."""
+"""Reading of regular files, atomic writing, and values as JSON."""
 
 from __future__ import annotations
 
@@ -17,18 +17,24 @@ from typing import Any
 from plait.errors import ConfigError, OutputError, in_utf8
 
 __all__ = [
-    "canonical_json", "check_picture", "destination", "jsonable", "plain_bytes", "save_figure",
-    "write_whole", "writing",
-]  # fmt: skip
+    "canonical_json",
+    "check_picture",
+    "destination",
+    "jsonable",
+    "plain_bytes",
+    "save_figure",
+    "write_whole",
+    "writing",
+]
 
-PICTURES = (".png", ".svg", ".pdf")  # formats of a figure
+PICTURES = (".png", ".svg", ".pdf")  # suffixes of figures
 
 
 def plain_bytes(path: str | Path, most: int) -> bytes:
-    """What a plain file holds. A pipe would be waited for, and a device such as /dev/zero never ends.
+    """Return the content of a regular file; a pipe could block, and /dev/zero never ends.
 
     Raises:
-        OSError: if it is not there, is no plain file, or has more than `most` bytes.
+        OSError: if it does not exist, is not a regular file, or has more than `most` bytes.
     """
     about = os.stat(path)
     if stat.S_ISDIR(about.st_mode):
@@ -42,10 +48,10 @@ def plain_bytes(path: str | Path, most: int) -> bytes:
 
 @contextlib.contextmanager
 def writing(path: str | Path) -> Iterator[None]:
-    """What the disk refuses in here, full or read-only as it is, is an error of ours in one line.
+    """Turn an `OSError` in this context (disk full, read-only, …) into an `OutputError`.
 
     Raises:
-        OutputError: with the disk's own words.
+        OutputError: with the message of the operating system.
     """
     try:
         yield
@@ -56,30 +62,34 @@ def writing(path: str | Path) -> Iterator[None]:
 
 
 def destination(path: str | Path) -> Path:
-    """The file that is written under this name: a link's target. Ask before a long computation.
+    """Return the file to write under this path, following links; call this before a long computation.
 
     Raises:
-        OutputError: if something lies there that is no plain file: a folder, a device, a pipe.
+        OutputError: if the path is a folder, a device, a pipe or a socket.
     """
     path = Path(path)
     try:
         target = path.resolve() if path.is_symlink() else path
         there, plain = target.exists(), target.is_file()
-    except (OSError, RuntimeError, ValueError) as error:  # a name too long, links in a circle, a zero byte
+    except (
+        OSError,
+        RuntimeError,
+        ValueError,
+    ) as error:  # the name is too long, links form a cycle, or there is a zero byte
         raise OutputError(f"cannot write {path}: {getattr(error, 'strerror', None) or error}") from error
     if there and not plain:
-        found = "a folder" if target.is_dir() else "a device, a pipe or a socket"
-        raise OutputError(f"cannot write {path}: expected a plain file or a new name, got {found}")
+        actual = "a folder" if target.is_dir() else "a device, a pipe or a socket"
+        raise OutputError(f"cannot write {path}: expected a plain file or a new name, got {actual}")
     return target
 
 
 def write_whole(path: Path, content: bytes) -> None:
-    """Write beside, flush to the disk, rename over. The old file is there until the new one is."""
+    """Write a file atomically: to a temporary file in the same folder, fsync, then rename."""
     target = destination(path)
     part = target.with_name(f".{target.name}.part")
     try:
         with writing(path):
-            part.unlink(missing_ok=True)  # what a killed writer left, or a link that somebody put there
+            part.unlink(missing_ok=True)  # left by a killed process, or a link
             with part.open("xb") as file:
                 file.write(content)
                 file.flush()
@@ -113,7 +123,7 @@ def save_figure(figure: Any, path: str | Path) -> Path:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Make a rename last through a power cut."""
+    """Sync a folder, so that a rename survives a power failure."""
     handle = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(handle)
@@ -122,7 +132,7 @@ def _sync_folder(folder: Path) -> None:
 
 
 def jsonable(value: Any) -> Any:
-    """Dataclasses as objects, arrays as lists, what is not finite as null.
+    """Return a value for JSON: dataclasses as objects, arrays as lists, non-finite numbers as null.
 
     >>> jsonable((1.5, float("inf")))
     [1.5, None]
@@ -131,7 +141,7 @@ def jsonable(value: Any) -> Any:
         return jsonable(asdict(value))
     if isinstance(value, dict):
         return {key: jsonable(item) for key, item in value.items()}
-    if hasattr(value, "tolist"):  # of numpy, which this need not load
+    if hasattr(value, "tolist"):  # an array, without importing numpy
         return jsonable(value.tolist())
     if isinstance(value, list | tuple):
         return [jsonable(item) for item in value]
@@ -141,18 +151,17 @@ def jsonable(value: Any) -> Any:
 
 
 def canonical_json(description: dict[str, Any]) -> str:
-    """Return a run's description as JSON in one order and without blanks, from which its id follows.
+    """Return a run's description as JSON with sorted keys and no blanks, of which the run's id is a hash.
 
     Raises:
-        ConfigError: for a number that is not finite, or a text that JSON would hold and no reader take: the
-            name of a file that is not UTF-8.
+        ConfigError: for a non-finite number, or a text that is not UTF-8, such as the name of a file.
     """
     _check_texts(description)
     try:
         return json.dumps(description, sort_keys=True, separators=(",", ":"), allow_nan=False)
     except ValueError as error:
-        found = (pair for part in description.values() if isinstance(part, dict) for pair in part.items())
-        name = next((k for k, v in found if isinstance(v, float) and not math.isfinite(v)), "a value")
+        pairs = (pair for part in description.values() if isinstance(part, dict) for pair in part.items())
+        name = next((k for k, v in pairs if isinstance(v, float) and not math.isfinite(v)), "a value")
         raise ConfigError(f"{name}: expected a finite number") from error
 
 

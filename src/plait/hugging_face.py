@@ -1,7 +1,7 @@
-"""The one way to `transformers`: its configurations and models from a folder whose code is never run.
+"""Loading of `transformers` models from a folder without running any code in it.
 
-A folder comes from somewhere else. What it may decide is a model's sizes and its weights; Python beside the
-weights, kernels and other repositories that its settings name, and files outside of it are not touched.
+Folders are not trusted. A folder determines the sizes and the weights of a model; Python files, kernels and
+other repositories that its settings name, and files outside of it, are ignored or refused.
 """
 
 from __future__ import annotations
@@ -23,32 +23,57 @@ from plait.errors import ConfigError, DataError, PlaitError, require
 from plait.files import plain_bytes
 
 __all__ = [
-    "MOST_CONFIG", "build_empty", "build_random", "cause", "load_gguf", "load_tokenizer", "load_weights",
-    "make_config", "one_line_errors", "parse_settings", "read_settings", "save_model", "weights_of",
-]  # fmt: skip
+    "MOST_CONFIG",
+    "build_empty",
+    "build_random",
+    "cause",
+    "load_gguf",
+    "load_tokenizer",
+    "load_weights",
+    "make_config",
+    "one_line_errors",
+    "parse_settings",
+    "read_settings",
+    "save_model",
+    "weights_of",
+]
 
 MOST_CONFIG = 1 << 18  # bytes of a config.json; the largest known have a few thousand
 _MOST_INDEX = 1 << 26  # bytes of a list of shards
-_MOST_LAYERS = 10_000  # layers, and whatever else is built one by one
-_MOST_OF_A_KIND = 1_000_000  # labels, heads, experts: everything whose name begins with num_ or n_
+_MOST_LAYERS = 10_000  # most layers and other modules that are built one by one
+_MOST_OF_A_KIND = 1_000_000  # most labels, heads, experts: settings named num_… or n_…
 _MOST_MODULES = 100_000
-_LONGEST_BUILD = 15.0  # seconds of processor time, without memory; DeepSeek-V3 takes one or two
-# Settings that make transformers fetch or run what is not its own.
+_LONGEST_BUILD = 15.0  # seconds of processor time on the meta device; DeepSeek-V3 takes one or two
+# settings that make transformers download or run other code
 _CODE = {
-    "auto_map", "custom_pipelines", "trust_remote_code", "name_or_path", "_name_or_path", "use_kernels",
-    "attn_implementation", "_attn_implementation", "_attn_implementation_internal", "experts_implementation",
-    "_experts_implementation", "_experts_implementation_internal", "configuration_files",
-    "use_pretrained_backbone", "backbone_kwargs",
-}  # fmt: skip
+    "auto_map",
+    "custom_pipelines",
+    "trust_remote_code",
+    "name_or_path",
+    "_name_or_path",
+    "use_kernels",
+    "attn_implementation",
+    "_attn_implementation",
+    "_attn_implementation_internal",
+    "experts_implementation",
+    "_experts_implementation",
+    "_experts_implementation_internal",
+    "configuration_files",
+    "use_pretrained_backbone",
+    "backbone_kwargs",
+}
 _LAYERS = re.compile(r"(layers?|blocks|depth|stages)$")
 _KINDS = ("AutoModelForCausalLM", "AutoModelForMaskedLM", "AutoModelForSeq2SeqLM", "AutoModel")
 _WEIGHTS = (
-    "model.safetensors", "model.safetensors.index.json", "pytorch_model.bin", "pytorch_model.bin.index.json",
-)  # fmt: skip
+    "model.safetensors",
+    "model.safetensors.index.json",
+    "pytorch_model.bin",
+    "pytorch_model.bin.index.json",
+)
 
 
 def read_settings(path: str | Path) -> dict[str, Any]:
-    """Return the settings of a config.json, or of the one in a folder.
+    """Return the settings in a config.json, or in the config.json of a folder.
 
     Raises:
         DataError: if it cannot be read, is not JSON, or is no object.
@@ -64,10 +89,10 @@ def read_settings(path: str | Path) -> dict[str, Any]:
 
 
 def parse_settings(content: bytes, path: str | Path = "config.json") -> dict[str, Any]:
-    """Return what a config.json holds; `path` is its name in an error."""
+    """Parse the text of a config.json; `path` is its name in an error."""
     try:
         values = json.loads(content.decode("utf-8"))
-        json.dumps(values, ensure_ascii=False).encode()  # half a character cannot be printed
+        json.dumps(values, ensure_ascii=False).encode()  # lone surrogates cannot be printed
     except ValueError as error:
         raise DataError(f"{path}: is not JSON ({error})") from error
     except RecursionError as error:
@@ -80,7 +105,7 @@ def parse_settings(content: bytes, path: str | Path = "config.json") -> dict[str
 
 
 def make_config(values: dict[str, Any]) -> Any:
-    """Return the configuration `transformers` makes of these settings, without those that name code.
+    """Build the configuration of `transformers` from settings, without those that name code.
 
     Raises:
         DataError: if transformers does not know the model, or does not take the settings.
@@ -102,7 +127,7 @@ def make_config(values: dict[str, Any]) -> Any:
 
 
 def build_empty(config: Any, kinds: tuple[str, ...] = _KINDS) -> Any:
-    """Build a model without memory (torch's device meta), of the first kind its family has.
+    """Build a model on the meta device, with the first head of `_KINDS` that its family has.
 
     Raises:
         DataError: if it cannot be built, or consists of too many parts to be built.
@@ -114,7 +139,7 @@ def build_empty(config: Any, kinds: tuple[str, ...] = _KINDS) -> Any:
 
 
 def build_random(config: Any, kind: str) -> Any:
-    """Build a model as it is initialised."""
+    """Build a model with random weights."""
     return _build(config, (kind,), attn_implementation="eager")
 
 
@@ -125,7 +150,7 @@ def _build(config: Any, kinds: tuple[str, ...], **options: Any) -> Any:
         with _contained(), _bounded(config.model_type):
             try:
                 return getattr(transformers, name).from_config(config, trust_remote_code=False, **options)
-            except ValueError as error:  # this kind of head does not exist for the family
+            except ValueError as error:  # the family has no such head
                 if isinstance(error, PlaitError):
                     raise
                 failed = failed or error
@@ -178,7 +203,7 @@ def load_weights(folder: Path, config: Any, kind: str) -> tuple[Any, list[str]]:
                 trust_remote_code=False,
                 weights_only=True,
                 attn_implementation="eager",
-                ignore_mismatched_sizes=True,  # to be named below
+                ignore_mismatched_sizes=True,  # named in an error below
                 output_loading_info=True,
             )
         except MemoryError:
@@ -259,20 +284,20 @@ def _umask() -> int:
 
 
 def cause(error: BaseException | None, most: int = 300) -> str:
-    """Return an error of a library's in one short line."""
+    """Return the message of a library's error in one short line."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= most else text[: most - 1] + "…"
 
 
 def _harmless(value: Any) -> Any:
-    """Leave out, at every depth, the settings that would run or fetch something."""
+    """Remove, at every depth, the settings that would run or download code."""
     if isinstance(value, dict):
         return {key: _harmless(part) for key, part in value.items() if key not in _CODE}
     return [_harmless(part) for part in value] if isinstance(value, list) else value
 
 
 def _check_sizes(values: Any, path: str = "") -> None:
-    """Refuse numbers of parts that would be gone through one by one without end."""
+    """Refuse numbers of layers or heads over which a constructor would loop for hours."""
     if isinstance(values, dict):
         for key, value in values.items():
             _check_sizes(value, key)
@@ -290,7 +315,7 @@ _WIDE = {"n_embd", "n_embed", "n_inner", "n_ctx", "n_positions", "num_parameters
 
 @contextmanager
 def _contained() -> Iterator[None]:
-    """Keep `transformers` off the network and quiet: what matters is raised, in one line."""
+    """Keep `transformers` offline and silent, and raise its errors in one line."""
     transformers = require("transformers", "hf")
     hub: Any = require("huggingface_hub.constants", "hf")
     log = transformers.utils.logging
@@ -309,7 +334,7 @@ def _contained() -> Iterator[None]:
 
 @contextmanager
 def _bounded(family: str) -> Iterator[None]:
-    """Refuse what never ends: a setting nobody has thought of can make a million modules."""
+    """Stop a constructor that takes too long: any setting may create a million modules."""
     from torch.nn.modules import module as nn_module
 
     began, count = time.thread_time(), 0
@@ -335,7 +360,7 @@ def _bounded(family: str) -> Iterator[None]:
 
 
 def _shards(index: Path) -> list[str]:
-    """Return the names of the files a list of shards consists of."""
+    """Return the file names in an index of shards."""
     try:
         names = json.loads(plain_bytes(index, _MOST_INDEX).decode("utf-8"))["weight_map"]
         shards = sorted(set(names.values()))
@@ -347,10 +372,10 @@ def _shards(index: Path) -> list[str]:
 
 
 def _check_inside(folder: Path, name: str) -> Path:
-    """Return the path of a file that lies in the folder, links followed."""
+    """Return the path of a file and check that it lies in the folder, following links."""
     path, real = folder / name, folder.resolve()
     roots = [real]
-    if real.parent.name == "snapshots":  # the Hub's own cache links to the blobs beside its snapshots
+    if real.parent.name == "snapshots":  # in the cache of the Hub, snapshots link to the blobs beside them
         roots.append(real.parent.parent / "blobs")
     try:
         inside = any(path.resolve().is_relative_to(root) for root in roots)
@@ -364,7 +389,7 @@ def _check_inside(folder: Path, name: str) -> Path:
 
 
 def _check_plain(path: Path) -> None:
-    """Refuse a pipe, which would be waited for, and a shard that is missing."""
+    """Refuse a missing file and anything but a regular file: a pipe could block."""
     try:
         plain = stat.S_ISREG(path.stat().st_mode)
     except (OSError, ValueError) as error:
@@ -374,7 +399,7 @@ def _check_plain(path: Path) -> None:
 
 
 def one_line_errors(function: Callable[..., Any], about: str) -> Callable[..., Any]:
-    """Wrap a model's forward pass: what it raises of its own accord is about its settings or its input."""
+    """Wrap a forward pass, so that its errors become errors about the settings or the input."""
 
     @functools.wraps(function)
     def wrapped(*args: Any, **kwargs: Any) -> Any:

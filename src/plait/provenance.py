@@ -1,4 +1,4 @@
-"""Where a number comes from: the commit of this source, the processor, the versions around it."""
+"""Provenance: the commit of the source, the processor, and the versions of packages."""
 
 from __future__ import annotations
 
@@ -12,24 +12,26 @@ __all__ = ["commit", "cores", "processor", "version_of"]
 
 
 def commit() -> str | None:
-    """The commit this source was checked out from, with a + if it was changed since; None elsewhere.
+    """Return the commit of a checkout, with a + if files were changed since; None outside of one.
 
-    `PLAIT_COMMIT` says it for a copy that was sent to another machine.
+    The environment variable `PLAIT_COMMIT` overrides it, for copies without their repository.
     """
-    if told := os.environ.get("PLAIT_COMMIT"):
-        return told
+    if commit := os.environ.get("PLAIT_COMMIT"):
+        return commit
     here = Path(__file__)
     try:
-        _git("ls-files", "--error-unmatch", str(here))  # an installed copy may lie in another checkout
-        found = _git("rev-parse", "--short=12", "HEAD")
+        _git(
+            "ls-files", "--error-unmatch", str(here)
+        )  # fails for an installed copy inside of another checkout
+        head = _git("rev-parse", "--short=12", "HEAD")
         changed = _git("status", "--porcelain", "--untracked-files=no", "--", str(here.parent))
     except (OSError, subprocess.SubprocessError):
         return None
-    return f"{found}+" if changed else found
+    return f"{head}+" if changed else head
 
 
 def processor() -> str:
-    """The processor's name."""
+    """Return the processor's name."""
     try:
         lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
     except OSError:
@@ -39,12 +41,12 @@ def processor() -> str:
 
 
 def cores() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
 def version_of(package: str) -> str | None:
-    """The installed version of a package.
+    """Return the installed version of a package, None if it is not installed.
 
     >>> version_of("a package nobody wrote") is None
     True

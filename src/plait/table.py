@@ -1,4 +1,4 @@
-"""Tables of plain values, and how numbers in them are written."""
+"""Tables of plain values, and the format of their numbers."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ __all__ = ["Table", "percent", "scored", "show"]
 
 @dataclass(frozen=True)
 class Table:
-    """Rows of plain values under named columns; the command line draws it.
+    """Rows of plain values under named columns, drawn by the command line.
 
     >>> print(Table(["model", "score"], [["lstm", 0.125], ["relrnn", 1.0]]).text())
     model   score
@@ -27,14 +27,14 @@ class Table:
         return [[show(value) for value in row] for row in self.rows]
 
     def text(self) -> str:
-        """Aligned plain text, for logs and for output that is not a terminal."""
+        """Return aligned plain text, for logs and for output that is not a terminal."""
         lines = [self.columns, *self.cells()]
         widths = [max(len(line[i]) for line in lines) for i in range(len(self.columns))]
         body = ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
         return "\n".join([*([self.title] if self.title else []), *body, *self.notes])
 
     def markdown(self) -> list[str]:
-        """Lines of Markdown; a bar inside a cell is written so that it stays inside.
+        """Return the lines of a Markdown table, with bars inside of cells escaped.
 
         >>> Table(["a", "b"], [[1, "x|y"]]).markdown()
         ['| a | b |', '|---|---|', '| 1 | x\\\\|y |']
@@ -48,7 +48,7 @@ class Table:
 
 
 def percent(share: float | None) -> str:
-    """A share as every table and sentence writes it.
+    """Format a share as a percentage, as in every table and sentence.
 
     >>> percent(0.153), percent(1), percent(None)
     ('15.3%', '100.0%', '–')
@@ -57,7 +57,7 @@ def percent(share: float | None) -> str:
 
 
 def scored(value: float | None, what: str) -> str:
-    """A score by what it is: an accuracy is a share, a return is a number.
+    """Format a score by its kind: an accuracy as a percentage, a return as a number.
 
     >>> scored(0.5, "accuracy"), scored(0.5, "return")
     ('50.0%', '0.500')
@@ -66,7 +66,7 @@ def scored(value: float | None, what: str) -> str:
 
 
 def show(value: Any) -> str:
-    """A value as a person would write it: four significant digits, a dash for nothing."""
+    """Format a value: four significant digits, a dash for None."""
     if value is None:
         return "–"
     if isinstance(value, float):

@@ -137,7 +137,7 @@ def _option(argument: Argument, names: dict[str, tuple[str, ...]]) -> Option:
     needed = argument.required
     usual = argument.default if isinstance(argument.default, str) else ""
     words = tuple(word for word in words if word not in forbidden)
-    underscored = (f"--{argument.name}",) if argument.flags and "_" in argument.name else ()
+    underscored = tuple(f"--{flag[2:].replace('-', '_')}" for flag in argument.flags[:1] if "-" in flag[2:])
     return Option((*argument.flags, *underscored), kind, takes, needed, words, usual)
 
 

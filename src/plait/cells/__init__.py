@@ -7,6 +7,14 @@ from plait.cells.initialisers import INITIALISERS, initialise_
 from plait.cells.orthogonal import keep_orthogonal, orthogonal_parameters
 
 __all__ = [
-    "INITIALISERS", "Cell", "ElmanCell", "GRUCell", "GatedCell", "LSTMCell", "Step", "initialise_",
-    "keep_orthogonal", "orthogonal_parameters",
-]  # fmt: skip
+    "INITIALISERS",
+    "Cell",
+    "ElmanCell",
+    "GRUCell",
+    "GatedCell",
+    "LSTMCell",
+    "Step",
+    "initialise_",
+    "keep_orthogonal",
+    "orthogonal_parameters",
+]

@@ -15,9 +15,15 @@ from torch import Tensor, nn
 from plait.errors import known
 
 __all__ = [
-    "INITIALISERS", "cayley_", "henaff_", "identity_", "initialise_", "kaiming_", "random_orthogonal_",
+    "INITIALISERS",
+    "cayley_",
+    "henaff_",
+    "identity_",
+    "initialise_",
+    "kaiming_",
+    "random_orthogonal_",
     "xavier_",
-]  # fmt: skip
+]
 
 
 def initialise_(weight: Tensor, name: str) -> Tensor:

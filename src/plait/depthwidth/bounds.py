@@ -17,10 +17,19 @@ from plait.depthwidth.multiset import LOG3_2, log3, log3_multiset, power_of_3
 from plait.errors import ConfigError, at_least, whole
 
 __all__ = [
-    "Bounds", "MaxForm", "depth_threshold", "max_form_lower", "multiset_lower", "regime",
-    "residual_correction", "sum_index_count", "thm1_bounds", "thm2_bounds", "thm2_upper_raw",
+    "Bounds",
+    "MaxForm",
+    "depth_threshold",
+    "max_form_lower",
+    "multiset_lower",
+    "regime",
+    "residual_correction",
+    "sum_index_count",
+    "thm1_bounds",
+    "thm2_bounds",
+    "thm2_upper_raw",
     "transition_depth",
-]  # fmt: skip
+]
 
 TWO_SQRT_2E = 2 * math.sqrt(2 * math.e)  # √(2e) times 2
 DEEPEST, WIDEST = 10_000, 10**15  # beyond them, evaluation is slow or overflows

@@ -11,5 +11,12 @@ from plait.gradients.profile import GradientProfile
 from plait.gradients.watch import Watch
 
 __all__ = [
-    "GradientProfile", "Watch", "path_breakdown", "paths", "probe", "sparse", "total_derivative", "uniform",
-]  # fmt: skip
+    "GradientProfile",
+    "Watch",
+    "path_breakdown",
+    "paths",
+    "probe",
+    "sparse",
+    "total_derivative",
+    "uniform",
+]

@@ -1,6 +1,6 @@
-"""The arguments of a command, as its signature, its docstring and the marks on its parameters describe them.
+"""The arguments of a command, read from its signature, its docstring and the marks on its parameters.
 
-Help and parser are made from the same description.
+Both the help text and the parser are built from them.
 """
 
 from __future__ import annotations
@@ -17,9 +17,15 @@ from types import NoneType, UnionType
 from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
 
 __all__ = [
-    "Argument", "arguments_of", "defaults_from", "explicit_options", "field_docs", "option", "repeated",
+    "Argument",
+    "arguments_of",
+    "defaults_from",
+    "explicit_options",
+    "field_docs",
+    "option",
+    "repeated",
     "value_text",
-]  # fmt: skip
+]
 
 F = TypeVar("F", bound=Callable[..., Any])
 _METAVARS = {int: "N", float: "X", Path: "PATH"}  # placeholders of values in help
@@ -27,19 +33,21 @@ _METAVARS = {int: "N", float: "X", Path: "PATH"}  # placeholders of values in he
 
 @dataclass(frozen=True)
 class option:
-    """How a parameter appears on the command line: `Annotated[Path, option(aliases=("-o",))]`.
+    """A mark on a parameter that changes its option: `Annotated[Path, option(aliases=("-o",))]`.
 
     Args:
         metavar: placeholder of the value in help; by default from the type.
         help: description, instead of the one in the docstring.
         default: description of the default in help, empty for none; by default the value itself.
         aliases: other spellings of the option.
+        flag: the option's name on the command line, `hidden` for `--hidden`; by default the parameter's.
     """
 
     metavar: str | None = None
     help: str | None = None
     default: str | None = None
     aliases: tuple[str, ...] = ()
+    flag: str = ""
 
 
 @dataclass(frozen=True)
@@ -47,7 +55,7 @@ class _Repeated:
     """Type of the mark `repeated`."""
 
 
-repeated = _Repeated()  # of a tuple: every occurrence of the option appends one value
+repeated = _Repeated()  # for a tuple: every occurrence of the option appends one value
 
 
 def defaults_from(defaults: Callable[[list[str]], dict[str, Any] | None]) -> Callable[[F], F]:
@@ -69,7 +77,7 @@ def field_docs(kind: type) -> dict[str, str]:
     """Return the string below each field of a dataclass."""
     try:
         body = ast.parse(textwrap.dedent(inspect.getsource(kind))).body[0]
-    except (OSError, TypeError):  # no source beside the program: help without descriptions
+    except (OSError, TypeError):  # no source code: help without descriptions
         return {}
     assert isinstance(body, ast.ClassDef)
     pairs = zip(body.body, body.body[1:], strict=False)
@@ -83,7 +91,7 @@ def field_docs(kind: type) -> dict[str, str]:
 
 
 def explicit_options(options: Any) -> dict[str, Any]:
-    """Return the options that were passed: those that are neither None nor a switch that is off."""
+    """Return the options that were passed: all but None and False."""
     return {k: v for k, v in dataclasses.asdict(options).items() if v is not None and v is not False}
 
 
@@ -169,13 +177,14 @@ def _argument(name: str, hint: Any, default: Any, descriptions: dict[str, str], 
     several = get_origin(hint) is tuple
     kind = get_args(hint)[0] if several else hint
     choices = get_args(kind) if get_origin(kind) is Literal else ()
-    usual_metavar = _METAVARS.get(kind, name.upper().replace("_", "-"))
+    flag = (mark.flag or name).replace("_", "-")
+    usual_metavar = _METAVARS.get(kind, flag.upper())
     description = descriptions.get(name, "") if mark.help is None else mark.help
     return Argument(
         name,
         kind,
         default,
-        flags=() if positional else (f"--{name.replace('_', '-')}", *mark.aliases),
+        flags=() if positional else (f"--{flag}", *mark.aliases),
         metavar=mark.metavar or ("{" + ",".join(map(str, choices)) + "}" if choices else usual_metavar),
         description=" ".join(description.split()),
         shown_default=value_text(default) if mark.default is None else mark.default,

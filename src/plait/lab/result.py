@@ -1,4 +1,4 @@
-"""The result of a command, for a person and for a program."""
+"""The result of a command, for readers and as JSON."""
 
 from __future__ import annotations
 
@@ -13,10 +13,11 @@ __all__ = ["CommandResult"]
 
 @dataclass(frozen=True)
 class CommandResult:
-    """`data` is what `--json` prints; `parts` (strings and tables) is what a person reads.
+    """The result of a command.
 
-    `error`, if any, is told after the result, and the command exits with 2: part of what was asked failed.
-    `stream`, if any, is printed piece by piece as it comes, after the parts; `--json` has it as `text`.
+    `data` is printed by `--json`, `parts` (strings and tables) otherwise. `error`, if not empty, is printed
+    after them, and the command exits with 2: part of its work failed. `stream` is printed after the parts,
+    piece by piece; `--json` has it as `text`.
     """
 
     data: Any

@@ -1,7 +1,6 @@
-"""Dataclasses from plain data: unknown, missing and wrong values are errors, all named at once.
+"""Validation of dataclasses built from JSON; all unknown, missing and invalid values are reported at once.
 
-By hand and not by a library, because runs are described, checked and resumed on machines that have torch and
-numpy alone.
+It needs no schema library, so that runs can be resumed with torch and numpy alone.
 """
 
 from __future__ import annotations
@@ -19,7 +18,7 @@ _NAMES = {int: "a whole number", float: "a number", str: "text", bool: "true or 
 
 
 def checked(kind: type[T], values: Any, where: str = "") -> T:
-    """`values`, as JSON brings them, as a `kind`; or one error that lists everything wrong with them.
+    """Build a dataclass of type `kind` from JSON values, or raise one error that lists all problems.
 
     >>> from plait.lab.experiments.depthwidth.figure1 import Training
     >>> checked(Training, {"updates": 0.5, "batches": 3})
@@ -28,10 +27,10 @@ def checked(kind: type[T], values: Any, where: str = "") -> T:
     plait.errors.ConfigError: updates: expected a whole number, got 0.5; batches: is not known here
     """
     problems: list[str] = []
-    found = _dataclass(kind, values, where, problems)
+    instance = _dataclass(kind, values, where, problems)
     if problems:
         raise ConfigError("; ".join(problems))
-    return found  # type: ignore[no-any-return]
+    return instance  # type: ignore[no-any-return]
 
 
 def _dataclass(kind: Any, values: Any, where: str, problems: list[str]) -> Any:
@@ -40,13 +39,13 @@ def _dataclass(kind: Any, values: Any, where: str, problems: list[str]) -> Any:
     if not isinstance(values, dict):
         problems.append(f"{where or kind.__name__}: expected an object, got {values!r:.80}")
         return None
-    hints, before, given = get_type_hints(kind), len(problems), {}
+    hints, before, arguments = get_type_hints(kind), len(problems), {}
     for field in dataclasses.fields(kind):
-        place = f"{where}.{field.name}" if where else field.name
+        path = f"{where}.{field.name}" if where else field.name
         if field.name in values:
-            given[field.name] = _value(hints[field.name], values[field.name], place, problems)
+            arguments[field.name] = _value(hints[field.name], values[field.name], path, problems)
         elif field.default is dataclasses.MISSING and field.default_factory is dataclasses.MISSING:
-            problems.append(f"{place}: is missing")
+            problems.append(f"{path}: is missing")
     strange = (name for name in values if name not in hints)
     problems += (
         f"{where}.{name}: is not known here" if where else f"{name}: is not known here" for name in strange
@@ -54,13 +53,13 @@ def _dataclass(kind: Any, values: Any, where: str, problems: list[str]) -> Any:
     if len(problems) > before:
         return None
     try:
-        return kind(**given)
+        return kind(**arguments)
     except PlaitError as error:
         problems.append(f"{where}: {error}" if where else str(error))
 
 
 def _value(hint: Any, value: Any, where: str, problems: list[str]) -> Any:
-    """The value as its annotation has it; a wrong one adds to the problems."""
+    """Convert a value to its annotated type; an invalid one is added to the problems."""
     origin, parts = get_origin(hint), get_args(hint)
     if origin in (Union, UnionType):
         if value is None and NoneType in parts:

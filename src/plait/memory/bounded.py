@@ -78,9 +78,14 @@ class WindowMemory(Memory):
     ) -> Lifetimes:
         backend = "auto" if has_values(ranks) else "torch"  # a transform of torch.func has no C++
         return lifetimes(
-            ranks, window=self.window, capacity=capacity, sinks=sinks, state=state, backend=backend,
+            ranks,
+            window=self.window,
+            capacity=capacity,
+            sinks=sinks,
+            state=state,
+            backend=backend,
             reset=None if reset is None else reset.t(),
-        )  # fmt: skip
+        )
 
 
 @dataclass(frozen=True)

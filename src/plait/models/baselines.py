@@ -37,6 +37,7 @@ class MemRNN(NamedModel):
     """
 
     cell_type = ElmanCell
+    memory_type = FullMemory
 
     def __init__(
         self,
@@ -89,6 +90,7 @@ class MemLSTM(NamedModel):
     """
 
     cell_type = LSTMCell
+    memory_type = FullMemory
 
     def __init__(
         self,
@@ -144,6 +146,7 @@ class UniRNN(NamedModel):
     """
 
     cell_type = ElmanCell
+    memory_type = UniformMemory
 
     def __init__(
         self,
@@ -202,6 +205,7 @@ class UniLSTM(NamedModel):
     """
 
     cell_type = LSTMCell
+    memory_type = UniformMemory
 
     def __init__(
         self,
@@ -262,6 +266,7 @@ class SAB(NamedModel):
     """
 
     cell_type = LSTMCell
+    memory_type = TopKMemory
 
     def __init__(
         self,

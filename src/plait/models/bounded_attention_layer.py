@@ -131,9 +131,8 @@ class BoundedAttentionLayer(Layer):
         own = Readable(entries, births, births, ranks)
         every = (own if cached is None else cached.joined(own))._replace(deaths=life.deaths)
         parts: list[Reading] = []
-        if need_trace or self._earns or self.positions == "clamped" or needs_reference():
-            reach = self.memory.window if self.positions == "clamped" else None
-            parts = list(readings(query, every, reach, self.slots, self.backend))
+        if need_trace or self._earns or needs_reference():
+            parts = list(readings(query, every, self._reach, self.slots, self.backend))
             read = torch.cat([part.output for part in parts], dim=2)
         else:
             read = self._read(query, every)
@@ -149,6 +148,11 @@ class BoundedAttentionLayer(Layer):
         remember(after, None)
         trace = self._trace(parts, ages) if need_trace else None
         return LayerResult(output, LayerState(output[-1], None, after), trace)
+
+    @property
+    def _reach(self) -> int | None:
+        """The largest distance that positions tell apart, None without a limit."""
+        return self.memory.window if self.positions == "clamped" else None
 
     @property
     def _earns(self) -> bool:
@@ -198,11 +202,11 @@ class BoundedAttentionLayer(Layer):
         return states.ranks + torch.where(in_window, weights[:, :, 0].detach(), 0).float()
 
     def _read(self, query: Tensor, states: Readable) -> Tensor:
-        """Read by true distances, without weights."""
+        """Read without weights."""
         memory = self.memory
         sinks = getattr(memory, "sinks", 0)
         capacity = self.slots - memory.window - sinks
-        return read_by_positions(query, states, memory.window, capacity, sinks, self.backend)
+        return read_by_positions(query, states, memory.window, capacity, sinks, self._reach, self.backend)
 
     def _trace(self, readings: list[Reading], ages: Tensor) -> Trace:
         """Return which state each slot of each head holds, step by step."""

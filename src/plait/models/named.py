@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 from collections.abc import Callable
 from typing import Any, ClassVar, Concatenate, ParamSpec, TypeVar, cast
 
@@ -12,7 +13,7 @@ from torch import nn
 from plait.cells import Cell, ElmanCell, GatedCell, GRUCell, LSTMCell, keep_orthogonal
 from plait.errors import ConfigError, whole
 from plait.estimates import check_weights
-from plait.memory import Memory
+from plait.memory import Memory, NoMemory
 from plait.models.layer import LAYER
 from plait.models.recurrent import Recurrent
 from plait.models.self_attentive import Mix, SelfAttentive
@@ -50,9 +51,9 @@ def _memory_options(memory: Memory) -> dict[str, Any]:
 class NamedModel(Recurrent):
     """Abstract base class of named models: a stack whose layers all have the class's cell and memory.
 
-    A subclass names its cell; its constructor has `torch.nn.LSTM`'s arguments in their order, then the
-    options of its memory and of its cell as keywords, with their defaults. To build a stack of any cell
-    and memory use `plait.Recurrent`.
+    A subclass names its cell and its memory; its constructor has `torch.nn.LSTM`'s arguments in their order,
+    then the fields of its memory and the options of its cell as keywords, with their defaults. To build a
+    stack of any cell and memory use `plait.Recurrent`.
 
     Args:
         memory: the policy by which past states can be read.
@@ -60,6 +61,7 @@ class NamedModel(Recurrent):
     """
 
     cell_type: ClassVar[type[Cell]]
+    memory_type: ClassVar[type[Memory]] = NoMemory
     orthogonal: ClassVar[bool] = False  # whether the recurrent matrix is kept orthogonal
 
     def __init__(
@@ -106,24 +108,56 @@ class NamedModel(Recurrent):
         `type(self)(input_size, **options)` has the same configuration. None if `mix` is a function.
         """
         layer = cast(SelfAttentive, self.layers[0])
-        cell = layer.cell
         if callable(layer.mix):
             return None
         values = {
-            "hidden_size": self.hidden_size,
-            "num_layers": self.num_layers,
-            "bias": cell.bias is not None,
-            "dropout": self.dropout,
-            "initialiser": cell.initialiser,
-            "mix": float(layer.mix),
+            "hidden_size": self.hidden_size, "num_layers": self.num_layers, "dropout": self.dropout,
+            "bias": layer.cell.bias is not None, "bidirectional": self.bidirectional, "mix": layer.mix,
             "truncate": layer.truncate,
-            **_memory_options(layer.memory),
-            **({"bidirectional": True} if self.bidirectional else {}),  # only if true: run ids stay the same
+        }  # fmt: skip
+        values |= {name: getattr(layer.cell, name) for name in self._cell_options()}
+        return self._described(values, layer.memory)
+
+    @classmethod
+    def complete_options(cls, **options: Any) -> dict[str, Any]:
+        """Return `options()` of the model that these arguments build, without building it.
+
+        The values of the memory are validated; the others when the model is built.
+
+        >>> from plait import RelLSTM
+        >>> RelLSTM.complete_options(hidden_size=8, window=5) == RelLSTM(3, 8, window=5).options()
+        True
+        """
+        parameters = inspect.signature(cls).parameters.values()
+        values = {p.name: p.default for p in parameters} | options
+        values["initialiser"] = values["initialiser"] or cls.cell_type.default_initialiser
+        fields = _memory_defaults(cls.memory_type)
+        return cls._described(values, cls.memory_type(**{name: values[name] for name in fields}))
+
+    @classmethod
+    def _described(cls, values: dict[str, Any], memory: Memory) -> dict[str, Any]:
+        """Return the constructor's arguments as a description has them, from their values by name."""
+        of_cell = {name: values[name] for name in cls._cell_options()}
+        gates = ("forget_bias", "chrono")  # only if set: older run ids stay the same
+        return {
+            "hidden_size": values["hidden_size"],
+            "num_layers": values["num_layers"],
+            "bias": bool(values["bias"]),
+            "dropout": float(values["dropout"]),
+            "initialiser": of_cell.pop("initialiser"),
+            "mix": float(values["mix"]),
+            "truncate": values["truncate"],
+            **_memory_options(memory),
+            **({"bidirectional": True} if values["bidirectional"] else {}),  # only if true: ids stay the same
+            **{k: v for k, v in of_cell.items() if not (k in gates and v is None)},
         }
-        if isinstance(cell, GatedCell):  # only if set: older run ids stay the same
-            gates = {"forget_bias": cell.forget_bias, "chrono": cell.chrono}
-            return values | {name: value for name, value in gates.items() if value is not None}
-        return values | ({"nonlinearity": cell.nonlinearity} if isinstance(cell, ElmanCell) else {})
+
+    @classmethod
+    def _cell_options(cls) -> tuple[str, ...]:
+        """Return the names of the cell's options."""
+        if issubclass(cls.cell_type, GatedCell):
+            return ("initialiser", "forget_bias", "chrono")
+        return ("initialiser", "nonlinearity") if issubclass(cls.cell_type, ElmanCell) else ("initialiser",)
 
     @classmethod
     def from_torch(
@@ -164,10 +198,19 @@ class NamedModel(Recurrent):
             options.setdefault("nonlinearity", module.nonlinearity)
         weight = next(module.parameters())
         model = cls(
-            module.input_size, module.hidden_size, module.num_layers, module.bias, module.batch_first,
-            module.dropout, module.bidirectional, module.proj_size, weight.device, weight.dtype,
-            *more, **options,
-        )  # fmt: skip
+            module.input_size,
+            module.hidden_size,
+            module.num_layers,
+            module.bias,
+            module.batch_first,
+            module.dropout,
+            module.bidirectional,
+            module.proj_size,
+            weight.device,
+            weight.dtype,
+            *more,
+            **options,
+        )
         with torch.no_grad():
             ways = ("", "_reverse") if module.bidirectional else ("",)
             names = [f"l{level}{way}" for level in range(module.num_layers) for way in ways]

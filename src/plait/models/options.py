@@ -3,21 +3,31 @@
 from __future__ import annotations
 
 import inspect
-from typing import Any
+from typing import Any, cast
 
 from plait.errors import LARGEST, ConfigError, PlaitError, known, whole
 from plait.memory import RelevancyMemory
 from plait.models.attention_memory import bounded_memory, checked_positions
+from plait.models.named import NamedModel
 from plait.models.table import MODELS
+from plait.models.transformer import Transformer
 
-__all__ = ["check_model", "model_defaults"]
+__all__ = ["check_model", "complete_model", "model_defaults"]
 
 # The device and backend of a model, and what the task decides, are not part of its description.
 _LEFT_OUT = frozenset({"input_size", "batch_first", "proj_size", "device", "dtype", "backend"})
 _SMALLEST = {
-    "hidden_size": 1, "num_layers": 1, "window": 1, "capacity": 0, "top_k": 1, "every": 1, "truncate": 1,
-    "heads": 1, "chrono": 3, "sinks": 0,
-}  # fmt: skip
+    "hidden_size": 1,
+    "num_layers": 1,
+    "window": 1,
+    "capacity": 0,
+    "top_k": 1,
+    "every": 1,
+    "truncate": 1,
+    "heads": 1,
+    "chrono": 3,
+    "sinks": 0,
+}
 _MOST = {"num_layers": 10_000}
 
 
@@ -25,6 +35,20 @@ def model_defaults(name: str) -> dict[str, Any]:
     """Return every option of a named model that belongs to a description, with its default."""
     parameters = inspect.signature(MODELS[name]).parameters.values()
     return {p.name: p.default for p in parameters if p.name not in _LEFT_OUT}
+
+
+def complete_model(model: dict[str, Any]) -> dict[str, Any]:
+    """Return the description of a named model with every default filled in, without building the model.
+
+    Equal models have equal descriptions: options added later appear only where they are set.
+
+    >>> complete_model({"name": "lstm", "hidden_size": 8})["initialiser"]
+    'xavier'
+    """
+    check_model(model)
+    options = {key: value for key, value in model.items() if key != "name"}
+    builder = cast("type[NamedModel | Transformer]", MODELS[model["name"]])
+    return {"name": model["name"], **builder.complete_options(**options)}
 
 
 def check_model(model: dict[str, Any]) -> None:

@@ -83,16 +83,25 @@ def readings(
 
 
 def read_by_positions(
-    query: Tensor, states: Readable, window: int, capacity: int, sinks: int, backend: str
+    query: Tensor, states: Readable, window: int, capacity: int, sinks: int, reach: int | None, backend: str
 ) -> Tensor:
-    """Return the outputs of `readings` with true distances, by `plait.ops.bounded_attention`."""
+    """Return the outputs of `readings`, with `reach` None or the window, by `plait.ops.bounded_attention`."""
     key, value, score, broken = _parts(states, query.dtype)
     steps, carried = query.shape[2], states.births.shape[2] - query.shape[2]
-    now = torch.arange(steps, device=query.device)[None]
+    far = None if reach is None else (_from_afar(query, reach), key)
     output = bounded_attention(
-        rotated(query, now), rotated(key, states.births), value, states.deaths, window=window,
-        capacity=capacity, sinks=sinks, scores=score, births=states.births[:, :, :carried], backend=backend,
-    )  # fmt: skip
+        rotated(query, _now(query)),
+        rotated(key, states.births),
+        value,
+        states.deaths,
+        window=window,
+        capacity=capacity,
+        sinks=sinks,
+        scores=score,
+        births=states.births[:, :, :carried],
+        far=far,
+        backend=backend,
+    )
     return output.masked_fill(_readers(states, broken, steps).unsqueeze(-1), torch.nan)
 
 
@@ -114,6 +123,16 @@ def _parts(states: Readable, dtype: torch.dtype) -> tuple[Tensor, Tensor, Tensor
     return key, value, score.squeeze(-1), ~entries.isfinite().all(-1)
 
 
+def _now(query: Tensor) -> Tensor:
+    """Return the steps (1, T) of queries (B, heads, T, d), counted from the first one."""
+    return torch.arange(query.shape[2], device=query.device)[None]
+
+
+def _from_afar(query: Tensor, reach: int) -> Tensor:
+    """Return queries for unrotated keys, all of them `reach` steps away."""
+    return rotated(query, torch.full_like(_now(query), reach))
+
+
 def _read(query: Tensor, states: Readable, first: int, reach: int | None) -> Reading:
     """Attend with the queries of steps `first`, `first` + 1, …"""
     wide = accumulation_dtype(query.dtype)
@@ -124,10 +143,9 @@ def _read(query: Tensor, states: Readable, first: int, reach: int | None) -> Rea
         steps = torch.arange(query.shape[2], device=query.device)
         births = states.births - first  # counted from the first query: a long stream costs no precision
         age = steps.unsqueeze(1) - births.unsqueeze(2)  # (B, H, T, S)
-        near = births if reach is None else births.clamp_min(-reach)
-        energies = rotated(query, steps[None]) @ rotated(key, near).transpose(-1, -2)
+        energies = rotated(query, _now(query)) @ rotated(key, births).transpose(-1, -2)
         if reach is not None:
-            far = rotated(query, torch.full_like(steps, reach)[None]) @ key.transpose(-1, -2)
+            far = _from_afar(query, reach) @ key.transpose(-1, -2)
             energies = torch.where(age < reach, energies, far)
         energies = energies / query.shape[3] ** 0.5 + score.unsqueeze(2)
         readable = (age >= 0) & (steps.unsqueeze(1) + first < states.deaths.unsqueeze(2))

@@ -50,6 +50,7 @@ class RelRNN(NamedModel):
     """
 
     cell_type = ElmanCell
+    memory_type = RelevancyMemory
 
     def __init__(
         self,
@@ -122,6 +123,7 @@ class RelLSTM(NamedModel):
     """
 
     cell_type = LSTMCell
+    memory_type = RelevancyMemory
 
     def __init__(
         self,
@@ -188,6 +190,7 @@ class RelGRU(NamedModel):
     """
 
     cell_type = GRUCell
+    memory_type = RelevancyMemory
 
     def __init__(
         self,

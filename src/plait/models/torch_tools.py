@@ -25,9 +25,15 @@ class TorchTools(nn.Module):
         raise BackendError(f"torch.jit.script cannot compile {type(self).__name__}; {_INSTEAD}")
 
     def _load_from_state_dict(
-        self, state_dict: Mapping[str, Any], prefix: str, local_metadata: Any, strict: bool,
-        missing_keys: list[str], unexpected_keys: list[str], error_msgs: list[str],
-    ) -> None:  # fmt: skip
+        self,
+        state_dict: Mapping[str, Any],
+        prefix: str,
+        local_metadata: Any,
+        strict: bool,
+        missing_keys: list[str],
+        unexpected_keys: list[str],
+        error_msgs: list[str],
+    ) -> None:
         """Load the weights, and warn where they are those of a `torch.nn` layer.
 
         Their names differ, so none would be loaded, and strict=False would hide that. (torch does not pass on

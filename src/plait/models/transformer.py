@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Iterable, Sequence
 from typing import Any
 
@@ -10,7 +11,7 @@ from torch import Tensor, nn
 
 from plait.errors import ConfigError, ShapeError, whole
 from plait.estimates import FLOAT, check_fits, check_weights
-from plait.memory import Memory
+from plait.memory import Memory, WindowMemory
 from plait.models.attention_layer import AttentionLayer
 from plait.models.attention_memory import bounded_memory, checked_positions, memory_options
 from plait.models.block import linear_layer
@@ -21,6 +22,9 @@ from plait.models.state import State
 from plait.ops.walk import Trace
 
 __all__ = ["Transformer"]
+
+_SIZES = ("hidden_size", "num_layers", "bias", "dropout", "heads")
+_OF_MEMORY = ("window", "capacity", "relevance", "noise", "sinks", "every")
 
 
 class Transformer(Recurrent):
@@ -154,9 +158,31 @@ class Transformer(Recurrent):
 
     def options(self) -> dict[str, Any]:
         """Return what `Transformer(input_size, **options)` makes this one again from."""
-        names = ("hidden_size", "num_layers", "bias", "dropout", "heads")
-        options = {name: getattr(self, name) for name in names} | memory_options(self.memory)
-        return options if self.memory is None else {**options, "positions": self.positions}
+        return self._described({name: getattr(self, name) for name in _SIZES}, self.memory, self.positions)
+
+    @classmethod
+    def complete_options(cls, hidden_size: int, **options: Any) -> dict[str, Any]:
+        """Return `options()` of the Transformer that these arguments build, without building it.
+
+        The values of the memory are validated; the others when the Transformer is built.
+
+        >>> Transformer.complete_options(64) == Transformer(3, 64).options()
+        True
+        """
+        parameters = inspect.signature(cls).parameters.values()
+        values = {p.name: p.default for p in parameters} | options | {"hidden_size": hidden_size}
+        memory = bounded_memory(**{name: values[name] for name in ("memory", *_OF_MEMORY)})
+        values["dropout"] = float(values["dropout"])
+        if values["heads"] is None:
+            whole(1, hidden_size=hidden_size)
+            values["heads"] = _usual_heads(hidden_size)
+        return cls._described(values, memory, checked_positions(values["positions"], memory))
+
+    @staticmethod
+    def _described(values: dict[str, Any], memory: WindowMemory | None, positions: str) -> dict[str, Any]:
+        """Return the constructor's arguments as a description has them, from their values by name."""
+        options = {name: values[name] for name in _SIZES} | memory_options(memory)
+        return options if memory is None else {**options, "positions": positions}
 
     @property
     def slots(self) -> int | None:

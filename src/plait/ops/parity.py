@@ -18,9 +18,16 @@ from plait.ops.slots import ages_before
 from plait.ops.walk import LayerResult
 
 __all__ = [
-    "TOLERANCE", "Case", "Outcome", "Problem", "differences", "make_problem", "narrowest_choice",
-    "not_finite", "run",
-]  # fmt: skip
+    "TOLERANCE",
+    "Case",
+    "Outcome",
+    "Problem",
+    "differences",
+    "make_problem",
+    "narrowest_choice",
+    "not_finite",
+    "run",
+]
 
 # largest |difference| allowed, relative to the largest |value| of the tensor (at least 1)
 TOLERANCE = {torch.float64: 1e-11, torch.float32: 2e-5, torch.bfloat16: 6e-2, torch.float16: 1e-2}

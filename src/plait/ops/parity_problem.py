@@ -85,9 +85,15 @@ class Problem(NamedTuple):
     def inputs(self) -> Inputs:
         """Return the inputs as the one value that backends take."""
         return Inputs.of(
-            self.projected, self.weights, self.state, self.reset, self.nudge, self.noise, self.grad_limit,
+            self.projected,
+            self.weights,
+            self.state,
+            self.reset,
+            self.nudge,
+            self.noise,
+            self.grad_limit,
             self.usage,
-        )  # fmt: skip
+        )
 
     def leaves(self) -> dict[str, Tensor]:
         """Return by name the tensors whose gradients are compared."""

@@ -17,9 +17,19 @@ from plait.errors import ShapeError
 from plait.ops.attention import accumulation_dtype, scores
 
 __all__ = [
-    "MemoryState", "Validation", "ages_before", "append", "clear", "credit", "empty_memory", "latest",
-    "rated", "relevancy_write", "uniform_write", "window_write",
-]  # fmt: skip
+    "MemoryState",
+    "Validation",
+    "ages_before",
+    "append",
+    "clear",
+    "credit",
+    "empty_memory",
+    "latest",
+    "rated",
+    "relevancy_write",
+    "uniform_write",
+    "window_write",
+]
 
 
 class Validation(NamedTuple):

@@ -2,7 +2,7 @@
 
 import pytest
 
-from plait.lab.bench import ppo_contenders, timing
+from plait.lab.bench import ppo_learners, timing
 
 
 class Clock:
@@ -26,6 +26,6 @@ class Clock:
 def clock(monkeypatch):
     """The time of the modules that measure."""
     clock = Clock()
-    for module in (ppo_contenders, timing):
+    for module in (ppo_learners, timing):
         monkeypatch.setattr(module, "time", clock)
     return clock

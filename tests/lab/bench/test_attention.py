@@ -13,15 +13,13 @@ from plait.lab.bench.attention import bench_attention
 SMALL = {"rows": 1, "heads": 1, "head_size": 4, "window": 4, "capacity": 4, "device": "cpu", "repeats": 1}
 
 
-def test_every_length_has_all_contestants(tmp_path):
+def test_every_length_has_all_methods(tmp_path):
     out = tmp_path / "attention.json"
     data = bench_attention("40,50", **SMALL, out=out).data
     assert json.loads(out.read_text()) == data
     names = ["full attention", "bounded attention", "bounded attention with scores", "lifetimes"]
-    assert [(row["T"], row["contestant"]) for row in data["times"]] == [
-        (T, n) for T in (40, 50) for n in names
-    ]
-    assert all(row["ratio"] == 1 for row in data["times"] if row["contestant"] == "full attention")
+    assert [(row["T"], row["method"]) for row in data["times"]] == [(T, n) for T in (40, 50) for n in names]
+    assert all(row["ratio"] == 1 for row in data["times"] if row["method"] == "full attention")
 
 
 def test_a_kernel_that_differs_from_the_definition_is_not_timed(monkeypatch):

@@ -95,7 +95,7 @@ def clock(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     ratios: list[float] = []
 
     def turns(entries: list[Any], steps: int, rows: int, turns: dict[str, Any]) -> list[dict[str, Any]]:
-        assert [entry.contestant.title for entry in entries] == ["torch.nn.LSTM", "RelRNN"]
+        assert [entry.config.title for entry in entries] == ["torch.nn.LSTM", "RelRNN"]
         return [row(1.0, layer="torch.nn.LSTM", backend="torch.nn"), row(ratios.pop(0), T=steps, B=rows)]
 
     monkeypatch.setattr(check, "measured", turns)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 
-from plait.lab.bench.contestants import Contestant
+from plait.lab.bench.layer_config import LayerConfig
 from plait.lab.bench.parity import check, tolerance
 from plait.ops.attentive_scan import torch_scan
 from plait.ops.scan import Scan
@@ -14,23 +14,19 @@ from plait.ops.scan.contract import Arriving, Inputs, Scanned
 CPU = torch.device("cpu")
 
 
-def contestant(layer: str = "relrnn", dtype: torch.dtype = torch.float32) -> Contestant:
-    return Contestant(layer, "torch", CPU, hidden=8, dtype=dtype, input_size=3)
+def config(layer: str = "relrnn", dtype: torch.dtype = torch.float32) -> LayerConfig:
+    return LayerConfig(layer, "torch", CPU, hidden=8, dtype=dtype, input_size=3)
 
 
 @pytest.mark.parametrize("layer", ["relrnn", "rellstm", "relgru", "memrnn", "memlstm"])
 def test_a_sound_backend_passes(layer: str) -> None:
-    assert check(contestant(layer)) == []
+    assert check(config(layer)) == []
 
 
 def test_bfloat16_and_tf32_have_their_own_tolerance() -> None:
-    assert check(contestant(dtype=torch.bfloat16)) == []
-    assert check(contestant(), tf32=True) == []
-    assert (
-        tolerance(contestant())
-        < tolerance(contestant(), tf32=True)
-        < tolerance(contestant(dtype=torch.bfloat16))
-    )
+    assert check(config(dtype=torch.bfloat16)) == []
+    assert check(config(), tf32=True) == []
+    assert tolerance(config()) < tolerance(config(), tf32=True) < tolerance(config(dtype=torch.bfloat16))
     assert torch.get_float32_matmul_precision() == "highest"
 
 
@@ -42,7 +38,7 @@ def test_a_wrong_output_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return made._replace(output=made.output * 1.001)
 
     monkeypatch.setattr(torch_scan, "forward", perturbed)
-    assert any(line.startswith("layer's output: off by") for line in check(contestant()))
+    assert any(line.startswith("layer's output: off by") for line in check(config()))
 
 
 @pytest.mark.parametrize("factor", [1.001, float("nan")])
@@ -54,7 +50,7 @@ def test_a_wrong_gradient_is_found(factor: float, monkeypatch: pytest.MonkeyPatc
         return found._replace(energy=found.energy * factor)
 
     monkeypatch.setattr(torch_scan, "backward", perturbed)
-    found = check(contestant())
+    found = check(config())
     assert any(line.startswith("layer's d layers.0.scorer.energy") for line in found)
     assert all("energy" in line for line in found)
 
@@ -70,4 +66,4 @@ def test_a_wrong_choice_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
         return made
 
     monkeypatch.setattr(torch_scan, "forward", perturbed)
-    assert check(contestant()) == ["trace.born: choices differ"]
+    assert check(config()) == ["trace.born: choices differ"]

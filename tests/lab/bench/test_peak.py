@@ -7,7 +7,7 @@ from collections.abc import Callable
 import pytest
 import torch
 
-from plait.lab.bench.contestants import Contestant
+from plait.lab.bench.layer_config import LayerConfig
 from plait.lab.bench.peak import megabytes_in_use, peak_megabytes
 
 CPU = torch.device("cpu")
@@ -30,9 +30,9 @@ def test_what_is_freed_is_counted_once() -> None:
 
 
 def test_a_training_step_holds_at_least_its_weights_and_their_gradients() -> None:
-    contestant = Contestant("torch.nn.LSTM", "auto", CPU, hidden=64, steps=3)
-    weights = sum(weight.numel() for weight in contestant.module().parameters())
-    assert peak_megabytes(contestant.training_step, CPU) > 2 * weights * 4 / 1e6
+    config = LayerConfig("torch.nn.LSTM", "auto", CPU, hidden=64, steps=3)
+    weights = sum(weight.numel() for weight in config.module().parameters())
+    assert peak_megabytes(config.training_step, CPU) > 2 * weights * 4 / 1e6
 
 
 def test_memory_in_use_sees_a_large_tensor() -> None:

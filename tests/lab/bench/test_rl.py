@@ -12,7 +12,7 @@ pytest.importorskip("minigrid")
 
 from plait.errors import BackendError
 from plait.lab.bench import recurrent_ppo, rl
-from plait.lab.bench.ppo_contenders import Ours, Peer, Record, take_turns_playing
+from plait.lab.bench.ppo_learners import PlaitPPO, Record, StableBaselinesPPO, take_turns_playing
 from plait.lab.bench.rl import bench_rl
 from plait.lab.cli import main
 from plait.lab.tasks.minigrid import open_worlds
@@ -47,8 +47,8 @@ class Sleeper:
 
 def test_everyone_warms_up_and_takes_turns():
     called = []
-    contenders = {name: Sleeper(called, name) for name in "ab"}
-    records = take_turns_playing(contenders, rounds=2, warm_up=3)
+    learners = {name: Sleeper(called, name) for name in "ab"}
+    records = take_turns_playing(learners, rounds=2, warm_up=3)
     assert "".join(called) == "aaaAbbbB" + "aAbB" * 2
     assert len(records["a"].playing) == len(records["a"].training) == 2
 
@@ -68,8 +68,8 @@ def test_a_ratio_above_one_is_faster():
         ("rellstm", "envpool"): record(2, 2),
         (rl._MATCHED, "minigrid"): record(4, 4),
     }
-    contenders = {key: Sleeper([], "") for key in records}
-    lstm, rellstm, peer = rl._rows(records, contenders)
+    learners = {key: Sleeper([], "") for key in records}
+    lstm, rellstm, peer = rl._rows(records, learners)
     assert (rellstm["to lstm"], rellstm["to RecurrentPPO"]) == (0.5, 2)
     assert (lstm["to lstm"], lstm["to RecurrentPPO"], lstm["collection"]) == (1, 4, 1)
     assert (peer["to lstm"], peer["to RecurrentPPO"]) == (None, 1)
@@ -135,13 +135,13 @@ def test_envpool_that_is_asked_for_must_be_there(monkeypatch, capsys):
 
 
 def test_ours_is_what_training_runs():
-    contender = Ours("DoorKey-5x5", "minigrid", "rellstm", 8, SETTINGS)
-    before = [parameter.clone() for parameter in contender.learner.parameters]
-    contender.play()
-    contender.learn()
-    assert contender.rollout.actions.shape == (8, 4)
-    assert contender.learner.policy.recurrent.hidden_size == 8
-    moved = [not old.equal(new) for old, new in zip(before, contender.learner.parameters, strict=True)]
+    learner = PlaitPPO("DoorKey-5x5", "minigrid", "rellstm", 8, SETTINGS)
+    before = [parameter.clone() for parameter in learner.learner.parameters]
+    learner.play()
+    learner.learn()
+    assert learner.rollout.actions.shape == (8, 4)
+    assert learner.learner.policy.recurrent.hidden_size == 8
+    moved = [not old.equal(new) for old, new in zip(before, learner.learner.parameters, strict=True)]
     assert sum(moved) > len(moved) / 2
 
 
@@ -155,7 +155,7 @@ def test_the_peer_has_our_settings():
     assert (policy.lstm_actor.input_size, policy.lstm_actor.hidden_size) == (8, 8)
     assert policy.lstm_critic is None
     assert policy.critic is None
-    ours = Ours("GoToDoor-5x5", "minigrid", "lstm", 8, SETTINGS)
+    ours = PlaitPPO("GoToDoor-5x5", "minigrid", "lstm", 8, SETTINGS)
     own = recurrent_ppo.matched("GoToDoor-5x5", SETTINGS, 8, own_critic=True).policy
     assert own.lstm_critic.hidden_size == 8
     second_bias = 4 * 8  # torch's LSTM has two, which are added up
@@ -183,14 +183,14 @@ def test_the_peer_sees_what_we_see():
 
 @with_peer
 def test_the_peer_plays_and_learns():
-    contender = Peer(recurrent_ppo.matched("Empty-5x5", SETTINGS, 8))
-    before = [parameter.clone() for parameter in contender.model.policy.parameters()]
+    learner = StableBaselinesPPO(recurrent_ppo.matched("Empty-5x5", SETTINGS, 8))
+    before = [parameter.clone() for parameter in learner.model.policy.parameters()]
     for _ in range(2):
-        contender.play()
-        contender.learn()
-    assert contender.steps == 32
-    assert contender.model.num_timesteps == 64
-    after = contender.model.policy.parameters()
+        learner.play()
+        learner.learn()
+    assert learner.steps == 32
+    assert learner.model.num_timesteps == 64
+    after = learner.model.policy.parameters()
     assert any(not old.equal(new) for old, new in zip(before, after, strict=True))
 
 

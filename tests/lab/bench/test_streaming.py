@@ -8,7 +8,7 @@ from torch import nn
 
 from plait.errors import ConfigError
 from plait.lab.bench import streaming
-from plait.lab.bench.contestants import Contestant
+from plait.lab.bench.layer_config import LayerConfig
 from plait.lab.bench.streaming import bench_streaming, checkpoints
 
 
@@ -43,9 +43,9 @@ def test_the_number_of_steps_is_exact_and_the_state_carried(monkeypatch: pytest.
             ages.append(int(after.memory[0].age[0]))
             return output, after
 
-    sound = Contestant.module
-    monkeypatch.setattr(Contestant, "module", lambda self, seed=0: Counting(sound(self, seed)))
-    monkeypatch.setattr(Contestant, "backend_that_ran", lambda self: "torch")
+    sound = LayerConfig.module
+    monkeypatch.setattr(LayerConfig, "module", lambda self, seed=0: Counting(sound(self, seed)))
+    monkeypatch.setattr(LayerConfig, "backend_that_ran", lambda self: "torch")
     monkeypatch.setattr(streaming, "_compared", lambda module, x, states: [1.0] * len(states))
     bench_streaming(steps=137, layers="relrnn", hidden=4, device="cpu")
     assert ages[-137:] == list(range(1, 138))

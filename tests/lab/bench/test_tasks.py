@@ -10,7 +10,7 @@ from torch import nn
 
 from plait.errors import DataError, UnknownNameError
 from plait.lab.bench import tasks
-from plait.lab.bench.tasks import RACES, bench_tasks
+from plait.lab.bench.tasks import COMPARISONS, bench_tasks
 from plait.lab.tasks import PermutedMNIST, TextTask
 from plait.models import RelLSTM, RelRNN
 
@@ -18,13 +18,13 @@ from plait.models import RelLSTM, RelRNN
 @pytest.fixture
 def small(monkeypatch, digits, tmp_path):
     (tmp_path / "book.txt").write_text("to be or not to be\n" * 200)
-    races = {
-        "pmnist": lambda: tasks._Race(PermutedMNIST(images=str(digits.folder)), "RelRNN", RelRNN, 6, 5),
-        "ptb": lambda: tasks._Race(
+    comparisons = {
+        "pmnist": lambda: tasks._Comparison(PermutedMNIST(images=str(digits.folder)), "RelRNN", RelRNN, 6, 5),
+        "ptb": lambda: tasks._Comparison(
             TextTask(text=(str(tmp_path / "book.txt"),), span=10, embedding=4), "RelLSTM", RelLSTM, 6, 8
         ),
     }
-    monkeypatch.setattr(tasks, "RACES", races)
+    monkeypatch.setattr(tasks, "COMPARISONS", comparisons)
 
 
 def test_a_whole_epoch_is_measured_and_a_part_is_extrapolated(small, tmp_path):
@@ -60,12 +60,12 @@ def test_extrapolation_is_proportional(small, monkeypatch):
     ("name", "layer", "hidden", "rows"), [("pmnist", RelRNN, 100, 100), ("ptb", RelLSTM, 1024, 128)]
 )
 def test_the_sizes_are_the_published_ones(name, layer, hidden, rows):
-    race = RACES[name]()
-    assert (race.hidden, race.batch_size) == (hidden, rows)
-    learner = race.learner(race.layer, torch.device("cpu"), "fp32")
+    comparison = COMPARISONS[name]()
+    assert (comparison.hidden, comparison.batch_size) == (hidden, rows)
+    learner = comparison.learner(comparison.layer, torch.device("cpu"), "fp32")
     assert type(learner.network.recurrent) is layer
     assert learner.network.recurrent.hidden_size == hidden
-    assert type(race.learner("torch.nn.LSTM", torch.device("cpu"), "fp32").network.recurrent) is nn.LSTM
+    assert type(comparison.learner("torch.nn.LSTM", torch.device("cpu"), "fp32").network.recurrent) is nn.LSTM
     assert learner.batches_per_epoch == (500 if name == "pmnist" else 261)
 
 

@@ -1,4 +1,4 @@
-"""Contestants take turns; ratios are formed within the rounds."""
+"""Steps take turns; ratios are formed within the rounds."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from plait.lab.bench.timing import Times, limit_threads, seconds_per_call, take_
 CPU = torch.device("cpu")
 
 
-def test_contestants_take_turns() -> None:
+def test_steps_take_turns() -> None:
     called: list[str] = []
     steps = {name: lambda name=name: called.append(name) for name in "ab"}  # type: ignore[misc]
     take_turns(steps, CPU, rounds=3, warm_up=1, turn_seconds=0)
@@ -32,7 +32,7 @@ def test_ratio_of_sleeps(clock):
     assert times["three"].ratio_to(times["one"]) == pytest.approx(3)
 
 
-def test_a_slow_contestant_leaves_early(clock):
+def test_a_slow_step_leaves_early(clock):
     steps = {"fast": clock.nap(0.001), "slow": clock.nap(0.01)}
     times = take_turns(steps, CPU, rounds=12, warm_up=1, turn_seconds=0, most_seconds=0.11)
     assert len(times["fast"].rounds) == 12

@@ -87,22 +87,19 @@ def test_what_every_training_takes_is_said_in_the_same_words_whatever_is_trained
 
 
 def test_every_pair_has_defaults_and_they_are_those_a_run_gets(capsys):
-    from plait.lab.training.description import completed
-    from plait.lab.training.options import described
+    from plait.lab.training.options import recommended
+    from plait.lab.training.spec import parse_supervised
 
     for task in TASKS:
         for model in MODELS:
-            assert defaults_for([task, f"--model={model}"])["hidden"] > 0
+            assert defaults_for([task, f"--model={model}"])["hidden_size"] > 0
     found = defaults_for(["denoise", "--model", "sab"])
-    run = completed(described(TASKS["denoise"](), {"name": "sab"}, {}, None))
-    for part, names in (
-        ("task", {}),
-        ("model", {"hidden_size": "hidden", "num_layers": "layers"}),
-        ("recipe", {}),
-    ):
+    parts = {"task": TASKS["denoise"](), "model": {"name": "sab"}, "recipe": {}}
+    run = parse_supervised(parts, recommended).to_json()
+    for part in ("task", "model", "recipe"):
         for name, value in run[part].items():
-            if name not in ("name", "batch_first", "bias") and names.get(name, name) in found:
-                assert found[names.get(name, name)] == value, name
+            if name not in ("name", "batch_first", "bias") and name in found:
+                assert found[name] == value, name
 
 
 @pytest.mark.parametrize(
@@ -122,7 +119,7 @@ def test_every_pair_has_defaults_and_they_are_those_a_run_gets(capsys):
         (["train", "copy", "--updates", "9" * 5000], "--updates: expected a whole number, got '999"),
         (["train", "copy", "--test-delays", "3", "x"], "--test-delays: expected a whole number, got 'x'"),
         (["train", "copy", "--delay"], "--delay: expected a value, got none (plait train --help)"),
-        (["train", "copy", "--plain=yes"], "unexpected argument: yes (plait train --help)"),
+        (["train", "copy", "--quiet=yes"], "unexpected argument: yes (plait train --help)"),
         (["bench", "layers", "--device", "tpu"], "--device: expected one of auto, cpu, cuda, got 'tpu'"),
         (["generate"], "expected RUN, got none (plait generate --help)"),
         (["runs", "one", "two"], "unexpected argument: two (plait runs --help)"),

@@ -117,3 +117,18 @@ def test_a_run_that_failed_is_counted_and_has_no_pace(bench):
     assert outcome(group.cells[0], 0.99).states == "1 complete, 1 failed"
     assert by_model(cost_table(group), "RelRNN")["ms per update"] == "23.3"
     assert "out of luck" in [row[-1] for row in run_table(group).rows]
+
+
+def test_states_read_stand_beside_the_score_of_a_bounded_transformer(bench):
+    folder = bench.run(scores=(0.5, 0.9))
+    bench.run(folder.parent.name, "lstm", scores=(0.5,))
+    assert "states read" not in result_table(gather([folder.parent])[0]).columns
+    path = folder / "metrics.jsonl"
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    evaluations = [next(iter(line["held_out"].values())) for line in lines if "held_out" in line]
+    for states, evaluation in zip((25, 24), evaluations, strict=True):
+        evaluation["states_read"] = states
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    table = result_table(gather([folder.parent])[0])
+    assert sorted(record["states read"] or 0 for record in table.records()) == [0, 25]
+    assert "the most that a head read" in table.notes[-1]

@@ -19,10 +19,10 @@ register(Kind(FORMAT, learner=f"{__name__}:SineLearner", score="fit"))
 class SineLearner(Learner):
     score = "fit"
 
-    def __init__(self, description, device, group, backend):
-        self.recipe, self.device, self.group = description["recipe"], device, group
+    def __init__(self, spec, device, group, backend):
+        self.recipe, self.device, self.group = spec.recipe, device, group
         torch.manual_seed(self.recipe["seed"])
-        width = description["model"]["width"]
+        width = spec.model["width"]
         self.network = torch.nn.Sequential(
             torch.nn.Linear(1, width), torch.nn.Tanh(), torch.nn.Linear(width, 1)
         ).to(device)

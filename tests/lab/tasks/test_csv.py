@@ -3,6 +3,7 @@
 import csv
 import gzip
 import json
+import math
 import os
 import random
 import re
@@ -379,3 +380,80 @@ def test_a_regression_is_reported_as_one(table, tmp_path, capsys):
     assert not re.search(r"cross-entropy|nats", page)
     assert main(["runs", "curves", str(run), "-o", str(tmp_path / "curves.svg")]) == 0
     assert "validation R²" in (tmp_path / "curves.svg").read_text()
+
+
+def test_a_horizon_asks_for_later_rows(table):
+    """Across the pieces of a cut series, not across sequences; what is held out is no target of training."""
+    text = "t,x,y\n" + "".join(f"{t},{10 * t},{100 + t}\n" for t in range(20))
+    task = CsvTask(file=table(text), target="y", order="t", length=4, horizon=3, answer="number", share=0.4)
+    assert (task.features, task.asks) == (("x", "y"), "every")
+    train, held_out = task.split().train, task.split().held_out
+    assert train.inputs[:, 1].tolist() == [100.0 + t for t in range(12)]
+    assert train.targets[:9, 0].tolist() == [103.0 + t for t in range(9)]
+    assert train.targets[9:].isnan().all()
+    assert held_out.targets[:5, 0].tolist() == [115.0 + t for t in range(5)]
+    assert held_out.targets[5:].isnan().all()
+    assert "the latest value as the prediction: RMSE 3, " in task.facts()
+    mixed = CsvTask(
+        file=table(TABLE, "mixed.csv"), target="v", sequence="who", order="when", horizon=1, answer="number"
+    )
+    assert mixed.features == ("u", "v")
+    found = {tuple(map(tuple, inputs)): targets for inputs, targets in _with_targets(mixed)}
+    assert found[((2.5, 3.0), (0.5, 1.0))][0] == [1.0]
+    assert found[((1.5, 2.0), (3.5, 4.0))][0] == [4.0]
+    assert all(math.isnan(targets[-1][0]) for targets in found.values())
+
+
+def _with_targets(task):
+    for part in (task.split().train, task.split().held_out):
+        for begin, length in zip(part.begins.tolist(), part.lengths.tolist(), strict=True):
+            rows = slice(begin, begin + length)
+            yield part.inputs[rows].tolist(), part.targets[rows].tolist()
+
+
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (
+            {"target": "v", "features": ("u", "v")},
+            "'v' is the target; leave it out, or predict it --horizon N",
+        ),
+        ({"target": "v", "horizon": 1, "asks": "last"}, "expected every with a horizon, got last"),
+        ({"target": "v", "horizon": -1}, "horizon: expected at least 0, got -1"),
+        ({"target": "v", "horizon": 9, "answer": "number"}, "at least two sequences with a target"),
+        (
+            {"target": "v", "horizon": 3, "answer": "number", "sequence": "", "length": 1},
+            "take a smaller --horizon",
+        ),
+    ],
+)
+def test_a_horizon_that_cannot_be(table, options, message):
+    with pytest.raises(PlaitError, match=re.escape(message)):
+        CsvTask(**{"file": table(TABLE), "sequence": "who", "order": "when", **options})
+
+
+def test_a_forecast_is_predicted_and_scored(table, tmp_path, capsys):
+    values = [10 + 5 * math.sin(t / 3) for t in range(240)]
+    path = table("y\n" + "".join(f"{value}\n" for value in values))
+    line = ["train", "csv", path, "--target", "y", "--horizon", "4", "--length", "24", "--model", "gru"]
+    small = [
+        "--hidden",
+        "16",
+        "--epochs",
+        "60",
+        "--lr",
+        "0.02",
+        "--batch-size",
+        "8",
+        "--device",
+        "cpu",
+        "--quiet",
+    ]
+    assert main([*line, *small, "--out", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    new = [10 + 5 * math.sin(t / 3) for t in range(240, 290)]
+    found = plait.predict(run, {"y": new})
+    assert list(found) == ["y", "prediction"]
+    later = [10 + 5 * math.sin((t + 4) / 3) for t in range(240, 290)]
+    errors = [abs(a - b) for a, b in list(zip(found["prediction"], later, strict=True))[8:24]]
+    assert sum(errors) / 16 < 1.5  # the latest value is off by 4 on average

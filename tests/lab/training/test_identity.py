@@ -10,9 +10,11 @@ import os
 import shutil
 import subprocess
 import sys
+import tempfile
 import threading
 import types
 import weakref
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -139,7 +141,11 @@ class Mine(CopyTask):
 
 
 def imported(folder, text=MEMORIES, name="own_memories"):
-    """A user's module in a file of its own."""
+    """A user's module in a file of its own.
+
+    Python compares files with their bytecode by size and whole seconds, so each text has a folder of its own.
+    """
+    folder = Path(tempfile.mkdtemp(dir=folder))
     file = folder / f"{name}.py"
     file.write_text(text)
     spec = importlib.util.spec_from_file_location(name, file)
@@ -345,7 +351,6 @@ def test_another_process_on_another_machine_finds_the_same(own, tmp_path):
     assert str(tmp_path.parent) not in answer.stdout
 
 
-@pytest.mark.slow  # the clock of files may be too coarse beside other tests
 def test_code_is_part_of_it_with_what_it_calls(tmp_path):
     texts = {
         "as it is": MEMORIES,
@@ -449,7 +454,7 @@ def test_neither_can_a_state_that_is_hidden(own):
 def test_code_that_was_edited_since_it_was_imported_is_not_read(tmp_path):
     module = imported(tmp_path, name="own_edited")
     first = identity(module.layered())
-    (tmp_path / "own_edited.py").write_text(MEMORIES.replace("state.age + 1", "state.age + 22"))
+    Path(module.__file__).write_text(MEMORIES.replace("state.age + 1", "state.age + 22"))
     found = described_module(module.layered())
     assert "was edited after it was imported" in found["unidentified"]["why"]
     again = imported(tmp_path, MEMORIES.replace("state.age + 1", "state.age + 22"), name="own_edited")

@@ -7,9 +7,15 @@ from plait.lab.cli import main
 from plait.lab.experiments.keeping import HELD
 from plait.lab.tasks import CopyTask, PennTreebank, PermutedMNIST, RecallTask, TextTask
 from plait.lab.training.option_defaults import defaults_for
-from plait.lab.training.options import PUBLISHED, described, published_for, settings_for
+from plait.lab.training.options import PUBLISHED, published_for, recommended, settings_for
 from plait.lab.training.recipe import Recipe
 from plait.models.options import model_defaults
+
+
+def described(*options):
+    """What is recommended, as parts of a description."""
+    return dict(zip(("model", "recipe"), recommended(*options), strict=True))
+
 
 # lr, (lr of orthogonal parameters), optimizer, non-linearity, ν, ρ; a dash where the table is blank
 TABLES = """
@@ -115,9 +121,13 @@ def test_a_text_of_ones_own_has_sizes_that_suit_the_device(tmp_path, capsys, mon
     assert (paper["model"]["hidden_size"], paper["recipe"]["batch_size"]) == (1024, 128)
     assert settings_for("ptb", "rellstm", on_cpu=True) == published_for("ptb", "rellstm")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
-    assert defaults_for(["text"])["hidden"] == 1024
+    assert defaults_for(["text"])["hidden_size"] == 1024
     monkeypatch.setattr("torch.cuda.device_count", lambda: 0)
-    assert defaults_for(["text"])["hidden"] == defaults_for(["text", "--device", "cpu"])["hidden"] == 128
+    assert (
+        defaults_for(["text"])["hidden_size"]
+        == defaults_for(["text", "--device", "cpu"])["hidden_size"]
+        == 128
+    )
     line = ["train", "text", "--text", text.text[0], "--span", "5", "--max-minutes", "1e-9"]
     assert main([*line, "--out", str(tmp_path / "runs")]) == 0
     assert capsys.readouterr().err.startswith(

@@ -30,7 +30,7 @@ interpreted = pytest.mark.skipif(
 
 @dataclass(frozen=True)
 class Case:
-    """Sizes and circumstances of a call; `ties`: all keys are equal."""
+    """Sizes and circumstances of a call; `ties`: all keys are equal; `far`: a second pair of them."""
 
     steps: int = 33
     size: int = 8
@@ -46,6 +46,7 @@ class Case:
     marks: bool = False
     strided: bool = False
     ties: bool = False
+    far: bool = False
 
     @property
     def rule(self):
@@ -78,17 +79,26 @@ class Case:
         }
         if self.scores:
             leaves["scores"] = leaf(self.rows, self.heads, states)
+        if self.far:
+            leaves |= {f"far {name}": leaf(*leaves[name].shape) for name in ("query", "key")}
         rest = {"deaths": chunk(self.steps, state).deaths, **self.rule}
         if state is not None:
             rest["births"] = state.births
         return leaves, rest | ({"score_from": self.scores} if self.scores else {})
 
 
+def attended(leaves, rest, backend):
+    """Call the operator with a problem's tensors, the far ones as a pair."""
+    near = {name: x for name, x in leaves.items() if not name.startswith("far ")}
+    far = (leaves["far query"], leaves["far key"]) if "far key" in leaves else None
+    return bounded_attention(**near, **rest, far=far, backend=backend)
+
+
 def results(leaves, rest, backend, device="cpu"):
     """Return the output and the gradients of every leaf, by name."""
     leaves = {name: x.detach().to(device).requires_grad_() for name, x in leaves.items()}
     rest = {name: x.to(device) if isinstance(x, torch.Tensor) else x for name, x in rest.items()}
-    output = bounded_attention(**leaves, **rest, backend=backend)
+    output = attended(leaves, rest, backend)
     arriving = torch.randn(output.shape, generator=torch.Generator().manual_seed(7), dtype=torch.float64)
     arriving = arriving.to(output).contiguous()
     gradients = torch.autograd.grad(output, list(leaves.values()), arriving)
@@ -129,6 +139,15 @@ CASES = [
     Case(capacity=100, window=100, marks=True),
     Case(steps=70, dtype=torch.bfloat16, scores="birth", marks=True),
     Case(steps=70, dtype=torch.float16, scores="leaving", size=16),
+    Case(steps=97, far=True),
+    Case(steps=97, size=24, rows=1, window=20, capacity=30, sinks=3, scores="leaving", far=True),
+    Case(steps=63, size=7, group=3, scores="birth", marks=True, strided=True, far=True),
+    Case(steps=70, carried=30, sinks=2, scores="leaving", marks=True, group=2, far=True),
+    Case(steps=1, carried=30, sinks=1, scores="birth", group=2, far=True),
+    Case(steps=40, carried=3, window=9, far=True),
+    Case(steps=50, capacity=0, window=1, far=True),
+    Case(steps=50, capacity=100, window=100, marks=True, far=True),
+    Case(steps=70, dtype=torch.bfloat16, scores="birth", marks=True, far=True),
 ]
 DOUBLE = [replace(case, dtype=torch.float64) for case in CASES if case.dtype == torch.float32]
 
@@ -145,6 +164,8 @@ SMALL = [
     Case(steps=1, carried=30, sinks=1, scores="birth", **ONE),
     Case(steps=33, size=1, strided=True, **ONE),
     Case(steps=20, capacity=0, window=1, **ONE),
+    Case(steps=40, size=7, rows=1, group=2, sinks=2, carried=30, scores="leaving", marks=True, far=True),
+    Case(steps=50, size=24, window=7, capacity=20, marks=True, far=True, **ONE),
 ]
 
 
@@ -165,6 +186,7 @@ def test_parity_of_the_kernels_in_the_interpreter(case, monkeypatch, poison):
         Case(steps=97, size=64, window=33, capacity=40, scores="leaving", **ONE),
         Case(steps=70, scores="birth", marks=True, dtype=torch.bfloat16, **ONE),
         Case(steps=34, size=96, dtype=torch.float16, **ONE),
+        Case(steps=70, scores="birth", marks=True, dtype=torch.bfloat16, far=True, **ONE),
     ],
     ids=str,
 )
@@ -178,7 +200,12 @@ def test_parity_of_the_kernels_with_their_own_tiles(case):
 @pytest.mark.parametrize("backend", ["triton", "torch"])
 def test_parity_on_a_gpu(dtype, size, backend):
     case = Case(steps=700, size=size, group=2, window=100, capacity=150, sinks=4, dtype=dtype, marks=True)
-    for changes in ({"scores": "birth"}, {"scores": "leaving", "carried": 300}, {}):
+    for changes in (
+        {"scores": "birth"},
+        {"scores": "leaving", "carried": 300},
+        {},
+        {"scores": "leaving", "carried": 300, "far": True},
+    ):
         assert compared(replace(case, **changes), backend, "cuda") == []
 
 
@@ -193,19 +220,22 @@ def test_a_run_is_reproducible(backend):
 
 
 @pytest.mark.parametrize("block", [1, 2, 7, 40])
-@pytest.mark.parametrize("case", [CASES[3], CASES[8]], ids=str)
+@pytest.mark.parametrize(
+    "case", [CASES[3], CASES[8], *(replace(CASES[n], far=True) for n in (3, 8))], ids=str
+)
 def test_blocks_of_any_length(case, block, monkeypatch):
     monkeypatch.setattr(torch_attention, "block_length", lambda steps, slots: block)
     assert compared(replace(case, dtype=torch.float64), "torch") == []
 
 
 @pytest.mark.parametrize("scores", [None, "birth", "leaving"])
-def test_the_definition_has_the_gradients_of_finite_differences(scores):
+@pytest.mark.parametrize("far", [False, True])
+def test_the_definition_has_the_gradients_of_finite_differences(scores, far):
     leaves, rest = Case(steps=5, size=2, rows=1, heads=1, group=2, window=2, capacity=1, dtype=torch.float64,
-                        scores=scores, carried=4).problem()  # fmt: skip
+                        scores=scores, far=far, carried=4).problem()  # fmt: skip
 
     def run(*tensors):
-        return bounded_attention(**dict(zip(leaves, tensors, strict=True)), **rest, backend="reference")
+        return attended(dict(zip(leaves, tensors, strict=True)), rest, "reference")
 
     assert torch.autograd.gradcheck(run, tuple(leaves.values()))
 
@@ -216,6 +246,21 @@ def test_a_window_over_everything_is_full_attention(backend):
     deaths = lifetimes(torch.randn(2, 3, 50), window=50, capacity=0).deaths
     output = bounded_attention(q, k, v, deaths, window=50, capacity=0, backend=backend)
     torch.testing.assert_close(output, scaled_dot_product_attention(q, k, v, is_causal=True))
+
+
+@pytest.mark.parametrize("backend", ["reference", "torch"])
+def test_far_queries_and_keys_meet_what_left_the_window_and_nothing_else(backend):
+    """Against single steps: each state's energy is of the far pair or of the other, by its age alone."""
+    generator = torch.Generator().manual_seed(3)
+    q, far_q, k, far_k, v = (torch.randn(1, 1, 50, 4, generator=generator) for _ in range(5))
+    deaths = lifetimes(torch.randn(1, 1, 50, generator=generator), window=6, capacity=3).deaths
+    output = bounded_attention(q, k, v, deaths, window=6, capacity=3, far=(far_q, far_k), backend=backend)
+    for t in (4, 5, 6, 7, 31, 49):
+        alive = [j for j in range(t + 1) if deaths[0, 0, j] > t]
+        pairs = ((far_q, far_k) if t - j >= 6 else (q, k) for j in alive)
+        energies = torch.stack([x[0, 0, t] @ y[0, 0, j] / 2 for (x, y), j in zip(pairs, alive, strict=True)])
+        expected = energies.softmax(0) @ v[0, 0, alive]
+        torch.testing.assert_close(output[0, 0, t], expected, rtol=1e-4, atol=1e-5)
 
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])
@@ -288,11 +333,11 @@ def test_nothing_to_do(backend, shape):
 
 @pytest.mark.parametrize("backend", ["reference", "torch"])
 def test_autocast_decides_the_type_of_what_comes_and_of_nothing_inside(backend):
-    leaves, rest = Case(steps=50, scores="birth").problem()
+    leaves, rest = Case(steps=50, scores="birth", far=True).problem()
     narrow = {name: x.bfloat16() if name != "scores" else x for name, x in leaves.items()}
-    expected = bounded_attention(**narrow, **rest, backend=backend)
+    expected = attended(narrow, rest, backend)
     with torch.autocast("cpu", dtype=torch.bfloat16):
-        output = bounded_attention(**leaves, **rest, backend=backend)
+        output = attended(leaves, rest, backend)
     assert torch.equal(output, expected)
     output.float().sum().backward()
     assert leaves["query"].grad.dtype == torch.float32
@@ -345,7 +390,9 @@ def test_parity_can_fail(mutation):
 
 
 @interpreted
-@pytest.mark.parametrize("argument", ["window", "sums", "older", "scores", "products"])
+@pytest.mark.parametrize(
+    "argument", ["window", "sums", "older", "scores", "products", "far_query", "far_key"]
+)
 def test_parity_of_the_kernels_can_fail(argument, monkeypatch):
     """Each argument of the kernels, slightly wrong."""
     original = triton_attention._arguments
@@ -364,10 +411,10 @@ def test_parity_of_the_kernels_can_fail(argument, monkeypatch):
         return Perturbed(tensors), sizes
 
     monkeypatch.setattr(triton_attention, "_arguments", perturbed)
-    assert compared(Case(steps=70, capacity=6, scores="leaving", **ONE), "triton") != []
+    assert compared(Case(steps=70, capacity=6, scores="leaving", far=True, **ONE), "triton") != []
 
 
-@pytest.mark.parametrize("part", ["bias", "older", "counts"])
+@pytest.mark.parametrize("part", ["bias", "older", "counts", "left", "near"])
 def test_parity_can_fail_inside_a_block(part, monkeypatch):
     original = torch_attention._States.__getitem__
 
@@ -377,12 +424,17 @@ def test_parity_can_fail_inside_a_block(part, monkeypatch):
             block.bias[:, -1, 0].zero_()
         elif part == "older":
             return block._replace(older=block.older.flip(0))
+        elif part == "left":
+            return block._replace(left=block.left.roll(1, 2))
+        elif part == "near":  # no state has left the window
+            return block._replace(left=torch.zeros_like(block.left))
         else:
             return block._replace(counts=None)
         return block
 
     monkeypatch.setattr(torch_attention._States, "__getitem__", perturbed)
-    assert compared(Case(steps=97, capacity=6, scores="leaving", dtype=torch.float64), "torch") != []
+    case = Case(steps=97, capacity=6, scores="leaving", dtype=torch.float64, far=part in ("left", "near"))
+    assert compared(case, "torch") != []
 
 
 def test_what_is_wrong_is_one_clear_error():
@@ -399,6 +451,10 @@ def test_what_is_wrong_is_one_clear_error():
         bounded_attention(q, k.double(), v, deaths, **rule)
     with pytest.raises(ShapeError, match=r"deaths: expected int32 or int64, got torch.float32"):
         bounded_attention(q, k, v, deaths.float(), **rule)
+    with pytest.raises(ShapeError, match=r"far key: expected \(2, 4, 9, 8\), got \(2, 4, 8, 8\)"):
+        bounded_attention(q, k, v, deaths, **rule, far=(q, k[:, :, 1:]))
+    with pytest.raises(ShapeError, match="query, key, value, far query, far key: expected one type of float"):
+        bounded_attention(q, k, v, deaths, **rule, far=(q, k.half()))
     with pytest.raises(ConfigError, match="unknown score_from 'leave'"):
         bounded_attention(q, k, v, deaths, **rule, score_from="leave")
     with pytest.raises(ConfigError, match="unknown backend 'naive'"):

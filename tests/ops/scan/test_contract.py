@@ -2,17 +2,11 @@
 
 from __future__ import annotations
 
-import importlib
 import inspect
-import sys
-from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 import torch
-from torch.utils import _pytree
 
-import plait.ops
 from plait.errors import ShapeError
 from plait.ops.attentive_scan import attentive_scan
 from plait.ops.full_scan import full_scan
@@ -22,11 +16,6 @@ from plait.ops.scan import FullScan, PlainScan, Scan, backends
 from plait.ops.scan.boundary import conform
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned, named, specs
 
-OPS = Path(plait.ops.__file__).parent
-MODULES = sorted(
-    ".".join(("plait", "ops", *path.relative_to(OPS).with_suffix("").parts)).removesuffix(".__init__")
-    for path in OPS.rglob("*.py")
-)
 SCANS = ("attentive_scan", "full_scan", "plain_scan")
 
 
@@ -117,40 +106,3 @@ def test_what_a_tensor_must_be_is_checked_by_its_spec() -> None:
         wrong = torch.zeros((1, *getattr(inputs, name).shape))
         with pytest.raises(ShapeError, match=rf"^{spec.door}{name}: expected"):
             conform(inputs._replace(**{name: wrong}), scan)
-
-
-_REGISTRIES = ("SUPPORTED_NODES", "SUPPORTED_SERIALIZED_TYPES", "SERIALIZED_TYPE_TO_PYTHON_TYPE")
-
-
-@pytest.fixture
-def without_plait() -> Iterator[None]:
-    """As in a fresh interpreter, but for the operators: torch keeps those, and has each once."""
-    kept = {name: module for name, module in sys.modules.items() if name.split(".")[0] == "plait"}
-    # torch finds a class of a saved program by its name: it must find the one that the other tests have
-    known = [getattr(_pytree, name) for name in _REGISTRIES]
-    before = [dict(registry) for registry in known]
-    for name in kept:
-        del sys.modules[name]
-    yield
-    for registry, found in zip(known, before, strict=True):
-        registry.clear()
-        registry.update(found)
-    for name in [name for name in sys.modules if name.split(".")[0] == "plait"]:
-        del sys.modules[name]
-    sys.modules.update(kept)
-
-
-@pytest.mark.parametrize("module", MODULES)
-def test_every_module_can_be_imported_first(
-    module: str, without_plait: None, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """No circle: whichever module of the room comes first, it finds what it needs."""
-    if "triton" in module:
-        pytest.importorskip("triton", reason="triton is not installed: pip install 'plait[kernels]'")
-
-    class Defined:
-        def register_fake(self, function: object) -> None: ...
-        def register_autograd(self, function: object, setup_context: object = None) -> None: ...
-
-    monkeypatch.setattr(torch.library, "custom_op", lambda *_, **__: lambda function: Defined())
-    importlib.import_module(module)

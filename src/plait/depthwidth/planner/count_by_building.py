@@ -121,9 +121,12 @@ _NO_ATTENTION = {"linear_attention", "mamba", "conv", "recurrent", "moe", "mlp"}
 _WHOLE = {"full_attention", "hybrid"}
 _WINDOWED = {"sliding_attention", "chunked_attention", "hybrid_sliding"}
 _SPARSE = {
-    "indexed_attention", "compressed_sparse_attention", "heavily_compressed_attention", "minimax_m3_sparse",
+    "indexed_attention",
+    "compressed_sparse_attention",
+    "heavily_compressed_attention",
+    "minimax_m3_sparse",
     "reference_sliding_attention",
-}  # fmt: skip
+}
 _QUERIES = re.compile(
     r"^(q|query|q_proj|q_a_proj|q_b_proj|qkv\w*|query_key_value|c_attn|Wqkv|W_pack|in_proj)$"
 )

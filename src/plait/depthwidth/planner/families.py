@@ -16,10 +16,30 @@ from plait.depthwidth.planner.count import Architecture, Experts
 from plait.errors import DataError
 
 __all__ = [
-    "NAMES", "SIZES", "Family", "Values", "bert", "check_size", "dbrx", "experts_of", "falcon", "gpt",
-    "gpt_oss", "gptj", "head_size_of", "llama", "modernbert", "opt", "phi", "qwen_moe", "stablelm", "t5",
-    "wide_norms", "windows", "windows_if_used",
-]  # fmt: skip
+    "NAMES",
+    "SIZES",
+    "Family",
+    "Values",
+    "bert",
+    "check_size",
+    "dbrx",
+    "experts_of",
+    "falcon",
+    "gpt",
+    "gpt_oss",
+    "gptj",
+    "head_size_of",
+    "llama",
+    "modernbert",
+    "opt",
+    "phi",
+    "qwen_moe",
+    "stablelm",
+    "t5",
+    "wide_norms",
+    "windows",
+    "windows_if_used",
+]
 
 # Name used here -> its names in configuration files.
 NAMES = {

@@ -16,9 +16,18 @@ from dataclasses import dataclass
 from plait.errors import ConfigError, at_least
 
 __all__ = [
-    "GUIDELINE", "Estimate", "Fit", "Optimum", "check_budget", "optimal_shape", "param_count", "parse_budget",
-    "transition_params", "transition_width", "width_step",
-]  # fmt: skip
+    "GUIDELINE",
+    "Estimate",
+    "Fit",
+    "Optimum",
+    "check_budget",
+    "optimal_shape",
+    "param_count",
+    "parse_budget",
+    "transition_params",
+    "transition_width",
+    "width_step",
+]
 
 FITTED_DEPTHS = (6, 48)
 # Less is not even one layer; more is three decades past the largest model.

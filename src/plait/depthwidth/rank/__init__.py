@@ -71,4 +71,4 @@ __all__ = [
     "thm2_bounds",
     "thm2_upper_raw",
     "transition_depth",
-]  # fmt: skip
+]

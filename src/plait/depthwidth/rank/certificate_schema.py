@@ -129,24 +129,54 @@ def _degree(value: Any) -> str | None:
 
 
 _CERTIFICATE: Schema = {
-    "schema": _TEXT, "rank": _RANK, "agreed": _BOOL, "saturated": _BOOL, "gram_bound": _RANK,
-    "matches_gram_bound": _BOOL, "log3_lower": _number, "log3_upper": _number, "complete": _BOOL,
-    "network": _OBJECT, "graded": _BOOL, "runs": _LIST, "partial": _LIST, "witness": _OBJECT,
-    "environment": _OBJECT, "digest": _TEXT,
-}  # fmt: skip
+    "schema": _TEXT,
+    "rank": _RANK,
+    "agreed": _BOOL,
+    "saturated": _BOOL,
+    "gram_bound": _RANK,
+    "matches_gram_bound": _BOOL,
+    "log3_lower": _number,
+    "log3_upper": _number,
+    "complete": _BOOL,
+    "network": _OBJECT,
+    "graded": _BOOL,
+    "runs": _LIST,
+    "partial": _LIST,
+    "witness": _OBJECT,
+    "environment": _OBJECT,
+    "digest": _TEXT,
+}
 _NETWORK: Schema = {
-    "depth": _integer(1, _DEEPEST), "width": _integer(1, _WIDEST), "heads": _integer(1, _WIDEST),
-    "tokens_a": _integer(1, _LONGEST), "tokens_b": _integer(1, _LONGEST), "residual": _BOOL,
-    "coordinate": _integer(0, _WIDEST - 1), "weights": _TEXT,
-}  # fmt: skip
+    "depth": _integer(1, _DEEPEST),
+    "width": _integer(1, _WIDEST),
+    "heads": _integer(1, _WIDEST),
+    "tokens_a": _integer(1, _LONGEST),
+    "tokens_b": _integer(1, _LONGEST),
+    "residual": _BOOL,
+    "coordinate": _integer(0, _WIDEST - 1),
+    "weights": _TEXT,
+}
 _RUN: Schema = {
-    "rank": _RANK, "p": _PRIME, "seed": _SEED, "templates": _RANK, "saturated": _BOOL, "gram": _RANK,
-    "graded": _BOOL, "components": _LIST, "seconds": _number,
-}  # fmt: skip
+    "rank": _RANK,
+    "p": _PRIME,
+    "seed": _SEED,
+    "templates": _RANK,
+    "saturated": _BOOL,
+    "gram": _RANK,
+    "graded": _BOOL,
+    "components": _LIST,
+    "seconds": _number,
+}
 _COMPONENT: Schema = {
-    "degree": _degree, "p": _PRIME, "seed": _SEED, "rank": _RANK, "bound": _RANK, "templates": _RANK,
-    "saturated": _BOOL, "seconds": _number,
-}  # fmt: skip
+    "degree": _degree,
+    "p": _PRIME,
+    "seed": _SEED,
+    "rank": _RANK,
+    "bound": _RANK,
+    "templates": _RANK,
+    "saturated": _BOOL,
+    "seconds": _number,
+}
 _WITNESS: Schema = {"p": _PRIME, "seed": _SEED, "parts": _LIST}
 _PART: Schema = {"degree": _degree, "rank": _RANK, "rows": _ranges, "columns": _ranges, "solution": _TEXT}
 _ENVIRONMENT: Schema = {"plait": _TEXT, "commit": _TEXT}

@@ -14,9 +14,16 @@ from plait.errors import ConfigError, at_least
 from plait.gradients.paths.dynamics import Blocks, Dynamics
 
 __all__ = [
-    "Breakdown", "breakdown", "by_degree", "by_hops", "closed_form", "derivatives_to", "path_weights",
-    "recursion", "taken_apart",
-]  # fmt: skip
+    "Breakdown",
+    "breakdown",
+    "by_degree",
+    "by_hops",
+    "closed_form",
+    "derivatives_to",
+    "path_weights",
+    "recursion",
+    "taken_apart",
+]
 
 
 def recursion(blocks: Blocks, start: int, end: int) -> list[Tensor]:

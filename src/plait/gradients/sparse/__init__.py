@@ -24,7 +24,21 @@ from plait.gradients.sparse.sweep import (
 from plait.gradients.sparse.theorem import Theorem2, critical_values, log_bound, theorem2
 
 __all__ = [
-    "Path", "Support", "Theorem2", "best_path", "best_values", "chi", "critical_values", "depth_all",
-    "depth_to", "is_normal", "log_bound", "matrix_derivative", "norms", "path_counts", "propagation_from",
-    "propagation_to", "theorem2",
-]  # fmt: skip
+    "Path",
+    "Support",
+    "Theorem2",
+    "best_path",
+    "best_values",
+    "chi",
+    "critical_values",
+    "depth_all",
+    "depth_to",
+    "is_normal",
+    "log_bound",
+    "matrix_derivative",
+    "norms",
+    "path_counts",
+    "propagation_from",
+    "propagation_to",
+    "theorem2",
+]

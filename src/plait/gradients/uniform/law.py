@@ -20,9 +20,17 @@ from numpy.typing import NDArray
 from plait.errors import ConfigError, at_least
 
 __all__ = [
-    "asymptote", "constant", "exponent", "log_constant", "printed_bound_holds", "printed_exponent",
-    "printed_rate", "reaches_inverse_length", "sharp_exponent", "sharp_rate",
-]  # fmt: skip
+    "asymptote",
+    "constant",
+    "exponent",
+    "log_constant",
+    "printed_bound_holds",
+    "printed_exponent",
+    "printed_rate",
+    "reaches_inverse_length",
+    "sharp_exponent",
+    "sharp_rate",
+]
 
 UNIT_CIRCLE_WIDTH = 1e-12
 MOST_TERMS = 2_000_000

@@ -1,3 +1,3 @@
-"""Timings and memory against peers on this machine; correctness is checked first."""
+"""Benchmarks of time and memory against other libraries; every backend is checked for parity first."""
 
 __all__: list[str] = []

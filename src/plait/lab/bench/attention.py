@@ -1,4 +1,4 @@
-"""`plait bench attention`: attention over a bounded memory against attention over everything."""
+"""`plait bench attention`: attention over a bounded memory against full attention."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from torch.nn.functional import scaled_dot_product_attention
 
 from plait.errors import known, whole
 from plait.estimates import FLOAT, check_fits
-from plait.lab.bench.contestants import PRECISIONS
+from plait.lab.bench.layer_config import PRECISIONS
 from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.sizes import MOST_ROUNDS, parse_numbers
 from plait.lab.bench.timing import limit_threads, take_turns
@@ -27,7 +27,7 @@ from plait.table import Table
 __all__ = ["bench_attention"]
 
 _BASELINE = "full attention"
-# the definition's mask over all pairs is what parity is checked against
+# the definition has a mask over all pairs of steps, so parity is checked on the first ones
 _CHECKED_STEPS = 512
 
 
@@ -45,24 +45,24 @@ def bench_attention(
     commit: str = "",
     out: Path | None = None,
 ) -> CommandResult:
-    """Time forward + backward of bounded attention; the ratio to torch's causal attention last.
+    """Time forward + backward of bounded attention; the last column is the ratio to torch's causal attention.
 
-    Keys and inputs are random, so that the memory turns over as an untrained one does. On a GPU
-    FlexAttention takes part with the same mask; to build that mask is a row of its own.
+    Keys and inputs are random, as in an untrained network. On a GPU FlexAttention is timed with the same
+    mask; building the mask has a row of its own.
 
     Args:
-        lengths: steps, between commas.
-        rows: sequences side by side.
-        heads: of attention.
+        lengths: sequence lengths, comma-separated.
+        rows: batch size.
+        heads: number of heads.
         head_size: features of a head.
-        window: latest states that are read.
-        capacity: older states that are read.
-        precision: of queries, keys and values.
-        device: where to compute.
-        threads: of the CPU; by default as many as torch takes.
-        repeats: rounds.
-        commit: what to record where the source is no git checkout.
-        out: write the JSON here.
+        window: number of latest states that are read.
+        capacity: number of older states that are read.
+        precision: dtype of queries, keys and values.
+        device: device to run on.
+        threads: threads of the CPU; by default torch's own number.
+        repeats: rounds of measurement.
+        commit: commit to record if the source is not a git checkout.
+        out: JSON file to write.
     """
     check_folder(out)
     whole(1, rows=rows, heads=heads, head_size=head_size, window=window)
@@ -76,14 +76,14 @@ def bench_attention(
         for steps in parse_numbers(lengths, "lengths"):
             numbers = rows * heads * (12 * steps * head_size + 4 * (window + capacity))
             check_fits(FLOAT * numbers, "take fewer steps or rows", str(target))
-            contest = _Contest((rows, heads, steps, head_size), window, capacity, target, dtype)
-            if wrong := contest.disagreement():
+            benchmark = _Benchmark((rows, heads, steps, head_size), window, capacity, target, dtype)
+            if wrong := benchmark.disagreement():
                 return CommandResult(data, (), f"parity failed: {wrong}")
-            times = take_turns(contest.steps(), target, repeats, warm_up=2)
+            times = take_turns(benchmark.steps(), target, repeats, warm_up=2)
             for name, taken in times.items():
                 timings.append(
                     {
-                        "contestant": name,
+                        "method": name,
                         "T": steps,
                         "ms": taken.median * 1e3,
                         "spread ms": taken.spread * 1e3,
@@ -99,8 +99,8 @@ def bench_attention(
     return CommandResult(data, (table,))
 
 
-class _Contest:
-    """One set of tensors, and the functions that attend with them."""
+class _Benchmark:
+    """The functions to be timed, on one set of tensors."""
 
     def __init__(
         self,
@@ -122,7 +122,7 @@ class _Contest:
         self.deaths = lifetimes(self.scores, **self.rule).deaths
 
     def disagreement(self) -> str | None:
-        """Return what differs from the definition on the first steps of the first row, or None."""
+        """Return the first difference from the definition on the first steps of the first row, or None."""
         first = [x[:1, :, :_CHECKED_STEPS] for x in (self.query, self.key, self.value, self.scores)]
         deaths = lifetimes(first[3], **self.rule).deaths
         outcomes = []
@@ -141,7 +141,7 @@ class _Contest:
         return None
 
     def steps(self) -> dict[str, Callable[[], object]]:
-        """Return what is timed, by name."""
+        """Return the functions to be timed, by name."""
         leaves = self.query, self.key, self.value
 
         def full() -> object:

@@ -1,6 +1,6 @@
-"""One cell of `plait bench sizes`: a layer of some size, its first call in this process, compared on the CPU.
+"""One cell of `plait bench sizes`: a layer's first call in a fresh process, compared with its definition.
 
-`python -m plait.lab.bench.cell JSON` runs one and prints what came of it as a line of JSON.
+`python -m plait.lab.bench.cell JSON` runs a cell and prints its record as a line of JSON.
 """
 
 from __future__ import annotations
@@ -22,18 +22,20 @@ from plait.ops.scan import record_backends
 __all__ = ["BOUNDED", "Cell", "run_cell"]
 
 BOUNDED = ("relrnn", "rellstm", "relgru", "unirnn", "unilstm")
-# Rows that are compared. Rows do not depend on each other, and where no other row's output is
-# differentiated, the gradients of the weights are those of these rows alone.
+# Number of rows that are compared. Rows are independent, and only the outputs of these rows are
+# differentiated, so that the gradients of the weights can be compared too.
 _COMPARED_ROWS = 5
 _COMPARED_STEPS = {torch.float32: 24, torch.bfloat16: 4}
-# rounding adds up over steps
+# factor on the tolerance of a walk: rounding accumulates over the steps
 _OF_A_WALK = {torch.float32: 5.0, torch.bfloat16: 1.0}
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A layer of some size and what it is given; `window`, `capacity`, `relevance`, `grad_limit` and
-    `nonlinearity` where the model has them."""
+    """A layer, its sizes and its options.
+
+    `window`, `capacity`, `relevance`, `grad_limit` and `nonlinearity` are ignored by models without them.
+    """
 
     model: str
     hidden: int
@@ -54,7 +56,7 @@ class Cell:
 
     @property
     def title(self) -> str:
-        """The cell in one line.
+        """Description of the cell in one line.
 
         >>> Cell("rellstm", 96, 333, 37).title
         'rellstm 10→96 w10+10 earned T333 B37 float32'
@@ -70,11 +72,11 @@ class Cell:
 
     @property
     def has_kink(self) -> bool:
-        """Whether a slope jumps (modrelu may itself), so that rounding can change a gradient at will."""
+        """True if the nonlinearity has a kink, where rounding alone can change a gradient by any amount."""
         return self.nonlinearity == "relu" or self.model in ("goru", "orthrnn")
 
     def module(self, backend: str) -> nn.Module:
-        """The layer on the CPU in float32, the same weights whatever the backend."""
+        """Build the layer on the CPU in float32; its weights depend on the seed, not on the backend."""
         options: dict[str, Any] = {"backend": backend}
         if self.model in BOUNDED:
             options |= {"window": self.window, "capacity": self.capacity}
@@ -87,7 +89,7 @@ class Cell:
 
 
 class _Walk:
-    """The input, resets and gradients of so many steps, drawn once for every device."""
+    """The input, resets and output gradients of `steps` steps, the same on every device."""
 
     def __init__(self, cell: Cell, steps: int) -> None:
         generator = torch.Generator().manual_seed(cell.seed + steps)
@@ -97,21 +99,21 @@ class _Walk:
         self.arriving = torch.randn(steps, cell.rows, cell.hidden, generator=generator).to(dtype)
         self.carried = cell.carried and steps > 1
 
-    def of_rows(self, rows: Tensor) -> None:
-        """Let a gradient arrive at these rows alone."""
+    def keep_rows(self, rows: Tensor) -> None:
+        """Set the output gradients of all other rows to zero."""
         others = torch.ones(self.x.shape[1], dtype=torch.bool)
         others[rows] = False
         self.arriving[:, others] = 0
 
     def run(self, module: nn.Module, rows: Tensor | slice = slice(None)) -> dict[str, Tensor]:
-        """Outputs, the final state and the gradients; in two calls where the state is carried."""
+        """Return outputs, final state and gradients by name; two calls if the state is to be carried."""
         like = next(module.parameters())
         x = self.x[:, rows].to(like).requires_grad_()
         reset = None if self.reset is None else self.reset[:, rows].to(like.device)
         half, state, outputs = x.shape[0] // 2 if self.carried else 0, None, []
         for part in [slice(0, half), slice(half, None)] if half else [slice(None)]:
-            given = {} if reset is None else {"reset": reset[part]}
-            output, state = module(x[part], state, **given)
+            options = {} if reset is None else {"reset": reset[part]}
+            output, state = module(x[part], state, **options)
             outputs.append(output)
         output = torch.cat(outputs)
         named = dict(module.named_parameters())
@@ -119,29 +121,29 @@ class _Walk:
         gradients = torch.autograd.grad(
             output, list(wanted.values()), self.arriving[:, rows].to(like), materialize_grads=True
         )
-        found = {"output": output, **_parts(state)}
-        return found | {f"d {name}": g for name, g in zip(wanted, gradients, strict=True)}
+        values = {"output": output, **_parts(state)}
+        return values | {f"d {name}": g for name, g in zip(wanted, gradients, strict=True)}
 
 
 def _parts(state: Any) -> dict[str, Tensor]:
-    """The tensors of a final state by name."""
+    """Return the tensors of a final state by name."""
     if not isinstance(state, State):
         names = ("hidden", "cell_state")
         return dict(zip(names, state if isinstance(state, tuple) else (state,), strict=False))
-    found = {"hidden": state.hidden}
+    values = {"hidden": state.hidden}
     if state.cell_state is not None:
-        found["cell_state"] = state.cell_state
+        values["cell_state"] = state.cell_state
     if state.memory and state.memory[0].slots.numel():
-        found |= {"slots": state.memory[0].slots, "born": state.memory[0].born}
-    return found
+        values |= {"slots": state.memory[0].slots, "born": state.memory[0].born}
+    return values
 
 
 def run_cell(cell: Cell) -> dict[str, Any]:
     """Run a cell and return its record: `failures` (one line each), the backends, warnings and seconds.
 
-    The first call is the whole walk, as a user's would be; its numbers must be finite. Then one step and a
-    short walk are compared with the definition in float64 on the CPU: before the memory is full, so that no
-    choice of what to keep depends on rounding.
+    The first call runs all steps, forward and backward, as a user's first call would; its results must be
+    finite. Then one step and a short sequence are compared with the definition in float64 on the CPU. The
+    sequence is short enough that the memory is not full, so no eviction depends on rounding.
     """
     torch.backends.cudnn.allow_tf32 = torch.backends.cuda.matmul.allow_tf32 = False
     dtype, began = getattr(torch, cell.dtype), time.perf_counter()
@@ -164,15 +166,15 @@ def run_cell(cell: Cell) -> dict[str, Any]:
 
 
 def _short(cell: Cell) -> int:
-    """The steps of the short walk."""
+    """Return the number of steps of the short sequence."""
     steps = min(cell.steps, _COMPARED_STEPS[getattr(torch, cell.dtype)])
     return min(steps, cell.window + cell.capacity) if cell.model in BOUNDED else steps
 
 
-def _not_finite(found: dict[str, Tensor]) -> list[str]:
+def _not_finite(values: dict[str, Tensor]) -> list[str]:
     return [
         f"{name}: {int((~x.isfinite()).sum())} of {x.numel()} numbers are not finite"
-        for name, x in found.items()
+        for name, x in values.items()
         if not x.isfinite().all()
     ]
 
@@ -181,7 +183,7 @@ def _compared(cell: Cell, module: nn.Module, steps: int) -> list[str]:
     dtype = getattr(torch, cell.dtype)
     rows = torch.linspace(0, cell.rows - 1, min(cell.rows, _COMPARED_ROWS)).long().unique()
     walk = _Walk(cell, steps)
-    walk.of_rows(rows)
+    walk.keep_rows(rows)
     got = walk.run(module)
     exact = cell.module("reference").to(dtype).double()
     expected = walk.run(exact, rows)
@@ -209,7 +211,7 @@ def _difference(name: str, x: Tensor, y: Tensor, allowed: float) -> list[str]:
     if not x.is_floating_point():
         return [] if torch.equal(x, y) else [f"{name}: choices differ"]
     worst = (x - y.double()).abs().max().item() / max(1.0, x.abs().max().item())
-    # written so that NaN is a difference
+    # not `worst > allowed`, which is False for NaN
     return [] if worst <= allowed else [f"{name}: off by {worst:.2e}, allowed {allowed:.0e}"]
 
 

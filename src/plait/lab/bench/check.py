@@ -1,4 +1,4 @@
-"""`plait bench check`: is a layer slower, in ratio to `torch.nn.LSTM`, than when a file was written?"""
+"""`plait bench check`: a regression test of the layers' times in ratio to `torch.nn.LSTM`."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from typing import Annotated, Any
 from plait.errors import BackendError, ConfigError, DataError, known, whole
 from plait.lab.annotations import option
 from plait.lab.bench import parity
-from plait.lab.bench.contestants import BOUNDED, LAYERS, PEERS, PRECISIONS, Contestant
 from plait.lab.bench.entries import BASELINE, Entry, entries_of, measured
+from plait.lab.bench.layer_config import BOUNDED, LAYERS, PEERS, PRECISIONS, LayerConfig
 from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.sizes import MOST_ROUNDS
 from plait.lab.bench.timing import limit_threads
@@ -29,7 +29,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True)
 class Measured:
-    """One row of `plait bench layers --out`: a layer, a backend, a size, and what was found."""
+    """One row of `plait bench layers --out`: a layer, a backend, a size, and its times."""
 
     layer: str
     backend: str
@@ -50,12 +50,12 @@ class Measured:
 
     @classmethod
     def of(cls, row: dict[str, Any]) -> Measured:
-        """`error`: how far a median of so many rounds may be off, from their interquartile range.
+        """Read a row; `error` is the relative standard error of its median, from the interquartile range.
 
         >>> sizes = {"layer": "RelRNN", "backend": "cpu", "T": 9, "B": 1, "hidden": 8, "precision": "fp32"}
         >>> times = {"ratio": 1.2, "forward ratio": 1, "ms": 8, "spread ms": 1, "rounds": 16}
-        >>> found = Measured.of(sizes | times)
-        >>> found.error, found.ratios
+        >>> measured = Measured.of(sizes | times)
+        >>> measured.error, measured.ratios
         (0.03125, {'forward + backward': 1.2, 'forward': 1.0})
         """
         sizes = (row["T"], row["B"], row["hidden"])
@@ -70,7 +70,7 @@ class Measured:
 
 @dataclass(frozen=True)
 class Change:
-    """A ratio then and now; `slower`: it grew by more than is allowed, and by more than chance explains."""
+    """A ratio before and now; `slower` if it grew by more than the tolerance and the error of measurement."""
 
     name: str
     part: str
@@ -92,17 +92,20 @@ class Change:
 
 
 def changes(before: Measured, now: list[Measured], tolerance: float) -> list[Change]:
-    """By part, the least of what was measured now: what disturbs a measurement seldom does so every time.
+    """Compare each part's ratio with the smallest of its new measurements.
 
-    Beyond `tolerance` it must exceed what two medians may be off by chance.
+    The smallest, because other load on the machine seldom disturbs every measurement. A layer is slower if
+    its ratio grew by more than `tolerance` plus the standard error of the two medians.
     """
-    found = []
+    measured_changes = []
     for part, then in before.ratios.items():
         best = min(now, key=lambda one: one.ratios[part])
         chance = math.hypot(before.error, best.error)
         growth = best.ratios[part] / then - 1
-        found.append(Change(before.name, part, then, best.ratios[part], growth > tolerance + chance))
-    return found
+        measured_changes.append(
+            Change(before.name, part, then, best.ratios[part], growth > tolerance + chance)
+        )
+    return measured_changes
 
 
 def settled(
@@ -111,7 +114,7 @@ def settled(
     tolerance: float,
     attempts: int = _ATTEMPTS,
 ) -> list[Change]:
-    """`measure` everything, and again what seems slower, until it no longer does or `attempts` are over."""
+    """Measure everything, then repeat what seems slower, up to `attempts` measurements each."""
     seen: dict[Any, list[Measured]] = {one.key: [] for one in before}
     doubtful = before
     for _ in range(attempts):
@@ -135,42 +138,43 @@ def bench_check(
     commit: str = "",
     out: Path | None = None,
 ) -> CommandResult:
-    """Whether a layer became slower, in ratio to torch.nn.LSTM, than a file of plait bench layers --out says.
+    """Check that no layer became slower, in ratio to torch.nn.LSTM, than in an earlier file.
 
-    What the file holds is measured again, with as many threads: layers, backends and sizes, in turn with
-    torch.nn.LSTM. What seems slower is measured up to three times and the least counts. The command exits
-    with 2 where a ratio grew by more than the tolerance, and names each. A ratio is a machine's: of another
-    one it need not agree, so measure the older commit here, as make bench-check does.
+    The file is written by plait bench layers --out. Its layers, backends and sizes are measured again with
+    the same number of threads, in turn with torch.nn.LSTM. A layer that seems slower is measured up to three
+    times, and the smallest ratio counts. The command names each ratio that grew by more than the tolerance,
+    and then exits with 2. Ratios differ between machines: measure the older commit on this one, as make
+    bench-check does.
 
     Args:
-        file: what plait bench layers --out wrote.
-        tolerance: how much a ratio may grow; 0.1 is a tenth.
-        repeats: rounds.
-        commit: what to record where the source is no git checkout.
-        out: write the JSON here.
+        file: a file written by plait bench layers --out.
+        tolerance: largest growth of a ratio; 0.1 is a tenth.
+        repeats: rounds of measurement.
+        commit: commit to record if the source is not a git checkout.
+        out: JSON file to write.
     """
     check_folder(out)
     whole(1, MOST_ROUNDS, repeats=repeats)
     if not 0 <= tolerance <= 100:
         raise ConfigError(f"tolerance: expected a number from 0 to 100, as 0.1 for a tenth, got {tolerance}")
-    held, before = _read(file)
-    place = device_named("cuda" if held["machine"]["gpu"] else "cpu")
-    first = Contestant(BASELINE, "auto", place, input_size=held["input_size"])
-    tf32 = bool(held["tf32"]["matmul"])
+    file_data, before = _read(file)
+    target = device_named("cuda" if file_data["machine"]["gpu"] else "cpu")
+    first = LayerConfig(BASELINE, "auto", target, input_size=file_data["input_size"])
+    tf32 = bool(file_data["tf32"]["matmul"])
     with (
-        limit_threads(held["machine"]["threads"]) as used,
+        limit_threads(file_data["machine"]["threads"]) as used,
         parity.matmul_precision("high" if tf32 else "highest"),
     ):
-        data: dict[str, Any] = circumstances(place, used, commit or None) | {"against": str(file)}
-        found = settled(before, lambda rows: _measure(first, rows, tf32, repeats), tolerance)
-    data["changes"] = [{**vars(change), "growth": change.growth} for change in found]
+        data: dict[str, Any] = circumstances(target, used, commit or None) | {"against": str(file)}
+        measured_changes = settled(before, lambda rows: _measure(first, rows, tf32, repeats), tolerance)
+    data["changes"] = [{**vars(change), "growth": change.growth} for change in measured_changes]
     if out:
         write_json(out, data)
-    slower = [change.line for change in found if change.slower]
+    slower = [change.line for change in measured_changes if change.slower]
     columns = ["layer", "part", "before", "now", "growth"]
-    rows = [[c.name, c.part, f"{c.before:.2f}", f"{c.now:.2f}", c.grown] for c in found]
-    notes = [f"before: {describe(held)}", f"now: {describe(data)}"]
-    if held["machine"]["cpu"] != data["machine"]["cpu"]:
+    rows = [[c.name, c.part, f"{c.before:.2f}", f"{c.now:.2f}", c.grown] for c in measured_changes]
+    notes = [f"before: {describe(file_data)}", f"now: {describe(data)}"]
+    if file_data["machine"]["cpu"] != data["machine"]["cpu"]:
         notes.append("two processors: their ratios need not agree; see make bench-check")
     table = Table(columns, rows, f"ratio to {BASELINE}, may grow by {percent(tolerance)}", notes)
     error = f"slower by more than {percent(tolerance)}: {'; '.join(slower)}" if slower else ""
@@ -178,37 +182,37 @@ def bench_check(
 
 
 def _read(file: Path) -> tuple[dict[str, Any], list[Measured]]:
-    held = read_json(file)
+    file_data = read_json(file)
     try:
-        described = describe(held)
-        whole(1, input_size=held["input_size"], threads=held["machine"]["threads"])
-        rows = _ours(held["rows"])
+        described = describe(file_data)
+        whole(1, input_size=file_data["input_size"], threads=file_data["machine"]["threads"])
+        rows = _ours(file_data["rows"])
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, OverflowError) as error:
         raise DataError(f"{file}: expected what plait bench layers --out writes ({error})") from error
     if not rows or not described:
         raise DataError(
             f"{file} has no layer with a ratio to {BASELINE}; write one with plait bench layers --out"
         )
-    return held, rows
+    return file_data, rows
 
 
-def _measure(first: Contestant, wanted: list[Measured], tf32: bool, repeats: int) -> list[Measured]:
-    """The same rows, now; those of one size take turns."""
-    found = []
+def _measure(first: LayerConfig, wanted: list[Measured], tf32: bool, repeats: int) -> list[Measured]:
+    """Measure the same rows now; those of one size take turns."""
+    now = []
     keys = {one.key for one in wanted}
     for hidden, precision in dict.fromkeys((one.hidden, one.precision) for one in wanted):
         group = [one for one in wanted if (one.hidden, one.precision) == (hidden, precision)]
         sized = replace(first, hidden=hidden, dtype=PRECISIONS[precision])
         entries = _entries(sized, group, tf32)
         for steps, rows in dict.fromkeys((one.steps, one.rows) for one in group):
-            found += _ours(measured(entries, steps, rows, {"rounds": repeats}))
-    found = [one for one in found if one.key in keys]
-    if missing := keys - {one.key for one in found}:
+            now += _ours(measured(entries, steps, rows, {"rounds": repeats}))
+    now = [one for one in now if one.key in keys]
+    if missing := keys - {one.key for one in now}:
         raise BackendError(f"{sorted(missing)[0][0]} × {sorted(missing)[0][1]} of the file does not run here")
-    return found
+    return now
 
 
-def _entries(sized: Contestant, group: list[Measured], tf32: bool) -> list[Entry]:
+def _entries(sized: LayerConfig, group: list[Measured], tf32: bool) -> list[Entry]:
     """torch's LSTM and who stands in the file; a backend whose numbers are wrong is not timed."""
     titles, backends = ({getattr(one, part) for one in group} for part in ("layer", "backend"))
     learned = {replace(sized, layer=name, relevance="learned").title: name for name in BOUNDED}
@@ -217,7 +221,7 @@ def _entries(sized: Contestant, group: list[Measured], tf32: bool) -> list[Entry
     relevance = "learned" if titles & {*learned} else "earned"
     entries = [*entries_of(sized, sorted(names), sorted(backends), relevance, tf32)]
     pairs = {(one.layer, one.backend) for one in group}
-    there = [e for e in entries if e.contestant.layer == BASELINE or (e.contestant.title, e.backend) in pairs]
+    there = [e for e in entries if e.config.layer == BASELINE or (e.config.title, e.backend) in pairs]
     if wrong := [line for entry in there for line in entry.failures]:
         raise BackendError(f"parity failed: {'; '.join(wrong)}")
     return there

@@ -1,4 +1,4 @@
-"""Who takes part in `plait bench layers`: each layer with each backend, parity first, then its times."""
+"""Rows of `plait bench layers`: each layer with each backend, checked for parity before it is timed."""
 
 from __future__ import annotations
 
@@ -7,31 +7,34 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from plait.lab.bench import parity
-from plait.lab.bench.contestants import BOUNDED, PEERS, PRECISIONS, Contestant, backends_here
+from plait.lab.bench.layer_config import BOUNDED, PEERS, PRECISIONS, LayerConfig, backends_here
 from plait.lab.bench.peak import peak_megabytes
 from plait.lab.bench.timing import Times, take_turns
 
 __all__ = ["BASELINE", "Entry", "entries_of", "measured"]
 
 BASELINE = "torch.nn.LSTM"
-# a loop of autograd steps is timed up to this many steps × rows; it would take minutes beyond
+# largest steps × rows at which the reference is timed; it takes minutes beyond
 _LARGEST_REFERENCE = 120 * 10
-# attention over everything grows with T²
+# largest T at which full attention is timed; its time grows with T²
 _LONGEST_FULL_MEMORY = {"cpu": 200, "cuda": 2048}
 
 
 @dataclass(frozen=True)
 class Entry:
-    """A contestant, what really runs it, and what parity found (`agreed` None: nothing to compare)."""
+    """A layer, the backend that runs it, and the result of its parity check.
 
-    contestant: Contestant
+    `agreed` is the tolerance that was met, None if there was nothing to compare; `wrong` lists differences.
+    """
+
+    config: LayerConfig
     backend: str
     agreed: float | None = None
     wrong: tuple[str, ...] = ()
 
     @property
     def key(self) -> str:
-        return f"{self.contestant.title} {self.backend}"
+        return f"{self.config.title} {self.backend}"
 
     @property
     def verdict(self) -> str | None:
@@ -41,20 +44,20 @@ class Entry:
 
     @property
     def failures(self) -> list[str]:
-        return [f"{self.contestant.title} × {self.backend}: {line}" for line in self.wrong]
+        return [f"{self.config.title} × {self.backend}: {line}" for line in self.wrong]
 
     def fits(self, steps: int, rows: int) -> bool:
-        """Whether this layer is worth timing in such a shape."""
+        """Return whether the layer can be timed at this size in reasonable time."""
         if self.backend == "reference" and steps * rows > _LARGEST_REFERENCE:
             return False
-        is_full = self.contestant.layer.startswith("mem")
-        return not is_full or steps <= _LONGEST_FULL_MEMORY[self.contestant.device.type]
+        is_full = self.config.layer.startswith("mem")
+        return not is_full or steps <= _LONGEST_FULL_MEMORY[self.config.device.type]
 
 
 def entries_of(
-    first: Contestant, names: list[str], wanted: list[str], relevance: str, tf32: bool
+    first: LayerConfig, names: list[str], wanted: list[str], relevance: str, tf32: bool
 ) -> Iterator[Entry]:
-    """torch's own layers, then every layer with every backend that runs here, compared with the reference."""
+    """Yield torch's own layers, then every layer with every backend here, compared with the reference."""
     for name in PEERS:
         peer = replace(first, layer=name)
         yield Entry(peer, peer.backend_that_ran())
@@ -64,7 +67,7 @@ def entries_of(
             yield from _entries(replace(first, layer=name, relevance=kind), wanted, tf32)
 
 
-def _entries(named: Contestant, wanted: list[str], tf32: bool) -> Iterator[Entry]:
+def _entries(named: LayerConfig, wanted: list[str], tf32: bool) -> Iterator[Entry]:
     for backend in backends_here(named, wanted):
         entry = replace(named, backend=backend)
         ran = entry.backend_that_ran()
@@ -76,14 +79,14 @@ def _entries(named: Contestant, wanted: list[str], tf32: bool) -> Iterator[Entry
 
 
 def measured(entries: list[Entry], steps: int, rows: int, turns: dict[str, Any]) -> list[dict[str, Any]]:
-    """One row for each entry in one shape; those that parity refused have no numbers."""
+    """Return a row for each entry at one size; entries that failed the parity check have no times."""
     there = [
-        replace(entry, contestant=replace(entry.contestant, steps=steps, rows=rows))
+        replace(entry, config=replace(entry.config, steps=steps, rows=rows))
         for entry in entries
         if entry.fits(steps, rows)
     ]
-    sound = {entry.key: entry.contestant for entry in there if not entry.wrong}
-    device = there[0].contestant.device
+    sound = {entry.key: entry.config for entry in there if not entry.wrong}
+    device = there[0].config.device
     steps_of: dict[Any, Callable[[], object]] = {}
     steps_of |= {("both", key): c.training_step() for key, c in sound.items()}
     steps_of |= {("forward", key): c.forward_pass() for key, c in sound.items()}
@@ -93,17 +96,17 @@ def measured(entries: list[Entry], steps: int, rows: int, turns: dict[str, Any])
 
 
 def _row(entry: Entry, times: dict[Any, Times], peak: float | None) -> dict[str, Any]:
-    contestant = entry.contestant
+    config = entry.config
     both, forward = (times.get((part, entry.key)) for part in ("both", "forward"))
-    baseline = replace(contestant, layer=BASELINE, relevance="earned")
+    baseline = replace(config, layer=BASELINE, relevance="earned")
     peer = Entry(baseline, baseline.backend_that_ran()).key
     return {
-        "layer": contestant.title,
+        "layer": config.title,
         "backend": entry.backend,
-        "T": contestant.steps,
-        "B": contestant.rows,
-        "hidden": contestant.hidden,
-        "precision": next(name for name, dtype in PRECISIONS.items() if dtype == contestant.dtype),
+        "T": config.steps,
+        "B": config.rows,
+        "hidden": config.hidden,
+        "precision": next(name for name, dtype in PRECISIONS.items() if dtype == config.dtype),
         "forward ms": None if forward is None else forward.median * 1e3,
         "forward ratio": None if forward is None else forward.ratio_to(times["forward", peer]),
         "ms": None if both is None else both.median * 1e3,
@@ -117,8 +120,8 @@ def _row(entry: Entry, times: dict[Any, Times], peak: float | None) -> dict[str,
 
 
 def _to_earned(entry: Entry, times: dict[Any, Times]) -> dict[str, float]:
-    """A layer whose relevance is learned beside the same with earned relevance."""
-    earned = replace(entry, contestant=replace(entry.contestant, relevance="earned"))
+    """Return the time of a layer with learned relevance in ratio to the same layer with earned relevance."""
+    earned = replace(entry, config=replace(entry.config, relevance="earned"))
     if entry.key == earned.key or ("both", entry.key) not in times or ("both", earned.key) not in times:
         return {}
     return {"to earned": times["both", entry.key].ratio_to(times["both", earned.key])}

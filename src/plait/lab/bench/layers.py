@@ -1,4 +1,4 @@
-"""`plait bench layers`: the attentive layers against `torch.nn.LSTM` and `torch.nn.RNN`, and step by step."""
+"""`plait bench layers`: training and streaming times of the layers against `torch.nn`."""
 
 from __future__ import annotations
 
@@ -8,8 +8,8 @@ from typing import Any, Literal
 
 from plait.errors import known, whole
 from plait.lab.bench import parity
-from plait.lab.bench.contestants import LAYERS, PEERS, PRECISIONS, Contestant
 from plait.lab.bench.entries import BASELINE, entries_of, measured
+from plait.lab.bench.layer_config import LAYERS, PEERS, PRECISIONS, LayerConfig
 from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.sizes import MOST_ROUNDS, default_shapes, parse_names, parse_numbers, parse_shapes
 from plait.lab.bench.stepping import STREAMS, measured_streams
@@ -41,48 +41,48 @@ def bench_layers(
     commit: str = "",
     out: Path | None = None,
 ) -> CommandResult:
-    """Forward, forward + backward, peak memory and one step at a time of each layer against torch.nn.
+    """Time each layer against torch.nn: forward, forward + backward, peak memory, and one step at a time.
 
-    Contestants take turns, so that a ratio to torch.nn.LSTM (the median of the ratios within the rounds) is
-    fair on a machine with other work on it. Spread is the interquartile range. A backend whose numbers
-    differ from the reference is not timed; the command then exits with 2. The last lines are the ratios
-    alone, as auto runs the layers.
+    Layers take turns, so that a ratio to torch.nn.LSTM (the median of the ratios within the rounds) is
+    fair on a machine with other load. Spread is the interquartile range. A backend whose numbers
+    differ from the reference is not timed; the command then exits with 2. The last table
+    has the ratios alone, with the backends that auto chooses.
 
     Args:
-        shapes: steps x rows, as 120x10,120x100; by default some of each kind.
-        hidden: features of the hidden state, between commas; by default 128, and 256 too on a GPU. 512 and
-            more have a language model's shape by default.
-        layers: which, between commas.
-        backends: only these, between commas; by default each that runs here, and auto for a stream.
-        relevance: learned: layers whose memory learns what to keep, too, beside those where it is earned.
-        only: training (forward and backward) or stream (one step a call, the state carried: hidden 64, 128
-            and 512, or those named, with 1 and 64 rows).
-        device: where to compute.
-        precision: of weights and inputs.
+        shapes: steps x batch size, comma-separated, such as 120x10,120x100; by default a few small and large.
+        hidden: hidden sizes, comma-separated; by default 128, and 256 too on a GPU. From 512 on, the default
+            shape is that of a language model.
+        layers: layers, comma-separated.
+        backends: backends, comma-separated; by default all that run here, and auto for streaming.
+        relevance: with "learned", layers with learned relevance are timed beside those with earned relevance.
+        only: training (forward and backward) or stream (one step a call, the state carried; batch sizes 1
+            and 64, hidden sizes 64, 128 and 512 unless --hidden names others).
+        device: device to run on.
+        precision: dtype of weights and inputs.
         tf32: let float32 matrix products outside the kernels round to tf32 on a GPU.
         input_size: features of the input.
-        threads: of the CPU; by default as many as torch takes.
-        repeats: rounds.
+        threads: threads of the CPU; by default torch's own number.
+        repeats: rounds of measurement.
         quick: one small shape, few rounds.
-        full: the largest shapes on a CPU too.
-        commit: what to record where the source is no git checkout.
-        out: write the JSON here.
+        full: include the largest shapes on a CPU.
+        commit: commit to record if the source is not a git checkout.
+        out: JSON file to write.
     """
     check_folder(out)
     whole(1, input_size=input_size)
     whole(1, MOST_ROUNDS, repeats=repeats)
-    place, widths = device_named(device), parse_numbers(hidden, "hidden") if hidden else []
+    target, widths = device_named(device), parse_numbers(hidden, "hidden") if hidden else []
     names = parse_names(layers, LAYERS, "layer")
     wanted = parse_names(backends, BACKENDS[1:], "backend") if backends else []
     dtype = PRECISIONS[known(precision, PRECISIONS, "precision")]
     named = parse_shapes(shapes) if shapes else []
-    large = full or place.type == "cuda"
-    usual = [128] if quick or place.type == "cpu" else [128, 256]
-    first = Contestant(BASELINE, "auto", place, 0, dtype, input_size)
+    large = full or target.type == "cuda"
+    usual = [128] if quick or target.type == "cpu" else [128, 256]
+    first = LayerConfig(BASELINE, "auto", target, 0, dtype, input_size)
     turns = {"rounds": min(repeats, 5), "warm_up": 1, "most_seconds": 1.0} if quick else {"rounds": repeats}
     failed: list[str] = []
     with limit_threads(threads) as used, parity.matmul_precision("high" if tf32 else "highest"):
-        data: dict[str, Any] = circumstances(place, used, commit or None)
+        data: dict[str, Any] = circumstances(target, used, commit or None)
         data |= {"input_size": input_size, "rounds": turns["rounds"], "rows": [], "stream": []}
         data["auto"] = {str(width): _auto(first, names, width) for width in widths or usual}
         for width in () if only == "stream" else widths or usual:
@@ -104,9 +104,9 @@ def bench_layers(
     return CommandResult(data, tuple(table for table in tables if table.rows), error)
 
 
-def _auto(first: Contestant, names: list[str], hidden: int) -> dict[str, str]:
+def _auto(first: LayerConfig, names: list[str], hidden: int) -> dict[str, str]:
     auto = {name: replace(first, layer=name, hidden=hidden) for name in names}
-    return {contestant.title: contestant.backend_that_ran() for contestant in auto.values()}
+    return {config.title: config.backend_that_ran() for config in auto.values()}
 
 
 def _table(data: dict[str, Any], part: str) -> Table:
@@ -121,19 +121,19 @@ def _table(data: dict[str, Any], part: str) -> Table:
 
 
 def _summary(data: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    """By layer and size, the ratios to torch's LSTM: forward + backward and forward; or a stream's step."""
-    found: dict[str, dict[str, Any]] = {}
+    """Return the ratios to torch's LSTM by layer and size: [forward + backward, forward], or [one step]."""
+    ratios: dict[str, dict[str, Any]] = {}
     for row in data["rows"]:
         auto = data["auto"][str(row["hidden"])].get(row["layer"].partition(",")[0])
         size = f"{row['T']}x{row['B']}, hidden {row['hidden']}"
-        # of several backends the one that auto takes; of one that was named, that one
-        if row["ratio"] is not None and (row["backend"] == auto or size not in found.get(row["layer"], {})):
-            found.setdefault(row["layer"], {})[size] = [row["ratio"], row["forward ratio"]]
+        # the backend that auto chooses; if it was not measured, the first one
+        if row["ratio"] is not None and (row["backend"] == auto or size not in ratios.get(row["layer"], {})):
+            ratios.setdefault(row["layer"], {})[size] = [row["ratio"], row["forward ratio"]]
     for row in data["stream"]:
         if row["ratio"] is not None:
             size = f"step, hidden {row['hidden']}, {row['B']} rows"
-            found.setdefault(row["layer"], {}).setdefault(size, [row["ratio"]])
-    return {layer: sizes for layer, sizes in found.items() if layer not in PEERS}
+            ratios.setdefault(row["layer"], {}).setdefault(size, [row["ratio"]])
+    return {layer: sizes for layer, sizes in ratios.items() if layer not in PEERS}
 
 
 def _ratios(data: dict[str, Any]) -> Table:
@@ -153,7 +153,8 @@ def _ratios(data: dict[str, Any]) -> Table:
 
 
 def _numbers(ratios: list[float]) -> str:
-    """
+    """Format ratios for a table.
+
     >>> _numbers([2.1, 1.234])
     '2.10 / 1.23'
     """

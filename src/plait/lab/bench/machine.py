@@ -1,4 +1,4 @@
-"""Where, when, with what and from which commit a number was taken."""
+"""Provenance of a measurement: machine, versions, commit, command and date."""
 
 from __future__ import annotations
 
@@ -20,13 +20,13 @@ __all__ = ["check_folder", "circumstances", "describe"]
 
 
 def check_folder(out: Path | None) -> None:
-    """Fail before the work if its result could not be written."""
+    """Fail before the measurement if its result could not be written."""
     if out is not None and not destination(out).parent.is_dir():
         raise OutputError(f"out: the folder {out.parent} does not exist; make it first")
 
 
 def circumstances(device: torch.device, threads: int, commit: str | None = None) -> dict[str, Any]:
-    """Everything a reader needs to take the same number again.
+    """Return what is needed to repeat a measurement: machine, versions, settings, commit and command.
 
     `commit` is recorded where the source is no git checkout. A "+" after it marks changes not committed.
     """
@@ -58,16 +58,16 @@ def circumstances(device: torch.device, threads: int, commit: str | None = None)
     }
 
 
-def describe(found: dict[str, Any]) -> str:
-    """The circumstances in one line, for below a table."""
-    machine, tf32 = found["machine"], found["tf32"]
+def describe(data: dict[str, Any]) -> str:
+    """Return the machine, versions and commit in one line, as a note to a table."""
+    machine, tf32 = data["machine"], data["tf32"]
     where = f"{machine['cpu']}, {machine['cores']} cores, {machine['threads']} threads"
     if machine["gpu"]:
         where = f"{machine['gpu']}, tf32 in matmul {_on(tf32['matmul'])}, in cuDNN {_on(tf32['cudnn'])}"
-    commit = (found["commit"] or "unknown")[:12]
+    commit = (data["commit"] or "unknown")[:12]
     return (
-        f"{where}; load {machine['load_average']}; torch {found['versions']['torch']}; commit {commit}; "
-        f"{found['date']}"
+        f"{where}; load {machine['load_average']}; torch {data['versions']['torch']}; commit {commit}; "
+        f"{data['date']}"
     )
 
 

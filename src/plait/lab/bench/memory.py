@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from plait.errors import known, whole
-from plait.lab.bench.contestants import LAYERS, Contestant
+from plait.lab.bench.layer_config import LAYERS, LayerConfig
 from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.peak import peak_megabytes
 from plait.lab.bench.sizes import parse_numbers
@@ -30,44 +30,46 @@ def bench_memory(
     commit: str = "",
     out: Path | None = None,
 ) -> CommandResult:
-    """Peak training memory against torch.nn.LSTM at growing length; the ratio in the last column.
+    """Measure peak training memory against torch.nn.LSTM at growing length; the last column is the ratio.
 
-    Weights, input, what is saved for the backward pass, and gradients, as torch's allocator counts them.
+    Weights, input, tensors saved for the backward pass, and gradients, as counted by torch's allocator.
 
     Args:
-        lengths: steps, between commas.
-        layer: which.
+        lengths: sequence lengths, comma-separated.
+        layer: layer to measure.
         hidden: features of the hidden state.
-        rows: sequences side by side.
-        device: where to compute.
-        threads: of the CPU; by default as many as torch takes.
-        commit: what to record where the source is no git checkout.
-        out: write the JSON here.
+        rows: batch size.
+        device: device to run on.
+        threads: threads of the CPU; by default torch's own number.
+        commit: commit to record if the source is not a git checkout.
+        out: JSON file to write.
     """
     check_folder(out)
     whole(1, hidden=hidden, rows=rows)
     known(layer, LAYERS, "layer")
-    place = device_named(device)
-    ours = Contestant(layer, "auto", place, hidden, rows=rows)
+    target = device_named(device)
+    ours = LayerConfig(layer, "auto", target, hidden, rows=rows)
     peer = replace(ours, layer="torch.nn.LSTM")
     with limit_threads(threads) as used:
-        data: dict[str, Any] = circumstances(place, used, commit or None)
+        data: dict[str, Any] = circumstances(target, used, commit or None)
         backend = ours.backend_that_ran()
-        # libraries take their workspaces on the first call; they are not this layer's memory
+        # libraries allocate their workspaces on the first call; they do not belong to this layer
         peer.training_step()()
-        found = [
+        rows_by_length = [
             _row(replace(ours, steps=steps), replace(peer, steps=steps), backend)
             for steps in parse_numbers(lengths, "lengths")
         ]
-    data |= {"hidden": hidden, "rows": found}
+    data |= {"hidden": hidden, "rows": rows_by_length}
     if out:
         write_json(out, data)
     notes = [f"hidden {hidden}, input {ours.input_size}; forward + backward", describe(data)]
-    table = Table(list(found[0]), [list(row.values()) for row in found], "peak training memory", notes)
+    table = Table(
+        list(rows_by_length[0]), [list(row.values()) for row in rows_by_length], "peak training memory", notes
+    )
     return CommandResult(data, (table,))
 
 
-def _row(ours: Contestant, peer: Contestant, backend: str) -> dict[str, Any]:
+def _row(ours: LayerConfig, peer: LayerConfig, backend: str) -> dict[str, Any]:
     peak, other = (peak_megabytes(c.training_step, c.device) for c in (ours, peer))
     return {
         "layer": ours.title,

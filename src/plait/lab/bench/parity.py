@@ -1,8 +1,8 @@
-"""A backend is timed only if it computes what the reference computes.
+"""Parity with the reference, which a backend must have before it is timed.
 
-A layer is compared whole, with as many steps as it has slots, and then its scan alone over more steps, on
-inputs whose choices of what to keep stand further apart than rounding. A layer with modrelu, whose slope
-jumps, is compared by its scan alone where numbers have eight or ten bits: there inputs stay off the kink.
+First the whole layer is compared, over as many steps as it has slots, then its scan alone over more steps, on
+inputs for which rounding cannot change an eviction. A layer with modrelu in bfloat16 or tf32 is compared by
+its scan alone, on inputs that stay away from the kink.
 """
 
 from __future__ import annotations
@@ -14,44 +14,44 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
-from plait.lab.bench.contestants import Contestant, scan_of
+from plait.lab.bench.layer_config import LayerConfig, scan_of
 from plait.ops.parity import TOLERANCE, Case, differences, make_problem, run
 from plait.ops.scan import PlainScan
 
 __all__ = ["check", "check_stream", "matmul_precision", "tolerance"]
 
 _STEPS, _ROWS = 20, 3
-# more than a kernel reads at a time
+# more steps than a kernel reads in one tile
 _FULL_STEPS = 64
 
 
-def tolerance(contestant: Contestant, tf32: bool = False) -> float:
-    """The largest difference allowed, relative to the largest value; tf32 has float16's ten bits."""
-    return TOLERANCE[torch.float16 if tf32 and contestant.dtype == torch.float32 else contestant.dtype]
+def tolerance(config: LayerConfig, tf32: bool = False) -> float:
+    """Return the allowed difference relative to the largest value; tf32 has the ten bits of float16."""
+    return TOLERANCE[torch.float16 if tf32 and config.dtype == torch.float32 else config.dtype]
 
 
-def check(contestant: Contestant, tf32: bool = False) -> list[str]:
-    """What the contestant's backend does differently from the reference, one line each.
+def check(config: LayerConfig, tf32: bool = False) -> list[str]:
+    """Return the differences of a backend from the reference, one line each.
 
-    >>> check(Contestant("relrnn", "torch", torch.device("cpu"), hidden=8))
+    >>> check(LayerConfig("relrnn", "torch", torch.device("cpu"), hidden=8))
     []
     """
-    found: list[str] = []
-    coarse = tf32 or contestant.dtype != torch.float32
-    if not (coarse and isinstance(scan_of(contestant.layer), PlainScan)):
+    failures: list[str] = []
+    coarse = tf32 or config.dtype != torch.float32
+    if not (coarse and isinstance(scan_of(config.layer), PlainScan)):
         with matmul_precision("high" if tf32 else "highest"):
-            found = _layer_differences(contestant, tolerance(contestant, tf32))
+            failures = _layer_differences(config, tolerance(config, tf32))
     with matmul_precision("highest"):
-        return found + _scan_differences(contestant)
+        return failures + _scan_differences(config)
 
 
-def check_stream(contestant: Contestant) -> list[str]:
-    """What differs if the backend takes one step a call, its state carried, and the reference all at once.
+def check_stream(config: LayerConfig) -> list[str]:
+    """Return the differences of one step a call, its state carried, from the reference in one call.
 
-    >>> check_stream(Contestant("rellstm", "torch", torch.device("cpu"), hidden=8))
+    >>> check_stream(LayerConfig("rellstm", "torch", torch.device("cpu"), hidden=8))
     []
     """
-    small = replace(contestant, steps=_STEPS, rows=_ROWS)
+    small = replace(config, steps=_STEPS, rows=_ROWS)
     x, _ = small.tensors()
     with torch.no_grad():
         expected = replace(small, backend="reference").module().eval()(x)[0]
@@ -59,27 +59,27 @@ def check_stream(contestant: Contestant) -> list[str]:
         for step in x.split(1):
             output, state = module(step, state)
             outputs.append(output)
-    worst, allowed = _worst(expected, torch.cat(outputs)), tolerance(contestant)
+    worst, allowed = _worst(expected, torch.cat(outputs)), tolerance(config)
     return [] if worst <= allowed else [f"stream's output: off by {worst:.2e}, allowed {allowed:.0e}"]
 
 
-def _layer_differences(contestant: Contestant, allowed: float) -> list[str]:
-    """Output, final state, and the gradients of input and weights."""
-    small = replace(contestant, steps=_STEPS, rows=_ROWS)
+def _layer_differences(config: LayerConfig, allowed: float) -> list[str]:
+    """Compare output, final state, and the gradients of input and weights."""
+    small = replace(config, steps=_STEPS, rows=_ROWS)
     expected = _outcome(replace(small, backend="reference"))
     got = _outcome(small)
-    found = []
+    failures = []
     for name, x in expected.items():
         worst = _worst(x, got[name])
-        # written so that NaN is a difference
+        # not `worst > allowed`, which is False for NaN
         if not worst <= allowed:
-            found.append(f"layer's {name}: off by {worst:.2e}, allowed {allowed:.0e}")
-    return found
+            failures.append(f"layer's {name}: off by {worst:.2e}, allowed {allowed:.0e}")
+    return failures
 
 
-def _outcome(contestant: Contestant) -> dict[str, Tensor]:
-    module = contestant.module().eval()  # without the noise of a learned relevance
-    x, arriving = contestant.tensors()
+def _outcome(config: LayerConfig) -> dict[str, Tensor]:
+    module = config.module().eval()  # without exploration noise
+    x, arriving = config.tensors()
     x.requires_grad_()
     output, state = module(x)
     weights = dict(module.named_parameters())
@@ -99,22 +99,22 @@ def _worst(x: Tensor, y: Tensor) -> float:
     return (wide - other).abs().max().item() / max(1.0, wide.abs().max().item())
 
 
-def _scan_differences(contestant: Contestant) -> list[str]:
-    """The scan beyond its width, where states leave the window and are kept or lost; a full one in tiles."""
-    scan = scan_of(contestant.layer)
-    # choices of bfloat16 stand apart on few draws only, so it makes fewer of them
-    rows, beyond = (1, 2) if contestant.dtype == torch.bfloat16 else (_ROWS, 6)
+def _scan_differences(config: LayerConfig) -> list[str]:
+    """Compare the scan over more steps than it has slots, so that states are kept and evicted."""
+    scan = scan_of(config.layer)
+    # in bfloat16 few random inputs keep every eviction clear of rounding, so there are fewer evictions
+    rows, beyond = (1, 2) if config.dtype == torch.bfloat16 else (_ROWS, 6)
     case = Case(
         scan,
         steps=(_FULL_STEPS if scan.width is None else scan.width) + beyond,
         rows=rows,
-        size=contestant.hidden,
-        dtype=contestant.dtype,
-        learned=contestant.relevance == "learned",
+        size=config.hidden,
+        dtype=config.dtype,
+        learned=config.relevance == "learned",
     )
-    problem = make_problem(case, contestant.device)
+    problem = make_problem(case, config.device)
     expected = run(problem, scan, "reference")
-    return differences(expected, run(problem, scan, contestant.backend), case.dtype)
+    return differences(expected, run(problem, scan, config.backend), case.dtype)
 
 
 @contextlib.contextmanager

@@ -1,9 +1,9 @@
-"""How much memory a training step needs, and how much a process holds.
+"""Peak memory of a training step, and memory in use by a process.
 
-The peak is that of torch's own allocator, on the GPU and on the CPU alike: tensors, exactly and
-reproducibly. On the CPU it is read off the profiler's record of every allocation. Scratch memory that a
-kernel takes from elsewhere (a few vectors per thread in the C++ scan) is not in it; what is asked
-for and never becomes resident is, and that makes `torch.nn.LSTM` on the CPU look larger than it is.
+The peak is that of torch's allocator, exact and reproducible; on the CPU it comes from the profiler's record
+of every allocation. Scratch memory that a kernel allocates otherwise (a few vectors per thread in the C++
+scan) is not counted. Memory that is allocated and never touched is, which makes `torch.nn.LSTM` on the CPU
+look larger than it is.
 """
 
 from __future__ import annotations
@@ -25,9 +25,9 @@ _MEASURED = "plait.lab.bench.measured"
 
 
 def peak_megabytes(build: Callable[[], Step], device: torch.device) -> float:
-    """The most memory held at once during a training step, in MB (10⁶ bytes).
+    """Return the peak memory of a training step in MB (10⁶ bytes).
 
-    Everything since before `build` counts: weights, inputs, what is saved for the backward pass, gradients.
+    All tensors allocated since before `build` count: weights, inputs, saved activations, gradients.
     The second call of the built step is measured.
 
     >>> def build():
@@ -52,7 +52,7 @@ def _peak_on_gpu(build: Callable[[], Step], device: torch.device) -> int:
 
 
 def _peak_on_cpu(build: Callable[[], Step]) -> int:
-    # else the profiler's library reports its own start and stop on standard error
+    # otherwise the profiler's library logs its start and stop to standard error
     os.environ.setdefault("KINETO_LOG_LEVEL", "9")
     with profile(activities=[ProfilerActivity.CPU], profile_memory=True) as record:
         step = build()
@@ -63,17 +63,17 @@ def _peak_on_cpu(build: Callable[[], Step]) -> int:
     assert record.profiler.kineto_results is not None
     events = record.profiler.kineto_results.events()
     start = next(event.start_ns() for event in events if event.name() == _MEASURED)
-    held = peak = 0
+    in_use = peak = 0
     for event in sorted(events, key=lambda event: event.start_ns()):
         if event.name() == "[memory]":
-            held += event.nbytes()
+            in_use += event.nbytes()
             if event.start_ns() >= start:
-                peak = max(peak, held)
+                peak = max(peak, in_use)
     return peak
 
 
 def megabytes_in_use(device: torch.device) -> float:
-    """What is held now, in MB: by tensors on a GPU, by the whole process (resident) on the CPU."""
+    """Return the memory in use in MB: of all tensors on a GPU, of the resident process on a CPU."""
     if device.type == "cuda":
         return torch.cuda.memory_allocated(device) / 1e6
     try:

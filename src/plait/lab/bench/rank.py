@@ -25,12 +25,12 @@ __all__ = ["rank"]
 def rank(size: int = 4096, repeats: int = 3) -> CommandResult:
     """Time an exact rank against numpy's LU (float64) of the same size, in one run.
 
-    The matrix is checked first: a product of known rank must be measured right. LU is numpy's slogdet,
-    whose work is LAPACK's factorisation and nothing else. Runs alternate; medians are compared.
+    A product of known rank is checked first. LU is numpy's slogdet, which does LAPACK's factorisation and
+    little else. Runs alternate; medians are compared.
 
     Args:
         size: rows and columns.
-        repeats: runs of each.
+        repeats: number of runs of each.
     """
     whole(64, size=size)
     whole(1, MOST_ROUNDS, repeats=repeats)
@@ -67,11 +67,11 @@ def rank(size: int = 4096, repeats: int = 3) -> CommandResult:
 
 
 def _check(rng: np.random.Generator, prime: int) -> None:
-    """Parity before speed: a 900 × 900 product through 777 columns has rank 777."""
+    """Check the rank of a random 900 × 900 product through 777 columns, which is 777."""
     left, right = (rng.integers(-99, 99, shape) for shape in ((900, 777), (777, 900)))
-    found = rank_mod_p(centre(left @ right, prime), prime)
-    if found != 777:
-        raise PlaitError(f"rank_mod_p is wrong on this machine: expected 777, got {found}")
+    rank = rank_mod_p(centre(left @ right, prime), prime)
+    if rank != 777:
+        raise PlaitError(f"rank_mod_p is wrong on this machine: expected 777, got {rank}")
 
 
 def _seconds(work: Callable[[], object]) -> float:

@@ -1,6 +1,6 @@
-"""Stable-Baselines3's RecurrentPPO on the same worlds, as someone who uses that library would set it up.
+"""Stable-Baselines3's RecurrentPPO on the same environments, as a baseline.
 
-A peer to time and to learn beside, never a dependency: nothing here is imported until it is called.
+It is an optional dependency, imported on first use.
 """
 
 from __future__ import annotations
@@ -21,46 +21,63 @@ INSTALL = "pip install stable-baselines3 sb3-contrib"
 
 
 def is_installed() -> bool:
-    """Whether there is a RecurrentPPO here."""
+    """Return whether sb3-contrib is installed."""
     return version_of("sb3-contrib") is not None
 
 
 def matched(world: str, settings: Settings, hidden: int, own_critic: bool = False) -> Any:
-    """RecurrentPPO with our settings: worlds, rollout, epochs, batch, learning rate and coefficients; one
-    LSTM of `hidden` features for both heads, each with a layer of its own as ours, behind our own encoder.
+    """Build RecurrentPPO with our settings.
 
-    Its value loss is the mean square and ours half of it, so its weight is half of ours. What stays its own:
-    minibatches cut out of the rollout at any step, advantages normalised in each of them, and an LSTM for
-    both heads that the critic reads and does not train. `own_critic` gives the critic an LSTM of its own, as
-    is that library's habit: both train then, in twice the work.
+    Environments, rollout, epochs, batch, learning rate, coefficients and encoder are ours, with one LSTM of
+    `hidden` features for actor and critic and a layer of its own for each. Its value loss is the mean square
+    and ours half of it, so its coefficient is half of ours. Three differences remain: minibatches begin at
+    any step of the rollout, advantages are normalised in each minibatch, and the critic reads the LSTM
+    without training it. `own_critic` gives the critic an LSTM of its own, that library's default, at twice
+    the work.
     """
     batch = settings.envs * settings.rollout // settings.minibatches
     policy = {
         "features_extractor_class": _extractor(),
         "features_extractor_kwargs": {"features_dim": hidden},
-        "lstm_hidden_size": hidden, "net_arch": {"pi": [hidden], "vf": [hidden]},
-        "shared_lstm": not own_critic, "enable_critic_lstm": own_critic,
-    }  # fmt: skip
+        "lstm_hidden_size": hidden,
+        "net_arch": {"pi": [hidden], "vf": [hidden]},
+        "shared_lstm": not own_critic,
+        "enable_critic_lstm": own_critic,
+    }
     return _contrib().RecurrentPPO(
-        "MultiInputLstmPolicy", vector_env(world, settings.envs, settings.seed),
-        n_steps=settings.rollout, n_epochs=settings.epochs, batch_size=batch, learning_rate=settings.lr,
-        gamma=settings.discount, gae_lambda=settings.decay, clip_range=settings.clip,
-        ent_coef=settings.entropy, vf_coef=settings.value / 2, max_grad_norm=settings.max_norm,
-        policy_kwargs=policy, seed=settings.seed, device="cpu",
-    )  # fmt: skip
+        "MultiInputLstmPolicy",
+        vector_env(world, settings.envs, settings.seed),
+        n_steps=settings.rollout,
+        n_epochs=settings.epochs,
+        batch_size=batch,
+        learning_rate=settings.lr,
+        gamma=settings.discount,
+        gae_lambda=settings.decay,
+        clip_range=settings.clip,
+        ent_coef=settings.entropy,
+        vf_coef=settings.value / 2,
+        max_grad_norm=settings.max_norm,
+        policy_kwargs=policy,
+        seed=settings.seed,
+        device="cpu",
+    )
 
 
 def by_default(world: str, seed: int) -> Any:
-    """RecurrentPPO as it comes: one world, 128 steps, batches of 128, 10 epochs, two LSTMs of 256 features,
-    observations flattened."""
+    """Build RecurrentPPO with its defaults.
+
+    One environment, 128 steps, batches of 128, 10 epochs, two LSTMs of 256 features, flat observations.
+    """
     env = vector_env(world, 1, seed)
     return _contrib().RecurrentPPO("MultiInputLstmPolicy", env, seed=seed, device="cpu")
 
 
 def vector_env(world: str, envs: int, seed: int) -> Any:
-    """Farama's worlds in that library's own vector environment, observed as ours are: image, direction, and
-    the mission as tokens (a text would be refused)."""
-    import minigrid  # noqa: F401  (its worlds are known to gymnasium from here on)
+    """Build Farama's environments in that library's vector environment, with our observations.
+
+    These are image, direction and the mission as tokens; that library refuses text.
+    """
+    import minigrid  # noqa: F401  (registers its environments with gymnasium)
     import numpy as np
     from gymnasium import ObservationWrapper, spaces
     from stable_baselines3.common.env_util import make_vec_env
@@ -68,7 +85,7 @@ def vector_env(world: str, envs: int, seed: int) -> Any:
     class Tokens(ObservationWrapper):
         def __init__(self, env: Any) -> None:
             super().__init__(env)
-            # Bounds below 255: an image to that library is a photograph, to be transposed and divided.
+            # bounds below 255: otherwise that library takes it for a photograph and rescales it
             self.observation_space = spaces.Dict(
                 image=spaces.Box(0, 10, (7, 7, 3), np.uint8),
                 direction=spaces.Box(0, 3, (1,), np.uint8),
@@ -86,9 +103,9 @@ def vector_env(world: str, envs: int, seed: int) -> Any:
 
 
 def play(model: Any, callback: Any = None) -> Any:
-    """Fill the model's rollout; gives what the next call wants as `callback`. `model.train()` learns from it.
+    """Fill the model's rollout buffer and return the `callback` for the next call.
 
-    The two halves of that library's `learn`, which offers no way to time them apart.
+    With `model.train()` it makes up that library's `learn`, whose parts cannot be timed separately.
     """
     if callback is None:
         _, callback = model._setup_learn(10**12)
@@ -117,7 +134,7 @@ def _extractor() -> Any:
             self.encoder = Encoder(features_dim)
 
         def forward(self, seen: dict[str, Any]) -> Any:
-            # That library hands every Box over as float.
+            # that library converts every Box to float
             image, direction, mission = (seen[key].byte() for key in ("image", "direction", "mission"))
             return self.encoder(Observation(image, direction.squeeze(-1), mission))
 

@@ -1,4 +1,4 @@
-"""`plait bench rl`: steps a second of playing and of training in a grid world, against RecurrentPPO."""
+"""`plait bench rl`: steps per second of collection and training in MiniGrid, against RecurrentPPO."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ import torch
 from plait.errors import ConfigError, require, whole
 from plait.lab.bench import recurrent_ppo
 from plait.lab.bench.machine import check_folder, circumstances, describe
-from plait.lab.bench.ppo_contenders import Ours, Peer, PPOContender, Record, take_turns_playing
+from plait.lab.bench.ppo_learners import (
+    PlaitPPO,
+    Record,
+    StableBaselinesPPO,
+    TimedLearner,
+    take_turns_playing,
+)
 from plait.lab.bench.sizes import MOST_ROUNDS, parse_names
 from plait.lab.bench.timing import limit_threads
 from plait.lab.result import CommandResult
@@ -27,7 +33,7 @@ _MATCHED, _DEFAULTS = "RecurrentPPO, same settings", "RecurrentPPO, its defaults
 _SHARED = "RecurrentPPO, same, one LSTM"
 _PACKAGES = ("gymnasium", "minigrid", "envpool", "stable-baselines3", "sb3-contrib")
 _USUAL = Settings()
-_LONGEST = 256  # steps of warm-up in each world: about the longest episode of DoorKey-5x5
+_LONGEST = 256  # warm-up steps per environment, about the longest episode of DoorKey-5x5
 
 
 def bench_rl(
@@ -45,27 +51,27 @@ def bench_rl(
     commit: str = "",
     out: Path | None = None,
 ) -> CommandResult:
-    """Steps of all worlds together, a second: of collection alone, and of training (collection and update).
+    """Measure steps per second over all environments: of collection, and of training (collection and update).
 
-    Everyone takes turns of one rollout and one update, after a warm-up. RecurrentPPO of Stable-Baselines3
-    takes part where it is installed: with the same worlds, rollout, epochs, batch, LSTM and encoder, on
-    Farama's worlds in its own vector environment, the critic with an LSTM of its own as is its habit; the
-    same with one LSTM, which its critic reads and does not train; and as it comes, on one world.
+    After a warm-up the learners take turns of one rollout and one update. RecurrentPPO of Stable-Baselines3
+    is measured where it is installed, three times: with our settings, environments and encoder, and an LSTM
+    for its critic, which is its default; with one LSTM, which its critic reads and does not train; and with
+    its own defaults, on one environment.
 
     Args:
-        env: the world, such as DoorKey-5x5 or MemoryS7.
-        policies: which memories, between commas.
-        backends: minigrid, envpool, or both between commas; by default those that are installed.
-        envs: worlds stepped together.
-        rollout: steps of each between two updates.
-        epochs: how often an update goes through its rollout.
-        minibatches: parts an epoch is made of.
+        env: environment, such as DoorKey-5x5 or MemoryS7.
+        policies: models of the policy, comma-separated.
+        backends: minigrid, envpool, or both, comma-separated; by default those that are installed.
+        envs: number of parallel environments.
+        rollout: steps of each environment between two updates.
+        epochs: passes of an update over its rollout.
+        minibatches: minibatches per epoch.
         hidden: features of the memory and of an encoded observation.
-        rounds: turns of each.
-        threads: of the CPU.
+        rounds: rounds of measurement.
+        threads: threads of the CPU.
         no_peer: leave RecurrentPPO out.
-        commit: what to record where the source is no git checkout.
-        out: write the JSON here.
+        commit: commit to record if the source is not a git checkout.
+        out: JSON file to write.
     """
     check_folder(out)
     whole(1, hidden=hidden)
@@ -77,24 +83,24 @@ def bench_rl(
     notes: list[str] = []
     homes = _backends(backends, notes)
     with limit_threads(threads) as used:
-        found: dict[str, Any] = circumstances(torch.device("cpu"), used, commit or None)
-        found["versions"] |= {package: version_of(package) for package in _PACKAGES}
-        contenders: dict[tuple[str, str], PPOContender] = {
-            (name, home): Ours(world, home, name, hidden, settings) for home in homes for name in names
+        data: dict[str, Any] = circumstances(torch.device("cpu"), used, commit or None)
+        data["versions"] |= {package: version_of(package) for package in _PACKAGES}
+        learners: dict[tuple[str, str], TimedLearner] = {
+            (name, home): PlaitPPO(world, home, name, hidden, settings) for home in homes for name in names
         }
         if not no_peer:
-            contenders |= _peers(world, settings, hidden, notes)
-        records = take_turns_playing(contenders, rounds, warm_up=-(-_LONGEST // rollout))
-    rows = _rows(records, contenders)
+            learners |= _peers(world, settings, hidden, notes)
+        records = take_turns_playing(learners, rounds, warm_up=-(-_LONGEST // rollout))
+    rows = _rows(records, learners)
     sizes = {"envs": envs, "rollout": rollout, "epochs": epochs, "minibatches": minibatches, "hidden": hidden}
-    found |= {"unit": "steps a second", "env": world, **sizes, "rounds": rounds, "rows": rows, "notes": notes}
+    data |= {"unit": "steps a second", "env": world, **sizes, "rounds": rounds, "rows": rows, "notes": notes}
     if out:
-        write_json(out, found)
-    return CommandResult(found, (_table(found),))
+        write_json(out, data)
+    return CommandResult(data, (_table(data),))
 
 
 def _backends(wanted: str | None, notes: list[str]) -> list[str]:
-    """Those that were asked for, which must be there; or all that are."""
+    """Return the backends requested, which must be installed; by default all that are installed."""
     require("minigrid", "rl")
     if wanted is not None:
         names = parse_names(wanted, BACKENDS, "backend")
@@ -109,51 +115,55 @@ def _backends(wanted: str | None, notes: list[str]) -> list[str]:
 
 def _peers(
     world: str, settings: Settings, hidden: int, notes: list[str]
-) -> dict[tuple[str, str], PPOContender]:
+) -> dict[tuple[str, str], TimedLearner]:
     if not recurrent_ppo.is_installed():
         notes.append(f"no rows of RecurrentPPO, which is not installed: {recurrent_ppo.INSTALL}")
         return {}
     return {
-        (_MATCHED, "minigrid"): Peer(recurrent_ppo.matched(world, settings, hidden, own_critic=True)),
-        (_SHARED, "minigrid"): Peer(recurrent_ppo.matched(world, settings, hidden)),
-        (_DEFAULTS, "minigrid"): Peer(recurrent_ppo.by_default(world, settings.seed)),
+        (_MATCHED, "minigrid"): StableBaselinesPPO(
+            recurrent_ppo.matched(world, settings, hidden, own_critic=True)
+        ),
+        (_SHARED, "minigrid"): StableBaselinesPPO(recurrent_ppo.matched(world, settings, hidden)),
+        (_DEFAULTS, "minigrid"): StableBaselinesPPO(recurrent_ppo.by_default(world, settings.seed)),
     }
 
 
 def _rows(
-    records: dict[tuple[str, str], Record], contenders: dict[tuple[str, str], PPOContender]
+    records: dict[tuple[str, str], Record], learners: dict[tuple[str, str], TimedLearner]
 ) -> list[dict[str, Any]]:
-    """Medians over the rounds; a ratio is formed within each round first, and above 1 is faster."""
+    """Return a row for each learner: medians over the rounds of rates, and of ratios (above 1 is faster)."""
     peer = records.get((_MATCHED, "minigrid"))
     rows = []
     for (name, backend), record in records.items():
         lstm = records.get(("lstm", backend)) if name in MODELS else None
         play, train = record.collection, record.whole
-        rows.append({
-            "learner": name,
-            "worlds": backend,
-            "steps a turn": contenders[name, backend].steps,
-            "collection": 1 / play.median,
-            "to lstm": lstm.collection.ratio_to(play) if lstm else None,
-            "training": 1 / train.median,
-            "to RecurrentPPO": peer.whole.ratio_to(train) if peer else None,
-            "spread": train.spread / train.median,
-        })  # fmt: skip
+        rows.append(
+            {
+                "learner": name,
+                "worlds": backend,
+                "steps a turn": learners[name, backend].steps,
+                "collection": 1 / play.median,
+                "to lstm": lstm.collection.ratio_to(play) if lstm else None,
+                "training": 1 / train.median,
+                "to RecurrentPPO": peer.whole.ratio_to(train) if peer else None,
+                "spread": train.spread / train.median,
+            }
+        )
     return rows
 
 
-def _table(found: dict[str, Any]) -> Table:
-    rows = found["rows"]
+def _table(data: dict[str, Any]) -> Table:
+    rows = data["rows"]
     cells = [[f"{v:,.0f}" if k in ("collection", "training") else v for k, v in row.items()] for row in rows]
     title = (
-        f"{found['env']}, steps a second: {found['envs']} worlds, rollout {found['rollout']}, "
-        f"{found['epochs']} epochs of {found['minibatches']} minibatches, hidden {found['hidden']}"
+        f"{data['env']}, steps a second: {data['envs']} worlds, rollout {data['rollout']}, "
+        f"{data['epochs']} epochs of {data['minibatches']} minibatches, hidden {data['hidden']}"
     )
     notes = [
         "to lstm: speed of collection over that of the lstm policy in the same worlds; to RecurrentPPO: "
         "speed of training over RecurrentPPO's with the same settings; medians over the rounds",
         "spread: interquartile range of the rounds of training, over their median",
-        *found["notes"],
-        describe(found),
+        *data["notes"],
+        describe(data),
     ]
     return Table(list(rows[0]), cells, title, notes)

@@ -1,4 +1,4 @@
-"""Lists on the command line: layers, shapes, lengths."""
+"""Parsers of comma-separated lists on the command line: layers, shapes, lengths."""
 
 from __future__ import annotations
 
@@ -7,13 +7,13 @@ from plait.errors import ConfigError, known, whole
 __all__ = ["MOST_ROUNDS", "MOST_STEPS", "default_shapes", "parse_names", "parse_numbers", "parse_shapes"]
 
 MOST_ROUNDS = 1_000
-MOST_STEPS = 100_000_000  # of a stream: an hour at 36 µs each
+MOST_STEPS = 100_000_000  # largest length of a stream: an hour at 36 µs a step
 
 Shape = tuple[int, int]
 
 
 def parse_names(text: str, options: tuple[str, ...], what: str) -> list[str]:
-    """Names between commas, each one of `options`.
+    """Return comma-separated names, each of which must be in `options`.
 
     >>> parse_names("relrnn, memrnn", ("relrnn", "memrnn"), "layer")
     ['relrnn', 'memrnn']
@@ -22,7 +22,7 @@ def parse_names(text: str, options: tuple[str, ...], what: str) -> list[str]:
 
 
 def parse_numbers(text: str, what: str) -> list[int]:
-    """Whole numbers of at least 1 between commas.
+    """Return comma-separated whole numbers of at least 1.
 
     >>> parse_numbers("100,1000", "lengths")
     [100, 1000]
@@ -35,7 +35,7 @@ def parse_numbers(text: str, what: str) -> list[int]:
 
 
 def parse_shapes(text: str) -> list[Shape]:
-    """Steps × rows, between commas.
+    """Return comma-separated shapes, (steps, rows).
 
     >>> parse_shapes("120x10,120x100")
     [(120, 10), (120, 100)]
@@ -51,7 +51,7 @@ def parse_shapes(text: str) -> list[Shape]:
 
 
 def default_shapes(hidden: int, large: bool, quick: bool) -> list[Shape]:
-    """What is timed when no shape is named; a wide layer has the sizes of a language model.
+    """Return the default shapes (steps, rows) for a hidden size; from 512 on that of a language model.
 
     >>> default_shapes(128, True, False)
     [(120, 10), (120, 100), (1020, 10), (1020, 100), (1020, 128)]

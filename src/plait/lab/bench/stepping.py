@@ -1,4 +1,4 @@
-"""One step at a time: a stream's next step, its state carried, beside that of `torch.nn.LSTM`."""
+"""Time of one step with a carried state, against `torch.nn.LSTM`."""
 
 from __future__ import annotations
 
@@ -7,8 +7,8 @@ from dataclasses import replace
 from typing import Any
 
 from plait.lab.bench import parity
-from plait.lab.bench.contestants import BOUNDED, Contestant
 from plait.lab.bench.entries import BASELINE, Entry
+from plait.lab.bench.layer_config import BOUNDED, LayerConfig
 from plait.lab.bench.timing import Times, take_turns
 
 __all__ = ["STREAMS", "measured_streams"]
@@ -18,25 +18,25 @@ STREAMS = [(hidden, rows) for hidden in (64, 128, 512) for rows in (1, 64)]
 
 
 def measured_streams(
-    first: Contestant,
+    first: LayerConfig,
     names: list[str],
     wanted: list[str],
     sizes: list[tuple[int, int]],
     turns: dict[str, Any],
 ) -> tuple[list[dict[str, Any]], list[str]]:
-    """A row for each bounded layer and size, and what parity refused; auto runs if no backend is named."""
+    """Return a row for each bounded layer and size, and the parity failures; the default backend is auto."""
     rows, failures = [], []
     for hidden, number in sizes:
         sized = replace(first, hidden=hidden, rows=number)
         entries = [*_entries(sized, [name for name in names if name in BOUNDED], wanted or ["auto"])]
-        sound = {entry.key: entry.contestant.stream() for entry in entries if not entry.wrong}
+        sound = {entry.key: entry.config.stream() for entry in entries if not entry.wrong}
         times = take_turns(sound, first.device, **turns)
         rows += [_row(entry, times.get(entry.key), times[entries[0].key]) for entry in entries]
         failures += [line for entry in entries for line in entry.failures]
     return rows, failures
 
 
-def _entries(sized: Contestant, names: list[str], backends: list[str]) -> Iterator[Entry]:
+def _entries(sized: LayerConfig, names: list[str], backends: list[str]) -> Iterator[Entry]:
     peer = replace(sized, layer=BASELINE)
     yield Entry(peer, peer.backend_that_ran())
     for name in names:
@@ -48,10 +48,10 @@ def _entries(sized: Contestant, names: list[str], backends: list[str]) -> Iterat
 
 def _row(entry: Entry, times: Times | None, baseline: Times) -> dict[str, Any]:
     return {
-        "layer": entry.contestant.title,
+        "layer": entry.config.title,
         "backend": entry.backend,
-        "hidden": entry.contestant.hidden,
-        "B": entry.contestant.rows,
+        "hidden": entry.config.hidden,
+        "B": entry.config.rows,
         "µs": None if times is None else times.median * 1e6,
         "spread µs": None if times is None else times.spread * 1e6,
         "rounds": 0 if times is None else len(times.rounds),

@@ -1,4 +1,4 @@
-"""`plait bench streaming`: inference one step at a time, for as long as one likes."""
+"""`plait bench streaming`: time and memory of inference one step at a time."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from plait.errors import whole
-from plait.lab.bench.contestants import Contestant
+from plait.lab.bench.layer_config import LayerConfig
 from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.peak import megabytes_in_use
 from plait.lab.bench.sizes import MOST_STEPS, parse_names
@@ -26,12 +26,12 @@ from plait.table import Table
 __all__ = ["bench_streaming", "checkpoints"]
 
 _FIRST = 10
-# a time per step is the median over this many blocks before the step it is given for
+# number of blocks of steps over which a median time per step is taken
 _BLOCKS = 10
 
 
 def checkpoints(steps: int) -> list[int]:
-    """Step 10, the decades after it, and the last step.
+    """Return the steps to measure at: 10, 100, … and the last.
 
     >>> checkpoints(2500)
     [10, 100, 1000, 2500]
@@ -52,73 +52,75 @@ def bench_streaming(
     commit: str = "",
     out: Path | None = None,
 ) -> CommandResult:
-    """Time per step and memory in use after step 10, 100, … and the last: they must not grow.
+    """Measure time per step and memory in use after step 10, 100, … and the last: they must not grow.
 
     The state is carried from call to call, without gradients. Memory is that of all tensors on a GPU, of
-    the whole process on a CPU. µs per step is taken in passing, from the steps before; the ratio (last
-    column) at the end, one more step from that state against one more from the state after step 10, in turn.
+    the whole process on a CPU. Microseconds per step are those of the steps just before; the ratio (last
+    column) compares one more step from that state with one more from the state after step 10, in turn.
 
     Args:
-        steps: how many.
-        layers: which, between commas.
+        steps: number of steps.
+        layers: layers, comma-separated.
         hidden: features of the hidden state.
-        rows: sequences side by side.
-        device: where to compute.
-        threads: of the CPU; by default as many as torch takes.
-        commit: what to record where the source is no git checkout.
-        out: write the JSON here.
+        rows: batch size.
+        device: device to run on.
+        threads: threads of the CPU; by default torch's own number.
+        commit: commit to record if the source is not a git checkout.
+        out: JSON file to write.
     """
     check_folder(out)
     whole(_FIRST, MOST_STEPS, steps=steps)
     whole(1, hidden=hidden, rows=rows)
-    place = device_named(device)
+    target = device_named(device)
     names = parse_names(layers, ("relrnn", "rellstm", "relgru"), "layer")
     with limit_threads(threads) as used:
-        data: dict[str, Any] = circumstances(place, used, commit or None)
-        found = []
+        data: dict[str, Any] = circumstances(target, used, commit or None)
+        points = []
         for name in names:
-            found += _stream(Contestant(name, "auto", place, hidden, rows=rows), steps)
-        data |= {"hidden": hidden, "B": rows, "rows": found}
+            points += _stream(LayerConfig(name, "auto", target, hidden, rows=rows), steps)
+        data |= {"hidden": hidden, "B": rows, "rows": points}
     if out:
         write_json(out, data)
-    notes = [f"hidden {hidden}, {rows} rows; MB: {_meaning(place)}", describe(data)]
+    notes = [f"hidden {hidden}, {rows} rows; MB: {_meaning(target)}", describe(data)]
     title = "inference one step at a time"
-    return CommandResult(data, (Table(list(found[0]), [list(row.values()) for row in found], title, notes),))
+    return CommandResult(
+        data, (Table(list(points[0]), [list(row.values()) for row in points], title, notes),)
+    )
 
 
-def _meaning(place: torch.device) -> str:
-    return "of all tensors on the GPU" if place.type == "cuda" else "resident memory of the process"
+def _meaning(target: torch.device) -> str:
+    return "of all tensors on the GPU" if target.type == "cuda" else "resident memory of the process"
 
 
-def _stream(contestant: Contestant, steps: int) -> list[dict[str, Any]]:
-    module = contestant.module().eval()
-    x, _ = contestant.tensors()
+def _stream(config: LayerConfig, steps: int) -> list[dict[str, Any]]:
+    module = config.module().eval()
+    x, _ = config.tensors()
     x = x[:1]
-    backend = contestant.backend_that_ran()
-    # the first calls load and build what later ones find; their state is not kept
-    _walk(module, x, None, 20 * _FIRST, contestant.device)
+    backend = config.backend_that_ran()
+    # warm-up: the first calls load libraries and allocate buffers; their state is dropped
+    _walk(module, x, None, 20 * _FIRST, config.device)
     rows: list[dict[str, Any]] = []
     states: dict[str, State] = {}
     state, done = None, 0
     for stop in checkpoints(steps):
         times = []
-        # timed in blocks: one long interval would hide a step that got slower, and disturbances too
+        # timed in blocks: one long interval would average over slow steps and disturbances
         last = min(_BLOCKS * _FIRST, stop - done)
-        state, _ = _walk(module, x, state, stop - done - last, contestant.device)
+        state, _ = _walk(module, x, state, stop - done - last, config.device)
         for size in _split(last):
-            state, seconds = _walk(module, x, state, size, contestant.device)
+            state, seconds = _walk(module, x, state, size, config.device)
             times.append(seconds / size)
         done = stop
         rows.append(
             {
-                "layer": contestant.title,
+                "layer": config.title,
                 "backend": backend,
                 "step": stop,
                 "µs per step": statistics.median(times) * 1e6,
-                "MB": megabytes_in_use(contestant.device),
+                "MB": megabytes_in_use(config.device),
             }
         )
-        # kept elsewhere, so that the memory in use is that of the layer alone
+        # on the CPU, so that the memory in use on a GPU is that of the layer alone
         states[str(stop)] = state.map(lambda part: part.cpu())
     ratios = _compared(module, x, states)
     return [row | {"ratio": ratio} for row, ratio in zip(rows, ratios, strict=True)]
@@ -126,7 +128,7 @@ def _stream(contestant: Contestant, steps: int) -> list[dict[str, Any]]:
 
 @torch.no_grad()
 def _compared(module: nn.Module, x: torch.Tensor, states: dict[str, State]) -> list[float]:
-    """The time of one more step from each state, relative to the first one."""
+    """Return the time of one more step from each state, relative to the first one."""
     there = {name: state.map(lambda part: part.to(x.device)) for name, state in states.items()}
     steps = {name: partial(module, x, state) for name, state in there.items()}
     times = take_turns(steps, x.device, rounds=30, turn_seconds=0.005)
@@ -135,7 +137,7 @@ def _compared(module: nn.Module, x: torch.Tensor, states: dict[str, State]) -> l
 
 
 def _split(steps: int) -> list[int]:
-    """Blocks of about a tenth, at least one step each."""
+    """Return the sizes of about ten equal blocks of at least one step."""
     size = max(1, steps // _BLOCKS)
     return [min(size, steps - begin) for begin in range(0, steps, size)]
 
@@ -144,7 +146,7 @@ def _split(steps: int) -> list[int]:
 def _walk(
     module: nn.Module, x: torch.Tensor, state: Any, steps: int, device: torch.device
 ) -> tuple[Any, float]:
-    """`steps` calls of one step each; the state after them and the seconds they took."""
+    """Make `steps` calls of one step each; return the final state and the seconds they took."""
     begin = time.perf_counter()
     for _ in range(steps):
         _, state = module(x, state)

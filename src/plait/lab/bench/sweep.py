@@ -1,4 +1,4 @@
-"""`plait bench sizes`: layers of every size, each as the first call of a process of its own."""
+"""`plait bench sizes`: layers of odd and random sizes, each as the first call of a fresh process."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _MODELS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "unirnn", "unilst
 _WITHOUT_MEMORY = ("rnn", "lstm", "gru", "goru")
 _ODD_SIZES = (1, 7, 31, 96, 97, 100, 129, 200, 255, 513)
 _ODD_ROWS, _ODD_STEPS, _ODD_SLOTS = (37, 1, 300, 3), (63, 2, 333, 1), (20, 4, 100, 33, 64, 7)
-# numbers that a walk goes through: steps, rows, features and the states it reads; and that it keeps
+# upper bounds on a cell: steps × rows × features × states read, and steps × rows × features (saved states)
 _MOST_WORK = {"cuda": 3e9, "cpu": 2e7}
 _MOST_KEPT = {"cuda": 4e7, "cpu": 1e6}
 _MOST_CELLS = 100_000
@@ -50,19 +50,19 @@ def bench_sizes(
 ) -> CommandResult:
     """Run layers of odd and random sizes, each in a fresh process, and compare them with their definition.
 
-    A cell's first call is a whole walk forward and back, whose numbers must be finite; then one step and a
-    short walk are compared with the reference in float64 on the CPU. Failures come first in the table, then
-    the cells in which a backend that was tried first failed and another ran. The command exits with 2 if a
-    cell failed, by whatever way: an exception, a signal, a number, or its time.
+    A cell's first call runs all steps forward and backward, and its results must be finite; then one step
+    and a short sequence are compared with the reference in float64 on the CPU. The first table lists the
+    failures, the second the cells in which a backend failed and its fallback ran. The command exits with 2
+    if a cell failed: by an exception, a signal, a wrong number, or a timeout.
 
     Args:
-        cells: how many; the first are chosen, the others drawn at random.
-        seed: of the draw.
-        seconds: after which no cell is begun; what runs then is ended and counted as not finished.
-        device: where to compute.
-        backend: of every layer.
-        parallel: processes at once; by default one a core, at most 12.
-        commit: what to record where the source is no git checkout.
+        cells: number of cells; the first are fixed, the others random.
+        seed: seed of the random cells.
+        seconds: time limit; cells that still run then are stopped and counted as not finished.
+        device: device to run on.
+        backend: backend of every layer.
+        parallel: number of parallel processes; by default one per core, at most 12.
+        commit: commit to record if the source is not a git checkout.
         out: write a line of JSON for each cell here as it ends; cells this file holds are not run again.
     """
     whole(1, _MOST_CELLS, cells=cells)
@@ -75,24 +75,24 @@ def bench_sizes(
     wanted = cells_of(cells, seed, str(place), backend)
     known = _read(out) if out else {}
     todo = [cell for cell in wanted if _key(asdict(cell)) not in known]
-    began, found = time.monotonic(), [known[_key(asdict(c))] for c in wanted if _key(asdict(c)) in known]
+    began, records = time.monotonic(), [known[_key(asdict(c))] for c in wanted if _key(asdict(c)) in known]
     with contextlib.closing(_results(todo, processes, began + seconds)) as results, _appending(out) as file:
         try:
             for record in results:
-                found.append(record)
+                records.append(record)
                 if file:
                     with writing(str(out)):
                         file.write(json.dumps(record) + "\n")
                         file.flush()
         except KeyboardInterrupt:
-            pass  # the table shows what there is
-    data = circumstances(place, processes, commit or None) | {"seed": seed, "cells": found}
-    data["not_finished"] = len(wanted) - len(found)
+            pass  # the table shows the cells so far
+    data = circumstances(place, processes, commit or None) | {"seed": seed, "cells": records}
+    data["not_finished"] = len(wanted) - len(records)
     return _result(data, time.monotonic() - began)
 
 
 def cells_of(count: int, seed: int, device: str, backend: str = "auto") -> list[Cell]:
-    """Return the cells of a sweep: `chosen_cells`, and as many random ones as are missing.
+    """Return the cells of a sweep: `chosen_cells`, then random ones up to `count`.
 
     >>> cells_of(50, 0, "cuda")[0].title
     'rellstm 10→96 w10+10 earned T333 B37 float32'
@@ -105,7 +105,7 @@ def cells_of(count: int, seed: int, device: str, backend: str = "auto") -> list[
 
 
 def chosen_cells() -> list[Cell]:
-    """Return cells of odd sizes, every model and relevance among them, the most telling ones first."""
+    """Return cells of odd sizes with every model and relevance, those most likely to fail first."""
     cells = [Cell("rellstm", 96, 333, 37), Cell("relrnn", 96, 63, 3), Cell("relgru", 160, 63, 37)]
     kinds = [(model, "earned") for model in _MODELS] + [(m, "learned") for m in _MODELS if "rel" in m]
     for n in range(3 * len(_ODD_SIZES)):
@@ -132,7 +132,7 @@ def chosen_cells() -> list[Cell]:
 
 
 def _random_cell(drawn: random.Random) -> Cell:
-    def size(most: int, least: int = 1) -> int:  # as many small ones as large
+    def size(most: int, least: int = 1) -> int:  # log-uniform
         return round(math.exp(drawn.uniform(math.log(least), math.log(most))))
 
     model = drawn.choice(_MODELS if drawn.random() < 0.85 else _WITHOUT_MEMORY)
@@ -152,14 +152,14 @@ def _random_cell(drawn: random.Random) -> Cell:
         nonlinearity="relu" if model.endswith("rnn") and drawn.random() < 0.2 else "tanh",
         carried=drawn.random() < 0.3,
         reset=drawn.random() < 0.3,
-        # an orthogonal matrix does not exist in few digits
+        # no matrix in bfloat16 is orthogonal
         dtype="bfloat16" if model != "goru" and drawn.random() < 0.25 else "float32",
         seed=drawn.randrange(2**31),
     )
 
 
 def _within(cell: Cell, device: str) -> Cell:
-    """The cell with as few rows and steps as the device can be asked for."""
+    """Return the cell with its rows and steps reduced to what the device can compute in reasonable time."""
     most = _MOST_WORK[device]
     while cell.steps * cell.rows > 1:
         read = cell.window + cell.capacity if cell.model in BOUNDED else cell.steps
@@ -174,12 +174,12 @@ def _within(cell: Cell, device: str) -> Cell:
 
 
 def _results(cells: list[Cell], processes: int, until: float) -> Generator[dict[str, Any]]:
-    """Run cells, so many at once, and yield their records as they end; end what runs when left or late."""
+    """Run cells in parallel and yield their records; kill what still runs at the time limit or on close."""
     waiting, running = [*reversed(cells)], list[_Running]()
     try:
         while (waiting and time.monotonic() < until) or running:
             while waiting and len(running) < processes and time.monotonic() < until:
-                running.append(_Running(waiting.pop(), processes))  # fresh: its first call is the cell's
+                running.append(_Running(waiting.pop(), processes))
             if time.monotonic() >= until:
                 return
             for one in [one for one in running if one.is_over()]:
@@ -192,7 +192,7 @@ def _results(cells: list[Cell], processes: int, until: float) -> Generator[dict[
 
 
 def command(cell: Cell) -> list[str]:
-    """Return what runs a cell in a process of its own."""
+    """Return the command that runs a cell in a process of its own."""
     return [sys.executable, "-m", "plait.lab.bench.cell", json.dumps(asdict(cell))]
 
 
@@ -231,8 +231,8 @@ class _Running:
         errors = _lines(self.errors)
         self.end()
         if code == 0 and lines:
-            found: dict[str, Any] = json.loads(lines[-1])
-            return found
+            record: dict[str, Any] = json.loads(lines[-1])
+            return record
         if code is None and late:
             failure = f"not finished after {_LONGEST_CELL:.0f} s"
         elif code is not None and code < 0:
@@ -261,27 +261,27 @@ def _key(cell: dict[str, Any]) -> str:
 
 
 def _read(path: Path) -> dict[str, dict[str, Any]]:
-    """The records of a file by their cells; the last line may have been cut short."""
+    """Return the records of a file by cell; an incomplete last line is ignored."""
     if not destination(path).exists():
         return {}
     lines = path.read_text(encoding="utf-8").splitlines(keepends=True)
-    found = {}
+    records = {}
     for number, line in enumerate(lines, start=1):
         if not line.endswith("\n"):
             break
         try:
             record = json.loads(line)
-            found[_key(record["cell"])] = record
+            records[_key(record["cell"])] = record
         except (ValueError, KeyError, TypeError) as error:
             raise DataError(
                 f"{path}: line {number} is no record of plait bench sizes; name another file"
             ) from error
-    return found
+    return records
 
 
 @contextlib.contextmanager
 def _appending(path: Path | None) -> Iterator[IO[str] | None]:
-    """A file that lines are added to; a line that was cut short is ended first."""
+    """Open a file to append lines, after removing an incomplete last line."""
     if path is None:
         yield None
         return

@@ -1,4 +1,4 @@
-"""`plait bench tasks`: an epoch of real training against `torch.nn.LSTM`'s layer in the same loop."""
+"""`plait bench tasks`: an epoch of training against the same loop with `torch.nn.LSTM`."""
 
 from __future__ import annotations
 
@@ -31,14 +31,14 @@ from plait.table import Table, percent
 __all__ = ["bench_tasks"]
 
 _BASELINE = "torch.nn.LSTM"
-_TURN = 5  # updates before the other takes its turn
-_ON_A_CPU = 5  # updates, unless told otherwise
+_TURN = 5  # updates per turn
+_ON_A_CPU = 5  # updates by default
 _WARM_UP = 2
 
 
 @dataclass(frozen=True)
-class _Race:
-    """A task in its published size and the layer that is compared with an LSTM on it."""
+class _Comparison:
+    """A task at its published size, and the layer that is compared with an LSTM on it."""
 
     task: Task
     layer: str
@@ -55,11 +55,11 @@ class _Race:
         return SupervisedLearner(network_for(model, self.task, 0), self.task, recipe, device, Group())
 
 
-RACES: dict[str, Callable[[], _Race]] = {
-    "pmnist": lambda: _Race(
+COMPARISONS: dict[str, Callable[[], _Comparison]] = {
+    "pmnist": lambda: _Comparison(
         PermutedMNIST(), "RelRNN", lambda i, h: RelRNN(i, h, nonlinearity="modrelu"), 100, 100
     ),
-    "ptb": lambda: _Race(PennTreebank(), "RelLSTM", lambda i, h: RelLSTM(i, h, capacity=5), 1024, 128),
+    "ptb": lambda: _Comparison(PennTreebank(), "RelLSTM", lambda i, h: RelLSTM(i, h, capacity=5), 1024, 128),
 }
 
 
@@ -74,35 +74,35 @@ def bench_tasks(
     commit: str = "",
     out: Path | None = None,
 ) -> CommandResult:
-    """Seconds of one epoch: pMNIST with RelRNN, Penn Treebank with RelLSTM, each against torch.nn.LSTM.
+    """Time one epoch of pMNIST with RelRNN and of Penn Treebank with RelLSTM, each against torch.nn.LSTM.
 
-    The loop is the trainer's: batch by index on the device, forward, backward, Adam. The two layers take
-    turns of five updates, so that a disturbance falls on both; what is not a whole epoch is extrapolated
-    from the updates made, and says so. pMNIST: hidden 100, batch 100, T = 784; Penn Treebank: hidden 1024,
-    batch 128, span 150.
+    The training loop is that of plait train: batches from the device, forward, backward, Adam. The two
+    layers take turns of five updates, so that other load affects both; an epoch that is not run to its end
+    is extrapolated, and the table says so. pMNIST: hidden 100, batch 100, T = 784; Penn Treebank: hidden
+    1024, batch 128, span 150.
 
     Args:
-        tasks: which, between commas.
-        updates: how many of each layer; by default an epoch on a GPU and 5 on a CPU.
-        device: where to compute.
+        tasks: tasks, comma-separated.
+        updates: updates of each layer; by default an epoch on a GPU and 5 on a CPU.
+        device: device to run on.
         precision: fp32, or bf16 by autocast.
         tf32: let float32 matrix products outside the kernels round to tf32 on a GPU, as cuDNN's LSTM does
-            unless told not to.
-        threads: of the CPU; by default as many as torch takes.
+            by default.
+        threads: threads of the CPU; by default torch's own number.
         data: a folder with mnist/ and ptb/; by default $PLAIT_DATA, then the cache, then the net.
-        commit: what to record where the source is no git checkout.
-        out: write the JSON here.
+        commit: commit to record if the source is not a git checkout.
+        out: JSON file to write.
     """
     check_folder(out)
     if updates is not None:
         whole(1, updates=updates)
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
-    place = device_named(device)
-    names = parse_names(tasks, tuple(RACES), "task")
+    target = device_named(device)
+    names = parse_names(tasks, tuple(COMPARISONS), "task")
     with limit_threads(threads) as used, matmul_precision("high" if tf32 else "highest"):
-        found: dict[str, Any] = circumstances(place, used, commit or None)
-        rows = [row for name in names for row in _run(RACES[name](), place, precision, updates)]
+        found: dict[str, Any] = circumstances(target, used, commit or None)
+        rows = [row for name in names for row in _run(COMPARISONS[name](), target, precision, updates)]
         found |= {"unit": "an epoch of training", "precision": precision, "rows": rows}
     if out:
         write_json(out, found)
@@ -111,19 +111,23 @@ def bench_tasks(
     return CommandResult(found, (table,))
 
 
-def _run(race: _Race, device: torch.device, precision: str, updates: int | None) -> list[dict[str, Any]]:
-    race.task.prepare(device)
-    learners = {layer: race.learner(layer, device, precision) for layer in (race.layer, _BASELINE)}
+def _run(
+    comparison: _Comparison, device: torch.device, precision: str, updates: int | None
+) -> list[dict[str, Any]]:
+    comparison.task.prepare(device)
+    learners = {
+        layer: comparison.learner(layer, device, precision) for layer in (comparison.layer, _BASELINE)
+    }
     per_epoch = learners[_BASELINE].batches_per_epoch
     assert per_epoch is not None, "these tasks have epochs"
-    made = min(per_epoch, updates or (per_epoch if device.type == "cuda" else _ON_A_CPU))
+    updates_run = min(per_epoch, updates or (per_epoch if device.type == "cuda" else _ON_A_CPU))
     with record_backends() as ran:
         for learner in learners.values():
             _walk(learner, 1, _WARM_UP, device)
     times: dict[str, list[float]] = {layer: [] for layer in learners}
     seconds = dict.fromkeys(learners, 0.0)
-    for first in range(1, made + 1, _TURN):
-        count = min(_TURN, made + 1 - first)
+    for first in range(1, updates_run + 1, _TURN):
+        count = min(_TURN, updates_run + 1 - first)
         for layer, learner in learners.items():
             taken = _walk(learner, first, count, device)
             times[layer].append(taken / count)
@@ -131,16 +135,18 @@ def _run(race: _Race, device: torch.device, precision: str, updates: int | None)
     baseline = Times(tuple(times[_BASELINE]))
     return [
         {
-            "task": race.task.name,
+            "task": comparison.task.name,
             "layer": layer,
             "backend": "torch.nn" if layer == _BASELINE else " + ".join(dict.fromkeys(ran)),
-            "hidden": race.hidden,
-            "B": race.batch_size,
+            "hidden": comparison.hidden,
+            "B": comparison.batch_size,
             "T": len(learners[layer].batch(1).inputs),
-            "updates": made,
+            "updates": updates_run,
             "of": per_epoch,
-            "s per epoch": seconds[layer] * per_epoch / made,
-            "how": "measured" if made == per_epoch else f"extrapolated from {percent(made / per_epoch)}",
+            "s per epoch": seconds[layer] * per_epoch / updates_run,
+            "how": "measured"
+            if updates_run == per_epoch
+            else f"extrapolated from {percent(updates_run / per_epoch)}",
             "ms per update": Times(tuple(times[layer])).median * 1e3,
             "ratio": Times(tuple(times[layer])).ratio_to(baseline),
         }
@@ -149,7 +155,7 @@ def _run(race: _Race, device: torch.device, precision: str, updates: int | None)
 
 
 def _walk(learner: SupervisedLearner, first: int, count: int, device: torch.device) -> float:
-    """Seconds of `count` updates. An update ends by reading its loss, so nothing is left under way."""
+    """Return the seconds of `count` updates."""
     if device.type == "cuda":
         torch.cuda.synchronize(device)
     begin = time.perf_counter()

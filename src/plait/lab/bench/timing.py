@@ -1,7 +1,7 @@
-"""Times that can be compared on a machine with other work on it.
+"""Times that can be compared on a machine with other load.
 
-Contestants take turns: A, B, C, A, B, C, … A disturbance of a few seconds then falls on all of them, and a
-ratio is formed within each round before the median is taken.
+The functions to be timed take turns: A, B, C, A, B, C, … Other load of a few seconds then affects all of
+them, and a ratio is formed within each round before the median is taken.
 """
 
 from __future__ import annotations
@@ -42,14 +42,14 @@ class Times:
 
     @property
     def spread(self) -> float:
-        """The interquartile range: half of the rounds lie within it."""
+        """The interquartile range of the rounds."""
         if len(self.rounds) < 2:
             return 0.0
         lower, _, upper = statistics.quantiles(self.rounds, n=4, method="inclusive")
         return upper - lower
 
     def ratio_to(self, other: Times) -> float:
-        """The median of the ratios within the rounds that both took part in, the first ones."""
+        """Return the median over the rounds of the ratio within a round."""
         return statistics.median(a / b for a, b in zip(self.rounds, other.rounds, strict=False))
 
 
@@ -64,32 +64,33 @@ def take_turns(
     """Time every step in every round, in turn.
 
     Args:
-        steps: what is timed, by name.
-        rounds: turns of each.
-        warm_up: calls of each before the first round, fewer if they alone take `most_seconds`.
-        turn_seconds: a turn repeats its step for about this long, after one call that is not timed: the one
-            before left its own data in the caches.
-        most_seconds: a step that would take longer in all its rounds leaves after fewer, three at least.
+        steps: functions to time, by name.
+        device: device on which they run.
+        rounds: number of turns of each.
+        warm_up: calls of each before the first round, fewer if they take longer than `most_seconds`.
+        turn_seconds: length of a turn, in which the step is repeated; the first call of a turn is not timed,
+            since the caches still hold another step's data.
+        most_seconds: longest total time of a step; a slower one has fewer rounds, at least three.
     """
     at_least(1, rounds=rounds, warm_up=warm_up)
     calls, lasts = {}, {}
     for name, step in steps.items():
         seconds = _warm(step, device, warm_up, most_seconds)
         calls[name] = max(1, round(turn_seconds / seconds))
-        # a turn is the call that is not timed and those that are
+        # a turn is one call that is not timed, and `calls` that are
         lasts[name] = max(min(3, rounds), int(most_seconds / (seconds * (1 + calls[name]))))
-    found: dict[str, list[float]] = {name: [] for name in steps}
+    seconds_of: dict[str, list[float]] = {name: [] for name in steps}
     with _no_garbage_collection():
         for index in range(rounds):
             for name, step in steps.items():
                 if index < lasts[name]:
                     step()
-                    found[name].append(seconds_per_call(step, device, calls[name]))
-    return {name: Times(tuple(taken)) for name, taken in found.items()}
+                    seconds_of[name].append(seconds_per_call(step, device, calls[name]))
+    return {name: Times(tuple(taken)) for name, taken in seconds_of.items()}
 
 
 def _warm(step: Step, device: torch.device, calls: int, most_seconds: float) -> float:
-    """Call a few times; how long one more call takes."""
+    """Warm up, then return the seconds of one more call."""
     start = time.perf_counter()
     for _ in range(calls):
         seconds_per_call(step, device)
@@ -99,7 +100,7 @@ def _warm(step: Step, device: torch.device, calls: int, most_seconds: float) -> 
 
 
 def seconds_per_call(step: Step, device: torch.device, calls: int = 1) -> float:
-    """Wall time of a call, the mean of `calls` in a row; on a GPU between two CUDA events.
+    """Return the mean wall time of `calls` calls in a row, by CUDA events on a GPU.
 
     >>> seconds_per_call(lambda: time.sleep(0.01), torch.device("cpu"), 2) > 0.009
     True
@@ -121,7 +122,7 @@ def seconds_per_call(step: Step, device: torch.device, calls: int = 1) -> float:
 
 @contextlib.contextmanager
 def limit_threads(number: int | None) -> Iterator[int]:
-    """Compute with `number` threads (None: as many as torch chose); gives how many these are."""
+    """Limit torch to `number` threads (None: no limit), and yield their number."""
     before = torch.get_num_threads()
     if number is not None:
         check_threads(number)

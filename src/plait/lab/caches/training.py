@@ -25,6 +25,7 @@ from plait.lab.caches.models import LanguageModel
 from plait.lab.caches.texts import Document, part_of
 from plait.lab.runs.checkpoint import Checkpoint
 from plait.lab.runs.folder import read_json
+from plait.lab.runs.spec import parse_spec
 from plait.lab.training.callbacks import ProgressFormat, Results
 from plait.lab.training.learner import Learner, Schedule, Step, generator_for
 from plait.lab.training.process import Group
@@ -212,7 +213,7 @@ def train_scores(
         return ScoresLearner(language, pieces, options, start)
 
     fitted = train(
-        learner, description, language.device, folder=folder, resume=resume,
+        learner, parse_spec(description), language.device, folder=folder, resume=resume,
         checkpoint_every=checkpoint_every, progress=progress,
     )  # fmt: skip
     scores = fitted.network

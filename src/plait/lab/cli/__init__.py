@@ -75,6 +75,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs curves": ("plait.lab.commands.pictures:curves", "draw validation curves of several runs by epoch"),
     "runs pack": ("plait.lab.commands.runs:pack_runs", "pack run folders into one archive"),
     "runs unpack": ("plait.lab.commands.runs:unpack_runs", "unpack run folders from an archive"),
+    "predict": (
+        "plait.lab.commands.predict:predict",
+        "predict from a new table with a model of plait train csv",
+    ),
     "generate": ("plait.lab.commands.generate:generate", "generate text with a trained character model"),
     "cache train": (
         "plait.lab.commands.cache_train:train_cache",

@@ -60,9 +60,12 @@ def _parse(arguments: list[Argument], name: str, words: list[str]) -> dict[str, 
     try:
         with contextlib.redirect_stderr(output):
             values, unknown = tyro.cli(
-                collect, args=words, prog=f"plait {name}", config=(tyro.conf.FlagCreatePairsOff,),
+                collect,
+                args=words,
+                prog=f"plait {name}",
+                config=(tyro.conf.FlagCreatePairsOff,),
                 return_unknown_args=True,
-            )  # fmt: skip
+            )
     except SystemExit:
         raise _ArgumentError(_message(output.getvalue(), arguments)) from None
     if unknown:
@@ -73,7 +76,8 @@ def _parse(arguments: list[Argument], name: str, words: list[str]) -> dict[str, 
 def _parameter(argument: Argument) -> inspect.Parameter:
     """Return an argument as tyro reads it."""
     kind = inspect.Parameter.KEYWORD_ONLY if argument.flags else inspect.Parameter.POSITIONAL_ONLY
-    shown = tyro.conf.arg(metavar=argument.metavar, aliases=argument.flags[1:] or None)
+    name = argument.flags[0].removeprefix("--") if argument.flags else None
+    shown = tyro.conf.arg(name=name, metavar=argument.metavar, aliases=argument.flags[1:] or None)
     hint: Any
     if argument.kind is bool:
         hint = Annotated[bool, shown]

@@ -57,9 +57,8 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
     """
     from plait.lab.runs.difference import options_of
     from plait.lab.runs.folder import Journal
-    from plait.lab.runs.kinds import how_to_resume, kind_of
+    from plait.lab.runs.kinds import how_to_repeat, how_to_resume, kind_of
     from plait.lab.runs.reading import find_run, read_run
-    from plait.lab.training.repeat import repeat_command
 
     folder = find_run(run, out)
     record = read_run(folder)
@@ -92,7 +91,7 @@ def show_run(run: Annotated[str, option(metavar="RUN")], /, out: Path = Path("ru
     parts: list[str | Table] = ["\n".join(lines)]
     if rows:
         parts.append(Table(["update", "held out", kind.shown.get("loss", "loss"), kind.score], rows))
-    repeat = repeat_command(record.description)
+    repeat = how_to_repeat(record.description, folder)
     if repeat is not None:
         parts.append(f"repeat: {repeat}")
     if record.status in ("stopped", "interrupted"):

@@ -66,11 +66,11 @@ def trained(run: str, sequences: int, seed: int) -> tuple[Any, Any, Any]:
     import torch
 
     from plait.lab.runs.reading import find_run, read_run
-    from plait.lab.training.description import build
     from plait.lab.training.session import load
+    from plait.lab.training.spec import task_of
 
     folder = find_run(run)
-    _, task = build(read_run(folder).description)
+    task = task_of(read_run(folder).description)
     network = load(folder).double()
     held_out = next(iter(task.held_out().values()))
     batch = held_out.batch(sequences, torch.Generator().manual_seed(seed))

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import dataclasses
 import os
+from collections.abc import Iterable
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from plait.errors import ConfigError
-from plait.lab.annotations import defaults_from, explicit_options, option
+from plait.lab.annotations import arguments_of, defaults_from, explicit_options, option
 from plait.lab.result import CommandResult
 from plait.lab.training.option_defaults import defaults_for
 from plait.lab.training.options import (
@@ -17,15 +18,18 @@ from plait.lab.training.options import (
     ModelOptions,
     RecipeOptions,
     TaskOptions,
-    described,
     published_for,
+    recommended,
 )  # fmt: skip
 from plait.table import Table, percent, scored
 
 if TYPE_CHECKING:
+    from plait.lab.runs.spec import RunSpec
+    from plait.lab.tasks import Task
     from plait.lab.training.session import Fitted
+    from plait.lab.training.spec import SupervisedSpec
 
-__all__ = ["described_run", "resumed", "train", "trained"]
+__all__ = ["configured", "described_run", "resumed", "train", "trained"]
 
 # Tasks that cannot be described by this command's options.
 _FROM_ELSEWHERE = {"data": "these are passed in Python: plait.fit(model, (X, y), held_out=0.2)"}
@@ -41,12 +45,12 @@ def train(
     of_recipe: RecipeOptions = RecipeOptions(),  # noqa: B008
     epochs: int | None = None,
     data: Path | None = None,
-    plain: bool = False,
     backend: str = "auto",
+    config: Annotated[str | None, option(metavar="RUN|FILE")] = None,
     resume: Annotated[str | None, option(metavar="RUN")] = None,
     means: MeansOptions = MeansOptions(),  # noqa: B008
 ) -> CommandResult | None:
-    """Train a model on a task, or continue a run: plait train copy --delay 100, plait train --resume RUN.
+    """Train a model on a task, repeat a run, or continue one: plait train copy, plait train --config RUN.
 
     Ctrl-C and SIGTERM save and stop; --resume continues a run that was stopped or killed, and it ends with
     the same weights as an uninterrupted one. Under torchrun the batch is divided among the processes.
@@ -59,14 +63,15 @@ def train(
             --help (reinforcement learning).
         epochs: passes over the training data, instead of --updates.
         data: a folder with mnist/ or ptb/; by default $PLAIT_DATA, then the cache, then a download.
-        plain: use the general defaults of model and recipe, not those recommended for this task; for
-            commands that must stay the same when the recommendations change.
         backend: backend of the model's scan; auto chooses.
+        config: train the run that this file describes, or this run anew: a config.json, a run's folder or id.
+            Task and model are those of the description; --seed and the other hyperparameters replace its own.
         resume: resume this run, bit-exactly, with the options it was started with; only --updates may grow.
     """
-    if (task is None) == (resume is None):
+    if [task, config, resume].count(None) != 2:
         raise ConfigError(
-            "expected a task (plait train copy) or a run to continue (plait train --resume RUN)"
+            "expected one of: a task (plait train copy), a run to repeat (plait train --config RUN), a run "
+            "to continue (plait train --resume RUN)"
         )
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
@@ -74,38 +79,41 @@ def train(
         if task in _FROM_ELSEWHERE:
             raise ConfigError(f"{task}: {_FROM_ELSEWHERE[task]}")
         values = {"name": task, **explicit_options(of_task)}
-        description = described_run(values, of_model.values(), of_recipe, epochs, means, plain)
-        return trained(description, means, backend)
+        spec = described_run(values, explicit_options(of_model), of_recipe, epochs, means)
+        return trained(spec, means, backend)
     model = {k: v for k, v in explicit_options(of_model).items() if v != getattr(ModelOptions, k)}
-    explicit = {
-        **explicit_options(of_task),
-        **model,
-        **explicit_options(of_recipe),
-        **({"epochs": epochs} if epochs else {}),
-    }
-    explicit |= {"plain": True} if plain else {}
-    return resumed(str(resume), explicit, means, backend)
+    fixed = {**explicit_options(of_task), **model, **({"epochs": epochs} if epochs else {})}
+    recipe = explicit_options(of_recipe)
+    if config is not None:
+        return trained(configured(config, fixed, recipe, means.out), means, backend)
+    return resumed(str(resume), {**fixed, **recipe}, means, backend)
 
 
 def described_run(
-    task: dict[str, Any], model: dict[str, Any], of_recipe: Any, epochs: int | None, means: MeansOptions,
-    plain: bool = False,
-) -> dict[str, Any]:  # fmt: skip
-    """Return a run's complete description: the explicit values, with defaults for the others."""
-    from plait.lab.tasks import task_named
-    from plait.lab.training.description import checked, completed
+    task: Task | dict[str, Any],
+    model: dict[str, Any],
+    of_recipe: Any,
+    epochs: int | None,
+    means: MeansOptions,
+) -> SupervisedSpec:
+    """Return the description of a run from explicit options, the task's settings and the defaults."""
     from plait.lab.training.process import device_named
+    from plait.lab.training.spec import parse_supervised
 
     recipe = explicit_options(of_recipe)
-    # All problems are reported at once, so the explicit values are checked together before completion.
-    checked({"task": task, "model": {"hidden_size": 1, **model}, "recipe": recipe})
     on_cpu = device_named(means.device or "auto").type == "cpu"
-    description = completed(described(task_named(**task), model, recipe, epochs, on_cpu, plain))
+    spec = parse_supervised(
+        {"task": task, "model": model, "recipe": recipe},
+        lambda built, model, recipe: recommended(built, model, recipe, epochs, on_cpu),
+    )
     explicit = {*model, *recipe, *(["epochs"] if epochs else [])}
-    small = task["name"] == "text" and on_cpu and not plain
-    if small and not explicit & {"hidden_size", "batch_size", "epochs", "updates"}:
+    if (
+        spec.task.name == "text"
+        and on_cpu
+        and not explicit & {"hidden_size", "batch_size", "epochs", "updates"}
+    ):
         _announce_sizes(model["name"], means.quiet)  # only once the description is known to be valid
-    return description
+    return spec
 
 
 def _announce_sizes(model: str, quiet: bool) -> None:
@@ -122,17 +130,56 @@ def _announce_sizes(model: str, quiet: bool) -> None:
     )
 
 
+def configured(config: str, fixed: dict[str, Any], recipe: dict[str, Any], out: Path) -> RunSpec:
+    """Return the description in a file or in a run's folder.
+
+    Args:
+        config: a file, a run's folder or id, or ARCHIVE/ID for a run in ARCHIVE.tar.gz.
+        fixed: explicit options of task and model, which cannot replace those of the description.
+        recipe: explicit hyperparameters, which replace those of the description.
+        out: the folder of runs in which an id is searched.
+    """
+    from plait.lab.runs.archive import SUFFIX, opened
+    from plait.lab.runs.folder import read_json
+    from plait.lab.runs.reading import find_run
+    from plait.lab.runs.spec import parse_spec
+
+    if fixed:
+        raise ConfigError(
+            f"{_flags(fixed)} cannot be given with --config: task and model are those of the description; "
+            "edit a copy of it"
+        )
+    path = Path(config)
+    archive = Path(f"{path.parent}{SUFFIX}")
+    if archive.is_file() and not path.exists():  # as a report names the runs of an archive
+        with opened(archive) as folder:
+            description = read_json(find_run(path.name, folder) / "config.json")
+    else:
+        path = path if path.is_file() else find_run(config, out) / "config.json"
+        description = read_json(path)
+    if not isinstance(description, dict):
+        raise ConfigError(f"{path}: expected the description of a run, an object, got {description!r:.80}")
+    task = description.get("task")
+    if isinstance(task, dict) and (name := task.get("name")) in _FROM_ELSEWHERE:
+        raise ConfigError(f"{path}: its task is {name}: {_FROM_ELSEWHERE[name]}")
+    if recipe:  # another run, which has not been extended
+        description = {key: value for key, value in description.items() if key != "extended"}
+        before = description.get("recipe") or {}
+        description["recipe"] = {**before, **recipe} if isinstance(before, dict) else before
+    return parse_spec(description)
+
+
 def resumed(
     run: str, explicit: dict[str, Any], means: MeansOptions, backend: str = "auto"
 ) -> CommandResult | None:
     """Resume a run, extended if `explicit` has updates or steps; all other options are those of the run."""
     from plait.lab.runs.kinds import kind_of
     from plait.lab.runs.reading import find_run, read_run
+    from plait.lab.runs.spec import parse_spec
 
     fixed = [name for name in explicit if name not in ("updates", "steps")]
     if fixed:
-        names = ", ".join(f"--{name.replace('_', '-')}" for name in fixed)
-        raise ConfigError(f"{names} cannot be given with --resume: the run keeps what it began with")
+        raise ConfigError(f"{_flags(fixed)} cannot be given with --resume: the run keeps what it began with")
     record = read_run(find_run(run, means.out))
     kind, description = kind_of(record.description), record.description
     if explicit:
@@ -141,20 +188,23 @@ def resumed(
         description = kind.longer(description, length * per_update)
     if means.threads is None and record.sessions:
         means = dataclasses.replace(means, threads=record.sessions[0]["threads"])
-    return trained(description, means, backend, record.folder)
+    return trained(parse_spec(description), means, backend, record.folder)
+
+
+def _flags(options: Iterable[str]) -> str:
+    """Return options as they are typed, by their names in Python."""
+    flags = {argument.name: argument.label for argument in arguments_of(train)}
+    return ", ".join(flags.get(name, f"--{name.replace('_', '-')}") for name in options)
 
 
 def trained(
-    description: dict[str, Any], means: MeansOptions, backend: str = "auto", resumed: Path | None = None
+    spec: RunSpec, means: MeansOptions, backend: str = "auto", resumed: Path | None = None
 ) -> CommandResult | None:
     """Train or resume a run and return its result, with a note on options that had no effect.
 
     Runtime options such as the device have no effect on a run that is complete already.
     """
-    from plait.lab.runs.folder import run_id
-    from plait.lab.runs.kinds import kind_of
-
-    folder, kind = resumed or means.out / run_id(description), kind_of(description)
+    folder, kind = resumed or means.out / spec.id, spec.kind
     if means.threads is not None:
         import torch
 
@@ -166,7 +216,7 @@ def trained(
     if means.tensorboard:
         from plait.lab.training.callbacks import TensorBoard
 
-        recipe = description["recipe"]
+        recipe = spec.parts()["recipe"]
         every = recipe.get("record_every", 1) * kind.per_update(recipe)
         callbacks.append(TensorBoard(folder / "tensorboard", every))
 
@@ -177,16 +227,17 @@ def trained(
         **({} if backend == "auto" else {"backend": backend}),
     }  # fmt: skip
     fitted = train_run(
-        description, folder=folder, resume=resumed is not None, progress=not means.quiet, watchers=callbacks,
+        spec, folder=folder, resume=resumed is not None, progress=not means.quiet, watchers=callbacks,
         **passed,
     )  # fmt: skip
     if not fitted.first:
         return None
     options = [name for name, value in {**passed, "tensorboard": means.tensorboard}.items() if value]
-    return _result(fitted, kind, options if fitted.already else [])
+    return _result(fitted, kind, options if fitted.already else [], anew=resumed is None)
 
 
-def _result(fitted: Fitted, kind: Any, ignored: list[str]) -> CommandResult:
+def _result(fitted: Fitted, kind: Any, ignored: list[str], anew: bool) -> CommandResult:
+    """Return the result of training; `anew` says that the run was to be trained from its beginning."""
     summary = fitted.summary
     parts: list[str | Table] = []
     results = summary["held_out"]
@@ -207,6 +258,8 @@ def _result(fitted: Fitted, kind: Any, ignored: list[str]) -> CommandResult:
     if ignored:
         options = ", ".join(f"--{name.replace('_', '-')}" for name in ignored)
         parts.append(f"the run was complete already: {options} had no effect")
+    elif fitted.already and anew:
+        parts.append("the run was complete already; --out FOLDER trains it once more, in another folder")
     count, seconds = summary[f"{kind.unit}s"], summary["seconds"]
     speed = (
         f" ({count / max(seconds, 1e-9):,.0f} steps/s, evaluation included)" if kind.unit == "step" else ""

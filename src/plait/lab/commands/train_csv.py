@@ -26,7 +26,7 @@ def _defaults(words: list[str]) -> dict[str, Any] | None:
     """Return the defaults of the line's model, with those of this command for any table."""
     defaults = defaults_for(["csv", *words])
     own = {
-        "hidden": _HIDDEN, "epochs": _EPOCHS, "batch_size": f"{_BATCH}, or all there are",
+        "hidden_size": _HIDDEN, "epochs": _EPOCHS, "batch_size": f"{_BATCH}, or all there are",
         "updates": "as many as the epochs have", "evaluate_every": "an epoch", "evaluate_on": "all",
     }  # fmt: skip
     return None if defaults is None else {**defaults, **own, "missing": "refuse"}
@@ -45,6 +45,7 @@ def train_csv(
     answer: str | None = None,
     asks: str | None = None,
     length: int | None = None,
+    horizon: int = 0,
     held_out: float = 0.2,
     no_header: bool = False,
     of_model: ModelOptions = ModelOptions(),  # noqa: B008
@@ -73,6 +74,8 @@ def train_csv(
         asks: last or every: predict at the last step of a sequence, or at every row that has a target; if
             left out, last where every sequence has a single target value.
         length: cut sequences into pieces of this many steps; required without --sequence.
+        horizon: forecast: at every row predict the target of this many rows later, from the features and the
+            target's own past; 0 predicts the target of the row itself.
         held_out: share of the sequences that is held out, chosen by the hash of their names; of a single
             series, its end.
         no_header: the first line holds data; columns are named 1, 2, 3, ….
@@ -86,22 +89,21 @@ def train_csv(
         raise ConfigError(f"held_out: expected a share between 0 and 1, got {held_out}")
     options: dict[str, Any] = {
         "sequence": sequence, "order": order, "missing": missing, "answer": answer, "asks": asks,
-        "length": length,
+        "length": length, "horizon": horizon or None,
     }  # fmt: skip
     task = CsvTask(
         file=str(file), target=target, features=features, share=held_out, header=not no_header,
         **{name: value for name, value in options.items() if value is not None},
     )  # fmt: skip
-    model = {"hidden_size": _HIDDEN, **of_model.values()}
+    model = {"hidden_size": _HIDDEN, **explicit_options(of_model)}
     recipe = explicit_options(of_recipe)
     if "batch_size" not in recipe:
         of_recipe = dataclasses.replace(of_recipe, batch_size=min(_BATCH, len(task.split().train.lengths)))
     num_epochs = None if "updates" in recipe and epochs is None else epochs or _EPOCHS
-    values = {"name": task.name, **task.options()}
-    description = described_run(values, model, of_recipe, num_epochs, means)
+    spec = described_run(task, model, of_recipe, num_epochs, means)
     facts = task.facts()
     announce(facts, means.quiet)
-    result = trained(description, means, backend)
+    result = trained(spec, means, backend)
     if result is None:
         return None
     return dataclasses.replace(

@@ -13,8 +13,6 @@ from plait.lab.training.recipe import Settings
 
 __all__ = ["train_gym", "train_minigrid", "train_popgym"]
 
-_SHORT = {"hidden": "hidden_size", "layers": "num_layers"}
-
 
 def train_minigrid(
     *,
@@ -108,8 +106,10 @@ def _trained(
     explicit = {name: value for name, value in worlds.items() if value is not None} | explicit_options(memory)
     if resume is not None:
         return resumed(resume, explicit | explicit_options(settings), means)
-    from plait.lab.training.ppo.policy import describe_policy
+    from plait.lab.training.ppo.policy import policy_spec
 
-    options = {_SHORT.get(name, name): value for name, value in explicit.items()}
-    recipe = Settings(**explicit_options(settings)).check()
-    return trained(describe_policy(family=family, settings=recipe, **options), means)
+    model = {"model": explicit.pop("name")} if "name" in explicit else {}
+    return trained(
+        policy_spec(family=family, settings=Settings(**explicit_options(settings)), **model, **explicit),
+        means,
+    )

@@ -33,7 +33,7 @@ class Check:
 
 
 class _Absent(Exception):
-    """Raised by a check whose subject is not available; its arguments are the detail and the remedy."""
+    """Raised by a check whose subject is not installed; its arguments are the detail and the remedy."""
 
 
 def examine(names: list[str] | None = None) -> list[Check]:
@@ -48,7 +48,9 @@ def _run(name: str, check: Callable[[], str], remedy: str) -> Check:
     except _Absent as error:
         return Check(name, "absent", *map(str, error.args))
     except ModuleNotFoundError as error:
-        needs_torch = error.name == "torch"  # most checks import it; then torch is what to install
+        needs_torch = (
+            error.name == "torch"
+        )  # most checks import torch; without it the remedy is to install it
         return Check(name, "absent", _line(error), CHECKS["torch"][1] if needs_torch else remedy)
     except Exception as error:
         return Check(name, "broken", _line(error), remedy)

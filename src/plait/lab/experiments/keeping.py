@@ -51,9 +51,14 @@ _READERS = ("RelLSTM learned", *DEEP, "MemLSTM", "LSTM chrono", "Transformer")
 _BOUNDED = tuple(column for column in CONTESTANTS if column.startswith("Rel"))
 # A limited search: a model that has not learned the task by then is shown with its last score.
 _FULL = {
-    "updates": 6000, "batch_size": 32, "clip": 0.1, "until_accuracy": 0.995, "evaluate_on": 256,
-    "evaluate_every": 250, "record_every": 50,
-}  # fmt: skip
+    "updates": 6000,
+    "batch_size": 32,
+    "clip": 0.1,
+    "until_accuracy": 0.995,
+    "evaluate_on": 256,
+    "evaluate_every": 250,
+    "record_every": 50,
+}
 
 
 @dataclass(frozen=True)
@@ -79,7 +84,7 @@ def _rows(size: Size) -> list[_Row]:
         *_transfer(size, lead_ins[0]),
         *_denoise(size),
         *_associative_recall(size),
-    ]  # fmt: skip
+    ]
 
 
 def _transfer(size: Size, lead_in: int) -> Iterator[_Row]:

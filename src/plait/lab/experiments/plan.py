@@ -11,6 +11,7 @@ from plait.errors import CheckpointError, ConfigError
 from plait.lab.experiments.description import Experiment, PlannedRun
 from plait.lab.runs.folder import read_json, run_id
 from plait.lab.runs.kinds import Kind, kind_of
+from plait.lab.runs.spec import parse_spec
 
 __all__ = ["SETTLED", "Job", "jobs_of", "status_of", "time_left"]
 
@@ -115,10 +116,10 @@ def time_left(job: Job) -> float:
 
 
 def _described(planned: PlannedRun, seed: int, filled: dict[str, dict[str, Any]]) -> dict[str, Any]:
-    """Return the description for `config.json`; each model is built once to learn its defaults."""
+    """Return the description for `config.json`, with every default; no model is built."""
     recipe = {**planned.recipe, "seed": seed}
     description = {"task": planned.task, "model": planned.model, "recipe": recipe}
     key = json.dumps([planned.task, planned.model, planned.recipe], sort_keys=True)
     if key not in filled:
-        filled[key] = kind_of(description).checked(description)
+        filled[key] = parse_spec(description).to_json()
     return {**filled[key], "recipe": {**filled[key]["recipe"], "seed": seed}}

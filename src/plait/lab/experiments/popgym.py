@@ -18,10 +18,21 @@ __all__ = ["popgym", "popgym_easy"]
 
 SOURCE = "Morad et al., POPGym, ICLR 2023, arXiv:2303.01859"
 FAMILIES = (
-    "RepeatFirst", "RepeatPrevious", "Autoencode", "CountRecall", "Concentration", "Battleship",
-    "HigherLower", "MineSweeper", "MultiarmedBandit", "PositionOnlyCartPole", "PositionOnlyPendulum",
-    "NoisyPositionOnlyCartPole", "NoisyPositionOnlyPendulum", "VelocityOnlyCartpole",
-)  # fmt: skip
+    "RepeatFirst",
+    "RepeatPrevious",
+    "Autoencode",
+    "CountRecall",
+    "Concentration",
+    "Battleship",
+    "HigherLower",
+    "MineSweeper",
+    "MultiarmedBandit",
+    "PositionOnlyCartPole",
+    "PositionOnlyPendulum",
+    "NoisyPositionOnlyCartPole",
+    "NoisyPositionOnlyPendulum",
+    "VelocityOnlyCartpole",
+)
 EASY = FAMILIES[:5]  # two cores learn these in minutes
 _SLOTS = {"window": 5, "capacity": 5}
 _LEARNED = {**_SLOTS, "relevance": "learned", "noise": 0.0}
@@ -44,9 +55,17 @@ SETTINGS: dict[str, dict[str, Any]] = {
 }
 COMPARED = ("RepeatPreviousEasy", "ConcentrationEasy")
 _PUBLISHED = Settings(
-    steps=15_000_000, envs=64, rollout=1024, minibatches=8, epochs=10, lr=3e-4, discount=0.99, value=2.0,
-    evaluate_every=10, evaluate_on=128,
-)  # fmt: skip
+    steps=15_000_000,
+    envs=64,
+    rollout=1024,
+    minibatches=8,
+    epochs=10,
+    lr=3e-4,
+    discount=0.99,
+    value=2.0,
+    evaluate_every=10,
+    evaluate_on=128,
+)
 _FEW = Settings(steps=1_000_000, evaluate_every=49)
 _SMALL = Settings(steps=1024, envs=8, rollout=64, epochs=1, evaluate_on=2)
 _UNREAD = (
@@ -63,15 +82,21 @@ def popgym(size: Size) -> Experiment:
     worlds = [family + level for level in levels for family in families]
     hidden = 256 if size.published else size.hidden
     return _experiment(
-        "popgym", "POPGym: every family at every level", worlds, _PUBLISHED if size.published else _SMALL,
-        hidden, size.seeds,
-        ("Batches of 65,536 transitions of 64 worlds in minibatches of 8,192, gradients over 1,024 steps, "
-         "γ = 0.99, 256 features, 15,000,000 steps as published; learning rate, epochs, clipping, entropy "
-         "and λ are ours, and so are heads and encoder.",
-         "Of the paper's fifteen families two, the labyrinths, need mazelib and are left out; "
-         "VelocityOnlyCartpole is newer than the paper, which calls PositionOnlyCartPole and "
-         "PositionOnlyPendulum StatelessCartPole and StatelessPendulum."),
-    )  # fmt: skip
+        "popgym",
+        "POPGym: every family at every level",
+        worlds,
+        _PUBLISHED if size.published else _SMALL,
+        hidden,
+        size.seeds,
+        (
+            "Batches of 65,536 transitions of 64 worlds in minibatches of 8,192, gradients over 1,024 steps, "
+            "γ = 0.99, 256 features, 15,000,000 steps as published; learning rate, epochs, clipping, entropy "
+            "and λ are ours, and so are heads and encoder.",
+            "Of the paper's fifteen families two, the labyrinths, need mazelib and are left out; "
+            "VelocityOnlyCartpole is newer than the paper, which calls PositionOnlyCartPole and "
+            "PositionOnlyPendulum StatelessCartPole and StatelessPendulum.",
+        ),
+    )
 
 
 def popgym_easy(size: Size) -> Experiment:
@@ -79,29 +104,45 @@ def popgym_easy(size: Size) -> Experiment:
     worlds = [family + "Easy" for family in (EASY if size.published else EASY[: size.rows])]
     settings = {world: SETTINGS for world in COMPARED if size.published}
     return _experiment(
-        "popgym-easy", "POPGym: five families at Easy, as far as a core gets in minutes", worlds,
-        _FEW if size.published else _SMALL, 64 if size.published else size.hidden, size.seeds,
-        ("1,000,000 steps instead of 15,000,000, 64 features instead of 256, rollouts of 64 steps of 64 "
-         "worlds: our own settings, those of `plait train popgym`.",),
+        "popgym-easy",
+        "POPGym: five families at Easy, as far as a core gets in minutes",
+        worlds,
+        _FEW if size.published else _SMALL,
+        64 if size.published else size.hidden,
+        size.seeds,
+        (
+            "1,000,000 steps instead of 15,000,000, 64 features instead of 256, rollouts of 64 steps of 64 "
+            "worlds: our own settings, those of `plait train popgym`.",
+        ),
         settings,
-    )  # fmt: skip
+    )
 
 
 def _experiment(
-    name: str, title: str, worlds: list[str], settings: Settings, hidden: int, seeds: tuple[int, ...],
-    notes: tuple[str, ...], more: Mapping[str, dict[str, dict[str, Any]]] | None = None,
-) -> Experiment:  # fmt: skip
+    name: str,
+    title: str,
+    worlds: list[str],
+    settings: Settings,
+    hidden: int,
+    seeds: tuple[int, ...],
+    notes: tuple[str, ...],
+    more: Mapping[str, dict[str, dict[str, Any]]] | None = None,
+) -> Experiment:
     recipe = settings.values()
     del recipe["seed"]
     cells = [(world, *named) for world in worlds for named in CONTESTANTS.items()]
     cells += [(world, *named) for world in worlds for named in (more or {}).get(world, {}).items()]
     runs = [
         PlannedRun(
-            row=world, column=column, task={"name": "popgym", "env": world, "test_env": None},
-            model={**model, "hidden_size": hidden}, recipe=recipe, scored_by="mmer",
+            row=world,
+            column=column,
+            task={"name": "popgym", "env": world, "test_env": None},
+            model={**model, "hidden_size": hidden},
+            recipe=recipe,
+            scored_by="mmer",
         )
         for world, column, model in cells
-    ]  # fmt: skip
+    ]
     return Experiment(
         name=name,
         title=title,

@@ -73,9 +73,10 @@ class Outcome:
     def problem(self) -> str:
         """Return the errors that left work undone, in one line; empty if all is done, or was stopped."""
         counts = (
-            (self.failed, "failed"), (self.busy, "in use by another process"),
+            (self.failed, "failed"),
+            (self.busy, "in use by another process"),
             (self.interrupted, "interrupted again and again"),
-        )  # fmt: skip
+        )
         parts = [f"{count} run{'s' * (count > 1)} {what}" for count, what in counts if count]
         return "; ".join((", ".join(parts), *self.troubles)) if parts else ""
 

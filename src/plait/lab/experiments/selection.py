@@ -39,9 +39,13 @@ class Selection:
         (100, 200)
         """
         return Selection(
-            _words(models), _numbers(delays, "delays"), _words(rows), _words(columns),
-            _numbers(seeds, "seeds"), **other,
-        )  # fmt: skip
+            _words(models),
+            _numbers(delays, "delays"),
+            _words(rows),
+            _words(columns),
+            _numbers(seeds, "seeds"),
+            **other,
+        )
 
     def of(self, experiment: Experiment) -> Experiment:
         """Return the experiment with the selected runs; raise for a name, delay or row it does not have."""

@@ -13,9 +13,10 @@ from plait.files import jsonable
 from plait.lab.runs.folder import json_bytes
 from plait.lab.runs.reading import read_run
 from plait.lab.runs.seal import seal_also
-from plait.lab.training.description import Network, build
+from plait.lab.training.description import Network
 from plait.lab.training.learner import generator_for
 from plait.lab.training.session import load
+from plait.lab.training.spec import task_of
 from plait.models import Transformer
 
 __all__ = ["write_trace"]
@@ -32,7 +33,7 @@ def write_trace(folder: Path, seed: int) -> Path:
         ConfigError: if the model has no memory, or is bidirectional.
     """
     record = read_run(folder)
-    _, task = build(record.description)
+    task = task_of(record.description)
     network = load(folder)
     # Held-out sequence 0 is the first row of the first batch of an evaluation.
     device, recipe = next(network.parameters()).device, record.description["recipe"]

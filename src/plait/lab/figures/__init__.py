@@ -13,9 +13,28 @@ from plait.lab.figures.sketch import sketch_curves, sketch_heatmap
 from plait.lab.figures.tiles import Tile, draw_tiles
 
 __all__ = [
-    "DARK", "LIGHT", "Band", "Curve", "Guide", "Panel", "Place", "Point", "Tile", "attention_matrix",
-    "check_picture", "draw_curves", "draw_heads", "draw_heatmap", "draw_image_attention", "draw_panels",
+    "DARK",
+    "LIGHT",
+    "Band",
+    "Curve",
+    "Guide",
+    "Panel",
+    "Place",
+    "Point",
+    "Tile",
+    "attention_matrix",
+    "check_picture",
+    "draw_curves",
+    "draw_heads",
+    "draw_heatmap",
+    "draw_image_attention",
+    "draw_panels",
     "draw_plane",
-    "draw_text_attention", "draw_tiles", "inline_svg", "model_places", "save_figure", "sketch_curves",
+    "draw_text_attention",
+    "draw_tiles",
+    "inline_svg",
+    "model_places",
+    "save_figure",
+    "sketch_curves",
     "sketch_heatmap",
-]  # fmt: skip
+]

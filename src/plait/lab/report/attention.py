@@ -12,9 +12,9 @@ import torch
 from plait.lab.figures import attention_matrix
 from plait.lab.runs.reading import read_run
 from plait.lab.tasks import Task
-from plait.lab.training.description import build
 from plait.lab.training.learner import generator_for
 from plait.lab.training.session import load
+from plait.lab.training.spec import task_of
 
 __all__ = ["Sample", "read_sample"]
 
@@ -46,7 +46,7 @@ class Sample:
 @torch.no_grad()
 def read_sample(folder: Path, symbols: int, seed: int = 0) -> Sample:
     """Run one held-out sequence through the trained network in `folder`."""
-    _, task = build(read_run(folder).description)
+    task = task_of(read_run(folder).description)
     network = load(folder)
     batch = task.batch(1, generator_for(seed, "held-out", 0, "cpu"))
     logits, _, traces = network(batch.inputs, need_trace=True)

@@ -18,8 +18,8 @@ from plait.lab.report.plots import Line, Plot, View, plots
 from plait.lab.report.tables import machine, seconds_shown
 from plait.lab.report.thinning import significant
 from plait.lab.runs.difference import options_of
+from plait.lab.runs.kinds import how_to_repeat
 from plait.lab.runs.reading import RunFolder
-from plait.lab.training.repeat import repeat_command
 from plait.table import Table, scored
 
 __all__ = ["Beside", "beside"]
@@ -52,7 +52,7 @@ def beside(*runs: RunFolder) -> Beside:
     tables = [_results(names, runs)]
     if len(runs) == 2:
         tables.append(_options(names, runs))
-    commands = [repeat_command(run.description) if run.description else None for run in runs]
+    commands = [how_to_repeat(run.description, run.folder) for run in runs]
     return Beside(" beside ".join(names), names, all_plots, tables, commands)
 
 

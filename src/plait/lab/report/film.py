@@ -54,9 +54,13 @@ def _gif(pictures: Sequence[Any], per_second: float) -> bytes:
     content = io.BytesIO()
     step = round(1000 / per_second)
     pictures[0].save(
-        content, "GIF", save_all=True, append_images=pictures[1:], loop=0,
+        content,
+        "GIF",
+        save_all=True,
+        append_images=pictures[1:],
+        loop=0,
         duration=[step] * (len(pictures) - 1) + [1000 * _STAYS],
-    )  # fmt: skip
+    )
     return content.getvalue()
 
 

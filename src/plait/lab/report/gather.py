@@ -190,11 +190,14 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
                 by_cell[planned.cell].append(scored)
     cells = [
         Cell(
-            planned.row, planned.column, _by_seed(by_cell[planned.cell]),
-            *_published(planned, experiment.smoke), len(experiment.seeds),
+            planned.row,
+            planned.column,
+            _by_seed(by_cell[planned.cell]),
+            *_published(planned, experiment.smoke),
+            len(experiment.seeds),
         )
         for planned in experiment.runs
-    ]  # fmt: skip
+    ]
     notes = [*([f"These are {MEANS_NOTHING}."] if experiment.smoke else []), *experiment.notes]
     lengths = experiment.lengths
     if lengths and lengths not in notes:  # older plans have it among their notes
@@ -204,11 +207,19 @@ def _of_experiment(folder: Path, experiment: Experiment, runs: Sequence[RunFolde
     title = f"{experiment.title} (smoke)" if experiment.smoke else experiment.title
     name = f"{experiment.name}-smoke" if experiment.smoke else experiment.name
     return Group(
-        folder, name, title, [*cells, *labelled(unplanned)], experiment.kind,
-        experiment.source, "" if experiment.smoke else experiment.claim, experiment.metric,
-        experiment.updates_to, notes, experiment.smoke,
+        folder,
+        name,
+        title,
+        [*cells, *labelled(unplanned)],
+        experiment.kind,
+        experiment.source,
+        "" if experiment.smoke else experiment.claim,
+        experiment.metric,
+        experiment.updates_to,
+        notes,
+        experiment.smoke,
         "" if all(run.scored_by == "score" for run in experiment.runs) else experiment.metric,
-    )  # fmt: skip
+    )
 
 
 def _published(planned: PlannedRun, smoke: bool) -> tuple[float | None, str]:
@@ -220,9 +231,15 @@ def _loose(folder: Path, runs: Sequence[RunFolder], notes: Sequence[str] = ()) -
     name = folder.resolve().name
     score = score_of(runs)
     return Group(
-        folder, name, f"Runs in {name}", labelled(runs), kind="loose", metric=score,
-        target=TARGETS.get(score, TARGETS["score"]), notes=notes,
-    )  # fmt: skip
+        folder,
+        name,
+        f"Runs in {name}",
+        labelled(runs),
+        kind="loose",
+        metric=score,
+        target=TARGETS.get(score, TARGETS["score"]),
+        notes=notes,
+    )
 
 
 def _matching_plan(run: RunFolder, planned: Iterable[PlannedRun]) -> PlannedRun | None:

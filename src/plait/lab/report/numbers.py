@@ -18,10 +18,30 @@ from plait.lab.runs.reading import RunFolder
 __all__ = ["write_csv"]
 
 RUN_COLUMNS = (
-    "experiment", "setting", "model", "run", "seed", "status", "reason", "updates", "score", "best_score",
-    "published", "target", "updates_to_target", "seconds_to_target", "seconds", "clock", "parameters",
-    "peak_memory_bytes", "machine", "torch", "commit", "began", "folder",
-)  # fmt: skip
+    "experiment",
+    "setting",
+    "model",
+    "run",
+    "seed",
+    "status",
+    "reason",
+    "updates",
+    "score",
+    "best_score",
+    "published",
+    "target",
+    "updates_to_target",
+    "seconds_to_target",
+    "seconds",
+    "clock",
+    "parameters",
+    "peak_memory_bytes",
+    "machine",
+    "torch",
+    "commit",
+    "began",
+    "folder",
+)
 CURVE_COLUMNS = ("experiment", "setting", "model", "run", "seed", "curve", "x", "seconds", "y")
 
 
@@ -49,12 +69,26 @@ def _run_row(group: Group, cell: Cell, run: RunFolder) -> list[Any]:
     hit = first_reached(run.marks, group.target)
     first = run.sessions[0] if run.sessions else {}
     return [
-        *_where(group, cell, run), run.status, run.reason, run.updates, run.score,
-        run.summary.get("best_score"), cell.published, group.target, hit and hit.update,
-        hit and hit.seconds, run.seconds, run.clock, run.summary.get("parameters"),
-        run.summary.get("peak_memory_bytes"), machine(run), first.get("torch"), first.get("commit"),
-        first.get("began"), run.folder,
-    ]  # fmt: skip
+        *_where(group, cell, run),
+        run.status,
+        run.reason,
+        run.updates,
+        run.score,
+        run.summary.get("best_score"),
+        cell.published,
+        group.target,
+        hit and hit.update,
+        hit and hit.seconds,
+        run.seconds,
+        run.clock,
+        run.summary.get("parameters"),
+        run.summary.get("peak_memory_bytes"),
+        machine(run),
+        first.get("torch"),
+        first.get("commit"),
+        first.get("began"),
+        run.folder,
+    ]
 
 
 def _points(run: RunFolder) -> Iterator[tuple[str, int, float | None, float]]:

@@ -103,9 +103,7 @@ def _gradients(plan: Plan, runs: Sequence[Result]) -> Picture:
         curves.append(Curve(steps, _positive(last), f"{run.name}, trained", "solid", colors[run.name]))
         curves.append(Curve(steps, _positive(first), f"{run.name}, untrained", "dotted", colors[run.name]))
         sentences.append(gradient_seen(run.name, first / first[-1], last / last[-1], run.accuracy))
-    figure = draw_curves(
-        curves, x_label="step t", y_label="‖∂L/∂hₜ‖", log_y=True, size=CURVES
-    )  # fmt: skip
+    figure = draw_curves(curves, x_label="step t", y_label="‖∂L/∂hₜ‖", log_y=True, size=CURVES)
     caption = (
         f"Gradient of the loss of the last {SYMBOLS} steps at every step: the norm of the "
         f"total derivative over a batch of {plan.recipe.batch_size}, on a logarithmic scale. "

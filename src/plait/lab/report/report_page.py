@@ -23,8 +23,8 @@ from plait.lab.report.tables import (
     summary_grid,
     transfer_table,
 )
+from plait.lab.runs.kinds import how_to_repeat
 from plait.lab.runs.reading import RunFolder
-from plait.lab.training.repeat import repeat_command
 
 __all__ = ["damages", "grid_data", "headline", "report_page", "standing"]
 
@@ -126,7 +126,9 @@ def _section(group: Group, index: int, data: dict[str, Any], curves: bool) -> di
         "elsewhere": group.elsewhere,
         "cost": cost_table(group),
         "runs": run_table(group),
-        "commands": [(run.name, repeat_command(run.description) or NO_COMMAND) for run in group.runs],
+        "commands": [
+            (run.name, how_to_repeat(run.description, run.folder) or NO_COMMAND) for run in group.runs
+        ],
         "small": len(group.rows()) > 4,
         "figures": page_figures(group, f"g{index}", data, curves),
     }

@@ -12,12 +12,22 @@ from plait.lab.runs.reading import RunFolder
 from plait.table import Table, scored
 
 __all__ = [
-    "CellOutcome", "cost_table", "machine", "outcome", "published", "result_table", "run_table",
-    "seconds_shown", "share", "summary_grid", "transfer_table",
-]  # fmt: skip
+    "CellOutcome",
+    "cost_table",
+    "machine",
+    "outcome",
+    "published",
+    "result_table",
+    "run_table",
+    "seconds_shown",
+    "share",
+    "summary_grid",
+    "transfer_table",
+]
 
 WHERE = ("setting", "model")  # headings of the columns with an experiment's rows and columns
 NEVER = "not reached"
+_STATES_READ = "states read"
 
 
 @dataclass(frozen=True)
@@ -65,23 +75,35 @@ def result_table(group: Group) -> Table:
     target = share(group, group.target).replace(".0%", "%")
     near = "one percentage point" if group.score == "accuracy" else "0.01"
     columns = [
-        *WHERE, "ours", "best", "n", "published", "difference", f"updates to {target}",
-        f"seconds to {target}", "runs",
-    ]  # fmt: skip
+        *WHERE,
+        "ours",
+        "best",
+        _STATES_READ,
+        "n",
+        "published",
+        "difference",
+        f"updates to {target}",
+        f"seconds to {target}",
+        "runs",
+    ]
     rows = []
     for cell in group.cells:
         result = outcome(cell, group.target)
-        rows.append([
-            cell.row, cell.column,
-            _spread_text(result.ours, lambda value: share(group, value)),
-            None if result.best is None else share(group, result.best.median),
-            result.ours.n if result.ours else 0,
-            published(group, cell),
-            result.verdict or None,
-            _spread_text(result.updates, _whole),
-            _spread_text(result.seconds, seconds_shown),
-            result.states,
-        ])  # fmt: skip
+        rows.append(
+            [
+                cell.row,
+                cell.column,
+                _spread_text(result.ours, lambda value: share(group, value)),
+                None if result.best is None else share(group, result.best.median),
+                _most_states_read(cell),
+                result.ours.n if result.ours else 0,
+                published(group, cell),
+                result.verdict or None,
+                _spread_text(result.updates, _whole),
+                _spread_text(result.seconds, seconds_shown),
+                result.states,
+            ]
+        )
     notes = [
         f"ours: median over seeds of the {group.measure or f'last held-out {group.score}'}, diverged and "
         "stopped runs included; "
@@ -92,7 +114,15 @@ def result_table(group: Group) -> Table:
     ]
     if any(run.clock == "interpolated" for run in group.runs):
         notes.append("Some runs recorded no times: their seconds are interpolated from the run's total.")
-    return _without(Table(columns, rows, notes=notes), "published", "difference")
+    if any(_most_states_read(cell) is not None for cell in group.cells):
+        notes.append(f"{_STATES_READ}: the most that a head read at a step of any evaluation, over all runs.")
+    return _without(Table(columns, rows, notes=notes), _STATES_READ, "published", "difference")
+
+
+def _most_states_read(cell: Cell) -> int | None:
+    """Return the most states that a head read, None of models that can read all of them."""
+    results = (result for run in cell.sound for mark in run.marks for result in mark.results.values())
+    return max((int(result["states_read"]) for result in results if "states_read" in result), default=None)
 
 
 def transfer_table(group: Group) -> Table | None:
@@ -107,8 +137,14 @@ def transfer_table(group: Group) -> Table | None:
         if not last:
             continue
         spreads = [spread(r[name]["score"] for r in last if name in r) for name in names]
-        rows.append([cell.row, cell.column, len(last),
-                     *(_spread_text(s, lambda value: share(group, value)) for s in spreads)])  # fmt: skip
+        rows.append(
+            [
+                cell.row,
+                cell.column,
+                len(last),
+                *(_spread_text(s, lambda value: share(group, value)) for s in spreads),
+            ]
+        )
     note = f"Median {group.score} at the last evaluation, in brackets the smallest and largest over seeds."
     return Table([*WHERE, "n", *names], rows, notes=[note])
 
@@ -122,13 +158,16 @@ def cost_table(group: Group) -> Table:
         pace = spread(run.summary["seconds"] / run.updates for run in timed)
         memory = spread(run.summary.get("peak_memory_bytes") for run in runs)
         sizes = {int(run.summary["parameters"]) for run in runs if "parameters" in run.summary}
-        rows.append([
-            cell.row, cell.column,
-            f"{max(sizes):,}" if sizes else None,
-            _spread_text(pace, lambda value: f"{1000 * value:.3g}"),
-            None if memory is None else f"{memory.median / 2**20:,.0f}",
-            "; ".join(sorted({machine(run) for run in runs})) or None,
-        ])  # fmt: skip
+        rows.append(
+            [
+                cell.row,
+                cell.column,
+                f"{max(sizes):,}" if sizes else None,
+                _spread_text(pace, lambda value: f"{1000 * value:.3g}"),
+                None if memory is None else f"{memory.median / 2**20:,.0f}",
+                "; ".join(sorted({machine(run) for run in runs})) or None,
+            ]
+        )
     columns = [*WHERE, "parameters", "ms per update", "peak memory (MiB)", "machine"]
     note = (
         "Time: a run's seconds divided by its updates, evaluation included, median over seeds; runs may have "
@@ -140,20 +179,40 @@ def cost_table(group: Group) -> Table:
 def run_table(group: Group) -> Table:
     """Return a row per run: its status, score, machine and commit."""
     columns = [
-        "run", *WHERE, "seed", "status", "updates", "score", "seconds", "machine", "torch",
-        "commit", "began", "reason",
-    ]  # fmt: skip
+        "run",
+        *WHERE,
+        "seed",
+        "status",
+        "updates",
+        "score",
+        "seconds",
+        "machine",
+        "torch",
+        "commit",
+        "began",
+        "reason",
+    ]
     rows = []
     for cell in group.cells:
         for run in cell.runs:
             first = run.sessions[0] if run.sessions else {}
-            rows.append([
-                run.name, cell.row, cell.column, run.seed, run.status, run.updates,
-                None if run.score is None else share(group, run.score),
-                None if run.seconds is None else seconds_shown(run.seconds),
-                machine(run) or None, first.get("torch"), _commits(run), first.get("began"),
-                run.reason or None,
-            ])  # fmt: skip
+            rows.append(
+                [
+                    run.name,
+                    cell.row,
+                    cell.column,
+                    run.seed,
+                    run.status,
+                    run.updates,
+                    None if run.score is None else share(group, run.score),
+                    None if run.seconds is None else seconds_shown(run.seconds),
+                    machine(run) or None,
+                    first.get("torch"),
+                    _commits(run),
+                    first.get("began"),
+                    run.reason or None,
+                ]
+            )
     return Table(columns, rows)
 
 

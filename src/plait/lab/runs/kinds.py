@@ -8,6 +8,7 @@ still be listed and reported on.
 from __future__ import annotations
 
 import importlib
+import shlex
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -15,7 +16,9 @@ from typing import Any
 
 from plait.errors import ConfigError, PlaitError
 
-__all__ = ["Kind", "how_to_resume", "is_identified", "kind_of", "register", "unresumable"]
+__all__ = [
+    "Kind", "how_to_repeat", "how_to_resume", "is_identified", "kind_of", "register", "unresumable",
+]  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -25,11 +28,12 @@ class Kind:
     format: str
     """Value of `format` in the descriptions of such runs."""
     learner: str = ""
-    """`module:function` of (description, device, group, backend) that returns the learner of a session."""
-    check: str = ""
-    """`module:function` that returns a description with its defaults filled in, or raises an error."""
+    """`module:function` of (spec, device, group, backend) that returns the learner of a session."""
+    parse: str = ""
+    """`module:function` that parses a description as plain data to a `RunSpec`, or raises an error; without
+    one, the parts of the description stay plain data."""
     network: str = ""
-    """`module:function` of (description, backend) that returns the module before its first update."""
+    """`module:function` of (spec, backend) that returns the module before its first update."""
     score: str = "score"
     """Name of the score: accuracy, return."""
     unit: str = "update"
@@ -46,7 +50,7 @@ class Kind:
     """Command that resumes a run."""
 
     def call(self, function: str, *arguments: Any) -> Any:
-        """Call the function in the field of this name (learner, check, network) and return its result."""
+        """Call the function in the field of this name (learner, parse, network) and return its result."""
         module, _, name = getattr(self, function).partition(":")
         if not module:
             raise ConfigError(f"runs of the kind {self.format!r} are not known here; register it first")
@@ -59,12 +63,6 @@ class Kind:
             # A description is data, usually from a file: an error that it causes is the user's to mend.
             text = f"{type(error).__name__}: {error}"
             raise ConfigError(f"this does not describe a run of the kind {self.format!r} ({text})") from error
-
-    def checked(self, description: dict[str, Any]) -> dict[str, Any]:
-        """Return the description with its defaults, checked; `extended`, which no kind knows, is kept."""
-        plain = {key: value for key, value in description.items() if key != "extended"}
-        history = {key: description[key] for key in ("extended",) if key in description}
-        return {**(self.call("check", plain) if self.check else plain), **history}
 
     def counted(self, description: dict[str, Any]) -> int:
         """Return the length of the run in its kind's unit, updates or steps."""
@@ -92,7 +90,7 @@ def register(kind: Kind) -> Kind:
 
 _SUPERVISED = register(
     Kind(
-        "plait run 1", "plait.lab.training.supervised:learner_of", "plait.lab.training.description:completed",
+        "plait run 1", "plait.lab.training.supervised:learner_of", "plait.lab.training.spec:parse_supervised",
         "plait.lab.training.description:network_of", score="accuracy", shown={"score": "accuracy"},
     )
 )  # fmt: skip
@@ -103,7 +101,7 @@ _OF_NUMBERS = replace(
 register(
     Kind(
         "plait policy 1", "plait.lab.training.ppo.learner:learner_of",
-        "plait.lab.training.ppo.policy:checked_policy",
+        "plait.lab.training.ppo.policy:parse_policy",
         "plait.lab.training.ppo.policy:build_policy", score="return", unit="step",
         per_update=lambda recipe: int(recipe["envs"] * recipe["rollout"]),
         shown={"score": "return", "length": "steps", "mmer": "MMER"},
@@ -153,8 +151,24 @@ def unresumable(description: dict[str, Any]) -> str:
 
 def how_to_resume(description: dict[str, Any], folder: Path | str | None) -> str:
     """Return the command that resumes a run, or a call if no command can build its model or task."""
-    if any("class" in description.get(part, {}) for part in ("task", "model")) or (
-        description.get("task", {}).get("name") == "data"
-    ):
+    if _needs_python(description):
         return f"plait.fit(model, task, …, folder={str(folder)!r}, resume=True)"
     return kind_of(description).resumed_by.format(folder=folder)
+
+
+def how_to_repeat(description: dict[str, Any], folder: Path | str) -> str | None:
+    """Return the command that trains a run anew; None if its description does not suffice for one.
+
+    >>> how_to_repeat({"task": {"name": "copy"}, "model": {"name": "lstm"}}, "runs/copy-lstm-1")
+    'plait train --config runs/copy-lstm-1'
+    """
+    if not description or _needs_python(description) or kind_of(description).resumed_by != Kind.resumed_by:
+        return None
+    return shlex.join(["plait", "train", "--config", str(folder)])
+
+
+def _needs_python(description: dict[str, Any]) -> bool:
+    """Return whether a run's model, task or data were made in Python, so that no command can build them."""
+    return any("class" in description.get(part, {}) for part in ("task", "model")) or (
+        description.get("task", {}).get("name") == "data"
+    )

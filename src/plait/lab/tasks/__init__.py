@@ -14,8 +14,27 @@ from plait.lab.tasks.table import TASKS, task_named
 from plait.lab.tasks.ten_symbols import TenSymbolsTask
 
 __all__ = [
-    "IGNORE", "TASKS", "Batch", "CopyTask", "CsvTask", "DataTask", "DenoiseTask", "ImageTask",
-    "LanguageTask", "MultiQueryRecallTask", "PennTreebank", "PermutedMNIST", "RecallTask", "SequenceTask",
-    "SequentialMNIST", "Task", "TenSymbolsTask", "TextTask", "TransferCopyTask", "accuracy", "counted",
-    "data_task", "task_named",
-]  # fmt: skip
+    "IGNORE",
+    "TASKS",
+    "Batch",
+    "CopyTask",
+    "CsvTask",
+    "DataTask",
+    "DenoiseTask",
+    "ImageTask",
+    "LanguageTask",
+    "MultiQueryRecallTask",
+    "PennTreebank",
+    "PermutedMNIST",
+    "RecallTask",
+    "SequenceTask",
+    "SequentialMNIST",
+    "Task",
+    "TenSymbolsTask",
+    "TextTask",
+    "TransferCopyTask",
+    "accuracy",
+    "counted",
+    "data_task",
+    "task_named",
+]

@@ -11,9 +11,10 @@ import hashlib
 import io
 import itertools
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,7 +22,17 @@ from numpy.typing import NDArray
 from plait.errors import LARGEST_NUMBER, ConfigError, DataError, known
 from plait.lab.tasks.sources import read_bytes
 
-__all__ = ["MISSING", "Table", "as_numbers", "as_targets", "filled", "grouped", "is_missing", "read_table"]
+__all__ = [
+    "MISSING",
+    "Table",
+    "as_numbers",
+    "as_targets",
+    "filled",
+    "grouped",
+    "is_missing",
+    "read_table",
+    "table_of",
+]
 
 MISSING = ("refuse", "mean", "previous")
 _EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
@@ -106,6 +117,25 @@ def read_table(path: str, header: bool = True) -> Table:
     return Table(path, columns, [line for line, _ in body], hashlib.sha256(content).hexdigest()[:16])
 
 
+def table_of(columns: Mapping[str, Iterable[Any]], name: str = "data") -> Table:
+    """Return a table of columns by name, such as a DataFrame; None and nan are missing values.
+
+    >>> table_of({"pulse": [70, None]}).columns
+    {'pulse': ['70', '']}
+    """
+    words = {str(key): [_word(value) for value in columns[key]] for key in columns}
+    sizes = {len(column) for column in words.values()}
+    if len(sizes) != 1 or not sizes.pop():
+        raise DataError(f"{name}: expected columns with one value for every row, at least one")
+    count = len(next(iter(words.values())))
+    return Table(name, words, list(range(1, count + 1)), "")
+
+
+def _word(value: Any) -> str:
+    missing = value is None or (isinstance(value, float | np.floating) and math.isnan(value))
+    return "" if missing else str(value).strip()
+
+
 def _delimiter(text: str) -> str:
     """Return the most frequent of , ; tab | in the first line."""
     line = text.lstrip("\r\n").partition("\n")[0]
@@ -173,25 +203,31 @@ def as_targets(words: list[str], numbers: NDArray[np.float64] | None) -> list[st
 
 
 def filled(
-    table: Table, name: str, values: NDArray[np.float64], groups: list[NDArray[np.int64]], missing: str
+    table: Table,
+    name: str,
+    values: NDArray[np.float64],
+    groups: list[NDArray[np.int64]],
+    missing: str,
+    mean: float | None = None,
 ) -> NDArray[np.float64]:
     """Return a feature without missing values, by the rule `missing`.
 
     refuse: raise an error; mean: fill with the column's mean; previous: fill with the previous value of the
-    sequence, or the mean if there is none.
+    sequence, or the mean if there is none. `mean` replaces that of the column, for data to predict from.
     """
     gaps = np.isnan(values)
     if not gaps.any():
         return values
-    if gaps.all():
+    leave_out = ", or leave it out of --features" if mean is None else ""
+    if gaps.all() and mean is None:
         raise DataError(f"{table.file}: column {name!r} holds no value; leave it out of --features")
     if missing == "refuse":
         line = table.lines[int(np.flatnonzero(gaps)[0])]
         raise DataError(
             f"{table.file}: column {name!r} misses {int(gaps.sum())} of {len(values)} values, the first in "
-            f"line {line}; say --missing mean or --missing previous, or leave it out of --features"
+            f"line {line}; say --missing mean or --missing previous{leave_out}"
         )
-    mean = float(np.nanmean(values))
+    mean = float(np.nanmean(values)) if mean is None else mean
     result = values.copy()
     if missing == "previous":
         for rows in groups:

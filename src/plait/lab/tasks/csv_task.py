@@ -15,7 +15,7 @@ import torch
 from numpy.typing import NDArray
 
 from plait.errors import ConfigError, DataError, known, whole
-from plait.lab.tasks.base import HIDDEN, IGNORE
+from plait.lab.tasks.base import HIDDEN, IGNORE, LATER
 from plait.lab.tasks.csv_file import (
     MISSING,
     Table,
@@ -53,6 +53,8 @@ class CsvTask(SequenceTask):
         length: cut sequences into pieces of this many steps.
         share: share of the sequences to hold out; of one long series, its end.
         header: whether the first line names the columns.
+        horizon: rows ahead: at every row the target is that of `horizon` rows later in its sequence, and the
+            target's own past is a feature. 0 for the target of the row itself.
     """
 
     name = "csv"
@@ -67,6 +69,7 @@ class CsvTask(SequenceTask):
     header: bool = True
     answer: str = ""
     asks: str = ""
+    horizon: int = field(default=0, metadata=LATER)
     left_out: tuple[str, ...] = field(default=(), metadata=HIDDEN, compare=False)
 
     def __post_init__(self) -> None:
@@ -80,6 +83,13 @@ class CsvTask(SequenceTask):
             raise ConfigError(f"features: expected every column once, got {twice[0]!r} again")
         if self.length is not None:
             whole(1, length=self.length)
+        whole(0, horizon=self.horizon)
+        if self.horizon and self.asks == "last":
+            raise ConfigError("asks: expected every with a horizon, got last; cut sequences with --length")
+        if self.target in self.features and not self.horizon:
+            raise ConfigError(
+                f"features: {self.target!r} is the target; leave it out, or predict it --horizon N rows ahead"
+            )
         if isinstance(self.share, bool) or not 0 < self.share < 1:
             raise ConfigError(f"held_out: expected a share between 0 and 1, got {self.share}")
         if self.file and not self.sha256:
@@ -93,7 +103,8 @@ class CsvTask(SequenceTask):
             raise ConfigError("target: expected the column that is asked, got none; say --target COLUMN")
         table = _table(self.file, self.header, _stamp(self.file))
         words = as_targets(table.column(self.target, "--target"), table.numbers(self.target))
-        own = [name for name in (self.target, self.sequence, self.order) if name]
+        target = "" if self.horizon else self.target
+        own = [name for name in (target, self.sequence, self.order) if name]
         others = [name for name in table.columns if name not in own]
         numeric = {name: None for name in others if table.numbers(name) is not None}
         answer = self.answer or ("class" if _are_classes(table.numbers(self.target)) else "number")
@@ -103,7 +114,7 @@ class CsvTask(SequenceTask):
             "left_out": () if self.features else tuple(name for name in others if name not in numeric),
             "answer": answer,
             "classes": tuple(classes),
-            "asks": self.asks or self._when(table, words),
+            "asks": self.asks or ("every" if self.horizon else self._when(table, words)),
             "sha256": table.sha256,
         }
         for name, value in derived.items():
@@ -134,8 +145,20 @@ class CsvTask(SequenceTask):
                 f"{self.file}: expected the file that hashes to {self.sha256}, got {table.sha256}; it was "
                 "changed since"
             )
-        return _split(table, self.target, self.sequence, self.order, self.features, self.missing, self.length,
-                      self.share, self.answer, self.asks, self.classes)  # fmt: skip
+        return _split(
+            table,
+            self.target,
+            self.sequence,
+            self.order,
+            self.features,
+            self.missing,
+            self.length,
+            self.share,
+            self.answer,
+            self.asks,
+            self.classes,
+            self.horizon,
+        )
 
     def facts(self) -> str:
         """Summarise the data in one line."""
@@ -143,11 +166,30 @@ class CsvTask(SequenceTask):
         train, held_out = len(split.train.lengths), len(split.held_out.lengths)
         target = f"{len(self.classes)} classes" if self.answer == "class" else "a number"
         when = "at the last step" if self.asks == "last" else "at every step"
+        if self.horizon:
+            when = f"{self.horizon:,} rows ahead, at every row"
         gone = f"; left out, as they hold words: {_listed(self.left_out)}" if self.left_out else ""
         return (
             f"{self.file}: {train:,} sequences to train on, {held_out:,} held out; {self.target} ({target}, "
-            f"{when}) from {_listed(self.features)}{gone}{self._gaps()}"
+            f"{when}) from {_listed(self.features)}{gone}{self._gaps()}{self._persistence()}"
         )
+
+    def target_rows(self, table: Table) -> NDArray[np.int64]:
+        """Return for every row of a table the row that has its target, −1 where there is none."""
+        return _target_rows(table, self.sequence, self.order, self.horizon)
+
+    def _persistence(self) -> str:
+        """Describe how well the latest value predicts the one `horizon` rows later, on held-out rows."""
+        if not self.horizon or self.answer != "number" or self.target not in self.features:
+            return ""
+        split = self.split()
+        latest = split.held_out.inputs[:, self.features.index(self.target)].double()
+        target = split.held_out.targets[:, 0].double()
+        there = ~target.isnan()
+        error = float((latest - target)[there].square().mean())
+        best = float((target - split.target_scale.mean.double()[0])[there].square().mean())
+        score = f", R² {1 - error / best:.3f}" if best > 0 else ""
+        return f"; the latest value as the prediction: RMSE {math.sqrt(error):.4g}{score} on what is held out"
 
     def _gaps(self) -> str:
         """Describe the missing values, and classes whose names look like missing values."""
@@ -156,12 +198,12 @@ class CsvTask(SequenceTask):
         none = int((np.isnan(values) if self.answer == "number" else values == IGNORE).sum())
         filled_in = sum(_count_missing(table.numbers(name)) for name in self.features)
         odd = [name for name in self.classes if is_missing(name)]
+        noun = "is a class" if len(odd) == 1 else "are classes"
         parts = [
             f"{none:,} of {len(values):,} rows have no target" if none else "",
             f"{filled_in:,} missing values filled ({self.missing})" if filled_in else "",
-            f"{_listed(odd)} {'is a class' if len(odd) == 1 else 'are classes'}: among words only an empty "
-            "cell is a missing value" if odd else "",
-        ]  # fmt: skip
+            f"{_listed(odd)} {noun}: among words only an empty cell is a missing value" if odd else "",
+        ]
         return "".join(f"; {part}" for part in parts if part)
 
 
@@ -201,11 +243,24 @@ def _table(file: str, header: bool, stamp: tuple[int, int]) -> Table:
 
 @lru_cache(maxsize=4)
 def _split(
-    table: Table, target: str, sequence: str, order: str, features: tuple[str, ...], missing: str,
-    length: int | None, share: float, answer: str, asks: str, classes: tuple[str, ...],
-) -> Split:  # fmt: skip
+    table: Table,
+    target: str,
+    sequence: str,
+    order: str,
+    features: tuple[str, ...],
+    missing: str,
+    length: int | None,
+    share: float,
+    answer: str,
+    asks: str,
+    classes: tuple[str, ...],
+    horizon: int,
+) -> Split:
     names, groups = grouped(table, sequence, order, length)
     values = _answers(table, target, answer, classes)
+    if horizon:
+        later = _target_rows(table, sequence, order, horizon)
+        values = np.where(later >= 0, values[later], math.nan if answer == "number" else IGNORE)
     there = ~np.isnan(values) if answer == "number" else values != IGNORE
     kept = [index for index, rows in enumerate(groups) if there[rows].any()]
     names, groups = [names[index] for index in kept], [groups[index] for index in kept]
@@ -221,6 +276,16 @@ def _split(
     else:  # one series: its end is held out
         first = len(groups) - min(len(groups) - 1, max(1, round(share * len(groups))))
         sides = [index >= first for index in range(len(groups))]
+        if horizon:  # the targets of the last rows before it are held out, too
+            there[np.concatenate(groups[:first])[-horizon:]] = False
+            values = np.where(there, values, math.nan if answer == "number" else IGNORE)
+            kept = [index for index, rows in enumerate(groups) if there[rows].any()]
+            groups, sides = [groups[index] for index in kept], [sides[index] for index in kept]
+            if all(sides) or not any(sides):
+                raise DataError(
+                    f"{table.file}: expected targets {horizon:,} rows ahead on both sides of the first row "
+                    "held out, got none on one; take a smaller --horizon"
+                )
     if not features:
         raise DataError(f"{table.file}: expected a column with numbers beside the target, got none")
     columns = []
@@ -242,6 +307,14 @@ def _answers(table: Table, target: str, answer: str, classes: tuple[str, ...]) -
         return table.check_numbers(target, "they are classes: --answer class")
     index_of = {name: index for index, name in enumerate(classes)}
     return np.array([index_of.get(word, IGNORE) for word in words], dtype=np.int64)
+
+
+def _target_rows(table: Table, sequence: str, order: str, horizon: int) -> NDArray[np.int64]:
+    """Return for every row the one that has its target, `horizon` rows later in its sequence; −1 for none."""
+    later = np.full(len(table.lines), -1, dtype=np.int64)
+    for rows in grouped(table, sequence, order, None if sequence else len(table.lines))[1]:
+        later[rows[: max(0, len(rows) - horizon)]] = rows[horizon:]
+    return later
 
 
 def _joined(

@@ -108,10 +108,17 @@ def data_task(
     symbols = 0 if split.train.inputs.dim() == 2 else 1 + max(int(p.inputs.max()) for p in _both(split))
     outputs = split.train.targets.shape[-1] if numbers else len(classes) or 1 + _largest(split)
     return DataTask(
-        "number" if numbers else "class", "every" if every else "last", classes, standardise, split.sha256,
-        input_size=embedding if symbols else split.train.inputs.shape[1], outputs=outputs, symbols=symbols,
-        sequences=len(split.train.lengths), data=split,
-    )  # fmt: skip
+        "number" if numbers else "class",
+        "every" if every else "last",
+        classes,
+        standardise,
+        split.sha256,
+        input_size=embedding if symbols else split.train.inputs.shape[1],
+        outputs=outputs,
+        symbols=symbols,
+        sequences=len(split.train.lengths),
+        data=split,
+    )
 
 
 Row = tuple[Tensor, Any]
@@ -160,9 +167,11 @@ def _in_order(loader: Any) -> Any:
             raise DataError("data: expected a DataLoader whose data set has a length; it is read once, whole")
         return loader
     return DataLoader(
-        loader.dataset, batch_size=loader.batch_size or 1, collate_fn=loader.collate_fn,
+        loader.dataset,
+        batch_size=loader.batch_size or 1,
+        collate_fn=loader.collate_fn,
         generator=torch.Generator(),  # else it would draw a seed from the global generator
-    )  # fmt: skip
+    )
 
 
 def _of_arrays(

@@ -269,9 +269,11 @@ class SequenceTask(Task):
         """Return one sequence as text: its first steps, feature by feature, and its targets."""
         batch = self.batch(1, torch.Generator().manual_seed(seed))
         steps, targets = self.plain_inputs(batch.inputs[:, 0]), batch.targets[:, 0].tolist()
-        shown = [f"step {n + 1:<5} {' '.join(map(str, step if isinstance(step, list) else [step]))}"
-                 + (f"   asked: {self.named(targets[n])}" if self.asks == "every" else "")
-                 for n, step in enumerate(steps[:12])]  # fmt: skip
+        shown = [
+            f"step {n + 1:<5} {' '.join(map(str, step if isinstance(step, list) else [step]))}"
+            + (f"   asked: {self.named(targets[n])}" if self.asks == "every" else "")
+            for n, step in enumerate(steps[:12])
+        ]
         more = [f"and {len(steps) - 12} more steps"] if len(steps) > 12 else []
         final = [f"asked: {self.named(targets[-1])}"] if self.asks == "last" else []
         return "\n".join(line[:width] for line in [*shown, *more, *final])

@@ -19,9 +19,18 @@ from plait.lab.tasks.recall import RecallTask
 __all__ = ["TASKS", "task_named"]
 
 _ALL = (
-    CopyTask, TransferCopyTask, DenoiseTask, RecallTask, MultiQueryRecallTask, SequentialMNIST, PermutedMNIST,
-    PennTreebank, TextTask, CsvTask, DataTask,
-)  # fmt: skip
+    CopyTask,
+    TransferCopyTask,
+    DenoiseTask,
+    RecallTask,
+    MultiQueryRecallTask,
+    SequentialMNIST,
+    PermutedMNIST,
+    PennTreebank,
+    TextTask,
+    CsvTask,
+    DataTask,
+)
 TASKS: dict[str, type[Task]] = {task.name: task for task in _ALL}
 
 

@@ -1,8 +1,7 @@
-"""Description of a supervised run: plain data, validated, and the network built from it."""
+"""The network of a supervised run: built from its description, and described when it was built in Python."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import torch
@@ -12,21 +11,17 @@ from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 from plait.cells import INITIALISERS
 from plait.errors import ConfigError, PlaitError, known
 from plait.estimates import check_weights
-from plait.lab.runs.difference import nameless
-from plait.lab.strict import checked as strictly
-from plait.lab.tasks import TASKS, Batch, Task, task_named
+from plait.lab.tasks import TASKS, Batch, Task
 from plait.lab.tasks.base import Scale
 from plait.lab.training.identity import described_class, described_module
 from plait.lab.training.recipe import Recipe
+from plait.lab.training.spec import ModelSpec, PythonModel, SupervisedSpec, parse_supervised
 from plait.models import MODELS, Recurrent, Transformer
-from plait.models.options import check_model, model_defaults
 
 __all__ = [
-    "FORMAT", "Network", "build", "checked", "completed", "describe", "last_steps", "network_for",
-    "network_of", "states_read",
+    "Network", "build", "describe", "last_steps", "network_for", "network_of", "spec_of", "states_read",
 ]  # fmt: skip
 
-FORMAT = "plait run 1"
 _SPREAD = 0.1  # embedding and decoder weights start uniform in ± this, as published
 
 
@@ -213,31 +208,30 @@ def network_for(model: nn.Module, task: Task, seed: int) -> nn.Module:
 
 
 def describe(network: nn.Module, task: Task, recipe: Recipe) -> dict[str, Any]:
-    """Return the description of a run of `network` on `task` by `recipe`, ready for JSON.
+    """Return the description of a run of `network` on `task` by `recipe` as plain data."""
+    return spec_of(network, task, recipe).to_json()
+
+
+def spec_of(network: nn.Module, task: Task, recipe: Recipe) -> SupervisedSpec:
+    """Return the description of a run of `network` on `task` by `recipe`.
 
     A model or task that is not in plait's registry, or was changed after its construction, is described by
     its class, its parts and the source of all code that no library provides; resuming and loading such a run
     needs the object. `unidentified` in it says why two such objects cannot be distinguished.
     """
-    model = _describe_named(network)
-    return _described(
-        task, _describe_stranger(network) if _is_changed(network, task, model) else model, recipe
-    )
-
-
-def _described(task: Task, model: dict[str, Any], recipe: Recipe) -> dict[str, Any]:
+    options = _describe_named(network)
+    model: ModelSpec | PythonModel
+    if _is_changed(network, task, options):
+        model = PythonModel(_describe_stranger(network))
+    else:
+        model = ModelSpec(options.pop("name"), options)
     named = TASKS.get(task.name) is type(task)
-    identity = {"name": task.name} if named else {"class": _class_name(task), **described_class(task)}
-    return {
-        "format": FORMAT,
-        "task": {**identity, **task.options()},
-        "model": model,
-        "recipe": recipe.values(),
-    }
+    source = {} if named else {"class": _class_name(task), **described_class(task)}
+    return SupervisedSpec(task, model, recipe, source)
 
 
-def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, Task]:
-    """Build the network of a description, as it is before the first update, and the task.
+def build(description: SupervisedSpec | dict[str, Any], backend: str = "auto") -> tuple[Network, Task]:
+    """Build the network of a description, as it is before the first update, and return it with the task.
 
     Weights are drawn on the CPU from the recipe's seed, so they do not depend on the training device.
 
@@ -245,22 +239,15 @@ def build(description: dict[str, Any], backend: str = "auto") -> tuple[Network, 
     >>> describe(network, task, Recipe())["model"]["initialiser"]
     'henaff'
     """
-    for part in ("task", "model"):
-        if "class" in description[part]:
-            raise ConfigError(nameless(part, description[part]))
-    task = task_named(**description["task"])
-    options = dict(description["model"])
-    name = known(options.pop("name", ""), MODELS, "model")
-    for option in options:
-        known(option, model_defaults(name), f"option of {name}")
+    spec = parse_supervised(description)
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(description.get("recipe", {}).get("seed", Recipe.seed))
-        recurrent = MODELS[name](task.input_size, backend=backend, **options)
-        _begin_inputs(recurrent, task.input_initialiser)
-        return network_on(recurrent, task), task
+        torch.manual_seed(spec.recipe.seed)
+        recurrent = spec.model.build(spec.task.input_size, backend)
+        _begin_inputs(recurrent, spec.task.input_initialiser)
+        return network_on(recurrent, spec.task), spec.task
 
 
-def network_of(description: dict[str, Any], backend: str = "auto") -> Network:
+def network_of(description: SupervisedSpec | dict[str, Any], backend: str = "auto") -> Network:
     """Build the network of a description, without the task."""
     return build(description, backend)[0]
 
@@ -315,58 +302,3 @@ def _describe_stranger(network: nn.Module) -> dict[str, Any]:
 
 def _class_name(thing: object) -> str:
     return f"{type(thing).__module__}.{type(thing).__qualname__}"
-
-
-def checked(values: Any) -> dict[str, Any]:
-    """Validate a description and complete its recipe; one error lists all that is wrong with it.
-
-    >>> checked({"task": {"name": "cpy"}, "model": {"name": "lstm", "hidden_size": 0}, "recipe": {"lr": -1}})
-    Traceback (most recent call last):
-        ...
-    plait.errors.ConfigError: unknown task 'cpy': did you mean 'copy'? (one of: copy, csv, data, denoise, mqar, pmnist, ptb, recall, smnist, text, transfer); hidden_size: expected at least 1, got 0; lr: expected at least 0, got -1.0
-    """  # noqa: E501  (the message is one line)
-    if not isinstance(values, dict) or values.get("format", FORMAT) != FORMAT:
-        name = values.get("format") if isinstance(values, dict) else None
-        raise ConfigError(f"format: expected {FORMAT!r}, got {name!r}; it was not written by this version")
-    problems = [f"{name}: is not known here" for name in values if name not in _PARTS]
-    parts = {part: _collect(problems, check, values.get(part)) for part, check in _PARTS.items() if check}
-    if problems:
-        raise ConfigError("; ".join(problems))
-    return {"format": FORMAT, **parts}
-
-
-def _named(part: str, check: Callable[[dict[str, Any]], Any]) -> Callable[[Any], dict[str, Any]]:
-    """Return the validator of a part that consists of a name and options."""
-
-    def checked_part(value: Any) -> dict[str, Any]:
-        if isinstance(value, dict) and "class" in value:
-            raise ConfigError(nameless(part, value))
-        if not isinstance(value, dict) or not isinstance(value.get("name"), str):
-            raise ConfigError(f"{part}: expected a name and options, got {value!r:.80}")
-        check(value)
-        return dict(value)
-
-    return checked_part
-
-
-_PARTS: dict[str, Callable[[Any], dict[str, Any]] | None] = {
-    "format": None,
-    "task": _named("task", lambda task: task_named(**task)),
-    "model": _named("model", check_model),
-    "recipe": lambda values: strictly(Recipe, {} if values is None else values, "recipe").check().values(),
-}
-
-
-def _collect(problems: list[str], check: Callable[[Any], Any], value: Any) -> Any:
-    """Return the result of a check; append its error to the problems instead of raising it."""
-    try:
-        return check(value)
-    except PlaitError as error:
-        problems.append(str(error))
-
-
-def completed(values: dict[str, Any]) -> dict[str, Any]:
-    """Validate a description and fill in the defaults of the recipe and of the model."""
-    values = checked(values)
-    network, task = build(values)
-    return _described(task, _describe_named(network), Recipe(**values["recipe"]))

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from plait.lab.training.options import HIDDEN, OF_EPOCHS, SHORT, ModelOptions, Published, settings_for
+from plait.lab.training.options import HIDDEN, OF_EPOCHS, ModelOptions, Published, settings_for
 from plait.lab.training.recipe import Recipe
 
 __all__ = ["defaults_for"]
@@ -23,20 +23,20 @@ def defaults_for(words: list[str]) -> dict[str, Any] | None:
     from plait.lab.tasks import TASKS
     from plait.lab.training.process import device_named
     from plait.models import MODELS
-    from plait.models.options import model_defaults
+    from plait.models.options import complete_model, model_defaults
 
     task = next((word for word in words if word in TASKS), None)
-    model = _option_value(words, "model") or ModelOptions.model
+    model = _option_value(words, "model") or ModelOptions.name
     if task is None or model not in MODELS:
         return None
     on_cpu = device_named(_option_value(words, "device") or "auto").type == "cpu"
-    row = None if "--plain" in words else settings_for(task, model, on_cpu)
+    row = settings_for(task, model, on_cpu)
     names = frozenset(model_defaults(model))
     published = row.model(names) if row else {}
-    small = MODELS[model](
-        1, **{**published, "hidden_size": 8}
-    )  # built to read the defaults that the constructor computes
-    of_model = {**model_defaults(model), **(small.options() or {}), "hidden_size": HIDDEN, **published}
+    of_model = {
+        **model_defaults(model),
+        **complete_model({"name": model, "hidden_size": HIDDEN, **published}),
+    }
     of_recipe = {field.name: field.default for field in dataclasses.fields(Recipe)}
     if row:
         of_recipe |= row.recipe()
@@ -45,8 +45,7 @@ def defaults_for(words: list[str]) -> dict[str, Any] | None:
         of_recipe |= follows | {"epochs": row.epochs}
     options = dataclasses.fields(TASKS[task])
     of_task = {field.name: field.default for field in options if not field.metadata.get("hidden")}
-    defaults = {**of_task, **of_model, **of_recipe, "name": ModelOptions.model}
-    return {SHORT.get(name, name): value for name, value in defaults.items()}
+    return {**of_task, **of_model, **of_recipe, "name": ModelOptions.name}
 
 
 def _option_value(words: list[str], option: str) -> str | None:

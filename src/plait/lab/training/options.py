@@ -13,38 +13,37 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, Annotated, Any, get_type_hints
+from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from plait.errors import ConfigError
-from plait.lab.annotations import explicit_options, field_docs, option
+from plait.errors import ConfigError, whole
+from plait.lab.annotations import field_docs, option
 from plait.lab.training.recipe import Recipe, Settings, updates_of
 
 if TYPE_CHECKING:
     from plait.lab.tasks import Task
 
 __all__ = [
-    "HIDDEN", "OF_EPOCHS", "PUBLISHED", "SHORT", "SMALL_TEXT", "MeansOptions", "ModelOptions",
-    "PolicyOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions", "described",
-    "published_for", "settings_for",
+    "HIDDEN", "OF_EPOCHS", "PUBLISHED", "SMALL_TEXT", "MeansOptions", "ModelOptions",
+    "PolicyOptions", "Published", "RecipeOptions", "SettingsOptions", "TaskOptions",
+    "published_for", "recommended", "settings_for",
 ]  # fmt: skip
 
 
 _OF_MODEL = ("hidden_size", "nonlinearity", "window", "capacity", "initialiser")  # model options of a row
 _OF_RECIPE = ("lr", "optimizer", "batch_size", "clip", "schedule", "orthogonal_lr")
 OF_EPOCHS = ("updates", "evaluate_every", "evaluate_on")  # options that follow from the size of a data set
-SHORT = {"name": "model", "hidden_size": "hidden", "num_layers": "layers"}  # names on the command line
 
 
 @dataclass(frozen=True)
 class ModelOptions:
     """Model; an option left out keeps the model's default."""
 
-    model: str = "relrnn"
+    name: Annotated[str, option(flag="model")] = "relrnn"
     """rnn, lstm, gru, orthrnn, exprnn, goru, memrnn, memlstm, relrnn, rellstm, relgru, unirnn, unilstm, sab,
     transformer."""
-    hidden: int | None = None
+    hidden_size: Annotated[int | None, option(flag="hidden")] = None
     """Features of h_t; 128 on most tasks."""
-    layers: int = 1
+    num_layers: Annotated[int, option(flag="layers")] = 1
     """Stacked layers."""
     dropout: float = 0.0
     """Dropout probability between layers."""
@@ -87,10 +86,6 @@ class ModelOptions:
     with --forget-bias."""
     mix: float | None = None
     """s_t = mix · (h_t + c_t)."""
-
-    def values(self) -> dict[str, Any]:
-        names = {short: name for name, short in SHORT.items()}
-        return {names.get(key, key): value for key, value in explicit_options(self).items()}
 
 
 @dataclass(frozen=True)
@@ -160,28 +155,30 @@ def _optional(
 
     `usually` replaces defaults; a field with the value None there is left out.
     """
-    words, hints = field_docs(kind), get_type_hints(kind)
+    words, hints = field_docs(kind), get_type_hints(kind, include_extras=True)
     fields: list[tuple[str, Any, Any]] = []
     for part in dataclasses.fields(kind):
         default = usually.get(part.name, part.default)
         if default is None and part.name in usually:
             continue
+        hint, mark = hints[part.name], option()
+        if get_origin(hint) is Annotated:
+            hint, mark = get_args(hint)
+        mark = dataclasses.replace(mark, help=words.get(part.name, ""))
+        if hint is bool:  # a switch has no third value
+            fields.append((part.name, Annotated[bool, mark], dataclasses.field(default=False)))
+            continue
         usual = "" if default is None else str(default)
         usual += ", or by the task" if part.name in by_task else ""
-        if hints[part.name] is bool:  # a switch has no third value
-            switch = Annotated[bool, option(help=words.get(part.name, ""))]
-            fields.append((part.name, switch, dataclasses.field(default=False)))
-            continue
-        shown = option(help=words.get(part.name, ""), default=usual.removeprefix(", or "))
-        kind_or_none = Annotated[hints[part.name] | None, shown]  # type: ignore[valid-type,name-defined]
-        fields.append((part.name, kind_or_none, dataclasses.field(default=None)))
+        mark = dataclasses.replace(mark, default=usual.removeprefix(", or "))
+        fields.append((part.name, Annotated[hint | None, mark], dataclasses.field(default=None)))
     return fields
 
 
 # A policy acts step by step, so it has one direction; sampling its actions replaces the noise on relevance.
 # Window and capacity are the published ones.
 _OF_POLICY = {
-    "model": "rellstm; none is a policy without memory", "hidden": 64, "window": 5, "capacity": 5,
+    "name": "rellstm; none is a policy without memory", "hidden_size": 64, "window": 5, "capacity": 5,
     "bidirectional": None, "noise": None,
 }  # fmt: skip
 
@@ -202,23 +199,21 @@ else:
     RecipeOptions.__doc__ = "Hyperparameters; an option left out is as published, or the default shown."
 
 
-def described(
+def recommended(
     task: Task,
     model: dict[str, Any],
     recipe: dict[str, Any],
-    epochs: int | None,
+    epochs: int | None = None,
     on_cpu: bool = False,
-    plain: bool = False,
-) -> dict[str, Any]:
-    """Return a run's description from the options given, the task's settings and the defaults, in this order.
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """Return the options of model and recipe, completed with the task's settings and the general defaults.
 
-    `plain` leaves out the task's settings. On a data set, all held-out data are evaluated after every epoch
-    by default.
+    On a data set, all held-out data are evaluated after every epoch by default.
     """
     from plait.models import MODELS
     from plait.models.options import model_defaults
 
-    row = None if plain else settings_for(task.name, model["name"], on_cpu)
+    row = settings_for(task.name, model["name"], on_cpu)
     names = frozenset(model_defaults(model["name"]) if model["name"] in MODELS else ())
     model = {"hidden_size": HIDDEN, **(row.model(names, model) if row else {}), **model}
     values = {**Recipe().values(), **(row.recipe() if row else {}), **recipe}
@@ -226,12 +221,13 @@ def described(
         if "updates" in recipe:
             raise ConfigError("expected --epochs or --updates, got both")
         values["updates"] = updates_of(task, values["batch_size"], epochs)
+    whole(1, batch_size=values["batch_size"])
     per_epoch = task.batches_per_epoch(values["batch_size"])
     if per_epoch is not None:
         count = epochs or (row.epochs if isinstance(row, Published) else 1)
         usual = {"updates": count * per_epoch, "evaluate_every": per_epoch, "evaluate_on": None}
         values |= {name: value for name, value in usual.items() if name not in recipe}
-    return {"task": {"name": task.name, **task.options()}, "model": model, "recipe": values}
+    return model, values
 
 
 @dataclass(frozen=True)

@@ -20,9 +20,10 @@ from torch import nn
 from plait.errors import CheckpointError, ConfigError, DivergedError, PlaitError, WorldError, at_least, whole
 from plait.lab.runs.checkpoint import load_weights, read_checkpoint
 from plait.lab.runs.folder import Run
-from plait.lab.runs.kinds import how_to_resume, kind_of, unresumable
+from plait.lab.runs.kinds import how_to_resume, unresumable
 from plait.lab.runs.reading import find_run, read_run
 from plait.lab.runs.seal import MARK
+from plait.lab.runs.spec import RunSpec, parse_spec
 from plait.lab.strict import checked
 from plait.lab.training.callbacks import CallbackList, Results, Watcher, announce, display
 from plait.lab.training.learner import Learner, Step
@@ -89,7 +90,7 @@ class Fitted:
 
 def train(
     learner: Callable[[Group], Learner],
-    description: dict[str, Any],
+    spec: RunSpec,
     device: torch.device,
     *,
     folder: Path | str | None = None,
@@ -104,7 +105,7 @@ def train(
 
     Args:
         learner: builds a learner for the process group it is called with.
-        description: the run's description, which determines its id.
+        spec: the run's description, which determines its id.
         folder: folder of the run; without one, nothing is written and signals are not handled.
         resume: resume the run in `folder`.
         checkpoint_every: updates between two checkpoints.
@@ -117,6 +118,7 @@ def train(
         DivergedError: if a value is not finite; it names the update and the tensor.
     """
     whole(1, checkpoint_every=checkpoint_every)
+    description = spec.to_json()
     stop = Stop(
         max_minutes,
         folder is not None,
@@ -144,19 +146,21 @@ def train(
 
 
 def train_run(
-    description: dict[str, Any], *, device: str | None = None, backend: str = "auto",
+    description: RunSpec | dict[str, Any], *, device: str | None = None, backend: str = "auto",
     checkpoint_every: int | None = None, **means: Any,
 ) -> Fitted:  # fmt: skip
     """Train the run of a description, supervised or by PPO; `means` are the options of `train`.
 
     Args:
+        description: what to train; plain data are validated and completed with their defaults first.
         device: auto, cpu, cuda or cuda:N; left out, the default of the kind of run.
         backend: of the model's scan.
     """
-    kind = kind_of(description)
-    description, target = kind.checked(description), device_named(device or kind.device)
+    spec = parse_spec(description)
+    kind = spec.kind
+    target = device_named(device or kind.device)
     return train(
-        lambda group: kind.call("learner", description, target, group, backend), description, target,
+        lambda group: kind.call("learner", spec, target, group, backend), spec, target,
         checkpoint_every=kind.checkpoint_every if checkpoint_every is None else checkpoint_every, **means,
     )  # fmt: skip
 
@@ -174,7 +178,10 @@ def load(
             plait's registry.
     """
     record = read_run(find_run(run))
-    network: nn.Module = model or kind_of(record.description).call("network", record.description, backend)
+    if model is None:
+        spec = parse_spec(record.description)
+        model = spec.kind.call("network", spec, backend)
+    network: nn.Module = model
     load_weights(network, read_checkpoint(record.folder / "checkpoint.safetensors", record.id))
     return network.to(device_named(device)).eval()
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import dataclasses
+import inspect
 import math
 from collections.abc import Callable, Iterable
 from pathlib import Path
@@ -10,12 +12,12 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plait.errors import CheckpointError, ConfigError, DivergedError, whole
+from plait.errors import CheckpointError, ConfigError, DivergedError, UnknownNameError, known, whole
 from plait.lab.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.lab.tasks import Batch, DataTask, Task, counted
 from plait.lab.training.callbacks import ProgressFormat, Results, Watcher
 from plait.lab.training.carried_state import carried_over, check_carried
-from plait.lab.training.description import Network, build, describe, last_steps, network_for, states_read
+from plait.lab.training.description import Network, build, last_steps, network_for, spec_of, states_read
 from plait.lab.training.gradient_record import gradient_norms, require_nudge
 from plait.lab.training.learner import (
     Learner,
@@ -29,9 +31,11 @@ from plait.lab.training.learner import (
 )
 from plait.lab.training.memory_needed import check_update
 from plait.lab.training.own_data import own_task, whole_epochs
+from plait.lab.training.own_model import check_logits, own_network
 from plait.lab.training.process import Group, device_named
 from plait.lab.training.recipe import Recipe, updates_of
 from plait.lab.training.session import Fitted, train
+from plait.lab.training.spec import SupervisedSpec
 from plait.lab.training.stop import Stop
 from plait.lab.training.update_cuda_graph import Passes, UpdateCudaGraph, can_capture
 
@@ -294,19 +298,19 @@ def forward(
         options["at_steps"] = at_steps
     with torch.autocast(inputs.device.type, torch.bfloat16, enabled=precision == "bf16"):
         logits, after = network(inputs, state, **options)
-    if batch.lengths is not None and len(batch.targets) == 1 < len(logits):
+    if len(batch.targets) == 1 < len(logits):
         logits = last_steps(logits, batch.lengths)
     return logits.float() if logits.dtype == torch.bfloat16 else logits, after
 
 
 def learner_of(
-    description: dict[str, Any], device: torch.device, group: Group, backend: str = "auto"
+    spec: SupervisedSpec, device: torch.device, group: Group, backend: str = "auto"
 ) -> SupervisedLearner:
-    """Return the learner of a complete description."""
-    network, task = build(description, backend)
+    """Return the learner of a description."""
+    network, task = build(spec, backend)
     task.prepare(device)
     network.scale_by(*task.scales())
-    return _learner(network, task, Recipe(**description["recipe"]), device, group)
+    return _learner(network, task, spec.recipe, device, group)
 
 
 def _learner(
@@ -321,6 +325,41 @@ def _learner(
             f"bidirectional: expected False on {task.name}, whose state goes on from batch to batch, got True"
         )
     return SupervisedLearner(network, task, recipe, device, group)
+
+
+def option_of_fit(name: str) -> str:
+    """Return the name of an option of `fit`; for a name that other libraries use the error shows plait's.
+
+    >>> option_of_fit("learning_rate")
+    Traceback (most recent call last):
+        ...
+    plait.errors.UnknownNameError: unknown option of fit 'learning_rate': did you mean 'lr'?
+    """
+    other = _ELSEWHERE.get(name)
+    if other:
+        raise UnknownNameError(f"unknown option of fit {name!r}: did you mean {other!r}?")
+    own = [one for one in inspect.signature(fit).parameters if one not in ("model", "task", "changes")]
+    return known(name, [*own, *(field.name for field in dataclasses.fields(Recipe))], "option of fit")
+
+
+# Names that other libraries give to options of `fit`.
+_ELSEWHERE = {
+    "learning_rate": "lr",
+    "num_epochs": "epochs",
+    "n_epochs": "epochs",
+    "max_epochs": "epochs",
+    "epoch": "epochs",
+    "steps": "updates",
+    "max_steps": "updates",
+    "iterations": "updates",
+    "bs": "batch_size",
+    "random_state": "seed",
+    "validation_data": "held_out",
+    "validation_split": "held_out",
+    "val": "held_out",
+    "verbose": "progress",
+    "callbacks": "watchers",
+}
 
 
 def fit(
@@ -348,8 +387,9 @@ def fit(
     device type, torch version and number of threads). Under torchrun the batch is split among the processes.
 
     Args:
-        model: a `plait` model or `torch.nn.LSTM`-like layer, which gets an output layer, or any module that
-            maps inputs (T, B, F) and state to logits and state. It is trained in place.
+        model: a `plait` model or `torch.nn.LSTM`-like layer, which gets an output layer; or any module that
+            maps x to logits, or x and a state to logits and a state. Its x is (B, T, F) if the module's
+            `batch_first`, or else the data's, is True, and (T, B, F) otherwise. It is trained in place.
         task: a task; or (X, y), (X, y, lengths), a `Dataset` or a `DataLoader`, see
             `plait.lab.tasks.data_task`.
         recipe: hyperparameters; single ones can be passed as keywords instead.
@@ -376,6 +416,8 @@ def fit(
     >>> fitted.status, fitted.summary["updates"]
     ('complete', 2)
     """
+    for name in changes:
+        option_of_fit(name)
     if isinstance(task, Task):
         if held_out is not None or batch_first is not None:
             raise ConfigError("held_out, batch_first: for data of one's own; a task says both itself")
@@ -391,9 +433,12 @@ def fit(
     target = device_named(device)
     task.prepare(target)
     network = network_for(model, task, recipe.seed)
+    if network is model and not isinstance(network, Network):
+        network = own_network(model, batch_first)
+        check_logits(network, task, recipe.batch_size)
     return train(
         lambda group: _learner(network, task, recipe, target, group),
-        describe(network, task, recipe), target, folder=folder, resume=resume,
+        spec_of(network, task, recipe), target, folder=folder, resume=resume,
         checkpoint_every=checkpoint_every, max_minutes=max_minutes, stop_when=stop_when, progress=progress,
         watchers=watchers,
     )  # fmt: skip

@@ -1,6 +1,6 @@
 """A recurrent cell that attends over a bounded slot memory, scanned over time.
 
-`reference.py` is the definition.
+`reference.py` is the definition; read `naive.py` first.
 """
 
 from __future__ import annotations

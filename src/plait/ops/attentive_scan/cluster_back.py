@@ -15,13 +15,13 @@ import torch
 from torch import Tensor
 
 from plait.ops.attentive_scan.cluster_outer import FEW, OuterShape, outer_products
-from plait.ops.attentive_scan.cluster_shape import BACKWARD, LAYERS
+from plait.ops.attentive_scan.cluster_shape import BACKWARD
 from plait.ops.attentive_scan.cluster_sums import SumsShape, column_sums
 from plait.ops.attentive_scan.cluster_usage import BEHIND_A_KEY, UsageShape, teach_scores
 from plait.ops.gpu_share import waves
 from plait.ops.grad_limit import largest_of
 from plait.ops.scan.buffers import allocate_walk, contiguous
-from plait.ops.scan.cluster_source import KernelShape, arguments
+from plait.ops.scan.cluster_source import KernelShape, arguments, constants
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
 from plait.ops.scan.weight_gradients import Beside, collect_gradients
@@ -74,17 +74,21 @@ class BackShape:
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
         scan = self.scan
-        numbers = {
-            "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
-            "HIDDEN": self.hidden, "SLOTS": scan.width, "CLUSTER": self.cluster, "ROWS": self.rows,
-            "SHARED_KINDS": self.shared_kinds, "SHARED_BYTES": self.shared_bytes,
-            "RESET": self.reset, "LEARNED": self.learned, "LIMITED": self.limited, "PROFILE": self.profile,
-        }  # fmt: skip
-        constants = ", ".join(
-            f"{key} = {int(value) if isinstance(value, bool) else value}" for key, value in numbers.items()
-        )
-        layer = LAYERS[self.dtype]
-        return f"struct {name} {{\n  static constexpr int {constants};\n  using Layer = {layer};\n}};\n"
+        values = {
+            "CELL": f"plait::{scan.cell.upper()}",
+            "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
+            "HIDDEN": self.hidden,
+            "SLOTS": scan.width,
+            "CLUSTER": self.cluster,
+            "ROWS": self.rows,
+            "SHARED_KINDS": self.shared_kinds,
+            "SHARED_BYTES": self.shared_bytes,
+            "RESET": int(self.reset),
+            "LEARNED": int(self.learned),
+            "LIMITED": int(self.limited),
+            "PROFILE": int(self.profile),
+        }
+        return constants(name, values, self.dtype)
 
 
 def back_shape(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plait.ops.attentive_scan.cluster_shape import LAYERS
 from plait.ops.cuda_program import parameter_struct
+from plait.ops.scan.cluster_source import constants
 from plait.ops.scan.contract import Scanned
 
 __all__ = ["FEW", "OUTER_TEXT", "OuterShape", "outer_products"]
@@ -24,10 +24,18 @@ _TILE = 64
 OUTER, OUTER_TEXT = parameter_struct(
     "OuterArguments",
     {
-        "beside": "float*", "keyed": "float*", "energy": "float*", "asked": "void*", "output": "void*",
-        "products": "float*", "sums": "float*", "count": "int", "clusters": "int", "rows": "int",
+        "beside": "float*",
+        "keyed": "float*",
+        "energy": "float*",
+        "asked": "void*",
+        "output": "void*",
+        "products": "float*",
+        "sums": "float*",
+        "count": "int",
+        "clusters": "int",
+        "rows": "int",
     },
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -70,11 +78,15 @@ class OuterShape:
 
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
-        return (
-            f"struct {name} {{\n  static constexpr int COLUMNS = {self.columns}, HIDDEN = {self.hidden}, "
-            f"KEYED = {self.keyed}, SKIPS = {int(self.skips)}, THREADS = {self.threads}, "
-            f"CLUSTER = {self.cluster};\n  using Layer = {LAYERS[self.dtype]};\n}};\n"
-        )
+        values = {
+            "COLUMNS": self.columns,
+            "HIDDEN": self.hidden,
+            "KEYED": self.keyed,
+            "SKIPS": int(self.skips),
+            "THREADS": self.threads,
+            "CLUSTER": self.cluster,
+        }
+        return constants(name, values, self.dtype)
 
 
 def outer_products(

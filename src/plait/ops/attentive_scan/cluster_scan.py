@@ -18,11 +18,11 @@ from plait.ops import cuda_program
 from plait.ops.attentive_scan.cluster_back import BackShape, back_shape, kernels_back, walk_back
 from plait.ops.attentive_scan.cluster_choice import LARGEST_WIDTH, choose, clusters_that_fit, splits
 from plait.ops.attentive_scan.cluster_outer import OUTER_TEXT
-from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD, FORWARD_TEXT, LAYERS, Shape
+from plait.ops.attentive_scan.cluster_shape import BACKWARD_TEXT, FORWARD, FORWARD_TEXT, Shape
 from plait.ops.attentive_scan.cluster_sums import SUMS_TEXT
 from plait.ops.attentive_scan.cluster_usage import USAGE_TEXT
 from plait.ops.scan.buffers import allocate, contiguous
-from plait.ops.scan.cluster_source import KernelShape, arguments, headers, source
+from plait.ops.scan.cluster_source import LAYERS, KernelShape, arguments, headers, source
 from plait.ops.scan.contract import Arriving, Inputs, Scanned
 from plait.ops.scan.kinds import Scan
 

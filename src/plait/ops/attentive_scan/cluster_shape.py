@@ -9,14 +9,11 @@ from dataclasses import dataclass
 
 import torch
 
-from plait.ops.scan.cluster_source import argument_struct
+from plait.ops.scan.cluster_source import argument_struct, constants
 from plait.ops.scan.contract import Arriving, Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
 
-__all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "LAYERS", "Shape"]
-
-# the kernels' names for the types a layer may have
-LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
+__all__ = ["BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape"]
 
 FORWARD, FORWARD_TEXT = argument_struct("ForwardArguments", Inputs, Scanned)
 BACKWARD, BACKWARD_TEXT = argument_struct(
@@ -65,22 +62,26 @@ class Shape:
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
         scan = self.scan
-        numbers = {
-            "CELL": f"plait::{scan.cell.upper()}", "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
-            "HIDDEN": self.hidden, "WINDOW": scan.window, "CAPACITY": scan.capacity, "EVERY": scan.every or 0,
-            "CLUSTER": self.cluster, "ROWS": self.rows, "WARPS": self.warps,
-            "SHARED_QUADS": self.shared_quads, "SHARED_BYTES": self.shared_bytes,
-        }  # fmt: skip
-        flags = {
-            "SAVE": self.save, "TRACE": self.trace, "WEIGHTS": self.save or self.trace, "RESET": self.reset,
-            "NUDGE": self.nudge, "LEARNED": self.learned,
-        }  # fmt: skip
-        return (
-            f"struct {name} {{\n"
-            f"  static constexpr int {', '.join(f'{k} = {v}' for k, v in numbers.items())};\n"
-            f"  static constexpr bool {', '.join(f'{k} = {str(v).lower()}' for k, v in flags.items())};\n"
-            f"  using Layer = {LAYERS[self.dtype]};\n}};\n"
-        )
+        values = {
+            "CELL": f"plait::{scan.cell.upper()}",
+            "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
+            "HIDDEN": self.hidden,
+            "WINDOW": scan.window,
+            "CAPACITY": scan.capacity,
+            "EVERY": scan.every or 0,
+            "CLUSTER": self.cluster,
+            "ROWS": self.rows,
+            "WARPS": self.warps,
+            "SHARED_QUADS": self.shared_quads,
+            "SHARED_BYTES": self.shared_bytes,
+            "SAVE": self.save,
+            "TRACE": self.trace,
+            "WEIGHTS": self.save or self.trace,
+            "RESET": self.reset,
+            "NUDGE": self.nudge,
+            "LEARNED": self.learned,
+        }
+        return constants(name, values, self.dtype)
 
 
 def _up(number: int, to: int) -> int:

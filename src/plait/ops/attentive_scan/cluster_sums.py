@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from plait.ops.cuda_program import parameter_struct
+from plait.ops.scan.cluster_source import constants
 
 __all__ = ["SUMS_TEXT", "SumsShape", "column_sums"]
 
@@ -45,10 +46,13 @@ class SumsShape:
 
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
-        return (
-            f"struct {name} {{\n  static constexpr int COLUMNS = {self.columns}, HIDDEN = {self.hidden}, "
-            f"THREADS = {self.threads}, CLUSTER = {self.cluster};\n}};\n"
-        )
+        values = {
+            "COLUMNS": self.columns,
+            "HIDDEN": self.hidden,
+            "THREADS": self.threads,
+            "CLUSTER": self.cluster,
+        }
+        return constants(name, values)
 
 
 def column_sums(

@@ -12,8 +12,8 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plait.ops.attentive_scan.cluster_shape import LAYERS
 from plait.ops.cuda_program import parameter_struct
+from plait.ops.scan.cluster_source import constants
 from plait.ops.scan.contract import Inputs, ReverseWalk, Scanned
 from plait.ops.scan.kinds import Scan
 
@@ -24,12 +24,21 @@ BEHIND_A_KEY = 4  # numbers per step after dL/dk: dL/d(gᵀh), two of the kernel
 USAGE, USAGE_TEXT = parameter_struct(
     "UsageArguments",
     {
-        "output": "void*", "d_output": "void*", "slots": "void*", "worth": "void*", "usage": "float*",
+        "output": "void*",
+        "d_output": "void*",
+        "slots": "void*",
+        "worth": "void*",
+        "usage": "float*",
         "ids": "int*",
-        "weights": "float*", "d_energies": "float*", "d_scores": "float*", "d_initial_scores": "float*",
-        "taught_initial": "float*", "steps": "int", "rows": "int",
+        "weights": "float*",
+        "d_energies": "float*",
+        "d_scores": "float*",
+        "d_initial_scores": "float*",
+        "taught_initial": "float*",
+        "steps": "int",
+        "rows": "int",
     },
-)  # fmt: skip
+)
 
 
 @dataclass(frozen=True, eq=False)
@@ -51,13 +60,15 @@ class UsageShape:
 
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
-        scan = self.scan
-        return (
-            f"struct {name} {{\n  static constexpr int HIDDEN = {self.hidden}, SLOTS = {scan.width}, "
-            f"WINDOW = {scan.window}, THREADS = {self.threads}, STRETCH = {self.stretch}, "
-            f"APART = {self.hidden + BEHIND_A_KEY};\n"
-            f"  using Layer = {LAYERS[self.dtype]};\n}};\n"
-        )
+        values = {
+            "HIDDEN": self.hidden,
+            "SLOTS": self.scan.width,
+            "WINDOW": self.scan.window,
+            "THREADS": self.threads,
+            "STRETCH": self.stretch,
+            "APART": self.hidden + BEHIND_A_KEY,
+        }
+        return constants(name, values, self.dtype)
 
 
 def teach_scores(
@@ -74,9 +85,18 @@ def teach_scores(
     steps, rows, _ = scanned.output.shape
     initial = None if inputs.is_new else torch.empty_like(walked.initial_scores)
     tensors = (
-        scanned.output, arrived, inputs.slots, inputs.worth, inputs.usage, scanned.ids, scanned.weights,
-        walked.energies, walked.scores, walked.initial_scores, initial,
-    )  # fmt: skip
+        scanned.output,
+        arrived,
+        inputs.slots,
+        inputs.worth,
+        inputs.usage,
+        scanned.ids,
+        scanned.weights,
+        walked.energies,
+        walked.scores,
+        walked.initial_scores,
+        initial,
+    )
     if rows:
         launch(USAGE(*[None if x is None else x.data_ptr() for x in tensors], steps, rows))
     return initial

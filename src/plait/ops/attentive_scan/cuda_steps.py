@@ -15,7 +15,7 @@ from torch import Tensor
 
 from plait.ops import cuda_program
 from plait.ops.cuda_program import parameter_struct
-from plait.ops.scan.cluster_source import headers, source
+from plait.ops.scan.cluster_source import constants, headers, source
 from plait.ops.scan.kinds import Scan
 
 __all__ = ["STRUCTS", "StepShape", "missing", "prepared"]
@@ -23,7 +23,6 @@ __all__ = ["STRUCTS", "StepShape", "missing", "prepared"]
 _WARPS = 16
 _MOST_SLOTS = 32
 _PARTS = 4
-_LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 
 def _all(kind: str, names: str) -> dict[str, str]:
@@ -76,14 +75,16 @@ class StepShape:
 
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
-        numbers = {
-            "HIDDEN": self.hidden, "WINDOW": self.scan.window, "WIDTH": self.scan.width,
-            "EVERY": self.scan.every or 0, "GATES": self.scan.gates, "WARPS": self.warps,
+        values = {
+            "HIDDEN": self.hidden,
+            "WINDOW": self.scan.window,
+            "WIDTH": self.scan.width,
+            "EVERY": self.scan.every or 0,
+            "GATES": self.scan.gates,
+            "WARPS": self.warps,
             "SHARED_BYTES": self.shared_bytes,
-        }  # fmt: skip
-        constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
-        layer = f"using Layer = {_LAYERS[self.dtype]};"
-        return f"struct {name} {{\n  static constexpr int {constants};\n  {layer}\n}};\n"
+        }
+        return constants(name, values, self.dtype)
 
 
 def missing(scan: Scan, size: int, device: torch.device) -> str | None:

@@ -59,9 +59,19 @@ def forward(inputs: Inputs, scan: Scan, need_trace: bool, save: bool) -> Scanned
         "initial_keys": (inputs.slots.to(wide) @ inputs.key.to(wide).t()).contiguous(),
     }
     settings = arguments(
-        forward_kernel, tensors, T=steps, B=rows, mix=scan.mix, nil=0, WINDOW=scan.window,
-        EVERY=scan.every or 0, TRACE=need_trace, SAVE=save, WEIGHTS=save or need_trace, **_shape(scan, size),
-    )  # fmt: skip
+        forward_kernel,
+        tensors,
+        T=steps,
+        B=rows,
+        mix=scan.mix,
+        nil=0,
+        WINDOW=scan.window,
+        EVERY=scan.every or 0,
+        TRACE=need_trace,
+        SAVE=save,
+        WEIGHTS=save or need_trace,
+        **_shape(scan, size),
+    )
     launch(forward_kernel, (rows,), settings)
     return out
 

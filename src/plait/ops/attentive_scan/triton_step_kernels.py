@@ -25,12 +25,27 @@ def _vector(base, j, inside):
 
 @triton.jit(do_not_specialize=["t", "B"])
 def cell_step(
-    product, projected, asked, cells, candidate_bias, modrelu_bias, nudge, reset,
-    output, cell_state_out, gates,
-    t, B,
-    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
-    HAS_MODRELU_BIAS: tl.constexpr, HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    product,
+    projected,
+    asked,
+    cells,
+    candidate_bias,
+    modrelu_bias,
+    nudge,
+    reset,
+    output,
+    cell_state_out,
+    gates,
+    t,
+    B,
+    H: tl.constexpr,
+    CELL: tl.constexpr,
+    NONLINEARITY: tl.constexpr,
+    HAS_CANDIDATE_BIAS: tl.constexpr,
+    HAS_MODRELU_BIAS: tl.constexpr,
+    HAS_NUDGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Compute h_t and the new cell state from V s_{t−1} (in `product`, rows (G + 1)·H long) and U x_t."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     b = tl.program_id(0).to(tl.int64)
@@ -91,13 +106,41 @@ def _entry(initial, history, b, held, j, inside, B, H: tl.constexpr, WIDTH: tl.c
 
 @triton.jit(do_not_specialize=["t", "B", "mix"])
 def attend_step(
-    product, key_product, energy, worth, noise, rates, slots, initial_keys, reset, output, asked, hidden_out,
-    relevance, born, age, weights, trace_born, trace_relevance, queries, keys, ids,
-    t, B, mix,
-    H: tl.constexpr, WINDOW: tl.constexpr, WIDTH: tl.constexpr, EVERY: tl.constexpr, G: tl.constexpr,
-    HAS_WORTH: tl.constexpr, HAS_NOISE: tl.constexpr, TRACE: tl.constexpr,
-    BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
-):  # fmt: skip
+    product,
+    key_product,
+    energy,
+    worth,
+    noise,
+    rates,
+    slots,
+    initial_keys,
+    reset,
+    output,
+    asked,
+    hidden_out,
+    relevance,
+    born,
+    age,
+    weights,
+    trace_born,
+    trace_relevance,
+    queries,
+    keys,
+    ids,
+    t,
+    B,
+    mix,
+    H: tl.constexpr,
+    WINDOW: tl.constexpr,
+    WIDTH: tl.constexpr,
+    EVERY: tl.constexpr,
+    G: tl.constexpr,
+    HAS_WORTH: tl.constexpr,
+    HAS_NOISE: tl.constexpr,
+    TRACE: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_X: tl.constexpr,
+):
     """Write h_t, read the memory with q_t (the last H of `product`), mix: s_t. State is updated in place.
 
     `reset` and `ids` have a row before the first step's and one after the last's; `asked` one after. `rates`
@@ -196,11 +239,34 @@ def attend_step(
 
 @triton.jit(do_not_specialize=["t", "B", "mix"])
 def unattend_step(
-    d_hidden, d_direct, energy, worth, slots, initial_keys, reset, output, weights, queries, keys, ids,
-    d_states, d_keys, d_rates, d_energies, d_queries, d_energy, d_h,
-    t, B, mix,
-    H: tl.constexpr, WIDTH: tl.constexpr, HAS_WORTH: tl.constexpr, BLOCK: tl.constexpr, BLOCK_X: tl.constexpr,
-):  # fmt: skip
+    d_hidden,
+    d_direct,
+    energy,
+    worth,
+    slots,
+    initial_keys,
+    reset,
+    output,
+    weights,
+    queries,
+    keys,
+    ids,
+    d_states,
+    d_keys,
+    d_rates,
+    d_energies,
+    d_queries,
+    d_energy,
+    d_h,
+    t,
+    B,
+    mix,
+    H: tl.constexpr,
+    WIDTH: tl.constexpr,
+    HAS_WORTH: tl.constexpr,
+    BLOCK: tl.constexpr,
+    BLOCK_X: tl.constexpr,
+):
     """Go back through the read of step t: compute dq_t and the gradients of every slot's state and key.
 
     `d_states` and `d_keys` (κ + T, B, H) are histories of gradients; `ids` begins with the row before the
@@ -258,12 +324,28 @@ def unattend_step(
 
 @triton.jit(do_not_specialize=["t", "B"])
 def uncell_step(
-    d_h, back_key, d_queries, output, gates, asked, cells, reset, d_cell,
-    d_projected, d_states, both, d_direct,
-    t, B,
-    H: tl.constexpr, WIDTH: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr,
-    HAS_NUDGE: tl.constexpr, BLOCK: tl.constexpr,
-):  # fmt: skip
+    d_h,
+    back_key,
+    d_queries,
+    output,
+    gates,
+    asked,
+    cells,
+    reset,
+    d_cell,
+    d_projected,
+    d_states,
+    both,
+    d_direct,
+    t,
+    B,
+    H: tl.constexpr,
+    WIDTH: tl.constexpr,
+    CELL: tl.constexpr,
+    NONLINEARITY: tl.constexpr,
+    HAS_NUDGE: tl.constexpr,
+    BLOCK: tl.constexpr,
+):
     """Go back through the cell of step t.
 
     `both` gets (dL/d(V s), dq), for one product with (V, W_a).

@@ -89,10 +89,17 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
         rates[:width] = inputs.relevance.t()
     tensors = named(contiguous(inputs), out) | {
         "rates": rates,
-        "product": product, "key_product": key_product, "asked": asked, "cells": cells, "reset": reset,
-        "initial_keys": initial_keys, "relevance": out.relevance, "born": out.born, "age": out.age,
+        "product": product,
+        "key_product": key_product,
+        "asked": asked,
+        "cells": cells,
+        "reset": reset,
+        "initial_keys": initial_keys,
+        "relevance": out.relevance,
+        "born": out.born,
+        "age": out.age,
         "ids": ids,
-    }  # fmt: skip
+    }
     cell = arguments(
         cell_step,
         tensors,
@@ -103,9 +110,17 @@ def _walk(inputs: Inputs, scan: Scan, need_trace: bool) -> Scanned:
         BLOCK=blocks["BLOCK"],
     )
     attend = _reading(
-        "attend", attend_step, tensors, scan, size, rows, WINDOW=scan.window, EVERY=scan.every or 0,
-        G=scan.gates, TRACE=need_trace,
-    )  # fmt: skip
+        "attend",
+        attend_step,
+        tensors,
+        scan,
+        size,
+        rows,
+        WINDOW=scan.window,
+        EVERY=scan.every or 0,
+        G=scan.gates,
+        TRACE=need_trace,
+    )
     grid = (rows, triton.cdiv(size, blocks["BLOCK"]))
     for t in range(steps):
         torch.mm(asked[t], from_hidden, out=product)
@@ -149,17 +164,34 @@ def _walk_back(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: Scan)
     d_energies = zeros(0 if inputs.worth is None else steps, rows, width)
     blocks = _blocks(size, width)
     tensors = named(contiguous(inputs), scanned) | {
-        "initial_keys": (inputs.slots.to(wide) @ key.t()).contiguous(), "reset": reset, "ids": ids,
-        "d_hidden": d_hidden, "d_direct": d_direct, "d_states": d_states, "d_keys": d_keys,
-        "d_queries": d_queries, "d_energy": d_energy, "d_h": d_h, "back_key": back_key, "d_cell": d_cell,
-        "d_projected": d_projected, "both": both, "d_rates": d_rates,
+        "initial_keys": (inputs.slots.to(wide) @ key.t()).contiguous(),
+        "reset": reset,
+        "ids": ids,
+        "d_hidden": d_hidden,
+        "d_direct": d_direct,
+        "d_states": d_states,
+        "d_keys": d_keys,
+        "d_queries": d_queries,
+        "d_energy": d_energy,
+        "d_h": d_h,
+        "back_key": back_key,
+        "d_cell": d_cell,
+        "d_projected": d_projected,
+        "both": both,
+        "d_rates": d_rates,
         "d_energies": d_energies,
-    }  # fmt: skip
+    }
     unattend = _reading("unattend", unattend_step, tensors, scan, size, rows)
     uncell = arguments(
-        uncell_step, tensors, B=rows, H=size, WIDTH=width, CELL=scan.cell, NONLINEARITY=scan.nonlinearity,
+        uncell_step,
+        tensors,
+        B=rows,
+        H=size,
+        WIDTH=width,
+        CELL=scan.cell,
+        NONLINEARITY=scan.nonlinearity,
         BLOCK=blocks["BLOCK"],
-    )  # fmt: skip
+    )
     uncell["HAS_NUDGE"] = scanned.gates.shape[2] > 0
     grid = (rows, triton.cdiv(size, blocks["BLOCK"]))
     for t in reversed(range(steps)):

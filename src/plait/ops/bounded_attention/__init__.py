@@ -34,6 +34,7 @@ def bounded_attention(
     scores: Tensor | None = None,
     score_from: str = "birth",
     births: Tensor | None = None,
+    far: tuple[Tensor, Tensor] | None = None,
     backend: str = "auto",
 ) -> Tensor:
     """Return softmax attention in which step t reads state j exactly if j ≤ t < deaths[j].
@@ -41,7 +42,8 @@ def bounded_attention(
     Energies are query·key/√D, plus scores[j] if there are scores; reading then trains them. `key`, `value`,
     `deaths` and `scores` hold the C states of a cache first (C = key length − T, usually 0), then the T of
     this call; what `plait.ops.lifetimes` returns for a chunk and `gather_kept` keeps for the next fits.
-    Positions are the caller's: rotate query and key before.
+    Positions are the caller's: rotate query and key before. `far` has the queries and keys for states that
+    left the window, if their positions count differently.
 
     Args:
         query: (B, heads, T, D); heads is a multiple of H (grouped queries).
@@ -55,6 +57,8 @@ def bounded_attention(
         score_from: "birth": a score enters every energy; "leaving": only those of steps at which its state
             has left the window (t − j ≥ window), for a score that was fixed at that moment.
         births: (B, H, C) int64, negative, of the cached states (`LifetimeState.births`); needed if C > 0.
+        far: queries (B, heads, T, D) and keys (B, H, C + T, D) that take the place of `query` and `key` in
+            the energies of states that have left the window (t − j ≥ window), or None.
         backend: "auto" (the fastest that runs here), "reference" (the definition: memory grows with T²),
             "torch" (any device, memory linear in T) or "triton" (a GPU).
 
@@ -73,11 +77,12 @@ def bounded_attention(
     if torch.is_autocast_enabled(query.device.type):  # as torch's attention does
         to = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(to), key.to(to), value.to(to)
-    rows, heads, states, carried = _check(query, key, value, deaths, scores, births)
+        far = None if far is None else (far[0].to(to), far[1].to(to))
+    rows, heads, states, carried = _check(query, key, value, deaths, scores, births, far)
     new = torch.arange(states - carried, device=key.device).expand(rows, heads, -1)
     births = new if births is None else torch.cat([births, new], dim=2)
     name = _choose(backend, query)
-    tensors = query, key, value, deaths, births, scores
+    tensors = query, key, value, deaths, births, scores, far
     with torch.autocast(query.device.type, enabled=False):  # every backend chooses its own types
         if name == "reference" or not query.numel():
             return naive.bounded_attention(*tensors, window=window, score_from=score_from)
@@ -128,7 +133,13 @@ def _runner(backend: str) -> Callable[..., Tensor]:
 
 
 def _check(
-    query: Tensor, key: Tensor, value: Tensor, deaths: Tensor, scores: Tensor | None, births: Tensor | None
+    query: Tensor,
+    key: Tensor,
+    value: Tensor,
+    deaths: Tensor,
+    scores: Tensor | None,
+    births: Tensor | None,
+    far: tuple[Tensor, Tensor] | None,
 ) -> tuple[int, int, int, int]:
     """Return rows, heads of keys, states and carried states."""
     if query.dim() != 4 or key.dim() != 4 or not key.shape[1]:
@@ -151,12 +162,16 @@ def _check(
         ("births", births, (rows, heads, carried)),
         ("scores", scores, (rows, heads, states)),
     ]
+    floats = [("query", query), ("key", key), ("value", value)]
+    if far is not None:
+        wanted += [("far query", far[0], tuple(query.shape)), ("far key", far[1], tuple(key.shape))]
+        floats += [("far query", far[0]), ("far key", far[1])]
     for name, tensor, shape in wanted:
         if tensor is not None and tensor.shape != shape:
             raise ShapeError(f"{name}: expected {shape}, got {tuple(tensor.shape)}")
-    types = {name: x.dtype for name, x in (("query", query), ("key", key), ("value", value))}
+    types = {name: x.dtype for name, x in floats}
     if len(set(types.values())) > 1 or not query.is_floating_point():
-        raise ShapeError(f"query, key, value: expected one type of float, got {types}")
+        raise ShapeError(f"{', '.join(types)}: expected one type of float, got {types}")
     for name, tensor in (("deaths", deaths), ("births", births)):
         if tensor is not None and tensor.dtype not in (torch.int32, torch.int64):
             raise ShapeError(f"{name}: expected int32 or int64, got {tensor.dtype}")

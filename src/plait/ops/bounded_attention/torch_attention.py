@@ -7,6 +7,7 @@ computes the weights again and adds up in the order of the blocks, so that it al
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import torch
@@ -26,6 +27,7 @@ def bounded_attention(
     deaths: Tensor,
     births: Tensor,
     scores: Tensor | None,
+    far: tuple[Tensor, Tensor] | None,
     *,
     window: int,
     score_from: str,
@@ -35,7 +37,10 @@ def bounded_attention(
     block = block_length(query.shape[2], window + width)
     older = older_states(deaths, births, query.shape[2], window, block, width)
     cut = _Cut(query.shape[2], window, block, score_from == "leaving")
-    output: Tensor = _Attention.apply(query, key, value, scores, deaths, births, older, cut)
+    far_query, far_key = far or (None, None)
+    output: Tensor = _Attention.apply(
+        query, far_query, key, far_key, value, scores, deaths, births, older, cut
+    )
     return output
 
 
@@ -62,6 +67,8 @@ class _Block(NamedTuple):
     `older` (R·K,) are indices into the states with R flattened, too. The G heads of a group stand below each
     other, L steps of each. `bias` (R, G·L, M) is 0 where a state can be read and 1 or more where it cannot.
     `counts` (R, G·L, M) is 1 where a score enters and 0 where it does not; None: it enters everywhere.
+    With a far pair of queries and keys `left` (R, G·L, M) is 1 where a state has left the window and 0 where
+    it has not, and states before number `near` have left it at all steps; else they are None and 0.
     """
 
     steps: slice
@@ -69,29 +76,52 @@ class _Block(NamedTuple):
     recent: slice
     bias: Tensor
     counts: Tensor | None
+    left: Tensor | None
+    near: int
 
-    def load(self, states: Tensor) -> Tensor:
-        """Return the states that the block reads, (R, M, …), of all (R, C + T, …)."""
+    def load(self, states: Tensor, first: int = 0) -> Tensor:
+        """Return the states that the block reads, (R, M − first, …), of all (R, C + T, …).
+
+        `first` is the number of the first one: 0, or `near`, which leaves out the older ones.
+        """
+        if first:
+            return states[:, self.recent]
         older = states.flatten(0, 1).index_select(0, self.older).view(len(states), -1, *states.shape[2:])
         return torch.cat([older, states[:, self.recent]], dim=1)
 
-    def add(self, total: Tensor, part: Tensor) -> None:
-        """Add `part` (R, M, …) to where `load` read it."""
-        width = len(self.older) // max(len(total), 1)
-        # An index occurs once, but for the empty slots', which add zero: no order of additions matters.
-        total.flatten(0, 1).index_add_(0, self.older, part[:, :width].flatten(0, 1))
+    def load_keys(self, keys: Sequence[Tensor]) -> list[Tensor]:
+        """Return the keys that energies need: those of the window, and with a far pair of all states."""
+        return [self.load(x, first) for x, first in zip(keys, (self.near, 0), strict=False)]
+
+    def add(self, total: Tensor, part: Tensor, first: int = 0) -> None:
+        """Add `part` (R, M − first, …) to where `load` read it."""
+        width = 0 if first else len(self.older) // max(len(total), 1)
+        if not first:
+            # An index occurs once, but for the empty slots', which add zero: no order of additions matters.
+            total.flatten(0, 1).index_add_(0, self.older, part[:, :width].flatten(0, 1))
         total[:, self.recent] += part[:, width:]
+
+    def split(self, d_energies: Tensor) -> list[Tensor]:
+        """Return the gradient of each pair's query·key, of the states from number `near` on and of all; the
+        latter overwrites `d_energies`."""
+        if self.left is None:
+            return [d_energies]
+        part, left = d_energies[:, :, self.near :], self.left[:, :, self.near :]
+        near = part * (1 - left)
+        part.mul_(left)
+        return [near, d_energies]
 
 
 class _States:
     """Readable states, rows and heads flattened to R, and the list that each block reads.
 
-    `keys` and `values` are (R, C + T, D), `scores` (R, C + T); `older` is the table of `older_states`.
+    `keys` are one or, with a far pair, two tensors (R, C + T, D); `values` are (R, C + T, D), `scores`
+    (R, C + T); `older` is the table of `older_states`.
     """
 
     def __init__(
         self,
-        key: Tensor,
+        keys: Sequence[Tensor],
         value: Tensor,
         scores: Tensor | None,
         deaths: Tensor,
@@ -100,11 +130,11 @@ class _States:
         cut: _Cut,
         group: int,
     ) -> None:
-        wide, device = accumulation_dtype(key.dtype), key.device
-        self.keys, self.values = (x.to(wide).flatten(0, 1).contiguous() for x in (key, value))
+        wide, device = accumulation_dtype(value.dtype), value.device
+        *self.keys, self.values = (x.to(wide).flatten(0, 1).contiguous() for x in (*keys, value))
         self.scores = None if scores is None else scores.to(wide).flatten(0, 1).contiguous()
         self.deaths, self.births, older = (x.flatten(0, 1) for x in (deaths, births, older))
-        self.cut, self.group, self.total = cut, group, key.shape[2]
+        self.cut, self.group, self.total = cut, group, value.shape[2]
         self.starts = cut.block * torch.arange(older.shape[1], device=device).unsqueeze(1)
         # An empty slot is a dead copy of a state that is read in any case: no other can leave a NaN here.
         empty = older < 0
@@ -129,19 +159,23 @@ class _States:
         dies = torch.cat([self.older_deaths[:, number], dies], dim=1).unsqueeze(1)
         bias = torch.ge(times, dies, out=times.new_empty(len(dies), len(times), dies.shape[2]))
         bias[:, :, -length:] += (times < self.times[:length]).to(times.dtype)
-        counts = None
-        if self.scores is not None and cut.from_leaving:
+        left = None
+        counted, two = self.scores is not None and cut.from_leaving, len(self.keys) > 1
+        if counted or two:
             born = self._since(self.births[:, recent], start, -cut.window)
             born = torch.cat([self.older_births[:, number], born], dim=1).unsqueeze(1)
-            counts = torch.ge(times - cut.window, born, out=torch.empty_like(bias))
-        return _Block(slice(start, start + length), self.older[:, number].flatten(), recent, bias, counts)
+            left = torch.ge(times - cut.window, born, out=torch.empty_like(bias))
+        # what was carried is among the older states even while it is in the window
+        near = self.older.shape[2] if two and (not carried or start >= cut.window - 1) else 0
+        steps, older = slice(start, start + length), self.older[:, number].flatten()
+        return _Block(steps, older, recent, bias, left if counted else None, left if two else None, near)
 
     def _older(self, steps: Tensor) -> Tensor:
         return steps.flatten().index_select(0, self.older.flatten()).view(self.older.shape)
 
     def _since(self, steps: Tensor, start: int | Tensor, least: int) -> Tensor:
         """Return steps counted from a block's start, as far as they matter: exact in any type."""
-        return (steps.long() - start).clamp_(least, self.cut.block).to(self.keys.dtype)
+        return (steps.long() - start).clamp_(least, self.cut.block).to(self.values.dtype)
 
     def blind(self) -> Tensor:
         """Return (R, T): the steps that can read nothing, between as many births as deaths before them."""
@@ -159,7 +193,9 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         query: Tensor,
+        far_query: Tensor | None,
         key: Tensor,
+        far_key: Tensor | None,
         value: Tensor,
         scores: Tensor | None,
         deaths: Tensor,
@@ -167,15 +203,16 @@ class _Attention(torch.autograd.Function):
         older: Tensor,
         cut: _Cut,
     ) -> Tensor:
-        q, scale = _grouped(query, key.shape[1]), query.shape[3] ** -0.5
-        states = _States(key, value, scores, deaths, births, older, cut, q.shape[1])
-        output = torch.empty_like(q)
+        queries = [_grouped(x, key.shape[1]) for x in _present(query, far_query)]
+        group, scale = queries[0].shape[1], query.shape[3] ** -0.5
+        states = _States(_present(key, far_key), value, scores, deaths, births, older, cut, group)
+        output = torch.empty_like(queries[0])
         for number in range(len(states)):
             block = states[number]
-            here = (q[:, :, block.steps] * scale).flatten(1, 2)
-            weights = _weights(here, block.load(states.keys), states, block)
+            here = [(q[:, :, block.steps] * scale).flatten(1, 2) for q in queries]
+            weights = _weights(here, block.load_keys(states.keys), states, block)
             read = torch.bmm(weights, block.load(states.values))
-            output[:, :, block.steps] = read.unflatten(1, (q.shape[1], -1))
+            output[:, :, block.steps] = read.unflatten(1, (group, -1))
         output.masked_fill_(states.blind()[:, None, :, None], 0)
         return output.to(query.dtype).view(query.shape)
 
@@ -187,30 +224,43 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, scores, deaths, births, older, output = ctx.saved_tensors
-        q, scale = _grouped(query, key.shape[1]), query.shape[3] ** -0.5
-        states = _States(key, value, scores, deaths, births, older, ctx.cut, q.shape[1])
+        query, far_query, key, far_key, value, scores, deaths, births, older, output = ctx.saved_tensors
+        queries = [_grouped(x, key.shape[1]) for x in _present(query, far_query)]
+        group, scale = queries[0].shape[1], query.shape[3] ** -0.5
+        states = _States(_present(key, far_key), value, scores, deaths, births, older, ctx.cut, group)
         output, arriving = (_grouped(x, key.shape[1]) for x in (output, d_output))
         arriving = arriving.masked_fill(states.blind()[:, None, :, None], 0)
-        d_q = torch.empty_like(q)
-        d_keys, d_values = torch.zeros_like(states.keys), torch.zeros_like(states.values)
+        d_queries = [torch.empty_like(q) for q in queries]
+        d_keys = [torch.zeros_like(k) for k in states.keys]
+        d_values = torch.zeros_like(states.values)
         d_scores = None if states.scores is None else torch.zeros_like(states.scores)
         for number in range(len(states)):
             block = states[number]
-            keys, here = block.load(states.keys), (q[:, :, block.steps] * scale).flatten(1, 2)
+            here = [(q[:, :, block.steps] * scale).flatten(1, 2) for q in queries]
+            keys = block.load_keys(states.keys)
             weights = _weights(here, keys, states, block)
             came, read = (x[:, :, block.steps].flatten(1, 2) for x in (arriving, output))
             block.add(d_values, torch.bmm(weights.transpose(1, 2), came))
             d_energies = torch.bmm(came, block.load(states.values).transpose(1, 2))
             d_energies.sub_((came * read).sum(dim=2, keepdim=True)).mul_(weights)
-            block.add(d_keys, torch.bmm(d_energies.transpose(1, 2), here))
-            d_here = torch.bmm(d_energies, keys).mul_(scale)
-            d_q[:, :, block.steps] = d_here.unflatten(1, (q.shape[1], -1))
             if d_scores is not None:
                 block.add(d_scores, _times(d_energies, block.counts).sum(dim=1))
-        totals = zip((d_q, d_keys, d_values, d_scores), (query, key, value, scores), strict=True)
-        grads = (None if x is None else x.view(like.shape).to(like.dtype) for x, like in totals)
-        return *grads, None, None, None, None
+            for n, (part, first) in enumerate(zip(block.split(d_energies), (block.near, 0), strict=False)):
+                block.add(d_keys[n], torch.bmm(part.transpose(1, 2), here[n]), first)
+                d_here = torch.bmm(part, keys[n]).mul_(scale)
+                d_queries[n][:, :, block.steps] = d_here.unflatten(1, (group, -1))
+        none = [None] if far_query is None else []
+        grads = *d_queries, *none, *d_keys, *none, d_values, d_scores
+        inputs = query, far_query, key, far_key, value, scores
+        totals = (
+            None if x is None or like is None else x.view(like.shape).to(like.dtype)
+            for x, like in zip(grads, inputs, strict=True)
+        )
+        return *totals, None, None, None, None
+
+
+def _present(*tensors: Tensor | None) -> list[Tensor]:
+    return [x for x in tensors if x is not None]
 
 
 def _grouped(query: Tensor, heads: int) -> Tensor:
@@ -220,12 +270,18 @@ def _grouped(query: Tensor, heads: int) -> Tensor:
     return wide.reshape(rows * heads, of_queries // heads, steps, size)
 
 
-def _weights(query: Tensor, keys: Tensor, states: _States, block: _Block) -> Tensor:
-    """Return the softmax of the energies, (R, G·L, M)."""
+def _weights(queries: list[Tensor], keys: list[Tensor], states: _States, block: _Block) -> Tensor:
+    """Return the softmax of the energies, (R, G·L, M); `keys` as `_Block.load_keys` gives them."""
     # Half of the smallest number takes any energy's weight to 0 and is finite itself: a step that can
     # read nothing has weights, which are no NaN and are multiplied by no gradient.
-    masked = torch.finfo(query.dtype).min / 2
-    energies = block.bias.baddbmm_(query, keys.transpose(1, 2), beta=masked)
+    masked = torch.finfo(block.bias.dtype).min / 2
+    if block.left is None:
+        energies = block.bias.baddbmm_(queries[0], keys[0].transpose(1, 2), beta=masked)
+    else:
+        part, left = (x[:, :, block.near :] for x in (block.bias, block.left))
+        near = torch.baddbmm(part, queries[0], keys[0].transpose(1, 2), beta=masked)
+        energies = block.bias.baddbmm_(queries[1], keys[1].transpose(1, 2), beta=masked)
+        torch.lerp(near, part, left, out=part)  # exact: `left` is 0 or 1
     if states.scores is not None:
         energies.add_(_times(block.load(states.scores).unsqueeze(1), block.counts))
     weights: Tensor = energies.softmax(dim=2)

@@ -42,27 +42,32 @@ def bounded_attention(
     deaths: Tensor,
     births: Tensor,
     scores: Tensor | None,
+    far: tuple[Tensor, Tensor] | None,
     *,
     window: int,
     score_from: str,
     width: int,
 ) -> Tensor:
     """Return (B, heads, T, D); the definition is `naive.bounded_attention`, `width` is `older_states`'s."""
-    tiles = _tiles(query.shape[3], query.dtype)
+    tiles = _tiles(query.shape[3], query.dtype, far is not None)
     older = older_states(deaths, births, query.shape[2], window, tiles["BT"], width).int()
     settings = {"window": window, "FROM_LEAVING": score_from == "leaving", **tiles}
-    inputs = query, key, value, scores, deaths.int(), births.clamp_min(-(2**31)).int(), older
-    output: Tensor = _Attention.apply(*inputs, settings)[0]
+    far_query, far_key = far or (None, None)
+    steps = deaths.int(), births.clamp_min(-(2**31)).int(), older
+    output: Tensor = _Attention.apply(query, far_query, key, far_key, value, scores, *steps, settings)[0]
     return output
 
 
-def _tiles(size: int, dtype: torch.dtype) -> dict[str, int]:
+def _tiles(size: int, dtype: torch.dtype, far: bool) -> dict[str, int]:
     """Return the queries of a block, the states of a tile, and the features with padding.
 
-    Larger tiles of float32, or of heads beyond 128 features, do not fit the registers.
+    Larger tiles of float32, or of heads beyond 128 features, do not fit the registers. With a far pair, which
+    doubles the features, that is so beyond 64; beyond 128, 32 rows of float32 do not fit the shared memory.
     """
     block = max(16, triton.next_power_of_2(size))
-    edge = 32 if dtype == torch.float32 or block > 128 else 64
+    edge = 32 if dtype == torch.float32 or block > (64 if far else 128) else 64
+    if far and dtype == torch.float32 and block > 128:
+        edge = 16
     return {"BT": edge, "BS": edge, "BD": block, "D": size}
 
 
@@ -70,7 +75,9 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     def forward(
         query: Tensor,
+        far_query: Tensor | None,
         key: Tensor,
+        far_key: Tensor | None,
         value: Tensor,
         scores: Tensor | None,
         deaths: Tensor,
@@ -81,7 +88,8 @@ class _Attention(torch.autograd.Function):
         rows, heads, steps, _ = query.shape
         output = torch.empty_like(query, memory_format=torch.contiguous_format)
         sums = torch.empty(rows, heads, steps, dtype=torch.float32, device=query.device)
-        tensors, sizes = _arguments(query, key, value, scores, deaths, births, older, settings)
+        inputs = query, far_query, key, far_key, value, scores, deaths, births, older
+        tensors, sizes = _arguments(*inputs, settings)
         forward_kernel[(rows * heads, older.shape[2])](**tensors, output=output, sums=sums, **sizes)
         return output, sums
 
@@ -94,29 +102,37 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        query, key, value, scores, deaths, births, older, output, sums = ctx.saved_tensors
-        tensors, sizes = _arguments(query, key, value, scores, deaths, births, older, ctx.settings)
+        *inputs, output, sums = ctx.saved_tensors
+        query, far_query, key, far_key, value, scores, *_, older = inputs
+        tensors, sizes = _arguments(*inputs, ctx.settings)
         products = (d_output.float() * output.float()).sum(dim=3)
         d_output = d_output.to(tensors["query"].dtype).contiguous()
         tensors |= {"sums": sums, "d_output": d_output, "products": products}
         d_query = torch.empty_like(query, memory_format=torch.contiguous_format)
+        d_far_query = d_query if far_query is None else torch.empty_like(d_query)
         d_key, d_value = (torch.zeros(x.shape, dtype=torch.float32, device=x.device) for x in (key, value))
+        d_far_key = d_key if far_key is None else torch.zeros_like(d_key)
         d_scores = torch.zeros(key.shape[:3], dtype=torch.float32, device=key.device)
         rows, heads, blocks, width = older.shape
-        query_kernel[(rows * query.shape[1], blocks)](**tensors, d_query=d_query, **sizes)
-        tensors |= {"d_key": d_key, "d_value": d_value, "d_scores": d_scores}
+        of_queries = {"d_query": d_query, "d_far_query": d_far_query}
+        query_kernel[(rows * query.shape[1], blocks)](**tensors, **of_queries, **sizes)
+        tensors |= {"d_key": d_key, "d_far_key": d_far_key, "d_value": d_value, "d_scores": d_scores}
         edge = ctx.settings["BS"]
         sizes["num_warps"] = 8 if edge == 64 else 4  # two accumulators, where the others have one
         recent = {name: x for name, x in (tensors | sizes).items() if name not in ("older", "K")}
         recent_kernel[(rows * heads, triton.cdiv(query.shape[2], edge))](**recent)
         older_kernel[(rows * heads, triton.cdiv(max(width, 1), edge))](**tensors, **sizes)
+        d_far = (None, None) if far_key is None else (d_far_query, d_far_key.to(key.dtype))
         d_rated = None if scores is None else d_scores.to(scores.dtype)
-        return d_query, d_key.to(key.dtype), d_value.to(value.dtype), d_rated, None, None, None, None
+        d_states = d_key.to(key.dtype), d_far[1], d_value.to(value.dtype), d_rated
+        return d_query, d_far[0], *d_states, None, None, None, None
 
 
 def _arguments(
     query: Tensor,
+    far_query: Tensor | None,
     key: Tensor,
+    far_key: Tensor | None,
     value: Tensor,
     scores: Tensor | None,
     deaths: Tensor,
@@ -127,7 +143,10 @@ def _arguments(
     """Return the arguments of every kernel: tensors, contiguous, and sizes."""
     tensors = {
         "query": query, "key": key, "value": value, "deaths": deaths, "births": births, "older": older,
-        "scores": deaths if scores is None else scores.float(),  # a kernel wants a pointer even to nothing
+        # a kernel needs a pointer even to what is absent
+        "far_query": query if far_query is None else far_query,
+        "far_key": key if far_key is None else far_key,
+        "scores": deaths if scores is None else scores.float(),
     }  # fmt: skip
     sizes = {
         "T": query.shape[2],
@@ -137,6 +156,7 @@ def _arguments(
         "G": query.shape[1] // key.shape[1],
         "scale": query.shape[3] ** -0.5,
         "HAS_SCORES": scores is not None,
+        "HAS_FAR": far_query is not None,
     }
     # the interpreter multiplies bfloat16 as the integers that it keeps it in
     wide = interpreting() and query.dtype == torch.bfloat16

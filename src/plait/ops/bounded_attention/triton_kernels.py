@@ -26,33 +26,51 @@ def _rows(base, index, present, D: tl.constexpr, BD: tl.constexpr):
 
 
 @triton.jit
+def _far_rows(base, index, present, rows, D: tl.constexpr, BD: tl.constexpr, HAS_FAR: tl.constexpr):
+    """Load the far rows, or return the near ones `rows` where there are no others."""
+    far = rows
+    if HAS_FAR:
+        far = _rows(base, index, present, D, BD)
+    return far
+
+
+@triton.jit
 def _energies(
-    q, k, times, j, row, N, scores, deaths, births, window, scale,
-    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr,
+    q, k, far_q, far_k, times, j, row, N, scores, deaths, births, window, scale,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
 ):  # fmt: skip
-    """Return the energies (queries, states), −inf where a state cannot be read, and where a score counts."""
+    """Return the energies (queries, states), −inf where a state cannot be read, and which have left the
+    window."""
     present = j >= 0
     dies = tl.load(deaths + row * N + j, mask=present, other=0)[None, :]
     born = tl.load(births + row * N + j, mask=present, other=0)[None, :]
-    energies = tl.dot(q, tl.trans(k), input_precision="tf32x3") * scale
-    counts = times[:, None] - born >= window
+    left = times[:, None] - born >= window
+    energies = tl.dot(q, tl.trans(k), input_precision="tf32x3")
+    if HAS_FAR:
+        energies = tl.where(left, tl.dot(far_q, tl.trans(far_k), input_precision="tf32x3"), energies)
+    energies *= scale
     if HAS_SCORES:
         r = tl.load(scores + row * N + j, mask=present, other=0.0)[None, :]
         if FROM_LEAVING:
-            r = tl.where(counts, r, 0.0)
+            r = tl.where(left, r, 0.0)
         energies += r
     readable = present[None, :] & (born <= times[:, None]) & (times[:, None] < dies)
-    return tl.where(readable, energies, float("-inf")), counts
+    return tl.where(readable, energies, float("-inf")), left
 
 
 @triton.jit
 def _read(
-    q, m, total, read, times, j, row, N, key, value, scores, deaths, births, window, scale,
-    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+    q, far_q, m, total, read, times, j, row, N, key, far_key, value, scores, deaths, births, window, scale,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """Add a tile of states to a running softmax: its maximum, its denominator and the weighted sum."""
     k = _rows(key, row * N + j, j >= 0, D, BD)
-    e, _ = _energies(q, k, times, j, row, N, scores, deaths, births, window, scale, HAS_SCORES, FROM_LEAVING)
+    far_k = _far_rows(far_key, row * N + j, j >= 0, k, D, BD, HAS_FAR)
+    e, _ = _energies(
+        q, k, far_q, far_k, times, j, row, N, scores, deaths, births, window, scale,
+        HAS_SCORES, FROM_LEAVING, HAS_FAR,
+    )  # fmt: skip
     top = tl.maximum(m, tl.max(e, axis=1))
     shift = tl.where(top == float("-inf"), 0.0, top)  # nothing was readable so far
     p = tl.exp(e - shift[:, None])
@@ -64,32 +82,33 @@ def _read(
 
 @triton.jit
 def forward_kernel(
-    query, key, value, scores, deaths, births, older, output, sums,
+    query, far_query, key, far_key, value, scores, deaths, births, older, output, sums,
     T, N, K, NB, window, scale, G,
-    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
-    BT: tl.constexpr, BS: tl.constexpr,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
     """Read for head `program_id(0)`, block `program_id(1)`; `sums` is the log of the denominator."""
     head, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = head // G
     times = n * BT + tl.arange(0, BT)
     q = _rows(query, head * T + times, times < T, D, BD)
+    far_q = _far_rows(far_query, head * T + times, times < T, q, D, BD, HAS_FAR)
     m = tl.full([BT], float("-inf"), tl.float32)
     total, read = tl.zeros([BT], tl.float32), tl.zeros([BT, BD], tl.float32)
     for first in range(0, K, BS):
         slot = first + tl.arange(0, BS)
         j = tl.load(older + (row * NB + n) * K + slot, mask=slot < K, other=-1)
         m, total, read = _read(
-            q, m, total, read, times, j, row, N, key, value, scores, deaths, births, window, scale,
-            HAS_SCORES, FROM_LEAVING, D, BD,
+            q, far_q, m, total, read, times, j, row, N, key, far_key, value, scores, deaths, births, window,
+            scale, HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
         )  # fmt: skip
     end = tl.minimum(n * BT + BT, T)
     for first in range(tl.maximum(n * BT - window + 1, 0), end, BS):
         born = first + tl.arange(0, BS)
         j = tl.where(born < end, N - T + born, -1)
         m, total, read = _read(
-            q, m, total, read, times, j, row, N, key, value, scores, deaths, births, window, scale,
-            HAS_SCORES, FROM_LEAVING, D, BD,
+            q, far_q, m, total, read, times, j, row, N, key, far_key, value, scores, deaths, births, window,
+            scale, HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
         )  # fmt: skip
     blind = total == 0.0
     read = read / tl.where(blind, 1.0, total)[:, None]
@@ -102,65 +121,89 @@ def forward_kernel(
 
 @triton.jit
 def _d_energies(
-    q, k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale, inside,
-    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+    q, k, far_q, far_k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale,
+    inside, HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
-    """Return the weights of a tile, the gradient of its energies, and where a score counts."""
-    e, counts = _energies(
-        q, k, times, j, row, N, scores, deaths, births, window, scale, HAS_SCORES, FROM_LEAVING
-    )
+    """Return the weights of a tile, the gradient of its energies, and which states have left the window."""
+    e, left = _energies(
+        q, k, far_q, far_k, times, j, row, N, scores, deaths, births, window, scale,
+        HAS_SCORES, FROM_LEAVING, HAS_FAR,
+    )  # fmt: skip
     p = tl.where(inside, tl.exp(e - log[:, None]), 0.0)
     v = _rows(value, row * N + j, j >= 0, D, BD)
     d_p = tl.dot(d_out, tl.trans(v), input_precision="tf32x3")
-    return p, p * (d_p - product[:, None]), counts
+    return p, p * (d_p - product[:, None]), left
+
+
+@triton.jit
+def _add_query_gradients(
+    d_q, d_far, q, far_q, d_out, log, product, times, j, row, N, key, far_key, value, scores,
+    deaths, births, window, scale, inside,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr,
+):  # fmt: skip
+    """Add a tile of states to the gradients of a tile of queries and of its far queries."""
+    k = _rows(key, row * N + j, j >= 0, D, BD)
+    far_k = _far_rows(far_key, row * N + j, j >= 0, k, D, BD, HAS_FAR)
+    _, d_e, left = _d_energies(
+        q, k, far_q, far_k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window,
+        scale, inside, HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
+    )  # fmt: skip
+    if HAS_FAR:
+        d_far += tl.dot(tl.where(left, d_e, 0.0).to(k.dtype), far_k, input_precision="tf32x3")
+        d_e = tl.where(left, 0.0, d_e)
+    d_q += tl.dot(d_e.to(k.dtype), k, input_precision="tf32x3")
+    return d_q, d_far
 
 
 @triton.jit
 def query_kernel(
-    query, key, value, scores, deaths, births, older, sums, d_output, products, d_query,
+    query, far_query, key, far_key, value, scores, deaths, births, older, sums, d_output, products,
+    d_query, d_far_query,
     T, N, K, NB, window, scale, G,
-    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
-    BT: tl.constexpr, BS: tl.constexpr,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
-    """Write the gradient of the queries of head `program_id(0)`, block `program_id(1)`."""
+    """Write the gradients of the queries of head `program_id(0)`, block `program_id(1)`."""
     head, n = tl.program_id(0).to(tl.int64), tl.program_id(1)
     row = head // G
     times = n * BT + tl.arange(0, BT)
     q = _rows(query, head * T + times, times < T, D, BD)
+    far_q = _far_rows(far_query, head * T + times, times < T, q, D, BD, HAS_FAR)
     d_out = _rows(d_output, head * T + times, times < T, D, BD)
     log = tl.load(sums + head * T + times, mask=times < T, other=0.0)
     product = tl.load(products + head * T + times, mask=times < T, other=0.0)
     inside = (times < T)[:, None]
-    d_q = tl.zeros([BT, BD], tl.float32)
+    d_q, d_far = tl.zeros([BT, BD], tl.float32), tl.zeros([BT, BD], tl.float32)
     for first in range(0, K, BS):
         slot = first + tl.arange(0, BS)
         j = tl.load(older + (row * NB + n) * K + slot, mask=slot < K, other=-1)
-        k = _rows(key, row * N + j, j >= 0, D, BD)
-        _, d_e, _ = _d_energies(
-            q, k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale,
-            inside, HAS_SCORES, FROM_LEAVING, D, BD,
+        d_q, d_far = _add_query_gradients(
+            d_q, d_far, q, far_q, d_out, log, product, times, j, row, N, key, far_key, value, scores,
+            deaths, births, window, scale, inside, HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
         )  # fmt: skip
-        d_q += tl.dot(d_e.to(k.dtype), k, input_precision="tf32x3")
     end = tl.minimum(n * BT + BT, T)
     for first in range(tl.maximum(n * BT - window + 1, 0), end, BS):
         born = first + tl.arange(0, BS)
         j = tl.where(born < end, N - T + born, -1)
-        k = _rows(key, row * N + j, j >= 0, D, BD)
-        _, d_e, _ = _d_energies(
-            q, k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale,
-            inside, HAS_SCORES, FROM_LEAVING, D, BD,
+        d_q, d_far = _add_query_gradients(
+            d_q, d_far, q, far_q, d_out, log, product, times, j, row, N, key, far_key, value, scores,
+            deaths, births, window, scale, inside, HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
         )  # fmt: skip
-        d_q += tl.dot(d_e.to(k.dtype), k, input_precision="tf32x3")
     d = tl.arange(0, BD)[None, :]
-    where = d_query + (head * T + times)[:, None] * D + d
-    tl.store(where, (d_q * scale).to(d_query.dtype.element_ty), mask=inside & (d < D))
+    where = (head * T + times)[:, None] * D + d
+    tl.store(d_query + where, (d_q * scale).to(d_query.dtype.element_ty), mask=inside & (d < D))
+    if HAS_FAR:
+        tl.store(d_far_query + where, (d_far * scale).to(d_query.dtype.element_ty), mask=inside & (d < D))
 
 
 @triton.jit
 def _gather_gradients(
-    d_k, d_v, d_r, k, n, j, inside, row, query, value, scores, deaths, births, sums, d_output, products,
-    T, N, window, scale, G,
-    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr,
+    d_k, d_far, d_v, d_r, k, far_k, n, j, inside, row, query, far_query, value, scores, deaths, births, sums,
+    d_output, products, T, N, window, scale, G,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
     """Add what the queries of block n, of all heads of the group, say of a tile of states."""
     times = n * BT + tl.arange(0, BT)
@@ -168,60 +211,74 @@ def _gather_gradients(
     for g in range(G):
         head = row * G + g
         q = _rows(query, head * T + times, present, D, BD)
+        far_q = _far_rows(far_query, head * T + times, present, q, D, BD, HAS_FAR)
         d_out = _rows(d_output, head * T + times, present, D, BD)
         log = tl.load(sums + head * T + times, mask=present, other=0.0)
         product = tl.load(products + head * T + times, mask=present, other=0.0)
-        p, d_e, counts = _d_energies(
-            q, k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale,
-            present[:, None] & inside[None, :], HAS_SCORES, FROM_LEAVING, D, BD,
+        p, d_e, left = _d_energies(
+            q, k, far_q, far_k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window,
+            scale, present[:, None] & inside[None, :], HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
         )  # fmt: skip
         d_v += tl.dot(tl.trans(p.to(d_out.dtype)), d_out, input_precision="tf32x3")
-        d_k += tl.dot(tl.trans(d_e.to(q.dtype)), q, input_precision="tf32x3")
         if HAS_SCORES:
             if FROM_LEAVING:
-                d_e = tl.where(counts, d_e, 0.0)
-            d_r += tl.sum(d_e, axis=0)
-    return d_k, d_v, d_r
+                d_r += tl.sum(tl.where(left, d_e, 0.0), axis=0)
+            else:
+                d_r += tl.sum(d_e, axis=0)
+        if HAS_FAR:
+            d_left = tl.where(left, d_e, 0.0).to(q.dtype)
+            d_far += tl.dot(tl.trans(d_left), far_q, input_precision="tf32x3")
+            d_e = tl.where(left, 0.0, d_e)
+        d_k += tl.dot(tl.trans(d_e.to(q.dtype)), q, input_precision="tf32x3")
+    return d_k, d_far, d_v, d_r
 
 
 @triton.jit
 def recent_kernel(
-    query, key, value, scores, deaths, births, sums, d_output, products, d_key, d_value, d_scores,
+    query, far_query, key, far_key, value, scores, deaths, births, sums, d_output, products,
+    d_key, d_far_key, d_value, d_scores,
     T, N, NB, window, scale, G,
-    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
-    BT: tl.constexpr, BS: tl.constexpr,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
     """Write the gradient of the states of tile `program_id(1)`, from the blocks that read them in a slice."""
     row, tile = tl.program_id(0).to(tl.int64), tl.program_id(1) * BS
     born = tile + tl.arange(0, BS)
     j = tl.where(born < T, N - T + born, -1)
     k = _rows(key, row * N + j, j >= 0, D, BD)
+    far_k = _far_rows(far_key, row * N + j, j >= 0, k, D, BD, HAS_FAR)
     d_k, d_v = tl.zeros([BS, BD], tl.float32), tl.zeros([BS, BD], tl.float32)
-    d_r = tl.zeros([BS], tl.float32)
+    d_far, d_r = tl.zeros([BS, BD], tl.float32), tl.zeros([BS], tl.float32)
     # a block's slice begins with what is in the window at its first step
     for n in range(tile // BT, tl.minimum((tile + BS + window - 2) // BT + 1, NB)):
-        d_k, d_v, d_r = _gather_gradients(
-            d_k, d_v, d_r, k, n, j, born > n * BT - window, row, query, value, scores, deaths, births,
-            sums, d_output, products, T, N, window, scale, G, HAS_SCORES, FROM_LEAVING, D, BD, BT,
+        d_k, d_far, d_v, d_r = _gather_gradients(
+            d_k, d_far, d_v, d_r, k, far_k, n, j, born > n * BT - window, row, query, far_query, value,
+            scores, deaths, births, sums, d_output, products, T, N, window, scale, G,
+            HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD, BT,
         )  # fmt: skip
     d = tl.arange(0, BD)[None, :]
     where, inside = (row * N + j)[:, None] * D + d, (j >= 0)[:, None] & (d < D)
     tl.store(d_key + where, d_k * scale, mask=inside)
     tl.store(d_value + where, d_v, mask=inside)
+    if HAS_FAR:
+        tl.store(d_far_key + where, d_far * scale, mask=inside)
     if HAS_SCORES:
         tl.store(d_scores + row * N + j, d_r, mask=j >= 0)
 
 
 @triton.jit
 def _hand_over(
-    d_k, d_v, d_r, j, leaves, row, N, scale, d_key, d_value, d_scores,
-    HAS_SCORES: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
+    d_k, d_far, d_v, d_r, j, leaves, row, N, scale, d_key, d_far_key, d_value, d_scores,
+    HAS_SCORES: tl.constexpr, HAS_FAR: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
     """Add to the gradients of states j, where they leave their slot."""
     d = tl.arange(0, BD)[None, :]
     where, inside = (row * N + j)[:, None] * D + d, leaves[:, None] & (d < D)
     tl.store(d_key + where, tl.load(d_key + where, mask=inside, other=0.0) + d_k * scale, mask=inside)
     tl.store(d_value + where, tl.load(d_value + where, mask=inside, other=0.0) + d_v, mask=inside)
+    if HAS_FAR:
+        at_far = d_far_key + where
+        tl.store(at_far, tl.load(at_far, mask=inside, other=0.0) + d_far * scale, mask=inside)
     if HAS_SCORES:
         at = d_scores + row * N + j
         tl.store(at, tl.load(at, mask=leaves, other=0.0) + d_r, mask=leaves)
@@ -229,34 +286,41 @@ def _hand_over(
 
 @triton.jit
 def older_kernel(
-    query, key, value, scores, deaths, births, older, sums, d_output, products, d_key, d_value, d_scores,
+    query, far_query, key, far_key, value, scores, deaths, births, older, sums, d_output, products,
+    d_key, d_far_key, d_value, d_scores,
     T, N, K, NB, window, scale, G,
-    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, D: tl.constexpr, BD: tl.constexpr,
-    BT: tl.constexpr, BS: tl.constexpr,
+    HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
+    D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr, BS: tl.constexpr,
 ):  # fmt: skip
     """Add the gradient of the older states in slots of tile `program_id(1)`; runs after `recent_kernel`."""
     row, slot = tl.program_id(0).to(tl.int64), tl.program_id(1) * BS + tl.arange(0, BS)
     current = tl.full([BS], -1, tl.int32)
     d_k, d_v = tl.zeros([BS, BD], tl.float32), tl.zeros([BS, BD], tl.float32)
-    d_r = tl.zeros([BS], tl.float32)
+    d_far, d_r = tl.zeros([BS, BD], tl.float32), tl.zeros([BS], tl.float32)
     for n in range(NB):
         j = tl.load(older + (row * NB + n) * K + slot, mask=slot < K, other=-1)
         changed = j != current
         if tl.max(changed.to(tl.int32), axis=0) > 0:
             leaves = changed & (current >= 0)
             _hand_over(
-                d_k, d_v, d_r, current, leaves, row, N, scale, d_key, d_value, d_scores, HAS_SCORES, D, BD
-            )
+                d_k, d_far, d_v, d_r, current, leaves, row, N, scale, d_key, d_far_key, d_value, d_scores,
+                HAS_SCORES, HAS_FAR, D, BD,
+            )  # fmt: skip
             d_k = tl.where(changed[:, None], 0.0, d_k)
+            if HAS_FAR:
+                d_far = tl.where(changed[:, None], 0.0, d_far)
             d_v = tl.where(changed[:, None], 0.0, d_v)
             d_r = tl.where(changed, 0.0, d_r)
             current = j
         if tl.max(j, axis=0) >= 0:
             k = _rows(key, row * N + j, j >= 0, D, BD)
-            d_k, d_v, d_r = _gather_gradients(
-                d_k, d_v, d_r, k, n, j, j >= 0, row, query, value, scores, deaths, births,
-                sums, d_output, products, T, N, window, scale, G, HAS_SCORES, FROM_LEAVING, D, BD, BT,
+            far_k = _far_rows(far_key, row * N + j, j >= 0, k, D, BD, HAS_FAR)
+            d_k, d_far, d_v, d_r = _gather_gradients(
+                d_k, d_far, d_v, d_r, k, far_k, n, j, j >= 0, row, query, far_query, value, scores, deaths,
+                births, sums, d_output, products, T, N, window, scale, G, HAS_SCORES, FROM_LEAVING, HAS_FAR,
+                D, BD, BT,
             )  # fmt: skip
     _hand_over(
-        d_k, d_v, d_r, current, current >= 0, row, N, scale, d_key, d_value, d_scores, HAS_SCORES, D, BD
-    )
+        d_k, d_far, d_v, d_r, current, current >= 0, row, N, scale, d_key, d_far_key, d_value, d_scores,
+        HAS_SCORES, HAS_FAR, D, BD,
+    )  # fmt: skip

@@ -2,7 +2,7 @@
 
 At step t every state since the row's last reset can be read: e_j = v_aᵀ tanh(W_a s_{t−1} + U_a h_j),
 α = softmax(e), c_t = Σ_j α_j h_j, s_t = mix · (h_t + c_t). Time grows with T², memory with T; a trace takes
-T·B·(κ₀ + T) numbers. `reference.py` is the definition.
+T·B·(κ₀ + T) numbers. `reference.py` is the definition; read `naive.py` first.
 """
 
 from __future__ import annotations

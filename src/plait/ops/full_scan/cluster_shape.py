@@ -7,6 +7,7 @@ from dataclasses import dataclass
 import torch
 
 from plait.ops.cuda_program import parameter_struct
+from plait.ops.scan.cluster_source import constants
 from plait.ops.scan.kinds import FullScan
 
 __all__ = ["AT_ONCE", "BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "Shape", "padded"]
@@ -15,7 +16,6 @@ __all__ = ["AT_ONCE", "BACKWARD", "BACKWARD_TEXT", "FORWARD", "FORWARD_TEXT", "S
 _MOST_SHARED = 232_448
 # steps after which the walk back adds to the past's gradients, as in `cluster/backward.h`
 AT_ONCE = 16
-_LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 
 
 def _all(kind: str, names: str) -> dict[str, str]:
@@ -113,12 +113,15 @@ class Shape:
 
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
-        numbers = {
+        values = {
             "CELL": f"plait::{self.scan.cell.upper()}",
             "NONLINEARITY": f"plait::{self.scan.nonlinearity.upper()}",
-            "HIDDEN": self.hidden, "CLUSTER": self.cluster, "WARPS": self.warps, "NEAR": self.positions,
-            "ROWS": self.rows, "KEPT": self.kept, "SHARED_BYTES": self.shared_bytes,
-        }  # fmt: skip
-        constants = ", ".join(f"{key} = {value}" for key, value in numbers.items())
-        layer = f"using Layer = {_LAYERS[self.dtype]};"
-        return f"struct {name} {{\n  static constexpr int {constants};\n  {layer}\n}};\n"
+            "HIDDEN": self.hidden,
+            "CLUSTER": self.cluster,
+            "WARPS": self.warps,
+            "NEAR": self.positions,
+            "ROWS": self.rows,
+            "KEPT": self.kept,
+            "SHARED_BYTES": self.shared_bytes,
+        }
+        return constants(name, values, self.dtype)

@@ -92,15 +92,52 @@ def _sum(vector):
 
 @triton.jit(do_not_specialize=["T", "B", "initial", "mix", "nil"])
 def forward_kernel(
-    projected, recurrent, query, key, energy, candidate_bias, modrelu_bias,  # weights transposed: (in, out)
-    hidden, cell_state, born, reset, nudge, states, keys,
-    output, hidden_out, cell_state_out, weights, asked, cells, gates, contexts, normalisers,
-    T, B, initial, mix, nil,
-    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
-    HAS_MODRELU_BIAS: tl.constexpr, HAS_RESET: tl.constexpr, HAS_NUDGE: tl.constexpr,
-    HAS_INITIAL: tl.constexpr, TRACE: tl.constexpr, SAVE: tl.constexpr, NORMALISERS: tl.constexpr,
-    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, XR: tl.constexpr,
-):  # fmt: skip
+    # `recurrent`, `query` and `key` are transposed: (in, out)
+    projected,
+    recurrent,
+    query,
+    key,
+    energy,
+    candidate_bias,
+    modrelu_bias,
+    hidden,
+    cell_state,
+    born,
+    reset,
+    nudge,
+    states,
+    keys,
+    output,
+    hidden_out,
+    cell_state_out,
+    weights,
+    asked,
+    cells,
+    gates,
+    contexts,
+    normalisers,
+    T,
+    B,
+    initial,
+    mix,
+    nil,
+    H: tl.constexpr,
+    CELL: tl.constexpr,
+    NONLINEARITY: tl.constexpr,
+    HAS_CANDIDATE_BIAS: tl.constexpr,
+    HAS_MODRELU_BIAS: tl.constexpr,
+    HAS_RESET: tl.constexpr,
+    HAS_NUDGE: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
+    TRACE: tl.constexpr,
+    SAVE: tl.constexpr,
+    NORMALISERS: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    XR: tl.constexpr,
+):
     """Walk row `program_id(0)` through T steps. `weights` receives energies."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     kind: tl.constexpr = output.dtype.element_ty
@@ -149,10 +186,29 @@ def forward_kernel(
                 _put(cells, row * H, c.to(kind), nil, W, L, JJ, H)
         q = _scaled(tl.sum(_product(query, H, _spread(s, R, L), nil, R, W, L, JJ, H), axis=1))
         h, c = cell_forward(
-            s, c, z0, z1, z2, z3, candidate, modrelu, recurrent, gates, row, nil,
-            CELL, NONLINEARITY, HAS_CANDIDATE_BIAS, SAVE and (HAS_NUDGE or CELL != "elman"), kind,
-            R, W, L, JJ, H,
-        )  # fmt: skip
+            s,
+            c,
+            z0,
+            z1,
+            z2,
+            z3,
+            candidate,
+            modrelu,
+            recurrent,
+            gates,
+            row,
+            nil,
+            CELL,
+            NONLINEARITY,
+            HAS_CANDIDATE_BIAS,
+            SAVE and (HAS_NUDGE or CELL != "elman"),
+            kind,
+            R,
+            W,
+            L,
+            JJ,
+            H,
+        )
         if HAS_NUDGE:
             h += _fetch(nudge, row * H, nil, W, L, JJ, H)
         h = h.to(kind)
@@ -201,16 +257,56 @@ def forward_kernel(
 
 @triton.jit(do_not_specialize=["T", "B", "initial", "mix", "nil"])
 def backward_kernel(
-    recurrent, query, key, energy, born, reset, first,  # weights as stored: (out, in)
-    states, keys, queries, output, asked, cells, gates, contexts, normalisers,
-    d_output, d_hidden, d_cell_state,
-    d_projected, d_queries, d_keys, d_states, d_slopes, d_past, d_energy, d_hidden_out, d_cell_state_out,
-    T, B, initial, mix, nil,
-    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_RESET: tl.constexpr,
-    HAS_NUDGE: tl.constexpr, HAS_INITIAL: tl.constexpr, HAS_D_OUTPUT: tl.constexpr,
-    HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL_STATE: tl.constexpr, SAVE_STATES: tl.constexpr,
-    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, XR: tl.constexpr,
-):  # fmt: skip
+    # `recurrent`, `query` and `key` are as stored: (out, in)
+    recurrent,
+    query,
+    key,
+    energy,
+    born,
+    reset,
+    first,
+    states,
+    keys,
+    queries,
+    output,
+    asked,
+    cells,
+    gates,
+    contexts,
+    normalisers,
+    d_output,
+    d_hidden,
+    d_cell_state,
+    d_projected,
+    d_queries,
+    d_keys,
+    d_states,
+    d_slopes,
+    d_past,
+    d_energy,
+    d_hidden_out,
+    d_cell_state_out,
+    T,
+    B,
+    initial,
+    mix,
+    nil,
+    H: tl.constexpr,
+    CELL: tl.constexpr,
+    NONLINEARITY: tl.constexpr,
+    HAS_RESET: tl.constexpr,
+    HAS_NUDGE: tl.constexpr,
+    HAS_INITIAL: tl.constexpr,
+    HAS_D_OUTPUT: tl.constexpr,
+    HAS_D_HIDDEN: tl.constexpr,
+    HAS_D_CELL_STATE: tl.constexpr,
+    SAVE_STATES: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    XR: tl.constexpr,
+):
     """Walk row `program_id(0)` back.
 
     `d_past` and `d_slopes` (B, κ₀ + T, H) gather Σ_t α_tp dc_t and Σ_t de_tp (¼ − u²) for every position;
@@ -298,9 +394,27 @@ def backward_kernel(
             _put(d_states, row * H, dh, nil, W, L, JJ, H)
         d_before = _product(query, H, _spread(dq, R, L), nil, R, W, L, JJ, H)
         ds, dc = cell_backward(
-            dh, dc, g0, g1, g2, g3, before, d_before, recurrent, d_projected, row, nil,
-            CELL, NONLINEARITY, kind, R, W, L, JJ, H,
-        )  # fmt: skip
+            dh,
+            dc,
+            g0,
+            g1,
+            g2,
+            g3,
+            before,
+            d_before,
+            recurrent,
+            d_projected,
+            row,
+            nil,
+            CELL,
+            NONLINEARITY,
+            kind,
+            R,
+            W,
+            L,
+            JJ,
+            H,
+        )
         if HAS_RESET:
             if tl.load(reset + row) != 0:
                 ds = tl.zeros_like(ds)

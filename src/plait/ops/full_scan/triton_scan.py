@@ -76,10 +76,18 @@ def forward(inputs: Inputs, scan: FullScan, need_trace: bool, save: bool) -> Sca
         "weights": out.weights.fill_(-torch.inf),
     }
     settings = arguments(
-        forward_kernel, tensors, T=steps, B=rows, initial=initial, mix=scan.mix, nil=0, TRACE=need_trace,
-        SAVE=save, NORMALISERS=save or need_trace,
+        forward_kernel,
+        tensors,
+        T=steps,
+        B=rows,
+        initial=initial,
+        mix=scan.mix,
+        nil=0,
+        TRACE=need_trace,
+        SAVE=save,
+        NORMALISERS=save or need_trace,
         **_shape(scan, len(inputs.energy), initial > 0, FORWARD_TILE),
-    )  # fmt: skip
+    )
     launch(forward_kernel, (rows,), settings)
     return normalise(out, inputs, normalisers, cleared, need_trace)
 
@@ -112,9 +120,16 @@ def backward(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: FullSca
             "d_past": d_past,
         }
         settings = arguments(
-            backward_kernel, tensors, T=steps, B=rows, initial=initial, mix=scan.mix, nil=0,
-            SAVE_STATES=nudged, **_shape(scan, size, initial > 0, BACKWARD_TILE),
-        )  # fmt: skip
+            backward_kernel,
+            tensors,
+            T=steps,
+            B=rows,
+            initial=initial,
+            mix=scan.mix,
+            nil=0,
+            SAVE_STATES=nudged,
+            **_shape(scan, size, initial > 0, BACKWARD_TILE),
+        )
         launch(backward_kernel, (rows,), {**settings, "HAS_NUDGE": scanned.gates.shape[2] > 0})
     walked = walked._replace(
         energy=walked.energy.sum(dim=0),

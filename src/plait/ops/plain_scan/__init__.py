@@ -1,7 +1,7 @@
 """A recurrent cell without a memory, scanned over time, for cells that torch has no fused layer for.
 
 h_t = cell(z_t, h_{t−1}) with z_t = U x_t + b; a trace is that of an empty memory. `reference.py` is the
-definition.
+definition; read `naive.py` first.
 """
 
 from __future__ import annotations

@@ -70,9 +70,11 @@ def walk_back(arriving: Arriving, inputs: Inputs, scanned: Scanned, scan: PlainS
     activated = scanned.activated.to(wide).unbind()
     cells = scanned.cells.to(wide).unbind() if scan.cell == "lstm" else before.unbind()
     for t in reversed(range(steps)):
-        d_state = d_states[t].copy_(d_hidden) if d_output is None else torch.add(
-            d_hidden, d_output[t], out=d_states[t]
-        )  # fmt: skip
+        d_state = (
+            d_states[t].copy_(d_hidden)
+            if d_output is None
+            else torch.add(d_hidden, d_output[t], out=d_states[t])
+        )
         cell = cell_backward(scan, d_state, activated[t], before[t], cells[t], d_cell_state)
         d_projected[t] = cell.projected
         d_hidden = cell.recurred @ recurrent

@@ -28,9 +28,20 @@ __all__ = ["backward_kernel", "forward_kernel"]
 
 @triton.jit
 def _ahead(
-    base, first, b, T, B, features, part, nil, STEP: tl.constexpr,
-    W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    base,
+    first,
+    b,
+    T,
+    B,
+    features,
+    part,
+    nil,
+    STEP: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Load row b of steps first, first + STEP, … of (T, B, features), one per lane group: (WARPS, L, JJ)."""
     j = tl.arange(0, W)[:, None, None] * JJ + tl.arange(0, JJ)[None, None, :]
     if base.dtype.element_ty.primitive_bitwidth < 32:
@@ -55,9 +66,18 @@ def _chosen(steps, k, L: tl.constexpr):
 
 @triton.jit
 def _times(
-    resident, matrix, stride, rows, nil, RESIDENT: tl.constexpr,
-    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    resident,
+    matrix,
+    stride,
+    rows,
+    nil,
+    RESIDENT: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Return a product with a matrix that is in registers, or in memory: (WARPS, L, JJ)."""
     if RESIDENT:
         return tl.sum(resident * rows, axis=0)
@@ -66,13 +86,37 @@ def _times(
 
 @triton.jit(do_not_specialize=["T", "B", "nil"])
 def forward_kernel(
-    projected, recurrent, candidate_bias, modrelu_bias,  # weights transposed: (in, out)
-    hidden, cell_state, reset, nudge, output, hidden_out, cell_state_out, cells, gates,
-    T, B, nil,
-    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr,
-    HAS_MODRELU_BIAS: tl.constexpr, HAS_RESET: tl.constexpr, HAS_NUDGE: tl.constexpr, SAVE: tl.constexpr,
-    RESIDENT: tl.constexpr, R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr,
-):  # fmt: skip
+    # `recurrent` is transposed: (in, out)
+    projected,
+    recurrent,
+    candidate_bias,
+    modrelu_bias,
+    hidden,
+    cell_state,
+    reset,
+    nudge,
+    output,
+    hidden_out,
+    cell_state_out,
+    cells,
+    gates,
+    T,
+    B,
+    nil,
+    H: tl.constexpr,
+    CELL: tl.constexpr,
+    NONLINEARITY: tl.constexpr,
+    HAS_CANDIDATE_BIAS: tl.constexpr,
+    HAS_MODRELU_BIAS: tl.constexpr,
+    HAS_RESET: tl.constexpr,
+    HAS_NUDGE: tl.constexpr,
+    SAVE: tl.constexpr,
+    RESIDENT: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+):
     """Walk row `program_id(0)` through T steps."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     F: tl.constexpr = G * H
@@ -159,14 +203,36 @@ def forward_kernel(
 
 @triton.jit(do_not_specialize=["T", "B", "nil"])
 def backward_kernel(
-    recurrent, reset, activated, before, cells, d_output, d_hidden, d_cell_state,  # weights as stored
-    d_projected, d_states, d_hidden_out, d_cell_state_out,
-    T, B, nil,
-    H: tl.constexpr, CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_RESET: tl.constexpr,
-    HAS_D_OUTPUT: tl.constexpr, HAS_D_HIDDEN: tl.constexpr, HAS_D_CELL_STATE: tl.constexpr,
-    SAVE_STATES: tl.constexpr, RESIDENT: tl.constexpr,
-    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr,
-):  # fmt: skip
+    # `recurrent` is as stored: (out, in)
+    recurrent,
+    reset,
+    activated,
+    before,
+    cells,
+    d_output,
+    d_hidden,
+    d_cell_state,
+    d_projected,
+    d_states,
+    d_hidden_out,
+    d_cell_state_out,
+    T,
+    B,
+    nil,
+    H: tl.constexpr,
+    CELL: tl.constexpr,
+    NONLINEARITY: tl.constexpr,
+    HAS_RESET: tl.constexpr,
+    HAS_D_OUTPUT: tl.constexpr,
+    HAS_D_HIDDEN: tl.constexpr,
+    HAS_D_CELL_STATE: tl.constexpr,
+    SAVE_STATES: tl.constexpr,
+    RESIDENT: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+):
     """Walk row `program_id(0)` back. `before` is s_{t−1}, `activated` the gates, or φ(z) of an Elman cell."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     S: tl.constexpr = H if CELL == "elman" else 4 * H
@@ -220,9 +286,17 @@ def backward_kernel(
             if SAVE_STATES:
                 _put(d_states, row * H, dh, nil, W, L, JJ, H)
             da0, da1, da2, da3, back, dc, direct = gates_backward(
-                dh, dc, _chosen(a0, k, L), _chosen(a1, k, L), _chosen(a2, k, L), _chosen(a3, k, L),
-                _chosen(past, k, L), CELL, NONLINEARITY, kind,
-            )  # fmt: skip
+                dh,
+                dc,
+                _chosen(a0, k, L),
+                _chosen(a1, k, L),
+                _chosen(a2, k, L),
+                _chosen(a3, k, L),
+                _chosen(past, k, L),
+                CELL,
+                NONLINEARITY,
+                kind,
+            )
             put_projected(d_projected, row, da0, da1, da2, da3, nil, CELL, W, L, JJ, H)
             ds = _times(w0, recurrent, H, _spread(da0, R, L), nil, RESIDENT, R, W, L, JJ, H)
             if G > 1:

@@ -12,6 +12,13 @@ from plait.ops.scan.kinds import CellScan, FullScan, PlainScan, Scan
 from plait.ops.scan.recording import record_backends
 
 __all__ = [
-    "BACKENDS", "CellScan", "FullScan", "PlainScan", "PlainWeights", "Scan", "ScanWeights", "choose_backend",
+    "BACKENDS",
+    "CellScan",
+    "FullScan",
+    "PlainScan",
+    "PlainWeights",
+    "Scan",
+    "ScanWeights",
+    "choose_backend",
     "record_backends",
-]  # fmt: skip
+]

@@ -14,9 +14,16 @@ from plait.errors import BackendError, known
 from plait.ops.scan.kinds import CellScan
 
 __all__ = [
-    "BACKENDS", "MODULES", "PREFERRED", "choose_backend", "missing", "module_of", "resolve", "resolve_for",
+    "BACKENDS",
+    "MODULES",
+    "PREFERRED",
+    "choose_backend",
+    "missing",
+    "module_of",
+    "resolve",
+    "resolve_for",
     "rule_out",
-]  # fmt: skip
+]
 
 # a fused backend's name → its module in a scan's folder, imported on first use
 MODULES = {"cpu": "cpu", "torch": "torch_scan", "triton": "triton_scan", "cluster": "cluster_scan"}

@@ -35,9 +35,16 @@ def sizes_of(
     after = slots + steps if scan.width is None else slots
     states, products = slots + steps, (scan.gates + 2) * size
     return {
-        "T": steps, "B": rows, "H": size, "GH": scan.gates * size, "K": slots, "W": after, "F": features,
-        "S": states, "PH": products,
-    }  # fmt: skip
+        "T": steps,
+        "B": rows,
+        "H": size,
+        "GH": scan.gates * size,
+        "K": slots,
+        "W": after,
+        "F": features,
+        "S": states,
+        "PH": products,
+    }
 
 
 def shape_of(spec: Spec, sizes: Mapping[str, int]) -> tuple[int, ...]:

@@ -12,11 +12,15 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Protocol
 
+import torch
+
 from plait.ops.cuda_program import parameter_struct
 from plait.ops.scan.contract import named, specs
 
-__all__ = ["KernelShape", "argument_struct", "arguments", "headers", "source"]
+__all__ = ["LAYERS", "KernelShape", "argument_struct", "arguments", "constants", "headers", "source"]
 
+# the kernels' names for the types a layer may have
+LAYERS = {torch.float32: "float", torch.bfloat16: "plait::bfloat16"}
 _OPS = Path(__file__).parents[1]
 _POINTERS = {"layer": "void*", "wide": "float*", "int64": "long long*", "int32": "int*", "bool": "bool*"}
 _SIZES = {"steps": "int", "rows": "int", "mix": "float"}
@@ -43,6 +47,25 @@ class KernelShape(Protocol):
 
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
+
+
+def constants(name: str, values: Mapping[str, int | str | None], layer: torch.dtype | None = None) -> str:
+    """Return a struct of compile-time constants in C++, with the type `Layer` of a layer in dtype `layer`.
+
+    >>> print(constants("Shape", {"HIDDEN": 8, "RESET": True}, torch.float32))
+    struct Shape {
+      static constexpr int HIDDEN = 8;
+      static constexpr bool RESET = true;
+      using Layer = float;
+    };
+    <BLANKLINE>
+    """
+    flags = [f"{key} = {str(value).lower()}" for key, value in values.items() if isinstance(value, bool)]
+    numbers = [f"{key} = {value}" for key, value in values.items() if not isinstance(value, bool)]
+    lines = [f"static constexpr int {', '.join(numbers)};"]
+    lines += [f"static constexpr bool {', '.join(flags)};"] if flags else []
+    lines += [f"using Layer = {LAYERS[layer]};"] if layer else []
+    return f"struct {name} {{\n" + "".join(f"  {line}\n" for line in lines) + "};\n"
 
 
 def argument_struct(name: str, *records: Any, own: Iterable[str] = ()) -> tuple[type[ctypes.Structure], str]:

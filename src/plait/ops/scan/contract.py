@@ -30,9 +30,17 @@ from plait.ops.slots import MemoryState
 from plait.ops.walk import LayerState
 
 __all__ = [
-    "Arriving", "Inputs", "PlainWeights", "Projection", "ReverseWalk", "ScanWeights", "Scanned", "Spec",
-    "named", "specs",
-]  # fmt: skip
+    "Arriving",
+    "Inputs",
+    "PlainWeights",
+    "Projection",
+    "ReverseWalk",
+    "ScanWeights",
+    "Scanned",
+    "Spec",
+    "named",
+    "specs",
+]
 
 # the value of a tensor that a scan does not have; its own code never reads it
 ABSENT: Any = None
@@ -316,8 +324,11 @@ def named(inputs: Any, scanned: Any = None, arriving: Any = None, walked: Any = 
     """
     values: dict[str, Any] = {}
     for record, part, mark in (
-        (Inputs, inputs, ""), (Scanned, scanned, ""), (Arriving, arriving, "d_"), (ReverseWalk, walked, "d_"),
-    ):  # fmt: skip
+        (Inputs, inputs, ""),
+        (Scanned, scanned, ""),
+        (Arriving, arriving, "d_"),
+        (ReverseWalk, walked, "d_"),
+    ):
         for name, value in zip(record._fields, () if part is None else part, strict=part is not None):
             values[f"{mark}{name}_out" if f"{mark}{name}" in values else f"{mark}{name}"] = value
     return values

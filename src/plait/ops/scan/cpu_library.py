@@ -103,10 +103,12 @@ def tensor_structs() -> str:
     inputs, scanned, arriving, walked = (specs(r).values() for r in (Inputs, Scanned, Arriving, ReverseWalk))
     forward, backward = named(inputs, scanned), named(inputs, scanned, arriving, walked)
     return _struct("ForwardTensors", forward, {*named(inputs)}) + _struct(
-        "BackwardTensors", backward, {*named(inputs, scanned, arriving)},
+        "BackwardTensors",
+        backward,
+        {*named(inputs, scanned, arriving)},
         # fields that only this backend has
         ("const void* initial_keys", "const int64_t* occupied_before", "const void* limit"),
-    )  # fmt: skip
+    )
 
 
 def _struct(name: str, tensors: Mapping[str, Spec], read: set[str], more: Iterable[str] = ()) -> str:
@@ -155,16 +157,29 @@ def _build(compiler: str, target: Path, capability: str | None = None, *more: st
     torch_folder = Path(torch.__file__).parent
     (target.parent / "tensors.h").write_text(tensor_structs(), encoding="utf-8")
     command = [
-        compiler, *_flags(capability or _capability()), *more, str(_SOURCES / "scan.cpp"), "-o", str(target),
+        compiler,
+        *_flags(capability or _capability()),
+        *more,
+        str(_SOURCES / "scan.cpp"),
+        "-o",
+        str(target),
         f"-ffile-prefix-map={torch_folder}=torch",  # the same bytes in whatever folder torch is
-        f"-I{target.parent}", f"-I{torch_folder / 'include'}",
-        f"-L{torch_folder / 'lib'}", "-ltorch_cpu", "-lc10",
-    ]  # fmt: skip
+        f"-I{target.parent}",
+        f"-I{torch_folder / 'include'}",
+        f"-L{torch_folder / 'lib'}",
+        "-ltorch_cpu",
+        "-lc10",
+    ]
     try:
         done = subprocess.run(
-            command, capture_output=True, encoding="utf-8", errors="replace", timeout=LONGEST_BUILD,
-            check=False, env={**os.environ, "TMPDIR": str(target.parent)},  # removed even if it is killed
-        )  # fmt: skip
+            command,
+            capture_output=True,
+            encoding="utf-8",
+            errors="replace",
+            timeout=LONGEST_BUILD,
+            check=False,
+            env={**os.environ, "TMPDIR": str(target.parent)},  # removed even if it is killed
+        )
     except subprocess.TimeoutExpired as error:
         raise BackendError(f"the scan could not be built: {error}") from error
     if done.returncode:

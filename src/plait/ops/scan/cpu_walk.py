@@ -21,8 +21,15 @@ from plait.ops.scan.kinds import CellScan, Scan
 from plait.ops.scan.weight_gradients import outer
 
 __all__ = [
-    "Sizes", "blocks_of", "lane_of", "missing", "outer_product", "ready", "walk_back", "walk_forward",
-]  # fmt: skip
+    "Sizes",
+    "blocks_of",
+    "lane_of",
+    "missing",
+    "outer_product",
+    "ready",
+    "walk_back",
+    "walk_forward",
+]
 
 _ROUNDING = {torch.float32: 0, torch.float64: 0, torch.bfloat16: 1, torch.float16: 2}
 _CELLS = {"elman": 0, "lstm": 1, "gru": 2}

@@ -16,9 +16,15 @@ from plait.ops.scan.kinds import CellScan
 from plait.ops.steps import NONLINEARITIES
 
 __all__ = [
-    "CellGradients", "biases_of", "cell_backward", "cell_forward", "missing", "or_zeros", "rounded_to",
+    "CellGradients",
+    "biases_of",
+    "cell_backward",
+    "cell_forward",
+    "missing",
+    "or_zeros",
+    "rounded_to",
     "zeroed",
-]  # fmt: skip
+]
 
 
 class CellGradients(NamedTuple):

@@ -22,16 +22,32 @@ from plait.ops.scan.triton_tiles import (
 )
 
 __all__ = [
-    "cell_backward", "cell_forward", "fetch_gates", "fetch_projected", "gates_backward", "gates_forward",
-    "put_gates", "put_projected",
-]  # fmt: skip
+    "cell_backward",
+    "cell_forward",
+    "fetch_gates",
+    "fetch_projected",
+    "gates_backward",
+    "gates_forward",
+    "put_gates",
+    "put_projected",
+]
 
 
 @triton.jit
 def gates_forward(
-    a0, a1, a2, a3, s, c, candidate, modrelu,
-    CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr, kind: tl.constexpr,
-):  # fmt: skip
+    a0,
+    a1,
+    a2,
+    a3,
+    s,
+    c,
+    candidate,
+    modrelu,
+    CELL: tl.constexpr,
+    NONLINEARITY: tl.constexpr,
+    HAS_CANDIDATE_BIAS: tl.constexpr,
+    kind: tl.constexpr,
+):
     """Return h_t before the nudge, the new cell state, and four gates to save, from the gates' inputs.
 
     An Elman cell has the first alone. For a GRU the third is U_n x + b_n and the fourth V_n s.
@@ -99,9 +115,16 @@ def _through_slope(arriving, activated, NONLINEARITY: tl.constexpr):
 
 @triton.jit
 def fetch_projected(
-    projected, row, wanted, nil, G: tl.constexpr,
-    W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    projected,
+    row,
+    wanted,
+    nil,
+    G: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Load the G parts of U x_t + b, each (WARPS, L, JJ); the first again for a cell with fewer than four."""
     start = row * G * H
     z0 = _partial(projected, start, wanted, nil, W, L, JJ, H)
@@ -116,11 +139,29 @@ def fetch_projected(
 
 @triton.jit
 def cell_forward(
-    s, c, z0, z1, z2, z3, candidate, modrelu, recurrent, gates, row, nil,
-    CELL: tl.constexpr, NONLINEARITY: tl.constexpr, HAS_CANDIDATE_BIAS: tl.constexpr, SAVE: tl.constexpr,
+    s,
+    c,
+    z0,
+    z1,
+    z2,
+    z3,
+    candidate,
+    modrelu,
+    recurrent,
+    gates,
+    row,
+    nil,
+    CELL: tl.constexpr,
+    NONLINEARITY: tl.constexpr,
+    HAS_CANDIDATE_BIAS: tl.constexpr,
+    SAVE: tl.constexpr,
     kind: tl.constexpr,
-    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    R: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Return h_t before the nudge and the new cell state; the gates are stored if SAVE."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     rows = _spread(s, R, L)
@@ -144,9 +185,19 @@ def cell_forward(
 
 @triton.jit
 def put_gates(
-    gates, start, g0, g1, g2, g3, nil, CELL: tl.constexpr,
-    W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    gates,
+    start,
+    g0,
+    g1,
+    g2,
+    g3,
+    nil,
+    CELL: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Store four vectors side by side, or an Elman cell's one."""
     _put(gates, start, g0, nil, W, L, JJ, H)
     if CELL != "elman":
@@ -157,9 +208,19 @@ def put_gates(
 
 @triton.jit
 def put_projected(
-    d_projected, row, da0, da1, da2, da3, nil, CELL: tl.constexpr,
-    W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    d_projected,
+    row,
+    da0,
+    da1,
+    da2,
+    da3,
+    nil,
+    CELL: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Store dL/dz_t, the G parts a cell has."""
     G: tl.constexpr = 4 if CELL == "lstm" else (3 if CELL == "gru" else 1)
     _put(d_projected, row * G * H, da0, nil, W, L, JJ, H)
@@ -172,9 +233,19 @@ def put_projected(
 
 @triton.jit
 def fetch_gates(
-    gates, output, asked, cells, row, nil, CELL: tl.constexpr, HAS_NUDGE: tl.constexpr,
-    W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    gates,
+    output,
+    asked,
+    cells,
+    row,
+    nil,
+    CELL: tl.constexpr,
+    HAS_NUDGE: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Load the inputs of `cell_backward`: four gates (φ as an Elman cell's first), and c_{t−1} or s_{t−1}."""
     if CELL == "elman":
         if HAS_NUDGE:
@@ -196,10 +267,27 @@ def fetch_gates(
 
 @triton.jit
 def cell_backward(
-    dh, dc, g0, g1, g2, g3, before, d_before, recurrent, d_projected, row, nil,
-    CELL: tl.constexpr, NONLINEARITY: tl.constexpr, kind: tl.constexpr,
-    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    dh,
+    dc,
+    g0,
+    g1,
+    g2,
+    g3,
+    before,
+    d_before,
+    recurrent,
+    d_projected,
+    row,
+    nil,
+    CELL: tl.constexpr,
+    NONLINEARITY: tl.constexpr,
+    kind: tl.constexpr,
+    R: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Return dL/ds_{t−1} and dL/dc_{t−1}, and store dL/dz_t.
 
     `d_before` (WARPS, L, JJ) is the query's part of the first.

@@ -16,8 +16,14 @@ from plait.ops.scan.contract import Inputs
 from plait.ops.scan.kinds import CellScan
 
 __all__ = [
-    "arguments", "contiguous", "interpreting", "launch", "missing_for_triton", "tiling", "try_out",
-]  # fmt: skip
+    "arguments",
+    "contiguous",
+    "interpreting",
+    "launch",
+    "missing_for_triton",
+    "tiling",
+    "try_out",
+]
 
 _tried: set[Hashable] = set()
 

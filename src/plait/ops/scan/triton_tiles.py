@@ -40,9 +40,15 @@ def _spread(vector, R: tl.constexpr, L: tl.constexpr):
 
 @triton.jit
 def _tile(
-    matrix, stride, nil,
-    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    matrix,
+    stride,
+    nil,
+    R: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Load a matrix into its layout in registers: (R, WARPS, L, JJ)."""
     r = tl.arange(0, R)[:, None, None, None]
     w = tl.arange(0, W)[None, :, None, None]
@@ -64,9 +70,16 @@ def _tile(
 
 @triton.jit
 def _product(
-    matrix, stride, rows, nil,
-    R: tl.constexpr, W: tl.constexpr, L: tl.constexpr, JJ: tl.constexpr, H: tl.constexpr,
-):  # fmt: skip
+    matrix,
+    stride,
+    rows,
+    nil,
+    R: tl.constexpr,
+    W: tl.constexpr,
+    L: tl.constexpr,
+    JJ: tl.constexpr,
+    H: tl.constexpr,
+):
     """Return Σ_r matrix[i, j] rows[i], still to be summed over lane groups: (WARPS, L, JJ)."""
     return tl.sum(_tile(matrix, stride, nil, R, W, L, JJ, H) * rows, axis=0)
 

@@ -243,7 +243,7 @@ def test_one_run_beside_another_is_that_of_the_report(ask, library_folder):
     assert [plot["title"] for plot in found["plots"]][:2] == [
         "held-out accuracy", "held-out accuracy: lstm − relrnn",
     ]  # fmt: skip
-    assert [one["command"].split()[:3] for one in found["commands"]] == [["plait", "train", "copy"]] * 2
+    assert [one["command"].split()[:3] for one in found["commands"]] == [["plait", "train", "--config"]] * 2
     alone = ask("beside", first=keys[0])
     assert len(alone["commands"]) == 1
     assert len(alone["tables"][0]["columns"]) == 2

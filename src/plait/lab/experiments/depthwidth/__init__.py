@@ -7,5 +7,13 @@ DEPTHWIDTH = {FIGURE_1.name: (FIGURE_1, SMOKE), TUNED.name: (TUNED, TUNED_SMOKE)
 """The experiments of this room by name, each with its smoke size."""
 
 __all__ = [
-    "DEPTHWIDTH", "FIGURE_1", "SMOKE", "TUNED", "TUNED_SMOKE", "Figure1", "Grid", "Training", "TrainingRun",
-]  # fmt: skip
+    "DEPTHWIDTH",
+    "FIGURE_1",
+    "SMOKE",
+    "TUNED",
+    "TUNED_SMOKE",
+    "Figure1",
+    "Grid",
+    "Training",
+    "TrainingRun",
+]

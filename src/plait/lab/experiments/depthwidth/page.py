@@ -156,11 +156,15 @@ def _crossings(grid: Grid, cells: list[Cell]) -> str:
         flag = " (extrapolated)" if low.extrapolated or high.extrapolated else ""
         rows.append([f"{shallow} → {deep}", measured, f"{low.value:,.0f} to {high.value:,.0f}{flag}"])
     table = Table(["depths", "deeper is better from (parameters)", "guideline"], rows)
-    return "\n".join([
-        "The size from which the deeper of two neighbouring depths is better, up to the largest trained.",
-        "The guideline puts it between the sizes at which each of the two is balanced.",
-        "", *table.markdown(), "",
-    ])  # fmt: skip
+    return "\n".join(
+        [
+            "The size from which the deeper of two neighbouring depths is better, up to the largest trained.",
+            "The guideline puts it between the sizes at which each of the two is balanced.",
+            "",
+            *table.markdown(),
+            "",
+        ]
+    )
 
 
 def write_page(folder: Path, text: str) -> Path:

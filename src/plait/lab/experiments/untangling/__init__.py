@@ -19,6 +19,16 @@ __all__ = ["BY_RECIPE", "FULL", "ITEMS", "SMOKE", "Size"]
 ITEMS: tuple[Callable[[Size], Experiment], ...] = (table4, figure7, figure9, recipes)
 # by the published recipe, or by ours
 BY_RECIPE: tuple[Callable[[Size, str], Experiment], ...] = (
-    table5, denoise, transfer, figure3, figure4, figure5, figure6, figure8, figure10, figure11,
-    table8, table9,
-)  # fmt: skip
+    table5,
+    denoise,
+    transfer,
+    figure3,
+    figure4,
+    figure5,
+    figure6,
+    figure8,
+    figure10,
+    figure11,
+    table8,
+    table9,
+)

@@ -123,13 +123,23 @@ class _Data:
 
 
 _MNIST = _Data(
-    "mnist", "pmnist", 500, {"group": 28, "subset": 200}, {"hidden_size": 36, "num_layers": 2},
-    RECOMMENDED_ON_MNIST, 30,
-)  # fmt: skip
+    "mnist",
+    "pmnist",
+    500,
+    {"group": 28, "subset": 200},
+    {"hidden_size": 36, "num_layers": 2},
+    RECOMMENDED_ON_MNIST,
+    30,
+)
 _TREEBANK = _Data(
-    "ptb", "ptb", 261, {"span": 20, "embedding": 16}, {"hidden_size": 264, "num_layers": 4},
-    RECOMMENDED_ON_TREEBANK, 24,
-)  # fmt: skip
+    "ptb",
+    "ptb",
+    261,
+    {"span": 20, "embedding": 16},
+    {"hidden_size": 264, "num_layers": 4},
+    RECOMMENDED_ON_TREEBANK,
+    24,
+)
 
 
 def table8(size: Size, recipe: str = "published") -> Experiment:

@@ -53,11 +53,16 @@ FULL = Size(
     # As published: batches of 10, clipping at 1, up to 200,000 updates, a point of a curve every 100 updates.
     # Ours: a run ends when it makes no mistake on 200 held-out sequences.
     recipe=Recipe(
-        updates=200_000, batch_size=10, clip=1.0, until_accuracy=1.0,
-        evaluate_every=250, evaluate_on=200, record_every=100,
+        updates=200_000,
+        batch_size=10,
+        clip=1.0,
+        until_accuracy=1.0,
+        evaluate_every=250,
+        evaluate_on=200,
+        record_every=100,
     ),
     published=True,
-)  # fmt: skip
+)
 
 SMOKE = Size(
     hidden=16,
@@ -65,8 +70,13 @@ SMOKE = Size(
     rows=2,
     shrink=10,
     recipe=Recipe(
-        updates=20, batch_size=4, clip=1.0, until_accuracy=1.0, evaluate_every=10, evaluate_on=8,
+        updates=20,
+        batch_size=4,
+        clip=1.0,
+        until_accuracy=1.0,
+        evaluate_every=10,
+        evaluate_on=8,
         record_every=5,
     ),
     published=False,
-)  # fmt: skip
+)

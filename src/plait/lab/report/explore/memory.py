@@ -24,8 +24,16 @@ SAMPLES = 100  # held-out sequences to choose from, if they are generated
 EXAMPLE = "example"  # key of a trace that is shipped with plait, so that there is always one to show
 # Models and tasks by name, so that runs are listed without importing torch, which takes seconds.
 REMEMBERING = (
-    "memrnn", "memlstm", "relrnn", "rellstm", "relgru", "unirnn", "unilstm", "sab", "transformer",
-)  # fmt: skip
+    "memrnn",
+    "memlstm",
+    "relrnn",
+    "rellstm",
+    "relgru",
+    "unirnn",
+    "unilstm",
+    "sab",
+    "transformer",
+)
 SEQUENCES = ("copy", "transfer", "denoise", "recall", "mqar", "smnist", "pmnist", "ptb", "text")
 _GUARD = threading.Lock()  # one trace at a time, because each uses all cores
 
@@ -104,12 +112,12 @@ def _traced(folder: Path, changed: int, sample: int) -> dict[str, Any]:
 def _loaded(folder: Path, changed: int) -> tuple[Any, Task, Any]:
     """Load a run's network, task and record; `changed`, its checkpoint's time, renews the cache."""
     from plait.lab.runs.reading import read_run
-    from plait.lab.training.description import build
     from plait.lab.training.session import load
+    from plait.lab.training.spec import task_of
 
     record = read_run(folder)
     _require_data(record.description["task"])
-    return load(folder), build(record.description)[1], record
+    return load(folder), task_of(record.description), record
 
 
 def _require_data(task: dict[str, Any]) -> None:
@@ -152,8 +160,13 @@ def _axis(task: Task, batch: Any, answers: list[Any]) -> dict[str, Any]:
     targets = [None if value == IGNORE else value for value in batch.targets[:, 0].tolist()]
     targets = [None] * (len(inputs) - len(targets)) + targets
     if isinstance(task, ImageTask):
-        return {"kind": "pixels", "inputs": [max(step) for step in inputs], "image": _image(task, batch),
-                "targets": targets, "answers": answers}  # fmt: skip
+        return {
+            "kind": "pixels",
+            "inputs": [max(step) for step in inputs],
+            "image": _image(task, batch),
+            "targets": targets,
+            "answers": answers,
+        }
     name = task.decode if isinstance(task, LanguageTask) else _symbol(getattr(task, "marker", -1))
     text = [[None if value is None else name(value) for value in line] for line in (inputs, targets, answers)]
     kind = "text" if isinstance(task, LanguageTask) else "symbols"

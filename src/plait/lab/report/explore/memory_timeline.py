@@ -43,14 +43,16 @@ def memory_timeline(
         present = {int(state) + 1 for state in slot_steps[slots]}
         kept = {state for state in present if window is None or state <= step + 1 - window}
         arrived = sorted(present - before)
-        timeline.append({
-            "states": _states(slot_steps, weights[step], relevance[step], slots),
-            "held": len(present),
-            "kept": _latest(kept),
-            "arrived": arrived,
-            "moved": [] if window is None else sorted((kept - kept_before) & before),
-            "lost": _latest(before - present),
-        })  # fmt: skip
+        timeline.append(
+            {
+                "states": _states(slot_steps, weights[step], relevance[step], slots),
+                "held": len(present),
+                "kept": _latest(kept),
+                "arrived": arrived,
+                "moved": [] if window is None else sorted((kept - kept_before) & before),
+                "lost": _latest(before - present),
+            }
+        )
         before, kept_before = present, kept
     return timeline
 

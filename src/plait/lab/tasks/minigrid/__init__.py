@@ -7,6 +7,18 @@ from plait.lab.tasks.minigrid.words import MISSION_LENGTH, WORDS, mission_tokens
 from plait.lab.tasks.worlds.base import Moment, Snapshot, Worlds, episode_seed
 
 __all__ = [
-    "ACTIONS", "BACKENDS", "MISSION_LENGTH", "WORDS", "WORLDS", "Moment", "Observation", "Snapshot", "Worlds",
-    "check_transfer", "episode_seed", "mission_tokens", "open_worlds", "world_named",
-]  # fmt: skip
+    "ACTIONS",
+    "BACKENDS",
+    "MISSION_LENGTH",
+    "WORDS",
+    "WORLDS",
+    "Moment",
+    "Observation",
+    "Snapshot",
+    "Worlds",
+    "check_transfer",
+    "episode_seed",
+    "mission_tokens",
+    "open_worlds",
+    "world_named",
+]

@@ -5,6 +5,14 @@ from plait.lab.tasks.worlds.base import Moment, Seen, Snapshot, Worlds, episode_
 from plait.lab.tasks.worlds.gym import EnvSpec, GymWorlds
 
 __all__ = [
-    "Actions", "Amounts", "Choices", "EnvSpec", "GymWorlds", "Moment", "Seen", "Snapshot", "Worlds",
+    "Actions",
+    "Amounts",
+    "Choices",
+    "EnvSpec",
+    "GymWorlds",
+    "Moment",
+    "Seen",
+    "Snapshot",
+    "Worlds",
     "episode_seed",
-]  # fmt: skip
+]

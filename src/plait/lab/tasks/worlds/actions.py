@@ -87,9 +87,14 @@ class Choices(Actions):
     """
 
     def __init__(
-        self, counts: Sequence[int], single: bool = False, starts: Sequence[int] = (),
-        names: Sequence[str] = (), form: tuple[int, ...] | None = None, kind: Any = np.int64,
-    ) -> None:  # fmt: skip
+        self,
+        counts: Sequence[int],
+        single: bool = False,
+        starts: Sequence[int] = (),
+        names: Sequence[str] = (),
+        form: tuple[int, ...] | None = None,
+        kind: Any = np.int64,
+    ) -> None:
         self.counts, self.names = tuple(int(count) for count in counts), tuple(names)
         self.outputs, self.single, self.kind = sum(self.counts), single, kind
         self.shape = () if single else (len(self.counts),)

@@ -30,9 +30,15 @@ class EpisodeWorlds(Worlds):
     """
 
     def __init__(
-        self, name: str, envs: int, seed: int, held_out: bool, actions: Actions, make: Callable[[], Any],
+        self,
+        name: str,
+        envs: int,
+        seed: int,
+        held_out: bool,
+        actions: Actions,
+        make: Callable[[], Any],
         parts: Sequence[tuple[tuple[int, ...], Any]],
-    ) -> None:  # fmt: skip
+    ) -> None:
         super().__init__(name, envs, seed, held_out, actions)
         self._worlds: list[Any] = [make() for _ in range(envs)]
         self._parts: list[np.ndarray[Any, Any]] = [np.zeros((envs, *shape), kind) for shape, kind in parts]

@@ -15,10 +15,21 @@ __all__ = ["FAMILIES", "LEVELS", "MOVED", "NAVIGATION", "WORLDS", "make_world", 
 
 LEVELS = ("Easy", "Medium", "Hard")
 FAMILIES = (
-    "Autoencode", "Battleship", "Concentration", "CountRecall", "HigherLower", "MineSweeper",
-    "MultiarmedBandit", "NoisyPositionOnlyCartPole", "NoisyPositionOnlyPendulum", "PositionOnlyCartPole",
-    "PositionOnlyPendulum", "RepeatFirst", "RepeatPrevious", "VelocityOnlyCartpole",
-)  # fmt: skip
+    "Autoencode",
+    "Battleship",
+    "Concentration",
+    "CountRecall",
+    "HigherLower",
+    "MineSweeper",
+    "MultiarmedBandit",
+    "NoisyPositionOnlyCartPole",
+    "NoisyPositionOnlyPendulum",
+    "PositionOnlyCartPole",
+    "PositionOnlyPendulum",
+    "RepeatFirst",
+    "RepeatPrevious",
+    "VelocityOnlyCartpole",
+)
 NAVIGATION = ("LabyrinthEscape", "LabyrinthExplore")  # these need mazelib
 WORLDS: tuple[str, ...] = tuple(family + level for family in FAMILIES for level in LEVELS)
 # Names of the paper that the library has changed since.

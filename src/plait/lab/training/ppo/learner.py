@@ -22,7 +22,7 @@ from plait.lab.training.callbacks import ProgressFormat, Results
 from plait.lab.training.carried_state import check_carried
 from plait.lab.training.learner import Learner, Step, clip_gradients, generator_for
 from plait.lab.training.memory_needed import slot_numbers
-from plait.lab.training.ppo.policy import Policy, build_policy
+from plait.lab.training.ppo.policy import Policy, PolicySpec, build_policy
 from plait.lab.training.ppo.returns import BestMean, ReturnScale
 from plait.lab.training.ppo.rollout import Collector, Episode, Rollout, advantages, evaluate_policy
 from plait.lab.training.ppo.words import PolicyProgressFormat
@@ -306,13 +306,13 @@ def normalised(advantage: Tensor, counted: Tensor) -> Tensor:
 
 
 def fit_policy(
-    description: dict[str, Any],
+    description: PolicySpec | dict[str, Any],
     *,
     device: str = "cpu",
     checkpoint_every: int = 10,
     **means: Any,
 ) -> Fitted:
-    """Train the policy of a description (`describe_policy`) in its environment.
+    """Train the policy of a description (`policy_spec`) in its environment.
 
     On a CPU the run is a function of the description alone; a run that was stopped or killed and is resumed
     ends with the same weights and the same curve as one that was not.
@@ -327,22 +327,19 @@ def fit_policy(
         DivergedError: if a value is not finite; it names the update and the tensor.
 
     >>> from plait.lab.training.recipe import Settings
-    >>> from plait.lab.training.ppo.policy import describe_policy
+    >>> from plait.lab.training.ppo.policy import policy_spec
     >>> settings = Settings(steps=32, envs=4, rollout=8, minibatches=2, evaluate_on=2)
-    >>> fit_policy(describe_policy("Empty-5x5", "rellstm", settings, hidden_size=8)).summary["steps"]
+    >>> fit_policy(policy_spec("Empty-5x5", "rellstm", settings, hidden_size=8)).summary["steps"]
     32
     """
     return train_run(description, device=device, checkpoint_every=checkpoint_every, **means)
 
 
-def learner_of(
-    description: dict[str, Any], device: torch.device, group: Group, backend: str = "auto"
-) -> PolicyLearner:
-    """Return the learner of a complete description."""
+def learner_of(spec: PolicySpec, device: torch.device, group: Group, backend: str = "auto") -> PolicyLearner:
+    """Return the learner of a description."""
     if group.size > 1:
         raise ConfigError(f"a policy is trained in one process, got {group.size}; start it without torchrun")
-    settings = Settings(**description["recipe"])
-    return PolicyLearner(build_policy(description, backend), settings, device, description["task"])
+    return PolicyLearner(build_policy(spec, backend), spec.settings, device, spec.family.task)
 
 
 def _figures(step: PolicyStep, succeeds: bool) -> dict[str, float | None]:

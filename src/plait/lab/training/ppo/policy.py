@@ -1,8 +1,9 @@
-"""Policy network: encoder, recurrent memory, actor and critic; and the description of its run."""
+"""Policy network: encoder, recurrent memory, actor and critic; and the description of its run as a value."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, cast
 
@@ -13,16 +14,19 @@ from plait.errors import CheckpointError, ConfigError, known, whole
 from plait.estimates import check_weights
 from plait.lab.runs.kinds import kind_of
 from plait.lab.runs.reading import find_run, read_run
+from plait.lab.runs.spec import RunSpec
 from plait.lab.tasks.worlds.names import name_of
 from plait.lab.training.ppo.encoders import Distinct, OwnEncoder, distinct
 from plait.lab.training.ppo.families import Family, family_of
 from plait.lab.training.recipe import Settings
+from plait.lab.training.spec import ModelSpec
 from plait.models import MODELS, Layer, Recurrent, State
 from plait.models.options import check_model
 from plait.ops.slots import MemoryState
 
 __all__ = [
-    "FORMAT", "POLICIES", "Policy", "build_policy", "checked_policy", "describe_policy", "load_policy",
+    "FORMAT", "POLICIES", "Policy", "PolicySpec", "build_policy", "describe_policy", "load_policy",
+    "parse_policy", "policy_spec",
 ]  # fmt: skip
 
 FORMAT = "plait policy 1"
@@ -127,7 +131,29 @@ def _trimmed(memory: MemoryState) -> MemoryState:
     return MemoryState(slots[:, empty:], relevance[:, empty:], born[:, empty:], age)
 
 
-def describe_policy(
+@dataclass(frozen=True)
+class PolicySpec(RunSpec):
+    """The description of a policy's run.
+
+    Args:
+        family: the family of environments, with the names of the training and the test environment.
+        model: the memory; the name none stands for a policy without one.
+        settings: the hyperparameters of PPO, the seed among them.
+    """
+
+    family: Family
+    model: ModelSpec
+    settings: Settings
+
+    @property
+    def format(self) -> str:
+        return FORMAT
+
+    def parts(self) -> dict[str, dict[str, Any]]:
+        return {"task": self.family.task, "model": self.model.to_json(), "recipe": self.settings.values()}
+
+
+def policy_spec(
     env: str | Callable[..., Any],
     model: str = "rellstm",
     settings: Settings | None = None,
@@ -139,8 +165,8 @@ def describe_policy(
     encoder: str | Callable[..., Any] | None = None,
     hidden_size: int = 64,
     **options: Any,
-) -> dict[str, Any]:
-    """Return a run's description, ready for JSON; further options are those of the model's builder.
+) -> PolicySpec:
+    """Return the description of a policy's run; further options are those of the model's builder.
 
     Args:
         env: the environment: a name of the family, or, with the family gym, a function that makes one. If
@@ -152,9 +178,9 @@ def describe_policy(
         encoder: gym, popgym: a function (space, features), or its name `module:function`, that returns a
             module which encodes observations, instead of the one chosen by the space.
 
-    >>> describe_policy("DoorKey-5x5", "relgru")["model"]
-    {'name': 'relgru', 'hidden_size': 64, 'window': 5, 'capacity': 5}
-    >>> describe_policy("CartPole", "gru", family="gym")["task"]
+    >>> policy_spec("DoorKey-5x5", "relgru").model.options
+    {'hidden_size': 64, 'window': 5, 'capacity': 5}
+    >>> policy_spec("CartPole", "gru", family="gym").family.task
     {'name': 'gym', 'env': 'CartPole-v1', 'test_env': None}
     """
     known(model, POLICIES, "model")
@@ -168,7 +194,18 @@ def describe_policy(
     if _learns(changes):
         changes.setdefault("noise", 0.0)
     parts = {"name": model, "hidden_size": hidden_size, **published, **changes}
-    return checked_policy({"task": task, "model": parts, "recipe": (settings or Settings()).values()})
+    return parse_policy({"task": task, "model": parts, "recipe": (settings or Settings()).values()})
+
+
+def describe_policy(
+    env: str | Callable[..., Any], model: str = "rellstm", settings: Settings | None = None, **options: Any
+) -> dict[str, Any]:
+    """Return the description of a policy's run as plain data, from the arguments of `policy_spec`.
+
+    >>> describe_policy("DoorKey-5x5", "relgru")["model"]
+    {'name': 'relgru', 'hidden_size': 64, 'window': 5, 'capacity': 5}
+    """
+    return policy_spec(env, model, settings, **options).to_json()
 
 
 def _learns(model: Mapping[str, Any]) -> bool:
@@ -177,12 +214,17 @@ def _learns(model: Mapping[str, Any]) -> bool:
     return bool(model.get("relevance", default) == "learned")
 
 
-def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
-    """Validate a description and return it with the canonical names of its environments."""
+def parse_policy(values: PolicySpec | dict[str, Any]) -> PolicySpec:
+    """Validate a description as plain data, with the full names of its environments.
+
+    One that was parsed before is returned unchanged.
+    """
+    if isinstance(values, PolicySpec):
+        return values
     name = values.get("format", FORMAT)
     if name != FORMAT:
         raise ConfigError(f"format: expected {FORMAT!r}, got {name!r}; it was not written by this version")
-    task, model = family_of(values["task"]).checked(), dict(values["model"])
+    family, model = family_of(family_of(values["task"]).checked()), dict(values["model"])
     if known(model["name"], POLICIES, "model") == "none":
         for option in model:
             known(option, ("name", "hidden_size"), "option of none")
@@ -196,25 +238,23 @@ def checked_policy(values: dict[str, Any]) -> dict[str, Any]:
             raise ConfigError(
                 f"noise: expected 0 for a policy, whose actions are drawn, got {model.get('noise')}"
             )
-    recipe = Settings().changed(**values["recipe"]).check()
-    return {"format": FORMAT, "task": task, "model": model, "recipe": recipe.values()}
+    settings = Settings().changed(**values["recipe"]).check()
+    return PolicySpec(family, ModelSpec(model.pop("name"), model), settings)
 
 
-def build_policy(description: dict[str, Any], layer_backend: str = "auto") -> Policy:
+def build_policy(description: PolicySpec | dict[str, Any], layer_backend: str = "auto") -> Policy:
     """Build the policy before its first update; weights are drawn from the seed of the settings.
 
-    >>> policy = build_policy(describe_policy("DoorKey-5x5", "none", hidden_size=16))
+    >>> policy = build_policy(policy_spec("DoorKey-5x5", "none", hidden_size=16))
     >>> policy.actor[-1].weight.shape
     torch.Size([7, 16])
     """
-    options = dict(description["model"])
-    name, hidden = options.pop("name"), options["hidden_size"]
-    family = family_of(description["task"])
+    spec = parse_policy(description)
+    hidden = spec.model.options["hidden_size"]
     with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(description["recipe"]["seed"])
-        if name == "none":
-            return Policy(None, hidden, family)
-        return Policy(MODELS[name](hidden, backend=layer_backend, **options), hidden, family)
+        torch.manual_seed(spec.settings.seed)
+        recurrent = None if spec.model.name == "none" else spec.model.build(hidden, layer_backend)
+        return Policy(recurrent, hidden, spec.family)
 
 
 def load_policy(run: str | Path, *, device: str = "cpu", out: Path | str = "runs") -> Policy:

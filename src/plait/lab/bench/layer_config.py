@@ -1,4 +1,4 @@
-"""What is timed: a layer, a backend, a size, and one training step of it, or one step of a stream."""
+"""A layer with its backend and size, and the functions to be timed: a training step, a streaming step."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from plait.estimates import FLOAT, check_fits, check_weights
 from plait.models import MODELS
 from plait.ops.scan import BACKENDS, FullScan, PlainScan, Scan, record_backends
 
-__all__ = ["BOUNDED", "LAYERS", "PEERS", "PRECISIONS", "Contestant", "backends_here", "scan_of"]
+__all__ = ["BOUNDED", "LAYERS", "PEERS", "PRECISIONS", "LayerConfig", "backends_here", "scan_of"]
 
 PEERS: dict[str, Callable[[int, int], nn.Module]] = {"torch.nn.LSTM": nn.LSTM, "torch.nn.RNN": nn.RNN}
 LAYERS = ("relrnn", "rellstm", "relgru", "memrnn", "memlstm", "modrelurnn", "orthrnn", "goru")
@@ -23,9 +23,9 @@ _CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
 BOUNDED = tuple(_CELLS)
 _FULL = {"memrnn": "elman", "memlstm": "lstm"}
 WINDOW = CAPACITY = 10
-# steps after which a stream's memory has been full for a while
+# steps after which the memory of a stream is full and has evicted states
 _SETTLED = 4 * (WINDOW + CAPACITY)
-# plain recurrence torch has no layer for: its title, its model and the model's options
+# recurrent layers without a memory that torch lacks: title, model and options
 _PLAIN: dict[str, tuple[str, str, dict[str, Any]]] = {
     "modrelurnn": ("RNN, modrelu", "rnn", {"nonlinearity": "modrelu", "initialiser": "random"}),
     "orthrnn": ("OrthRNN", "orthrnn", {}),
@@ -34,7 +34,7 @@ _PLAIN: dict[str, tuple[str, str, dict[str, Any]]] = {
 
 
 def scan_of(layer: str) -> Scan | FullScan | PlainScan:
-    """The scan a layer runs.
+    """Return the scan that a layer runs.
 
     >>> scan_of("rellstm").width, scan_of("modrelurnn").nonlinearity, scan_of("memrnn").cell
     (20, 'modrelu', 'elman')
@@ -45,11 +45,11 @@ def scan_of(layer: str) -> Scan | FullScan | PlainScan:
 
 
 @dataclass(frozen=True)
-class Contestant:
-    """One layer in one size: window 10 and capacity 10 where it has them, its `relevance` earned or learned.
+class LayerConfig:
+    """A layer, its backend and its size; window and capacity, where it has them, are 10.
 
-    >>> contestant = Contestant("relrnn", "torch", torch.device("cpu"), hidden=8)
-    >>> contestant.backend_that_ran()
+    >>> config = LayerConfig("relrnn", "torch", torch.device("cpu"), hidden=8)
+    >>> config.backend_that_ran()
     'torch'
     """
 
@@ -71,21 +71,21 @@ class Contestant:
         return name if self.relevance == "earned" else f"{name}, {self.relevance}"
 
     def module(self, seed: int = 0) -> nn.Module:
-        """The layer, the same weights for the same seed whatever the backend."""
+        """Build the layer; its weights depend on the seed, not on the backend."""
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(seed)
             if self.layer in PEERS:
                 check_weights(self.hidden * (self.input_size + self.hidden))
-                made = PEERS[self.layer](self.input_size, self.hidden)
+                module = PEERS[self.layer](self.input_size, self.hidden)
             else:
                 bounded = {"window": WINDOW, "capacity": CAPACITY, "relevance": self.relevance}
                 usual = bounded if self.layer in _CELLS else {}
                 _, model, options = _PLAIN.get(self.layer, ("", self.layer, usual))
-                made = MODELS[model](self.input_size, self.hidden, backend=self.backend, **options)
-        return made.to(self.device, self.dtype)
+                module = MODELS[model](self.input_size, self.hidden, backend=self.backend, **options)
+        return module.to(self.device, self.dtype)
 
     def tensors(self, seed: int = 1) -> tuple[Tensor, Tensor]:
-        """An input (T, B, F) and a gradient (T, B, H) that arrives at the output."""
+        """Draw an input (T, B, F) and an output gradient (T, B, H)."""
         step = self.input_size + self.hidden * (2 if self.layer in PEERS else 1)
         check_fits(FLOAT * self.steps * self.rows * step, "take fewer steps or rows", str(self.device))
         generator = torch.Generator().manual_seed(seed)
@@ -94,7 +94,7 @@ class Contestant:
         return x.to(self.device, self.dtype), arriving.to(self.device, self.dtype)
 
     def training_step(self) -> Callable[[], tuple[Tensor, ...]]:
-        """Forward, and backward to every weight; no optimiser."""
+        """Return a function that runs forward and backward to every weight, without an optimiser."""
         module = self.module()
         weights = list(module.parameters())
         x, arriving = self.tensors()
@@ -105,7 +105,7 @@ class Contestant:
         return step
 
     def forward_pass(self) -> Callable[[], Tensor]:
-        """Forward alone, as it is in training: what backward needs is kept."""
+        """Return a function that runs forward alone, in training mode, with saved activations."""
         module, (x, _) = self.module(), self.tensors()
 
         def step() -> Tensor:
@@ -115,7 +115,7 @@ class Contestant:
         return step
 
     def stream(self) -> Callable[[], Tensor]:
-        """One step of a stream at each call, without gradients: the state is carried, its memory full."""
+        """Return a function that runs one step without gradients and carries a state whose memory is full."""
         module, (x, _) = self.module().eval(), replace(self, steps=1).tensors()
         state: Any = None
 
@@ -131,7 +131,7 @@ class Contestant:
         return step
 
     def backend_that_ran(self) -> str:
-        """What really computes this layer here, seen while it computes."""
+        """Return the backend that computes this layer here, as recorded during a step."""
         if self.layer in PEERS:
             return "cudnn" if self.device.type == "cuda" else "torch.nn"
         with record_backends() as ran:
@@ -139,20 +139,20 @@ class Contestant:
         return " + ".join(dict.fromkeys(ran)) or "reference"
 
 
-def backends_here(contestant: Contestant, wanted: Sequence[str] = ()) -> list[str]:
-    """The backends that run such a layer here, among those wanted (none named: all but an interpreter).
+def backends_here(config: LayerConfig, wanted: Sequence[str] = ()) -> list[str]:
+    """Return the backends that can run a layer here, of `wanted` or of all but Triton's interpreter.
 
-    >>> backends_here(Contestant("memrnn", "auto", torch.device("cpu"), hidden=8), ["reference"])
+    >>> backends_here(LayerConfig("memrnn", "auto", torch.device("cpu"), hidden=8), ["reference"])
     ['reference']
     """
-    interpreted = "triton" if contestant.device.type == "cpu" else None
+    interpreted = "triton" if config.device.type == "cpu" else None
     names = wanted or [name for name in BACKENDS if name not in ("auto", interpreted)]
-    return [name for name in names if _runs(replace(contestant, backend=name, steps=2, rows=1))]
+    return [name for name in names if _runs(replace(config, backend=name, steps=2, rows=1))]
 
 
-def _runs(contestant: Contestant) -> bool:
+def _runs(config: LayerConfig) -> bool:
     try:
-        contestant.training_step()()
+        config.training_step()()
     except BackendError:
         return False
     return True

@@ -1,4 +1,4 @@
-"""Who plays in `plait bench rl`: a learner whose two halves, playing and learning, can be timed apart."""
+"""The learners of `plait bench rl`, with collection and update timed separately."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from plait.lab.bench import recurrent_ppo
 from plait.lab.bench.timing import Times
 from plait.lab.training.recipe import Settings
 
-__all__ = ["Ours", "PPOContender", "Peer", "Record", "take_turns_playing"]
+__all__ = ["PlaitPPO", "Record", "StableBaselinesPPO", "TimedLearner", "take_turns_playing"]
 
 
-class PPOContender(Protocol):
-    """A rollout of `steps` steps of all worlds together, then an update from it."""
+class TimedLearner(Protocol):
+    """A learner that alternates between a rollout of `steps` steps, over all environments, and an update."""
 
     steps: int
 
@@ -25,12 +25,12 @@ class PPOContender(Protocol):
     def learn(self) -> None: ...
 
 
-class Ours:
-    """What `plait train minigrid` runs, without evaluation and checkpoints.
+class PlaitPPO:
+    """PPO as in `plait train minigrid`, without evaluation and checkpoints.
 
     >>> settings = Settings(envs=2, rollout=4, minibatches=1, epochs=1)
-    >>> contender = Ours("Empty-5x5", "minigrid", "lstm", 8, settings)
-    >>> contender.play(), contender.learn(), contender.steps
+    >>> learner = PlaitPPO("Empty-5x5", "minigrid", "lstm", 8, settings)
+    >>> learner.play(), learner.learn(), learner.steps
     (None, None, 8)
     """
 
@@ -58,8 +58,8 @@ class Ours:
         self.learner.update(self.updates, self.rollout)
 
 
-class Peer:
-    """A RecurrentPPO of Stable-Baselines3."""
+class StableBaselinesPPO:
+    """RecurrentPPO of Stable-Baselines3."""
 
     def __init__(self, model: Any) -> None:
         self.model, self.callback = model, None
@@ -74,7 +74,7 @@ class Peer:
 
 @dataclass
 class Record:
-    """Seconds a step of one contender, a value for each round."""
+    """Seconds per environment step of one learner, a value for each round."""
 
     steps: int
     playing: list[float] = field(default_factory=list)
@@ -90,26 +90,26 @@ class Record:
 
     @property
     def whole(self) -> Times:
-        """Of playing and learning together."""
+        """Seconds per step of collection and update together."""
         return Times(tuple(self.training))
 
 
-def take_turns_playing(contenders: dict[Any, PPOContender], rounds: int, warm_up: int) -> dict[Any, Record]:
-    """Every contender plays one rollout and learns from it, in turn, `rounds` times.
+def take_turns_playing(learners: dict[Any, TimedLearner], rounds: int, warm_up: int) -> dict[Any, Record]:
+    """Time every learner in turn, `rounds` times: one rollout and one update each.
 
-    Before that each warms up: `warm_up` rollouts, so that a memory which grows has its usual size, and an
-    update. The collector of garbage stays on, as it is in training.
+    The warm-up is `warm_up` rollouts, so that a growing memory has its usual size, and an update. Garbage
+    collection stays on, as in training.
     """
-    records = {name: Record(contender.steps) for name, contender in contenders.items()}
-    for contender in contenders.values():
+    records = {name: Record(learner.steps) for name, learner in learners.items()}
+    for learner in learners.values():
         for _ in range(warm_up):
-            contender.play()
-        contender.learn()
+            learner.play()
+        learner.learn()
     for _ in range(rounds):
-        for name, contender in contenders.items():
+        for name, learner in learners.items():
             begin = time.perf_counter()
-            contender.play()
+            learner.play()
             between = time.perf_counter()
-            contender.learn()
+            learner.learn()
             records[name].add(between - begin, time.perf_counter() - between)
     return records
