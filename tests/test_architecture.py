@@ -15,7 +15,7 @@ FILES = sorted(SOURCE.rglob("*.py"))
 # The library's packages, each of which may import those above it in its row, and modules that all may import.
 LIBRARY = ["ops", "cells", "memory", "models", "gradients", "hf", "integrations"]
 BASE = {"errors", "estimates", "files", "hugging_face", "provenance", "table", "_version"}
-LAB = ["runs", "training", "experiments", "bench", "report", "doctor", "commands", "cli"]
+LAB = ["runs", "training", "caches", "experiments", "bench", "report", "doctor", "commands", "cli"]
 LAB_BASE = {"annotations", "own_code", "result", "strict"}
 # Beside the rows: these import modules of the bases alone.
 BESIDE = {"depthwidth"}

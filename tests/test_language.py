@@ -11,6 +11,7 @@ SOURCE = Path(__file__).parent.parent / "src" / "plait"
 REVISED = [
     "cells",
     "depthwidth",
+    "lab/caches",
     "lab/cli",
     "lab/commands",
     "lab/doctor",

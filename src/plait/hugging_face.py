@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import os
 import re
 import reprlib
 import stat
@@ -26,11 +27,14 @@ __all__ = [
     "build_empty",
     "build_random",
     "cause",
+    "load_gguf",
+    "load_tokenizer",
     "load_weights",
     "make_config",
     "one_line_errors",
     "parse_settings",
     "read_settings",
+    "save_model",
     "weights_of",
 ]
 
@@ -212,6 +216,71 @@ def load_weights(folder: Path, config: Any, kind: str) -> tuple[Any, list[str]]:
         shapes = f"{name} has {tuple(there)}, expected {tuple(expected)}"
         raise DataError(f"{folder}: its weights do not fit its config.json: {shapes}")
     return model, sorted(map(str, report.get("missing_keys", ())))
+
+
+def load_tokenizer(folder: Path) -> Any:
+    """Load the tokenizer of a model's folder; Python beside it is never run.
+
+    Raises:
+        DataError: if the folder has none, or transformers cannot read it.
+    """
+    transformers = require("transformers", "hf")
+    with _contained():
+        try:
+            return transformers.AutoTokenizer.from_pretrained(
+                folder, local_files_only=True, trust_remote_code=False
+            )
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise DataError(f"{folder}: its tokenizer cannot be loaded: {cause(error)}") from error
+
+
+def load_gguf(path: Path) -> tuple[Any, Any]:
+    """Load a causal language model and its tokenizer from a .gguf file, its weights as float32.
+
+    Raises:
+        DataError: if the file is damaged, or transformers does not read models of its family.
+        MissingExtraError: if gguf or accelerate is not installed.
+    """
+    transformers = require("transformers", "hf")
+    for package in ("gguf", "accelerate"):
+        require(package, "gguf")
+    import torch
+
+    source = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
+    with _contained():
+        try:
+            tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **source)
+            read = transformers.AutoModelForCausalLM.from_pretrained(
+                path.parent, dtype=torch.float32, **source
+            )
+            config = read.config
+            vars(config).pop("quantization_config", None)  # the weights are plain numbers now
+            model = build_empty(config, ("AutoModelForCausalLM",))
+            missing, unexpected = model.load_state_dict(read.state_dict(), strict=False, assign=True)
+        except (PlaitError, MemoryError):
+            raise
+        except Exception as error:
+            raise DataError(f"{path}: cannot be read as a GGUF model: {cause(error)}") from error
+    if missing or unexpected:
+        raise DataError(f"{path}: its tensors do not fit the model, {(missing + unexpected)[0]} among them")
+    return model, tokenizer
+
+
+def save_model(model: Any, tokenizer: Any, folder: Path) -> None:
+    """Write a model as safetensors and its tokenizer, readable by whoever may read the folder."""
+    with _contained():
+        model.save_pretrained(folder)
+        tokenizer.save_pretrained(folder)
+    for path in folder.iterdir():  # the weights come readable by their owner alone
+        path.chmod(0o666 & ~_umask())
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask
 
 
 def cause(error: BaseException | None, most: int = 300) -> str:

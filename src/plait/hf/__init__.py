@@ -5,5 +5,6 @@ Needs `pip install 'plait[hf]'`. `BoundedCache` goes into a model's own `generat
 
 from plait.hf.cache import BoundedCache
 from plait.hf.policies import POLICIES
+from plait.hf.scores import Scores
 
-__all__ = ["POLICIES", "BoundedCache"]
+__all__ = ["POLICIES", "BoundedCache", "Scores"]

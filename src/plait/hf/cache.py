@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from typing import Any
 
 from torch import Tensor
@@ -9,9 +10,11 @@ from torch import Tensor
 from plait.errors import ConfigError, require, seeded, whole
 from plait.hf.attention import attach
 from plait.hf.layer import BoundedLayer, Limits
+from plait.hf.layers import full_attention_layers
 from plait.hf.policies import make_policy
+from plait.hf.scores import Scores
 
-__all__ = ["BoundedCache", "full_attention_layers"]
+__all__ = ["BoundedCache"]
 
 cache_utils: Any = require("transformers.cache_utils", "hf")
 
@@ -39,6 +42,7 @@ class BoundedCache(cache_utils.Cache):
         capacity: older states kept.
         sinks: first states kept.
         policy: a name of `plait.hf.POLICIES`; "learned" if there are scores, else "sinks".
+        scores: trained scores for the policy "learned", or the folder of `plait cache train` with them.
         seed: of the policy "random".
 
     Raises:
@@ -63,15 +67,20 @@ class BoundedCache(cache_utils.Cache):
         capacity: int,
         sinks: int = 4,
         policy: str | None = None,
+        scores: Scores | str | Path | None = None,
         seed: int = 0,
     ) -> None:
         whole(1, window=window)
         whole(0, capacity=capacity, sinks=sinks)
         seeded(seed=seed)
         self.limits = Limits(window, capacity, sinks)
-        self.policy = policy or "sinks"
-        ranking = make_policy(self.policy, None, seed)
         bounded = full_attention_layers(model)
+        if isinstance(scores, str | Path):
+            scores = Scores.load(scores, model)
+        elif scores is not None:
+            scores.check(model)
+        self.policy = policy or ("sinks" if scores is None else "learned")
+        ranking = make_policy(self.policy, scores, seed)
         config = model.config.get_text_config(decoder=True)
         layers = cache_utils.DynamicCache(config=config).layers
         for index in bounded:
@@ -110,30 +119,3 @@ class BoundedCache(cache_utils.Cache):
         window, capacity, sinks = self.limits
         size = f"window={window}, capacity={capacity}, sinks={sinks}"
         return f"BoundedCache({size}, policy={self.policy!r}, seen={self.get_seq_length()})"
-
-
-def full_attention_layers(model: Any) -> list[int]:
-    """Return the numbers of the layers whose cache grows with the text.
-
-    Raises:
-        ConfigError: if the model has none, or has layers of another kind than full and sliding attention.
-    """
-    config = getattr(model, "config", None)
-    if config is None or not hasattr(config, "get_text_config"):
-        raise ConfigError(f"model: expected a model of transformers, got {type(model).__name__}")
-    family = config.model_type
-    if config.is_encoder_decoder:
-        raise ConfigError(f"model: expected a decoder alone, got {family!r}, an encoder with a decoder")
-    config = config.get_text_config(decoder=True)
-    layers = []
-    if hasattr(config, "num_attention_heads") and not getattr(model, "_is_stateful", False):
-        layers = cache_utils.DynamicCache(config=config).layers
-    kinds = {type(layer) for layer in layers} - {
-        cache_utils.DynamicLayer,
-        cache_utils.DynamicSlidingWindowLayer,
-    }
-    bounded = [i for i, layer in enumerate(layers) if type(layer) is cache_utils.DynamicLayer]
-    if kinds or not bounded:
-        other = f"layers with {', '.join(sorted(kind.__name__ for kind in kinds))}" if kinds else "none"
-        raise ConfigError(f"model: expected layers of full attention, got {family!r}, which has {other}")
-    return bounded

@@ -80,6 +80,27 @@ COMMANDS: dict[str, tuple[str, str]] = {
         "predict from a new table with a model of plait train csv",
     ),
     "generate": ("plait.lab.commands.generate:generate", "generate text with a trained character model"),
+    "cache train": (
+        "plait.lab.commands.cache_train:train_cache",
+        "train what the bounded cache of a language model keeps",
+    ),
+    "cache eval": (
+        "plait.lab.commands.cache:evaluate_caches",
+        "measure what bounded caches cost a language model: perplexity, needles, memory",
+    ),
+    "cache report": (
+        "plait.lab.commands.cache:report_caches",
+        "draw the page of plait cache eval again from its results",
+    ),
+    "cache generate": (
+        "plait.lab.commands.cache:generate_bounded",
+        "continue a text with a cache of fixed size",
+    ),
+    "cache convert": ("plait.lab.commands.cache:convert", "convert a .gguf model to a folder, once"),
+    "cache texts": (
+        "plait.lab.commands.cache:fetch_texts",
+        "fetch long texts from Debian's documentation packages",
+    ),
     "tasks": ("plait.lab.commands.tasks:list_tasks", "list the tasks and their options"),
     "tasks show": ("plait.lab.commands.tasks:show_task", "draw one sample of a task"),
     "gradients law": (
@@ -287,7 +308,8 @@ def _print_text(text: str) -> None:
 
 def _print(result: CommandResult, as_json: bool) -> None:
     if as_json:
-        data = result.data if result.stream is None else {**result.data, "text": "".join(result.stream)}
+        text = {} if result.stream is None else {"text": "".join(result.stream)}
+        data = {**result.data, **text} if text else result.data  # a stream may add to the data at its end
         print(json.dumps(data, indent=2, sort_keys=False, allow_nan=False, default=str))
     for part in () if as_json else result.parts:
         _print_part(part)

@@ -6,9 +6,11 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from statistics import median
 
+import numpy as np
+
 from plait.lab.runs.reading import Mark
 
-__all__ = ["Spread", "first_reached", "spread", "verdict"]
+__all__ = ["Spread", "first_reached", "mean_interval", "share_interval", "spread", "verdict"]
 
 # A published 100% means 99.5% or more, and an evaluation on 256 sequences of ten symbols is as uncertain.
 TOLERANCE = 0.01
@@ -34,6 +36,34 @@ def spread(values: Iterable[float | None]) -> Spread | None:
     """
     present = sorted(value for value in values if value is not None)
     return Spread(median(present), present[0], present[-1], len(present)) if present else None
+
+
+def share_interval(right: int, cases: int) -> tuple[float, float]:
+    """Return Wilson's 95 % interval of a share.
+
+    >>> [round(bound, 3) for bound in share_interval(8, 10)]
+    [0.49, 0.943]
+    """
+    z = 1.959964
+    share, total = right / cases, cases + z * z
+    middle = (right + z * z / 2) / total
+    half = z * (share * (1 - share) * cases + z * z / 4) ** 0.5 / total
+    return max(0.0, middle - half), min(1.0, middle + half)
+
+
+def mean_interval(values: Sequence[float], draws: int = 10_000) -> tuple[float, float] | None:
+    """Return the 95 % bootstrap interval of a mean, by draws of one seed; None for fewer than two values.
+
+    >>> low, high = mean_interval([1.0, 2.0, 3.0, 4.0])
+    >>> 1 < low < 2.5 < high < 4
+    True
+    """
+    if len(values) < 2:
+        return None
+    array = np.asarray(values, dtype=np.float64)
+    picks = np.random.default_rng(0).integers(len(array), size=(draws, len(array)))
+    low, high = np.percentile(array[picks].mean(axis=1), [2.5, 97.5])
+    return float(low), float(high)
 
 
 def first_reached(marks: Sequence[Mark], score: float) -> Mark | None:

@@ -46,6 +46,8 @@ class Kind:
     """Tasks whose descriptions are of this kind if they have no `format`."""
     device: str = "auto"
     checkpoint_every: int = 500
+    resumed_by: str = "plait train --resume {folder}"
+    """Command that resumes a run."""
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Call the function in the field of this name (learner, parse, network) and return its result."""
@@ -106,6 +108,13 @@ register(
         tasks=frozenset({"minigrid", "gym", "popgym"}), device="cpu", checkpoint_every=10,
     )
 )  # fmt: skip
+register(
+    Kind(
+        "plait scores 1", "plait.lab.caches.training:refuse_to_build",
+        shown={"score": "explained variance (usage), agreement with the full cache (eviction)"},
+        resumed_by="plait cache train MODEL --text FILE --out {folder} --resume, with the same options",
+    )
+)  # fmt: skip
 
 
 def kind_of(description: dict[str, Any]) -> Kind:
@@ -144,16 +153,16 @@ def how_to_resume(description: dict[str, Any], folder: Path | str | None) -> str
     """Return the command that resumes a run, or a call if no command can build its model or task."""
     if _needs_python(description):
         return f"plait.fit(model, task, …, folder={str(folder)!r}, resume=True)"
-    return f"plait train --resume {folder}"
+    return kind_of(description).resumed_by.format(folder=folder)
 
 
 def how_to_repeat(description: dict[str, Any], folder: Path | str) -> str | None:
-    """Return the command that trains a run anew; None if no command can build its model or task.
+    """Return the command that trains a run anew; None if its description does not suffice for one.
 
     >>> how_to_repeat({"task": {"name": "copy"}, "model": {"name": "lstm"}}, "runs/copy-lstm-1")
     'plait train --config runs/copy-lstm-1'
     """
-    if not description or _needs_python(description):
+    if not description or _needs_python(description) or kind_of(description).resumed_by != Kind.resumed_by:
         return None
     return shlex.join(["plait", "train", "--config", str(folder)])
 

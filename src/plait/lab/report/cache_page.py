@@ -1,0 +1,328 @@
+"""Results of `plait cache eval`: their tables, page.html and README.md, all from the folder's archive."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from plait.errors import CheckpointError, ConfigError
+from plait.lab.caches.evaluation import BLOCK, FORMAT, FULL
+from plait.lab.figures import Curve, draw_curves, inline_svg, model_places
+from plait.lab.report.origin import origin
+from plait.lab.report.page import render, write_page
+from plait.lab.report.statistics import mean_interval, share_interval
+from plait.lab.runs.folder import Journal, read_json
+from plait.table import Table, percent
+
+__all__ = ["CachePage", "Scored", "read_results", "write_cache_page"]
+
+KINDS = {
+    "one": "one needle",
+    "four": "one needle of four",
+    "eight": "one needle of eight",
+    "tracking": "a variable tracked",
+}
+_LEVELS = 10  # of colour in a text
+
+
+@dataclass
+class Scored:
+    """Results of one cache: losses by document, answers by kind of needle, memory and time."""
+
+    policy: str
+    slots: int | None
+    window: int
+    sinks: int
+    losses: dict[int, float] = field(default_factory=dict)
+    blocks: dict[int, list[float]] = field(default_factory=dict)
+    right: dict[str, dict[int, bool]] = field(default_factory=dict)
+    bytes: dict[str, int] = field(default_factory=dict)  # of a text's cache, by task
+    tokens: int = 0
+    seconds: float = 0.0
+    kept: dict[str, Any] | None = None
+
+    @property
+    def label(self) -> str:
+        """Return the policy's name with its slots."""
+        return FULL if self.slots is None else f"{self.policy}, {self.slots} slots"
+
+    @property
+    def perplexity(self) -> float | None:
+        """Return the exponential of the mean loss; None without documents."""
+        return math.exp(sum(self.losses.values()) / len(self.losses)) if self.losses else None
+
+
+@dataclass(frozen=True)
+class CachePage:
+    """Files written from a folder of results, and the tables in them."""
+
+    files: list[Path]
+    tables: list[Table]
+
+
+def read_results(folder: Path) -> tuple[dict[str, Any], list[dict[str, Any]], list[Scored]]:
+    """Return a folder's description, its sessions, and its results: the full cache, then by slots.
+
+    Raises:
+        ConfigError: if the folder has no results of `plait cache eval`.
+        CheckpointError: if they are damaged.
+    """
+    if not (folder / "config.json").is_file():
+        raise ConfigError(f"{folder}: expected a folder of plait cache eval, got one without config.json")
+    description = read_json(folder / "config.json")
+    if not isinstance(description, dict) or description.get("format") != FORMAT:
+        raise ConfigError(f"{folder}: expected a folder of plait cache eval, got another config.json")
+    records = Journal.read(folder / "results.jsonl")
+    scored: dict[tuple[Any, ...], Scored] = {}
+    try:
+        for record in records:
+            if "cell" in record:
+                _add(scored, record)
+    except (KeyError, TypeError, ValueError, AttributeError) as error:
+        raise CheckpointError(
+            f"{folder / 'results.jsonl'}: holds a line that is no result ({error})"
+        ) from error
+    if not scored:
+        raise ConfigError(f"{folder}: expected results, got none yet")
+    ordered = sorted(scored.values(), key=lambda one: -1 if one.slots is None else one.slots)
+    return description, [record["session"] for record in records if "session" in record], ordered
+
+
+def _add(scored: dict[tuple[Any, ...], Scored], record: dict[str, Any]) -> None:
+    cell, task = record["cell"], record["cell"]["task"]
+    size = (cell["policy"], cell["slots"], cell["window"], cell["sinks"])
+    one = scored.setdefault((*size, cell.get("scores")), Scored(*size))
+    for number, result in zip(cell["numbers"], record["results"], strict=True):
+        if task == "text":
+            one.losses[number] = float(result["loss"])
+            one.blocks[number] = [float(loss) for loss in result["losses"]]
+        else:
+            one.right.setdefault(task, {})[number] = bool(result["right"])
+    one.bytes.setdefault(task, sum(record["bytes"].values()))
+    one.tokens += record["tokens"]
+    one.seconds += record["processor_seconds"]
+    one.kept = record.get("kept", one.kept)
+
+
+def write_cache_page(folder: Path) -> CachePage:
+    """Write page.html and README.md into a folder of results."""
+    description, sessions, scored = read_results(folder)
+    tables = [quality_table(scored), *_window_tables(scored)]
+    notes = _notes(description, scored)
+    values: dict[str, Any] = {
+        "headline": headline(description, scored),
+        "tables": tables,
+        "notes": notes,
+        "pictures": list(_pictures(description, scored)),
+        "texts": list(_texts(folder, scored)),
+        "sessions": sessions_table(sessions),
+        "levels": range(_LEVELS + 1),
+        "origin": origin(f"plait cache report {folder.name}"),
+    }
+    page = write_page(folder / "page.html", render("cache.html", **values))
+    lines = [f"# {values['headline']}", "", *tables[0].markdown(), ""]
+    lines += [line for note in notes for line in (f"- {note}",)]
+    lines += ["", "## Sessions", "", *values["sessions"].markdown(), ""]
+    lines += [f"Commands: {'; '.join(f'`{command}`' for command in _commands(sessions))}.", ""]
+    lines += ["Written from results.jsonl by `plait cache report`.", ""]
+    return CachePage([page, write_page(folder / "README.md", "\n".join(lines))], tables)
+
+
+def headline(description: dict[str, Any], scored: Sequence[Scored]) -> str:
+    """Summarise the results in a sentence."""
+    name = description["model"]["name"]
+    bounded = [one for one in scored if one.slots is not None and one.perplexity is not None]
+    full = next((one for one in scored if one.slots is None and one.perplexity is not None), None)
+    if not bounded:
+        return f"{name} with bounded caches"
+    best = min(bounded, key=lambda one: (one.perplexity, one.slots))
+    sentence = f"{name}: {best.policy} with {best.slots} slots has a perplexity of {best.perplexity:.2f}"
+    return sentence if full is None else f"{sentence}, the full cache {full.perplexity:.2f}"
+
+
+def quality_table(scored: Sequence[Scored]) -> Table:
+    """Return perplexity, needles, memory and speed of every cache."""
+    kinds = [kind for kind in KINDS if any(kind in one.right for one in scored)]
+    full = next((one for one in scored if one.slots is None), None)
+    columns = ["policy", "slots", "perplexity", "ratio to full", *(KINDS[kind] for kind in kinds)]
+    rows = []
+    for one in scored:
+        value = one.perplexity
+        ratio = None if full is None or one is full else _ratio(one, full)
+        row: list[Any] = [one.policy, one.slots, None if value is None else f"{value:.2f}", ratio]
+        row += [_share(one.right.get(kind, {})) for kind in kinds]
+        size = one.bytes.get("text", max(one.bytes.values()))
+        rows.append([*row, f"{size / 2**20:.2f}", f"{one.tokens / max(one.seconds, 1e-9):.0f}"])
+    return Table([*columns, "cache (MiB)", "tokens a second"], rows)
+
+
+def _ratio(one: Scored, full: Scored) -> str | None:
+    """Return the perplexity as a multiple of the full cache's on the same documents, with its interval."""
+    common = sorted(one.losses.keys() & full.losses.keys())
+    if not common:
+        return None
+    differences = [one.losses[i] - full.losses[i] for i in common]
+    ratio = math.exp(sum(differences) / len(differences))
+    interval = mean_interval(differences)
+    if interval is None:
+        return f"{ratio:.3f}"
+    return f"{ratio:.3f} ({math.exp(interval[0]):.3f} to {math.exp(interval[1]):.3f})"
+
+
+def _share(answers: dict[int, bool]) -> str | None:
+    """Return the share of right answers with its interval and the number of cases."""
+    if not answers:
+        return None
+    right, cases = sum(answers.values()), len(answers)
+    low, high = share_interval(right, cases)
+    return f"{percent(right / cases)} ({percent(low)} to {percent(high)}), {right}/{cases}"
+
+
+def _window_tables(scored: Sequence[Scored]) -> list[Table]:
+    """Return how the slots are divided, if there are bounded caches."""
+    splits = sorted({(one.slots, one.sinks, one.window) for one in scored if one.slots is not None})
+    rows: list[list[Any]] = [
+        [slots, sinks, window, slots - sinks - window] for slots, sinks, window in splits
+    ]
+    return [Table(["slots", "sinks", "window", "by policy"], rows)] if rows else []
+
+
+def _notes(description: dict[str, Any], scored: Sequence[Scored]) -> list[str]:
+    settings, model = description["settings"], description["model"]
+    count = max((len(one.losses) for one in scored), default=0)
+    notes = [
+        f"Model: {model['name']}, {model['dtype']}, checksum {model['digest'][:16]}.",
+        f"Texts: {', '.join(description['texts']['names'])}; seed {settings['seed']}, batches of "
+        f"{settings['batch']}.",
+    ]
+    if count:
+        notes.append(
+            f"Perplexity of tokens {settings['prefix']:,} to {settings['context']:,} of {count} documents, the "
+            "same tokens for every cache; the ratio's 95% interval is a bootstrap over documents."
+        )
+    if any(one.right for one in scored):
+        notes.append(
+            f"Needles: numbers of five digits in {settings['needle_context']:,} tokens of prose, asked for at the "
+            "end; greedy answers, right if all digits are; Wilson's 95% interval."
+        )
+    if any(one.slots is not None for one in scored):
+        splits = sorted({(one.slots, one.sinks, one.window) for one in scored if one.slots is not None})
+        kinds = "; ".join(
+            f"{s} slots are {k} sinks, a window of {w}, {s - k - w} by policy" for s, k, w in splits
+        )
+        notes.append(f"{kinds}.")
+    notes.append(
+        "Cache: bytes that a document needs, in the layers that are bounded. Tokens a second of processor time, "
+        "all tasks together; no policy was replaced by an approximation."
+    )
+    return notes
+
+
+def sessions_table(sessions: Sequence[dict[str, Any]]) -> Table:
+    """Return date, machine and commit of each session."""
+    rows = [
+        [
+            session["date"],
+            session["machine"]["gpu"] or session["machine"]["cpu"],
+            session["machine"]["threads"],
+            session["machine"]["load_average"],
+            session["versions"]["torch"],
+            session["commit"] or "unknown",
+        ]
+        for session in sessions
+    ]
+    return Table(["began", "machine", "threads", "load", "torch", "commit"], rows)
+
+
+def _commands(sessions: Sequence[dict[str, Any]]) -> list[str]:
+    return list(dict.fromkeys(str(session["command"]) for session in sessions))
+
+
+def _pictures(description: dict[str, Any], scored: Sequence[Scored]) -> Iterator[dict[str, str]]:
+    """Draw quality against slots, and loss against position at the smallest number of slots."""
+    bounded = [one for one in scored if one.slots is not None]
+    if not bounded:
+        return
+    policies = list(dict.fromkeys(one.policy for one in bounded))
+    colors = model_places([*policies, FULL])
+    slots = sorted({one.slots for one in bounded})
+    measures = [("perplexity", "Perplexity against slots", lambda one: one.perplexity)]
+    measures += [
+        (kind, f"{KINDS[kind].capitalize()}: share right against slots", _share_of(kind))
+        for kind in KINDS
+        if any(kind in one.right for one in scored)
+    ]
+    for key, title, value in measures:
+        curves = []
+        for policy in policies:
+            points = [(one.slots, value(one)) for one in bounded if one.policy == policy]
+            shown = [(x, y) for x, y in points if y is not None]
+            if shown:
+                curves.append(Curve(*zip(*shown, strict=True), policy, color=colors[policy]))
+        limit = next((value(one) for one in scored if one.slots is None), None)
+        if limit is not None:
+            ends = (slots[0], slots[-1]) if len(slots) > 1 else (0.9 * slots[0], 1.1 * slots[0])
+            curves.append(Curve(ends, (limit, limit), "full cache", style="dashed", color=colors[FULL]))
+        if curves:
+            label = "perplexity" if key == "perplexity" else "share right"
+            options = {"log_x": len(slots) > 1, "y_range": None if key == "perplexity" else (-0.03, 1.03)}
+            figure = draw_curves(curves, x_label="slots of a KV head", y_label=label, **options)
+            yield _picture(key, title, figure, "")
+    yield from _positions(description, scored, slots[0], colors)
+
+
+def _positions(
+    description: dict[str, Any], scored: Sequence[Scored], slots: int, colors: dict[str, int]
+) -> Iterator[dict[str, str]]:
+    curves = []
+    prefix, context = description["settings"]["prefix"], description["settings"]["context"]
+    for one in scored:
+        if one.slots not in (None, slots) or not one.blocks:
+            continue
+        means = [sum(column) / len(one.blocks) for column in zip(*one.blocks.values(), strict=True)]
+        edges = [*range(prefix, context, BLOCK), context]
+        middles = [(a + b) / 2 for a, b in zip(edges, edges[1:], strict=False)]
+        style = "dashed" if one.slots is None else "solid"
+        curves.append(Curve(middles, means, one.policy, style=style, color=colors[one.policy]))
+    if curves:
+        figure = draw_curves(curves, x_label="position in the document", y_label="loss in nats")
+        caption = f"Means of {BLOCK} tokens over all documents."
+        yield _picture("positions", f"Loss against position, {slots} slots", figure, caption)
+
+
+def _share_of(kind: str) -> Any:
+    def share(one: Scored) -> float | None:
+        answers = one.right.get(kind)
+        return sum(answers.values()) / len(answers) if answers else None
+
+    return share
+
+
+def _picture(key: str, title: str, figure: Any, caption: str) -> dict[str, str]:
+    return {"title": title, "svg": inline_svg(figure, f"cache-{key}", title), "caption": caption}
+
+
+def _texts(folder: Path, scored: Sequence[Scored]) -> Iterator[dict[str, Any]]:
+    """Return one document for each cache, in pieces of equal level: how many heads keep them at the end."""
+    if not (folder / "text.json").is_file():
+        return
+    text = read_json(folder / "text.json")
+    try:
+        tokens, name = [str(token) for token in text["tokens"]], str(text["document"])
+        for one in scored:
+            if one.kept is None:
+                continue
+            heads, counts = int(one.kept["heads"]), one.kept["counts"]
+            pieces: list[list[Any]] = []
+            for token, count in zip(tokens, counts, strict=False):
+                level = math.ceil(_LEVELS * count / heads)
+                if pieces and pieces[-1][0] == level:
+                    pieces[-1][1] += token
+                else:
+                    pieces.append([level, token])
+            yield {"title": one.label, "document": name, "pieces": pieces}
+    except (KeyError, TypeError, ValueError) as error:
+        raise CheckpointError(f"{folder / 'text.json'}: is no text of tokens ({error})") from error
