@@ -9,7 +9,9 @@ import torch
 from plait.errors import ConfigError, DataError, MissingExtraError
 from plait.lab.caches import models
 from plait.lab.caches.models import convert_gguf, end_tokens, open_model
-from tests.lab.caches.conftest import save_model, tiny_tokenizer, transformers
+from tests.lab.conftest import save_model, tiny_tokenizer
+
+transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf]'")
 
 
 def test_a_folder_is_read_with_its_tokenizer(lm, model_folder):

@@ -10,7 +10,7 @@ from plait.errors import ConfigError, DataError, UnknownNameError
 from plait.lab.caches import debian
 from plait.lab.caches.needles import NEEDLES, hide, is_right
 from plait.lab.caches.texts import Document, documents, encode, opening, part_of, read_text
-from tests.lab.caches.conftest import prose, tiny_tokenizer
+from tests.lab.conftest import prose, tiny_tokenizer
 
 
 def test_documents_are_the_text_cut_into_equal_pieces(lm, texts):

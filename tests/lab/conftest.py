@@ -3,9 +3,9 @@
 import random
 
 import pytest
+import torch
 
-transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf]'")
-tokenizers = pytest.importorskip("tokenizers", reason="pip install 'plait[hf]'")
+from plait import hugging_face
 
 WORDS = [
     "the", "a", "river", "stone", "bird", "walks", "under", "over", "bright", "cold",
@@ -36,6 +36,8 @@ def prose(words, seed=0):
 
 def tiny_tokenizer(**options):
     """Return a byte-level tokenizer: any text comes back as it was."""
+    tokenizers = pytest.importorskip("tokenizers", reason="pip install 'plait[hf]'")
+    transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf]'")
     inner = tokenizers.Tokenizer(tokenizers.models.BPE())
     inner.pre_tokenizer = tokenizers.pre_tokenizers.ByteLevel(add_prefix_space=False)
     inner.decoder = tokenizers.decoders.ByteLevel()
@@ -55,13 +57,12 @@ def tiny_tokenizer(**options):
 
 def save_model(folder, tokenizer=None, **changes):
     """Write a Llama with random weights and a tokenizer into a folder."""
-    import torch
-
+    transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf]'")
     tokenizer = tokenizer or tiny_tokenizer()
     torch.manual_seed(0)
     config = transformers.LlamaConfig(**{**SIZES, "vocab_size": len(tokenizer), "eos_token_id": 0, **changes})
-    transformers.LlamaForCausalLM(config).save_pretrained(folder)
-    tokenizer.save_pretrained(folder)
+    folder.mkdir()
+    hugging_face.save_model(transformers.LlamaForCausalLM(config), tokenizer, folder)
     return folder
 
 
