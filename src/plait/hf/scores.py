@@ -17,10 +17,11 @@ from plait.files import plain_bytes, write_whole, writing
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
 
-__all__ = ["Scores", "model_checksum"]
+__all__ = ["HEADER", "MOST_WIDTH", "TENSORS", "Scores", "model_checksum"]
 
 FORMAT, VERSION = "plait scores", 1
 TENSORS, HEADER = "scores.safetensors", "scores.json"
+MOST_WIDTH = 4096
 _MOST_TENSORS, _MOST_HEADER = 1 << 28, 1 << 20  # bytes
 
 
@@ -60,7 +61,7 @@ class Scores(nn.Module):
         super().__init__()
         whole(1, window=window)
         whole(0, capacity=capacity, sinks=sinks)
-        whole(0, 4096, width=width)
+        whole(0, MOST_WIDTH, width=width)
         seeded(seed=seed)
         self.window, self.capacity, self.sinks, self.width = window, capacity, sinks, width
         self.trained = {}
@@ -73,14 +74,23 @@ class Scores(nn.Module):
 
     def forward(self, token: Token) -> Tensor:
         """Return the ranks (B, H, n) of the new states of one layer."""
-        ranks: Tensor = self.heads[str(token.layer)](token)
+        head = self.head(token.layer)
+        if head.mean.device != token.key.device:  # of a model that is spread over several
+            head.to(token.key.device)
+        ranks: Tensor = head(token)
         return ranks
+
+    def head(self, layer: int) -> _Head:
+        """Return the head of a bounded layer."""
+        head = self.heads[str(layer)]
+        assert isinstance(head, _Head)
+        return head
 
     @torch.no_grad()
     def calibrate(self, tokens: list[Token]) -> None:
         """Set the mean and the standard deviation by which each layer's features are standardised."""
         for token in tokens:
-            head = self.heads[str(token.layer)]
+            head = self.head(token.layer)
             x = head.features(token).flatten(0, 1)
             head.mean.copy_(x.mean(dim=0))
             head.scale.copy_(1 / x.std(dim=0, correction=0).clamp_min(1e-3))
@@ -107,7 +117,7 @@ class Scores(nn.Module):
             "model": {**_named(model), "checksum": model_checksum(model)},
             "cache": {"window": self.window, "capacity": self.capacity, "sinks": self.sinks},
             "width": self.width,
-            "layers": {name: head.size._asdict() for name, head in self.heads.items()},
+            "layers": {str(index): self.head(index).size._asdict() for index in self.layers},
             "trained": self.trained,
             "sha256": hashlib.sha256(content).hexdigest(),
         }
@@ -132,7 +142,10 @@ class Scores(nn.Module):
         if hashlib.sha256(content).hexdigest() != header["sha256"]:
             raise DataError(f"{folder / TENSORS}: is damaged or not what {HEADER} describes; copy both again")
         _check_model(header["model"], model, folder)
-        scores = cls(model, **header["cache"], width=header["width"])
+        try:
+            scores = cls(model, **header["cache"], width=header["width"])
+        except ConfigError as error:
+            raise DataError(f"{folder / HEADER}: {error}") from error
         scores.trained = header["trained"]
         scores._fill(content, folder / TENSORS)
         return scores.eval()
@@ -143,7 +156,7 @@ class Scores(nn.Module):
         Raises:
             ConfigError: for such a model.
         """
-        expected = {int(name): head.size for name, head in self.heads.items()}
+        expected = {index: self.head(index).size for index in self.layers}
         sizes = _sizes(model)
         if sizes != expected:
             other = [i for i in sorted({*sizes, *expected}) if sizes.get(i) != expected.get(i)]
@@ -248,12 +261,14 @@ def _sizes(model: Any) -> dict[int, HeadSize]:
         sizes[layer] = HeadSize(key.shape[1], key.shape[3], value.shape[3], rotated)
         return value.repeat_interleave(query.shape[1] // value.shape[1], dim=1)
 
-    cache = TappedCache(model, attention)
-    was_training = model.training
-    try:
-        model.eval()(torch.zeros(1, 1, dtype=torch.int64, device=model.device), past_key_values=cache)
-    finally:
-        model.train(was_training)
+    cache = TappedCache(model, attention)  # refuses what is no such model
+    token = torch.zeros(1, 1, dtype=torch.int64, device=model.device)
+    model(token, past_key_values=cache)
+    if not sizes:
+        raise ConfigError(
+            f"model: expected {type(model).__name__} to use its cache, got one that does not (gradient "
+            "checkpointing turns it off); call model.eval()"
+        )
     return sizes
 
 
@@ -297,22 +312,15 @@ def _header(path: Path) -> dict[str, Any]:
     content = _plain(path, _MOST_HEADER)
     try:
         header = json.loads(content)
-        if header["format"] != FORMAT or header["version"] != VERSION:
-            raise DataError(
-                f"{path}: expected format {FORMAT!r} {VERSION}, "
-                f"got {header['format']!r:.40} {header['version']!r:.20}"
-            )
-        cache, width = header["cache"], header["width"]
-        if sorted(cache) != ["capacity", "sinks", "window"]:
-            raise ValueError("cache: expected window, capacity and sinks")
-        whole(0, **cache, width=width)
-        kinds = {"model": dict, "trained": dict, "sha256": str}
-        wrong = [name for name, kind in kinds.items() if not isinstance(header[name], kind)]
-        if wrong:
-            raise ValueError(f"{wrong[0]}: expected {kinds[wrong[0]].__name__}")
-    except DataError:
-        raise
-    except (ValueError, KeyError, TypeError, RecursionError) as error:
-        text = " ".join(str(error).split())
-        raise DataError(f"{path}: is not a description of scores ({text:.200})") from error
+    except (ValueError, RecursionError) as error:
+        raise DataError(f"{path}: is not JSON ({error})") from error
+    named = isinstance(header, dict) and {"format": header.get("format"), "version": header.get("version")}
+    if named != {"format": FORMAT, "version": VERSION}:
+        raise DataError(f"{path}: expected format {FORMAT!r}, version {VERSION}, got {named or 'no object'}")
+    kinds = {"model": dict, "cache": dict, "width": int, "trained": dict, "sha256": str}
+    for name, kind in kinds.items():
+        if not isinstance(header.get(name), kind):
+            raise DataError(f"{path}: {name}: expected {kind.__name__}, got {header.get(name)!r:.80}")
+    if sorted(header["cache"]) != ["capacity", "sinks", "window"]:
+        raise DataError(f"{path}: cache: expected window, capacity and sinks, got {header['cache']!r:.80}")
     return dict(header)

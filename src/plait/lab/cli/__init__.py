@@ -76,6 +76,10 @@ COMMANDS: dict[str, tuple[str, str]] = {
     "runs pack": ("plait.lab.commands.runs:pack_runs", "pack run folders into one archive"),
     "runs unpack": ("plait.lab.commands.runs:unpack_runs", "unpack run folders from an archive"),
     "generate": ("plait.lab.commands.generate:generate", "generate text with a trained character model"),
+    "cache train": (
+        "plait.lab.commands.cache_train:train_cache",
+        "train what the bounded cache of a language model keeps",
+    ),
     "cache eval": (
         "plait.lab.commands.cache:evaluate_caches",
         "measure what bounded caches cost a language model: perplexity, needles, memory",

@@ -42,6 +42,8 @@ class Kind:
     """Tasks whose descriptions are of this kind if they have no `format`."""
     device: str = "auto"
     checkpoint_every: int = 500
+    resumed_by: str = "plait train --resume {folder}"
+    """Command that resumes a run."""
 
     def call(self, function: str, *arguments: Any) -> Any:
         """Call the function in the field of this name (learner, check, network) and return its result."""
@@ -108,6 +110,13 @@ register(
         tasks=frozenset({"minigrid", "gym", "popgym"}), device="cpu", checkpoint_every=10,
     )
 )  # fmt: skip
+register(
+    Kind(
+        "plait scores 1", "plait.lab.caches.training:refuse_to_build",
+        shown={"score": "explained variance (usage), agreement with the full cache (eviction)"},
+        resumed_by="plait cache train MODEL --text FILE --out {folder} --resume, with the same options",
+    )
+)  # fmt: skip
 
 
 def kind_of(description: dict[str, Any]) -> Kind:
@@ -148,4 +157,4 @@ def how_to_resume(description: dict[str, Any], folder: Path | str | None) -> str
         description.get("task", {}).get("name") == "data"
     ):
         return f"plait.fit(model, task, …, folder={str(folder)!r}, resume=True)"
-    return f"plait train --resume {folder}"
+    return kind_of(description).resumed_by.format(folder=folder)

@@ -1,0 +1,280 @@
+"""Training of scores for bounded caches: a run like any other, with the language model frozen."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from plait._version import __version__
+from plait.errors import ConfigError, DivergedError, at_least, in_float32, known, seeded, whole
+from plait.hf import Scores
+from plait.hf.layer import Limits
+from plait.hf.scores import MOST_WIDTH
+from plait.lab.caches.eviction import EvictionRecipe
+from plait.lab.caches.future_use import UsageRecipe
+from plait.lab.caches.models import LanguageModel
+from plait.lab.caches.texts import Document, part_of
+from plait.lab.runs.checkpoint import Checkpoint
+from plait.lab.runs.folder import read_json
+from plait.lab.training.callbacks import ProgressFormat, Results
+from plait.lab.training.learner import Learner, Schedule, Step, generator_for
+from plait.lab.training.process import Group
+from plait.lab.training.session import Fitted, train
+from plait.lab.training.stop import Stop
+from plait.provenance import commit
+
+__all__ = ["RECIPES", "ScoresLearner", "ScoresOptions", "refuse_to_build", "train_scores"]
+
+FORMAT = "plait scores 1"
+RECIPES: dict[str, type[UsageRecipe] | type[EvictionRecipe]] = {
+    "usage": UsageRecipe,
+    "eviction": EvictionRecipe,
+}
+MOST_DOCUMENTS = 4096  # of an update
+_EVALUATIONS = 5  # on held-out texts, in a run
+_WARM_UP = 0.05  # share of the updates in which the learning rate rises
+
+
+@dataclass(frozen=True)
+class ScoresOptions:
+    """Hyperparameters of trained scores, which decide the result together with the model and the texts."""
+
+    window: int
+    capacity: int
+    sinks: int = 4
+    recipe: str = "usage"
+    updates: int = 100
+    batch_size: int = 1
+    lr: float = 0.0
+    """Largest learning rate; 0 for that of the recipe."""
+    width: int = 64
+    held_out: int = 4
+    """Held-out documents of an evaluation."""
+    seed: int = 0
+
+    @property
+    def limits(self) -> Limits:
+        return Limits(self.window, self.capacity, self.sinks)
+
+    def with_updates(self, updates: int) -> ScoresOptions:
+        """Return these options with another number of updates, at least 1."""
+        return replace(self, updates=max(1, updates))
+
+    def check(self, context: int) -> None:
+        """Refuse values out of range, and documents too short for anything to be dropped."""
+        known(self.recipe, RECIPES, "recipe")
+        whole(1, window=self.window, updates=self.updates, held_out=self.held_out)
+        whole(1, MOST_DOCUMENTS, batch_size=self.batch_size)
+        whole(0, capacity=self.capacity, sinks=self.sinks)
+        whole(0, MOST_WIDTH, width=self.width)
+        seeded(seed=self.seed)
+        in_float32(0, lr=self.lr)
+        shortest = self.limits.slots + self.window
+        if context < shortest:
+            raise ConfigError(
+                f"context: expected at least sinks + 2 · window + capacity = {shortest:,} tokens, so that "
+                f"states are dropped and later ones could have read them, got {context:,}"
+            )
+
+
+class ScoresLearner(Learner):
+    """Learner of scores; update n takes the next documents of an order drawn for each epoch."""
+
+    score = "score"
+
+    def __init__(
+        self,
+        language: LanguageModel,
+        pieces: Sequence[Document],
+        options: ScoresOptions,
+        start: Scores | None = None,
+    ) -> None:
+        model, self.options, self.device = language.model, options, language.device
+        self.recipe = RECIPES[options.recipe](model, options.limits)
+        self.formatter = ProgressFormat(self.recipe.score)
+        sizes = {**options.limits._asdict(), "width": options.width, "seed": options.seed}
+        self.network: Scores = Scores(model, **sizes)
+        self.is_fresh = start is None
+        if start is not None:
+            self.network.load_state_dict(start.state_dict())
+        self.train_ids = _ids(part_of(pieces, "train"))
+        self.held_out_ids = _ids(part_of(pieces, "held-out"))[: options.held_out]
+        self.lr = options.lr or self.recipe.lr
+        self.optimizer = torch.optim.AdamW(self.network.parameters(), lr=self.lr, weight_decay=0.01)
+        every = max(1, math.ceil(options.updates / _EVALUATIONS))
+        self.schedule = Schedule(options.updates, evaluate_at=range(every, options.updates + 1, every))
+
+    def advance(self, number: int, stop: Stop) -> Step:
+        """Perform update `number`, counted from 1."""
+        options = self.options
+        rows = range((number - 1) * options.batch_size, number * options.batch_size)
+        ids = torch.stack([self._document(row) for row in rows]).to(self.device)
+        if number == 1 and self.is_fresh:
+            self.recipe.calibrate(self.network, ids)
+        warm_up = min(1.0, number / max(1.0, _WARM_UP * options.updates))
+        for group in self.optimizer.param_groups:
+            group["lr"] = self.lr * warm_up * (1 - (number - 1) / options.updates)
+        figures = self.recipe.update(self.network, self.optimizer, ids)
+        wrong = [name for name, value in figures.items() if not math.isfinite(value)]
+        if wrong:
+            raise DivergedError(f"update {number}: the {wrong[0].replace('_', ' ')} is not finite")
+        return Step({**figures})
+
+    def evaluate(self, final: bool) -> Results:
+        """Return the mean loss and score on held-out documents."""
+        if final:
+            return {}
+        parts = [
+            self.recipe.evaluate(self.network, ids.unsqueeze(0).to(self.device)) for ids in self.held_out_ids
+        ]
+        return {"held_out": {name: math.fsum(part[name] for part in parts) / len(parts) for name in parts[0]}}
+
+    def restore(self, checkpoint: Checkpoint) -> None:
+        """Restore the state of a checkpoint."""
+        super().restore(checkpoint)
+        self.is_fresh = False
+
+    def _document(self, row: int) -> Tensor:
+        count = len(self.train_ids)
+        return self.train_ids[_order(self.options.seed, row // count, count)[row % count]]
+
+
+@lru_cache(maxsize=4)
+def _order(seed: int, epoch: int, count: int) -> list[int]:
+    """Return the order of the documents in an epoch."""
+    generator = generator_for(seed, "train", epoch, "cpu")
+    order: list[int] = torch.randperm(count, generator=generator).tolist()
+    return order
+
+
+def train_scores(
+    language: LanguageModel,
+    pieces: Sequence[Document],
+    options: ScoresOptions,
+    folder: Path | None = None,
+    *,
+    minutes: float | None = None,
+    start: Scores | None = None,
+    resume: bool = False,
+    checkpoint_every: int = 20,
+    progress: bool = False,
+) -> tuple[Scores, Fitted]:
+    """Train scores for a model's bounded caches; return them and how the training went.
+
+    Two runs of one description give the same bits, also if one of them was killed and resumed.
+
+    Args:
+        language: the model, whose weights stay as they are.
+        pieces: documents of one length; a tenth is held out (`plait.lab.caches.texts.part_of`).
+        options: hyperparameters.
+        folder: folder of the run and of the scores; without one nothing is written.
+        minutes: as many updates as fit, by the time of the first; `options.updates` is not used then.
+        start: scores to begin with, those of another recipe; by default zero.
+        resume: resume the run in `folder`.
+        checkpoint_every: updates between two checkpoints.
+        progress: show progress on stderr.
+
+    Raises:
+        ConfigError: for options out of range.
+        DataError: for fewer than two documents.
+    """
+    context = len(pieces[0].tokens) if pieces else 0
+    options.check(context)
+    if start is not None and start.width != options.width:
+        raise ConfigError(f"start: expected scores of width {options.width}, got width {start.width}")
+    if minutes is not None:
+        options = _with_minutes(language, pieces, options, minutes, folder)
+    recipe = asdict(options)
+    if start is not None:
+        recipe["start"] = _digest(start.state_dict().values())
+    description = {
+        "format": FORMAT,
+        "task": {
+            "name": "cache",
+            "context": context,
+            "documents": len(pieces),
+            "tokens": _digest([_ids(pieces)]),
+        },
+        "model": {"name": "scores", "of": language.name, "checksum": language.digest},
+        "recipe": recipe,
+    }
+
+    def learner(group: Group) -> ScoresLearner:
+        return ScoresLearner(language, pieces, options, start)
+
+    fitted = train(
+        learner, description, language.device, folder=folder, resume=resume,
+        checkpoint_every=checkpoint_every, progress=progress,
+    )  # fmt: skip
+    scores = fitted.network
+    assert isinstance(scores, Scores)
+    scores.trained = {
+        "recipe": options.recipe,
+        "score": RECIPES[options.recipe].score,
+        "updates": fitted.summary["updates"],
+        "of_updates": options.updates,
+        "context": context,
+        "documents": len(pieces),
+        "seed": options.seed,
+        "lr": options.lr,
+        "held_out": fitted.summary["held_out"],
+        "plait": __version__,
+        "commit": commit(),
+    }
+    if folder is not None:
+        scores.save(folder, language.model)
+    return scores.eval(), fitted
+
+
+def refuse_to_build(*_: Any) -> Learner:
+    """Refuse what `plait train --resume` would call: the run does not hold its model and texts.
+
+    Raises:
+        ConfigError: always.
+    """
+    raise ConfigError(
+        "scores: expected the model and the texts as at the start; continue with "
+        "plait cache train MODEL --text FILE --out FOLDER --resume and the options of the start"
+    )
+
+
+def _with_minutes(
+    language: LanguageModel, pieces: Sequence[Document], options: ScoresOptions, minutes: float,
+    folder: Path | None,
+) -> ScoresOptions:  # fmt: skip
+    """Return options with as many updates as fit, those of the folder's run where there is one."""
+    at_least(0, minutes=minutes)
+    if folder is not None and (folder / "config.json").exists():
+        recipe = read_json(folder / "config.json").get("recipe", {})
+        updates = recipe.get("updates") if isinstance(recipe, dict) else None
+        return replace(options, updates=updates if isinstance(updates, int) else options.updates)
+    began = time.monotonic()
+    trial = ScoresLearner(language, pieces, options)
+    stop = Stop(signals=False)
+    trial.advance(1, stop)
+    second = time.monotonic()
+    trial.advance(2, stop)
+    now = time.monotonic()
+    evaluations = _EVALUATIONS * len(trial.held_out_ids)  # a document takes about as long as an update
+    fit = (60 * minutes - (now - began)) / (now - second) - evaluations / options.batch_size
+    return options.with_updates(int(fit))
+
+
+def _ids(pieces: Sequence[Document]) -> Tensor:
+    return torch.tensor([piece.tokens for piece in pieces])
+
+
+def _digest(tensors: Iterable[Tensor]) -> str:
+    total = hashlib.sha256()
+    for tensor in tensors:
+        total.update(tensor.detach().cpu().contiguous().numpy().tobytes())
+    return total.hexdigest()

@@ -1,0 +1,107 @@
+"""The command `plait cache train`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Annotated, Literal
+
+from plait.errors import ConfigError
+from plait.lab.annotations import option
+from plait.lab.result import CommandResult
+from plait.table import Table, show
+
+__all__ = ["train_cache"]
+
+
+def train_cache(
+    model: Annotated[Path, option(metavar="MODEL")],
+    /,
+    *,
+    text: Annotated[tuple[Path, ...], option(metavar="FILE")],
+    window: int,
+    capacity: int,
+    sinks: int = 4,
+    out: Annotated[Path, option(metavar="FOLDER", aliases=("-o",))],
+    recipe: Literal["usage", "eviction"] = "usage",
+    minutes: float | None = None,
+    updates: Annotated[int | None, option(default="one pass over the texts")] = None,
+    context: int = 1024,
+    batch_size: int = 1,
+    lr: Annotated[float | None, option(default="2e-3 for usage, 5e-4 for eviction")] = None,
+    width: int = 64,
+    held_out: int = 4,
+    start: Annotated[Path | None, option(metavar="FOLDER")] = None,
+    seed: int = 0,
+    resume: bool = False,
+    threads: int | None = None,
+    device: str = "auto",
+    quiet: bool = False,
+) -> CommandResult:
+    """Train what a bounded cache keeps: plait cache train MODEL --text FILE --window 64 --capacity 60 -o OUT.
+
+    The language model stays as it is; a small head for each of its layers learns to rank states. The recipe
+    usage predicts how strongly later queries read a state, from one forward pass a document; eviction trains
+    through the bounded cache to change the model's output least, at about five times the cost, and is best
+    begun with scores of usage (--start). The folder is a run like any other (plait runs FOLDER) and has
+    scores.safetensors and scores.json, for plait.hf.BoundedCache(…, scores=FOLDER).
+
+    Args:
+        model: a folder of transformers (config.json, safetensors, tokenizer), or a .gguf file.
+        text: text files, UTF-8; a tenth of the documents they are cut into is held out.
+        window: latest states that the cache keeps.
+        capacity: older states that the cache keeps.
+        sinks: first states that the cache keeps.
+        out: folder of the run and of the scores.
+        recipe: usage or eviction.
+        minutes: as many updates as fit into this time, instead of --updates; two are timed first.
+        updates: updates in all; each takes --batch-size documents.
+        context: tokens of a document; at least sinks + 2 · window + capacity.
+        batch_size: documents of an update.
+        lr: largest learning rate.
+        width: hidden features of a head; 0 for a linear one.
+        held_out: held-out documents of an evaluation.
+        start: folder of scores to begin with; zero scores if left out.
+        seed: of the initial weights and of the order of documents.
+        resume: continue the run in the folder; all other options as at the start.
+        threads: of the CPU; as many as torch chooses if left out.
+        device: auto (cuda if there is one), cpu, cuda or cuda:N.
+        quiet: show no progress.
+    """
+    if minutes is not None and updates is not None:
+        raise ConfigError("minutes: expected either --minutes or --updates, got both; leave one out")
+    from plait.hf import Scores
+    from plait.lab.bench.timing import limit_threads
+    from plait.lab.caches.models import open_model
+    from plait.lab.caches.texts import documents, part_of
+    from plait.lab.caches.training import ScoresOptions, train_scores
+    from plait.lab.training.process import device_named
+
+    options = ScoresOptions(
+        window=window, capacity=capacity, sinks=sinks, recipe=recipe, updates=updates or 1,
+        batch_size=batch_size, lr=lr or 0.0, width=width, held_out=held_out, seed=seed,
+    )  # fmt: skip
+    options.check(context)
+    with limit_threads(threads):
+        language = open_model(model, device_named(device))
+        pieces = documents(text, language.tokenizer, context)
+        if updates is None:
+            options = options.with_updates(len(part_of(pieces, "train")) // batch_size)
+        scores, fitted = train_scores(
+            language, pieces, options, out, minutes=minutes, resume=resume, progress=not quiet,
+            start=None if start is None else Scores.load(start, language.model),
+        )  # fmt: skip
+    held = fitted.summary["held_out"]["held_out"] if fitted.summary["held_out"] else {}
+    rows = [
+        ["updates", f"{fitted.summary['updates']:,} of {scores.trained['of_updates']:,}"],
+        ["documents", f"{len(pieces):,} of {context:,} tokens, a tenth of them held out"],
+        ["held-out loss", show(held.get("loss"))],
+        [f"held-out {scores.trained['score']}", show(held.get("score"))],
+        ["seconds", show(fitted.summary["seconds"])],
+    ]
+    parts: tuple[str | Table, ...] = (
+        Table(["", "value"], rows, f"Scores for {language.name}"),
+        f"use them: plait.hf.BoundedCache(model, window={window}, capacity={capacity}, sinks={sinks}, "
+        f"scores={str(out)!r})",
+    )
+    data = {"scores": str(out), "model": language.name, **fitted.summary, "trained": scores.trained}
+    return CommandResult(data, parts)
