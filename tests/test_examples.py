@@ -16,6 +16,7 @@ SCRIPTS = sorted((ROOT / "examples").glob("*.py"))
 SAYS = {
     "drop_in": "RelLSTM",
     "keep_what_matters": "25 states it chooses",
+    "bounded_cache": "64 slots: 1,627 tokens read, 64 KiB of keys and values",
     "streaming": "numbers throughout",
     "probe_transformer": "reaches: felt at 24 of 24 positions",
     "plan_budget": "3e+09 parameters: 48 layers of width 2304",
@@ -29,7 +30,7 @@ SAYS = {
 }
 # what a script needs beyond the package itself
 NEEDS = {
-    "ppo_single_file": "gymnasium", "sb3_extractor": "stable_baselines3", "recurrent_ppo": "sb3_contrib",
+    "bounded_cache": "transformers", "ppo_single_file": "gymnasium", "sb3_extractor": "stable_baselines3", "recurrent_ppo": "sb3_contrib",
     "torchrl_memory": "torchrl", "cleanrl_layout": "gymnasium",
 }  # fmt: skip
 # a whole algorithm in one file

@@ -35,7 +35,7 @@ _MOST = 1 << 24  # bytes of one file
 _KINDS = (".rst.txt", ".rst", ".pod", ".html", ".txt")
 _SKIPPED = re.compile(r"(^|/)(copyright|changelog|news|readme|todo|searchindex|genindex)[^/]*$", re.I)
 _BLOCKS = {"p", "div", "li", "tr", "br", "pre", "blockquote", "h1", "h2", "h3", "h4", "h5", "h6", "dt", "dd"}
-_HIDDEN = {"script", "style", "head", "nav", "footer"}
+_HIDDEN = {"script", "style", "title", "nav", "footer"}
 
 
 @dataclass(frozen=True)
@@ -135,7 +135,7 @@ class _Text(html.parser.HTMLParser):
 def without_tags(page: str) -> str:
     """Return the visible text of an HTML page, a blank line between paragraphs.
 
-    >>> without_tags("<head><title>x</title></head><p>One  <b>two</b>.</p><script>3</script><p>Four &amp; five")
+    >>> without_tags("<title>x</title><p>One  <b>two</b>.</p><script>3</script><p>Four &amp; five")
     'One two.\\n\\nFour & five\\n'
     """
     reader = _Text()

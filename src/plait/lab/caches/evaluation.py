@@ -171,7 +171,9 @@ def evaluate(
     full_attention_layers(lm.model)
     for variant in variants:
         make_cache(lm.model, variant)
-    length = max(settings.context, settings.needle_context if settings.needles else 0)
+    length = max(
+        settings.context if settings.documents else 0, settings.needle_context if settings.needles else 0
+    )
     pieces = part_of(documents(texts, lm.tokenizer, length), settings.part)
     if len(pieces) < settings.documents:
         raise DataError(

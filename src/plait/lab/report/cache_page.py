@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -200,23 +201,21 @@ def _notes(description: dict[str, Any], scored: Sequence[Scored]) -> list[str]:
     ]
     if count:
         notes.append(
-            f"Perplexity of tokens {settings['prefix']:,} to {settings['context']:,} of {count} documents, the "
-            "same tokens for every cache; the ratio's 95% interval is a bootstrap over documents."
+            f"Perplexity of tokens {settings['prefix']:,} to {settings['context']:,} of {count} documents, "
+            "the same tokens for every cache; the ratio's 95% interval is a bootstrap over documents."
         )
     if any(one.right for one in scored):
         notes.append(
-            f"Needles: numbers of five digits in {settings['needle_context']:,} tokens of prose, asked for at the "
-            "end; greedy answers, right if all digits are; Wilson's 95% interval."
+            f"Needles: numbers of five digits in {settings['needle_context']:,} tokens of prose, asked for "
+            "at its end; greedy answers, right if all digits are; Wilson's 95% interval."
         )
     if any(one.slots is not None for one in scored):
         splits = sorted({(one.slots, one.sinks, one.window) for one in scored if one.slots is not None})
-        kinds = "; ".join(
-            f"{s} slots are {k} sinks, a window of {w}, {s - k - w} by policy" for s, k, w in splits
-        )
+        kinds = "; ".join(f"{s} slots: {k} sinks, {w} latest, {s - k - w} by policy" for s, k, w in splits)
         notes.append(f"{kinds}.")
     notes.append(
-        "Cache: bytes that a document needs, in the layers that are bounded. Tokens a second of processor time, "
-        "all tasks together; no policy was replaced by an approximation."
+        "Cache: bytes that a document needs, in the layers that are bounded. Tokens a second of processor "
+        "time, all tasks together; no policy was replaced by an approximation."
     )
     return notes
 
@@ -284,7 +283,7 @@ def _positions(
             continue
         means = [sum(column) / len(one.blocks) for column in zip(*one.blocks.values(), strict=True)]
         edges = [*range(prefix, context, BLOCK), context]
-        middles = [(a + b) / 2 for a, b in zip(edges, edges[1:], strict=False)]
+        middles = [(a + b) / 2 for a, b in itertools.pairwise(edges)]
         style = "dashed" if one.slots is None else "solid"
         curves.append(Curve(middles, means, one.policy, style=style, color=colors[one.policy]))
     if curves:
