@@ -30,9 +30,13 @@ SAYS = {
 }
 # what a script needs beyond the package itself
 NEEDS = {
-    "bounded_cache": "transformers", "ppo_single_file": "gymnasium", "sb3_extractor": "stable_baselines3", "recurrent_ppo": "sb3_contrib",
-    "torchrl_memory": "torchrl", "cleanrl_layout": "gymnasium",
-}  # fmt: skip
+    "bounded_cache": "transformers",
+    "ppo_single_file": "gymnasium",
+    "sb3_extractor": "stable_baselines3",
+    "recurrent_ppo": "sb3_contrib",
+    "torchrl_memory": "torchrl",
+    "cleanrl_layout": "gymnasium",
+}
 # a whole algorithm in one file
 LONGER = {"cleanrl_layout": 100, "ppo_single_file": 100}
 
@@ -111,7 +115,7 @@ def headline(*options):
     """Return the accuracies that the example of the headline prints for the seed of the day."""
     seed = str(datetime.date.today().toordinal() % 100_000)
     text = run_example("keep_what_matters", "--seed", seed, *options)
-    pattern = r"that reads (the latest 25 states|25 states it chooses), 200 updates: ([0-9.]+)%"
+    pattern = r"that reads (the latest 25 states|25 states it chooses), 400 updates: ([0-9.]+)%"
     shares = {name: float(share) for name, share in re.findall(pattern, text)}
     return shares["the latest 25 states"], shares["25 states it chooses"]
 
