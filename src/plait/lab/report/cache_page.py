@@ -135,12 +135,12 @@ def write_cache_page(folder: Path) -> CachePage:
 def headline(description: dict[str, Any], scored: Sequence[Scored]) -> str:
     """Summarise the results in a sentence."""
     name = description["model"]["name"]
-    bounded = [one for one in scored if one.slots is not None and one.perplexity is not None]
+    bounded = [(one.perplexity, one.slots, one.policy) for one in scored if one.slots and one.perplexity]
     full = next((one for one in scored if one.slots is None and one.perplexity is not None), None)
     if not bounded:
         return f"{name} with bounded caches"
-    best = min(bounded, key=lambda one: (one.perplexity, one.slots))
-    sentence = f"{name}: {best.policy} with {best.slots} slots has a perplexity of {best.perplexity:.2f}"
+    perplexity, slots, policy = min(bounded)
+    sentence = f"{name}: {policy} with {slots} slots has a perplexity of {perplexity:.2f}"
     return sentence if full is None else f"{sentence}, the full cache {full.perplexity:.2f}"
 
 
@@ -247,7 +247,7 @@ def _pictures(description: dict[str, Any], scored: Sequence[Scored]) -> Iterator
         return
     policies = list(dict.fromkeys(one.policy for one in bounded))
     colors = model_places([*policies, FULL])
-    slots = sorted({one.slots for one in bounded})
+    slots = sorted({one.slots for one in bounded if one.slots is not None})
     measures = [("perplexity", "Perplexity against slots", lambda one: one.perplexity)]
     measures += [
         (kind, f"{KINDS[kind].capitalize()}: share right against slots", _share_of(kind))
@@ -257,18 +257,24 @@ def _pictures(description: dict[str, Any], scored: Sequence[Scored]) -> Iterator
     for key, title, value in measures:
         curves = []
         for policy in policies:
-            points = [(one.slots, value(one)) for one in bounded if one.policy == policy]
+            points = [(one.slots or 0, value(one)) for one in bounded if one.policy == policy]
             shown = [(x, y) for x, y in points if y is not None]
             if shown:
-                curves.append(Curve(*zip(*shown, strict=True), policy, color=colors[policy]))
+                x, y = zip(*shown, strict=True)
+                curves.append(Curve(x, y, policy, color=colors[policy]))
         limit = next((value(one) for one in scored if one.slots is None), None)
         if limit is not None:
-            ends = (slots[0], slots[-1]) if len(slots) > 1 else (0.9 * slots[0], 1.1 * slots[0])
+            ends = (1.0 * slots[0], 1.0 * slots[-1]) if len(slots) > 1 else (0.9 * slots[0], 1.1 * slots[0])
             curves.append(Curve(ends, (limit, limit), "full cache", style="dashed", color=colors[FULL]))
         if curves:
             label = "perplexity" if key == "perplexity" else "share right"
-            options = {"log_x": len(slots) > 1, "y_range": None if key == "perplexity" else (-0.03, 1.03)}
-            figure = draw_curves(curves, x_label="slots of a KV head", y_label=label, **options)
+            figure = draw_curves(
+                curves,
+                x_label="slots of a KV head",
+                y_label=label,
+                log_x=len(slots) > 1,
+                y_range=None if key == "perplexity" else (-0.03, 1.03),
+            )
             yield _picture(key, title, figure, "")
     yield from _positions(description, scored, slots[0], colors)
 

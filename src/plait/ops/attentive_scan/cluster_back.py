@@ -74,7 +74,7 @@ class BackShape:
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
         scan = self.scan
-        values = {
+        values: dict[str, int | str | None] = {
             "CELL": f"plait::{scan.cell.upper()}",
             "NONLINEARITY": f"plait::{scan.nonlinearity.upper()}",
             "HIDDEN": self.hidden,

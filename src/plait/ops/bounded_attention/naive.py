@@ -34,7 +34,8 @@ def bounded_attention(
     def products(query: Tensor, key: Tensor) -> Tensor:
         # (B, H, group, T, D) of queries, (B, H, 1, C + T, D) of states
         q = query.to(wide).unflatten(1, (key.shape[1], -1))
-        return q @ key.to(wide).unsqueeze(2).mT
+        energies: Tensor = q @ key.to(wide).unsqueeze(2).mT
+        return energies
 
     t = torch.arange(query.shape[2], device=query.device).unsqueeze(1)
     age = (t - births.unsqueeze(2)).unsqueeze(2)  # (B, H, 1, T, C + T)

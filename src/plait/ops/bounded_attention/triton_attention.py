@@ -88,8 +88,9 @@ class _Attention(torch.autograd.Function):
         rows, heads, steps, _ = query.shape
         output = torch.empty_like(query, memory_format=torch.contiguous_format)
         sums = torch.empty(rows, heads, steps, dtype=torch.float32, device=query.device)
-        inputs = query, far_query, key, far_key, value, scores, deaths, births, older
-        tensors, sizes = _arguments(*inputs, settings)
+        tensors, sizes = _arguments(
+            query, far_query, key, far_key, value, scores, deaths, births, older, settings
+        )
         forward_kernel[(rows * heads, older.shape[2])](**tensors, output=output, sums=sums, **sizes)
         return output, sums
 
@@ -102,9 +103,10 @@ class _Attention(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, d_output: Tensor, _: Tensor) -> tuple[Tensor | None, ...]:
-        *inputs, output, sums = ctx.saved_tensors
-        query, far_query, key, far_key, value, scores, *_, older = inputs
-        tensors, sizes = _arguments(*inputs, ctx.settings)
+        query, far_query, key, far_key, value, scores, deaths, births, older, output, sums = ctx.saved_tensors
+        tensors, sizes = _arguments(
+            query, far_query, key, far_key, value, scores, deaths, births, older, ctx.settings
+        )
         products = (d_output.float() * output.float()).sum(dim=3)
         d_output = d_output.to(tensors["query"].dtype).contiguous()
         tensors |= {"sums": sums, "d_output": d_output, "products": products}

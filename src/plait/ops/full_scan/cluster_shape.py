@@ -113,7 +113,7 @@ class Shape:
 
     def text(self, name: str) -> str:
         """Return the struct of constants in C++."""
-        values = {
+        values: dict[str, int | str | None] = {
             "CELL": f"plait::{self.scan.cell.upper()}",
             "NONLINEARITY": f"plait::{self.scan.nonlinearity.upper()}",
             "HIDDEN": self.hidden,
