@@ -6,6 +6,7 @@ import itertools
 import re
 import subprocess
 import sys
+from importlib.util import find_spec
 
 import pytest
 import torch
@@ -174,6 +175,65 @@ def test_inputs_stay_as_they_were(backend):
     lifetimes(keys, window=2, capacity=1, state=state, backend=backend)
     for tensor, copy in zip((keys, *state), before, strict=True):
         assert torch.equal(tensor.nan_to_num(9), copy.nan_to_num(9))
+
+
+def compared_in_chunks(generator, device="cpu", most=150):
+    """Compare the kernel with plain torch on a random problem in two chunks; return a difference or None."""
+
+    def number(least, largest):
+        return int(torch.randint(least, largest + 1, (1,), generator=generator))
+
+    rows, heads, steps = number(1, 2), number(1, 2), number(0, most)
+    rule = {"window": number(1, 9), "capacity": number(0, number(3, 40)), "sinks": number(0, 3)}
+    keys = torch.randint(-3, number(0, 40), (rows, heads, steps), generator=generator).float().to(device)
+    padding, resets = number(0, 1) * 0.3, number(0, 1) * 0.04
+    flags = {
+        "valid": torch.rand(rows, steps, generator=generator).ge(padding).to(device),
+        "reset": torch.rand(rows, steps, generator=generator).lt(resets).to(device),
+    }
+    cut, states = number(0, steps), [None, None]
+    for part in (slice(0, cut), slice(cut, steps)):
+        marks = {name: mark[:, part] for name, mark in flags.items()}
+        chunks = [
+            lifetimes(keys[:, :, part], **rule, **marks, state=state, backend=backend)
+            for state, backend in zip(states, ("torch", "triton"), strict=True)
+        ]
+        if not torch.equal(chunks[0].deaths, chunks[1].deaths):
+            return rule, (rows, heads, steps), cut
+        states = [chunk.state for chunk in chunks]
+    return None
+
+
+interpreted = pytest.mark.skipif(
+    torch.cuda.is_available() or find_spec("triton") is None,
+    reason="without triton there is no kernel, with a GPU it does not run in the interpreter",
+)
+
+
+@interpreted
+@pytest.mark.parametrize("seed", range(12))
+def test_the_kernel_in_the_interpreter(seed):
+    assert compared_in_chunks(torch.Generator().manual_seed(seed), most=400) is None
+
+
+@pytest.mark.gpu
+def test_the_kernel_on_a_gpu():
+    for seed in range(40):
+        assert compared_in_chunks(torch.Generator().manual_seed(seed), "cuda", 3000) is None
+    keys = torch.randn(4, 8, 8192, device="cuda")
+    for capacity in (15, 256, 1000):
+        rule = {"window": 64, "capacity": capacity}
+        assert torch.equal(
+            lifetimes(keys, **rule, backend="triton").deaths, lifetimes(keys, **rule, backend="torch").deaths
+        )
+
+
+@interpreted
+def test_the_kernel_refuses_what_it_cannot_hold():
+    keys = torch.zeros(1, 1, 4)
+    with pytest.raises(BackendError, match="'triton' cannot run here: it takes a capacity of 1024 at most"):
+        lifetimes(keys, window=1, capacity=1025, backend="triton")
+    assert lifetimes(torch.zeros(0, 1, 4), window=1, capacity=2, backend="triton").deaths.shape == (0, 1, 4)
 
 
 def test_what_is_wrong_is_one_clear_error():

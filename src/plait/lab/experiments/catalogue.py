@@ -6,7 +6,13 @@ import dataclasses
 from collections.abc import Iterable
 
 from plait.errors import ConfigError, known, require
-from plait.lab.experiments.bounded_transformer import bounded_transformer
+from plait.lab.experiments.bounded_text import bounded_text
+from plait.lab.experiments.bounded_transformer import (
+    bounded_delays,
+    bounded_denoise,
+    bounded_mqar,
+    bounded_transformer,
+)
 from plait.lab.experiments.depthwidth import DEPTHWIDTH
 from plait.lab.experiments.description import Experiment
 from plait.lab.experiments.keeping import keeping
@@ -24,7 +30,8 @@ WORLDS = ("minigrid", "popgym")  # can be installed
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
     """Return every experiment by name, except those with their own runner (`depthwidth-figure1`)."""
     size = SMOKE if smoke else FULL
-    items = (*ITEMS, keeping, keeping_settings, bounded_transformer, popgym, popgym_easy)
+    bounded = (bounded_transformer, bounded_delays, bounded_mqar, bounded_denoise, bounded_text)
+    items = (*ITEMS, keeping, keeping_settings, *bounded, popgym, popgym_easy)
     described = (*(item(size, recipe) for item in BY_RECIPE), *(item(size) for item in items))
     return by_name(dataclasses.replace(experiment, smoke=smoke) for experiment in described)
 

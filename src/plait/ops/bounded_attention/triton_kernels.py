@@ -121,7 +121,7 @@ def forward_kernel(
 
 @triton.jit
 def _d_energies(
-    q, k, far_q, far_k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window, scale,
+    q, k, far_q, far_k, v, d_out, log, product, times, j, row, N, scores, deaths, births, window, scale,
     inside, HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
     D: tl.constexpr, BD: tl.constexpr,
 ):  # fmt: skip
@@ -131,7 +131,6 @@ def _d_energies(
         HAS_SCORES, FROM_LEAVING, HAS_FAR,
     )  # fmt: skip
     p = tl.where(inside, tl.exp(e - log[:, None]), 0.0)
-    v = _rows(value, row * N + j, j >= 0, D, BD)
     d_p = tl.dot(d_out, tl.trans(v), input_precision="tf32x3")
     return p, p * (d_p - product[:, None]), left
 
@@ -146,9 +145,10 @@ def _add_query_gradients(
     """Add a tile of states to the gradients of a tile of queries and of its far queries."""
     k = _rows(key, row * N + j, j >= 0, D, BD)
     far_k = _far_rows(far_key, row * N + j, j >= 0, k, D, BD, HAS_FAR)
+    v = _rows(value, row * N + j, j >= 0, D, BD)
     _, d_e, left = _d_energies(
-        q, k, far_q, far_k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window,
-        scale, inside, HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
+        q, k, far_q, far_k, v, d_out, log, product, times, j, row, N, scores, deaths, births, window, scale,
+        inside, HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
     )  # fmt: skip
     if HAS_FAR:
         d_far += tl.dot(tl.where(left, d_e, 0.0).to(k.dtype), far_k, input_precision="tf32x3")
@@ -200,36 +200,35 @@ def query_kernel(
 
 @triton.jit
 def _gather_gradients(
-    d_k, d_far, d_v, d_r, k, far_k, n, j, inside, row, query, far_query, value, scores, deaths, births, sums,
+    d_k, d_far, d_v, d_r, k, far_k, v, n, g, j, inside, row, query, far_query, scores, deaths, births, sums,
     d_output, products, T, N, window, scale, G,
     HAS_SCORES: tl.constexpr, FROM_LEAVING: tl.constexpr, HAS_FAR: tl.constexpr,
     D: tl.constexpr, BD: tl.constexpr, BT: tl.constexpr,
 ):  # fmt: skip
-    """Add what the queries of block n, of all heads of the group, say of a tile of states."""
+    """Add the gradient of a tile of states from the queries of block n, of head g of the group."""
     times = n * BT + tl.arange(0, BT)
     present = times < T
-    for g in range(G):
-        head = row * G + g
-        q = _rows(query, head * T + times, present, D, BD)
-        far_q = _far_rows(far_query, head * T + times, present, q, D, BD, HAS_FAR)
-        d_out = _rows(d_output, head * T + times, present, D, BD)
-        log = tl.load(sums + head * T + times, mask=present, other=0.0)
-        product = tl.load(products + head * T + times, mask=present, other=0.0)
-        p, d_e, left = _d_energies(
-            q, k, far_q, far_k, d_out, log, product, times, j, row, N, value, scores, deaths, births, window,
-            scale, present[:, None] & inside[None, :], HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
-        )  # fmt: skip
-        d_v += tl.dot(tl.trans(p.to(d_out.dtype)), d_out, input_precision="tf32x3")
-        if HAS_SCORES:
-            if FROM_LEAVING:
-                d_r += tl.sum(tl.where(left, d_e, 0.0), axis=0)
-            else:
-                d_r += tl.sum(d_e, axis=0)
-        if HAS_FAR:
-            d_left = tl.where(left, d_e, 0.0).to(q.dtype)
-            d_far += tl.dot(tl.trans(d_left), far_q, input_precision="tf32x3")
-            d_e = tl.where(left, 0.0, d_e)
-        d_k += tl.dot(tl.trans(d_e.to(q.dtype)), q, input_precision="tf32x3")
+    head = row * G + g
+    q = _rows(query, head * T + times, present, D, BD)
+    far_q = _far_rows(far_query, head * T + times, present, q, D, BD, HAS_FAR)
+    d_out = _rows(d_output, head * T + times, present, D, BD)
+    log = tl.load(sums + head * T + times, mask=present, other=0.0)
+    product = tl.load(products + head * T + times, mask=present, other=0.0)
+    p, d_e, left = _d_energies(
+        q, k, far_q, far_k, v, d_out, log, product, times, j, row, N, scores, deaths, births, window, scale,
+        present[:, None] & inside[None, :], HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD,
+    )  # fmt: skip
+    d_v += tl.dot(tl.trans(p.to(d_out.dtype)), d_out, input_precision="tf32x3")
+    if HAS_SCORES:
+        if FROM_LEAVING:
+            d_r += tl.sum(tl.where(left, d_e, 0.0), axis=0)
+        else:
+            d_r += tl.sum(d_e, axis=0)
+    if HAS_FAR:
+        d_left = tl.where(left, d_e, 0.0).to(q.dtype)
+        d_far += tl.dot(tl.trans(d_left), far_q, input_precision="tf32x3")
+        d_e = tl.where(left, 0.0, d_e)
+    d_k += tl.dot(tl.trans(d_e.to(q.dtype)), q, input_precision="tf32x3")
     return d_k, d_far, d_v, d_r
 
 
@@ -247,12 +246,15 @@ def recent_kernel(
     j = tl.where(born < T, N - T + born, -1)
     k = _rows(key, row * N + j, j >= 0, D, BD)
     far_k = _far_rows(far_key, row * N + j, j >= 0, k, D, BD, HAS_FAR)
+    v = _rows(value, row * N + j, j >= 0, D, BD)
     d_k, d_v = tl.zeros([BS, BD], tl.float32), tl.zeros([BS, BD], tl.float32)
     d_far, d_r = tl.zeros([BS, BD], tl.float32), tl.zeros([BS], tl.float32)
     # a block's slice begins with what is in the window at its first step
-    for n in range(tile // BT, tl.minimum((tile + BS + window - 2) // BT + 1, NB)):
+    last = tl.minimum((tile + BS + window - 2) // BT + 1, NB)
+    for block in range(tile // BT * G, last * G):  # one loop, which the compiler can pipeline
+        n, g = block // G, block % G
         d_k, d_far, d_v, d_r = _gather_gradients(
-            d_k, d_far, d_v, d_r, k, far_k, n, j, born > n * BT - window, row, query, far_query, value,
+            d_k, d_far, d_v, d_r, k, far_k, v, n, g, j, born > n * BT - window, row, query, far_query,
             scores, deaths, births, sums, d_output, products, T, N, window, scale, G,
             HAS_SCORES, FROM_LEAVING, HAS_FAR, D, BD, BT,
         )  # fmt: skip
@@ -315,11 +317,13 @@ def older_kernel(
         if tl.max(j, axis=0) >= 0:
             k = _rows(key, row * N + j, j >= 0, D, BD)
             far_k = _far_rows(far_key, row * N + j, j >= 0, k, D, BD, HAS_FAR)
-            d_k, d_far, d_v, d_r = _gather_gradients(
-                d_k, d_far, d_v, d_r, k, far_k, n, j, j >= 0, row, query, far_query, value, scores, deaths,
-                births, sums, d_output, products, T, N, window, scale, G, HAS_SCORES, FROM_LEAVING, HAS_FAR,
-                D, BD, BT,
-            )  # fmt: skip
+            v = _rows(value, row * N + j, j >= 0, D, BD)
+            for g in range(G):
+                d_k, d_far, d_v, d_r = _gather_gradients(
+                    d_k, d_far, d_v, d_r, k, far_k, v, n, g, j, j >= 0, row, query, far_query, scores,
+                    deaths, births, sums, d_output, products, T, N, window, scale, G, HAS_SCORES,
+                    FROM_LEAVING, HAS_FAR, D, BD, BT,
+                )  # fmt: skip
     _hand_over(
         d_k, d_far, d_v, d_r, current, current >= 0, row, N, scale, d_key, d_far_key, d_value, d_scores,
         HAS_SCORES, HAS_FAR, D, BD,

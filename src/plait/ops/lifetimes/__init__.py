@@ -5,6 +5,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from functools import lru_cache
+
 import torch
 from torch import Tensor
 
@@ -14,11 +17,12 @@ from plait.ops.lifetimes.state import SURVIVES, Lifetimes, LifetimeState, empty_
 
 __all__ = ["SURVIVES", "LifetimeState", "Lifetimes", "empty_state", "gather_kept", "lifetimes"]
 
-_BACKENDS = {
+_BACKENDS: dict[str, Callable[..., Tensor]] = {
     "reference": naive.lifetimes,
     "cpu": cpu.lifetimes,
     "torch": torch_lifetimes.lifetimes,
 }
+_NAMES = ("auto", *_BACKENDS, "triton")
 
 
 def lifetimes(
@@ -50,7 +54,8 @@ def lifetimes(
         reset: (B, T) bool; where True, the row drops everything before that step.
         state: `Lifetimes.state` of the chunk before; chunks of any size give what one pass gives. Keys that
             are only known when a state leaves the window are put into `state.keys` between chunks.
-        backend: "auto" (the fastest that runs here), "reference" (the definition), "cpu" (C++), or "torch".
+        backend: "auto" (the fastest that runs here), "reference" (the definition), "cpu" (C++), "torch", or
+            "triton" (a GPU).
 
     Returns:
         `Lifetimes(deaths, state, sources)`: deaths (B, H, C + T) int32 of the C = slots carried states (C = 0
@@ -70,14 +75,14 @@ def lifetimes(
         raise ShapeError(f"keys: expected floats (B, H, T), got {keys.dtype} {tuple(keys.shape)}")
     rows, heads, steps = keys.shape
     slots = sinks + window + capacity
-    backend = _choose(backend, keys.device.type)
+    backend = _choose(backend, keys.device.type, capacity)
     keys = keys.detach().float()
     keys = keys.masked_fill(keys.isnan(), -torch.inf)
     if state is None:
         state = empty_state(rows, heads, 0, keys.device)
     else:
         _check_state(state, (rows, heads, slots), keys.device)
-    deaths = _BACKENDS[backend](
+    deaths = _runner(backend)(
         keys,
         window=window,
         capacity=capacity,
@@ -93,14 +98,37 @@ def lifetimes(
     return Lifetimes(deaths, LifetimeState(*after), sources)
 
 
-def _choose(backend: str, device: str) -> str:
-    known(backend, ("auto", *_BACKENDS), "backend")
+def _choose(backend: str, device: str, capacity: int) -> str:
+    known(backend, _NAMES, "backend")
     if backend == "auto":
         # the compiler of torch sees through tensor functions, not through a call into C++
-        return "torch" if torch.compiler.is_compiling() or cpu.missing(device) else "cpu"
-    if backend == "cpu" and (reason := cpu.missing(device)):
-        raise BackendError(f"backend 'cpu' cannot run here: {reason}; use backend='auto'")
+        if torch.compiler.is_compiling():
+            return "torch"
+        if device == "cuda":
+            return "torch" if _missing(device, capacity) else "triton"
+        return "torch" if cpu.missing(device) else "cpu"
+    reasons = {"cpu": cpu.missing, "triton": lambda device: _missing(device, capacity)}
+    if backend in reasons and (reason := reasons[backend](device)):
+        raise BackendError(f"backend {backend!r} cannot run here: {reason}; use backend='auto'")
     return backend
+
+
+@lru_cache
+def _missing(device: str, capacity: int) -> str | None:
+    """Return why the Triton kernel cannot run."""
+    try:
+        from plait.ops.lifetimes import triton_lifetimes
+    except ImportError as error:
+        return f"it cannot be imported ({error})"
+    return triton_lifetimes.missing(device, capacity)
+
+
+def _runner(backend: str) -> Callable[..., Tensor]:
+    if backend != "triton":
+        return _BACKENDS[backend]
+    from plait.ops.lifetimes import triton_lifetimes
+
+    return triton_lifetimes.lifetimes
 
 
 def _check_state(state: LifetimeState, shape: tuple[int, int, int], device: torch.device) -> None:

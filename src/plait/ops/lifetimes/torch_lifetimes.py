@@ -7,12 +7,17 @@ is its capacity-th smallest step of leaving, which a wavelet matrix gives in log
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from plait.ops.lifetimes.state import SURVIVES, LifetimeState
 
-__all__ = ["lifetimes", "smallest_of_prefixes"]
+__all__ = ["Displaced", "lifetimes", "smallest_of_prefixes"]
+
+# keys, segments between resets, which states compete, when each arrives: all (B, H, N); and the capacity
+Displaced = Callable[[Tensor, Tensor, Tensor, Tensor, int], Tensor]
 
 
 def lifetimes(
@@ -24,8 +29,12 @@ def lifetimes(
     valid: Tensor,
     reset: Tensor,
     state: LifetimeState,
+    displaced: Displaced | None = None,
 ) -> Tensor:
-    """Return the deaths (B, H, C + T); the definition is `naive.lifetimes`."""
+    """Return the deaths (B, H, C + T); the definition is `naive.lifetimes`.
+
+    `displaced` computes when `capacity` better states have left the window; left out, `_displaced` does.
+    """
     rows, heads, steps = keys.shape
     times = torch.arange(steps, device=keys.device)
     keys = torch.cat([state.keys, keys], dim=2)
@@ -40,17 +49,22 @@ def lifetimes(
     competes = occupied & (number - before_segment > sinks)
     left = births + window
     if capacity:
-        order = _order(keys, torch.where(competes, -segment, 1))
-        beaten = smallest_of_prefixes(order.flatten(0, 1), capacity).view_as(order)
-        # an index beyond the last stands for a prefix of fewer than `capacity` states
-        arrivals = torch.cat([left, left.new_full((rows, heads, 1), SURVIVES)], dim=2)
-        death = torch.empty_like(left).scatter_(2, order, arrivals.gather(2, beaten))
+        death = (displaced or _displaced)(keys, segment, competes, left, capacity)
         death = torch.maximum(death, left).clamp_min(0)
     else:
         death = left.clamp_min(0)
     death = torch.where(competes, death, SURVIVES).minimum(next_reset)
     death = death.masked_fill(death >= steps, SURVIVES)
     return torch.where(occupied, death, births.clamp_min(0)).int()
+
+
+def _displaced(keys: Tensor, segment: Tensor, competes: Tensor, left: Tensor, capacity: int) -> Tensor:
+    """Return (B, H, N): when the capacity-th state that beats a state arrives, `SURVIVES` if none does."""
+    order = _order(keys, torch.where(competes, -segment, 1))
+    beaten = smallest_of_prefixes(order.flatten(0, 1), capacity).view_as(order)
+    # an index beyond the last stands for a prefix of fewer than `capacity` states
+    arrivals = torch.nn.functional.pad(left, (0, 1), value=SURVIVES)
+    return torch.empty_like(left).scatter_(2, order, arrivals.gather(2, beaten))
 
 
 def smallest_of_prefixes(values: Tensor, k: int) -> Tensor:
