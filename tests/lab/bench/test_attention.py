@@ -17,7 +17,13 @@ def test_every_length_has_all_methods(tmp_path):
     out = tmp_path / "attention.json"
     data = bench_attention("40,50", **SMALL, out=out).data
     assert json.loads(out.read_text()) == data
-    names = ["full attention", "bounded attention", "bounded attention with scores", "lifetimes"]
+    names = [
+        "full attention",
+        "bounded attention",
+        "bounded attention with scores",
+        "lifetimes and attention with scores",
+        "lifetimes",
+    ]
     assert [(row["T"], row["method"]) for row in data["times"]] == [(T, n) for T in (40, 50) for n in names]
     assert all(row["ratio"] == 1 for row in data["times"] if row["method"] == "full attention")
 

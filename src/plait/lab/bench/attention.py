@@ -14,6 +14,7 @@ from plait.errors import known, whole
 from plait.estimates import FLOAT, check_fits
 from plait.lab.bench.layer_config import PRECISIONS
 from plait.lab.bench.machine import check_folder, circumstances, describe
+from plait.lab.bench.peak import peak_megabytes
 from plait.lab.bench.sizes import MOST_ROUNDS, parse_numbers
 from plait.lab.bench.timing import limit_threads, take_turns
 from plait.lab.result import CommandResult
@@ -79,7 +80,8 @@ def bench_attention(
             benchmark = _Benchmark((rows, heads, steps, head_size), window, capacity, target, dtype)
             if wrong := benchmark.disagreement():
                 return CommandResult(data, (), f"parity failed: {wrong}")
-            times = take_turns(benchmark.steps(), target, repeats, warm_up=2)
+            methods = benchmark.steps()
+            times = take_turns(methods, target, repeats, warm_up=2)
             for name, taken in times.items():
                 timings.append(
                     {
@@ -88,6 +90,7 @@ def bench_attention(
                         "ms": taken.median * 1e3,
                         "spread ms": taken.spread * 1e3,
                         "ratio": taken.ratio_to(times[_BASELINE]),
+                        **_peak(methods[name], target),
                     }
                 )
     sizes = {"rows": rows, "heads": heads, "head_size": head_size, "window": window, "capacity": capacity}
@@ -97,6 +100,11 @@ def bench_attention(
     notes = [f"{', '.join(f'{name} {size}' for name, size in sizes.items())}, {precision}", describe(data)]
     table = Table(list(timings[0]), [list(row.values()) for row in timings], "forward + backward", notes)
     return CommandResult(data, (table,))
+
+
+def _peak(step: Callable[[], object], device: torch.device) -> dict[str, float]:
+    """Return the peak memory of a call, in MB, on a GPU: what it allocates beside its inputs."""
+    return {"peak MB": peak_megabytes(lambda: step, device)} if device.type == "cuda" else {}
 
 
 class _Benchmark:
@@ -157,10 +165,16 @@ class _Benchmark:
 
             return step
 
+        def complete() -> object:
+            deaths = lifetimes(self.scores, **self.rule).deaths
+            output = bounded_attention(*leaves, deaths, scores=self.scores, **self.rule)
+            return torch.autograd.grad(output, (*leaves, self.scores), self.arriving)
+
         steps: dict[str, Callable[[], object]] = {
             _BASELINE: full,
             "bounded attention": bounded(None),
             "bounded attention with scores": bounded(self.scores),
+            "lifetimes and attention with scores": complete,
             "lifetimes": lambda: lifetimes(self.scores, **self.rule),
         }
         return steps | (self._flex() if self.query.is_cuda else {})
