@@ -107,8 +107,12 @@ def _choose(backend: str, device: str, capacity: int) -> str:
         if device == "cuda":
             return "torch" if _missing(device, capacity) else "triton"
         return "torch" if cpu.missing(device) else "cpu"
-    reasons = {"cpu": cpu.missing, "triton": lambda device: _missing(device, capacity)}
-    if backend in reasons and (reason := reasons[backend](device)):
+    reason = None
+    if backend == "cpu":
+        reason = cpu.missing(device)
+    elif backend == "triton":
+        reason = _missing(device, capacity)
+    if reason:
         raise BackendError(f"backend {backend!r} cannot run here: {reason}; use backend='auto'")
     return backend
 
