@@ -18,7 +18,7 @@ transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf
 from plait.hf import BoundedCache, Scores  # noqa: E402
 from plait.hf.layer import Limits  # noqa: E402
 from plait.lab.caches.eviction import EvictionRecipe, straight_through_attention  # noqa: E402
-from plait.lab.caches.future_use import UsageRecipe, decision_steps, largest_use  # noqa: E402
+from plait.lab.caches.future_use import UsageRecipe, decision_steps, later_use, observe  # noqa: E402
 from plait.lab.caches.models import LanguageModel  # noqa: E402
 from plait.lab.caches.texts import Document  # noqa: E402
 from plait.lab.caches.training import ScoresLearner, ScoresOptions, train_scores  # noqa: E402
@@ -80,7 +80,7 @@ def kept_marks(language, scores, ids):
 # What is learned
 
 
-@pytest.mark.parametrize("recipe", ["usage", "eviction"])
+@pytest.mark.parametrize("recipe", ["usage", "choice", "eviction"])
 def test_scores_learn_to_keep_what_is_read_later(recipe):
     language, pieces = reader(), texts()
     options = replace(OPTIONS, recipe=recipe, updates=40, lr=0.02)
@@ -102,7 +102,7 @@ def test_usage_is_that_of_a_plain_loop():
     query = torch.randn(2, 4, 12, 6, generator=generator)
     key = torch.randn(2, 2, 12, 6, generator=generator)
     steps = [3, 5, 10]
-    use = largest_use(query, key, steps)
+    use = later_use(query, key, steps)
     for row, head in ((0, 0), (1, 1)):
         for g, step in enumerate(steps):
             for j in range(12):
@@ -119,7 +119,7 @@ def test_states_are_compared_among_those_that_can_be_kept():
     limits = Limits(4, 4, 1)
     recipe, ids = UsageRecipe(language.model, limits), torch.tensor([piece.tokens for piece in texts(2)])
     scores = Scores(language.model, **limits._asdict(), width=0)
-    layers = recipe.observe(ids)
+    layers = observe(language.model, ids, limits)
     assert decision_steps(LENGTH, limits)[0] == limits.slots
     error, spread = recipe._errors(scores, layers, slice(None))
     torch.testing.assert_close(error, spread)  # zero scores explain nothing
@@ -173,7 +173,7 @@ def outcome(folder):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("recipe", ["usage", "eviction"])
+@pytest.mark.parametrize("recipe", ["usage", "choice", "eviction"])
 def test_a_killed_run_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
     language, pieces = reader(), texts()
     options = replace(OPTIONS, recipe=recipe)
@@ -301,6 +301,8 @@ def command(folder, *more):
         str(LENGTH),
         "--device",
         "cpu",
+        "--facts",
+        "0",
     ]
     text = ["--text", str(folder / "text.txt"), "--out", str(folder / "scores")]
     return main(["cache", "train", str(folder / "model"), *text, *options, *more])
