@@ -150,7 +150,7 @@ def test_forward_straight_through_is_the_bounded_cache(limits):
 
 
 def test_a_gradient_says_what_keeping_another_state_would_change():
-    """One query reads state 1 of 0, 1, 2; the gradient of an evicted one is that of its gate at 0."""
+    """One query reads state 1 of 0, 1, 2; the gradient of an evicted one is what keeping it would change."""
     query, key = torch.zeros(1, 1, 4, 2), torch.zeros(1, 1, 4, 2)
     value = torch.tensor([0.0, 1.0, 5.0, 0.0]).view(1, 1, 4, 1).expand(1, 1, 4, 2)
     ranks = torch.tensor([[[0.0, 2.0, 1.5, 0.0]]], requires_grad=True)
@@ -159,7 +159,7 @@ def test_a_gradient_says_what_keeping_another_state_would_change():
     output[0, 0, 3, 0].backward()
     slope = torch.tensor([0.0 - 2.0, 0.0, 1.5 - 2.0]).div(0.5).sigmoid()
     slope = slope * (1 - slope) / 0.5
-    expected = slope * 0.5 * (torch.tensor([0.0, 1.0, 5.0]) - 0.5)
+    expected = slope * torch.tensor([1 / 3, 1 / 2, 1 / 3]) * (torch.tensor([0.0, 1.0, 5.0]) - 0.5)
     torch.testing.assert_close(ranks.grad[0, 0, :3], expected)
 
 

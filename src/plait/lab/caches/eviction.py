@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
-from torch.nn.functional import kl_div
+from torch.nn.functional import kl_div, softplus
 from torch.utils.checkpoint import checkpoint
 
 from plait.hf import Scores
@@ -21,7 +21,6 @@ from plait.ops.lifetimes import lifetimes
 __all__ = ["EvictionRecipe", "straight_through_attention"]
 
 _TEMPERATURE = 0.5  # width, in scores, of the band around the threshold in which a state gets a gradient
-_LARGEST = 10.0  # energy of an evicted state above the largest kept one, at most, in its gradient
 _MOST = 1 << 26  # pairs of query and state that the gradient takes at once
 
 
@@ -51,7 +50,8 @@ class EvictionRecipe:
         number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
 
         def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            ranks = scores(Token(key, value, number, layer))
+            # The features are constants: ranks do not change the states of the layers below them.
+            ranks = scores(Token(key.detach(), value.detach(), number, layer))
             return straight_through_attention(query, key, value, ranks, self.limits)
 
         loss, agreement = self._compare(ids, answers, TappedCache(self.model, attention))
@@ -106,8 +106,9 @@ def straight_through_attention(
 
     $o_t = \sum_j g_{tj} e^{e_{tj}} v_j / \sum_j g_{tj} e^{e_{tj}}$ with gates g of 0 and 1 by `lifetimes`.
     Backward, the gate of an older state has the derivative of $σ((r_j - θ_t)/τ)$, where θ_t is the lowest
-    rank kept at t. So an evicted state of a rank near to θ_t learns what it would have changed if kept, and
-    one that was kept what its eviction would have.
+    rank kept at t. So a state of a rank near to θ_t learns what its gate changes: one that is kept by the
+    derivative, $a_{tj} (v_j - o_t)$ with a its attention, an evicted one by the whole difference that keeping
+    it would make, whose weight is less than 1 however strongly it would be read.
 
     Args:
         query: (B, heads, T, D), heads a multiple of H.
@@ -181,9 +182,10 @@ def _rank_gradient(
     slope = ((scores - level) / _TEMPERATURE).sigmoid()
     slope = (slope * (1 - slope) / _TEMPERATURE).masked_fill(~older, 0)
     energies = ((query * query.shape[-1] ** -0.5) @ key.unsqueeze(2).mT).float()
-    largest = energies.masked_fill(~kept.unsqueeze(2), -torch.inf).amax(dim=-1, keepdim=True)
-    weights = energies.sub_(largest).clamp_max_(_LARGEST).exp_()
-    total = (weights * kept.unsqueeze(2)).sum(dim=-1, keepdim=True)
+    kept = kept.unsqueeze(2)
+    total = energies.masked_fill(~kept, -torch.inf).logsumexp(dim=-1, keepdim=True)
+    energies -= total
+    weights = torch.where(kept, energies, -softplus(-energies)).exp()  # of an evicted one: w / (1 + w)
     gain = (d_output @ value.unsqueeze(2).mT).float()
     gain -= (d_output.float() * output.float()).sum(dim=-1, keepdim=True)
-    return ((gain * weights / total).sum(dim=2) * slope).sum(dim=2)
+    return ((gain * weights).sum(dim=2) * slope).sum(dim=2)
