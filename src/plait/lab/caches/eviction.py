@@ -154,10 +154,13 @@ class _RankGradient(torch.autograd.Function):
             query_part, output_part, d_part = (
                 x[:, :, first:last].unflatten(1, (heads, -1)) for x in (query, output, d_output)
             )
-            states = (x[:, :, :last] for x in (key, value, ranks, deaths))
-            d_ranks[:, :, :last] += _rank_gradient(
-                query_part, output_part, d_part, *states, ctx.limits, first
+            key_part, value_part, ranks_part, deaths_part = (
+                x[:, :, :last] for x in (key, value, ranks, deaths)
             )
+            d_ranks[:, :, :last] += _rank_gradient(
+                query_part, output_part, d_part, key_part, value_part, ranks_part, deaths_part, ctx.limits,
+                first,
+            )  # fmt: skip
         return d_output, d_ranks, None, None, None, None, None
 
 
