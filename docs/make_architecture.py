@@ -58,7 +58,8 @@ import sys
 seen, stack = {{}}, {{}}
 def profile(frame, event, _):
     code = frame.f_code
-    if event == "call" and code.co_flags & 2:  # a function; bodies of modules and classes have no new locals
+    # A function: bodies of modules and classes have no new locals, and a comprehension in one calls nothing.
+    if event == "call" and code.co_flags & 2 and (code.co_name[0] != "<" or frame.f_back.f_code.co_flags & 2):
         seen.setdefault(code.co_filename)
 warm = sys.argv[1:]  # imported first, because tracing imports takes long
 for name in warm:

@@ -22,6 +22,7 @@ MODULES = (
     "plait.depthwidth.rank", "plait.errors", "plait.lab.tasks", "plait.lab.training.supervised",
     "plait.lab.training.session", "plait.lab.training.recipe", "plait.lab.training.callbacks",
     "plait.lab.training.gradient_record", "plait.lab.runs.reading", "plait.lab.runs.archive",
+    "plait.lab.caches.training", "plait.lab.caches.evaluation", "plait.lab.caches.texts",
     "plait.lab.experiments", "plait.lab.experiments.catalogue", "plait.lab.figures",
     "plait.lab.report.write", "plait.lab.report.demo", "plait.lab.doctor",
 )  # fmt: skip

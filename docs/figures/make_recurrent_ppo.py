@@ -18,9 +18,9 @@ import torch
 from stable_baselines3.common.callbacks import BaseCallback
 
 from plait.lab.bench import recurrent_ppo
-from plait.lab.bench.machine import circumstances
 from plait.lab.bench.ppo_learners import PlaitPPO
 from plait.lab.figures import Curve, draw_curves, save_figure
+from plait.lab.machine import circumstances
 from plait.lab.runs.folder import read_json, write_json
 from plait.lab.training.recipe import Settings
 from plait.provenance import version_of

@@ -248,12 +248,17 @@ def load_gguf(path: Path) -> tuple[Any, Any]:
         require(package, "gguf")
     import torch
 
-    source = {"gguf_file": path.name, "local_files_only": True, "trust_remote_code": False}
     with _contained():
         try:
-            tokenizer = transformers.AutoTokenizer.from_pretrained(path.parent, **source)
+            tokenizer = transformers.AutoTokenizer.from_pretrained(
+                path.parent, gguf_file=path.name, local_files_only=True, trust_remote_code=False
+            )
             read = transformers.AutoModelForCausalLM.from_pretrained(
-                path.parent, dtype=torch.float32, **source
+                path.parent,
+                gguf_file=path.name,
+                local_files_only=True,
+                trust_remote_code=False,
+                dtype=torch.float32,
             )
             config = read.config
             vars(config).pop("quantization_config", None)  # the weights are plain numbers now

@@ -200,7 +200,7 @@ def _by_name(rows: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _without_place(shown: dict[str, Any]) -> dict[str, Any]:
-    return {key: value for key, value in shown.items() if key != "folder"}
+    return {key: value for key, value in shown.items() if key not in ("folder", "repeat")}
 
 
 def _results(page: dict[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,7 @@ from typing import Any
 import torch
 
 import plait
-from plait.lab.bench.machine import circumstances
+from plait.lab.machine import circumstances
 from plait.lab.runs.folder import Run, write_json, write_summary
 from plait.lab.runs.seal import MARK
 from plait.lab.training.recipe import Recipe

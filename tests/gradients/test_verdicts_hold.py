@@ -216,7 +216,7 @@ def hole_of_a_convolution() -> Case:
 def dilated_convolution() -> Case:
     phrases = (
         "felt at 3 of 60 positions, not at 41 to 49 (by construction) and in 1 shorter hole, nothing arrives",
-        "No training fills the hole",
+        "No training fills it",
     )
     conv = nn.Conv1d(3, 4, 3, dilation=10)
     with torch.no_grad():

@@ -7,6 +7,7 @@ from torch import nn
 import plait
 from plait.errors import ConfigError
 from plait.models import MODELS
+from plait.ops.native import native_scan
 from plait.ops.steps import modrelu
 
 DOUBLE = torch.float64
@@ -118,3 +119,28 @@ def test_options_make_the_model_again(name):
 
 def test_a_mix_that_is_a_function_has_no_options():
     assert plait.RelRNN(3, 4, mix=lambda h, c: h + c).options() is None
+
+
+@pytest.mark.parametrize("model", [plait.RNN, plait.LSTM, plait.GRU])
+def test_gradients_in_evaluation_mode(model, monkeypatch):
+    """cuDNN refuses a backward pass after a forward pass in evaluation mode."""
+    modes = []
+
+    def recorded(*args):
+        modes.append(args[-1])
+        return native_scan(*args)
+
+    monkeypatch.setattr("plait.models.self_attentive.native_scan", recorded)
+    layer, x = model(3, 4).eval(), torch.randn(5, 2, 3)
+    layer(x)[0].sum().backward()
+    with torch.no_grad():
+        layer(x)
+    assert modes == [True, False]
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("model", [plait.RNN, plait.LSTM, plait.GRU])
+def test_on_a_gpu_gradients_in_evaluation_mode(model):
+    layer, x = model(3, 4).cuda().eval(), torch.randn(5, 2, 3, device="cuda")
+    layer(x)[0].sum().backward()
+    assert layer.layers[0].cell.weight_ih.grad.isfinite().all()

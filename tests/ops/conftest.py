@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import torch
+from torch._dynamo.trace_rules import get_torch_obj_rule_map
 
 from plait.ops.attentive_scan import cpu_step
 from plait.ops.scan import cluster_source, cpu_library, cpu_walk
@@ -39,6 +40,7 @@ def _came_to_its_end(failure: bytes | None, *_: object) -> None:
 def poison(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Lets functions of `owner` that give memory nobody wrote to fill it with NaN (or a large integer), so
     that a forgotten lane shows."""
+    get_torch_obj_rule_map()  # torch.compile lists torch's functions once, by identity: not the replacements
 
     def poisoned(function: Callable[..., Any]) -> Callable[..., Any]:
         def make(*args: Any, **kwargs: Any) -> Any:

@@ -293,7 +293,8 @@ class SelfAttentive(Layer):
             (cell.weight_ih, cell.recurrent, cell.bias, candidate_bias),
             cast(str, _kind(cell)),
             self._nonlinearity(),
-            self.training,
+            # cuDNN keeps what its backward needs in training mode alone, and there is no dropout in here
+            self.training or torch.is_grad_enabled(),
         )
         memory = state.memory._replace(age=state.memory.age + len(x))
         return LayerResult(output, LayerState(hidden, cell_state, memory), None)

@@ -13,9 +13,9 @@ from torch.nn.functional import scaled_dot_product_attention
 from plait.errors import known, whole
 from plait.estimates import FLOAT, check_fits
 from plait.lab.bench.layer_config import PRECISIONS
-from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.sizes import MOST_ROUNDS, parse_numbers
 from plait.lab.bench.timing import limit_threads, take_turns
+from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.training.process import device_named

@@ -13,9 +13,9 @@ from plait.lab.annotations import option
 from plait.lab.bench import parity
 from plait.lab.bench.entries import BASELINE, Entry, entries_of, measured
 from plait.lab.bench.layer_config import BOUNDED, LAYERS, PEERS, PRECISIONS, LayerConfig
-from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.sizes import MOST_ROUNDS
 from plait.lab.bench.timing import limit_threads
+from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.runs.folder import read_json, write_json
 from plait.lab.training.process import device_named

@@ -10,10 +10,10 @@ from plait.errors import known, whole
 from plait.lab.bench import parity
 from plait.lab.bench.entries import BASELINE, entries_of, measured
 from plait.lab.bench.layer_config import LAYERS, PEERS, PRECISIONS, LayerConfig
-from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.sizes import MOST_ROUNDS, default_shapes, parse_names, parse_numbers, parse_shapes
 from plait.lab.bench.stepping import STREAMS, measured_streams
 from plait.lab.bench.timing import limit_threads
+from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.training.process import device_named

@@ -8,10 +8,10 @@ from typing import Any, Literal
 
 from plait.errors import known, whole
 from plait.lab.bench.layer_config import LAYERS, LayerConfig
-from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.peak import peak_megabytes
 from plait.lab.bench.sizes import parse_numbers
 from plait.lab.bench.timing import limit_threads
+from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.training.process import device_named

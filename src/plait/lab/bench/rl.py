@@ -9,7 +9,6 @@ import torch
 
 from plait.errors import ConfigError, require, whole
 from plait.lab.bench import recurrent_ppo
-from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.ppo_learners import (
     PlaitPPO,
     Record,
@@ -19,6 +18,7 @@ from plait.lab.bench.ppo_learners import (
 )
 from plait.lab.bench.sizes import MOST_ROUNDS, parse_names
 from plait.lab.bench.timing import limit_threads
+from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.tasks.minigrid.names import BACKENDS, world_named

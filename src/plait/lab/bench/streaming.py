@@ -13,10 +13,10 @@ from torch import nn
 
 from plait.errors import whole
 from plait.lab.bench.layer_config import LayerConfig
-from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.peak import megabytes_in_use
 from plait.lab.bench.sizes import MOST_STEPS, parse_names
 from plait.lab.bench.timing import limit_threads, take_turns
+from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.training.process import device_named

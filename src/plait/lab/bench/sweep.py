@@ -20,7 +20,7 @@ from typing import IO, Any, Literal
 from plait.errors import DataError, at_least, seeded, whole
 from plait.files import destination, writing
 from plait.lab.bench.cell import BOUNDED, Cell
-from plait.lab.bench.machine import check_folder, circumstances, describe
+from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.training.process import device_named
 from plait.table import Table

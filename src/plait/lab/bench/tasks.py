@@ -13,10 +13,10 @@ import torch
 from torch import nn
 
 from plait.errors import whole
-from plait.lab.bench.machine import check_folder, circumstances, describe
 from plait.lab.bench.parity import matmul_precision
 from plait.lab.bench.sizes import parse_names
 from plait.lab.bench.timing import Times, limit_threads
+from plait.lab.machine import check_folder, circumstances, describe
 from plait.lab.result import CommandResult
 from plait.lab.runs.folder import write_json
 from plait.lab.tasks import PennTreebank, PermutedMNIST, Task

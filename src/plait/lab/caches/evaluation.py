@@ -25,10 +25,10 @@ from plait.errors import ConfigError, DataError, DivergedError, OutputError, see
 from plait.hf.cache import BoundedCache, cache_utils
 from plait.hf.layers import full_attention_layers
 from plait.hf.scores import Scores
-from plait.lab.bench.machine import circumstances
 from plait.lab.caches.models import LanguageModel, end_tokens
 from plait.lab.caches.needles import ANSWER_TOKENS, NEEDLES, Needle, hide, is_right
 from plait.lab.caches.texts import Document, documents, part_of
+from plait.lab.machine import circumstances
 from plait.lab.runs.folder import Journal, locked, read_json, write_json
 
 __all__ = [

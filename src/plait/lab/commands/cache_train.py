@@ -98,12 +98,12 @@ def train_cache(
             language, pieces, options, out, minutes=minutes, resume=resume, progress=not quiet,
             start=None if start is None else Scores.load(start, language.model),
         )  # fmt: skip
-    held = fitted.summary["held_out"]["held_out"] if fitted.summary["held_out"] else {}
+    evaluated = fitted.summary["held_out"]["held_out"] if fitted.summary["held_out"] else {}
     rows = [
         ["updates", f"{fitted.summary['updates']:,} of {scores.trained['of_updates']:,}"],
         ["documents", f"{len(pieces):,} of {context:,} tokens, a tenth of them held out"],
-        ["held-out loss", show(held.get("loss"))],
-        [f"held-out {scores.trained['score']}", show(held.get("score"))],
+        ["held-out loss", show(evaluated.get("loss"))],
+        [f"held-out {scores.trained['score']}", show(evaluated.get("score"))],
         ["seconds", show(fitted.summary["seconds"])],
     ]
     parts: tuple[str | Table, ...] = (

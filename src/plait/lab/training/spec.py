@@ -87,7 +87,7 @@ class SupervisedSpec(RunSpec):
 
     >>> spec = parse_supervised({"task": {"name": "copy"}, "model": {"name": "rnn", "hidden_size": 4}})
     >>> spec.task.delay, spec.model.options["initialiser"], spec.recipe.seed, spec.id
-    (100, 'henaff', 0, 'copy-rnn-eb1e82c5f4')
+    (100, 'henaff', 0, 'copy-rnn-f489da3116')
     """
 
     task: Task

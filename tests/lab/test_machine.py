@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from plait.lab.bench.machine import _command
+from plait.lab.machine import _command
 
 
 @pytest.mark.parametrize(("program", "expected"), [
