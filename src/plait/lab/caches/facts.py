@@ -256,10 +256,10 @@ class FactWriter:
             question = rng.choice(_ENDINGS).format(rng.choice(wording.endings).format(s=subject))
         else:
             question = rng.choice(_QUESTIONS).format(rng.choice(wording.questions).format(s=subject))
-        asked = 1.0 if rng.random() < _AT_THE_END else rng.uniform(depth, 1.0)
+        question_depth = 1.0 if rng.random() < _AT_THE_END else rng.uniform(depth, 1.0)
         answer = self._encode(f" {value}")
         tokens = self._encode(f"\n\n{question}") + answer
-        return subject, [*parts, (asked, tokens, len(answer))]
+        return subject, [*parts, (question_depth, tokens, len(answer))]
 
     def _encode(self, text: str) -> list[int]:
         return encode(self.tokenizer, text)
