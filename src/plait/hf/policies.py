@@ -32,6 +32,13 @@ class Token:
     number: Tensor
     layer: int
 
+    def __getitem__(self, index: tuple[slice, slice]) -> Token:
+        """Return the states of some rows and steps."""
+        rows, steps = index
+        return Token(
+            self.key[rows, :, steps], self.value[rows, :, steps], self.number[rows, steps], self.layer
+        )
+
 
 @dataclass(frozen=True)
 class Slots:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import os
 import signal
 from dataclasses import replace
@@ -17,8 +18,10 @@ from plait.lab.cli import main
 transformers = pytest.importorskip("transformers", reason="pip install 'plait[hf]'")
 from plait.hf import BoundedCache, Scores  # noqa: E402
 from plait.hf.layer import Limits  # noqa: E402
+from plait.lab.caches import eviction, future_use  # noqa: E402
+from plait.lab.caches.choice import ChoiceRecipe  # noqa: E402
 from plait.lab.caches.eviction import EvictionRecipe, straight_through_attention  # noqa: E402
-from plait.lab.caches.future_use import UsageRecipe, decision_steps, largest_use  # noqa: E402
+from plait.lab.caches.future_use import UsageRecipe, decision_steps, later_use, observe  # noqa: E402
 from plait.lab.caches.models import LanguageModel  # noqa: E402
 from plait.lab.caches.texts import Document  # noqa: E402
 from plait.lab.caches.training import ScoresLearner, ScoresOptions, train_scores  # noqa: E402
@@ -80,7 +83,7 @@ def kept_marks(language, scores, ids):
 # What is learned
 
 
-@pytest.mark.parametrize("recipe", ["usage", "eviction"])
+@pytest.mark.parametrize("recipe", ["usage", "choice", "eviction"])
 def test_scores_learn_to_keep_what_is_read_later(recipe):
     language, pieces = reader(), texts()
     options = replace(OPTIONS, recipe=recipe, updates=40, lr=0.02)
@@ -97,12 +100,15 @@ def test_scores_learn_to_keep_what_is_read_later(recipe):
     assert all(torch.equal(value, weights[name]) for name, value in language.model.state_dict().items())
 
 
-def test_usage_is_that_of_a_plain_loop():
+@pytest.mark.parametrize("most", [future_use._MOST, 200], ids=["at once", "in blocks"])
+@pytest.mark.parametrize("power", [math.inf, 2.0])
+def test_usage_is_that_of_a_plain_loop(power, most, monkeypatch):
+    monkeypatch.setattr(future_use, "_MOST", most)
     generator = torch.Generator().manual_seed(0)
     query = torch.randn(2, 4, 12, 6, generator=generator)
     key = torch.randn(2, 2, 12, 6, generator=generator)
     steps = [3, 5, 10]
-    use = largest_use(query, key, steps)
+    use = later_use(query, key, steps, power)
     for row, head in ((0, 0), (1, 1)):
         for g, step in enumerate(steps):
             for j in range(12):
@@ -110,7 +116,24 @@ def test_usage_is_that_of_a_plain_loop():
                     (query[row, q, t] @ key[row, head, : t + 1].T / 6**0.5).softmax(-1)[j]
                     for q in (2 * head, 2 * head + 1) for t in range(max(step, j), 12)
                 ]  # fmt: skip
-                torch.testing.assert_close(use[row, head, g, j], max(weights))
+                torch.testing.assert_close(use[row, head, g, j], torch.stack(weights).norm(power))
+
+
+def test_a_choice_is_scored_by_the_use_of_what_is_kept():
+    """Ranks in the order of the use keep all that the oracle keeps, and cost less than in reverse."""
+    language = reader()
+    recipe = ChoiceRecipe(language.model, OPTIONS.limits)
+    ids = torch.tensor([piece.tokens for piece in texts(2)])
+    layers = observe(language.model, ids, OPTIONS.limits)
+    for decision in range(len(decision_steps(LENGTH, OPTIONS.limits))):
+        use = layers[0].log_use[:, :, decision]
+        step = decision_steps(LENGTH, OPTIONS.limits)[decision]
+        older = slice(OPTIONS.sinks, step - OPTIONS.window + 1)
+        best, best_share = recipe._losses(lambda _, use=use, o=older: use[..., o], layers, decision)
+        worst, worst_share = recipe._losses(lambda _, use=use, o=older: -use[..., o], layers, decision)
+        torch.testing.assert_close(best_share, torch.ones(1))
+        assert (best < worst).all()
+        assert (worst_share < 1).all()
 
 
 def test_states_are_compared_among_those_that_can_be_kept():
@@ -119,7 +142,7 @@ def test_states_are_compared_among_those_that_can_be_kept():
     limits = Limits(4, 4, 1)
     recipe, ids = UsageRecipe(language.model, limits), torch.tensor([piece.tokens for piece in texts(2)])
     scores = Scores(language.model, **limits._asdict(), width=0)
-    layers = recipe.observe(ids)
+    layers = observe(language.model, ids, limits)
     assert decision_steps(LENGTH, limits)[0] == limits.slots
     error, spread = recipe._errors(scores, layers, slice(None))
     torch.testing.assert_close(error, spread)  # zero scores explain nothing
@@ -150,7 +173,7 @@ def test_forward_straight_through_is_the_bounded_cache(limits):
 
 
 def test_a_gradient_says_what_keeping_another_state_would_change():
-    """One query reads state 1 of 0, 1, 2; the gradient of an evicted one is that of its gate at 0."""
+    """One query reads state 1 of 0, 1, 2; the gradient of an evicted one is what keeping it would change."""
     query, key = torch.zeros(1, 1, 4, 2), torch.zeros(1, 1, 4, 2)
     value = torch.tensor([0.0, 1.0, 5.0, 0.0]).view(1, 1, 4, 1).expand(1, 1, 4, 2)
     ranks = torch.tensor([[[0.0, 2.0, 1.5, 0.0]]], requires_grad=True)
@@ -159,8 +182,39 @@ def test_a_gradient_says_what_keeping_another_state_would_change():
     output[0, 0, 3, 0].backward()
     slope = torch.tensor([0.0 - 2.0, 0.0, 1.5 - 2.0]).div(0.5).sigmoid()
     slope = slope * (1 - slope) / 0.5
-    expected = slope * 0.5 * (torch.tensor([0.0, 1.0, 5.0]) - 0.5)
+    expected = slope * torch.tensor([1 / 3, 1 / 2, 1 / 3]) * (torch.tensor([0.0, 1.0, 5.0]) - 0.5)
     torch.testing.assert_close(ranks.grad[0, 0, :3], expected)
+
+
+def test_the_gradient_of_ranks_does_not_depend_on_its_blocks(monkeypatch):
+    generator = torch.Generator().manual_seed(0)
+    query = torch.randn(2, 4, 30, 8, generator=generator)
+    key, value = torch.randn(2, 2, 2, 30, 8, generator=generator)
+    gradients = []
+    for most in (eviction._MOST, 2 * 4 * 30 * 3):
+        monkeypatch.setattr(eviction, "_MOST", most)
+        ranks = torch.randn(2, 2, 30, generator=torch.Generator().manual_seed(1)).requires_grad_()
+        straight_through_attention(query, key, value, ranks, Limits(4, 5, 2)).square().sum().backward()
+        gradients.append(ranks.grad)
+    torch.testing.assert_close(*gradients)
+
+
+def test_answers_weigh_more():
+    language, ids = reader(), torch.tensor([piece.tokens for piece in texts(3)])
+    scores = Scores(language.model, **OPTIONS.limits._asdict())
+    answers = torch.zeros(ids.shape, dtype=torch.bool)
+    answers[1, 30:33] = True
+    one, ten = (EvictionRecipe(language.model, OPTIONS.limits, weight) for weight in (1.0, 10.0))
+    plain = one.evaluate(scores, ids, answers)["loss"]
+    assert plain == pytest.approx(one.evaluate(scores, ids)["loss"])
+    with torch.no_grad():
+        full = language.model(ids).logits.log_softmax(-1)
+        cache = BoundedCache(language.model, **OPTIONS.limits._asdict(), scores=scores)
+        own = language.model(ids, past_key_values=cache).logits.log_softmax(-1)
+    divergence = (full.exp() * (full - own)).sum(-1)
+    of_answers = divergence[1, 29:32].sum().item() / (3 * (LENGTH - OPTIONS.limits.slots))
+    assert of_answers > 1e-4
+    assert ten.evaluate(scores, ids, answers)["loss"] == pytest.approx(plain + 9 * of_answers, rel=1e-3)
 
 
 # Runs
@@ -173,7 +227,7 @@ def outcome(folder):
 
 
 @pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
-@pytest.mark.parametrize("recipe", ["usage", "eviction"])
+@pytest.mark.parametrize("recipe", ["usage", "choice", "eviction"])
 def test_a_killed_run_goes_on_to_the_same_bits(recipe, tmp_path, monkeypatch):
     language, pieces = reader(), texts()
     options = replace(OPTIONS, recipe=recipe)
@@ -301,6 +355,8 @@ def command(folder, *more):
         str(LENGTH),
         "--device",
         "cpu",
+        "--facts",
+        "0",
     ]
     text = ["--text", str(folder / "text.txt"), "--out", str(folder / "scores")]
     return main(["cache", "train", str(folder / "model"), *text, *options, *more])

@@ -6,7 +6,8 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.functional import kl_div
+from torch.autograd.function import once_differentiable
+from torch.nn.functional import kl_div, softplus
 from torch.utils.checkpoint import checkpoint
 
 from plait.hf import Scores
@@ -20,39 +21,40 @@ from plait.ops.lifetimes import lifetimes
 __all__ = ["EvictionRecipe", "straight_through_attention"]
 
 _TEMPERATURE = 0.5  # width, in scores, of the band around the threshold in which a state gets a gradient
-_LARGEST = 10.0  # energy of an evicted state above the largest kept one, at most, in its gradient
+_MOST = 1 << 26  # pairs of query and state that the gradient takes at once
 
 
 class EvictionRecipe:
     """Training through eviction: forward exactly what a bounded cache computes, backward straight through.
 
     The loss is KL(p ‖ q), with p the next tokens' distribution of the model with its full cache and q that of
-    the model with the bounded one, over the steps at which something has been dropped.
+    the model with the bounded one, over the steps at which something has been dropped. A token of an answer
+    counts `answer_weight` times.
     """
 
     name = "eviction"
     score = "agreement"
     lr = 5e-4
 
-    def __init__(self, model: Any, limits: Limits) -> None:
-        self.model, self.limits = model, limits
+    def __init__(self, model: Any, limits: Limits, answer_weight: float = 1.0) -> None:
+        self.model, self.limits, self.answer_weight = model, limits, answer_weight
 
     def calibrate(self, scores: Scores, ids: Tensor) -> None:
         """Set the standardisation of features from a batch of texts."""
         UsageRecipe(self.model, self.limits).calibrate(scores, ids)
 
-    def update(self, scores: Scores, optimizer: torch.optim.Optimizer, ids: Tensor) -> dict[str, float]:
+    def update(
+        self, scores: Scores, optimizer: torch.optim.Optimizer, ids: Tensor, answers: Tensor | None = None
+    ) -> dict[str, float]:
         """Take one optimizer step on a batch (B, T) of texts; return the figures of the update."""
+        number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
 
         def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            ranks = scores(Token(key, value, number, layer))
-            output: Tensor = checkpoint(
-                straight_through_attention, query, key, value, ranks, self.limits, use_reentrant=False
-            )
-            return output
+            # The features are constants: ranks do not change the states of the layers below them.
+            ranks = scores(Token(key.detach(), value.detach(), number, layer))
+            return straight_through_attention(query, key, value, ranks, self.limits)
 
-        number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-        loss, agreement = self._compare(ids, TappedCache(self.model, attention))
+        loss, agreement = self._compare(ids, answers, TappedCache(self.model, attention))
         optimizer.zero_grad()
         loss.backward()
         norm = nn.utils.clip_grad_norm_(scores.parameters(), 1.0)
@@ -60,7 +62,7 @@ class EvictionRecipe:
         return {"loss": loss.item(), "score": agreement, "gradient_norm": norm.item()}
 
     @torch.no_grad()
-    def evaluate(self, scores: Scores, ids: Tensor) -> dict[str, float]:
+    def evaluate(self, scores: Scores, ids: Tensor, answers: Tensor | None = None) -> dict[str, float]:
         """Return loss and score on a batch of texts."""
 
         def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
@@ -69,18 +71,32 @@ class EvictionRecipe:
             return bounded_attention(query, key, value, deaths, **sizes)
 
         number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-        loss, agreement = self._compare(ids, TappedCache(self.model, attention))
+        loss, agreement = self._compare(ids, answers, TappedCache(self.model, attention))
         return {"loss": loss.item(), "score": agreement}
 
-    def _compare(self, ids: Tensor, cache: TappedCache) -> tuple[Tensor, float]:
+    def _compare(self, ids: Tensor, answers: Tensor | None, cache: TappedCache) -> tuple[Tensor, float]:
         """Return the divergence from the full cache, and the share of steps with one most likely token."""
         begin = self.limits.slots
+        steps = ids.shape[1] - begin
+        weights = torch.ones(len(ids), steps, device=ids.device)
+        if answers is not None:  # the logits of a step are those of the next token
+            weights[:, :-1] += (self.answer_weight - 1) * answers[:, begin + 1 :]
         with torch.no_grad():
-            full = self.model(ids, use_cache=False).logits[:, begin:].float().log_softmax(dim=-1)
-        own = self.model(ids, past_key_values=cache).logits[:, begin:].float().log_softmax(dim=-1)
-        divergence = kl_div(own, full, reduction="none", log_target=True).sum(dim=-1).mean()
+            full = self.model(ids, use_cache=False, logits_to_keep=steps).logits
+        own = self.model(ids, past_key_values=cache, logits_to_keep=steps).logits
+        # A row's distributions take more memory than its other activations and are computed twice instead.
+        rows = [
+            checkpoint(_divergence, own_row, full_row, use_reentrant=False)
+            for own_row, full_row in zip(own, full, strict=True)
+        ]
         agreement = (own.argmax(dim=-1) == full.argmax(dim=-1)).float().mean().item()
-        return divergence, agreement
+        return (torch.stack(rows) * weights).mean(), agreement
+
+
+def _divergence(own: Tensor, full: Tensor) -> Tensor:
+    """Return (T,), the divergence of each step, from logits (T, vocabulary)."""
+    own, full = own.float().log_softmax(dim=-1), full.float().log_softmax(dim=-1)
+    return kl_div(own, full, reduction="none", log_target=True).sum(dim=-1)
 
 
 def straight_through_attention(
@@ -90,8 +106,9 @@ def straight_through_attention(
 
     $o_t = \sum_j g_{tj} e^{e_{tj}} v_j / \sum_j g_{tj} e^{e_{tj}}$ with gates g of 0 and 1 by `lifetimes`.
     Backward, the gate of an older state has the derivative of $σ((r_j - θ_t)/τ)$, where θ_t is the lowest
-    rank kept at t. So an evicted state of a rank near to θ_t learns what it would have changed if kept, and
-    one that was kept what its eviction would have.
+    rank kept at t. So a state of a rank near to θ_t learns what its gate changes: one that is kept by the
+    derivative, $a_{tj} (v_j - o_t)$ with a its attention, an evicted one by the whole difference that keeping
+    it would make, whose weight is less than 1 however strongly it would be read.
 
     Args:
         query: (B, heads, T, D), heads a multiple of H.
@@ -100,21 +117,78 @@ def straight_through_attention(
         ranks: (B, H, T).
         limits: window, capacity and sinks.
     """
-    window, _, sinks = limits
-    sizes = limits._asdict()
-    deaths = lifetimes(ranks, **sizes).deaths.unsqueeze(2)
+    deaths = lifetimes(ranks, **limits._asdict()).deaths
+    output = bounded_attention(query, key, value, deaths, **limits._asdict())
+    states = (x.detach() for x in (query, key, value))
+    result: Tensor = _RankGradient.apply(output, ranks, *states, deaths, limits)
+    return result
+
+
+class _RankGradient(torch.autograd.Function):
+    """Identity of the output whose backward pass adds the gradient of the ranks."""
+
+    @staticmethod
+    def forward(
+        ctx: Any,
+        output: Tensor,
+        ranks: Tensor,
+        query: Tensor,
+        key: Tensor,
+        value: Tensor,
+        deaths: Tensor,
+        limits: Limits,
+    ) -> Tensor:
+        ctx.save_for_backward(output, ranks, query, key, value, deaths)
+        ctx.limits = limits
+        return output.view_as(output)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, d_output: Tensor) -> tuple[Tensor | None, ...]:
+        output, ranks, query, key, value, deaths = ctx.saved_tensors
+        rows, heads, length, _ = key.shape
+        size = max(1, _MOST // max(1, rows * query.shape[1] * length))
+        d_ranks = torch.zeros_like(ranks)
+        for first in range(ctx.limits.slots, length, size):  # before that, nothing has been dropped
+            last = min(first + size, length)
+            query_part, output_part, d_part = (
+                x[:, :, first:last].unflatten(1, (heads, -1)) for x in (query, output, d_output)
+            )
+            key_part, value_part, ranks_part, deaths_part = (
+                x[:, :, :last] for x in (key, value, ranks, deaths)
+            )
+            d_ranks[:, :, :last] += _rank_gradient(
+                query_part, output_part, d_part, key_part, value_part, ranks_part, deaths_part, ctx.limits,
+                first,
+            )  # fmt: skip
+        return d_output, d_ranks, None, None, None, None, None
+
+
+def _rank_gradient(
+    query: Tensor,
+    output: Tensor,
+    d_output: Tensor,
+    key: Tensor,
+    value: Tensor,
+    ranks: Tensor,
+    deaths: Tensor,
+    limits: Limits,
+    first: int,
+) -> Tensor:
+    """Return (B, H, n): the gradient of the ranks of n states by the queries (B, H, G, L, D) from `first`."""
     born = torch.arange(key.shape[2], device=key.device)
-    age = born.unsqueeze(1) - born
-    kept = (age >= 0) & (born.unsqueeze(1) < deaths)  # (B, H, T, T): query, state
-    older = (age >= window) & (born >= sinks)
+    step = torch.arange(first, first + query.shape[3], device=key.device).unsqueeze(1)
+    older = (step - born >= limits.window) & (born >= limits.sinks)
+    kept = (born <= step) & (step < deaths.unsqueeze(2))  # (B, H, L, n)
     scores = ranks.unsqueeze(2)
-    level = scores.detach().masked_fill(~(kept & older), torch.inf).amin(dim=-1, keepdim=True)
-    dropped = (older & ~kept).any(dim=-1, keepdim=True)
-    soft = ((scores - level.masked_fill(~dropped, 0)) / _TEMPERATURE).sigmoid() * (older & dropped)
-    gates = (kept + (soft - soft.detach())).unsqueeze(2)
-    energies = query.float().unflatten(1, (key.shape[1], -1)) @ key.float().unsqueeze(2).mT
-    energies = (energies * query.shape[3] ** -0.5).masked_fill(age < 0, -torch.inf)
-    largest = energies.detach().masked_fill(~kept.unsqueeze(2), -torch.inf).amax(dim=-1, keepdim=True)
-    weights = (energies - largest).clamp_max(_LARGEST).exp() * gates
-    output: Tensor = (weights / weights.sum(dim=-1, keepdim=True)) @ value.float().unsqueeze(2)
-    return output.flatten(1, 2).to(query.dtype)
+    level = scores.masked_fill(~(kept & older), torch.inf).amin(dim=-1, keepdim=True)
+    slope = ((scores - level) / _TEMPERATURE).sigmoid()
+    slope = (slope * (1 - slope) / _TEMPERATURE).masked_fill(~older, 0)
+    energies = ((query * query.shape[-1] ** -0.5) @ key.unsqueeze(2).mT).float()
+    kept = kept.unsqueeze(2)
+    total = energies.masked_fill(~kept, -torch.inf).logsumexp(dim=-1, keepdim=True)
+    energies -= total
+    weights = torch.where(kept, energies, -softplus(-energies)).exp()  # of an evicted one: w / (1 + w)
+    gain = (d_output @ value.unsqueeze(2).mT).float()
+    gain -= (d_output.float() * output.float()).sum(dim=-1, keepdim=True)
+    return ((gain * weights).sum(dim=2) * slope).sum(dim=2)

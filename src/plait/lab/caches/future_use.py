@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any, NamedTuple
 
 import torch
@@ -13,11 +14,12 @@ from plait.hf.layer import Limits
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
 
-__all__ = ["Observed", "UsageRecipe", "decision_steps", "largest_use"]
+__all__ = ["Observed", "UsageRecipe", "decision_steps", "later_use", "observe"]
 
 _DECISIONS = 8  # steps of a text at which older states are compared
 _MINIBATCHES = 8  # optimizer steps on the states of one batch of texts, which one forward pass observes
 _NEGLIGIBLE = 1e-3  # attention weight below which a state is as good as unread
+_MOST = 1 << 28  # attention weights computed at once
 
 
 class Observed(NamedTuple):
@@ -46,11 +48,16 @@ class UsageRecipe:
 
     def calibrate(self, scores: Scores, ids: Tensor) -> None:
         """Set the standardisation of features from a batch of texts."""
-        scores.calibrate([observed.token for observed in self.observe(ids)])
+        scores.calibrate([observed.token for observed in observe(self.model, ids, self.limits)])
 
-    def update(self, scores: Scores, optimizer: torch.optim.Optimizer, ids: Tensor) -> dict[str, float]:
-        """Take several optimizer steps on a batch (B, T) of texts; return the figures of the update."""
-        layers = self.observe(ids)
+    def update(
+        self, scores: Scores, optimizer: torch.optim.Optimizer, ids: Tensor, answers: Tensor | None = None
+    ) -> dict[str, float]:
+        """Take several optimizer steps on a batch (B, T) of texts; return the figures of the update.
+
+        Queries at answers count like all others: the largest attention finds them.
+        """
+        layers = observe(self.model, ids, self.limits)
         errors: list[Tensor] = []
         spreads: list[Tensor] = []
         norms: list[Tensor] = []
@@ -66,33 +73,18 @@ class UsageRecipe:
         return {"loss": loss, "score": 1 - loss / max(variance, 1e-12), "gradient_norm": norm}
 
     @torch.no_grad()
-    def evaluate(self, scores: Scores, ids: Tensor) -> dict[str, float]:
+    def evaluate(self, scores: Scores, ids: Tensor, answers: Tensor | None = None) -> dict[str, float]:
         """Return loss and score on a batch of texts."""
-        error, spread = self._errors(scores, self.observe(ids), slice(None))
+        error, spread = self._errors(scores, observe(self.model, ids, self.limits), slice(None))
         loss = error.mean().item()
         return {"loss": loss, "score": 1 - loss / max(spread.mean().item(), 1e-12)}
-
-    @torch.no_grad()
-    def observe(self, ids: Tensor) -> list[Observed]:
-        """Return the states of every layer and what later queries pay to them, in one forward pass."""
-        layers: list[Observed] = []
-        number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
-        steps = decision_steps(ids.shape[1], self.limits)
-
-        def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-            use = largest_use(query, key, steps)
-            layers.append(Observed(Token(key, value, number, layer), (use + _NEGLIGIBLE).log()))
-            return scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
-
-        self.model(ids, past_key_values=TappedCache(self.model, attention))
-        return layers
 
     def _errors(self, scores: Scores, layers: list[Observed], part: slice) -> tuple[Tensor, Tensor]:
         """Return the mean squared error and the variance of the target of each layer, for some states."""
         window, _, sinks = self.limits
         errors, spreads = [], []
         for token, log_use in layers:
-            kept = Token(token.key[:, :, part], token.value[:, :, part], token.number[:, part], token.layer)
+            kept = token[:, part]
             target, born = log_use[..., part], kept.number[0]
             steps = torch.tensor(decision_steps(log_use.shape[3], self.limits), device=born.device)
             older = (born >= sinks) & (born <= steps.unsqueeze(1) - window)
@@ -101,6 +93,22 @@ class UsageRecipe:
             errors.append((error.square() * weight).sum(dim=(2, 3)).mean())
             spreads.append((_centred(target, older).square() * weight).sum(dim=(2, 3)).mean())
         return torch.stack(errors), torch.stack(spreads)
+
+
+@torch.no_grad()
+def observe(model: Any, ids: Tensor, limits: Limits, power: float = math.inf) -> list[Observed]:
+    """Return the states of every layer and what later queries pay to them, in one forward pass."""
+    layers: list[Observed] = []
+    number = torch.arange(ids.shape[1], device=ids.device).expand(ids.shape)
+    steps = decision_steps(ids.shape[1], limits)
+
+    def attention(layer: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
+        use = later_use(query, key, steps, power)
+        layers.append(Observed(Token(key, value, number, layer), (use + _NEGLIGIBLE).log()))
+        return scaled_dot_product_attention(query, key, value, is_causal=True, enable_gqa=True)
+
+    model(ids, past_key_values=TappedCache(model, attention), logits_to_keep=1)
+    return layers
 
 
 def decision_steps(length: int, limits: Limits) -> list[int]:
@@ -113,28 +121,41 @@ def decision_steps(length: int, limits: Limits) -> list[int]:
     return [limits.slots + i * free // _DECISIONS for i in range(_DECISIONS)]
 
 
-def largest_use(query: Tensor, key: Tensor, steps: list[int]) -> Tensor:
-    """Return (B, H, len(steps), T): the largest attention weight of a query at each step or after.
+def later_use(query: Tensor, key: Tensor, steps: list[int], power: float = math.inf) -> Tensor:
+    r"""Return (B, H, len(steps), T): the attention that queries at each step or after pay to a state.
+
+    It is $(\sum_q a_q^p)^{1/p}$ over the weights of all later queries of the group: the largest for p = ∞,
+    their sum for 1.
 
     Args:
         query: (B, heads, T, D), heads a multiple of H.
         key: (B, H, T, D).
         steps: increasing.
+        power: p.
 
     >>> query = torch.tensor([[[[0.0], [0.0], [9.0]]]])
-    >>> largest_use(query, torch.tensor([[[[1.0], [0.0], [0.0]]]]), [1, 2])[0, 0, :, 0].tolist()
+    >>> later_use(query, torch.tensor([[[[1.0], [0.0], [0.0]]]]), [1, 2])[0, 0, :, 0].tolist()
     [0.9997532963752747, 0.9997532963752747]
     """
-    grouped = query.float().unflatten(1, (key.shape[1], -1)) * query.shape[3] ** -0.5
-    states, length = key.float().unsqueeze(2), key.shape[2]
+    grouped = query.unflatten(1, (key.shape[1], -1)) * query.shape[3] ** -0.5
+    states, length = key.unsqueeze(2), key.shape[2]
     born = torch.arange(length, device=key.device)
+    size = max(1, _MOST // (query.shape[0] * query.shape[1] * length))
+    total = key.new_zeros(*key.shape[:2], length, dtype=torch.float32)
     use: list[Tensor] = []
     for begin, end in reversed(list(zip(steps, [*steps[1:], length], strict=True))):
-        energies = grouped[:, :, :, begin:end] @ states.mT
-        later = born > torch.arange(begin, end, device=key.device).unsqueeze(1)
-        weights = energies.masked_fill(later, -torch.inf).softmax(dim=-1)
-        largest = weights.amax(dim=(2, 3))
-        use.append(largest if not use else torch.maximum(largest, use[-1]))
+        for first in range(begin, end, size):
+            last = min(first + size, end)  # no query before it reads a state born at `last` or after
+            energies = (grouped[:, :, :, first:last] @ states[:, :, :, :last].mT).float()
+            later = born[:last] > torch.arange(first, last, device=key.device).unsqueeze(1)
+            weights = energies.masked_fill_(later, -torch.inf).softmax(dim=-1)
+            known = total[..., :last]
+            if power == math.inf:
+                torch.maximum(known, weights.amax(dim=(2, 3)), out=known)
+            else:
+                known += weights.pow_(power).sum(dim=(2, 3))
+        use.append(total if power == math.inf else total ** (1 / power))
+        total = total.clone()
     return torch.stack(use[::-1], dim=2)
 
 

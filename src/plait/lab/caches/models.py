@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from plait.errors import ConfigError, DataError, OutputError
+from plait.errors import ConfigError, DataError, OutputError, known
 from plait.files import plain_bytes, write_whole, writing
 from plait.hf.layers import full_attention_layers
 from plait.hf.scores import model_checksum
@@ -28,8 +28,9 @@ from plait.hugging_face import (
     weights_of,
 )
 
-__all__ = ["LanguageModel", "convert_gguf", "end_tokens", "open_model"]
+__all__ = ["DTYPES", "LanguageModel", "convert_gguf", "end_tokens", "open_model"]
 
+DTYPES = ("auto", "float32", "bfloat16", "float16")
 _ORIGIN = "converted.json"  # in a converted folder: the file it was made from
 _MOST_ORIGIN = 1 << 16
 
@@ -59,8 +60,8 @@ class LanguageModel:
         return model_checksum(self.model)
 
 
-def open_model(path: Path, device: torch.device | None = None) -> LanguageModel:
-    """Open a model: float32 on a CPU, in the precision of its weights on a GPU.
+def open_model(path: Path, device: torch.device | None = None, dtype: str = "auto") -> LanguageModel:
+    """Open a model.
 
     A .gguf file is converted on first use to a folder beside it, named as the file without its suffix; the
     next time that folder is read, in seconds.
@@ -68,11 +69,13 @@ def open_model(path: Path, device: torch.device | None = None) -> LanguageModel:
     Args:
         path: a folder with config.json, safetensors and a tokenizer, or a .gguf file.
         device: the CPU by default.
+        dtype: one of `DTYPES`; "auto" is float32 on a CPU, and the precision of the weights on a GPU.
 
     Raises:
         DataError: if it cannot be read, has no weights, or has pickled ones.
         ConfigError: if there is nothing of this name, or the model has no layers of full attention.
     """
+    known(dtype, DTYPES, "dtype")
     if not path.exists():
         raise ConfigError(f"{path}: expected a folder of transformers or a .gguf file, got nothing there")
     folder = _converted(path) if path.suffix.lower() == ".gguf" else path
@@ -95,7 +98,10 @@ def open_model(path: Path, device: torch.device | None = None) -> LanguageModel:
         raise DataError(f"{folder}: its weights lack {missing[0]}, and {len(missing) - 1} others")
     tokenizer = load_tokenizer(folder)
     device = device or torch.device("cpu")
-    model = model.eval().to(device, torch.float32 if device.type == "cpu" else None)
+    precision = None if dtype == "auto" else getattr(torch, dtype)
+    if precision is None and device.type == "cpu":
+        precision = torch.float32
+    model = model.eval().to(device, precision)
     model.requires_grad_(False)
     if model._can_set_attn_implementation():
         model.set_attn_implementation("sdpa")

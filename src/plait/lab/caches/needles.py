@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from plait.errors import DataError, known
+from plait.lab.caches.hiding import SentenceEnds, put_into
 from plait.lab.caches.texts import Document, encode
 
 __all__ = ["ANSWER_TOKENS", "NEEDLES", "Needle", "hide", "is_right"]
@@ -67,18 +68,9 @@ def hide(kind: str, number: int, seed: int, length: int, prose: Document, tokeni
         )
     if room > len(prose.tokens):
         raise DataError(f"{prose.name}: expected at least {room} tokens of prose, got {len(prose.tokens)}")
-    hay = list(prose.tokens[:room])
-    ends = [i + 1 for i, token in enumerate(hay) if re.search(r"[.!?\n]\s*$", tokenizer.decode([token]))]
-    prompt: list[int] = []
-    begins: list[int] = []
-    done = 0
-    for depth, sentence in zip(depths, sentences, strict=True):
-        place = min(ends or [room // 2], key=lambda end: abs(end - depth * room))
-        prompt += hay[done:place]
-        done = max(done, place)
-        begins.append(len(prompt))
-        prompt += sentence
-    prompt += hay[done:] + question
+    hay = prose.tokens[:room]
+    text, begins = put_into(hay, sentences, depths, SentenceEnds(tokenizer)(hay))
+    prompt = text + question
     shares = tuple(round(begins[i] / length, 4) for i in facts.needed)
     return Needle(kind, number, tuple(prompt), facts.answer, shares)
 

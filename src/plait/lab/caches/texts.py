@@ -92,8 +92,10 @@ def documents(paths: Sequence[Path], tokenizer: Any, length: int, most: int | No
     whole(1, length=step)
     pieces: list[Document] = []
     longest = 0
-    for path, source in zip(paths, _names(paths), strict=True):
-        tokens = encode(tokenizer, read_text(path))
+    names = _names(paths)
+    texts = [read_text(path) for path in paths]  # tokenised in one call, which uses all cores
+    encoded = tokenizer(texts, add_special_tokens=False, verbose=False)["input_ids"]
+    for tokens, source in zip(encoded, names, strict=True):
         longest = max(longest, len(first) + len(tokens))
         starts = range(0, len(tokens) - step + 1, step)
         pieces += [Document(source, i, (*first, *tokens[i : i + step])) for i in starts[:most]]

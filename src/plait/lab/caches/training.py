@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
+import random
 import time
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, dataclass, replace
@@ -19,7 +20,9 @@ from plait.errors import ConfigError, DivergedError, at_least, in_float32, known
 from plait.hf import Scores
 from plait.hf.layer import Limits
 from plait.hf.scores import MOST_WIDTH
+from plait.lab.caches.choice import ChoiceRecipe
 from plait.lab.caches.eviction import EvictionRecipe
+from plait.lab.caches.facts import FactWriter
 from plait.lab.caches.future_use import UsageRecipe
 from plait.lab.caches.models import LanguageModel
 from plait.lab.caches.texts import Document, part_of
@@ -36,8 +39,9 @@ from plait.provenance import commit
 __all__ = ["RECIPES", "ScoresLearner", "ScoresOptions", "refuse_to_build", "train_scores"]
 
 FORMAT = "plait scores 1"
-RECIPES: dict[str, type[UsageRecipe] | type[EvictionRecipe]] = {
+RECIPES: dict[str, type[UsageRecipe] | type[ChoiceRecipe] | type[EvictionRecipe]] = {
     "usage": UsageRecipe,
+    "choice": ChoiceRecipe,
     "eviction": EvictionRecipe,
 }
 MOST_DOCUMENTS = 4096  # of an update
@@ -60,6 +64,10 @@ class ScoresOptions:
     width: int = 64
     held_out: int = 4
     """Held-out documents of an evaluation."""
+    facts: float = 0.0
+    """Share of the documents with facts that are asked for later."""
+    answer_weight: float = 10.0
+    """Weight of a token of an answer in the loss of recipe `eviction`."""
     seed: int = 0
 
     @property
@@ -78,7 +86,10 @@ class ScoresOptions:
         whole(0, capacity=self.capacity, sinks=self.sinks)
         whole(0, MOST_WIDTH, width=self.width)
         seeded(seed=self.seed)
-        in_float32(0, lr=self.lr)
+        in_float32(0, lr=self.lr, answer_weight=self.answer_weight)
+        at_least(0, facts=self.facts)
+        if self.facts > 1:
+            raise ConfigError(f"facts: expected a share, at most 1, got {self.facts:g}")
         shortest = self.limits.slots + self.window
         if context < shortest:
             raise ConfigError(
@@ -88,7 +99,10 @@ class ScoresOptions:
 
 
 class ScoresLearner(Learner):
-    """Learner of scores; update n takes the next documents of an order drawn for each epoch."""
+    """Learner of scores; update n takes the next documents of an order drawn for each epoch.
+
+    Facts are drawn for each document each time it comes.
+    """
 
     score = "score"
 
@@ -100,13 +114,14 @@ class ScoresLearner(Learner):
         start: Scores | None = None,
     ) -> None:
         model, self.options, self.device = language.model, options, language.device
-        self.recipe = RECIPES[options.recipe](model, options.limits)
+        self.recipe = _recipe(model, options)
         self.formatter = ProgressFormat(self.recipe.score)
         sizes = {**options.limits._asdict(), "width": options.width, "seed": options.seed}
         self.network: Scores = Scores(model, **sizes)
         self.is_fresh = start is None
         if start is not None:
             self.network.load_state_dict(start.state_dict())
+        self.writer = FactWriter(language.tokenizer) if options.facts else None
         self.train_ids = _ids(part_of(pieces, "train"))
         self.held_out_ids = _ids(part_of(pieces, "held-out"))[: options.held_out]
         self.lr = options.lr or self.recipe.lr
@@ -118,13 +133,13 @@ class ScoresLearner(Learner):
         """Perform update `number`, counted from 1."""
         options = self.options
         rows = range((number - 1) * options.batch_size, number * options.batch_size)
-        ids = torch.stack([self._document(row) for row in rows]).to(self.device)
+        ids, answers = self._batch([self._document(row) for row in rows], "train", rows)
         if number == 1 and self.is_fresh:
             self.recipe.calibrate(self.network, ids)
         warm_up = min(1.0, number / max(1.0, _WARM_UP * options.updates))
         for group in self.optimizer.param_groups:
             group["lr"] = self.lr * warm_up * (1 - (number - 1) / options.updates)
-        figures = self.recipe.update(self.network, self.optimizer, ids)
+        figures = self.recipe.update(self.network, self.optimizer, ids, answers)
         wrong = [name for name, value in figures.items() if not math.isfinite(value)]
         if wrong:
             raise DivergedError(f"update {number}: the {wrong[0].replace('_', ' ')} is not finite")
@@ -134,9 +149,10 @@ class ScoresLearner(Learner):
         """Return the mean loss and score on held-out documents."""
         if final:
             return {}
-        parts = [
-            self.recipe.evaluate(self.network, ids.unsqueeze(0).to(self.device)) for ids in self.held_out_ids
-        ]
+        parts = []
+        for row, ids in enumerate(self.held_out_ids):
+            batch = self._batch([ids], "held-out", [row])
+            parts.append(self.recipe.evaluate(self.network, *batch))
         return {"held_out": {name: math.fsum(part[name] for part in parts) / len(parts) for name in parts[0]}}
 
     def restore(self, checkpoint: Checkpoint) -> None:
@@ -144,9 +160,25 @@ class ScoresLearner(Learner):
         super().restore(checkpoint)
         self.is_fresh = False
 
+    def _batch(self, ids: list[Tensor], part: str, rows: Sequence[int]) -> tuple[Tensor, Tensor]:
+        """Return documents (B, T), a share of them with facts, and the tokens that are answers."""
+        answers = [torch.zeros(len(x), dtype=torch.bool) for x in ids]
+        for i, row in enumerate(rows):
+            rng = random.Random(f"{self.options.seed}:{part}:{row}")
+            if self.writer is not None and rng.random() < self.options.facts:
+                written = self.writer.write(ids[i].tolist(), rng)
+                ids[i], answers[i] = torch.tensor(written.tokens), torch.tensor(written.answers)
+        return torch.stack(ids).to(self.device), torch.stack(answers).to(self.device)
+
     def _document(self, row: int) -> Tensor:
         count = len(self.train_ids)
         return self.train_ids[_order(self.options.seed, row // count, count)[row % count]]
+
+
+def _recipe(model: Any, options: ScoresOptions) -> UsageRecipe | ChoiceRecipe | EvictionRecipe:
+    if options.recipe == EvictionRecipe.name:
+        return EvictionRecipe(model, options.limits, options.answer_weight)
+    return RECIPES[options.recipe](model, options.limits)
 
 
 @lru_cache(maxsize=4)
@@ -225,6 +257,7 @@ def train_scores(
         "of_updates": options.updates,
         "context": context,
         "documents": len(pieces),
+        "facts": options.facts,
         "seed": options.seed,
         "lr": options.lr,
         "held_out": fitted.summary["held_out"],

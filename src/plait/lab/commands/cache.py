@@ -37,6 +37,7 @@ def evaluate_caches(
     seed: int = 0,
     threads: int | None = None,
     device: str = "auto",
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
     out: Path = Path("cache-eval"),
 ) -> CommandResult:
     """Measure what bounded caches cost a language model: plait cache eval MODEL --text book.txt.
@@ -64,6 +65,7 @@ def evaluate_caches(
         seed: of the needles and of the policy random.
         threads: of the CPU; as many as torch chooses if not given.
         device: auto (cuda if there is one), cpu, cuda, cuda:N.
+        dtype: of the language model; auto is float32 on a CPU, and that of its weights on a GPU.
         out: folder of the results.
     """
     from plait.lab.bench.sizes import parse_names, parse_numbers
@@ -90,7 +92,7 @@ def evaluate_caches(
         part,
     )
     with limit_threads(threads):
-        lm = open_model(model, device_named(device))
+        lm = open_model(model, device_named(device), dtype)
         trained, digest = _scores(scores, lm)
         variants = [Variant(FULL)] if FULL in names else []
         for size in sizes:

@@ -22,27 +22,31 @@ def train_cache(
     capacity: int,
     sinks: int = 4,
     out: Annotated[Path, option(metavar="FOLDER", aliases=("-o",))],
-    recipe: Literal["usage", "eviction"] = "usage",
+    recipe: Literal["usage", "choice", "eviction"] = "usage",
     minutes: float | None = None,
     updates: Annotated[int | None, option(default="one pass over the texts")] = None,
     context: int = 1024,
     batch_size: int = 1,
-    lr: Annotated[float | None, option(default="2e-3 for usage, 5e-4 for eviction")] = None,
+    lr: Annotated[float | None, option(default="2e-3 for usage and choice, 5e-4 for eviction")] = None,
     width: int = 64,
     held_out: int = 4,
+    facts: float = 0.5,
+    answer_weight: float = 10.0,
     start: Annotated[Path | None, option(metavar="FOLDER")] = None,
     seed: int = 0,
     resume: bool = False,
     threads: int | None = None,
     device: str = "auto",
+    dtype: Literal["auto", "float32", "bfloat16", "float16"] = "auto",
     quiet: bool = False,
 ) -> CommandResult:
     """Train what a bounded cache keeps: plait cache train MODEL --text FILE --window 64 --capacity 60 -o OUT.
 
     The language model stays as it is; a small head for each of its layers learns to rank states. The recipe
-    usage predicts how strongly later queries read a state, from one forward pass a document; eviction trains
+    usage predicts how strongly later queries read a state, from one forward pass a document; choice learns
+    which states that would keep, at the same cost; eviction trains
     through the bounded cache to change the model's output least, at about five times the cost, and is best
-    begun with scores of usage (--start). The folder is a run like any other (plait runs FOLDER) and has
+    begun with scores of another (--start). The folder is a run like any other (plait runs FOLDER) and has
     scores.safetensors and scores.json, for plait.hf.BoundedCache(…, scores=FOLDER).
 
     Args:
@@ -52,7 +56,7 @@ def train_cache(
         capacity: older states that the cache keeps.
         sinks: first states that the cache keeps.
         out: folder of the run and of the scores.
-        recipe: usage or eviction.
+        recipe: usage, choice or eviction.
         minutes: as many updates as fit into this time, instead of --updates; two are timed first.
         updates: updates in all; each takes --batch-size documents.
         context: tokens of a document; at least sinks + 2 · window + capacity.
@@ -60,11 +64,14 @@ def train_cache(
         lr: largest learning rate.
         width: hidden features of a head; 0 for a linear one.
         held_out: held-out documents of an evaluation.
+        facts: share of the documents into which facts and questions about them are written.
+        answer_weight: weight of a token of an answer in the loss of eviction.
         start: folder of scores to begin with; zero scores if left out.
         seed: of the initial weights and of the order of documents.
         resume: continue the run in the folder; all other options as at the start.
         threads: of the CPU; as many as torch chooses if left out.
         device: auto (cuda if there is one), cpu, cuda or cuda:N.
+        dtype: of the language model; auto is float32 on a CPU, and that of its weights on a GPU.
         quiet: show no progress.
     """
     if minutes is not None and updates is not None:
@@ -78,11 +85,12 @@ def train_cache(
 
     options = ScoresOptions(
         window=window, capacity=capacity, sinks=sinks, recipe=recipe, updates=updates or 1,
-        batch_size=batch_size, lr=lr or 0.0, width=width, held_out=held_out, seed=seed,
+        batch_size=batch_size, lr=lr or 0.0, width=width, held_out=held_out, facts=facts,
+        answer_weight=answer_weight, seed=seed,
     )  # fmt: skip
     options.check(context)
     with limit_threads(threads):
-        language = open_model(model, device_named(device))
+        language = open_model(model, device_named(device), dtype)
         pieces = documents(text, language.tokenizer, context)
         if updates is None:
             options = options.with_updates(len(part_of(pieces, "train")) // batch_size)

@@ -1,0 +1,50 @@
+"""Sentences put into prose, behind the ends of its own sentences."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["SentenceEnds", "put_into"]
+
+
+class SentenceEnds:
+    """Finds where the sentences of a tokenised text end; every token is decoded once."""
+
+    def __init__(self, tokenizer: Any) -> None:
+        self.tokenizer = tokenizer
+        self._is_end: dict[int, bool] = {}
+
+    def __call__(self, tokens: Sequence[int]) -> list[int]:
+        """Return the positions behind the last token of each sentence or line."""
+        for token in set(tokens).difference(self._is_end):
+            text = self.tokenizer.decode([token])
+            self._is_end[token] = re.search(r"[.!?\n]\s*$", text) is not None
+        return [i + 1 for i, token in enumerate(tokens) if self._is_end[token]]
+
+
+def put_into(
+    prose: Sequence[int], sentences: Sequence[Sequence[int]], depths: Sequence[float], ends: Sequence[int]
+) -> tuple[list[int], list[int]]:
+    """Put each sentence behind the end that is nearest to its depth; return the text and their positions.
+
+    Args:
+        prose: tokens.
+        sentences: tokens of each sentence.
+        depths: increasing, from 0 to 1.
+        ends: where the sentences of the prose end; without any, everything goes into the middle.
+
+    >>> put_into([1, 2, 3, 4], [[8], [9]], [0.2, 0.9], [1, 3])
+    ([1, 8, 2, 3, 9, 4], [1, 4])
+    """
+    text: list[int] = []
+    begins: list[int] = []
+    done = 0
+    for depth, sentence in zip(depths, sentences, strict=True):
+        place = min(ends or [len(prose) // 2], key=lambda end: abs(end - depth * len(prose)))
+        text += prose[done:place]
+        done = max(done, place)
+        begins.append(len(text))
+        text += sentence
+    return text + list(prose[done:]), begins
