@@ -103,7 +103,8 @@ class RelevancyMemory(WindowMemory):
             read, so that reading trains it, and so does `usage`.
         noise: scale of the Gumbel noise added to learned scores while training: the kept state is then a draw
             from softmax(score / noise), and low scores are explored now and again. g is initialised to zero,
-            so without noise no kept state would ever be replaced. None: 0.3.
+            so without noise no kept state of a recurrent layer would ever be replaced. None: 0.3; in a
+            `plait.Transformer` none, because there reading trains the scores of the window as well.
         usage: weight of a second loss on learned scores: cross entropy towards the share that each kept state
             has in the next output's gradient (`plait.ops.scan.usage`); 0 turns it off. None: 1.
         grad_limit: clip the elements of dL/ds_t to so many times the largest that arrives from outside, so

@@ -175,7 +175,8 @@ class BoundedAttentionLayer(Layer):
         with torch.autocast(normed.device.type, enabled=False):
             scores = (normed.to(wide) @ self.worth.to(wide).t()).transpose(1, 2)
         ranks = scores.detach()
-        noise = self.memory.exploration
+        # reading trains the score of every state in the window, so low scores need no noise to be tried
+        noise = getattr(self.memory, "noise", None) or 0.0
         if noise and self.training:
             ranks = ranks + gumbel_noise(noise, ranks.shape, ranks)
         return scores, ranks.float()
