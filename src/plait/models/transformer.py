@@ -60,7 +60,7 @@ class Transformer(Recurrent):
         window: of a memory given by its name: the latest states.
         capacity: the same: states kept beyond the window.
         relevance: the same: "learned" if left out, or "earned".
-        noise: the same: Gumbel noise on the scores while training; none if left out.
+        noise: the same: scale of the Gumbel noise on the scores while training; 0.0 where it is None.
         sinks: the same: the first states, kept for good.
         every: the same: of uniform writing, keep every n-th state.
         positions: with a memory: "rotary" if left out, true distances, as without a memory: learned soon
