@@ -149,18 +149,19 @@ def arguments_of(function: Callable[..., Any]) -> list[Argument]:
         hint = hints[parameter.name]
         if dataclasses.is_dataclass(hint):
             assert isinstance(hint, type)
-            arguments += _fields(parameter.name, hint)
+            arguments += _fields(parameter.name, hint, parameter.default)
         else:
             positional = parameter.kind is parameter.POSITIONAL_ONLY
             arguments.append(_argument(parameter.name, hint, parameter.default, descriptions, positional))
     return arguments
 
 
-def _fields(parameter: str, kind: type) -> Iterator[Argument]:
-    """Yield the fields of a dataclass as options."""
+def _fields(parameter: str, kind: type, instance: Any) -> Iterator[Argument]:
+    """Yield the fields of a dataclass as options; `instance` is the parameter's default, if it has one."""
     descriptions, hints = field_docs(kind), get_type_hints(kind, include_extras=True)
     for field in dataclasses.fields(kind):
         default = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        default = getattr(instance, field.name) if isinstance(instance, kind) else default
         argument = _argument(field.name, hints[field.name], default, descriptions, False)
         yield dataclasses.replace(argument, parameter=parameter, options=kind)
 

@@ -119,6 +119,11 @@ class Task:
         return None, None
 
     @property
+    def anchor(self) -> int | None:
+        """Feature that a network adds to the number it predicts, which is then a change from it; else None."""
+        return None
+
+    @property
     def carried(self) -> str:
         """Part of a carried state: `all`; `mixed`, s_T with an empty memory; `hidden`, h_T."""
         return "all"

@@ -11,8 +11,10 @@ import hashlib
 import io
 import itertools
 import math
+import re
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -25,11 +27,14 @@ from plait.lab.tasks.sources import read_bytes
 __all__ = [
     "MISSING",
     "Table",
+    "as_dates",
     "as_numbers",
     "as_targets",
+    "check_gaps",
     "filled",
     "grouped",
     "is_missing",
+    "previous_rows",
     "read_table",
     "table_of",
 ]
@@ -38,6 +43,11 @@ MISSING = ("refuse", "mean", "previous")
 _EMPTY = frozenset({"", "na", "n/a", "nan", "null", "none", "?"})
 MOST_COLUMNS = 100_000  # a run's description lists them all
 csv.field_size_limit(1 << 20)
+# 2026-01-31, 2026/1/31 or 2026-01, alone or with a time of day; groups: year, month, day, time
+_DATE = re.compile(
+    r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\d{0,3}(?:Z|[+-]\d{2}:?\d{2})?)?"
+)
+_OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}(?:\s.*)?")
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,6 +59,7 @@ class Table:
     lines: list[int]
     sha256: str
     parsed: dict[str, NDArray[np.float64] | None] = field(default_factory=dict)
+    parsed_dates: dict[str, list[datetime | None] | None] = field(default_factory=dict)
 
     def column(self, name: str, option: str) -> list[str]:
         """Return a column; `option` is the option that errors mention."""
@@ -61,6 +72,12 @@ class Table:
         if name not in self.parsed:
             self.parsed[name] = as_numbers(self.columns[name])
         return self.parsed[name]
+
+    def dates(self, name: str) -> list[datetime | None] | None:
+        """Return a column as dates, parsed once; see `as_dates`."""
+        if name not in self.parsed_dates:
+            self.parsed_dates[name] = as_dates(self.columns[name])
+        return self.parsed_dates[name]
 
     def check_size(self, name: str, values: NDArray[np.float64]) -> None:
         """Refuse numbers too large for float32; the error shows the first."""
@@ -132,8 +149,10 @@ def table_of(columns: Mapping[str, Iterable[Any]], name: str = "data") -> Table:
 
 
 def _word(value: Any) -> str:
+    """Return a value as a word of a table; None, nan, NaT and NA of pandas are empty."""
     missing = value is None or (isinstance(value, float | np.floating) and math.isnan(value))
-    return "" if missing else str(value).strip()
+    text = "" if missing else str(value).strip()
+    return "" if text in ("NaT", "<NA>") else text
 
 
 def _delimiter(text: str) -> str:
@@ -181,6 +200,30 @@ def as_numbers(words: Iterable[str]) -> NDArray[np.float64] | None:
     return np.array(numbers)
 
 
+def as_dates(words: Iterable[str]) -> list[datetime | None] | None:
+    """Return a column as dates by their own clock, None for an empty cell; None if it holds anything else.
+
+    >>> as_dates(["2026-01-31", "", "2026-02-01 06:30"])
+    [datetime.datetime(2026, 1, 31, 0, 0), None, datetime.datetime(2026, 2, 1, 6, 30)]
+    >>> as_dates(["31.01.2026"]) is None
+    True
+    """
+    dates: list[datetime | None] = []
+    for word in words:
+        match = _DATE.fullmatch(word)
+        if word and match is None:
+            return None
+        try:
+            dates.append(None if match is None else _date_of(*match.groups()))
+        except ValueError:  # no such day
+            return None
+    return dates if any(dates) else None
+
+
+def _date_of(year: str, month: str, day: str | None, clock: str | None) -> datetime:
+    return datetime.fromisoformat(f"{year}-{int(month):02}-{int(day or 1):02}T{clock or '00:00'}")
+
+
 def is_missing(word: str) -> bool:
     """Return whether a word stands for a missing value: empty, NA, n/a, nan, null, none, ?."""
     return word.lower() in _EMPTY
@@ -218,23 +261,35 @@ def filled(
     gaps = np.isnan(values)
     if not gaps.any():
         return values
-    leave_out = ", or leave it out of --features" if mean is None else ""
     if gaps.all() and mean is None:
         raise DataError(f"{table.file}: column {name!r} holds no value; leave it out of --features")
-    if missing == "refuse":
-        line = table.lines[int(np.flatnonzero(gaps)[0])]
-        raise DataError(
-            f"{table.file}: column {name!r} misses {int(gaps.sum())} of {len(values)} values, the first in "
-            f"line {line}; say --missing mean or --missing previous{leave_out}"
-        )
+    check_gaps(table, name, gaps, missing, leave_out=mean is None)
     mean = float(np.nanmean(values)) if mean is None else mean
-    result = values.copy()
-    if missing == "previous":
-        for rows in groups:
-            for before, row in itertools.pairwise(rows):
-                if math.isnan(result[row]):
-                    result[row] = result[before]
+    result = values[previous_rows(gaps, groups)] if missing == "previous" else values
     return np.where(np.isnan(result), mean, result)
+
+
+def check_gaps(
+    table: Table, name: str, gaps: NDArray[np.bool_], missing: str, leave_out: bool = True
+) -> None:
+    """Refuse a feature with missing values, where `missing` says so."""
+    if missing == "refuse" and gaps.any():
+        line = table.lines[int(np.flatnonzero(gaps)[0])]
+        advice = ", or leave it out of --features" if leave_out else ""
+        raise DataError(
+            f"{table.file}: column {name!r} misses {int(gaps.sum())} of {len(gaps)} values, the first in "
+            f"line {line}; say --missing mean or --missing previous{advice}"
+        )
+
+
+def previous_rows(gaps: NDArray[np.bool_], groups: list[NDArray[np.int64]]) -> NDArray[np.int64]:
+    """Return for each row the row to take its value from: itself, or the sequence's latest without a gap."""
+    source = np.arange(len(gaps))
+    for rows in groups:
+        for before, row in itertools.pairwise(rows):
+            if gaps[row]:
+                source[row] = source[before]
+    return source
 
 
 def grouped(
@@ -271,13 +326,22 @@ def grouped(
 
 
 def _ranks(table: Table, order: str) -> list[float] | list[str]:
-    """Return the sort keys of rows: numbers, or text (dates written as 2026-01-31)."""
+    """Return the sort keys of rows: numbers, dates, or text."""
     words = table.column(order, "--order")
     gap = next((row for row, word in enumerate(words) if is_missing(word)), None)
     if gap is not None:
         raise DataError(_missing(table, gap, order, words[gap]))
     numbers = table.numbers(order)
-    return words if numbers is None else numbers.tolist()
+    if numbers is not None:
+        return numbers.tolist()
+    if (dates := table.dates(order)) is not None:
+        return [date.isoformat() for date in dates if date is not None]
+    if _OTHER_DATE.fullmatch(words[0]):
+        raise DataError(
+            f"{table.file}, line {table.lines[0]}: expected numbers or dates as 2026-01-31 in --order {order}, "
+            f"got {words[0]}, which would be sorted as text"
+        )
+    return words
 
 
 def _missing(table: Table, row: int, name: str, word: str) -> str:

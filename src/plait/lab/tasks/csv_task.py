@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
@@ -15,18 +15,26 @@ import torch
 from numpy.typing import NDArray
 
 from plait.errors import ConfigError, DataError, known, whole
-from plait.lab.tasks.base import HIDDEN, IGNORE, LATER
+from plait.lab.tasks.base import HIDDEN, IGNORE, LATER, Scale
+from plait.lab.tasks.csv_columns import NUMBER, encode_all, encoding_of, standardised, width, words_of
 from plait.lab.tasks.csv_file import (
     MISSING,
     Table,
     as_numbers,
     as_targets,
-    filled,
     grouped,
     is_missing,
     read_table,
 )
-from plait.lab.tasks.sequences import ANSWERS, ASKS, Sequences, SequenceTask, Split, share_of
+from plait.lab.tasks.csv_pieces import (
+    Piece,
+    forecast_pieces,
+    later_rows,
+    pieces_with_targets,
+    series_of,
+    usual_length,
+)
+from plait.lab.tasks.sequences import ANSWERS, ASKS, Sequences, SequenceTask, Split
 
 __all__ = ["CsvTask"]
 
@@ -70,10 +78,12 @@ class CsvTask(SequenceTask):
     answer: str = ""
     asks: str = ""
     horizon: int = field(default=0, metadata=LATER)
+    encodings: tuple[tuple[str, ...], ...] = field(default=(), metadata=LATER)
     left_out: tuple[str, ...] = field(default=(), metadata=HIDDEN, compare=False)
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
+        object.__setattr__(self, "encodings", tuple(map(tuple, self.encodings)))
         known(self.missing, MISSING, "missing")
         for name, value, choices in (("answer", self.answer, ANSWERS), ("asks", self.asks, ASKS)):
             if value:
@@ -103,17 +113,21 @@ class CsvTask(SequenceTask):
             raise ConfigError("target: expected the column that is asked, got none; say --target COLUMN")
         table = _table(self.file, self.header, _stamp(self.file))
         words = as_targets(table.column(self.target, "--target"), table.numbers(self.target))
-        target = "" if self.horizon else self.target
-        own = [name for name in (target, self.sequence, self.order) if name]
-        others = [name for name in table.columns if name not in own]
-        numeric = {name: None for name in others if table.numbers(name) is not None}
         answer = self.answer or ("class" if _are_classes(table.numbers(self.target)) else "number")
         classes = sorted({word for word in words if word}, key=_sorting) if answer == "class" else []
+        series = series_of(table, self.sequence, self.order) if self._has_series else []
+        encodings = self._encodings_of(table, series)
+        length = self.length
+        if self.horizon and length is None:
+            length = usual_length(max(map(len, series)), self.horizon)
+        plain = all(encoding == NUMBER for encoding in encodings.values())
         derived: dict[str, Any] = {
-            "features": self.features or tuple(numeric),
-            "left_out": () if self.features else tuple(name for name in others if name not in numeric),
+            "features": tuple(encodings),
+            "encodings": () if plain else tuple(encodings.values()),
+            "left_out": tuple(name for name in self._candidates(table) if name not in encodings),
             "answer": answer,
             "classes": tuple(classes),
+            "length": length,
             "asks": self.asks or ("every" if self.horizon else self._when(table, words)),
             "sha256": table.sha256,
         }
@@ -121,14 +135,54 @@ class CsvTask(SequenceTask):
             object.__setattr__(self, name, value)
         self.split()  # raises now if the file is invalid
 
+    @property
+    def _has_series(self) -> bool:
+        """Whether the rows of a sequence are known: without a column or a length the file is refused later."""
+        return bool(self.sequence or self.length or self.horizon)
+
+    def _candidates(self, table: Table) -> list[str]:
+        """Return the columns that may be features: those named, or all but those with another use."""
+        if self.features:
+            return list(self.features)
+        target = "" if self.horizon else self.target
+        order = self.order if self.order and table.dates(self.order) is None else ""
+        return [name for name in table.columns if name not in (target, self.sequence, order)]
+
+    def _encodings_of(self, table: Table, series: list[NDArray[np.int64]]) -> dict[str, tuple[str, ...]]:
+        """Return the encoding of every feature; a column that tells nothing is left out unless it was named."""
+        encodings = {}
+        for name in self._candidates(table):
+            table.column(name, "--features")
+            encoding = encoding_of(table, name, series)
+            if encoding is None and name in self.features:
+                encoding = words_of(table, name)
+            if encoding is not None:
+                encodings[name] = encoding
+        return encodings
+
     def _when(self, table: Table, words: list[str]) -> str:
         _, groups = grouped(table, self.sequence, self.order, self.length)
         several = any(len({words[row] for row in rows if words[row]}) > 1 for rows in groups)
         return "every" if several else "last"
 
     @property
+    def columns(self) -> list[tuple[str, tuple[str, ...]]]:
+        """The feature columns with their encodings."""
+        encodings = self.encodings or (NUMBER,) * len(self.features)
+        return list(zip(self.features, encodings, strict=True))
+
+    @property
     def input_size(self) -> int:
-        return max(1, len(self.features))
+        return max(1, sum(width(encoding) for _, encoding in self.columns))
+
+    @property
+    def anchor(self) -> int | None:
+        before = 0
+        for name, encoding in self.columns:
+            if name == self.target:
+                return before if self.answer == "number" and encoding == NUMBER else None
+            before += width(encoding)
+        return None
 
     @property
     def num_classes(self) -> int:
@@ -145,20 +199,14 @@ class CsvTask(SequenceTask):
                 f"{self.file}: expected the file that hashes to {self.sha256}, got {table.sha256}; it was "
                 "changed since"
             )
-        return _split(
-            table,
-            self.target,
-            self.sequence,
-            self.order,
-            self.features,
-            self.missing,
-            self.length,
-            self.share,
-            self.answer,
-            self.asks,
-            self.classes,
-            self.horizon,
-        )
+        return _split(table, replace(self, part="train"))
+
+    def scales(self) -> tuple[Scale | None, Scale | None]:
+        inputs, outputs = super().scales()
+        if inputs is None or not self.encodings:
+            return inputs, outputs
+        kept = torch.tensor([flag for _, encoding in self.columns for flag in standardised(encoding)])
+        return Scale(inputs.mean.where(kept, 0.0), inputs.deviation.where(kept, 1.0)), outputs
 
     def facts(self) -> str:
         """Summarise the data in one line."""
@@ -166,30 +214,69 @@ class CsvTask(SequenceTask):
         train, held_out = len(split.train.lengths), len(split.held_out.lengths)
         target = f"{len(self.classes)} classes" if self.answer == "class" else "a number"
         when = "at the last step" if self.asks == "last" else "at every step"
+        data = f"{train:,} sequences to train on, {held_out:,} held out"
         if self.horizon:
             when = f"{self.horizon:,} rows ahead, at every row"
-        gone = f"; left out, as they hold words: {_listed(self.left_out)}" if self.left_out else ""
+            data = (
+                f"{train:,} pieces of up to {self.length:,} rows to train on, {held_out:,} of the end held out"
+            )
+        gone = f"; left out: {self._listed_gone()}" if self.left_out else ""
+        features = _listed([_described(name, encoding) for name, encoding in self.columns])
         return (
-            f"{self.file}: {train:,} sequences to train on, {held_out:,} held out; {self.target} ({target}, "
-            f"{when}) from {_listed(self.features)}{gone}{self._gaps()}{self._persistence()}"
+            f"{self.file}: {data}; {self.target} ({target}, {when}) from {features}"
+            f"{gone}{self._unordered()}{self._gaps()}{self._persistence()}"
         )
+
+    def _listed_gone(self) -> str:
+        """List the columns that are left out, with the reason."""
+        table = _table(self.file, self.header, _stamp(self.file))
+        return _listed(
+            [
+                f"{name} (dates that tell nothing)"
+                if table.dates(name) is not None
+                else f"{name} ({len(set(table.columns[name])):,} different words)"
+                for name in self.left_out
+            ]
+        )
+
+    def _unordered(self) -> str:
+        """Warn of rows that are not in the order of their dates."""
+        if self.order:
+            return ""
+        table = _table(self.file, self.header, _stamp(self.file))
+        for name, encoding in self.columns:
+            dates = table.dates(name) if encoding[0] == "date" else None
+            for rows in series_of(table, self.sequence, "") if dates else ():
+                there = [dates[row] for row in rows if dates[row] is not None]
+                if there != sorted(there):  # type: ignore[type-var]
+                    return f"; rows are read as they stand, not in the order of {name}: --order {name}?"
+        return ""
 
     def target_rows(self, table: Table) -> NDArray[np.int64]:
         """Return for every row of a table the row that has its target, −1 where there is none."""
-        return _target_rows(table, self.sequence, self.order, self.horizon)
+        return later_rows(table, self.sequence, self.order, self.horizon)
 
-    def _persistence(self) -> str:
-        """Describe how well the latest value predicts the one `horizon` rows later, on held-out rows."""
-        if not self.horizon or self.answer != "number" or self.target not in self.features:
-            return ""
+    def latest_value(self) -> dict[str, float]:
+        """Return how well the latest value predicts the one `horizon` rows later, on held-out rows.
+
+        Empty if that is not predicted from the latest value: `rmse`, and `R²` if the values differ.
+        """
+        if not self.horizon or self.anchor is None:
+            return {}
         split = self.split()
-        latest = split.held_out.inputs[:, self.features.index(self.target)].double()
+        latest = split.held_out.inputs[:, self.anchor].double()
         target = split.held_out.targets[:, 0].double()
         there = ~target.isnan()
         error = float((latest - target)[there].square().mean())
         best = float((target - split.target_scale.mean.double()[0])[there].square().mean())
-        score = f", R² {1 - error / best:.3f}" if best > 0 else ""
-        return f"; the latest value as the prediction: RMSE {math.sqrt(error):.4g}{score} on what is held out"
+        return {"rmse": math.sqrt(error), **({"R²": 1 - error / best} if best > 0 else {})}
+
+    def _persistence(self) -> str:
+        scores = self.latest_value()
+        if not scores:
+            return ""
+        share = f", R² {scores['R²']:.3f}" if "R²" in scores else ""
+        return f"; the latest value as the prediction: RMSE {scores['rmse']:.4g}{share} on what is held out"
 
     def _gaps(self) -> str:
         """Describe the missing values, and classes whose names look like missing values."""
@@ -209,6 +296,17 @@ class CsvTask(SequenceTask):
 
 def _count_missing(values: NDArray[np.float64] | None) -> int:
     return 0 if values is None else int(np.isnan(values).sum())
+
+
+def _described(name: str, encoding: tuple[str, ...]) -> str:
+    """Return a feature column with what is read of it.
+
+    >>> _described("day", ("date", "week", "gap")), _described("mode", ("word", "bus", "car"))
+    ('day (week, gap)', 'mode (2 words)')
+    """
+    if encoding[0] == "word":
+        return f"{name} ({len(encoding) - 1} words)"
+    return f"{name} ({', '.join(encoding[1:])})" if encoding[0] == "date" else name
 
 
 def _listed(names: Sequence[str]) -> str:
@@ -242,62 +340,29 @@ def _table(file: str, header: bool, stamp: tuple[int, int]) -> Table:
 
 
 @lru_cache(maxsize=4)
-def _split(
-    table: Table,
-    target: str,
-    sequence: str,
-    order: str,
-    features: tuple[str, ...],
-    missing: str,
-    length: int | None,
-    share: float,
-    answer: str,
-    asks: str,
-    classes: tuple[str, ...],
-    horizon: int,
-) -> Split:
-    names, groups = grouped(table, sequence, order, length)
-    values = _answers(table, target, answer, classes)
-    if horizon:
-        later = _target_rows(table, sequence, order, horizon)
-        values = np.where(later >= 0, values[later], math.nan if answer == "number" else IGNORE)
-    there = ~np.isnan(values) if answer == "number" else values != IGNORE
-    kept = [index for index, rows in enumerate(groups) if there[rows].any()]
-    names, groups = [names[index] for index in kept], [groups[index] for index in kept]
-    whose = list(dict.fromkeys(names)) if sequence else [str(index) for index in range(len(groups))]
-    if len(whose) < 2:
-        raise DataError(
-            f"{table.file}: expected at least two sequences with a target, one to train on and one to hold "
-            f"out, got {len(whose)}"
-        )
-    if sequence:
-        away = dict(zip(whose, share_of(whose, share), strict=True))
-        sides = [away[name] for name in names]
-    else:  # one series: its end is held out
-        first = len(groups) - min(len(groups) - 1, max(1, round(share * len(groups))))
-        sides = [index >= first for index in range(len(groups))]
-        if horizon:  # the targets of the last rows before it are held out, too
-            there[np.concatenate(groups[:first])[-horizon:]] = False
-            values = np.where(there, values, math.nan if answer == "number" else IGNORE)
-            kept = [index for index, rows in enumerate(groups) if there[rows].any()]
-            groups, sides = [groups[index] for index in kept], [sides[index] for index in kept]
-            if all(sides) or not any(sides):
-                raise DataError(
-                    f"{table.file}: expected targets {horizon:,} rows ahead on both sides of the first row "
-                    "held out, got none on one; take a smaller --horizon"
-                )
-    if not features:
-        raise DataError(f"{table.file}: expected a column with numbers beside the target, got none")
-    columns = []
-    for name in features:
-        table.column(name, "--features")
-        numbers = table.check_numbers(name, "leave it out of --features")
-        columns.append(filled(table, name, numbers, groups, missing))
-    seen = np.stack(columns, axis=1).astype(np.float32)
-    parts = (
-        [rows for rows, side in zip(groups, sides, strict=True) if side is wanted] for wanted in (False, True)
+def _split(table: Table, task: CsvTask) -> Split:
+    numbers = task.answer == "number"
+    values = _answers(table, task.target, task.answer, task.classes)
+    if task.horizon:
+        later = task.target_rows(table)
+        values = np.where(later >= 0, values[later], math.nan if numbers else IGNORE)
+    there = ~np.isnan(values) if numbers else values != IGNORE
+    options = (task.sequence, task.order, task.length, task.share, there)
+    pieces = (
+        forecast_pieces(table, *options, task.horizon)
+        if task.horizon
+        else pieces_with_targets(table, *options)
     )
-    return Split(*(_joined(part, seen, values, there, asks == "every") for part in parts))
+    if not task.features:
+        raise DataError(
+            f"{table.file}: expected a column beside the target to predict it from, got none; to predict it from "
+            "its own past: --horizon N"
+        )
+    series = series_of(table, task.sequence, task.order) if task.horizon else [
+        piece.rows for part in pieces for piece in part
+    ]
+    seen = encode_all(table, task.columns, series, task.missing)
+    return Split(*(_joined(part, seen, values, task.asks == "every") for part in pieces))
 
 
 def _answers(table: Table, target: str, answer: str, classes: tuple[str, ...]) -> NDArray[Any]:
@@ -309,24 +374,14 @@ def _answers(table: Table, target: str, answer: str, classes: tuple[str, ...]) -
     return np.array([index_of.get(word, IGNORE) for word in words], dtype=np.int64)
 
 
-def _target_rows(table: Table, sequence: str, order: str, horizon: int) -> NDArray[np.int64]:
-    """Return for every row the one that has its target, `horizon` rows later in its sequence; −1 for none."""
-    later = np.full(len(table.lines), -1, dtype=np.int64)
-    for rows in grouped(table, sequence, order, None if sequence else len(table.lines))[1]:
-        later[rows[: max(0, len(rows) - horizon)]] = rows[horizon:]
-    return later
-
-
-def _joined(
-    groups: list[NDArray[np.int64]],
-    seen: NDArray[Any],
-    values: NDArray[Any],
-    there: NDArray[Any],
-    every: bool,
-) -> Sequences:
-    lengths = torch.tensor([len(rows) for rows in groups])
-    rows = np.concatenate(groups)
-    chosen = values[rows] if every else np.array([values[part][there[part]][-1] for part in groups])
+def _joined(pieces: list[Piece], seen: NDArray[Any], values: NDArray[Any], every: bool) -> Sequences:
+    lengths = torch.tensor([len(piece.rows) for piece in pieces])
+    rows = np.concatenate([piece.rows for piece in pieces])
+    if every:
+        counted = np.concatenate([piece.counted for piece in pieces])
+        chosen = np.where(counted, values[rows], math.nan if values.dtype.kind == "f" else IGNORE)
+    else:
+        chosen = np.array([values[piece.rows][piece.counted][-1] for piece in pieces])
     targets = torch.from_numpy(np.ascontiguousarray(chosen))
     if targets.is_floating_point():
         targets = targets.float().unsqueeze(1)

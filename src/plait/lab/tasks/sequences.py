@@ -84,6 +84,7 @@ class Split:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "_placed", {})
+        object.__setattr__(self, "_changes", {})
 
     def on(self, part: str, device: torch.device | str) -> Sequences:
         """Return a part on a device; copies are cached."""
@@ -113,11 +114,18 @@ class Split:
         """Mean and standard deviation of the regression targets over the training data."""
         return _scale_of(self.train.targets)
 
-    def error_of_the_mean(self, part: str) -> float:
-        """Return the MSE of always predicting the training mean, in units of the training variance."""
+    def error_of_the_mean(self, part: str, unit: Tensor) -> float:
+        """Return the MSE of always predicting the training mean, in squares of `unit`."""
         scale, targets = self.target_scale, getattr(self, part).targets.double()
-        squares = ((targets - scale.mean.double()) / scale.deviation.double()).square()
+        squares = ((targets - scale.mean.double()) / unit.double()).square()
         return max(float(squares.nanmean()), 1e-12)
+
+    def change_scale(self, feature: int) -> Scale:
+        """Return mean and standard deviation of the differences of every step's targets from a feature."""
+        scales: dict[int, Scale] = self._changes  # type: ignore[attr-defined]
+        if feature not in scales:
+            scales[feature] = _scale_of(self.train.targets - self.train.inputs[:, feature : feature + 1])
+        return scales[feature]
 
 
 def _scale_of(values: Tensor) -> Scale:
@@ -175,8 +183,13 @@ class SequenceTask(Task):
 
     def scales(self) -> tuple[Scale | None, Scale | None]:
         inputs, outputs = self.scaled
+        return self.split().input_scale if inputs else None, self._output_scale if outputs else None
+
+    @property
+    def _output_scale(self) -> Scale:
+        """Scale of what a network computes: of the targets, or of their change from the anchor."""
         split = self.split()
-        return split.input_scale if inputs else None, split.target_scale if outputs else None
+        return split.target_scale if self.anchor is None else split.change_scale(self.anchor)
 
     @property
     def longest(self) -> int:
@@ -220,14 +233,15 @@ class SequenceTask(Task):
         if self.answer == "class":
             return super().loss(logits, targets)
         there = ~targets.isnan()
-        deviation = self.split().target_scale.deviation.to(logits.device)
+        deviation = self._output_scale.deviation.to(logits.device)
         errors = (logits - targets.where(there, logits.detach())) / deviation
         return errors.square().sum() / there.sum()
 
     def score(self, logits: Tensor, targets: Tensor) -> Tensor:
         if self.answer == "class":
             return super().score(logits, targets)
-        return 1 - self.loss(logits, targets) / self.split().error_of_the_mean(self.part)
+        error = self.split().error_of_the_mean(self.part, self._output_scale.deviation)
+        return 1 - self.loss(logits, targets) / error
 
     def weight(self, targets: Tensor) -> Tensor:
         """Return the number of targets, since sequences differ in length."""
@@ -237,7 +251,7 @@ class SequenceTask(Task):
         """Return the number of targets, and for one regression target its RMSE in the unit of the data."""
         error = {}
         if self.answer == "number" and self.num_classes == 1:
-            error = {"rmse": math.sqrt(max(loss, 0.0)) * float(self.split().target_scale.deviation[0])}
+            error = {"rmse": math.sqrt(max(loss, 0.0)) * float(self._output_scale.deviation[0])}
         return {**error, "predicted": predicted}
 
     def held_out(self) -> Mapping[str, Task]:

@@ -39,6 +39,7 @@ class Network(nn.Module):
             bidirectional model then reads the forward direction at the last step and the backward direction
             at the first, where each has read the whole sequence.
         scaled: whether inputs are standardised, and outputs scaled back, with the scale of the data.
+        anchor: feature that is added to the output, which is then predicted as a change from it.
 
     >>> from plait.models import RelRNN
     >>> Network(RelRNN(10, 16), 9)(torch.zeros(7, 2, 10))[0].shape
@@ -47,6 +48,8 @@ class Network(nn.Module):
     torch.Size([1, 1, 9])
     """
 
+    anchor: int | None = None
+
     def __init__(
         self,
         recurrent: Recurrent | nn.RNNBase,
@@ -54,9 +57,12 @@ class Network(nn.Module):
         vocabulary: int | None = None,
         reads: str = "all",
         scaled: tuple[bool, bool] = (False, False),
+        anchor: int | None = None,
     ) -> None:
         super().__init__()
         self.recurrent = recurrent
+        if anchor is not None:
+            self.anchor = anchor
         self.reads = known(reads, ("all", "last"), "reads")
         check_weights((vocabulary or 0) * recurrent.input_size + num_classes * recurrent.hidden_size)
         self.embedding = None if vocabulary is None else nn.Embedding(vocabulary, recurrent.input_size)
@@ -91,7 +97,11 @@ class Network(nn.Module):
         output, *rest = self._read(self.features(inputs), state, lengths, options)
         output = self._select(output, lengths) if at_steps is None else _at(output, at_steps)
         logits = self.decoder(output)
-        return logits if self.output_scale is None else self.output_scale.denormalise(logits), *rest
+        if self.output_scale is not None:
+            logits = self.output_scale.denormalise(logits)
+        if self.anchor is not None:
+            logits = logits + inputs[..., self.anchor : self.anchor + 1]
+        return logits, *rest
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return the inputs of the recurrent model: the embedded symbols, or the standardised features."""
@@ -155,7 +165,7 @@ class _Scaled(nn.Module):
 
 def network_on(recurrent: Recurrent | nn.RNNBase, task: Task) -> Network:
     """Return a `Network` around `recurrent` with the inputs and outputs of a task."""
-    return Network(recurrent, task.num_classes, task.vocabulary, task.reads, task.scaled)
+    return Network(recurrent, task.num_classes, task.vocabulary, task.reads, task.scaled, task.anchor)
 
 
 @torch.no_grad()

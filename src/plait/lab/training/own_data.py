@@ -8,7 +8,7 @@ from torch import nn
 
 from plait.errors import ConfigError, ShapeError
 from plait.lab.tasks import DataTask, Task, data_task
-from plait.lab.training.recipe import Recipe
+from plait.lab.training.recipe import Recipe, usual_batch
 from plait.models import Recurrent
 
 __all__ = ["own_task", "whole_epochs"]
@@ -34,7 +34,7 @@ def own_task(
         raise ShapeError(
             f"X: expected {size} features on its last axis, as the model's input_size, got {task.input_size}"
         )
-    most = changes.get("batch_size", getattr(data, "batch_size", None) or Recipe.batch_size)
+    most = changes.get("batch_size", getattr(data, "batch_size", None) or usual_batch(task.sequences))
     if "batch_size" not in changes and isinstance(most, int):
         most = min(most, task.sequences)
     if isinstance(most, int) and most > task.sequences:

@@ -17,7 +17,9 @@ from torch import Tensor, nn
 from plait.errors import ConfigError, DataError, ShapeError, known
 from plait.lab.runs.reading import find_run, read_run
 from plait.lab.tasks import CsvTask, task_named
-from plait.lab.tasks.csv_file import MISSING, Table, as_targets, filled, grouped, read_table, table_of
+from plait.lab.tasks.csv_columns import count_unknown, encode_all
+from plait.lab.tasks.csv_file import MISSING, Table, as_targets, grouped, read_table, table_of
+from plait.lab.tasks.csv_pieces import Piece, series_of, windows
 from plait.lab.tasks.sequences import Sequences, SequenceTask
 from plait.lab.training.session import load
 
@@ -32,6 +34,7 @@ class Predictions:
 
     columns: dict[str, list[Any]]
     scores: dict[str, float] = field(default_factory=dict)
+    notes: tuple[str, ...] = ()
 
     def csv(self) -> bytes:
         """Return the columns as a CSV file."""
@@ -118,14 +121,28 @@ def predict_table(
             f"{table.file}: expected the columns {', '.join(wanted)}, as in training; "
             f"there is no {', '.join(absent)}"
         )
-    names, groups = grouped(table, task.sequence, task.order, task.length)
-    sequences = _rows(task, network, table, groups, missing or task.missing)
+    names, pieces = _pieces(task, table)
+    sequences = _rows(task, network, table, pieces, missing or task.missing)
     every = task.asks == "every"
     values = [_named(task, logits) for logits in _outputs(network, sequences, every)]
     columns = (
-        _columns_of_rows(task, table, groups, values) if every else _columns(task, names, groups, values)
+        _columns_of_rows(task, table, pieces, values) if every else _columns(task, names, pieces, values)
     )
-    return Predictions(columns, _scores(task, network, table, groups, values))
+    scores = _scores(task, network, table, pieces, values)
+    return Predictions(columns, scores, _notes(task, table))
+
+
+def _pieces(task: CsvTask, table: Table) -> tuple[list[str], list[Piece]]:
+    """Return the sequences of a table with their names; `counted` marks the rows to predict from."""
+    if not task.horizon:
+        names, groups = grouped(table, task.sequence, task.order, task.length)
+        return names, [Piece(rows, np.ones(len(rows), dtype=bool)) for rows in groups]
+    pieces = [
+        Piece(rows[begin:end], np.arange(begin, end) >= first)
+        for rows in series_of(table, task.sequence, task.order)
+        for begin, end, first in windows(len(rows), task.length)
+    ]
+    return [], pieces
 
 
 def _trained(
@@ -171,16 +188,27 @@ def _sequences(data: Any, task: SequenceTask, batch_first: bool) -> Sequences:
     return _without_targets(inputs, [len(part) for part in parts])
 
 
-def _rows(task: CsvTask, network: nn.Module, table: Table, groups: list[Any], missing: str) -> Sequences:
+def _rows(task: CsvTask, network: nn.Module, table: Table, pieces: list[Piece], missing: str) -> Sequences:
     """Return the features of a table, sequence by sequence; gaps are filled from the training data."""
     scale = getattr(network, "input_scale", None)
-    columns = []
-    for index, name in enumerate(task.features):
-        numbers = table.check_numbers(name, "it held numbers in training")
-        mean = None if scale is None else float(scale.mean[index])
-        columns.append(filled(table, name, numbers, groups, missing, mean))
-    inputs = np.stack(columns, axis=1).astype(np.float32)[np.concatenate(groups)]
-    return _without_targets(torch.from_numpy(inputs), [len(rows) for rows in groups])
+    means = None if scale is None else scale.mean.tolist()
+    series = [piece.rows for piece in pieces]
+    if task.horizon:
+        series = series_of(table, task.sequence, task.order)
+    inputs = encode_all(table, task.columns, series, missing, means)
+    rows = np.concatenate([piece.rows for piece in pieces])
+    return _without_targets(torch.from_numpy(inputs[rows]), [len(piece.rows) for piece in pieces])
+
+
+def _notes(task: CsvTask, table: Table) -> tuple[str, ...]:
+    """Return what a reader should know of words that training did not show."""
+    unknown = {name: count_unknown(table, name, encoding) for name, encoding in task.columns}
+    return tuple(
+        f"{count:,} of {len(table.lines):,} rows have a word in {name} that training did not show; it counts "
+        "as none"
+        for name, count in unknown.items()
+        if count
+    )
 
 
 def _without_targets(inputs: Tensor, counts: Sequence[int]) -> Sequences:
@@ -214,28 +242,29 @@ def _unpacked(task: SequenceTask, values: list[Any]) -> Any:
 
 
 def _columns(
-    task: CsvTask, names: list[str], groups: list[Any], values: list[tuple[list[Any], list[float]]]
+    task: CsvTask, names: list[str], pieces: list[Piece], values: list[tuple[list[Any], list[float]]]
 ) -> dict[str, list[Any]]:
     """Return one row for each sequence, or for each piece of a series."""
-    first = {task.sequence: list(names)} if task.sequence else {"piece": list(range(1, len(groups) + 1))}
+    first = {task.sequence: list(names)} if task.sequence else {"piece": list(range(1, len(pieces) + 1))}
     predicted = {"prediction": [value[0] for value, _ in values]}
     if task.answer == "class":
         predicted["probability"] = [share[0] for _, share in values]
-    return {**first, "steps": [len(rows) for rows in groups], **predicted}
+    return {**first, "steps": [len(piece.rows) for piece in pieces], **predicted}
 
 
 def _columns_of_rows(
-    task: CsvTask, table: Table, groups: list[Any], values: list[tuple[list[Any], list[float]]]
+    task: CsvTask, table: Table, pieces: list[Piece], values: list[tuple[list[Any], list[float]]]
 ) -> dict[str, list[Any]]:
     """Return the table, every row with its prediction."""
     added: dict[str, list[Any]] = {"prediction": [None] * len(table.lines)}
     if task.answer == "class":
         added["probability"] = [None] * len(table.lines)
-    for rows, (predicted, shares) in zip(groups, values, strict=True):
-        for place, row in enumerate(rows.tolist()):
-            added["prediction"][row] = predicted[place]
+    for piece, (predicted, shares) in zip(pieces, values, strict=True):
+        for index in np.flatnonzero(piece.counted).tolist():
+            row = int(piece.rows[index])
+            added["prediction"][row] = predicted[index]
             if shares:
-                added["probability"][row] = shares[place]
+                added["probability"][row] = shares[index]
     for name in added:
         if name in table.columns:
             raise ConfigError(f"{table.file}: it has a column {name!r}, which the result adds; rename it")
@@ -246,7 +275,7 @@ def _scores(
     task: CsvTask,
     network: nn.Module,
     table: Table,
-    groups: list[Any],
+    pieces: list[Piece],
     values: list[tuple[list[Any], list[float]]],
 ) -> dict[str, float]:
     """Compare the predictions with the targets of a table that has some."""
@@ -254,19 +283,23 @@ def _scores(
         return {}
     targets = _targets(task, table)
     pairs = []
-    for rows, (predicted, _) in zip(groups, values, strict=True):
-        there = [(place, targets[row]) for place, row in enumerate(rows.tolist()) if targets[row] is not None]
+    for piece, (predicted, _) in zip(pieces, values, strict=True):
+        there = [
+            (index, targets[piece.rows[index]])
+            for index in np.flatnonzero(piece.counted).tolist()
+            if targets[piece.rows[index]] is not None
+        ]
         if task.asks == "last":
             there = [(0, there[-1][1])] if there else []
-        pairs += [(predicted[place], target) for place, target in there]
+        pairs += [(predicted[index], target) for index, target in there]
     if not pairs:
         return {}
     if task.answer == "class":
         return {"targets": len(pairs), "accuracy": sum(one == other for one, other in pairs) / len(pairs)}
     outputs, wanted = (np.array(part, dtype=np.float64) for part in zip(*pairs, strict=True))
     error = float(np.mean((outputs - wanted) ** 2))
-    scale = getattr(network, "output_scale", None)
-    mean = float(scale.mean[0]) if scale is not None else float(wanted.mean())
+    scale = getattr(network, "input_scale" if task.anchor is not None else "output_scale", None)
+    mean = float(scale.mean[task.anchor or 0]) if scale is not None else float(wanted.mean())
     guess = float(np.mean((mean - wanted) ** 2))
     return {
         "targets": len(pairs),

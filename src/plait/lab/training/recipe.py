@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from plait.lab.tasks import Task
     from plait.lab.training.learner import Schedule
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "HyperParams", "Recipe", "Settings", "updates_of"]
+__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "HyperParams", "Recipe", "Settings", "updates_of", "usual_batch"]
 
 OPTIMIZERS = ("adam", "rmsprop", "amsgrad")
 SCHEDULES = ("constant", "halve", "settle")
@@ -262,3 +262,12 @@ def updates_of(task: Task, batch_size: int, epochs: int) -> int:
             f"epochs: {task.name} draws new sequences for ever and has none; say updates instead"
         )
     return epochs * per_epoch
+
+
+def usual_batch(sequences: int) -> int:
+    """Return the default batch size for some training sequences: an eighth of them, from 8 to 32.
+
+    >>> [usual_batch(count) for count in (5, 40, 200, 1000)]
+    [5, 8, 25, 32]
+    """
+    return min(sequences, max(8, min(32, sequences // 8)))
