@@ -114,6 +114,7 @@ def _options(names: list[str], draw: random.Random) -> list[str]:
         "--answer": ["class", "number", "guess", ""],
         "--asks": ["last", "every", "first"],
         "--length": ["1", "3", "100", "0", "-1"],
+        "--horizon": ["1", "2", "5", "0", "-1", "100"],
         "--held-out": ["0.5", "0.01", "0.99", "0.5", "1", "nan"],
     }
     chosen = [("--target", draw.choice([*names, *["t"] * 20, "T"]))]

@@ -19,6 +19,7 @@ import plait
 from plait.errors import ConfigError, DataError, PlaitError
 from plait.lab.cli import main
 from plait.lab.tasks import IGNORE, CsvTask, task_named
+from plait.lab.training.description import network_for
 
 TABLE = """who,when,u,v,place,outcome
 a,2,0.5,1,north,up
@@ -50,14 +51,19 @@ def everything(task):
 
 
 def test_rows_become_sequences_in_their_order(table):
-    task = CsvTask(file=table(TABLE), target="outcome", sequence="who", order="when")
-    assert (task.features, task.left_out, task.classes) == (("u", "v"), ("place",), ("down", "up"))
-    assert (task.answer, task.asks, task.input_size, task.num_classes) == ("class", "last", 2, 2)
-    found = sorted(everything(task))
-    assert found == [([[1.5, 2.0], [3.5, 4.0]], 0), ([[2.5, 3.0], [0.5, 1.0]], 1), ([[4.5, 5.0]], 1)]
+    options = {"file": table(TABLE), "target": "outcome", "sequence": "who", "order": "when"}
+    task = CsvTask(**options)
+    assert (task.features, task.left_out, task.classes) == (("u", "v", "place"), (), ("down", "up"))
+    assert (task.answer, task.asks, task.input_size, task.num_classes) == ("class", "last", 4, 2)
+    numbers = CsvTask(**{**options, "features": ("u", "v")})
+    assert sorted(everything(numbers)) == [
+        ([[1.5, 2.0], [3.5, 4.0]], 0),
+        ([[2.5, 3.0], [0.5, 1.0]], 1),
+        ([[4.5, 5.0]], 1),
+    ]
     as_it_stands = CsvTask(file=table(TABLE), target="outcome", sequence="who", features=("u",))
     assert ([[0.5], [2.5]], 1) in everything(as_it_stands)
-    assert "left out, as they hold words: place" in task.facts()
+    assert "from u, v, place (2 words)" in task.facts()
 
 
 @pytest.mark.parametrize(
@@ -147,7 +153,6 @@ def test_one_long_series_is_cut_and_its_end_held_out(table):
         (TABLE, {"sequence": "whom"}, "column for --sequence .* did you mean 'who'"),
         (TABLE, {"order": "wen"}, "column for --order .* did you mean 'when'"),
         (TABLE, {"features": ("u", "w")}, "column for --features"),
-        (TABLE, {"features": ("place",)}, "column 'place' holds words; leave it out of --features"),
         (TABLE, {"answer": "number"}, "column 'outcome' holds words; they are classes: --answer class"),
         (TABLE, {"missing": "guess"}, "unknown missing 'guess'"),
         (TABLE, {"answer": "guess"}, "unknown answer 'guess'"),
@@ -164,7 +169,7 @@ def test_one_long_series_is_cut_and_its_end_held_out(table):
         (TABLE.replace("a,2,", ",2,"), {}, "line 2: 'who' is missing"),
         (TABLE.replace("b,1,", "b,,"), {"order": "when"}, "line 3: 'when' is missing"),
         ("1,2\n3,4\n", {}, "expected names of columns in the first line, got numbers; say --no-header"),
-        ("who,outcome\na,up\nb,down\n", {}, "expected a column with numbers beside the target, got none"),
+        ("who,outcome\na,up\nb,down\n", {}, "expected a column beside the target to predict it from"),
         ("who,x,outcome\na,1,up\na,2,up\n", {}, "expected at least two sequences with a target"),
         ("who,x,outcome\n", {}, "expected rows of data, got none"),
         (b"who,x\xff\n", {}, "is not text in UTF-8"),
@@ -240,7 +245,7 @@ def test_a_person_with_a_csv_file_gets_a_model_a_score_and_a_page(tmp_path, caps
     visits(tmp_path / "visits.csv", 80)
     began = time.monotonic()
     command = "train csv visits.csv --target outcome --sequence patient --order day --model rellstm"
-    options = "--hidden 16 --epochs 30 --lr 0.02 --device cpu --quiet --json"
+    options = "--hidden 16 --epochs 30 --lr 0.02 --features pulse temperature --device cpu --quiet --json"
     assert main([*command.split(), *options.split()]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["held_out"]["held out"]["predicted"] == 16
@@ -255,8 +260,8 @@ def test_a_person_with_a_csv_file_gets_a_model_a_score_and_a_page(tmp_path, caps
     assert answers == [0, 1], "ill, well: the network takes what the file holds"
     assert time.monotonic() - began < 120
     capsys.readouterr()
-    assert main(["train", "--resume", found["folder"], "--updates", "64"]) == 0
-    assert "64 updates" in capsys.readouterr().out
+    assert main(["train", "--resume", found["folder"], "--updates", "244"]) == 0
+    assert "244 updates" in capsys.readouterr().out
 
 
 @pytest.mark.slow
@@ -383,32 +388,49 @@ def test_a_regression_is_reported_as_one(table, tmp_path, capsys):
 
 
 def test_a_horizon_asks_for_later_rows(table):
-    """Across the pieces of a cut series, not across sequences; what is held out is no target of training."""
+    """Pieces overlap by half, and every row counts once; what is held out is no target of training."""
     text = "t,x,y\n" + "".join(f"{t},{10 * t},{100 + t}\n" for t in range(20))
     task = CsvTask(file=table(text), target="y", order="t", length=4, horizon=3, answer="number", share=0.4)
-    assert (task.features, task.asks) == (("x", "y"), "every")
+    assert (task.features, task.asks, task.anchor) == (("x", "y"), "every", 1)
     train, held_out = task.split().train, task.split().held_out
-    assert train.inputs[:, 1].tolist() == [100.0 + t for t in range(12)]
-    assert train.targets[:9, 0].tolist() == [103.0 + t for t in range(9)]
-    assert train.targets[9:].isnan().all()
-    assert held_out.targets[:5, 0].tolist() == [115.0 + t for t in range(5)]
-    assert held_out.targets[5:].isnan().all()
+    assert train.lengths.tolist() == [4, 4, 4, 4]
+    assert counted(train) == [(100.0 + t, 103.0 + t) for t in range(9)]
+    assert counted(held_out) == [(100.0 + t, 103.0 + t) for t in range(12, 17)]
+    assert held_out.inputs[:, 1].min() == 110, "rows before the first one held out are context"
+    assert train.targets.nan_to_num(0).max() < 112
     assert "the latest value as the prediction: RMSE 3, " in task.facts()
-    mixed = CsvTask(
-        file=table(TABLE, "mixed.csv"), target="v", sequence="who", order="when", horizon=1, answer="number"
-    )
-    assert mixed.features == ("u", "v")
-    found = {tuple(map(tuple, inputs)): targets for inputs, targets in _with_targets(mixed)}
-    assert found[((2.5, 3.0), (0.5, 1.0))][0] == [1.0]
-    assert found[((1.5, 2.0), (3.5, 4.0))][0] == [4.0]
-    assert all(math.isnan(targets[-1][0]) for targets in found.values())
 
 
-def _with_targets(task):
-    for part in (task.split().train, task.split().held_out):
-        for begin, length in zip(part.begins.tolist(), part.lengths.tolist(), strict=True):
-            rows = slice(begin, begin + length)
-            yield part.inputs[rows].tolist(), part.targets[rows].tolist()
+def counted(part):
+    """Pairs of a row's own value and its target, where it has one."""
+    there = ~part.targets[:, 0].isnan()
+    return list(zip(part.inputs[there, 1].tolist(), part.targets[there, 0].tolist(), strict=True))
+
+
+def test_several_series_are_each_held_out_at_their_end(table):
+    rows = [(shop, day) for day in range(30) for shop in "ab"]
+    text = "shop,day,y\n" + "".join(f"{shop},{day},{day + 100 * (shop == 'b')}\n" for shop, day in rows)
+    task = CsvTask(
+        file=table(text), target="y", sequence="shop", order="day", features=("day", "y"), horizon=2,
+        answer="number",
+    )  # fmt: skip
+    assert task.length == 10
+    train, held_out = task.split().train, task.split().held_out
+    assert sorted(counted(train)) == [(b + t, b + t + 2.0) for b in (0.0, 100.0) for t in range(22)]
+    assert sorted(counted(held_out)) == [(b + t, b + t + 2.0) for b in (0.0, 100.0) for t in range(24, 28)]
+
+
+def test_a_forecast_is_a_change_from_the_latest_value(table):
+    """So a network that says nothing repeats the latest value and the mean change, at any level."""
+    text = "y\n" + "".join(f"{3 * t}\n" for t in range(60))
+    task = CsvTask(file=table(text), target="y", horizon=2)
+    network = network_for(plait.LSTM(1, 4), task, seed=0)
+    torch.nn.init.zeros_(network.decoder.weight)
+    x = torch.tensor([5.0, 1e4]).reshape(2, 1, 1)
+    assert network(x)[0].flatten().tolist() == [11.0, 1e4 + 6]
+    part = task.split().held_out
+    batch = part.rows(slice(None))
+    assert task.loss(network(batch.inputs)[0], batch.targets).item() == pytest.approx(0, abs=1e-9)
 
 
 @pytest.mark.parametrize(
@@ -420,7 +442,7 @@ def _with_targets(task):
         ),
         ({"target": "v", "horizon": 1, "asks": "last"}, "expected every with a horizon, got last"),
         ({"target": "v", "horizon": -1}, "horizon: expected at least 0, got -1"),
-        ({"target": "v", "horizon": 9, "answer": "number"}, "at least two sequences with a target"),
+        ({"target": "v", "horizon": 9, "answer": "number"}, "on both sides of the first row held out"),
         (
             {"target": "v", "horizon": 3, "answer": "number", "sequence": "", "length": 1},
             "take a smaller --horizon",

@@ -11,7 +11,9 @@ import torch
 import plait
 from plait.errors import ConfigError, DataError, ShapeError
 from plait.lab.cli import main
+from plait.lab.training.description import Network, describe
 from plait.lab.training.prediction import predict_table
+from plait.lab.training.recipe import Recipe
 
 FIELDS = ("who", "when", "u", "v", "outcome")
 SMALL = ["--hidden", "8", "--epochs", "4", "--batch-size", "8", "--device", "cpu", "--quiet"]
@@ -147,6 +149,72 @@ def test_gaps_are_filled_from_the_training_data(of_classes, tmp_path):
         plait.predict(of_classes, tmp_path / "gaps.csv")
     found = plait.predict(of_classes, tmp_path / "gaps.csv", missing="mean")
     assert found == plait.predict(of_classes, tmp_path / "filled.csv")
+
+
+def test_the_network_itself_predicts(of_classes, of_numbers, tmp_path):
+    """Loaded or just trained, without a word about the order of its axes."""
+    made = rows(6, 5)
+    columns = dict(zip(FIELDS[:4], list(zip(*made, strict=True))[:4], strict=True))
+    x = torch.randn(7, 5, 2)
+    for run in (of_classes, of_numbers):
+        network = plait.load(run)
+        assert network.predict(columns) == plait.predict(run, columns)
+        assert network.predict(x) == plait.predict(run, x)
+    fitted = plait.fit(plait.GRU(2, 4), (x, x[:, -1, :1]), held_out=0.2, batch_first=True, updates=2)
+    assert len(fitted.network.predict(x)["prediction"]) == 7
+    with pytest.raises(ConfigError, match=r"a network that plait.load or plait.fit returns"):
+        Network(plait.GRU(2, 4), 2).predict(x)
+
+
+def test_a_loaded_network_is_described_as_before(of_numbers):
+    """What it was trained on is no part of what it computes."""
+    network = plait.load(of_numbers)
+    assert describe(network, network.task, Recipe())["model"]["name"] == "gru"
+
+
+def test_words_and_dates_are_read_as_in_training(tmp_path, capsys):
+    draw, lines = random.Random(0), []
+    for who in range(30):
+        mode = draw.choice(["bus", "car"])
+        for day in range(1, 4):
+            lines.append((f"p{who}", f"2026-03-{7 * day + who % 5:02}", mode, {"bus": 5.5, "car": 9.5}[mode]))
+    fields = ("who", "day", "mode", "fare")
+    table = written(tmp_path / "train.csv", lines, fields)
+    line = ["train", "csv", str(table), "--target", "fare", "--sequence", "who", "--order", "day"]
+    assert main([*line, *SMALL, "--lr", "0.05", "--out", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    capsys.readouterr()
+    days = np.array(["2026-04-01", "2026-04-02", "2026-04-03"], dtype="datetime64[ns]")
+    new = {"who": ["a", "b", "c"], "day": days, "mode": ["bus", "car", "tram"]}
+    bus, car, tram = plait.predict(run, new)["prediction"]
+    assert bus < tram < car
+    written(tmp_path / "new.csv", [("c", "2026-04-03", "tram"), ("c", "2026-04-04", "")], fields[:3])
+    assert main(["predict", str(run), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv")]) == 2
+    assert "column 'mode' misses 1 of 2 values" in capsys.readouterr().err
+    words = ["predict", str(run), str(tmp_path / "new.csv"), "-o", str(tmp_path / "out.csv")]
+    assert main([*words, "--missing", "mean"]) == 0
+    assert "1 of 2 rows have a word in mode that training did not show" in capsys.readouterr().out
+
+
+def test_a_forecast_reads_a_table_as_in_training(tmp_path):
+    """Dates included, whose distance is that to the row before, be it in another piece."""
+    draw, day, lines = random.Random(0), np.datetime64("2026-01-01"), []
+    for n in range(60):
+        day += draw.choice([1, 2, 9])
+        lines.append((day, n + draw.random()))
+    table = written(tmp_path / "train.csv", lines, ("day", "y"))
+    line = ["train", "csv", str(table), "--target", "y", "--horizon", "2", "--length", "8", "--epochs", "1"]
+    assert main([*line, *SMALL[:2], *SMALL[4:], "--out", str(tmp_path / "runs")]) == 0
+    (run,) = (tmp_path / "runs").iterdir()
+    network = plait.load(run)
+    assert network.task.encodings == (("date", "week", "gap"), ("number",))
+    part, predicted = network.task.split().train, network.predict(table)["prediction"]
+    batch = part.rows(slice(None))
+    with torch.no_grad():
+        outputs = network(batch.inputs, lengths=batch.lengths)[0][..., 0].T.flatten()
+    there = ~batch.targets[..., 0].T.flatten().isnan()
+    assert int(there.sum()) == 46
+    assert outputs[there].tolist() == pytest.approx(predicted[:46], rel=1e-5)
 
 
 def test_one_long_series_is_cut_as_in_training(tmp_path):

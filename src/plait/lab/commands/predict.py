@@ -55,4 +55,6 @@ def predict(
         share = f", R² {result.scores['R²']:.3f}" if "R²" in result.scores else ""
         lines.append(f"RMSE {result.scores['rmse']:.4g}{share} on {result.scores['targets']:,} targets")
     data = {"file": str(target), "predictions": count, "scores": result.scores}
-    return CommandResult({**data, "notes": list(result.notes)}, ("; ".join(lines), *result.notes, str(target)))
+    return CommandResult(
+        {**data, "notes": list(result.notes)}, ("; ".join(lines), *result.notes, str(target))
+    )

@@ -120,7 +120,7 @@ class Task:
 
     @property
     def anchor(self) -> int | None:
-        """Feature that a network adds to the number it predicts, which is then a change from it; else None."""
+        """Feature that is added to a network's output, which is then predicted as a change from it."""
         return None
 
     @property

@@ -45,7 +45,8 @@ MOST_COLUMNS = 100_000  # a run's description lists them all
 csv.field_size_limit(1 << 20)
 # 2026-01-31, 2026/1/31 or 2026-01, alone or with a time of day; groups: year, month, day, time
 _DATE = re.compile(
-    r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?(?:[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\d{0,3}(?:Z|[+-]\d{2}:?\d{2})?)?"
+    r"(\d{4})[-/](\d{1,2})(?:[-/](\d{1,2}))?"
+    r"(?:[T ](\d{2}:\d{2}(?::\d{2}(?:\.\d{1,6})?)?)\d{0,3}(?:Z|[+-]\d{2}:?\d{2})?)?"
 )
 _OTHER_DATE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}(?:\s.*)?")
 
@@ -333,13 +334,13 @@ def _ranks(table: Table, order: str) -> list[float] | list[str]:
         raise DataError(_missing(table, gap, order, words[gap]))
     numbers = table.numbers(order)
     if numbers is not None:
-        return numbers.tolist()
+        return list(map(float, numbers))
     if (dates := table.dates(order)) is not None:
         return [date.isoformat() for date in dates if date is not None]
     if _OTHER_DATE.fullmatch(words[0]):
         raise DataError(
-            f"{table.file}, line {table.lines[0]}: expected numbers or dates as 2026-01-31 in --order {order}, "
-            f"got {words[0]}, which would be sorted as text"
+            f"{table.file}, line {table.lines[0]}: expected numbers or dates as 2026-01-31 in --order "
+            f"{order}, got {words[0]}, which would be sorted as text"
         )
     return words
 

@@ -137,7 +137,7 @@ class CsvTask(SequenceTask):
 
     @property
     def _has_series(self) -> bool:
-        """Whether the rows of a sequence are known: without a column or a length the file is refused later."""
+        """Whether the rows of a sequence are known; if not, the file is refused later."""
         return bool(self.sequence or self.length or self.horizon)
 
     def _candidates(self, table: Table) -> list[str]:
@@ -149,7 +149,7 @@ class CsvTask(SequenceTask):
         return [name for name in table.columns if name not in (target, self.sequence, order)]
 
     def _encodings_of(self, table: Table, series: list[NDArray[np.int64]]) -> dict[str, tuple[str, ...]]:
-        """Return the encoding of every feature; a column that tells nothing is left out unless it was named."""
+        """Return the encodings of the features; one that tells nothing is left out unless it was named."""
         encodings = {}
         for name in self._candidates(table):
             table.column(name, "--features")
@@ -217,9 +217,7 @@ class CsvTask(SequenceTask):
         data = f"{train:,} sequences to train on, {held_out:,} held out"
         if self.horizon:
             when = f"{self.horizon:,} rows ahead, at every row"
-            data = (
-                f"{train:,} pieces of up to {self.length:,} rows to train on, {held_out:,} of the end held out"
-            )
+            data = f"{train:,} pieces of up to {self.length:,} rows to train on, {held_out:,} held out"
         gone = f"; left out: {self._listed_gone()}" if self.left_out else ""
         features = _listed([_described(name, encoding) for name, encoding in self.columns])
         return (
@@ -247,8 +245,8 @@ class CsvTask(SequenceTask):
         for name, encoding in self.columns:
             dates = table.dates(name) if encoding[0] == "date" else None
             for rows in series_of(table, self.sequence, "") if dates else ():
-                there = [dates[row] for row in rows if dates[row] is not None]
-                if there != sorted(there):  # type: ignore[type-var]
+                there = [date for row in rows if dates and (date := dates[row])]
+                if there != sorted(there):
                     return f"; rows are read as they stand, not in the order of {name}: --order {name}?"
         return ""
 
@@ -355,12 +353,14 @@ def _split(table: Table, task: CsvTask) -> Split:
     )
     if not task.features:
         raise DataError(
-            f"{table.file}: expected a column beside the target to predict it from, got none; to predict it from "
-            "its own past: --horizon N"
+            f"{table.file}: expected a column beside the target to predict it from, got none; to "
+            "predict it from its own past: --horizon N"
         )
-    series = series_of(table, task.sequence, task.order) if task.horizon else [
-        piece.rows for part in pieces for piece in part
-    ]
+    series = (
+        series_of(table, task.sequence, task.order)
+        if task.horizon
+        else [piece.rows for part in pieces for piece in part]
+    )
     seen = encode_all(table, task.columns, series, task.missing)
     return Split(*(_joined(part, seen, values, task.asks == "every") for part in pieces))
 

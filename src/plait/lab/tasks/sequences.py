@@ -114,9 +114,13 @@ class Split:
         """Mean and standard deviation of the regression targets over the training data."""
         return _scale_of(self.train.targets)
 
-    def error_of_the_mean(self, part: str, unit: Tensor) -> float:
-        """Return the MSE of always predicting the training mean, in squares of `unit`."""
+    def error_of_the_mean(self, part: str, unit: Tensor | None = None) -> float:
+        """Return the MSE of always predicting the training mean, in squares of `unit`.
+
+        The unit is the standard deviation of the training targets if left out.
+        """
         scale, targets = self.target_scale, getattr(self, part).targets.double()
+        unit = scale.deviation if unit is None else unit
         squares = ((targets - scale.mean.double()) / unit.double()).square()
         return max(float(squares.nanmean()), 1e-12)
 

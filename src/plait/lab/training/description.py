@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cached_property
 from typing import Any
 
 import torch
@@ -14,6 +15,7 @@ from plait.estimates import check_weights
 from plait.lab.tasks import TASKS, Batch, Task
 from plait.lab.tasks.base import Scale
 from plait.lab.training.identity import described_class, described_module
+from plait.lab.training.predictor import predict_data
 from plait.lab.training.recipe import Recipe
 from plait.lab.training.spec import ModelSpec, PythonModel, SupervisedSpec, supervised
 from plait.models import MODELS, Recurrent, Transformer
@@ -102,6 +104,28 @@ class Network(nn.Module):
         if self.anchor is not None:
             logits = logits + inputs[..., self.anchor : self.anchor + 1]
         return logits, *rest
+
+    @cached_property
+    def task(self) -> Task:
+        """The task it was trained on, without its data; set by `plait.load` and `plait.fit`."""
+        raise ConfigError("predict: expected a network that plait.load or plait.fit returns, got a new one")
+
+    def predict(
+        self, data: Any, *, batch_first: bool = True, missing: str | None = None
+    ) -> dict[str, list[Any]]:
+        """Predict from new data by the names of columns and classes, for a network trained on a user's data.
+
+        Returns columns: `prediction` (a class by its name, or a number; a list for several targets),
+        `probability` of that class, and with a table its own columns, or those that name a sequence.
+
+        Args:
+            data: for a run on a table, a CSV file, a DataFrame or columns by name; the target may be absent.
+                For any run, an array (N, T, F), or a list of (T_i, F).
+            batch_first: whether an array is (N, T, F), as data usually are, or (T, N, F).
+            missing: how to fill missing features of a table: mean (of the training data) or previous; as in
+                training if left out.
+        """
+        return predict_data(self, self.task, data, batch_first=batch_first, missing=missing)
 
     def features(self, inputs: Tensor) -> Tensor:
         """Return the inputs of the recurrent model: the embedded symbols, or the standardised features."""
@@ -258,8 +282,10 @@ def build(description: SupervisedSpec | dict[str, Any], backend: str = "auto") -
 
 
 def network_of(description: SupervisedSpec | dict[str, Any], backend: str = "auto") -> Network:
-    """Build the network of a description, without the task."""
-    return build(description, backend)[0]
+    """Build the network of a description; it knows the task, for `Network.predict`."""
+    network, task = build(description, backend)
+    network.task = task
+    return network
 
 
 def _begin_inputs(recurrent: Recurrent, initialiser: str) -> None:

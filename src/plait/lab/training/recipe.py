@@ -15,7 +15,16 @@ if TYPE_CHECKING:
     from plait.lab.tasks import Task
     from plait.lab.training.learner import Schedule
 
-__all__ = ["OPTIMIZERS", "PRECISIONS", "SCHEDULES", "HyperParams", "Recipe", "Settings", "updates_of", "usual_batch"]
+__all__ = [
+    "OPTIMIZERS",
+    "PRECISIONS",
+    "SCHEDULES",
+    "HyperParams",
+    "Recipe",
+    "Settings",
+    "updates_of",
+    "usual_batch",
+]
 
 OPTIMIZERS = ("adam", "rmsprop", "amsgrad")
 SCHEDULES = ("constant", "halve", "settle")

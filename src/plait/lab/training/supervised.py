@@ -440,6 +440,8 @@ def fit(
     target = device_named(device)
     task.prepare(target)
     network = network_for(model, task, recipe.seed)
+    if isinstance(network, Network):
+        network.task = dataclasses.replace(task, data=None) if isinstance(task, DataTask) else task
     if network is model and not isinstance(network, Network):
         network = own_network(model, batch_first)
         check_logits(network, task, recipe.batch_size)
