@@ -209,10 +209,10 @@ class Findings:
         if not is_everywhere and (top.kind != "block" or len(acting) == 1 or self._output_of(top)):
             return
         chosen = _chosen(acting, sampled)
-        entries = [self._enter(self._tops(top.stack), position) for position in chosen]
+        entries: list[Entry | None] = [self._enter(self._tops(top.stack), position) for position in chosen]
         part = self._output_of(top)
         if part is not None and self._has_side_path(top.stack):
-            entries = _output_alone(part, chosen)
+            entries = list(_output_alone(part, chosen))
         rows = self._rows(top, entries)
         if rows is not None and top.kind == "block" and not _mixes(rows, chosen):
             # These modules mix no positions, so what reads them does: an attention or a loop of the model's.

@@ -24,7 +24,7 @@ _RULES: dict[str, dict[str, dict[str, Any]]] = {
     "RelLSTM": {"earned": {}, "learned": {**_LEARNED, "usage": 1.0}},
 }
 _RATES = (1e-3, 2e-3, 4e-3)
-# The best of `_RATES` in `like-for-like-search`: other seeds, and a lead-in that the comparison does not have.
+# The best of `_RATES` in `like-for-like-search`, which has other seeds and another lead-in.
 _BEST = {
     ("RelRNN", "earned"): 2e-3,
     ("RelRNN", "learned"): 2e-3,
@@ -35,8 +35,8 @@ _SEARCHED_AT = 30
 _SMALL_DELAY = 40
 _SMALL = {"updates": 4000}
 _NOTES = (
-    "Both rules of a cell have the same window, capacity, optimiser (amsgrad), limit on the gradient, clipping "
-    "(0.1), batches (32) and seeds; what a learned relevance alone has is its noise and usage.",
+    "Both rules of a cell have the same window, capacity, optimiser (amsgrad), limit on the gradient, "
+    "clipping (0.1), batches (32) and seeds; what a learned relevance alone has is its noise and usage.",
     "The learning rate of each is the best of 0.001, 0.002 and 0.004 in `like-for-like-search`.",
 )
 
