@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from plait.errors import ConfigError, known, require
+from plait.errors import ConfigError, check_choice, require
 from plait.lab.experiments.bounded_text import bounded_text
 from plait.lab.experiments.bounded_transformer import (
     bounded_delays,
@@ -18,6 +18,7 @@ from plait.lab.experiments.depthwidth import DEPTHWIDTH
 from plait.lab.experiments.description import Experiment
 from plait.lab.experiments.keeping import keeping
 from plait.lab.experiments.keeping_settings import keeping_settings
+from plait.lab.experiments.like_for_like import like_for_like, like_for_like_search, like_for_like_small
 from plait.lab.experiments.popgym import popgym, popgym_easy
 from plait.lab.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE
 
@@ -39,7 +40,8 @@ def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Exp
         bounded_denoise,
         bounded_text,
     )
-    items = (*ITEMS, keeping, keeping_settings, *bounded, popgym, popgym_easy)
+    kept = (keeping, keeping_settings, like_for_like, like_for_like_small, like_for_like_search)
+    items = (*ITEMS, *kept, *bounded, popgym, popgym_easy)
     described = (*(item(size, recipe) for item in BY_RECIPE), *(item(size) for item in items))
     return by_name(dataclasses.replace(experiment, smoke=smoke) for experiment in described)
 
@@ -55,7 +57,7 @@ def experiment_named(name: str, smoke: bool = False, recipe: str = "published") 
     plait.errors.UnknownNameError: unknown experiment 'table6': did you mean 'table9' or 'table8'? ...
     """
     available = experiments(smoke, recipe)
-    experiment = available[known(name, (*available, *DEPTHWIDTH), "experiment")]
+    experiment = available[check_choice(name, (*available, *DEPTHWIDTH), "experiment")]
     if recipe != "published" and experiment == experiments(smoke)[name]:
         raise ConfigError(f"--recipe {recipe} does not apply: {name} has one recipe")
     _require(experiment.needs)
