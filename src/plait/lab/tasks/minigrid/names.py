@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.errors import ConfigError, known_in_any_case
+from plait.errors import ConfigError, match_choice
 
 __all__ = ["BACKENDS", "WORLDS", "check_transfer", "full_id", "words_of", "world_named"]
 
@@ -42,7 +42,7 @@ def world_named(name: str) -> str:
     plait.errors.UnknownNameError: unknown environment 'DorKey-5x5': did you mean 'DoorKey-5x5' or ...
     """
     short = name.removeprefix("MiniGrid-").removesuffix("-v0")
-    return known_in_any_case(_SHORTER.get(short, short), WORLDS, "environment", name)
+    return match_choice(_SHORTER.get(short, short), WORLDS, "environment", name)
 
 
 def full_id(name: str) -> str:

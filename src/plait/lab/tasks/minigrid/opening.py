@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.errors import known
+from plait.errors import check_choice
 from plait.lab.tasks.minigrid.farama import FaramaWorlds
 from plait.lab.tasks.minigrid.names import BACKENDS, world_named
 from plait.lab.tasks.minigrid.pool import PoolWorlds
@@ -29,6 +29,6 @@ def open_worlds(
     >>> moment.observation.image.shape, moment.reward.tolist()
     (torch.Size([2, 7, 7, 3]), [0.0, 0.0])
     """
-    known(backend, BACKENDS, "backend")
+    check_choice(backend, BACKENDS, "backend")
     kind = PoolWorlds if backend == "envpool" else FaramaWorlds
     return kind(world_named(name), envs, seed, held_out)

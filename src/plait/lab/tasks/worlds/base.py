@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from plait.errors import ShapeError, seeded, whole
+from plait.errors import ShapeError, check_int, check_seed
 from plait.estimates import check_fits
 from plait.lab.tasks.worlds.actions import Actions
 
@@ -66,9 +66,9 @@ class Worlds(ABC):
     """Names of an observation's tensors in a checkpoint."""
 
     def __init__(self, name: str, envs: int, seed: int, held_out: bool, actions: Actions) -> None:
-        whole(1, envs=envs)
+        check_int(1, envs=envs)
         check_fits(_WORLD * envs, "take fewer worlds")
-        seeded(seed=seed)
+        check_seed(seed=seed)
         self.name, self.envs, self.seed, self.held_out, self.actions = name, envs, seed, held_out, actions
 
     @abstractmethod

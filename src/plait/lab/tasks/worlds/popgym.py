@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from plait.errors import MissingExtraError, known, known_in_any_case, require
+from plait.errors import MissingExtraError, check_choice, match_choice, require
 
 __all__ = ["FAMILIES", "LEVELS", "MOVED", "NAVIGATION", "WORLDS", "make_world", "world_named"]
 
@@ -62,8 +62,8 @@ def world_named(name: str) -> str:
     if any(short.startswith(family) for family in NAVIGATION):
         if importlib.util.find_spec("mazelib") is None:
             raise MissingExtraError(f"{short} needs mazelib: pip install 'popgym[navigation]'")
-        return known(short, [family + level for family in NAVIGATION for level in LEVELS], "world")
-    return known_in_any_case(short, WORLDS, "world", name)
+        return check_choice(short, [family + level for family in NAVIGATION for level in LEVELS], "world")
+    return match_choice(short, WORLDS, "world", name)
 
 
 def make_world(name: str, **options: Any) -> Any:

@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from plait.errors import ConfigError, known, whole
+from plait.errors import ConfigError, check_choice, check_int
 from plait.lab.own_code import by_name
 from plait.lab.tasks import minigrid
 from plait.lab.tasks.minigrid.names import BACKENDS, check_transfer, world_named
@@ -46,7 +46,7 @@ class Family(ABC):
         """Validate the task and return it with the full names of its environments."""
         task = {**self.task, "test_env": self.task.get("test_env")}
         for option in task:
-            known(option, ("name", "env", "test_env", *self.options), f"option of {self.name}")
+            check_choice(option, ("name", "env", "test_env", *self.options), f"option of {self.name}")
         task["env"] = self.named(task["env"])
         if task["test_env"] is not None:
             task["test_env"] = self.named(task["test_env"])
@@ -92,7 +92,7 @@ class MiniGrid(Family):
     succeeds = True
 
     def checked(self) -> dict[str, Any]:
-        known(self.task["backend"], BACKENDS, "backend")
+        check_choice(self.task["backend"], BACKENDS, "backend")
         return super().checked()
 
     def named(self, env: str) -> str:
@@ -127,7 +127,7 @@ class Gym(Family):
 
     def checked(self) -> dict[str, Any]:
         if "time_limit" in self.task:
-            whole(1, time_limit=self.task["time_limit"])
+            check_int(1, time_limit=self.task["time_limit"])
         task = super().checked()
         if "encoder" in task:
             by_name(task["encoder"], "encoder")
@@ -196,4 +196,4 @@ FAMILIES: dict[str, type[Family]] = {family.name: family for family in (MiniGrid
 
 def family_of(task: dict[str, Any]) -> Family:
     """Return the family of a description's task."""
-    return FAMILIES[known(task["name"], FAMILIES, "family of worlds")](task)
+    return FAMILIES[check_choice(task["name"], FAMILIES, "family of worlds")](task)
