@@ -46,7 +46,6 @@ ELSEWHERE = {
     "usage": lambda: learned("use"),
     "checkpoint_every": lambda: kind_of({}).checkpoint_every,
     "device": lambda: kind_of({}).device,
-    "epochs": lambda: (_defaults(["csv"]) or {})["epochs"],
     "hidden": lambda: _constant("lab/bench/layers.py", r"usual = \[(\d+)\] if quick"),
     "together": lambda: processes._TOGETHER_ON_A_GPU,
     "sequences": lambda: sum(len(b.inputs[0]) for b in CopyTask(1).sweep(None, 64, _generator, "cpu")),

@@ -373,6 +373,10 @@ def test_a_regression_is_reported_as_one(table, tmp_path, capsys):
     out, progress = capsys.readouterr()
     assert re.search(r"held out: mse \(standardised\) [0-9.]+  rmse [0-9.]+  R² -?[0-9.]+\n", progress)
     (run,) = (tmp_path / "runs").iterdir()
+    sample = json.loads((run / "summary.json").read_text())["sample"]
+    assert sorted(sample["target"]) == sorted(plait.load(run).task.split().held_out.targets[:, 0].tolist())
+    found = plait.load(run).predict({"who": sample["target"], "x": [y / 1.5 % 7 for y in sample["target"]]})
+    assert sample["predicted"] == pytest.approx(found["prediction"], rel=1e-4)
     assert main(["runs", "show", str(run)]) == 0
     shown = capsys.readouterr().out
     for table_of in (out, shown):

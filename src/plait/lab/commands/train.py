@@ -293,7 +293,8 @@ def _result(fitted: Fitted, kind: Any, ignored: list[str], anew: bool) -> Comman
         f" ({count / max(seconds, 1e-9):,.0f} steps/s, evaluation included)" if kind.unit == "step" else ""
     )
     line = f"{summary['status']}: {count:,} {kind.unit}s, {seconds:.1f} s{speed}, {fitted.folder}"
-    return CommandResult({**summary, "folder": str(fitted.folder)}, (*parts, line))
+    data = {name: value for name, value in summary.items() if name != "sample"}
+    return CommandResult({**data, "folder": str(fitted.folder)}, (*parts, line))
 
 
 def _metric(name: str, value: float | None) -> float | str | None:

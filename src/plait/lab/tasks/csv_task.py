@@ -137,7 +137,7 @@ class CsvTask(SequenceTask):
 
     @property
     def _has_series(self) -> bool:
-        """Whether the rows of a sequence are known; if not, the file is refused later."""
+        """True if the rows of a sequence are known; if not, the file is refused later."""
         return bool(self.sequence or self.length or self.horizon)
 
     def _candidates(self, table: Table) -> list[str]:

@@ -134,6 +134,10 @@ class Learner(abc.ABC):
         With `final`, score the test data, which is used once, at the end; empty if there is none.
         """
 
+    def sample(self) -> dict[str, Any]:
+        """Return what the summary holds of single predictions, as plain data; in the first process only."""
+        return {}
+
     def tensors(self) -> dict[str, Tensor]:
         """Return every tensor a resume needs, by name. Called in every process, written by the first."""
         return state_tensors(self.network, self.optimizer)

@@ -398,6 +398,7 @@ class Session:
 
     def _summary(self, status: str, reason: str) -> dict[str, Any]:
         counters, device, position = self.counters, self.learner.device, self._position()
+        sample = self.learner.sample() if status in ("complete", "stopped") and self.group.first else {}
         return {
             "run": None if self.run is None else self.run.id,
             "status": status,
@@ -413,5 +414,6 @@ class Session:
             "parameters": sum(p.numel() for p in self.learner.network.parameters()),
             "peak_memory_bytes": peak_memory(device),
             "device": device.type,
+            **({"sample": sample} if sample else {}),
             **({} if self.run is None else MARK),
         }

@@ -22,6 +22,7 @@ from plait.errors import (
 )
 from plait.lab.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.lab.tasks import Batch, DataTask, Task, counted
+from plait.lab.tasks.sequences import SequenceTask
 from plait.lab.training.callbacks import ProgressFormat, Results, Watcher
 from plait.lab.training.carried_state import carried_over, check_carried
 from plait.lab.training.description import Network, build, last_steps, network_for, spec_of, states_read
@@ -42,6 +43,7 @@ from plait.lab.training.own_data import own_task, whole_epochs
 from plait.lab.training.own_model import check_logits, own_network
 from plait.lab.training.process import Group, device_named
 from plait.lab.training.recipe import Recipe, updates_of
+from plait.lab.training.regression_sample import SEQUENCES, sample_of
 from plait.lab.training.session import Fitted, train
 from plait.lab.training.spec import SupervisedSpec
 from plait.lab.training.stop import Stop
@@ -95,6 +97,20 @@ class SupervisedLearner(Learner):
             )  # fmt: skip
         shared: Results = self.group.share(results)
         return shared
+
+    @torch.no_grad()
+    def sample(self) -> dict[str, Any]:
+        """Return held-out targets beside their predictions, of a regression with one number."""
+        task = self.task
+        if not isinstance(task, SequenceTask) or task.answer != "number" or task.num_classes != 1:
+            return {}
+        self.network.eval()
+        batches = task.held_out()["held out"].sweep(
+            SEQUENCES, self.recipe.batch_size, lambda index: torch.Generator(), self.device
+        )
+        return sample_of(
+            answer(self.network, task, batch, None, self.recipe.precision)[:2] for batch in batches
+        )
 
     def gradients(self, update: int) -> list[list[float]]:
         whole_batch = Group().spans(self.recipe.batch_size, self.recipe.accumulate)
