@@ -11,6 +11,7 @@ from plait.lab.experiments.bounded_transformer import (
     bounded_delays,
     bounded_denoise,
     bounded_mqar,
+    bounded_settings,
     bounded_transformer,
 )
 from plait.lab.experiments.depthwidth import DEPTHWIDTH
@@ -31,7 +32,14 @@ WORLDS = ("minigrid", "popgym")  # can be installed
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
     """Return every experiment by name, except those with their own runner (`depthwidth-figure1`)."""
     size = SMOKE if smoke else FULL
-    bounded = (bounded_transformer, bounded_delays, bounded_mqar, bounded_denoise, bounded_text)
+    bounded = (
+        bounded_transformer,
+        bounded_settings,
+        bounded_delays,
+        bounded_mqar,
+        bounded_denoise,
+        bounded_text,
+    )
     kept = (keeping, keeping_settings, like_for_like, like_for_like_small, like_for_like_search)
     items = (*ITEMS, *kept, *bounded, popgym, popgym_easy)
     described = (*(item(size, recipe) for item in BY_RECIPE), *(item(size) for item in items))
