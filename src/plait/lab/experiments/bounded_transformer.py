@@ -79,14 +79,19 @@ def bounded_transformer(size: Size) -> Experiment:
     )
 
 
+_NOISES = {
+    "no noise": _model(**_LEARNED),
+    **{f"noise {noise}": _model(**_LEARNED, noise=noise) for noise in (0.1, 0.3, 1.0)},
+}
+
+
 def bounded_settings(size: Size) -> Experiment:
     """Return the search for the default noise: copy at delay 100 after two lead-ins."""
     delay, shaped = 100 // size.shrink, _shaped(size, 64)
     runs = [
-        planned(f"lead-in {n}", f"noise {noise:g}", copy_after(n, delay), model, shaped, _TRAINING)
+        planned(f"lead-in {n}", column, copy_after(n, delay), model, shaped, _TRAINING)
         for n in ((60, 200) if size.published else (6,))
-        for noise in (0.0, 0.1, 0.3, 1.0)
-        for model in (_model(**_LEARNED, noise=noise),)
+        for column, model in _NOISES.items()
     ]
     described_ = described(
         "bounded-settings",
