@@ -16,7 +16,6 @@ from typing import Any
 import pytest
 
 import plait
-from plait.lab.commands.train_csv import _defaults
 from plait.lab.experiments import processes
 from plait.lab.runs.kinds import kind_of
 from plait.lab.tasks import CopyTask
