@@ -104,7 +104,7 @@ def play(
     """The first held-out episode of every world; `what` is forgotten on the way."""
     worlds = policy.family.open(world, EPISODES, 0, held_out=True)
     draw, do = generator_for(0, "held-out", 0, "cpu"), policy.actions
-    moment, state = worlds.reset(), None
+    timestep, state = worlds.reset(), None
     playing = torch.ones(EPISODES, dtype=torch.bool)
     gained, ever = (
         torch.zeros(EPISODES),
@@ -114,7 +114,7 @@ def play(
     window = getattr(policy.recurrent, "window", None)
     looks, step, entropy, played = {}, 0, 0.0, 0
     while bool(playing.any()):
-        now = shown(moment.observation.image)
+        now = shown(timestep.observation.image)
         for name, flags in now.items():
             views.setdefault(name, []).append(flags)
         for name, first in ever.items():
@@ -122,9 +122,9 @@ def play(
         if what != "nothing" and step and step % EVERY == 0:
             state = emptied(state, what)
         look = looking and step in LOOKS
-        observation = moment.observation.map(lambda part: part.unsqueeze(0))
+        observation = timestep.observation.map(lambda part: part.unsqueeze(0))
         logits, _, state, *rest = policy(
-            observation, state, reset=moment.begins.unsqueeze(0), need_trace=look
+            observation, state, reset=timestep.begins.unsqueeze(0), need_trace=look
         )
         if look:
             whole = {name: torch.stack(parts, 1) for name, parts in views.items()}
@@ -132,9 +132,9 @@ def play(
         outputs = logits[0].float() / temperature
         chances = torch.distributions.Categorical(logits=outputs)
         entropy, played = entropy + (chances.entropy() * playing).sum().item(), played + int(playing.sum())
-        moment = worlds.step(do.sample(outputs, do.noise((1, EPISODES), draw)[0]))
-        gained += moment.reward * playing
-        playing &= ~moment.ended
+        timestep = worlds.step(do.sample(outputs, do.noise((1, EPISODES), draw)[0]))
+        gained += timestep.reward * playing
+        playing &= ~timestep.ended
         step += 1
         if step % 64 == 0:
             state = policy.carried(state)

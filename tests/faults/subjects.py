@@ -1,4 +1,4 @@
-"""The runs that faults are tried on: each kind in each state, so small that one takes a moment.
+"""The runs that faults are tried on: each kind in each state, so small that one takes a timestep.
 
 A subject is a way to train one run into a folder, and to leave off after some updates without a word, as a
 process does that is killed there.

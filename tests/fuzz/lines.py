@@ -30,7 +30,7 @@ PATH = (".", "..", "/", "", "/dev/null", "/dev/zero", "missing", "missing/deep/n
 WRONG = ("--no-such-flag", "--", "-", "-x", "extra", "", "--help", "-h", "--=", "--debug=1", "é", "--version")
 
 KINDS = {int: "whole number", float: "number", Path: "path", bool: "switch"}
-# What is always given, so that a line whose values are all good ends in a moment. A flag named here may still
+# What is always given, so that a line whose values are all good ends in a timestep. A flag named here may still
 # be given something else.
 TRAINING = {"--updates": "12", "--batch-size": "123", "--hidden": "48", "--evaluate-on": "14"}
 POLICY = {"--steps": ("4", "8"), "--envs": "12", "--rollout": "24", "--hidden": "4", "--evaluate-on": "1",

@@ -15,7 +15,7 @@ from plait.lab.bench import recurrent_ppo, rl
 from plait.lab.bench.ppo_learners import PlaitPPO, Record, StableBaselinesPPO, take_turns_playing
 from plait.lab.bench.rl import bench_rl
 from plait.lab.cli import main
-from plait.lab.tasks.minigrid import open_worlds
+from plait.lab.tasks.minigrid import make_vec_env
 from plait.lab.training.recipe import Settings
 
 TINY = {"envs": 4, "rollout": 8, "epochs": 1, "minibatches": 2, "hidden": 8, "rounds": 2}
@@ -165,19 +165,19 @@ def test_the_peer_has_our_settings():
 
 @with_peer
 def test_the_peer_sees_what_we_see():
-    from plait.lab.tasks.minigrid import Observation
+    from plait.lab.tasks.minigrid import GridObservation
 
     env = recurrent_ppo.vector_env("GoToDoor-5x5", 2, seed=0)
     seen = env.reset()
     assert {name: part.shape for name, part in seen.items()} == {
         "image": (2, 7, 7, 3), "direction": (2, 1), "mission": (2, 13),
     }  # fmt: skip
-    like = open_worlds("GoToDoor-5x5", 2).reset().observation
+    like = make_vec_env("GoToDoor-5x5", 2).reset().observation
     assert (seen["mission"][:, :3] == like.mission[:, :3].numpy()).all()  # go to the …
     model = recurrent_ppo.matched("GoToDoor-5x5", SETTINGS, 8)
     batch = model.policy.obs_to_tensor(seen)[0]
     parts = (batch["image"], batch["direction"].squeeze(-1), batch["mission"])
-    expected = model.policy.features_extractor.encoder(Observation(*parts))
+    expected = model.policy.features_extractor.encoder(GridObservation(*parts))
     assert model.policy.extract_features(batch).equal(expected)
 
 

@@ -14,7 +14,7 @@ SMALL = [
     "--hidden", "8", "--envs", "4", "--rollout", "10", "--steps", "1.2e2", "--minibatches", "2",
     "--epochs", "1", "--evaluate-on", "2", "--quiet",
 ]  # fmt: skip
-ECHO = "tests.lab.tasks.worlds.echo:"
+ECHO = "tests.lab.tasks.environments.echo:"
 
 
 def run(family, *arguments):

@@ -15,7 +15,7 @@ from PIL import Image
 
 from plait.errors import ConfigError
 from plait.lab.cli import main
-from plait.lab.tasks.minigrid.farama import FaramaWorlds
+from plait.lab.tasks.minigrid.farama import FaramaVectorEnv
 from plait.lab.training.ppo.episode import play_episode
 from plait.lab.training.ppo.learner import fit_policy
 from plait.lab.training.ppo.policy import build_policy, describe_policy
@@ -102,10 +102,10 @@ def test_a_run_that_is_no_policy(tmp_path, capsys):
 def test_the_episode_is_one_that_training_never_had():
     policy = build_policy(describe_policy("DoorKey-8x8", "none", hidden_size=8))
     scenes = play_episode(policy, "DoorKey-8x8", seed=4)
-    worlds = FaramaWorlds("DoorKey-8x8", 1, seed=4, held_out=True)
+    worlds = FaramaVectorEnv("DoorKey-8x8", 1, seed=4, held_out=True)
     worlds.reset()
     assert scenes[0].text == worlds.text()
-    worlds = FaramaWorlds("DoorKey-8x8", 1, seed=4)
+    worlds = FaramaVectorEnv("DoorKey-8x8", 1, seed=4)
     worlds.reset()
     assert scenes[0].text != worlds.text()
 
@@ -130,7 +130,7 @@ def elsewhere(tmp_path_factory):
     """A policy of a world that is no grid: it acts by amounts, sees a dict, and draws itself."""
     folder = tmp_path_factory.mktemp("runs") / "one"
     settings = Settings(steps=40, envs=4, rollout=10, minibatches=2, epochs=1, evaluate_on=2)
-    world = "tests.lab.tasks.worlds.echo:dict__box"
+    world = "tests.lab.tasks.environments.echo:dict__box"
     fit_policy(describe_policy(world, "rellstm", settings, family="gym", hidden_size=8), folder=folder)
     return str(folder)
 

@@ -7,7 +7,7 @@ import pytest
 from plait.lab.cli import main
 from plait.lab.experiments.catalogue import experiments
 from plait.lab.experiments.popgym import FAMILIES
-from plait.lab.tasks.worlds.popgym import FAMILIES as NAMES, LEVELS
+from plait.lab.tasks.environments.popgym import FAMILIES as NAMES, LEVELS
 from plait.lab.training.ppo.returns import BestMean
 from plait.lab.training.ppo.rollout import Episode
 

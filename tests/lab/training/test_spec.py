@@ -65,7 +65,7 @@ def test_train_copy_builds_and_validates_once(tmp_path, capsys):
 def test_training_a_policy_builds_and_validates_once(family, tmp_path, capsys):
     """The policy, its layers, the probe of the environment and the validation of each part."""
     pytest.importorskip("minigrid", reason="pip install 'plait[rl]'")
-    from plait.lab.tasks.worlds.gym import EnvSpec
+    from plait.lab.tasks.environments.gym import EnvSpec
     from plait.lab.training.ppo.families import Family
     from plait.lab.training.ppo.policy import Policy
 

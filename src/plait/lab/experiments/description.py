@@ -55,7 +55,7 @@ class PlannedRun:
     @property
     def counted_in(self) -> str:
         """Return the unit of the run's length: steps of reinforcement learning, else updates."""
-        return "steps" if "steps" in self.recipe else "updates"
+        return "steps" if "total_timesteps" in self.recipe else "updates"
 
 
 @dataclass(frozen=True)

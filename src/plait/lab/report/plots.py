@@ -141,7 +141,7 @@ def _scores(run: RunFolder, most: int) -> dict[str, list[Any]]:
     marks = [run.marks[index] for index in kept([mark.score for mark in run.marks], most)]
     times = [mark.seconds for mark in marks]
     recipe = run.description.get("recipe", {})
-    per_update = recipe["envs"] * recipe["rollout"] if {"envs", "rollout"} <= recipe.keys() else 0
+    per_update = recipe["n_envs"] * recipe["n_steps"] if {"n_envs", "n_steps"} <= recipe.keys() else 0
     return {
         "update": [mark.update for mark in marks],
         **({"steps": [mark.update * per_update for mark in marks]} if per_update else {}),

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from plait.errors import CheckpointError, ConfigError, DivergedError, PlaitError, WorldError, at_least, whole
+from plait.errors import CheckpointError, ConfigError, DivergedError, EnvError, PlaitError, at_least, whole
 from plait.lab.runs.checkpoint import load_weights, read_checkpoint
 from plait.lab.runs.folder import Run
 from plait.lab.runs.kinds import how_to_resume, unresumable
@@ -241,7 +241,7 @@ class Session:
         except DivergedError as error:
             status, reason = "diverged", str(error)
             raise self._advised(error, _DIVERGED) from None
-        except WorldError as error:
+        except EnvError as error:
             raise self._advised(error, _KEPT) from error.__cause__
         finally:
             summary = self._summary(status, reason)

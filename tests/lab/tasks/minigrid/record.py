@@ -12,7 +12,7 @@ from pathlib import Path
 
 import torch
 
-from plait.lab.tasks.minigrid import open_worlds
+from plait.lab.tasks.minigrid import make_vec_env
 
 HOME = Path(__file__).parent / "recorded.json"
 WORLDS = ("DoorKey-5x5", "MemoryS7", "MemoryS13", "RedBlueDoors-6x6", "Empty-5x5")
@@ -22,15 +22,15 @@ STEPS, EPISODES, SEEDS = 150, 3, 4000
 def play(worlds, actions):
     """Digest of everything seen, the rewards, and how often an episode ended."""
     digest, rewards, ends = hashlib.sha256(), [], 0
-    moment = worlds.reset()
+    timestep = worlds.reset()
     for action in [*actions, None]:
-        for part in (*moment.observation, moment.reward, moment.terminated, moment.truncated):
+        for part in (*timestep.observation, timestep.reward, timestep.terminated, timestep.truncated):
             digest.update(part.numpy().tobytes())
-        rewards.append(round(moment.reward.item(), 6))
-        if bool(moment.ended) or action is None:
-            ends += bool(moment.ended)
+        rewards.append(round(timestep.reward.item(), 6))
+        if bool(timestep.ended) or action is None:
+            ends += bool(timestep.ended)
             break
-        moment = worlds.step(torch.tensor([action]))
+        timestep = worlds.step(torch.tensor([action]))
     return {"digest": digest.hexdigest(), "reward": sum(rewards), "steps": len(rewards) - 1, "ended": ends}
 
 
@@ -38,11 +38,11 @@ def main():
     draw = torch.Generator().manual_seed(0)
     recorded = []
     for name in WORLDS:
-        farama = open_worlds(name, 1)
+        farama = make_vec_env(name, 1)
         found = []
         for pool_seed in range(400):
             actions = torch.tensor([0, 1, 2, 2, 2, 3, 5])[torch.randint(7, (STEPS,), generator=draw)].tolist()
-            pool = open_worlds(name, 1, pool_seed, backend="envpool")
+            pool = make_vec_env(name, 1, pool_seed, backend="envpool")
             seen = play(pool, actions)
             if seen["reward"] == 0 and len(found) == EPISODES - 1 and not any(f["reward"] for f in found):
                 continue  # one of them gets somewhere

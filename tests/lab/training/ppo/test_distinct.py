@@ -4,7 +4,7 @@ import pytest
 import torch
 from torch import nn
 
-from plait.lab.tasks.worlds.base import Seen
+from plait.lab.tasks.environments.base import Observation
 from plait.lab.training.learner import generator_for
 from plait.lab.training.ppo.encoders import Distinct, distinct
 from plait.lab.training.ppo.policy import build_policy, describe_policy
@@ -15,7 +15,7 @@ CPU = torch.device("cpu")
 
 
 def test_every_byte_tells_observations_apart():
-    seen = Seen((torch.tensor([[0.0, -0.0, 0.0]]), torch.tensor([[[1, 2], [1, 2], [1, 3]]])))
+    seen = Observation((torch.tensor([[0.0, -0.0, 0.0]]), torch.tensor([[[1, 2], [1, 2], [1, 3]]])))
     found = distinct(seen, CPU)
     assert found.place.shape == (1, 3)
     assert len(found.rows[0]) == 3
@@ -62,5 +62,5 @@ class Batched(nn.Module):
 def test_an_encoder_of_ones_own_reads_everything():
     described = describe_policy("CartPole", "gru", Settings(), family="gym", hidden_size=8, encoder=Batched)
     policy = build_policy(described)
-    seen = Seen((torch.zeros(3, 2, 4),))
+    seen = Observation((torch.zeros(3, 2, 4),))
     assert torch.equal(policy.prepared(seen, CPU)[0], seen[0])

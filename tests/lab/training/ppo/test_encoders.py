@@ -8,15 +8,15 @@ pytest.importorskip("gymnasium")
 from gymnasium import spaces
 
 from plait.errors import PlaitError
-from plait.lab.tasks.minigrid import Observation
-from plait.lab.tasks.worlds.base import Seen
-from plait.lab.tasks.worlds.spaces import Observed
+from plait.lab.tasks.minigrid import GridObservation
+from plait.lab.tasks.environments.base import Observation
+from plait.lab.tasks.environments.spaces import ObservationSpace
 from plait.lab.training.ppo.encoders import Encoder, SpaceEncoder
 
 
 def encoder_of(space, features=8):
     torch.manual_seed(0)
-    return SpaceEncoder(Observed(space, "world"), features)
+    return SpaceEncoder(ObservationSpace(space, "world"), features)
 
 
 def test_choices_are_told_apart_by_place_and_value():
@@ -31,10 +31,10 @@ def test_choices_are_told_apart_by_place_and_value():
 
 def test_parts_add_up_and_each_is_felt():
     encoder = encoder_of(spaces.Dict(a=spaces.Discrete(2), b=spaces.Box(-1, 1, (2,))))
-    seen = Seen((torch.tensor([[0], [1]]), torch.tensor([[0.5, -0.5], [0.5, -0.5]])))
+    seen = Observation((torch.tensor([[0], [1]]), torch.tensor([[0.5, -0.5], [0.5, -0.5]])))
     found = sum(part(one) for part, one in zip(encoder.parts, seen, strict=True)).relu()
     torch.testing.assert_close(encoder(seen), found)
-    moved = Seen((seen[0], -seen[1]))
+    moved = Observation((seen[0], -seen[1]))
     assert not torch.allclose(encoder(moved), encoder(seen))
 
 
@@ -43,13 +43,13 @@ def test_a_picture_is_read_the_same_with_its_colours_first_or_last(shape):
     last, first = spaces.Box(0, 255, shape, np.uint8), spaces.Box(0, 255, (shape[2], *shape[:2]), np.uint8)
     one, other = encoder_of(last), encoder_of(first)
     picture = torch.randint(256, (2, *shape), dtype=torch.uint8, generator=torch.Generator().manual_seed(0))
-    torch.testing.assert_close(one(Seen((picture,))), other(Seen((picture.permute(0, 3, 1, 2),))))
-    assert (one(Seen((picture,)))[0] - one(Seen((picture,)))[1]).abs().max() > 1e-3
+    torch.testing.assert_close(one(Observation((picture,))), other(Observation((picture.permute(0, 3, 1, 2),))))
+    assert (one(Observation((picture,)))[0] - one(Observation((picture,)))[1]).abs().max() > 1e-3
 
 
 def test_a_grey_picture_has_two_axes():
     encoder = encoder_of(spaces.Box(0, 255, (30, 20), np.uint8))
-    assert encoder(Seen((torch.zeros(3, 30, 20, dtype=torch.uint8),))).shape == (3, 8)
+    assert encoder(Observation((torch.zeros(3, 30, 20, dtype=torch.uint8),))).shape == (3, 8)
 
 
 def test_a_choice_among_too_many_is_refused_before_it_is_made():
@@ -67,7 +67,7 @@ def test_a_grid_is_read_as_convolutions_read_its_planes():
     image = torch.randint(0, 14, (40, 7, 7, 3), dtype=torch.uint8)
     image[0] = 255
     mission = torch.randint(0, 20, (40, 13), dtype=torch.uint8)
-    seen = Observation(image, torch.randint(0, 4, (40,), dtype=torch.uint8), mission)
+    seen = GridObservation(image, torch.randint(0, 4, (40,), dtype=torch.uint8), mission)
     told = encoder.direction(seen.direction.int()) + encoder.mission(mission.int())
     convolved = torch.relu(encoder.view(encoder.planes(image).permute(0, 3, 1, 2)) + told)
     wanted = (convolved, *torch.autograd.grad(convolved.sin().sum(), list(encoder.parameters())))

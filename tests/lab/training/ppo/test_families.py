@@ -6,18 +6,18 @@ from pathlib import Path
 import pytest
 import torch
 
-from plait.errors import CheckpointError, ConfigError, UnknownNameError, WorldError
+from plait.errors import CheckpointError, ConfigError, UnknownNameError, EnvError
 from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.runs.folder import run_id
-from plait.lab.tasks.worlds.spaces import Observed
+from plait.lab.tasks.environments.spaces import ObservationSpace
 from plait.lab.training.ppo.encoders import SpaceEncoder
 from plait.lab.training.ppo.learner import PolicyLearner, fit_policy
 from plait.lab.training.ppo.policy import build_policy, describe_policy, load_policy
 from plait.lab.training.ppo.rollout import Collector, evaluate_policy
 from plait.lab.training.recipe import Settings
-from tests.lab.tasks.worlds import echo
+from tests.lab.tasks.environments import echo
 
-ECHO = "tests.lab.tasks.worlds.echo:"
+ECHO = "tests.lab.tasks.environments.echo:"
 SMALL = {"steps": 240, "envs": 4, "rollout": 10, "minibatches": 2, "epochs": 2, "evaluate_every": 3,
          "evaluate_on": 3}  # fmt: skip
 PAIRS = [(seen, "discrete") for seen in echo.OBSERVATIONS if seen != "text"]
@@ -54,7 +54,7 @@ def test_runs_of_grid_worlds_are_what_they_were(stored, tmp_path):
 
 @pytest.mark.parametrize(("seen", "done"), PAIRS)
 def test_a_killed_run_resumes_to_the_same_curve(seen, done, tmp_path, dying, outcome_of):
-    """Whatever is seen and done: killed twice, at moments that are no checkpoint."""
+    """Whatever is seen and done: killed twice, at timesteps that are no checkpoint."""
     description = described(seen, done, scale_returns=seen == "box")
     fit_policy(description, folder=tmp_path / "whole", checkpoint_every=2)
     for updates in (3, 2):
@@ -84,13 +84,13 @@ def test_a_run_of_popgym_goes_on_with_its_best_mean(tmp_path, dying, outcome_of)
 def test_a_checkpoint_that_was_edited_is_refused(tmp_path, dying, edited, refused):
     changes = {
         "an action there is not": (lambda n, v: v * 0 + 200 if n == "worlds.actions" else v, "out of range"),
-        "a card there is not": (lambda n, v: v + 9 if n == "moment.seen.card" else v, "out of range"),
+        "a card there is not": (lambda n, v: v + 9 if n == "timestep.seen.card" else v, "out of range"),
         "a place that is none": (
-            lambda n, v: v * float("nan") if n == "moment.seen.place.0" else v, "out of range",
+            lambda n, v: v * float("nan") if n == "timestep.seen.place.0" else v, "out of range",
         ),
         "scales of fewer worlds": (lambda n, v: v[1:] if n == "scale.running" else v, "running: expected"),
-        "another moment": (
-            lambda n, v: (v + 1) % 4 if n == "moment.seen.card" else v, "did not come back to where it was",
+        "another timestep": (
+            lambda n, v: (v + 1) % 4 if n == "timestep.seen.card" else v, "did not come back to where it was",
         ),
     }  # fmt: skip
     description = described("dict", "several", scale_returns=True)
@@ -116,7 +116,7 @@ def test_worlds_that_other_things_than_seeds_decide_are_not_resumed(tmp_path, dy
 def test_a_world_that_fails_is_named_and_the_run_kept(fault, tmp_path):
     description = described("box", "discrete", fault=fault)
     message = f"box__discrete__{fault} .*; the run is kept, continue: plait train --resume {tmp_path / 'run'}"
-    with pytest.raises(WorldError, match=message):
+    with pytest.raises(EnvError, match=message):
         fit_policy(description, folder=tmp_path / "run")
     assert read_checkpoint(tmp_path / "run" / "checkpoint.safetensors").counters["update"] == 0
     assert not (tmp_path / "run" / "summary.json").exists()
@@ -209,7 +209,7 @@ def test_an_encoder_of_ones_own(tmp_path):
 
 def test_numbers_are_read_alike_whatever_their_bounds():
     """Bounded ones run from −1 to 1; of others the sign and the logarithm are read."""
-    observed = Observed(echo.OBSERVATIONS["box"](), "box")
+    observed = ObservationSpace(echo.OBSERVATIONS["box"](), "box")
     encoder = SpaceEncoder(observed, 8)
     read = []
     encoder.parts[0].layers[0].register_forward_pre_hook(lambda _, inputs: read.append(inputs[0]))
@@ -239,7 +239,7 @@ def test_an_episode_without_an_end_is_not_waited_for(monkeypatch):
     worlds = policy.family.open(f"{ECHO}discrete__discrete", 2)
     monkeypatch.setattr(echo.Echo, "step", lambda self, action: (3, 0.0, False, False, {}))
     monkeypatch.setattr(type(policy.family), "open", lambda *_, **__: worlds)
-    with pytest.raises(WorldError, match=r"has not ended after 200 steps; give it a limit \(--time-limit\)"):
+    with pytest.raises(EnvError, match=r"has not ended after 200 steps; give it a limit \(--time-limit\)"):
         evaluate_policy(policy, "", 2)
 
 

@@ -56,7 +56,7 @@ def backends():
 @pytest.mark.parametrize("backend", backends())
 @pytest.mark.parametrize("model", ["rellstm", "memlstm", "none"])
 def test_a_killed_run_resumes_to_the_same_curve(small_fit, outcome_of, tmp_path, model, backend):
-    """Killed twice, at moments that are no checkpoint; every bit but the clock is as if it never was."""
+    """Killed twice, at timesteps that are no checkpoint; every bit but the clock is as if it never was."""
     arguments = {"model": model, "backend": backend, "test_env": "GoToDoor-6x6"}
     small_fit(tmp_path / "whole", **arguments)
     for updates in (3, 2):

@@ -5,7 +5,7 @@ import math
 import pytest
 import torch
 
-from plait.lab.tasks.minigrid.seen import MOVES
+from plait.lab.tasks.minigrid.observation import GRID_ACTIONS
 from plait.lab.training.ppo.learner import clipped_objective, ppo_loss
 from plait.lab.training.recipe import Settings
 
@@ -23,7 +23,7 @@ def loss_of(logits, values, counted, **changes):
     returns, actions = torch.ones(3, 1, dtype=torch.float64), torch.zeros(3, 1, dtype=torch.int64)
     settings = Settings(clip=0.2, value=0.5, entropy=0.1).changed(**changes)
     return ppo_loss(
-        logits, values, actions, old, advantage, returns, torch.tensor(counted)[:, None], settings, MOVES
+        logits, values, actions, old, advantage, returns, torch.tensor(counted)[:, None], settings, GRID_ACTIONS
     )
 
 
@@ -72,6 +72,6 @@ def test_clipped_objective_is_the_smaller_of_the_two():
 def test_probability_and_entropy_are_torchs():
     logits, actions = torch.randn(5, 3, 7), torch.randint(7, (5, 3))
     found = torch.distributions.Categorical(logits=logits)
-    log_probability, spread = MOVES.chosen(logits, actions)
+    log_probability, spread = GRID_ACTIONS.chosen(logits, actions)
     torch.testing.assert_close(log_probability, found.log_prob(actions))
     torch.testing.assert_close(spread, found.entropy())

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from plait.lab.tasks.minigrid import open_worlds
-from plait.lab.tasks.minigrid.seen import MOVES
+from plait.lab.tasks.minigrid import make_vec_env
+from plait.lab.tasks.minigrid.observation import GRID_ACTIONS
 from plait.lab.training.learner import generator_for
 from plait.lab.training.ppo.learner import PolicyLearner
 from plait.lab.training.ppo.policy import build_policy
@@ -17,7 +17,7 @@ CPU = torch.device("cpu")
 
 
 def rollouts(policy, count=3, steps=12, envs=4, env="GoToDoor-5x5", seed=0):
-    collector = Collector(open_worlds(env, envs, seed), CPU)
+    collector = Collector(make_vec_env(env, envs, seed), CPU)
     return [collector.collect(policy, steps, generator_for(seed, "train", n, CPU)) for n in range(count)]
 
 
@@ -91,7 +91,7 @@ def test_a_bounded_memory_keeps_its_slots(described):
 
 def test_sampling_follows_the_probabilities():
     probabilities = torch.tensor([0.5, 0.3, 0.1, 0.05, 0.05, 0.0, 0.0])
-    drawn = MOVES.sample(probabilities.log(), MOVES.noise((20000,), torch.Generator().manual_seed(0)))
+    drawn = GRID_ACTIONS.sample(probabilities.log(), GRID_ACTIONS.noise((20000,), torch.Generator().manual_seed(0)))
     shares = torch.bincount(drawn, minlength=7) / 20000
     torch.testing.assert_close(shares, probabilities, atol=0.012, rtol=0)
 

@@ -10,8 +10,8 @@ from plait.lab.training.ppo.rollout import evaluate_policy
 
 @pytest.fixture
 def recorded(monkeypatch):
-    """Every moment of the worlds an evaluation opens, and the arguments it opened them with."""
-    moments, opened = [], []
+    """Every timestep of the worlds an evaluation opens, and the arguments it opened them with."""
+    timesteps, opened = [], []
 
     def spying(*arguments, **options):
         opened.append((arguments, options))
@@ -19,20 +19,20 @@ def recorded(monkeypatch):
         step = worlds.step
 
         def remembered(actions):
-            moments.append(step(actions))
-            return moments[-1]
+            timesteps.append(step(actions))
+            return timesteps[-1]
 
         worlds.step = remembered
         return worlds
 
-    honest = minigrid.open_worlds
-    monkeypatch.setattr(minigrid, "open_worlds", spying)
-    return moments, opened
+    honest = minigrid.make_vec_env
+    monkeypatch.setattr(minigrid, "make_vec_env", spying)
+    return timesteps, opened
 
 
 @pytest.mark.parametrize("greedy", [False, True])
 def test_is_the_mean_over_first_episodes(described, recorded, greedy):
-    moments, opened = recorded
+    timesteps, opened = recorded
     torch.manual_seed(0)
     policy = build_policy(described(seed=3))
     found = evaluate_policy(policy, "GoToDoor-5x5", 12, seed=5, greedy=greedy)
@@ -40,20 +40,20 @@ def test_is_the_mean_over_first_episodes(described, recorded, greedy):
     assert (name, envs, seed, held_out, backend) == ("GoToDoor-5x5", 12, 5, True, "minigrid")
     returns, lengths = [], []
     for world in range(12):
-        first = next(i for i, moment in enumerate(moments) if moment.ended[world])
+        first = next(i for i, timestep in enumerate(timesteps) if timestep.ended[world])
         lengths.append(first + 1)
-        returns.append(sum(moment.reward[world].item() for moment in moments[: first + 1]))
+        returns.append(sum(timestep.reward[world].item() for timestep in timesteps[: first + 1]))
     assert found["score"] == pytest.approx(sum(returns) / 12)
     assert found["length"] == pytest.approx(sum(lengths) / 12)
     assert found["success"] == pytest.approx(sum(r > 0 for r in returns) / 12)
-    assert max(lengths) == len(moments)
+    assert max(lengths) == len(timesteps)
 
 
 def test_later_episodes_do_not_count(described, recorded):
     """Some worlds are rewarded again while the slowest one still plays its first episode."""
-    moments, _ = recorded
+    timesteps, _ = recorded
     found = evaluate_policy(build_policy(described("none")), "GoToDoor-5x5", 64, seed=1)
-    everything = sum(moment.reward.sum().item() for moment in moments) / 64
+    everything = sum(timestep.reward.sum().item() for timestep in timesteps) / 64
     assert 0 < found["score"] < everything
 
 

@@ -8,20 +8,20 @@ import torch
 pytest.importorskip("gymnasium")
 import gymnasium
 
-from plait.errors import ConfigError, MissingExtraError, ShapeError, UnknownNameError, WorldError
+from plait.errors import ConfigError, MissingExtraError, ShapeError, UnknownNameError, EnvError
 from plait.lab.own_code import by_name, name_of
-from plait.lab.tasks.worlds.gym import EnvSpec, GymWorlds
-from plait.lab.tasks.worlds.names import maker_of, world_id
-from tests.lab.tasks.worlds.echo import ACTIONS, OBSERVATIONS
+from plait.lab.tasks.environments.gym import EnvSpec, GymVectorEnv
+from plait.lab.tasks.environments.names import maker_of, env_id
+from tests.lab.tasks.environments.echo import ACTIONS, OBSERVATIONS
 
-ECHO = "tests.lab.tasks.worlds.echo:"
+ECHO = "tests.lab.tasks.environments.echo:"
 PAIRS = [(seen, "discrete") for seen in OBSERVATIONS if seen != "text"]
 PAIRS += [("tuple", done) for done in ACTIONS if done not in ("tuple", "discrete")]
 
 
 def opened(name, envs=3, seed=0, held_out=False, **options):
     name_of(name)  # said, so that it may be run
-    return GymWorlds(EnvSpec(name, maker_of(name, **options)), envs, seed, held_out)
+    return GymVectorEnv(EnvSpec(name, maker_of(name, **options)), envs, seed, held_out)
 
 
 def played(worlds, steps, seed=0):
@@ -39,9 +39,9 @@ def same(one, other):
 def test_every_kind_of_space_is_shown_and_acted_in(seen, done):
     """The world itself checks that what it is given lies in its space."""
     worlds = opened(f"{ECHO}{seen}__{done}")
-    moments = [worlds.reset(), *played(worlds, 20)]
-    assert all(worlds.could_show(moment.observation) for moment in moments)
-    assert sum(int(moment.begins.sum()) for moment in moments) > 3
+    timesteps = [worlds.reset(), *played(worlds, 20)]
+    assert all(worlds.contains(timestep.observation) for timestep in timesteps)
+    assert sum(int(timestep.begins.sum()) for timestep in timesteps) > 3
     kinds = {leaf.name: leaf.kind for leaf in worlds.kind.observed.leaves}
     expected = {
         "dict": {"card": "choices", "place.0": "numbers", "place.1": "choices"},
@@ -75,10 +75,10 @@ def test_a_snapshot_goes_on_alike(seen, done, after):
 def test_time_that_is_up_is_told_from_an_end():
     worlds = opened("CartPole-v1", envs=1, time_limit=3)
     worlds.reset()
-    moments = played(worlds, 4)
-    assert [m.truncated.item() for m in moments] == [False, False, True, False]
-    assert not any(m.terminated.item() for m in moments)
-    assert moments[-1].begins.item()
+    timesteps = played(worlds, 4)
+    assert [m.truncated.item() for m in timesteps] == [False, False, True, False]
+    assert not any(m.terminated.item() for m in timesteps)
+    assert timesteps[-1].begins.item()
     made = opened(f"{ECHO}discrete__discrete", envs=8, time_limit=2)
     made.reset()
     assert [bool(m.ended.all()) for m in played(made, 2)][1]
@@ -101,7 +101,7 @@ def test_choices_are_counted_from_nought_whatever_a_world_calls_them():
     seen = worlds.reset().observation[0]
     assert seen.shape == (50, 1)
     assert set(seen.flatten().tolist()) == {0, 1, 2, 3, 4}  # the world says 3 to 7
-    assert not worlds.could_show([seen + 1])
+    assert not worlds.contains([seen + 1])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_choices_are_counted_from_nought_whatever_a_world_calls_them():
 def test_what_goes_wrong_in_a_world_is_named(fault, message):
     worlds = opened(f"{ECHO}box__discrete__{fault}", envs=1, seed=5)
     worlds.reset()
-    with pytest.raises(WorldError, match=message):
+    with pytest.raises(EnvError, match=message):
         played(worlds, 40)
 
 
@@ -143,33 +143,33 @@ class Own(gymnasium.Env):
 
 
 def test_names():
-    assert world_id("CartPole") == world_id("CartPole-v1") == "CartPole-v1"
-    assert world_id(name_of("gymnasium:CartPole-v1")) == "gymnasium:CartPole-v1"
-    assert world_id(name_of(make_cart)).endswith(":make_cart")
+    assert env_id("CartPole") == env_id("CartPole-v1") == "CartPole-v1"
+    assert env_id(name_of("gymnasium:CartPole-v1")) == "gymnasium:CartPole-v1"
+    assert env_id(name_of(make_cart)).endswith(":make_cart")
     assert by_name(name_of(make_cart), "world") is make_cart
     assert opened(name_of(make_cart)).reset().observation[0].shape == (3, 4)
     with pytest.raises(UnknownNameError, match="unknown world 'CartPolle': did you mean 'CartPole-v1'"):
-        world_id("CartPolle")
+        env_id("CartPolle")
     with pytest.raises(UnknownNameError, match="did you mean plait train popgym --env RepeatFirstEasy"):
-        world_id("RepeatFirstEasy")
+        env_id("RepeatFirstEasy")
     with pytest.raises(UnknownNameError, match="did you mean plait train minigrid --env DoorKey-5x5"):
-        world_id("DorKey-5x5")
+        env_id("DorKey-5x5")
     with pytest.raises(ConfigError, match="no module 'nowhere'"):
-        world_id(name_of("nowhere:Cart-v0"))
+        env_id(name_of("nowhere:Cart-v0"))
     with pytest.raises(ConfigError, match="gymnasium has no 'Cart'"):
-        world_id(name_of("gymnasium:Cart"))
+        env_id(name_of("gymnasium:Cart"))
     with pytest.raises(ConfigError, match=r"shelf:open is code that a run folder names, .*PLAIT_ALLOW=shelf"):
-        world_id("shelf:open")
+        env_id("shelf:open")
     with pytest.raises(ConfigError, match="expected a function or class with a name"):
         name_of(lambda: None)
-    with pytest.raises(WorldError, match="Own cannot be made: OSError: no screen"):
+    with pytest.raises(EnvError, match="Own cannot be made: OSError: no screen"):
         opened(name_of(Own))
 
 
 def test_what_is_missing_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "popgym", None)
     with pytest.raises(MissingExtraError, match=r"popgym is needed here.*pip install 'plait\[rl\]'"):
-        world_id("popgym-RepeatFirstEasy-v0")
+        env_id("popgym-RepeatFirstEasy-v0")
     monkeypatch.setitem(sys.modules, "mujoco", None)
     with pytest.raises(MissingExtraError, match=r"Ant-v5 needs what is not installed: .*mujoco"):
         opened("Ant-v5")
@@ -178,4 +178,4 @@ def test_what_is_missing_is_named(monkeypatch):
 def test_a_name_without_a_version_is_the_latest_by_number(monkeypatch):
     registry = dict.fromkeys([f"Toy-v{version}" for version in (2, 9, 10)])
     monkeypatch.setattr(gymnasium, "registry", registry)
-    assert world_id("Toy") == "Toy-v10"
+    assert env_id("Toy") == "Toy-v10"

@@ -1,4 +1,4 @@
-"""Worlds behind one interface: what is seen, when episodes begin, snapshots, and both backends alike."""
+"""VectorEnv behind one interface: what is seen, when episodes begin, snapshots, and both backends alike."""
 
 import importlib.util
 import json
@@ -15,10 +15,10 @@ from plait.lab.tasks.minigrid import (
     check_transfer,
     episode_seed,
     mission_tokens,
-    open_worlds,
-    world_named,
+    make_vec_env,
+    canonical_name,
 )
-from plait.lab.tasks.minigrid.names import words_of
+from plait.lab.tasks.minigrid.names import mission_words
 
 pytest.importorskip("minigrid")
 HERE = Path(__file__).parent
@@ -46,25 +46,25 @@ def same(one, other):
 @pytest.mark.parametrize("backend", BACKENDS)
 @pytest.mark.parametrize("name", TABLE_4)
 def test_every_world_of_the_table_opens_and_steps(name, backend):
-    worlds = open_worlds(name, 3, backend=backend)
+    worlds = make_vec_env(name, 3, backend=backend)
     seen = worlds.reset().observation
     assert seen.image.shape == (3, 7, 7, 3)
     assert seen.mission.shape == (3, MISSION_LENGTH)
     assert all(part.dtype == torch.uint8 for part in seen)
     words = {WORDS[token - 1] for token in seen.mission.flatten().tolist() if token}
-    assert words <= words_of(name)
-    moment = worlds.step(torch.tensor([0, 1, 2]))
-    assert not moment.begins.any()
-    assert ((moment.observation.direction[:2] - seen.direction[:2]) % 4).tolist() == [3, 1]
+    assert words <= mission_words(name)
+    timestep = worlds.step(torch.tensor([0, 1, 2]))
+    assert not timestep.begins.any()
+    assert ((timestep.observation.direction[:2] - seen.direction[:2]) % 4).tolist() == [3, 1]
 
 
 def test_names_of_the_paper_and_full_ids():
     assert set(TABLE_4) <= set(WORLDS)
-    assert world_named("GoToObject-8x8") == "GoToObject-8x8-N2"
-    assert world_named("MiniGrid-MemoryS13-v0") == "MemoryS13"
-    assert world_named("doorkey-5X5") == "DoorKey-5x5"
+    assert canonical_name("GoToObject-8x8") == "GoToObject-8x8-N2"
+    assert canonical_name("MiniGrid-MemoryS13-v0") == "MemoryS13"
+    assert canonical_name("doorkey-5X5") == "DoorKey-5x5"
     with pytest.raises(UnknownNameError, match="did you mean 'DoorKey-5x5'"):
-        world_named("DoorKy-5x5")
+        canonical_name("DoorKy-5x5")
 
 
 def test_a_mission_is_words_of_the_vocabulary():
@@ -85,7 +85,7 @@ def test_transfer_needs_missions_that_can_be_read():
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_an_episode_that_ended_begins_with_the_next_step(backend):
     """`done` ends GoToDoor at once; the step after it takes no action and gives no reward."""
-    worlds = open_worlds("GoToDoor-5x5", 2, backend=backend)
+    worlds = make_vec_env("GoToDoor-5x5", 2, backend=backend)
     worlds.reset()
     ended = worlds.step(torch.tensor([6, 0]))
     assert ended.terminated.tolist() == [True, False]
@@ -99,12 +99,12 @@ def test_an_episode_that_ended_begins_with_the_next_step(backend):
 
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_time_that_is_up_truncates(backend):
-    worlds = open_worlds("Empty-5x5", 1, backend=backend)
+    worlds = make_vec_env("Empty-5x5", 1, backend=backend)
     worlds.reset()
-    moments = [worlds.step(torch.tensor([0])) for _ in range(101)]
-    assert [m.truncated.item() for m in moments] == [False] * 99 + [True, False]
-    assert not any(m.terminated.item() for m in moments)
-    assert moments[-1].begins.item()
+    timesteps = [worlds.step(torch.tensor([0])) for _ in range(101)]
+    assert [m.truncated.item() for m in timesteps] == [False] * 99 + [True, False]
+    assert not any(m.terminated.item() for m in timesteps)
+    assert timesteps[-1].begins.item()
 
 
 @pytest.mark.parametrize("backend", BACKENDS)
@@ -112,13 +112,13 @@ def test_time_that_is_up_truncates(backend):
 def test_a_snapshot_goes_on_alike(backend, after):
     """Also where an episode has just ended, so that the next step begins one."""
     name, envs = "GoToDoor-5x5", 4
-    worlds, actions = open_worlds(name, envs, 3, backend=backend), drawn(after + 40, envs)
+    worlds, actions = make_vec_env(name, envs, 3, backend=backend), drawn(after + 40, envs)
     if after == 1:
         actions[0] = 6
     worlds.reset()
     for row in actions[:after]:
         worlds.step(row)
-    restored = open_worlds(name, envs, 3, backend=backend)
+    restored = make_vec_env(name, envs, 3, backend=backend)
     restored.reset()
     restored.restore(worlds.snapshot())
     began = 0
@@ -132,7 +132,7 @@ def test_a_snapshot_goes_on_alike(backend, after):
 @pytest.mark.parametrize("backend", BACKENDS)
 def test_the_seed_decides(backend):
     def played(**arguments):
-        worlds = open_worlds("DoorKey-5x5", 8, backend=backend, **arguments)
+        worlds = make_vec_env("DoorKey-5x5", 8, backend=backend, **arguments)
         first = worlds.reset()
         assert same(first, worlds.reset())
         return torch.cat(
@@ -162,7 +162,7 @@ def test_both_backends_replay_the_recorded_episodes(episode, backend):
     record = importlib.util.module_from_spec(spec)
     spec.loader.exec_module(record)
     played = record.play(
-        open_worlds(episode["world"], 1, episode[backend], backend=backend), episode["actions"]
+        make_vec_env(episode["world"], 1, episode[backend], backend=backend), episode["actions"]
     )
     assert played == {key: episode[key] for key in played}
 
@@ -174,13 +174,13 @@ def test_some_recorded_episode_is_rewarded_in_every_kind_of_world():
 
 def test_bad_input(monkeypatch):
     with pytest.raises(ConfigError, match="envs: expected at least 1, got 0"):
-        open_worlds("DoorKey-5x5", 0)
+        make_vec_env("DoorKey-5x5", 0)
     with pytest.raises(UnknownNameError, match="unknown backend 'envpol': did you mean 'envpool'"):
-        open_worlds("DoorKey-5x5", 1, backend="envpol")
-    worlds = open_worlds("DoorKey-5x5", 2)
+        make_vec_env("DoorKey-5x5", 1, backend="envpol")
+    worlds = make_vec_env("DoorKey-5x5", 2)
     worlds.reset()
     with pytest.raises(ShapeError, match=r"actions: expected int64 \(2,\)"):
         worlds.step(torch.tensor([0]))
     monkeypatch.setitem(__import__("sys").modules, "envpool", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'plait\[envpool\]'"):
-        open_worlds("DoorKey-5x5", 1, backend="envpool")
+        make_vec_env("DoorKey-5x5", 1, backend="envpool")

@@ -7,7 +7,7 @@ pytest.importorskip("popgym")
 import gymnasium
 
 from plait.errors import MissingExtraError, UnknownNameError
-from plait.lab.tasks.worlds.popgym import FAMILIES, MOVED, WORLDS, world_named
+from plait.lab.tasks.environments.popgym import FAMILIES, MOVED, WORLDS, canonical_name
 from plait.lab.training.ppo.families import family_of
 
 
@@ -15,10 +15,10 @@ def test_the_names_are_those_that_are_registered():
     ids = {name for name in gymnasium.registry if name.startswith("popgym-")}
     assert {f"popgym-{world}-v0" for world in WORLDS} == {one for one in ids if "Labyrinth" not in one}
     assert set(MOVED.values()) <= set(FAMILIES)
-    assert world_named("NoisyStatelessCartPoleMedium") == "NoisyPositionOnlyCartPoleMedium"
-    assert world_named("minesweepereasy") == "MineSweeperEasy"
+    assert canonical_name("NoisyStatelessCartPoleMedium") == "NoisyPositionOnlyCartPoleMedium"
+    assert canonical_name("minesweepereasy") == "MineSweeperEasy"
     with pytest.raises(UnknownNameError, match="did you mean 'RepeatPreviousEasy'"):
-        world_named("RepeatPreviusEasy")
+        canonical_name("RepeatPreviusEasy")
 
 
 def test_mazes_say_what_they_need(monkeypatch):
@@ -26,7 +26,7 @@ def test_mazes_say_what_they_need(monkeypatch):
     with pytest.raises(
         MissingExtraError, match=r"LabyrinthEscapeEasy needs mazelib: pip install 'popgym\[nav"
     ):
-        world_named("LabyrinthEscapeEasy")
+        canonical_name("LabyrinthEscapeEasy")
 
 
 @pytest.mark.parametrize("world", [f"{family}Easy" for family in FAMILIES])
@@ -39,8 +39,8 @@ def test_every_family_plays_and_goes_on_after_a_snapshot(world):
     seen = worlds.reset().observation
     assert seen[-1].tolist() == [[1], [1]]  # the episode begins
     for _ in range(70):
-        moment = worlds.step(do.sample(outputs, do.noise((2,), draw)))
-    assert worlds.could_show(moment.observation)
+        timestep = worlds.step(do.sample(outputs, do.noise((2,), draw)))
+    assert worlds.contains(timestep.observation)
     restored.reset()
     restored.restore(worlds.snapshot())
     for _ in range(70):

@@ -1,5 +1,5 @@
-"""Worlds of any spaces, whose every number follows from the seed and from what was done. They are made by
-name, as in a description: `tests.lab.tasks.worlds.echo:box__several`, or `…:box__several__raise`."""
+"""VectorEnv of any spaces, whose every number follows from the seed and from what was done. They are made by
+name, as in a description: `tests.lab.tasks.environments.echo:box__several`, or `…:box__several__raise`."""
 
 import gymnasium
 import numpy as np
