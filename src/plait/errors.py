@@ -29,14 +29,14 @@ __all__ = [
     "ShapeError",
     "UnknownNameError",
     "UnloadedWarning",
-    "at_least",
-    "in_float32",
-    "in_utf8",
-    "known",
-    "known_in_any_case",
+    "check_choice",
+    "check_float32",
+    "check_int",
+    "check_min",
+    "check_seed",
+    "check_utf8",
+    "match_choice",
     "require",
-    "seeded",
-    "whole",
 ]
 
 LARGEST = 2**31 - 1  # largest size or count: kernels and libraries have 32-bit integers
@@ -101,10 +101,10 @@ class UnloadedWarning(UserWarning):
     """A state dict of a `torch.nn` layer was loaded with `strict=False`, and no weight was used."""
 
 
-def known(name: str, options: Iterable[str], what: str) -> str:
+def check_choice(name: str, options: Iterable[str], what: str) -> str:
     """Return `name` if it is one of `options`, else raise an error with the closest matches.
 
-    >>> known("relrn", ["relrnn", "lstm"], "model")
+    >>> check_choice("relrn", ["relrnn", "lstm"], "model")
     Traceback (most recent call last):
         ...
     plait.errors.UnknownNameError: unknown model 'relrn': did you mean 'relrnn'? (one of: lstm, relrnn)
@@ -118,21 +118,21 @@ def known(name: str, options: Iterable[str], what: str) -> str:
     raise UnknownNameError(f"unknown {what} {name!r}: {hint}(one of: {', '.join(options[:SHOWN])}{more})")
 
 
-def known_in_any_case(name: str, options: Iterable[str], what: str, typed: str) -> str:
-    """Return the option that equals `name` up to case, else raise the error of `known` about `typed`.
+def match_choice(name: str, options: Iterable[str], what: str, typed: str) -> str:
+    """Return the option that equals `name` up to case, else raise the error of `check_choice` about `typed`.
 
-    >>> known_in_any_case("doorkey-5x5", ["DoorKey-5x5"], "world", "MiniGrid-doorkey-5x5-v0")
+    >>> match_choice("doorkey-5x5", ["DoorKey-5x5"], "world", "MiniGrid-doorkey-5x5-v0")
     'DoorKey-5x5'
     """
     options = list(options)
     match = next((option for option in options if option.lower() == name.lower()), None)
-    return match or known(typed, options, what)
+    return match or check_choice(typed, options, what)
 
 
-def at_least(minimum: float, **values: Any) -> None:
+def check_min(minimum: float, **values: Any) -> None:
     """Check that every named value is a finite number of at least `minimum`.
 
-    >>> at_least(1, window=0)
+    >>> check_min(1, window=0)
     Traceback (most recent call last):
         ...
     plait.errors.ConfigError: window: expected at least 1, got 0
@@ -146,28 +146,28 @@ def at_least(minimum: float, **values: Any) -> None:
             raise ConfigError(f"{name}: expected a finite number, got {value}")
 
 
-def in_float32(minimum: float, **values: Any) -> None:
+def check_float32(minimum: float, **values: Any) -> None:
     """Check that every named value is at least `minimum` and small enough to compute with in float32.
 
-    >>> in_float32(0, lr=1e38)
+    >>> check_float32(0, lr=1e38)
     Traceback (most recent call last):
         ...
     plait.errors.ConfigError: lr: expected at most 1e+37, got 1e+38
     """
-    at_least(minimum, **values)
+    check_min(minimum, **values)
     for name, value in values.items():
         if value > LARGEST_NUMBER:
             raise ConfigError(f"{name}: expected at most {LARGEST_NUMBER:g}, got {value:g}")
 
 
-def whole(minimum: int, most: int = LARGEST, /, **values: Any) -> None:
+def check_int(minimum: int, most: int = LARGEST, /, **values: Any) -> None:
     """Check that every named value is an integer from `minimum` to `most`.
 
-    >>> whole(1, delay=2.5)
+    >>> check_int(1, delay=2.5)
     Traceback (most recent call last):
         ...
     plait.errors.ConfigError: delay: expected a whole number, got 2.5
-    >>> whole(1, 1000, repeats=2**63)
+    >>> check_int(1, 1000, repeats=2**63)
     Traceback (most recent call last):
         ...
     plait.errors.ConfigError: repeats: expected at most 1,000, got 9223372036854775808
@@ -175,7 +175,7 @@ def whole(minimum: int, most: int = LARGEST, /, **values: Any) -> None:
     for name, value in values.items():
         if isinstance(value, bool) or not isinstance(value, int):
             raise ConfigError(f"{name}: expected a whole number, got {value!r}")
-        at_least(minimum, **{name: value})
+        check_min(minimum, **{name: value})
         if value > most:
             shown = (
                 value
@@ -185,17 +185,17 @@ def whole(minimum: int, most: int = LARGEST, /, **values: Any) -> None:
             raise ConfigError(f"{name}: expected at most {most:,}, got {shown}")
 
 
-def seeded(**values: Any) -> None:
+def check_seed(**values: Any) -> None:
     """Check that every named value is a valid seed of a random generator."""
-    whole(0, LARGEST_SEED, **values)
+    check_int(0, LARGEST_SEED, **values)
 
 
-def in_utf8(advice: str, /, **values: str | os.PathLike[str]) -> None:
+def check_utf8(advice: str, /, **values: str | os.PathLike[str]) -> None:
     r"""Check that every named text or path can be encoded in UTF-8.
 
     Python decodes the other bytes of a file name to lone surrogates, which cannot be written to a file.
 
-    >>> in_utf8("rename the file", file="r\udcff.csv")
+    >>> check_utf8("rename the file", file="r\udcff.csv")
     Traceback (most recent call last):
         ...
     plait.errors.ConfigError: file: expected a name in UTF-8, got 'r\udcff.csv'; rename the file

@@ -14,7 +14,7 @@ from dataclasses import asdict, is_dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.errors import ConfigError, OutputError, in_utf8
+from plait.errors import ConfigError, OutputError, check_utf8
 
 __all__ = [
     "canonical_json",
@@ -173,4 +173,4 @@ def _check_texts(value: Any, name: str = "description") -> None:
         for one in value:
             _check_texts(one, name)
     elif isinstance(value, str):
-        in_utf8("rename it (if its name is UTF-8, set LC_ALL=C.UTF-8)", **{name: value})
+        check_utf8("rename it (if its name is UTF-8, set LC_ALL=C.UTF-8)", **{name: value})

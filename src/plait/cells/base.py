@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import is_parametrized
 
 from plait.cells.initialisers import initialise_
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError, check_int
 from plait.estimates import check_weights
 from plait.ops.scan.contract import Projection
 
@@ -42,7 +42,7 @@ class Cell(nn.Module):
         dtype: torch.dtype | None = None,
     ) -> None:
         super().__init__()
-        whole(1, input_size=input_size, hidden_size=hidden_size)
+        check_int(1, input_size=input_size, hidden_size=hidden_size)
         check_weights(self.gates * hidden_size * (input_size + hidden_size), device)
         self.input_size, self.hidden_size = input_size, hidden_size
         self.initialiser = initialiser or self.default_initialiser

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from plait.cells.base import Cell, Step
-from plait.errors import known
+from plait.errors import check_choice
 from plait.ops.steps import NONLINEARITIES, elman_step
 
 __all__ = ["ElmanCell"]
@@ -29,7 +29,7 @@ class ElmanCell(Cell):
 
     def __init__(self, input_size: int, hidden_size: int, nonlinearity: str = "tanh", **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.nonlinearity = known(nonlinearity, NONLINEARITIES, "nonlinearity")
+        self.nonlinearity = check_choice(nonlinearity, NONLINEARITIES, "nonlinearity")
         self.modrelu_bias: nn.Parameter | None = None
         if nonlinearity == "modrelu":
             self.modrelu_bias = nn.Parameter(

@@ -8,7 +8,7 @@ from typing import Any, ClassVar
 from torch import Tensor, nn
 
 from plait.cells.base import Cell, Step
-from plait.errors import LARGEST_NUMBER, ConfigError, known, whole
+from plait.errors import LARGEST_NUMBER, ConfigError, check_choice, check_int
 from plait.ops.steps import NONLINEARITIES, gru_step, lstm_step
 
 __all__ = ["GRUCell", "GatedCell", "LSTMCell"]
@@ -51,7 +51,7 @@ class GatedCell(Cell):
                 f"forget_bias: expected a finite number of at most {LARGEST_NUMBER:g}, got {forget_bias!r}"
             )
         if chrono is not None:
-            whole(3, chrono=chrono)
+            check_int(3, chrono=chrono)
         self.forget_bias, self.chrono = forget_bias, chrono
 
     def reset_parameters(self) -> None:
@@ -107,7 +107,7 @@ class GRUCell(GatedCell):
 
     def __init__(self, input_size: int, hidden_size: int, nonlinearity: str = "tanh", **options: Any) -> None:
         super().__init__(input_size, hidden_size, **options)
-        self.nonlinearity = known(nonlinearity, NONLINEARITIES, "nonlinearity")
+        self.nonlinearity = check_choice(nonlinearity, NONLINEARITIES, "nonlinearity")
         self.candidate_bias: nn.Parameter | None = None
         if self.bias is not None:
             self.candidate_bias = nn.Parameter(self.bias.new_empty(hidden_size))

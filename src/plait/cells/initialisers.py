@@ -12,7 +12,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from plait.errors import known
+from plait.errors import check_choice
 
 __all__ = [
     "INITIALISERS",
@@ -28,7 +28,7 @@ __all__ = [
 
 def initialise_(weight: Tensor, name: str) -> Tensor:
     """Fill `weight` (G·H, H) by the initialiser of this name, each square block separately."""
-    initialiser = INITIALISERS[known(name, INITIALISERS, "initialiser")]
+    initialiser = INITIALISERS[check_choice(name, INITIALISERS, "initialiser")]
     with torch.no_grad():
         for block in weight.split(weight.shape[1]):
             initialiser(block)

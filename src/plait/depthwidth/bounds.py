@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from plait.depthwidth.multiset import LOG3_2, log3, log3_multiset, power_of_3
-from plait.errors import ConfigError, at_least, whole
+from plait.errors import ConfigError, check_int, check_min
 
 __all__ = [
     "Bounds",
@@ -72,12 +72,12 @@ class MaxForm:
 
 def check_shape(depth: int, width: int, heads: int) -> None:
     """Check a shape: an integer depth, and any head count, since published ones need not divide the width."""
-    at_least(1, depth=depth, width=width)
-    at_least(0, heads=heads)
+    check_min(1, depth=depth, width=width)
+    check_min(0, heads=heads)
     if int(depth) != depth:
         raise ConfigError(f"depth: expected a whole number of layers, got {depth}")
-    whole(1, DEEPEST, depth=int(depth))
-    whole(0, WIDEST, width=int(width), heads=int(heads))
+    check_int(1, DEEPEST, depth=int(depth))
+    check_int(0, WIDEST, width=int(width), heads=int(heads))
 
 
 def sum_index_count(depth: int) -> int:
@@ -86,7 +86,7 @@ def sum_index_count(depth: int) -> int:
     >>> [sum_index_count(depth) for depth in (1, 2, 3, 4)]
     [1, 4, 13, 40]
     """
-    at_least(1, depth=depth)
+    check_min(1, depth=depth)
     return int((3 ** int(depth) - 1) // 2)
 
 
@@ -96,7 +96,7 @@ def depth_threshold(width: float) -> float:
     >>> round(depth_threshold(768), 4)
     6.0474
     """
-    at_least(1, width=width)
+    check_min(1, width=width)
     return log3(width)
 
 
@@ -106,7 +106,7 @@ def transition_depth(width: float, heads: int = 0) -> float:
     >>> round(transition_depth(768), 4)
     7.4165
     """
-    at_least(1, width=width)
+    check_min(1, width=width)
     if width <= heads:
         raise ConfigError(f"width: must exceed heads = {heads} for a transition depth, got {width}")
     return log3(width - heads) + 2 - LOG3_2
@@ -228,5 +228,5 @@ def max_form_lower(depth: int, width: int, heads: int = 1) -> MaxForm:
 
 def residual_correction(depth: int) -> float:
     """Return L log3 2, the term that skip connections add to a published upper bound."""
-    at_least(1, depth=depth)
+    check_min(1, depth=depth)
     return depth * LOG3_2

@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Callable
 from typing import Any
 
-from plait.errors import known, require
+from plait.errors import check_choice, require
 
 __all__ = ["compiled", "use_numba"]
 
@@ -17,7 +17,7 @@ def use_numba(backend: str) -> bool:
 
     "auto" selects numba if it is installed; "numba" without it is an error.
     """
-    known(backend, ("auto", "numba", "numpy"), "backend")
+    check_choice(backend, ("auto", "numba", "numpy"), "backend")
     if backend == "numba":
         require("numba", "fast")
     return backend == "numba" or (backend == "auto" and importlib.util.find_spec("numba") is not None)

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 from torch.func import functional_call
 
-from plait.errors import ConfigError, DivergedError, PlaitError, at_least
+from plait.errors import ConfigError, DivergedError, PlaitError, check_min
 from plait.gradients.axes import suspicion
 from plait.gradients.findings import Findings, OutputReads, with_sources
 from plait.gradients.maps import EDGE
@@ -63,7 +63,7 @@ def probe(
     >>> profile.layers[0].norms.shape
     (9,)
     """
-    at_least(1, sampled=sampled)
+    check_min(1, sampled=sampled)
     measured = _Measurement(model, batch, loss, layers, time_axis, threshold, sampled)
     with torch.enable_grad():
         findings, value = measured.run()

@@ -21,7 +21,7 @@ from typing import Any
 import torch
 from torch import nn
 
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 from plait.gradients.findings import Findings
 from plait.gradients.maps import EDGE
 from plait.gradients.places import find_tap_points
@@ -88,7 +88,7 @@ class Watch:
         time_axis: int | None = None,
         writers: Iterable[Writer] = (),
     ) -> None:
-        at_least(1, every=every)
+        check_min(1, every=every)
         self.every, self.writers = every, tuple(writers)
         self.model, self._layers, self._time_axis = model, layers, time_axis
         self._records: list[WatchRecord] = []

@@ -7,7 +7,7 @@ from typing import Any
 
 from torch import Tensor
 
-from plait.errors import ConfigError, require, seeded, whole
+from plait.errors import ConfigError, check_int, check_seed, require
 from plait.hf.attention import attach
 from plait.hf.layer import BoundedLayer, Limits
 from plait.hf.layers import full_attention_layers
@@ -70,9 +70,9 @@ class BoundedCache(cache_utils.Cache):
         scores: Scores | str | Path | None = None,
         seed: int = 0,
     ) -> None:
-        whole(1, window=window)
-        whole(0, capacity=capacity, sinks=sinks)
-        seeded(seed=seed)
+        check_int(1, window=window)
+        check_int(0, capacity=capacity, sinks=sinks)
+        check_seed(seed=seed)
         self.limits = Limits(window, capacity, sinks)
         bounded = full_attention_layers(model)
         if isinstance(scores, str | Path):

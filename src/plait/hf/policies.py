@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cosine_similarity, normalize
 
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, check_choice
 
 __all__ = ["POLICIES", "Policy", "Slots", "Token", "make_policy"]
 
@@ -69,7 +69,7 @@ class Policy:
 
 def make_policy(name: str, learned: Callable[[Token], Tensor] | None, seed: int) -> Policy:
     """Return the policy of this name; `learned` returns the ranks of new states for "learned"."""
-    known(name, POLICIES, "policy")
+    check_choice(name, POLICIES, "policy")
     if (name == "learned") != (learned is not None):
         raise ConfigError(
             "scores: expected trained scores with policy='learned', and with no other policy; "

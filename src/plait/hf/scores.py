@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import gelu
 
-from plait.errors import ConfigError, DataError, require, seeded, whole
+from plait.errors import ConfigError, DataError, check_int, check_seed, require
 from plait.files import plain_bytes, write_whole, writing
 from plait.hf.policies import Token
 from plait.hf.tapped import TappedCache
@@ -59,10 +59,10 @@ class Scores(nn.Module):
         self, model: Any, *, window: int, capacity: int, sinks: int = 4, width: int = 64, seed: int = 0
     ) -> None:
         super().__init__()
-        whole(1, window=window)
-        whole(0, capacity=capacity, sinks=sinks)
-        whole(0, MOST_WIDTH, width=width)
-        seeded(seed=seed)
+        check_int(1, window=window)
+        check_int(0, capacity=capacity, sinks=sinks)
+        check_int(0, MOST_WIDTH, width=width)
+        check_seed(seed=seed)
         self.window, self.capacity, self.sinks, self.width = window, capacity, sinks, width
         self.trained = {}
         sizes = _sizes(model)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plait.errors import ConfigError, in_float32, known, whole
+from plait.errors import ConfigError, check_choice, check_float32, check_int
 from plait.memory.policy import Energies, Memory
 from plait.ops.attention import Read
 from plait.ops.lifetimes import SURVIVES, Lifetimes, LifetimeState, gather_kept, lifetimes
@@ -40,7 +40,7 @@ class WindowMemory(Memory):
     window: int = 10
 
     def __post_init__(self) -> None:
-        whole(1, window=self.window)
+        check_int(1, window=self.window)
 
     @property
     def initial_width(self) -> int:
@@ -124,14 +124,14 @@ class RelevancyMemory(WindowMemory):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(0, capacity=self.capacity, sinks=self.sinks)
-        known(self.relevance, RELEVANCES, "relevance")
+        check_int(0, capacity=self.capacity, sinks=self.sinks)
+        check_choice(self.relevance, RELEVANCES, "relevance")
         if self.grad_limit is not None:
-            in_float32(0, grad_limit=self.grad_limit)
+            check_float32(0, grad_limit=self.grad_limit)
         for name, value in (("noise", self.noise), ("usage", self.usage)):
             if value is None:
                 continue
-            in_float32(0, **{name: value})
+            check_float32(0, **{name: value})
             if self.relevance != "learned":
                 raise ConfigError(
                     f"{name}: expected none where relevance is earned, got {value}; use relevance='learned'"
@@ -175,8 +175,8 @@ class UniformMemory(WindowMemory):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(0, capacity=self.capacity)
-        whole(1, every=self.every)
+        check_int(0, capacity=self.capacity)
+        check_int(1, every=self.every)
 
     @property
     def initial_width(self) -> int:

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plait.errors import whole
+from plait.errors import check_int
 from plait.memory.policy import Energies, Memory
 from plait.ops.attention import Read, attend
 from plait.ops.slots import MemoryState, append
@@ -38,7 +38,7 @@ class TopKMemory(Memory):
     every: int = 10
 
     def __post_init__(self) -> None:
-        whole(1, top_k=self.top_k, every=self.every)
+        check_int(1, top_k=self.top_k, every=self.every)
 
     def write(self, h: Tensor, state: MemoryState) -> MemoryState:
         admitted = state.age % self.every == 0

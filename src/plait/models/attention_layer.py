@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import pad, scaled_dot_product_attention
 
-from plait.errors import known
+from plait.errors import check_choice
 from plait.models.block import Block, causal
 from plait.models.layer import Layer, cast_state
 from plait.models.rotation import rotated
@@ -45,7 +45,7 @@ class AttentionLayer(Layer):
         super().__init__()
         self.input_size = self.hidden_size = width
         self.block = Block(width, heads, depth, bias, device, dtype)
-        self.backend = known(backend, ("auto", "reference"), "backend")
+        self.backend = check_choice(backend, ("auto", "reference"), "backend")
 
     @property
     def slot_size(self) -> int:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, check_choice
 from plait.memory import FullMemory, Memory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.reading import POSITIONS
 
@@ -32,7 +32,7 @@ def bounded_memory(memory: Memory | str | None, **options: Any) -> WindowMemory 
     """
     given = {name: value for name, value in options.items() if value is not None}
     if isinstance(memory, str):
-        kind = MEMORIES[known(memory, MEMORIES, "memory")]
+        kind = MEMORIES[check_choice(memory, MEMORIES, "memory")]
         names = {field.name for field in dataclasses.fields(kind)} - {*_RECURRENT}
         for name in given:
             if name not in names:
@@ -64,7 +64,7 @@ def bounded_memory(memory: Memory | str | None, **options: Any) -> WindowMemory 
 def checked_positions(positions: str | None, memory: WindowMemory | None) -> str:
     """Return how far positions count; without a memory they are true distances."""
     if memory is not None:
-        return POSITIONS[0] if positions is None else known(positions, POSITIONS, "positions")
+        return POSITIONS[0] if positions is None else check_choice(positions, POSITIONS, "positions")
     if positions not in (None, "rotary"):
         raise ConfigError(f"positions: expected rotary without a memory, got {positions!r}; add a memory")
     return "rotary"

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from plait.errors import ConfigError, ShapeError, known
+from plait.errors import ConfigError, ShapeError, check_choice
 from plait.memory import RelevancyMemory, WindowMemory
 from plait.models.block import Block
 from plait.models.layer import Layer, cast_state, gumbel_noise
@@ -59,13 +59,13 @@ class BoundedAttentionLayer(Layer):
         backend: str = "auto",
     ) -> None:
         super().__init__()
-        self.positions = known(positions, POSITIONS, "positions")
+        self.positions = check_choice(positions, POSITIONS, "positions")
         self.input_size = self.hidden_size = width
         self.heads, self.memory = heads, memory
         self.slots = memory.initial_width
         self.initial_width = heads * self.slots
         self.block = Block(width, heads, depth, bias, device, dtype)
-        self.backend = known(backend, ("auto", "reference"), "backend")
+        self.backend = check_choice(backend, ("auto", "reference"), "backend")
         self.worth: nn.Parameter | None = None
         if memory.learns:
             self.worth = nn.Parameter(torch.empty(heads, width, device=device, dtype=dtype))

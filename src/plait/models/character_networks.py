@@ -12,7 +12,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import one_hot
 
-from plait.errors import ConfigError, ShapeError, whole
+from plait.errors import ConfigError, ShapeError, check_int
 from plait.models.block import Block, by_head, linear_layer
 
 __all__ = ["CausalTransformer", "LinearAttentionNetwork"]
@@ -30,7 +30,7 @@ class _CharacterNetwork(nn.Module):
 
     def __init__(self, vocab: int, depth: int, width: int, heads: int, context: int) -> None:
         super().__init__()
-        whole(1, vocab=vocab, depth=depth, width=width, heads=heads, context=context)
+        check_int(1, vocab=vocab, depth=depth, width=width, heads=heads, context=context)
         if width % heads:
             raise ConfigError(f"heads: expected a divisor of width {width}, got {heads}")
         self.vocab, self.depth, self.width, self.heads, self.context = vocab, depth, width, heads, context

@@ -11,7 +11,7 @@ import torch
 from torch import nn
 
 from plait.cells import Cell, ElmanCell, GatedCell, GRUCell, LSTMCell, keep_orthogonal
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError, check_int
 from plait.estimates import check_weights
 from plait.memory import Memory, NoMemory
 from plait.models.layer import LAYER
@@ -86,7 +86,7 @@ class NamedModel(Recurrent):
             raise ConfigError(
                 f"proj_size: expected 0, got {proj_size}; project the output with torch.nn.Linear"
             )
-        whole(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        check_int(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         directions = 2 if bidirectional else 1
         weights = LAYER + (1 + directions) * self.cell_type.gates * hidden_size**2
         check_weights(num_layers * directions * weights, device)

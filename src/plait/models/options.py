@@ -5,7 +5,7 @@ from __future__ import annotations
 import inspect
 from typing import Any, cast
 
-from plait.errors import LARGEST, ConfigError, PlaitError, known, whole
+from plait.errors import LARGEST, ConfigError, PlaitError, check_choice, check_int
 from plait.memory import RelevancyMemory
 from plait.models.attention_memory import bounded_memory, checked_positions
 from plait.models.named import NamedModel
@@ -59,13 +59,13 @@ def check_model(model: dict[str, Any]) -> None:
         ...
     plait.errors.ConfigError: hidden_size: expected at least 1, got 0
     """
-    name = known(model["name"], MODELS, "model")
+    name = check_choice(model["name"], MODELS, "model")
     problems = [] if "hidden_size" in model else ["hidden_size is missing"]
     for option, value in model.items():
         try:
-            known(option, (*model_defaults(name), "name"), f"option of {name}")
+            check_choice(option, (*model_defaults(name), "name"), f"option of {name}")
             if option in _SMALLEST and value is not None:
-                whole(_SMALLEST[option], _MOST.get(option, LARGEST), **{option: value})
+                check_int(_SMALLEST[option], _MOST.get(option, LARGEST), **{option: value})
             if option == "bidirectional" and not isinstance(value, bool):
                 problems.append(f"bidirectional: expected true or false, got {value!r}")
         except PlaitError as error:

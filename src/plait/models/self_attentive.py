@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from plait.cells import Cell, ElmanCell, GRUCell, LSTMCell
-from plait.errors import LARGEST_NUMBER, BackendError, ConfigError, in_float32, known, whole
+from plait.errors import LARGEST_NUMBER, BackendError, ConfigError, check_choice, check_float32, check_int
 from plait.estimates import check_slots
 from plait.memory import FullMemory, Memory, NoMemory, RelevancyMemory, UniformMemory, WindowMemory
 from plait.models.layer import Layer, autocast_dtype, cast_state, gumbel_noise
@@ -71,16 +71,16 @@ class SelfAttentive(Layer):
     ) -> None:
         super().__init__()
         if truncate is not None:
-            whole(1, truncate=truncate)
+            check_int(1, truncate=truncate)
         if not callable(mix):
-            in_float32(-LARGEST_NUMBER, mix=mix)
+            check_float32(-LARGEST_NUMBER, mix=mix)
         self.cell = cell
         self.memory = NoMemory() if memory is None else memory
         if sinks := getattr(self.memory, "sinks", 0):
             raise ConfigError(f"sinks: expected 0 in a recurrent layer, got {sinks}; use plait.Transformer")
         self.mix = mix
         self.truncate = truncate
-        self.backend = known(backend, BACKENDS, "backend")
+        self.backend = check_choice(backend, BACKENDS, "backend")
         self.scorer: nn.Module | None = None
         self.input_size, self.hidden_size = cell.input_size, cell.hidden_size
         self.has_cell_state, self.initial_width = cell.has_cell_state, self.memory.initial_width

@@ -9,7 +9,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plait.errors import ConfigError, ShapeError, whole
+from plait.errors import ConfigError, ShapeError, check_int
 from plait.estimates import FLOAT, check_fits, check_weights
 from plait.memory import Memory, WindowMemory
 from plait.models.attention_layer import AttentionLayer
@@ -108,10 +108,10 @@ class Transformer(Recurrent):
             raise ConfigError(
                 f"proj_size: expected 0, got {proj_size}; project the output with torch.nn.Linear"
             )
-        whole(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
+        check_int(1, input_size=input_size, hidden_size=hidden_size, num_layers=num_layers)
         check_weights(input_size * hidden_size + num_layers * (LAYER + 12 * hidden_size**2), device)
         heads = _usual_heads(hidden_size) if heads is None else heads
-        whole(1, heads=heads)
+        check_int(1, heads=heads)
         if hidden_size % heads:
             raise ConfigError(f"heads: expected a divisor of hidden_size {hidden_size}, got {heads}")
         self.memory = bounded_memory(
@@ -174,7 +174,7 @@ class Transformer(Recurrent):
         memory = bounded_memory(**{name: values[name] for name in ("memory", *_OF_MEMORY)})
         values["dropout"] = float(values["dropout"])
         if values["heads"] is None:
-            whole(1, hidden_size=hidden_size)
+            check_int(1, hidden_size=hidden_size)
             values["heads"] = _usual_heads(hidden_size)
         return cls._described(values, memory, checked_positions(values["positions"], memory))
 

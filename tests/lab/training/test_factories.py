@@ -22,7 +22,7 @@ from plait.lab.runs.checkpoint import read_checkpoint
 from plait.lab.training.spec import parse_supervised
 
 PAGE = Path(__file__).parents[3] / "docs/howto/own-model.md"
-SMALL = "--delay 2 --hidden 4 --updates 2 --batch-size 2 --evaluate-on 2 --quiet".split()
+SMALL = shlex.split("--delay 2 --hidden 4 --updates 2 --batch-size 2 --evaluate-on 2 --quiet")
 FIRST = """import torch
 def first(input_size, hidden_size, gain=1.0):
     return torch.nn.{}(input_size, hidden_size)
@@ -33,8 +33,8 @@ def first(input_size, hidden_size, gain=1.0):
 def own(tmp_path, monkeypatch):
     """Write modules into the working directory; all that they left behind in the process is undone.
 
-    Python compares a file with its bytecode by size and whole seconds: none is written, so that two texts of one
-    size are two modules.
+    Python compares a file with its bytecode by size and whole seconds: none is written, so that two texts
+    of one size are two modules.
     """
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "dont_write_bytecode", True)

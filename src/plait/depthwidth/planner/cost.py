@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from plait.depthwidth.planner.count import Architecture, Count, count_params
-from plait.errors import at_least
+from plait.errors import check_min
 
 __all__ = ["TWO_LENGTHS", "Attention", "Price", "Stack", "no_verdict", "price", "price_stack", "stack_of"]
 
@@ -99,8 +99,8 @@ def price(shape: Architecture, context: int = 2048, bytes_per_number: int = 2) -
 
 def price_stack(stack: Stack, count: Count, context: int = 2048, bytes_per_number: int = 2) -> Price:
     """Return the costs of a stack, given its parameter count."""
-    at_least(0, context=context)
-    at_least(1, bytes_per_number=bytes_per_number)
+    check_min(0, context=context)
+    check_min(1, bytes_per_number=bytes_per_number)
     attention = sum(layer.flops * min(context, layer.window or context) for layer in stack.attention)
     return Price(
         params=count.total,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 
 __all__ = ["Architecture", "Count", "Experts", "count_params"]
 
@@ -32,7 +32,7 @@ class Experts:
     dense_layers: int = 0
 
     def __post_init__(self) -> None:
-        at_least(1, experts=self.number, active_experts=self.active, expert_inner=self.inner)
+        check_min(1, experts=self.number, active_experts=self.active, expert_inner=self.inner)
         if self.active > self.number:
             raise ConfigError(
                 f"active experts: expected at most the {self.number} there are, got {self.active}"
@@ -88,14 +88,14 @@ class Architecture:
     causal: bool = True
 
     def __post_init__(self) -> None:
-        at_least(1, depth=self.depth, width=self.width, heads=self.heads)
-        at_least(0, vocab=self.vocab, positions=self.positions, decoder=self.decoder)
+        check_min(1, depth=self.depth, width=self.width, heads=self.heads)
+        check_min(0, vocab=self.vocab, positions=self.positions, decoder=self.decoder)
         if self.windows and len(self.windows) != self.depth:
             raise ConfigError(
                 f"windows: expected one for each of {self.depth} layers, got {len(self.windows)}"
             )
         for window in set(self.windows):
-            at_least(0, windows=window)
+            check_min(0, windows=window)
         if self.head_size is None and self.width % self.heads:
             raise ConfigError(f"heads: must divide width {self.width}, got {self.heads}; or give head_size")
         if self.heads % (self.kv_heads or self.heads):

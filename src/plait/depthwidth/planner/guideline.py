@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 from dataclasses import dataclass
 
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 
 __all__ = [
     "GUIDELINE",
@@ -126,7 +126,7 @@ def param_count(depth: float, width: float) -> float:
     >>> param_count(96, 12288)
     173946175488
     """
-    at_least(1, depth=depth, width=width)
+    check_min(1, depth=depth, width=width)
     return 12 * depth * width * width
 
 
@@ -136,7 +136,7 @@ def transition_width(depth: float, fit: Fit = GUIDELINE) -> Estimate:
     >>> round(transition_width(48).value, 3), transition_width(96).extrapolated
     (2214.983, True)
     """
-    at_least(1, depth=depth)
+    check_min(1, depth=depth)
     return Estimate(math.exp(fit.intercept + fit.slope * depth), fit.sigma(depth), _outside(depth))
 
 

@@ -30,7 +30,7 @@ from plait.depthwidth.planner.guideline import (
     width_step,
 )
 from plait.depthwidth.planner.published_models import MODELS, Model
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 
 __all__ = ["Comparison", "Judgement", "Plan", "Shape", "compare", "judge", "plan", "why_no_verdict"]
 
@@ -168,7 +168,7 @@ def plan(
     (42, 1600, 25, True)
     """
     check_budget(params)
-    at_least(1, head_size=head_size or 1, vocab=vocab, multiple_of=multiple_of or 1)
+    check_min(1, head_size=head_size or 1, vocab=vocab, multiple_of=multiple_of or 1)
     if 0 in (head_size, multiple_of):
         raise ConfigError("head_size and multiple_of: expected at least 1, got 0")
     budget = _without_embeddings(float(params), vocab, fit) if total else float(params)
@@ -277,7 +277,7 @@ def judge(
     >>> verdict.words, round(verdict.excess_layers, 1), round(verdict.tolerance, 1), verdict.extrapolated
     ('far too deep', 15.5, 2.3, True)
     """
-    at_least(1, depth=depth, width=width, grid=1 if grid is None else grid)
+    check_min(1, depth=depth, width=width, grid=1 if grid is None else grid)
     if int(depth) != depth or int(width) != width:
         raise ConfigError(f"depth and width: expected whole numbers, got {depth} and {width}")
     check_shape(depth, width, 0)

@@ -17,7 +17,7 @@ import numpy as np
 from plait.depthwidth.rank.field import FloatArray
 from plait.depthwidth.rank.gram import sides_of
 from plait.depthwidth.rank.network import check_sizes
-from plait.errors import ConfigError, ShapeError, at_least, known, require
+from plait.errors import ConfigError, ShapeError, check_choice, check_min, require
 
 __all__ = ["EpsilonRank", "epsilon_rank", "float_network", "measure", "network_epsilon_rank"]
 
@@ -122,7 +122,7 @@ def network_epsilon_rank(
     5
     """
     size = check_sizes(depth, width, heads)
-    known(attention, ("linear", "softmax"), "attention")
+    check_choice(attention, ("linear", "softmax"), "attention")
     left, right = sides_of(2 * width if tokens is None else tokens, cut)
     rng = np.random.default_rng(seed)
     shapes = {
@@ -157,7 +157,7 @@ def _matricise(
     scale: float,
 ) -> FloatArray:
     """Return F[m, n] = forward(a_m followed by b_n)."""
-    at_least(1, templates=templates)
+    check_min(1, templates=templates)
     first, second = (rng.normal(scale=scale, size=(templates, side, width)) for side in sides)
     rows = max(1, _PAIRS_AT_A_TIME // templates)
     parts = []

@@ -21,7 +21,7 @@ from plait.depthwidth.rank.evaluate import Evaluator, Side, Word
 from plait.depthwidth.rank.field import PRIMES, FloatArray, check_prime
 from plait.depthwidth.rank.gram import gram_dimensions, gram_upper, sides_of
 from plait.depthwidth.rank.network import Weights, check_sizes, draw_weights, mod, random_residues
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError, check_int
 from plait.estimates import SMALL, check_fits
 
 __all__ = ["Component", "Problem", "RankResult", "rank_of_weights", "sep_rank_components", "sep_rank_exact"]
@@ -212,7 +212,7 @@ def measure_rank(
     """
     prime = problem.check(p)
     if templates is not None:
-        whole(1, templates=templates)
+        check_int(1, templates=templates)
     if graded and problem.residual:
         raise ConfigError("graded: residual connections mix the degrees; measure without grading")
     bounds = dict(enumerate(problem.component_bounds())) if graded else {None: problem.max_rank()}

@@ -16,7 +16,7 @@ from collections.abc import Iterator
 
 from plait.depthwidth.bounds import check_shape, sum_index_count
 from plait.depthwidth.multiset import log3, log3_multiset, multiset
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 
 __all__ = ["gram_dimensions", "gram_upper", "log3_gram_upper", "sides_of"]
 
@@ -32,7 +32,7 @@ def sides_of(tokens: int, cut: int | None = None) -> tuple[int, int]:
     >>> sides_of(8), sides_of(7, 3)
     ((4, 4), (3, 4))
     """
-    at_least(2, tokens=tokens)
+    check_min(2, tokens=tokens)
     if cut is None:
         if tokens % 2:
             raise ConfigError(
@@ -52,7 +52,7 @@ def gram_upper(*, width: int, depth: int, left: int, right: int) -> int:
     (31460, 560)
     """
     check_shape(depth, width, 0)
-    at_least(1, left=left, right=right)
+    check_min(1, left=left, right=right)
     letters = sum_index_count(depth)
     if left == right == 1:
         return math.comb(letters + width, width)

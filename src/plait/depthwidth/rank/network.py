@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from plait.depthwidth.rank.field import FloatArray, centre, check_prime, exact_depth
-from plait.errors import ConfigError, ShapeError, whole
+from plait.errors import ConfigError, ShapeError, check_int
 
 __all__ = [
     "Weights",
@@ -102,8 +102,8 @@ def check_sizes(depth: int, width: int, heads: int) -> int:
     for name, value in (("depth", depth), ("width", width), ("heads", heads)):
         if isinstance(value, bool) or not isinstance(value, int | np.integer):
             raise ConfigError(f"{name}: expected a whole number, got {value!r}")
-    whole(1, DEEPEST, depth=int(depth))
-    whole(1, WIDEST, width=int(width), heads=int(heads))
+    check_int(1, DEEPEST, depth=int(depth))
+    check_int(1, WIDEST, width=int(width), heads=int(heads))
     if heads > width:
         raise ConfigError(f"heads: at most width = {width} for an exact rank, got {heads}")
     if width % heads:

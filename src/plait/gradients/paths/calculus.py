@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 from plait.gradients.paths.dynamics import Blocks, Dynamics
 
 __all__ = [
@@ -85,7 +85,7 @@ def by_degree(blocks: Blocks, start: int, end: int, degree: int | None = None) -
     """
     blocks.check(start, end)
     top = end - start if degree is None else degree
-    at_least(0, degree=top)
+    check_min(0, degree=top)
     terms: dict[int, Tensor] = {}
     for m in range(start, end + 1):
         first = blocks.enter(start, m)
@@ -105,7 +105,7 @@ def by_hops(blocks: Blocks, start: int, end: int, most: int | None = None) -> Te
     """
     blocks.check(start, end)
     top = end - start + 1 if most is None else most
-    at_least(0, most=top)
+    check_min(0, most=top)
     terms: dict[int, Tensor] = {}
     for m in range(start, end + 1):
         attended = blocks.attention(m, start)

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import at_least
+from plait.errors import check_min
 from plait.gradients.sparse.depth import best_values, chi, depth_to, positive
 from plait.gradients.sparse.support import Support
 from plait.gradients.sparse.sweep import propagation_to
@@ -26,8 +26,8 @@ def log_bound(eigenvalue: float, kappa: int, depth: int, mix: float = 1.0) -> fl
     >>> round(math.exp(log_bound(0.5, kappa=4, depth=1)), 6)  # 0.5 / 16
     0.03125
     """
-    at_least(1, kappa=kappa)
-    at_least(0, depth=depth)
+    check_min(1, kappa=kappa)
+    check_min(0, depth=depth)
     return depth * math.log(positive(eigenvalue)) + (depth + 1) * (math.log(mix) - math.log(kappa))
 
 

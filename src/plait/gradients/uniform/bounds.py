@@ -11,7 +11,7 @@ from fractions import Fraction
 
 import numpy as np
 
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 from plait.gradients.uniform.exact import omega
 from plait.gradients.uniform.law import constant, exponent
 from plait.gradients.uniform.tables import chi_table, omega_table
@@ -44,7 +44,7 @@ def lemma11(start: int, k: int, s: int, exact: bool = True) -> tuple[Fraction | 
     >>> [str(x) for x in lemma11(start=1, k=3, s=2)]
     ['13/8', '17/4']
     """
-    at_least(1, k=k)
+    check_min(1, k=k)
     _degree_in_range(s, k, lowest=0)
     low = sum(math.comb(s + 1, r + 1) * _omega(start, s - r, k, r, exact) for r in range(s + 1))
     high = sum(math.comb(s + 1, r + 1) * _omega(start, 0, k - (s - r), r, exact) for r in range(s + 1))
@@ -67,7 +67,7 @@ def gap_growth(start: int, k: int, s: int) -> float:
     >>> gap_growth(start=1, k=1000, s=2)
     2.0
     """
-    at_least(2, s=s, k=k)
+    check_min(2, s=s, k=k)
     return s * math.log(k) ** (s - 2) / (start * math.factorial(s - 2))
 
 
@@ -78,8 +78,8 @@ def chi_asymptotic(start: int, k: int, degree: int) -> list[float]:
     The relative error is of order (ln n)^s / n. The Taylor coefficients are computed from a circle of
     radius 0.3 by a discrete Fourier transform: K is analytic in |λ| < 1, so 128 points leave 0.3^128.
     """
-    at_least(1, k=k)
-    at_least(0, degree=degree)
+    check_min(1, k=k)
+    check_min(0, degree=degree)
     if degree > 30:
         raise ConfigError(f"degree: expected at most 30 (rounding grows like 3.3^degree), got {degree}")
     radius, points, n = 0.3, 128, start + k

@@ -14,7 +14,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from fractions import Fraction
 
-from plait.errors import at_least
+from plait.errors import check_min
 
 __all__ = ["chi", "delta", "omega", "polynomial", "power_sum", "psi", "theta"]
 
@@ -27,8 +27,8 @@ def omega(start: int, first: int, k: int, degree: int) -> list[Fraction]:
     >>> [str(x) for x in omega(start=1, first=0, k=5, degree=5)]
     ['1', '137/60', '15/8', '17/24', '1/8', '1/120']
     """
-    at_least(1, start=start)
-    at_least(0, first=first, k=k, degree=degree)
+    check_min(1, start=start)
+    check_min(0, first=first, k=k, degree=degree)
     if first > k:
         return [Fraction(0)] * (degree + 1)
     sums = [Fraction(1)] + [Fraction(0)] * degree
@@ -80,8 +80,8 @@ def theta(start: int, k: int) -> list[list[Fraction]]:
     >>> [str(x) for x in theta(start=1, k=3)[3]]
     ['1', '17/6', '13/3', '4']
     """
-    at_least(1, start=start)
-    at_least(0, k=k)
+    check_min(1, start=start)
+    check_min(0, k=k)
     rows = [[Fraction(1)] + [Fraction(0)] * j for j in range(k + 1)]
     for s in range(k):
         running = Fraction(0)
@@ -99,8 +99,8 @@ def chi(start: int, k: int) -> list[list[Fraction]]:
     >>> [str(x) for x in chi(start=1, k=3)[3]]
     ['1/4', '25/24', '29/12', '5']
     """
-    at_least(1, start=start)
-    at_least(0, k=k)
+    check_min(1, start=start)
+    check_min(0, k=k)
     rows = [[Fraction(1, start + j) + (j == 0)] + [Fraction(0)] * j for j in range(k + 1)]
     for s in range(1, k + 1):
         running = Fraction(0)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 
-from plait.errors import at_least
+from plait.errors import check_min
 
 __all__ = ["EULER", "harmonic_excess", "log_beta", "omega_asymptotic", "psi_limit", "tail_sum"]
 
@@ -23,7 +23,7 @@ def harmonic_excess(n: int) -> float:
     >>> round(harmonic_excess(1), 6), round(2e6 * harmonic_excess(10**6), 5)
     (0.422784, 1.0)
     """
-    at_least(1, n=n)
+    check_min(1, n=n)
     if n < _SHIFT:
         return sum(1 / i for i in range(1, n + 1)) - math.log(n) - EULER
     return 0.5 / n - sum(b / (2 * j) * float(n) ** (-2 * j) for j, b in enumerate(_BERNOULLI, start=1))
@@ -35,8 +35,8 @@ def log_beta(low: int, high: int) -> float:
     >>> round(log_beta(0, 3), 6), round(log_beta(2, 4), 6)
     (1.833333, 0.583333)
     """
-    at_least(0, low=low)
-    at_least(low, high=high)
+    check_min(0, low=low)
+    check_min(low, high=high)
 
     def harmonic(n: int) -> float:
         return math.log(n) + EULER + harmonic_excess(n) if n else 0.0
@@ -50,8 +50,8 @@ def tail_sum(start: int, power: int) -> float:
     >>> round(tail_sum(1, 2), 12) == round(math.pi**2 / 6, 12)
     True
     """
-    at_least(1, start=start)
-    at_least(2, power=power)
+    check_min(1, start=start)
+    check_min(2, power=power)
     end = float(start + _SHIFT)
     total = math.fsum(float(i) ** -power for i in range(start, start + _SHIFT))
     total += end ** (1 - power) / (power - 1) + 0.5 * end**-power
@@ -64,7 +64,7 @@ def tail_sum(start: int, power: int) -> float:
 
 def psi_limit(start: int, degree: int) -> list[float]:
     """Return the limits of ψ_0..ψ_degree as k → ∞ (Remark 12): `exact.psi` with `tail_sum` for S_j."""
-    at_least(0, degree=degree)
+    check_min(0, degree=degree)
     sums = [0.0, 0.0, *(tail_sum(start, m) for m in range(2, degree + 1))]
     series = [1.0]
     for order in range(1, degree + 1):
@@ -79,7 +79,7 @@ def omega_asymptotic(start: int, k: int, degree: int) -> list[float]:
     ω_{0:k}(s) ≈ Σ_r ψ_{s−r} (ln β_{t−1,t+k−1})^r / r!, a polynomial of degree s in ln T with leading term
     (ln T)^s / s!; the error is of order (ln T)^{s−2} / T.
     """
-    at_least(1, start=start, k=k)
+    check_min(1, start=start, k=k)
     first, limits = log_beta(start - 1, start + k - 1), psi_limit(start, degree)
     return [
         sum(limits[s - r] * first**r / math.factorial(r) for r in range(s + 1)) for s in range(degree + 1)

@@ -17,7 +17,7 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 
 __all__ = [
     "asymptote",
@@ -122,7 +122,7 @@ def log_constant(eigenvalue: complex, start: int = 1) -> complex:
     K = (1−λ)^{A−1} Γ(t+1)/Γ(t+1+A) [ ((t+1)A/t) 2F1(A,t;t+1+A;λ) + 2F1(A,t+1;t+1+A;λ) ],
     K(λ,1) = (1−λ)^{A−2}/Γ(1+A).
     """
-    at_least(1, start=start)
+    check_min(1, start=start)
     value = inside_disc(eigenvalue)
     a, t = value / (1 - value), start
     if t == 1:

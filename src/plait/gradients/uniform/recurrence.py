@@ -13,7 +13,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 from plait.gradients.fast import compiled, use_numba
 from plait.gradients.scaled import Scaled, normalise
 from plait.gradients.uniform.law import finite, some
@@ -40,7 +40,7 @@ def propagation(
     >>> propagation([0.5, 2 / 3], [1, 10, 1000]).values.real.round(6).tolist()
     [[2.0, 2.0], [2.0, 6.5], [2.0, 501.5]]
     """
-    at_least(1, start=start)
+    check_min(1, start=start)
     marks = np.asarray(lengths, dtype=np.int64).ravel()
     if marks.size == 0 or np.any(np.diff(marks) <= 0) or marks[0] < start:
         raise ConfigError(f"lengths: expected increasing lengths from start = {start} on")
@@ -151,7 +151,7 @@ def propagation_to(eigenvalue: complex, end: int, mix: float = 1.0) -> Scaled:
     >>> propagation_to(0.5, end=6).values.real.round(4)[0]  # t = 1: 2 whatever T
     np.float64(2.0)
     """
-    at_least(1, end=end)
+    check_min(1, end=end)
     lam = mix * finite(eigenvalue)
     mantissas = np.zeros(end, dtype=np.complex128)
     exponents = np.zeros(end, dtype=np.int64)
@@ -173,9 +173,9 @@ def sample_lengths(first: int, last: int, count: int = 200) -> NDArray[np.int64]
     >>> sample_lengths(1, 1000, 4).tolist()
     [1, 10, 100, 1000]
     """
-    at_least(1, first=first)
-    at_least(first, last=last)
-    at_least(2, count=count)
+    check_min(1, first=first)
+    check_min(first, last=last)
+    check_min(2, count=count)
     return np.unique(np.rint(np.geomspace(first, last, count)).astype(np.int64))
 
 

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import ConfigError, at_least
+from plait.errors import ConfigError, check_min
 from plait.gradients.uniform.law import (
     UNIT_CIRCLE_WIDTH,
     asymptote,
@@ -89,7 +89,7 @@ def measure_law(
     >>> law.printed, round(law.sharp, 4), round(law.measured, 3), law.printed_holds
     (-1.0, -1.3333, -1.333, False)
     """
-    at_least(1, start=start)
+    check_min(1, start=start)
     if length < FITTED_SPAN * 4 + start:
         raise ConfigError(f"length: expected at least {FITTED_SPAN * 4 + start} to fit a slope, got {length}")
     sharp = [sharp_exponent(mix * finite(value)) for value in some(eigenvalues)]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import at_least
+from plait.errors import check_min
 
 __all__ = ["chi_table", "omega_table", "theta_table"]
 
@@ -20,9 +20,9 @@ def omega_table(start: int, first: int, k: int, degree: int) -> Table:
     >>> omega_table(start=1, first=0, k=5, degree=2)[:, -1].round(4).tolist()
     [1.0, 2.2833, 1.875]
     """
-    at_least(1, start=start)
-    at_least(0, first=first, degree=degree)
-    at_least(first, k=k)
+    check_min(1, start=start)
+    check_min(0, first=first, degree=degree)
+    check_min(first, k=k)
     inverse = 1.0 / np.arange(start + first, start + k)
     table = np.zeros((degree + 1, k - first + 1))
     table[0] = 1.0
@@ -37,8 +37,8 @@ def theta_table(start: int, k: int, degree: int) -> Table:
     >>> theta_table(start=1, k=3, degree=3)[:, 3].round(4).tolist()
     [1.0, 2.8333, 4.3333, 4.0]
     """
-    at_least(1, start=start)
-    at_least(0, k=k, degree=degree)
+    check_min(1, start=start)
+    check_min(0, k=k, degree=degree)
     inverse = 1.0 / np.arange(start, start + k)
     table = np.zeros((degree + 1, k + 1))
     table[0] = 1.0
@@ -53,8 +53,8 @@ def chi_table(start: int, k: int, degree: int) -> Table:
     >>> chi_table(start=1, k=3, degree=3)[:, 3].round(4).tolist()
     [0.25, 1.0417, 2.4167, 5.0]
     """
-    at_least(1, start=start)
-    at_least(0, k=k, degree=degree)
+    check_min(1, start=start)
+    check_min(0, k=k, degree=degree)
     table = np.zeros((degree + 1, k + 1))
     table[0] = 1.0 / np.arange(start, start + k + 1)
     table[0, 0] += 1.0

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import scaled_dot_product_attention
 
-from plait.errors import known, whole
+from plait.errors import check_choice, check_int
 from plait.estimates import FLOAT, check_fits
 from plait.lab.bench.layer_config import PRECISIONS
 from plait.lab.bench.peak import peak_megabytes
@@ -66,10 +66,10 @@ def bench_attention(
         out: JSON file to write.
     """
     check_folder(out)
-    whole(1, rows=rows, heads=heads, head_size=head_size, window=window)
-    whole(0, capacity=capacity)
-    whole(1, MOST_ROUNDS, repeats=repeats)
-    dtype = PRECISIONS[known(precision, PRECISIONS, "precision")]
+    check_int(1, rows=rows, heads=heads, head_size=head_size, window=window)
+    check_int(0, capacity=capacity)
+    check_int(1, MOST_ROUNDS, repeats=repeats)
+    dtype = PRECISIONS[check_choice(precision, PRECISIONS, "precision")]
     target = device_named(device)
     timings: list[dict[str, Any]] = []
     with limit_threads(threads) as used:

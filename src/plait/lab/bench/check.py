@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.errors import BackendError, ConfigError, DataError, known, whole
+from plait.errors import BackendError, ConfigError, DataError, check_choice, check_int
 from plait.lab.annotations import option
 from plait.lab.bench import parity
 from plait.lab.bench.entries import BASELINE, Entry, entries_of, measured
@@ -59,8 +59,8 @@ class Measured:
         (0.03125, {'forward + backward': 1.2, 'forward': 1.0})
         """
         sizes = (row["T"], row["B"], row["hidden"])
-        whole(1, T=sizes[0], B=sizes[1], hidden=sizes[2], rounds=row["rounds"])
-        known(row["precision"], PRECISIONS, "precision")
+        check_int(1, T=sizes[0], B=sizes[1], hidden=sizes[2], rounds=row["rounds"])
+        check_choice(row["precision"], PRECISIONS, "precision")
         ratios = {part: float(row[column]) for part, column in PARTS.items()}
         error = float(row["spread ms"]) / float(row["ms"]) / math.sqrt(row["rounds"])
         if not (min(ratios.values()) > 0 and error >= 0):
@@ -154,7 +154,7 @@ def bench_check(
         out: JSON file to write.
     """
     check_folder(out)
-    whole(1, MOST_ROUNDS, repeats=repeats)
+    check_int(1, MOST_ROUNDS, repeats=repeats)
     if not 0 <= tolerance <= 100:
         raise ConfigError(f"tolerance: expected a number from 0 to 100, as 0.1 for a tenth, got {tolerance}")
     file_data, before = _read(file)
@@ -185,7 +185,7 @@ def _read(file: Path) -> tuple[dict[str, Any], list[Measured]]:
     file_data = read_json(file)
     try:
         described = describe(file_data)
-        whole(1, input_size=file_data["input_size"], threads=file_data["machine"]["threads"])
+        check_int(1, input_size=file_data["input_size"], threads=file_data["machine"]["threads"])
         rows = _ours(file_data["rows"])
     except (KeyError, TypeError, ValueError, AttributeError, ZeroDivisionError, OverflowError) as error:
         raise DataError(f"{file}: expected what plait bench layers --out writes ({error})") from error

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from plait.errors import known, whole
+from plait.errors import check_choice, check_int
 from plait.lab.bench import parity
 from plait.lab.bench.entries import BASELINE, entries_of, measured
 from plait.lab.bench.layer_config import LAYERS, PEERS, PRECISIONS, LayerConfig
@@ -69,12 +69,12 @@ def bench_layers(
         out: JSON file to write.
     """
     check_folder(out)
-    whole(1, input_size=input_size)
-    whole(1, MOST_ROUNDS, repeats=repeats)
+    check_int(1, input_size=input_size)
+    check_int(1, MOST_ROUNDS, repeats=repeats)
     target, widths = device_named(device), parse_numbers(hidden, "hidden") if hidden else []
     names = parse_names(layers, LAYERS, "layer")
     wanted = parse_names(backends, BACKENDS[1:], "backend") if backends else []
-    dtype = PRECISIONS[known(precision, PRECISIONS, "precision")]
+    dtype = PRECISIONS[check_choice(precision, PRECISIONS, "precision")]
     named = parse_shapes(shapes) if shapes else []
     large = full or target.type == "cuda"
     usual = [128] if quick or target.type == "cpu" else [128, 256]

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
 
-from plait.errors import known, whole
+from plait.errors import check_choice, check_int
 from plait.lab.bench.layer_config import LAYERS, LayerConfig
 from plait.lab.bench.peak import peak_megabytes
 from plait.lab.bench.sizes import parse_numbers
@@ -45,8 +45,8 @@ def bench_memory(
         out: JSON file to write.
     """
     check_folder(out)
-    whole(1, hidden=hidden, rows=rows)
-    known(layer, LAYERS, "layer")
+    check_int(1, hidden=hidden, rows=rows)
+    check_choice(layer, LAYERS, "layer")
     target = device_named(device)
     ours = LayerConfig(layer, "auto", target, hidden, rows=rows)
     peer = replace(ours, layer="torch.nn.LSTM")

@@ -97,8 +97,8 @@ class Record:
 def take_turns_playing(learners: dict[Any, TimedLearner], rounds: int, warm_up: int) -> dict[Any, Record]:
     """Time every learner in turn, `rounds` times: one rollout and one update each.
 
-    The warm-up is `warm_up` rollouts, so that a growing memory reaches its typical size, and an update. Garbage
-    collection stays on, as in training.
+    The warm-up is `warm_up` rollouts, so that a growing memory reaches its typical size, and an update.
+    Garbage collection stays on, as in training.
     """
     records = {name: Record(learner.steps) for name, learner in learners.items()}
     for learner in learners.values():

@@ -13,7 +13,7 @@ import numpy as np
 from plait.depthwidth.rank.arrays import usable_cores
 from plait.depthwidth.rank.echelon import rank_mod_p
 from plait.depthwidth.rank.field import PRIMES, FloatArray, centre
-from plait.errors import PlaitError, whole
+from plait.errors import PlaitError, check_int
 from plait.estimates import check_fits
 from plait.lab.bench.sizes import MOST_ROUNDS
 from plait.lab.result import CommandResult
@@ -32,8 +32,8 @@ def rank(size: int = 4096, repeats: int = 3) -> CommandResult:
         size: rows and columns.
         repeats: number of runs of each.
     """
-    whole(64, size=size)
-    whole(1, MOST_ROUNDS, repeats=repeats)
+    check_int(64, size=size)
+    check_int(1, MOST_ROUNDS, repeats=repeats)
     check_fits(3 * 8 * size**2, "take a smaller size")
     prime = PRIMES[0]
     rng = np.random.default_rng(0)

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from plait.errors import ConfigError, require, whole
+from plait.errors import ConfigError, check_int, require
 from plait.lab.bench import recurrent_ppo
 from plait.lab.bench.ppo_learners import (
     PlaitPPO,
@@ -74,8 +74,8 @@ def bench_rl(
         out: JSON file to write.
     """
     check_folder(out)
-    whole(1, hidden=hidden)
-    whole(1, MOST_ROUNDS, rounds=rounds)
+    check_int(1, hidden=hidden)
+    check_int(1, MOST_ROUNDS, rounds=rounds)
     sizes = {"n_envs": n_envs, "n_steps": n_steps, "n_epochs": n_epochs, "n_minibatches": n_minibatches}
     ppo = PPOConfig().changed(**sizes).check()
     if n_envs % n_minibatches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.errors import ConfigError, known, whole
+from plait.errors import ConfigError, check_choice, check_int
 
 __all__ = ["MOST_ROUNDS", "MOST_STEPS", "default_shapes", "parse_names", "parse_numbers", "parse_shapes"]
 
@@ -18,7 +18,7 @@ def parse_names(text: str, options: tuple[str, ...], what: str) -> list[str]:
     >>> parse_names("relrnn, memrnn", ("relrnn", "memrnn"), "layer")
     ['relrnn', 'memrnn']
     """
-    return [known(name.strip(), options, what) for name in text.split(",")]
+    return [check_choice(name.strip(), options, what) for name in text.split(",")]
 
 
 def parse_numbers(text: str, what: str) -> list[int]:
@@ -30,7 +30,7 @@ def parse_numbers(text: str, what: str) -> list[int]:
     numbers = [int(part) if part.strip().isdecimal() else 0 for part in text.split(",")]
     if min(numbers) < 1:
         raise ConfigError(f"{what}: expected numbers of at least 1 between commas, got {text!r}")
-    whole(1, **{what: max(numbers)})
+    check_int(1, **{what: max(numbers)})
     return numbers
 
 
@@ -45,7 +45,7 @@ def parse_shapes(text: str) -> list[Shape]:
         steps, _, rows = part.strip().partition("x")
         if not (steps.isdecimal() and rows.isdecimal() and int(steps) and int(rows)):
             raise ConfigError(f"shapes: expected steps x rows as in 120x10,120x100, got {text!r}")
-        whole(1, steps=int(steps), rows=int(rows))
+        check_int(1, steps=int(steps), rows=int(rows))
         shapes.append((int(steps), int(rows)))
     return shapes
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from plait.errors import whole
+from plait.errors import check_int
 from plait.lab.bench.layer_config import LayerConfig
 from plait.lab.bench.peak import megabytes_in_use
 from plait.lab.bench.sizes import MOST_STEPS, parse_names
@@ -69,8 +69,8 @@ def bench_streaming(
         out: JSON file to write.
     """
     check_folder(out)
-    whole(_FIRST, MOST_STEPS, steps=steps)
-    whole(1, hidden=hidden, rows=rows)
+    check_int(_FIRST, MOST_STEPS, steps=steps)
+    check_int(1, hidden=hidden, rows=rows)
     target = device_named(device)
     names = parse_names(layers, ("relrnn", "rellstm", "relgru"), "layer")
     with limit_threads(threads) as used:

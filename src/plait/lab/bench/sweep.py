@@ -17,7 +17,7 @@ from dataclasses import asdict, replace
 from pathlib import Path
 from typing import IO, Any, Literal
 
-from plait.errors import DataError, at_least, seeded, whole
+from plait.errors import DataError, check_int, check_min, check_seed
 from plait.files import destination, writing
 from plait.lab.bench.cell import BOUNDED, Cell
 from plait.lab.machine import check_folder, circumstances, describe
@@ -65,11 +65,11 @@ def bench_sizes(
         commit: commit to record if the source is not a git checkout.
         out: write a line of JSON for each cell here as it ends; cells this file holds are not run again.
     """
-    whole(1, _MOST_CELLS, cells=cells)
-    seeded(seed=seed)
-    at_least(0, seconds=seconds)
+    check_int(1, _MOST_CELLS, cells=cells)
+    check_seed(seed=seed)
+    check_min(0, seconds=seconds)
     processes = min(12, os.cpu_count() or 1) if parallel is None else parallel
-    whole(1, 1024, parallel=processes)
+    check_int(1, 1024, parallel=processes)
     check_folder(out)
     place = device_named(device)
     wanted = cells_of(cells, seed, str(place), backend)

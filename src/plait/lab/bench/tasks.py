@@ -12,7 +12,7 @@ from typing import Any, Literal
 import torch
 from torch import nn
 
-from plait.errors import whole
+from plait.errors import check_int
 from plait.lab.bench.parity import matmul_precision
 from plait.lab.bench.sizes import parse_names
 from plait.lab.bench.timing import Times, limit_threads
@@ -95,7 +95,7 @@ def bench_tasks(
     """
     check_folder(out)
     if updates is not None:
-        whole(1, updates=updates)
+        check_int(1, updates=updates)
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
     target = device_named(device)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 
 import torch
 
-from plait.errors import at_least
+from plait.errors import check_min
 from plait.lab.training.process import check_threads
 
 __all__ = ["Times", "limit_threads", "seconds_per_call", "take_turns"]
@@ -72,7 +72,7 @@ def take_turns(
             since the caches still hold another step's data.
         most_seconds: longest total time of a step; a slower one has fewer rounds, at least three.
     """
-    at_least(1, rounds=rounds, warm_up=warm_up)
+    check_min(1, rounds=rounds, warm_up=warm_up)
     calls, lasts = {}, {}
     for name, step in steps.items():
         seconds = _warm(step, device, warm_up, most_seconds)

@@ -17,7 +17,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from plait.errors import DataError, MissingExtraError, known
+from plait.errors import DataError, MissingExtraError, check_choice
 from plait.files import write_whole, writing
 
 __all__ = ["PACKAGES", "Package", "fetch", "unpack", "without_tags"]
@@ -62,7 +62,7 @@ def fetch(names: Sequence[str], folder: Path) -> list[Package]:
         DataError: if APT cannot download a package, or it has no texts.
     """
     for name in names:
-        known(name, PACKAGES, "package")
+        check_choice(name, PACKAGES, "package")
     packages = []
     for name in names:
         with tempfile.TemporaryDirectory(prefix="plait-") as temporary:

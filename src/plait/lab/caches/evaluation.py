@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from plait.errors import ConfigError, DataError, DivergedError, OutputError, seeded, whole
+from plait.errors import ConfigError, DataError, DivergedError, OutputError, check_int, check_seed
 from plait.hf.cache import BoundedCache, cache_utils
 from plait.hf.layers import full_attention_layers
 from plait.hf.scores import Scores
@@ -69,13 +69,13 @@ class Variant:
         Raises:
             ConfigError: if the sinks and the window leave no room.
         """
-        whole(0, sinks=sinks)
-        whole(1, slots=slots)
+        check_int(0, sinks=sinks)
+        check_int(1, slots=slots)
         if slots < sinks + 1:
             raise ConfigError(f"slots: expected at least sinks + 1 = {sinks + 1}, got {slots}")
         if window is None:
             window = min(max(1, slots // 4), slots - sinks)
-        whole(1, window=window)
+        check_int(1, window=window)
         if window > slots - sinks:
             raise ConfigError(
                 f"window: expected at most slots - sinks = {slots - sinks}, got {window}; give more slots "
@@ -115,11 +115,11 @@ class Settings:
 
     def check(self, positions: int | None) -> None:
         """Refuse sizes that contradict each other or the model's positions."""
-        whole(2, context=self.context)
-        whole(1, prefix=self.prefix)
-        whole(1, _MOST_ROWS, batch=self.batch)
-        whole(0, _MOST_CASES, documents=self.documents, needles=self.needles)
-        seeded(seed=self.seed)
+        check_int(2, context=self.context)
+        check_int(1, prefix=self.prefix)
+        check_int(1, _MOST_ROWS, batch=self.batch)
+        check_int(0, _MOST_CASES, documents=self.documents, needles=self.needles)
+        check_seed(seed=self.seed)
         if self.prefix >= self.context:
             raise ConfigError(
                 f"prefix: expected fewer tokens than the context of {self.context}, got {self.prefix}"

@@ -7,7 +7,7 @@ from typing import Any
 
 import torch
 
-from plait.errors import ConfigError, at_least, seeded, whole
+from plait.errors import ConfigError, check_int, check_min, check_seed
 from plait.lab.caches.evaluation import CHUNK, read_in
 from plait.lab.caches.models import LanguageModel, end_tokens
 from plait.lab.caches.texts import encode, opening
@@ -21,7 +21,7 @@ def prompt_tokens(lm: LanguageModel, prompt: str, new_tokens: int) -> list[int]:
     Raises:
         ConfigError: if there are none, or they and the new ones are more than the model's positions.
     """
-    whole(1, max_new_tokens=new_tokens)
+    check_int(1, max_new_tokens=new_tokens)
     tokens = opening(lm.tokenizer) + encode(lm.tokenizer, prompt)
     if not tokens:
         raise ConfigError("prompt: expected some text, got none")
@@ -46,8 +46,8 @@ def continue_text(
         temperature: of the sampling; 0 takes the likeliest token every time.
         seed: of the sampling.
     """
-    at_least(0, temperature=temperature)
-    seeded(seed=seed)
+    check_min(0, temperature=temperature)
+    check_seed(seed=seed)
     generator = torch.Generator().manual_seed(seed)
     ends = end_tokens(lm.model)
     ids = torch.tensor([tokens], device=lm.device)

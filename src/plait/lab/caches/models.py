@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from plait.errors import ConfigError, DataError, OutputError, known
+from plait.errors import ConfigError, DataError, OutputError, check_choice
 from plait.files import plain_bytes, write_whole, writing
 from plait.hf.layers import full_attention_layers
 from plait.hf.scores import model_checksum
@@ -75,7 +75,7 @@ def open_model(path: Path, device: torch.device | None = None, dtype: str = "aut
         DataError: if it cannot be read, has no weights, or has pickled ones.
         ConfigError: if there is nothing of this name, or the model has no layers of full attention.
     """
-    known(dtype, DTYPES, "dtype")
+    check_choice(dtype, DTYPES, "dtype")
     if not path.exists():
         raise ConfigError(f"{path}: expected a folder of transformers or a .gguf file, got nothing there")
     folder = _converted(path) if path.suffix.lower() == ".gguf" else path

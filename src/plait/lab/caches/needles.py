@@ -9,7 +9,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from plait.errors import DataError, known
+from plait.errors import DataError, check_choice
 from plait.lab.caches.hiding import SentenceEnds, put_into
 from plait.lab.caches.texts import Document, encode
 
@@ -56,7 +56,7 @@ def hide(kind: str, number: int, seed: int, length: int, prose: Document, tokeni
         DataError: if `length` leaves no room for the prose.
     """
     rng = random.Random(f"{seed}:{kind}:{number}")
-    facts = NEEDLES[known(kind, NEEDLES, "kind of needle")](rng)
+    facts = NEEDLES[check_choice(kind, NEEDLES, "kind of needle")](rng)
     depths = sorted(rng.uniform(_EDGE, 1 - _EDGE) for _ in facts.sentences)
     sentences = [encode(tokenizer, f" {sentence}") for sentence in facts.sentences]
     question = encode(tokenizer, f"\n\n{facts.question}")

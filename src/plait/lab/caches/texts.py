@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from plait.errors import ConfigError, DataError, whole
+from plait.errors import ConfigError, DataError, check_int
 from plait.files import plain_bytes
 
 __all__ = ["PARTS", "Document", "documents", "encode", "opening", "part_of", "read_text"]
@@ -84,12 +84,12 @@ def documents(paths: Sequence[Path], tokenizer: Any, length: int, most: int | No
     Raises:
         DataError: if a file cannot be read, or none has `length` tokens.
     """
-    whole(1, length=length)
+    check_int(1, length=length)
     if not paths:
         raise ConfigError("text: expected at least one file; give --text FILE")
     first = opening(tokenizer)
     step = length - len(first)
-    whole(1, length=step)
+    check_int(1, length=step)
     pieces: list[Document] = []
     longest = 0
     names = _names(paths)

@@ -16,7 +16,15 @@ import torch
 from torch import Tensor
 
 from plait._version import __version__
-from plait.errors import ConfigError, DivergedError, at_least, in_float32, known, seeded, whole
+from plait.errors import (
+    ConfigError,
+    DivergedError,
+    check_choice,
+    check_float32,
+    check_int,
+    check_min,
+    check_seed,
+)
 from plait.hf import Scores
 from plait.hf.layer import Limits
 from plait.hf.scores import MOST_WIDTH
@@ -80,14 +88,14 @@ class ScoresOptions:
 
     def check(self, context: int) -> None:
         """Refuse values out of range, and documents too short for anything to be dropped."""
-        known(self.recipe, RECIPES, "recipe")
-        whole(1, window=self.window, updates=self.updates, held_out=self.held_out)
-        whole(1, MOST_DOCUMENTS, batch_size=self.batch_size)
-        whole(0, capacity=self.capacity, sinks=self.sinks)
-        whole(0, MOST_WIDTH, width=self.width)
-        seeded(seed=self.seed)
-        in_float32(0, lr=self.lr, answer_weight=self.answer_weight)
-        at_least(0, facts=self.facts)
+        check_choice(self.recipe, RECIPES, "recipe")
+        check_int(1, window=self.window, updates=self.updates, held_out=self.held_out)
+        check_int(1, MOST_DOCUMENTS, batch_size=self.batch_size)
+        check_int(0, capacity=self.capacity, sinks=self.sinks)
+        check_int(0, MOST_WIDTH, width=self.width)
+        check_seed(seed=self.seed)
+        check_float32(0, lr=self.lr, answer_weight=self.answer_weight)
+        check_min(0, facts=self.facts)
         if self.facts > 1:
             raise ConfigError(f"facts: expected a share, at most 1, got {self.facts:g}")
         shortest = self.limits.slots + self.window
@@ -286,7 +294,7 @@ def _with_minutes(
     folder: Path | None,
 ) -> ScoresOptions:  # fmt: skip
     """Return options with as many updates as fit, those of the folder's run where there is one."""
-    at_least(0, minutes=minutes)
+    check_min(0, minutes=minutes)
     if folder is not None and (folder / "config.json").exists():
         recipe = read_json(folder / "config.json").get("recipe", {})
         updates = recipe.get("updates") if isinstance(recipe, dict) else None

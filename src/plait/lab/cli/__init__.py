@@ -20,7 +20,7 @@ import sys
 from collections.abc import Callable, Iterator
 
 from plait._version import __version__
-from plait.errors import MissingExtraError, OutputError, PlaitError, known
+from plait.errors import MissingExtraError, OutputError, PlaitError, check_choice
 from plait.lab.cli.streams import prepare_streams
 from plait.lab.result import CommandResult
 from plait.table import Table
@@ -235,13 +235,13 @@ def _split(args: list[str]) -> tuple[str, list[str]]:
         return head, args[1:]
     if head in _groups():
         if len(args) > 1 and args[1] not in ("-h", "--help"):
-            known(
+            check_choice(
                 args[1],
                 [n.split()[1] for n in COMMANDS if n.startswith(head + " ")],
                 head + " command",
             )
         return head, []
-    known(head, {name.split()[0] for name in COMMANDS}, "command")
+    check_choice(head, {name.split()[0] for name in COMMANDS}, "command")
     raise AssertionError("unreachable")
 
 

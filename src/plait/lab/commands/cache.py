@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, check_choice
 from plait.lab.annotations import option
 from plait.lab.result import CommandResult
 from plait.table import Table
@@ -107,7 +107,7 @@ def _policies(names: str, scores: Path | None) -> list[str]:
     from plait.hf.policies import POLICIES
     from plait.lab.caches.evaluation import FULL
 
-    chosen = [known(name.strip(), [FULL, *POLICIES], "policy") for name in names.split(",")]
+    chosen = [check_choice(name.strip(), [FULL, *POLICIES], "policy") for name in names.split(",")]
     if scores is not None and "learned" not in chosen:
         chosen.append("learned")
     if scores is None and "learned" in chosen:

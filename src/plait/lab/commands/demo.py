@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from plait.errors import seeded
+from plait.errors import check_seed
 from plait.lab.result import CommandResult
 
 __all__ = ["demo"]
@@ -22,7 +22,7 @@ def demo(out: Path = Path("demo"), seed: int = 0, fresh: bool = False, quiet: bo
         fresh: train again, even if the runs are complete.
         quiet: show no progress.
     """
-    seeded(seed=seed)
+    check_seed(seed=seed)
     from plait.lab.report.demo import Plan, run_demo
     from plait.lab.report.demo_page import headline, results_table, write_demo_page
 

@@ -8,7 +8,7 @@ from typing import Annotated, Any
 
 import numpy as np
 
-from plait.errors import ConfigError, at_least, seeded, whole
+from plait.errors import ConfigError, check_int, check_min, check_seed
 from plait.gradients.uniform.report import joint_statement, law_sentences, law_table, measure_law
 from plait.lab.annotations import option, repeated
 from plait.lab.figures import check_picture, save_figure
@@ -43,8 +43,8 @@ def law(
         raise ConfigError("eigenvalue: expected at least one, as in --eigenvalue 0.25 --eigenvalue -0.5")
     if not math.isfinite(length) or length != int(length):
         raise ConfigError(f"length: expected a whole number, got {length}")
-    whole(1, LONGEST, length=int(length), start=start)
-    at_least(0, mix=mix)
+    check_int(1, LONGEST, length=int(length), start=start)
+    check_min(0, mix=mix)
     if plot is not None:
         check_picture(plot)
     laws = measure_law([_complex(text) for text in eigenvalue], int(length), start, mix)
@@ -75,7 +75,7 @@ def support(
     """
     if plot is not None:
         check_picture(plot)
-    seeded(seed=seed)
+    check_seed(seed=seed)
     from plait.gradients.audit import audit
     from plait.lab.commands.subjects import trained
 
@@ -124,9 +124,9 @@ def probe_run(
     """
     if plot is not None:
         check_picture(plot)
-    whole(1, sequences=sequences)
-    whole(2, length=2 if length is None else length)
-    seeded(seed=seed)
+    check_int(1, sequences=sequences)
+    check_int(2, length=2 if length is None else length)
+    check_seed(seed=seed)
     from plait.gradients.probing import probe
     from plait.lab.commands.subjects import find_subject
 

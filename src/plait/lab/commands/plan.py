@@ -18,7 +18,7 @@ from plait.depthwidth.planner.tables import (
     law_table,
     plan_tables,
 )
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError, check_int
 from plait.files import jsonable
 from plait.lab.annotations import option
 from plait.lab.result import CommandResult
@@ -89,7 +89,7 @@ def judge_shape(
     paths = [item for item in (path, config) if item is not None]
     if len(paths) > 1 or (paths and (depth is not None or width is not None)):
         raise ConfigError("give either a config.json or --depth and --width, not both")
-    whole(0, context=context)
+    check_int(0, context=context)
     parts: list[str | Table] = []
     data: dict[str, Any] = {}
     params, reason = None, ""

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated, Any
 
-from plait.errors import known
+from plait.errors import check_choice
 from plait.lab.annotations import option
 from plait.lab.result import CommandResult
 from plait.table import Table
@@ -32,10 +32,10 @@ def report(
 
     if format is None:
         ending = output.suffix.lstrip(".").lower() if output is not None else "html"
-        format = known(ending, FORMATS, "format")
+        format = check_choice(ending, FORMATS, "format")
     target = output or Path("report")
     if not target.suffix:
-        target = target.with_name(f"{target.name}.{known(format, FORMATS, 'format')}")
+        target = target.with_name(f"{target.name}.{check_choice(format, FORMATS, 'format')}")
     written = write_report(runs, target, format)
     rows = [[group.title, len(group.cells), len(group.runs)] for group in written.groups]
     parts: list[str | Table] = [f"{written.headline}. {written.standing}"]

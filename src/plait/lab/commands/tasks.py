@@ -7,7 +7,7 @@ import shutil
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
-from plait.errors import ConfigError, seeded
+from plait.errors import ConfigError, check_seed
 from plait.lab.annotations import explicit_options, option
 from plait.lab.result import CommandResult
 from plait.lab.training.options import TaskOptions
@@ -61,7 +61,7 @@ def show_task(
 
     if data is not None:
         os.environ["PLAIT_DATA"] = str(data)
-    seeded(seed=seed)
+    check_seed(seed=seed)
     chosen = task_named(task, **explicit_options(of_task))
     picture = chosen.show(seed, max(10, _terminal_steps() if width is None else width))
     chance = chosen.chance_loss

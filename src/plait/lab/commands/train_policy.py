@@ -32,9 +32,10 @@ def train_minigrid(
     Args:
         env: the environment to train in, such as DoorKey-5x5 or MemoryS7.
         test_env: an environment to test in, once, at the end, such as DoorKey-16x16.
-        backend: implementation of the environment: minigrid (Farama's, the default), or envpool (C++, faster; pip
-            install 'plait[envpool]').
-        resume: resume this run, bit-exactly, with the options it was started with; only --total-timesteps may grow.
+        backend: implementation of the environments: minigrid (Farama's, the default), or envpool (C++,
+            faster; pip install 'plait[envpool]').
+        resume: resume this run, bit-exactly, with the options it was started with; only --total-timesteps
+            may grow.
     """
     task = {"env": env, "test_env": test_env, "backend": backend}
     return _trained("minigrid", "DoorKey-5x5", task, memory, ppo, resume, means)
@@ -64,7 +65,8 @@ def train_gym(
         time_limit: steps after which an episode is truncated, instead of the environment's own limit.
         encoder: a function MODULE:NAME of (space, features) that returns the torch module which encodes an
             observation; by default one is chosen by the space.
-        resume: resume this run, bit-exactly, with the options it was started with; only --total-timesteps may grow.
+        resume: resume this run, bit-exactly, with the options it was started with; only --total-timesteps
+            may grow.
     """
     task = {"env": env, "test_env": test_env, "time_limit": time_limit, "encoder": encoder}
     return _trained("gym", "CartPole-v1", task, memory, ppo, resume, means)
@@ -90,7 +92,8 @@ def train_popgym(
         test_env: an environment with the same spaces to test in, once, at the end, such as RepeatFirstHard.
         encoder: a function MODULE:NAME of (space, features) that returns the torch module which encodes an
             observation; by default one is chosen by the space.
-        resume: resume this run, bit-exactly, with the options it was started with; only --total-timesteps may grow.
+        resume: resume this run, bit-exactly, with the options it was started with; only --total-timesteps
+            may grow.
     """
     task = {"env": env, "test_env": test_env, "encoder": encoder}
     return _trained("popgym", "RepeatFirstEasy", task, memory, ppo, resume, means)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Annotated
 
-from plait.errors import ConfigError, seeded
+from plait.errors import ConfigError, check_seed
 from plait.lab.annotations import option
 from plait.lab.result import CommandResult
 
@@ -39,7 +39,7 @@ def watch(
     """
     if not 0.1 <= per_second <= 100:
         raise ConfigError(f"per_second: expected 0.1 to 100, got {per_second}")
-    seeded(seed=seed)
+    check_seed(seed=seed)
     from plait.lab.own_code import name_of
     from plait.lab.report.film import check_ending, film, lines
     from plait.lab.runs.reading import find_run, read_run

@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable
 
-from plait.errors import ConfigError, known, require
+from plait.errors import ConfigError, check_choice, require
 from plait.lab.experiments.bounded_text import bounded_text
 from plait.lab.experiments.bounded_transformer import (
     bounded_delays,
@@ -47,7 +47,7 @@ def experiment_named(name: str, smoke: bool = False, recipe: str = "published") 
     plait.errors.UnknownNameError: unknown experiment 'table6': did you mean 'table9' or 'table8'? ...
     """
     available = experiments(smoke, recipe)
-    experiment = available[known(name, (*available, *DEPTHWIDTH), "experiment")]
+    experiment = available[check_choice(name, (*available, *DEPTHWIDTH), "experiment")]
     if recipe != "published" and experiment == experiments(smoke)[name]:
         raise ConfigError(f"--recipe {recipe} does not apply: {name} has one recipe")
     _require(experiment.needs)

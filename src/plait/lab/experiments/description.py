@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
-from plait.errors import ConfigError, known, seeded
+from plait.errors import ConfigError, check_choice, check_seed
 
 __all__ = ["MEANS_NOTHING", "Experiment", "Kind", "PlannedRun"]
 
@@ -85,13 +85,13 @@ class Experiment:
     smoke: bool = False
 
     def __post_init__(self) -> None:
-        known(self.kind, get_args(Kind), "kind of experiment")
+        check_choice(self.kind, get_args(Kind), "kind of experiment")
         if not self.name or not self.name.replace("-", "").isalnum():
             raise ConfigError(f"name: expected letters, digits and '-', got {self.name!r}")
         if not self.seeds or len(set(self.seeds)) < len(self.seeds):
             raise ConfigError(f"seeds: expected one or more different ones, got {self.seeds}")
         for seed in self.seeds:
-            seeded(seeds=seed)
+            check_seed(seeds=seed)
         taken: dict[tuple[str, str], PlannedRun] = {}
         for run in self.runs:
             if run.cell in taken:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TextIO
 
-from plait.errors import in_utf8
+from plait.errors import check_utf8
 from plait.lab.experiments.description import MEANS_NOTHING, Experiment
 from plait.lab.experiments.display import display
 from plait.lab.experiments.folder import import_runs, lock_folder
@@ -58,7 +58,7 @@ def carry_out(
     Raises:
         KeyboardInterrupt: after Ctrl-C, when everything is saved.
     """
-    in_utf8("name another folder", out=out)
+    check_utf8("name another folder", out=out)
     jobs = [dataclasses.replace(job, seconds=means.seconds) for job in jobs_of(experiment, out)]
     devices = places(means.device, means.together)
     with contextlib.ExitStack() as stack:

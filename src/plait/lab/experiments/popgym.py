@@ -90,8 +90,8 @@ def popgym(size: Size) -> Experiment:
         size.seeds,
         (
             "Batches of 65,536 transitions of 64 environments in minibatches of 8,192, gradients over 1,024 "
-            "steps, γ = 0.99, 256 features, 15,000,000 steps as published; learning rate, epochs, clipping, entropy "
-            "and λ are ours, and so are heads and encoder.",
+            "steps, γ = 0.99, 256 features, 15,000,000 steps as published; learning rate, epochs, clipping, "
+            "entropy and λ are ours, and so are heads and encoder.",
             "Of the paper's fifteen families two, the labyrinths, need mazelib and are left out; "
             "VelocityOnlyCartpole is newer than the paper, which calls PositionOnlyCartPole and "
             "PositionOnlyPendulum StatelessCartPole and StatelessPendulum.",

@@ -15,7 +15,7 @@ from multiprocessing.connection import Connection, wait
 from multiprocessing.process import BaseProcess
 from typing import Any
 
-from plait.errors import whole
+from plait.errors import check_int
 from plait.lab.experiments.plan import Job
 from plait.lab.experiments.pool import Event
 from plait.lab.experiments.worker import execute
@@ -36,7 +36,7 @@ def places(device: str, together: int | None = None) -> list[str]:
     from plait.lab.training.process import device_named
 
     if together is not None:
-        whole(1, together=together)
+        check_int(1, together=together)
     target = device_named(device)
     if target.type == "cpu":
         return ["cpu"] * (together or len(os.sched_getaffinity(0)))

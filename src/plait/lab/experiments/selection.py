@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from plait.errors import ConfigError, known, whole
+from plait.errors import ConfigError, check_choice, check_int
 from plait.lab.experiments.description import Experiment, PlannedRun
 from plait.lab.own_code import is_own_name, name_of
 
@@ -53,12 +53,12 @@ class Selection:
     def of(self, experiment: Experiment) -> Experiment:
         """Return the experiment with the selected runs; raise for a name, delay or row it does not have."""
         if self.updates is not None:
-            whole(1, updates=self.updates)
+            check_int(1, updates=self.updates)
         added = [planned for model in self._own for planned in _runs_of(model, experiment)]
         for name in self._named:
-            known(name, {run.model["name"] for run in experiment.runs}, f"model of {experiment.name}")
+            check_choice(name, {run.model["name"] for run in experiment.runs}, f"model of {experiment.name}")
         for delay in self.delays:
-            known(
+            check_choice(
                 str(delay),
                 {str(run.task.get("delay")) for run in experiment.runs},
                 f"delay of {experiment.name}",
@@ -120,7 +120,7 @@ def _check_words(words: tuple[str, ...], names: list[str], what: str) -> None:
     """Refuse a word that no name contains."""
     for word in words:
         if not any(word in name.lower() for name in names):
-            known(word, dict.fromkeys(names), what)
+            check_choice(word, dict.fromkeys(names), what)
 
 
 def _words(text: str) -> tuple[str, ...]:

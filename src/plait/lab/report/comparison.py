@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from plait.errors import ConfigError, PlaitError, known, seeded, whole
+from plait.errors import ConfigError, PlaitError, check_choice, check_int, check_seed
 from plait.lab.experiments import Experiment, PlannedRun
 from plait.lab.experiments.launch import Means, carry_out
 from plait.lab.own_code import is_own_name, name_of
@@ -69,15 +69,15 @@ class Question:
     seed: int = 0
 
     def check(self) -> Question:
-        known(self.task, TASKS, "task to compare on")
+        check_choice(self.task, TASKS, "task to compare on")
         if not self.models:
             raise ConfigError("models: expected at least one, got none")
         for model in self.models:
             if not is_own_name(name_of(model)):
-                known(model, MODELS, "model to compare")
-        whole(22, length=self.length)
-        whole(1, hidden=self.hidden, batch_size=self.batch_size)
-        seeded(seed=self.seed)
+                check_choice(model, MODELS, "model to compare")
+        check_int(22, length=self.length)
+        check_int(1, hidden=self.hidden, batch_size=self.batch_size)
+        check_seed(seed=self.seed)
         if not 0 < self.seconds < 10**6 or not self.lr > 0:
             raise ConfigError(f"seconds, lr: expected numbers above 0, got {self.seconds}, {self.lr}")
         return self

@@ -17,7 +17,7 @@ __all__ = ["check_ending", "film", "lines"]
 
 # File extension -> the modules required to write it, each with the extra that installs it.
 _NEEDED = {".gif": [("PIL", "report")], ".mp4": [("PIL", "report"), ("imageio_ffmpeg", "film")]}
-_STAYS = 2  # seconds for which the last step is shown
+_LAST_STEP = 2  # seconds for which the last step is shown
 
 _FRAME, _THUMB, _MARGIN, _SHOWN = 320, 70, 10, 10
 _ROWS, _CELL = 4, (_THUMB + 16, _THUMB + 24)  # width and height of a slot with its label
@@ -26,7 +26,7 @@ _INK, _PALE, _PAPER, _LIT = (30, 30, 30), (150, 150, 150), (255, 255, 255), (214
 
 
 def film(steps: Sequence[EpisodeStep], path: Path, per_second: float = 4) -> Path:
-    """Write an episode as a looping GIF or an MP4, by the extension of `path`; the last step stays for 2 s."""
+    """Write an episode as a looping GIF or an MP4, by the extension of `path`; the last step lasts 2 s."""
     write = _gif if check_ending(path) == ".gif" else _mp4
     write_whole(path, write([_picture(step, steps) for step in steps], per_second))
     return path
@@ -59,7 +59,7 @@ def _gif(pictures: Sequence[Any], per_second: float) -> bytes:
         save_all=True,
         append_images=pictures[1:],
         loop=0,
-        duration=[step] * (len(pictures) - 1) + [1000 * _STAYS],
+        duration=[step] * (len(pictures) - 1) + [1000 * _LAST_STEP],
     )
     return content.getvalue()
 
@@ -70,7 +70,7 @@ def _mp4(pictures: Sequence[Any], per_second: float) -> bytes:
 
     # An MP4 has one frame rate, so the last frame is repeated. Chroma subsampling needs even sides, so an odd
     # last row or column is cropped.
-    frames = [*pictures, *[pictures[-1]] * (round(_STAYS * per_second) - 1)]
+    frames = [*pictures, *[pictures[-1]] * (round(_LAST_STEP * per_second) - 1)]
     width, height = (side // 2 * 2 for side in pictures[0].size)
     with tempfile.TemporaryDirectory() as folder:  # ffmpeg writes to files only
         path = Path(folder, "film.mp4")

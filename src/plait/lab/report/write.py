@@ -6,7 +6,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from plait.errors import OutputError, known
+from plait.errors import OutputError, check_choice
 from plait.lab.report.gather import Group, gather
 from plait.lab.report.page import write_page
 from plait.lab.report.report_page import damages, headline, report_page, standing
@@ -50,7 +50,7 @@ def write_report(
         DataError: if none of the runs can be read.
         OutputError: if a file cannot be written.
     """
-    known(format, FORMATS, "format")
+    check_choice(format, FORMATS, "format")
     paths = [folders] if isinstance(folders, Path | str) else list(folders)
     groups, target = gather(paths), Path(path)
     try:

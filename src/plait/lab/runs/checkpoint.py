@@ -17,7 +17,7 @@ from safetensors.torch import save
 from torch import Tensor, nn
 from torch.utils import _pytree as pytree
 
-from plait.errors import CheckpointError, in_utf8
+from plait.errors import CheckpointError, check_utf8
 from plait.lab.runs.folder import write_whole
 from plait.lab.runs.optimizer_state import restore_optimizer
 from plait.lab.runs.seal import SUMS, digest as sha256, folder_sums
@@ -104,7 +104,7 @@ def read_checkpoint(path: Path, run: str | None = None) -> Checkpoint:
 
     if not path.is_file():
         raise CheckpointError(f"no checkpoint at {path}")
-    in_utf8("rename the folder", checkpoint=path)  # safetensors opens no other path
+    check_utf8("rename the folder", checkpoint=path)  # safetensors opens no other path
     try:
         with safe_open(path, "pt") as file:
             metadata = file.metadata() or {}

@@ -24,7 +24,7 @@ from io import FileIO
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from plait.errors import BusyError, CheckpointError, ConfigError, OutputError, in_utf8
+from plait.errors import BusyError, CheckpointError, ConfigError, OutputError, check_utf8
 from plait.files import canonical_json, plain_bytes, write_whole, writing
 from plait.lab.runs.difference import refusal
 from plait.lab.runs.kinds import how_to_resume
@@ -91,7 +91,7 @@ class Run:
     def open(folder: Path, description: dict[str, Any], resume: bool) -> Iterator[Run]:
         """Take the folder, or refuse; nothing in it is changed before all is checked."""
         # Else its checkpoint could be written, and not be read.
-        in_utf8("rename it or name another folder", out=folder)
+        check_utf8("rename it or name another folder", out=folder)
         try:
             folder.mkdir(parents=True, exist_ok=True)
         except OSError as error:

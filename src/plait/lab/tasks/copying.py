@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 import torch
 from torch import Tensor
 
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError, check_int
 from plait.lab.tasks.base import LATER, Task
 from plait.lab.tasks.ten_symbols import SYMBOLS, TenSymbolsTask, checked_delays
 
@@ -47,7 +47,7 @@ class CopyTask(TenSymbolsTask):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        whole(0, lead_in=self.lead_in)
+        check_int(0, lead_in=self.lead_in)
 
     @property
     def length(self) -> int:

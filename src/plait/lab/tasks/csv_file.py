@@ -19,7 +19,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from plait.errors import LARGEST_NUMBER, ConfigError, DataError, known
+from plait.errors import LARGEST_NUMBER, ConfigError, DataError, check_choice
 from plait.lab.tasks.sources import read_bytes
 
 __all__ = [
@@ -53,7 +53,7 @@ class Table:
     def column(self, name: str, option: str) -> list[str]:
         """Return a column; `option` is the option that errors mention."""
         if name not in self.columns:
-            known(name, self.columns, f"column for {option} in {self.file}")
+            check_choice(name, self.columns, f"column for {option} in {self.file}")
         return self.columns[name]
 
     def numbers(self, name: str) -> NDArray[np.float64] | None:

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from plait.errors import ConfigError, DataError, known, whole
+from plait.errors import ConfigError, DataError, check_choice, check_int
 from plait.lab.tasks.base import HIDDEN, IGNORE, LATER
 from plait.lab.tasks.csv_file import (
     MISSING,
@@ -74,16 +74,16 @@ class CsvTask(SequenceTask):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "features", tuple(self.features))
-        known(self.missing, MISSING, "missing")
+        check_choice(self.missing, MISSING, "missing")
         for name, value, choices in (("answer", self.answer, ANSWERS), ("asks", self.asks, ASKS)):
             if value:
-                known(value, choices, name)
+                check_choice(value, choices, name)
         twice = [name for name, count in Counter(self.features).items() if count > 1]
         if twice:
             raise ConfigError(f"features: expected every column once, got {twice[0]!r} again")
         if self.length is not None:
-            whole(1, length=self.length)
-        whole(0, horizon=self.horizon)
+            check_int(1, length=self.length)
+        check_int(0, horizon=self.horizon)
         if self.horizon and self.asks == "last":
             raise ConfigError("asks: expected every with a horizon, got last; cut sequences with --length")
         if self.target in self.features and not self.horizon:

@@ -10,7 +10,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from plait.errors import ConfigError, DataError, whole
+from plait.errors import ConfigError, DataError, check_int
 from plait.lab.tasks.base import HIDDEN, Batch, Task, accuracy, epoch_rows
 from plait.lab.tasks.image_files import ImageSet, load_images, on_device, pixel_order
 
@@ -44,9 +44,9 @@ class ImageTask(Task):
     part: str = field(default="train", metadata=HIDDEN)
 
     def __post_init__(self) -> None:
-        whole(1, group=self.group)
+        check_int(1, group=self.group)
         if self.subset is not None:
-            whole(1, subset=self.subset)
+            check_int(1, subset=self.subset)
         if not isinstance(self.images, str):
             raise ConfigError(f"images: expected a folder, got {self.images!r:.80}")
         if self.images and not self.sha256:

@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 import torch
 from torch import Tensor
 
-from plait.errors import ConfigError, DataError, known, whole
+from plait.errors import ConfigError, DataError, check_choice, check_int
 from plait.lab.tasks.base import HIDDEN, IGNORE, Batch, Task, counted
 from plait.lab.tasks.text import END, EOS, CharacterText, encode, find_treebank, read_text
 
@@ -48,8 +48,8 @@ class LanguageTask(Task):
     part: str = field(default="train", metadata=HIDDEN)
 
     def __post_init__(self) -> None:
-        whole(1, span=self.span, embedding=self.embedding)
-        known(self.begin_with, _CARRIED, "begin_with")
+        check_int(1, span=self.span, embedding=self.embedding)
+        check_choice(self.begin_with, _CARRIED, "begin_with")
 
     def characters(self) -> str:
         r"""Return the vocabulary in order, the end of a line as `\n`."""

@@ -10,7 +10,7 @@ from typing import ClassVar
 import torch
 from torch import Tensor
 
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError, check_int
 from plait.estimates import FLOAT, check_fits
 from plait.lab.tasks.base import IGNORE, LATER, SMALLER, Batch, Task
 
@@ -51,9 +51,9 @@ class MultiQueryRecallTask(Task):
     lead_in: int = field(default=0, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
-        whole(1, pairs=self.pairs, embedding=self.embedding)
-        whole(2, length=self.length, vocab=self.vocab)
-        whole(0, after=self.after, lead_in=self.lead_in)
+        check_int(1, pairs=self.pairs, embedding=self.embedding)
+        check_int(2, length=self.length, vocab=self.vocab)
+        check_int(0, after=self.after, lead_in=self.lead_in)
         if self.length % 2 or self.length < 4 * self.pairs:
             raise ConfigError(
                 f"length: expected an even number of at least 4 · pairs = {4 * self.pairs}, got {self.length}"

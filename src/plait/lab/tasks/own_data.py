@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from plait.errors import ConfigError, DataError, ShapeError, known
+from plait.errors import ConfigError, DataError, ShapeError, check_choice
 from plait.lab.tasks.base import HIDDEN, IGNORE
 from plait.lab.tasks.sequences import Sequences, SequenceTask, Split, share_of
 
@@ -84,7 +84,7 @@ def data_task(
     ('class', 'last', 2, 15)
     """
     if asks is not None:
-        known(asks, ("last", "every"), "asks")
+        check_choice(asks, ("last", "every"), "asks")
     rows, every = _read(data, batch_first, asks, "")
     if isinstance(held_out, float) and 0 < held_out < 1:
         if len(rows) < 2:

@@ -8,7 +8,7 @@ from typing import ClassVar
 
 import torch
 
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError, check_int
 from plait.estimates import FLOAT, check_fits
 from plait.lab.tasks.base import IGNORE, SMALLER, Batch, Task
 from plait.lab.tasks.picture import draw
@@ -42,9 +42,9 @@ class RecallTask(Task):
     at: int | None = None
 
     def __post_init__(self) -> None:
-        whole(2, length=self.length)
+        check_int(2, length=self.length)
         if self.at is not None:
-            whole(1, at=self.at)
+            check_int(1, at=self.at)
             if self.at >= self.length:
                 raise ConfigError(f"at: expected a step before the last, {self.length}, got {self.at}")
 

@@ -12,7 +12,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from plait.errors import DataError, known
+from plait.errors import DataError, check_choice
 from plait.lab.tasks.base import HIDDEN, IGNORE, Batch, Scale, Task, counted, epoch_rows
 
 __all__ = ["ANSWERS", "ASKS", "SequenceTask", "Sequences", "Split", "share_of"]
@@ -154,8 +154,8 @@ class SequenceTask(Task):
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "classes", tuple(self.classes))  # JSON has lists
-        known(self.answer, ANSWERS, "answer")
-        known(self.asks, ASKS, "asks")
+        check_choice(self.answer, ANSWERS, "answer")
+        check_choice(self.asks, ASKS, "asks")
 
     def split(self) -> Split:
         """Return the data; missing data raise an error that says what to do."""

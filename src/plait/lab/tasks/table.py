@@ -5,7 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from plait.errors import known
+from plait.errors import check_choice
 from plait.lab.tasks.base import Task
 from plait.lab.tasks.copying import CopyTask, TransferCopyTask
 from plait.lab.tasks.csv_task import CsvTask
@@ -44,9 +44,9 @@ def task_named(name: str, **options: Any) -> Task:
         ...
     plait.errors.UnknownNameError: unknown option of denoise 'length': (one of: delay, shortest_delay, ...
     """
-    kind = TASKS[known(name, TASKS, "task")]
+    kind = TASKS[check_choice(name, TASKS, "task")]
     fields = [field.name for field in dataclasses.fields(kind) if not field.metadata.get("hidden")]
     values = {key: value for key, value in options.items() if value is not None}
     for key in values:
-        known(key, fields, f"option of {name}")
+        check_choice(key, fields, f"option of {name}")
     return kind(**values)

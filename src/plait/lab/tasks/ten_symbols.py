@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError, check_int
 from plait.estimates import FLOAT, check_fits
 from plait.lab.tasks.base import LATER, SMALLER, Batch, Task, accuracy
 from plait.lab.tasks.picture import draw
@@ -39,8 +39,8 @@ class TenSymbolsTask(Task):
     shortest_delay: int = field(default=0, kw_only=True, metadata=LATER)
 
     def __post_init__(self) -> None:
-        whole(1, delay=self.delay)
-        whole(0, shortest_delay=self.shortest_delay)
+        check_int(1, delay=self.delay)
+        check_int(0, shortest_delay=self.shortest_delay)
         if self.shortest_delay > self.delay:
             raise ConfigError(
                 f"shortest_delay: expected at most the delay, {self.delay}, got {self.shortest_delay}; "
@@ -124,5 +124,5 @@ def checked_delays(delays: Iterable[int]) -> tuple[int, ...]:
     """Validate the delays of held-out sequences."""
     checked = tuple(delays)
     for delay in checked:
-        whole(1, test_delays=delay)
+        check_int(1, test_delays=delay)
     return checked

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pack_padded_sequence, pad_packed_sequence
 
 from plait.cells import INITIALISERS
-from plait.errors import ConfigError, PlaitError, known
+from plait.errors import ConfigError, PlaitError, check_choice
 from plait.estimates import check_weights
 from plait.lab.tasks import TASKS, Batch, Task
 from plait.lab.tasks.base import Scale
@@ -57,7 +57,7 @@ class Network(nn.Module):
     ) -> None:
         super().__init__()
         self.recurrent = recurrent
-        self.reads = known(reads, ("all", "last"), "reads")
+        self.reads = check_choice(reads, ("all", "last"), "reads")
         check_weights((vocabulary or 0) * recurrent.input_size + num_classes * recurrent.hidden_size)
         self.embedding = None if vocabulary is None else nn.Embedding(vocabulary, recurrent.input_size)
         self.decoder = nn.Linear(_output_size(recurrent), num_classes)

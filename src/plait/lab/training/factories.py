@@ -11,7 +11,7 @@ from typing import Any
 
 from torch import nn
 
-from plait.errors import ConfigError, known
+from plait.errors import ConfigError, check_choice
 from plait.lab.own_code import by_name
 from plait.lab.tasks import Task
 from plait.lab.training.identity import described_code
@@ -51,7 +51,7 @@ class FactoryModel:
         _check_plain(name, explicit)
         if not _takes_any(factory):
             for option in explicit:
-                known(option, parameters, f"option of {name}")
+                check_choice(option, parameters, f"option of {name}")
         missing = [p.name for p in parameters.values() if p.default is p.empty and p.name not in explicit]
         if missing:
             raise ConfigError(f"{', '.join(missing)}: {name} needs a value for it, and has no default")
@@ -99,7 +99,7 @@ def parse_own_task(values: Mapping[str, Any]) -> tuple[Task, dict[str, Any]]:
     explicit = {k: v for k, v in values.items() if k not in ("name", *_SOURCE) and v is not None}
     _check_plain(name, explicit)
     for option in explicit:
-        known(option, fields, f"option of {name}")
+        check_choice(option, fields, f"option of {name}")
     try:
         task = kind(**explicit)
     except TypeError as error:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
-from plait.errors import ConfigError, at_least, seeded, whole
+from plait.errors import ConfigError, check_int, check_min, check_seed
 from plait.lab.tasks import LanguageTask
 from plait.lab.tasks.text import END
 from plait.lab.training.carried_state import carried_over
@@ -41,11 +41,11 @@ def continue_text(
     Raises:
         DataError: if the prompt has a character that is not in the vocabulary.
     """
-    whole(1, MOST_CHARACTERS, length=length)
-    at_least(0, temperature=temperature)
+    check_int(1, MOST_CHARACTERS, length=length)
+    check_min(0, temperature=temperature)
     if 0 < temperature < COLDEST:
         raise ConfigError(f"temperature: expected 0, or at least {COLDEST}, got {temperature}")
-    seeded(seed=seed)
+    check_seed(seed=seed)
     return _characters(network, task, task.encode(prompt or END), length, temperature, seed)
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Annotated, Any, get_args, get_origin, get_type_hints
 
-from plait.errors import ConfigError, whole
+from plait.errors import ConfigError, check_int
 from plait.lab.annotations import field_docs, option
 from plait.lab.own_code import is_own_name
 from plait.lab.training.recipe import PPOConfig, Recipe, updates_of
@@ -222,7 +222,7 @@ def recommended(
         if "updates" in recipe:
             raise ConfigError("expected --epochs or --updates, got both")
         values["updates"] = updates_of(task, values["batch_size"], epochs)
-    whole(1, batch_size=values["batch_size"])
+    check_int(1, batch_size=values["batch_size"])
     per_epoch = task.batches_per_epoch(values["batch_size"])
     if per_epoch is not None:
         count = epochs or (row.epochs if isinstance(row, Published) else 1)

@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from plait.errors import ConfigError, DataError, ShapeError, known
+from plait.errors import ConfigError, DataError, ShapeError, check_choice
 from plait.lab.runs.reading import find_run, read_run
 from plait.lab.tasks import CsvTask, task_named
 from plait.lab.tasks.csv_file import MISSING, Table, as_targets, filled, grouped, read_table, table_of
@@ -109,7 +109,7 @@ def predict_table(
             "run: expected one of plait train csv for a table, got one on arrays; pass an array"
         )
     if missing is not None:
-        known(missing, MISSING, "missing")
+        check_choice(missing, MISSING, "missing")
     table = read_table(str(data), task.header) if isinstance(data, str | Path) else table_of(data)
     wanted = [name for name in (*task.features, task.sequence, task.order) if name]
     absent = [name for name in wanted if name not in table.columns]

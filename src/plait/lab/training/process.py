@@ -22,7 +22,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from plait._version import __version__
-from plait.errors import ConfigError, known, whole
+from plait.errors import ConfigError, check_choice, check_int
 from plait.estimates import check_stacks
 from plait.ops.gpu_share import programs
 from plait.provenance import commit, processor
@@ -34,7 +34,7 @@ MOST_THREADS = 1024
 
 def check_threads(threads: int) -> None:
     """Validate a number of torch threads; one beyond any machine would crash the process."""
-    whole(1, MOST_THREADS, threads=threads)
+    check_int(1, MOST_THREADS, threads=threads)
     check_stacks(threads)
 
 
@@ -45,7 +45,7 @@ def device_named(name: str) -> torch.device:
     device(type='cpu')
     """
     kind, _, number = name.partition(":")
-    known(kind, ("auto", "cpu", "cuda"), "device")
+    check_choice(kind, ("auto", "cpu", "cuda"), "device")
     if number and (kind != "cuda" or not number.isdecimal()):
         raise ConfigError(f"device: expected auto, cpu, cuda or cuda:N, got {name!r}")
     count = torch.cuda.device_count()

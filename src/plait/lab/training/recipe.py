@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any, ClassVar, Self
 
-from plait.errors import ConfigError, PlaitError, in_float32, known, seeded, whole
+from plait.errors import ConfigError, PlaitError, check_choice, check_float32, check_int, check_seed
 
 if TYPE_CHECKING:
     from plait.lab.tasks import Task
@@ -64,7 +64,7 @@ class HyperParams:
         0.01
         """
         for name in changes:
-            known(name, (field.name for field in dataclasses.fields(self)), self.called)
+            check_choice(name, (field.name for field in dataclasses.fields(self)), self.called)
         return dataclasses.replace(self, **changes)
 
     def values(self) -> dict[str, Any]:
@@ -133,14 +133,14 @@ class Recipe(HyperParams):
         plait.errors.ConfigError: updates: expected at least 1, got -1; unknown optimizer 'adm': did you mean 'adam'? (one of: adam, amsgrad, rmsprop)
         """  # noqa: E501  (the message is one line)
         from_one = ("updates", "batch_size", "accumulate", "evaluate_every", "record_every", "evaluate_on")
-        yield from self._wrong(partial(whole, 1), *from_one)
-        yield from self._wrong(partial(whole, 0), "gradients_every")
-        yield from self._wrong(seeded, "seed")
-        yield from self._wrong(partial(in_float32, 0), "lr", "orthogonal_lr", "clip", "relative_clip")
+        yield from self._wrong(partial(check_int, 1), *from_one)
+        yield from self._wrong(partial(check_int, 0), "gradients_every")
+        yield from self._wrong(check_seed, "seed")
+        yield from self._wrong(partial(check_float32, 0), "lr", "orthogonal_lr", "clip", "relative_clip")
         choices = (("optimizer", OPTIMIZERS), ("precision", PRECISIONS), ("schedule", SCHEDULES))
         for name, options in choices:
             try:
-                known(getattr(self, name), options, name)
+                check_choice(getattr(self, name), options, name)
             except PlaitError as error:
                 yield str(error)
         for name in ("lr", "orthogonal_lr"):
@@ -228,10 +228,10 @@ class PPOConfig(HyperParams):
         plait.errors.ConfigError: n_envs: expected at least 1, got 0; gamma: expected a number from 0 to 1, got 2.0
         """  # noqa: E501  (the message is one line)
         counts = ("total_timesteps", "n_envs", "n_steps", "n_epochs", "n_minibatches")
-        yield from self._wrong(partial(whole, 1), *counts, "evaluate_every", "evaluate_on")
-        yield from self._wrong(seeded, "seed")
+        yield from self._wrong(partial(check_int, 1), *counts, "evaluate_every", "evaluate_on")
+        yield from self._wrong(check_seed, "seed")
         positive = ("lr", "clip_range", "ent_coef", "vf_coef", "max_grad_norm")
-        yield from self._wrong(partial(in_float32, 0), *positive)
+        yield from self._wrong(partial(check_float32, 0), *positive)
         if self.lr == 0:
             yield f"lr: expected a finite number above 0, got {self.lr}"
         for name in ("gamma", "gae_lambda"):
@@ -256,7 +256,7 @@ def updates_of(task: Task, batch_size: int, epochs: int) -> int:
     >>> updates_of(PermutedMNIST(), 100, 3)
     1500
     """
-    whole(1, epochs=epochs)
+    check_int(1, epochs=epochs)
     per_epoch = task.batches_per_epoch(batch_size)
     if per_epoch is None:
         raise ConfigError(

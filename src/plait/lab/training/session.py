@@ -17,7 +17,15 @@ from typing import Any
 import torch
 from torch import nn
 
-from plait.errors import CheckpointError, ConfigError, DivergedError, EnvError, PlaitError, at_least, whole
+from plait.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    EnvError,
+    PlaitError,
+    check_int,
+    check_min,
+)
 from plait.lab.runs.checkpoint import load_weights, read_checkpoint
 from plait.lab.runs.folder import Run
 from plait.lab.runs.kinds import how_to_resume, unresumable
@@ -54,10 +62,10 @@ def _counters(saved: dict[str, Any]) -> Counters:
     """Return the counters of a checkpoint, validated."""
     try:
         counters = checked(Counters, saved)
-        whole(0, update=counters.update, best_update=counters.best_update or 0)
-        at_least(0, seconds=counters.seconds, rate=counters.rate)
+        check_int(0, update=counters.update, best_update=counters.best_update or 0)
+        check_min(0, seconds=counters.seconds, rate=counters.rate)
         for name, results in counters.held_out.items():
-            at_least(
+            check_min(
                 -math.inf, **{f"{name} {k}": value for k, value in results.items()}, score=results["score"]
             )
     except (ConfigError, AttributeError, TypeError, KeyError) as error:
@@ -117,7 +125,7 @@ def train(
     Raises:
         DivergedError: if a value is not finite; it names the update and the tensor.
     """
-    whole(1, checkpoint_every=checkpoint_every)
+    check_int(1, checkpoint_every=checkpoint_every)
     description = spec.to_json()
     stop = Stop(
         max_minutes,

@@ -12,7 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from plait.errors import CheckpointError, ConfigError, DivergedError, UnknownNameError, known, whole
+from plait.errors import (
+    CheckpointError,
+    ConfigError,
+    DivergedError,
+    UnknownNameError,
+    check_choice,
+    check_int,
+)
 from plait.lab.runs.checkpoint import Checkpoint, leaves, with_leaves
 from plait.lab.tasks import Batch, DataTask, Task, counted
 from plait.lab.training.callbacks import ProgressFormat, Results, Watcher
@@ -237,7 +244,7 @@ def evaluate(
     >>> sorted(evaluate(Network(LSTM(10, 8), 9), CopyTask(5), sequences=8)["copy"])
     ['loss', 'score']
     """
-    whole(1, batch_size=batch_size, **({} if sequences is None else {"sequences": sequences}))
+    check_int(1, batch_size=batch_size, **({} if sequences is None else {"sequences": sequences}))
     sets = task.tested_on() if final else task.held_out()
     was_training = network.training
     network.eval()
@@ -339,7 +346,7 @@ def option_of_fit(name: str) -> str:
     if other:
         raise UnknownNameError(f"unknown option of fit {name!r}: did you mean {other!r}?")
     own = [one for one in inspect.signature(fit).parameters if one not in ("model", "task", "changes")]
-    return known(name, [*own, *(field.name for field in dataclasses.fields(Recipe))], "option of fit")
+    return check_choice(name, [*own, *(field.name for field in dataclasses.fields(Recipe))], "option of fit")
 
 
 # Names that other libraries give to options of `fit`.

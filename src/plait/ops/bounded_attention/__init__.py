@@ -12,7 +12,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from plait.errors import BackendError, ShapeError, known, whole
+from plait.errors import BackendError, ShapeError, check_choice, check_int
 from plait.ops.bounded_attention import naive, torch_attention
 
 __all__ = ["bounded_attention"]
@@ -71,9 +71,9 @@ def bounded_attention(
     >>> bounded_attention(q, k, v, deaths, window=2, capacity=1).shape
     torch.Size([1, 2, 5, 8])
     """
-    known(score_from, ("birth", "leaving"), "score_from")
-    whole(1, window=window)
-    whole(0, capacity=capacity, sinks=sinks)
+    check_choice(score_from, ("birth", "leaving"), "score_from")
+    check_int(1, window=window)
+    check_int(0, capacity=capacity, sinks=sinks)
     if torch.is_autocast_enabled(query.device.type):  # as torch's attention does
         to = torch.get_autocast_dtype(query.device.type)
         query, key, value = query.to(to), key.to(to), value.to(to)
@@ -92,7 +92,7 @@ def bounded_attention(
 
 
 def _choose(backend: str, query: Tensor) -> str:
-    known(backend, _BACKENDS, "backend")
+    check_choice(backend, _BACKENDS, "backend")
     if backend == "auto":
         if query.shape[2] <= _FEW_STEPS:
             return "reference"

@@ -11,7 +11,7 @@ from functools import lru_cache
 import torch
 from torch import Tensor
 
-from plait.errors import BackendError, ShapeError, known, whole
+from plait.errors import BackendError, ShapeError, check_choice, check_int
 from plait.ops.lifetimes import cpu, naive, torch_lifetimes
 from plait.ops.lifetimes.state import SURVIVES, Lifetimes, LifetimeState, empty_state, gather_kept
 
@@ -69,8 +69,8 @@ def lifetimes(
     >>> lifetimes(keys + 9, window=1, capacity=1, state=chunk.state).deaths.flatten().tolist()[:2]
     [1, 0]
     """
-    whole(1, window=window)
-    whole(0, capacity=capacity, sinks=sinks)
+    check_int(1, window=window)
+    check_int(0, capacity=capacity, sinks=sinks)
     if keys.dim() != 3 or not keys.is_floating_point():
         raise ShapeError(f"keys: expected floats (B, H, T), got {keys.dtype} {tuple(keys.shape)}")
     rows, heads, steps = keys.shape
@@ -99,7 +99,7 @@ def lifetimes(
 
 
 def _choose(backend: str, device: str, capacity: int) -> str:
-    known(backend, _NAMES, "backend")
+    check_choice(backend, _NAMES, "backend")
     if backend == "auto":
         # the compiler of torch sees through tensor functions, not through a call into C++
         if torch.compiler.is_compiling():

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from plait.errors import BackendError, known
+from plait.errors import BackendError, check_choice
 from plait.ops.scan.kinds import CellScan
 
 __all__ = [
@@ -108,7 +108,7 @@ _resolve._dynamo_marked_constant = True  # type: ignore[attr-defined]
 
 @lru_cache
 def _resolved(backend: str, device: str, dtype: str, cell: str, width: int | None, size: int, of: str) -> str:
-    known(backend, BACKENDS, "backend")
+    check_choice(backend, BACKENDS, "backend")
     if backend == "reference":
         return backend
     kind = getattr(torch, dtype.removeprefix("torch."))

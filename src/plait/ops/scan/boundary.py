@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 
 import torch
 
-from plait.errors import ConfigError, ShapeError, known
+from plait.errors import ConfigError, ShapeError, check_choice
 from plait.ops.attention import scores
 from plait.ops.scan.buffers import shape_of, sizes_of, type_of
 from plait.ops.scan.contract import Inputs, specs
@@ -103,10 +103,10 @@ _expected_once = lru_cache(_expected)
 
 def _check_kind(scan: CellScan) -> None:
     has_memory = "memory" in scan.traits
-    known(scan.cell, ("elman", "gru", "lstm"), "cell")
+    check_choice(scan.cell, ("elman", "gru", "lstm"), "cell")
     only_tanh = scan.cell != "elman" if has_memory else scan.cell == "lstm"
     of = f"nonlinearity of {scan.cell}{' with a memory' if has_memory else ''}"
-    known(scan.nonlinearity, ("tanh",) if only_tanh else NONLINEARITIES, of)
+    check_choice(scan.nonlinearity, ("tanh",) if only_tanh else NONLINEARITIES, of)
 
 
 _check_kind_once = lru_cache(_check_kind)

@@ -14,7 +14,7 @@ import math
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from plait.errors import ConfigError, at_least, known, seeded, whole
+from plait.errors import ConfigError, check_choice, check_int, check_min, check_seed
 
 __all__ = ["FIGURE_1", "PER_LAYER", "SMOKE", "Figure1", "Grid", "Training", "TrainingRun"]
 
@@ -44,10 +44,10 @@ class Training:
     held_out: int = 500_000
 
     def __post_init__(self) -> None:
-        whole(1, updates=self.updates, batch=self.batch, context=self.context, looks=self.looks)
-        whole(self.context + 1, held_out=self.held_out)
-        whole(0, warmup=self.warmup)
-        at_least(0, weight_decay=self.weight_decay)
+        check_int(1, updates=self.updates, batch=self.batch, context=self.context, looks=self.looks)
+        check_int(self.context + 1, held_out=self.held_out)
+        check_int(0, warmup=self.warmup)
+        check_min(0, weight_decay=self.weight_decay)
         for name in ("peak", "clip"):
             if not getattr(self, name) > 0:
                 raise ConfigError(f"{name}: expected a number above 0, got {getattr(self, name)}")
@@ -77,9 +77,9 @@ class TrainingRun:
     training: Training
 
     def __post_init__(self) -> None:
-        known(self.architecture, PER_LAYER, "architecture")
-        whole(1, depth=self.depth, width=self.width, heads=self.heads)
-        seeded(seed=self.seed)
+        check_choice(self.architecture, PER_LAYER, "architecture")
+        check_int(1, depth=self.depth, width=self.width, heads=self.heads)
+        check_seed(seed=self.seed)
 
     @property
     def weights(self) -> int:
@@ -104,13 +104,13 @@ class Grid:
     head_size: int = 16
 
     def __post_init__(self) -> None:
-        known(self.architecture, PER_LAYER, "architecture")
-        whole(1, head_size=self.head_size)
+        check_choice(self.architecture, PER_LAYER, "architecture")
+        check_int(1, head_size=self.head_size)
         for name in ("depths", "budgets"):
             values = getattr(self, name)
             if not values or list(values) != sorted(set(values)):
                 raise ConfigError(f"{name}: expected rising whole numbers, got {values}")
-            whole(1, **{f"{name}[0]": values[0]})
+            check_int(1, **{f"{name}[0]": values[0]})
 
     def width(self, depth: int, budget: int) -> int:
         """Return the width √(budget / c·L), rounded to whole heads.

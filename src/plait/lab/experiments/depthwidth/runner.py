@@ -19,7 +19,7 @@ from typing import Any
 
 import torch
 
-from plait.errors import CheckpointError, OutputError, whole
+from plait.errors import CheckpointError, OutputError, check_int
 from plait.lab.experiments.depthwidth.figure1 import Figure1, TrainingRun
 from plait.lab.experiments.depthwidth.learner import DeviceText, SideBySide, TextLearner
 from plait.lab.runs.folder import Journal, locked, read_json, write_json
@@ -68,7 +68,7 @@ def run_missing(
         graphs: replay updates as CUDA graphs (True).
         report: callback for a line of text per finished run.
     """
-    whole(1, together=together)
+    check_int(1, together=together)
     began = time.monotonic()
     with Stop(max_minutes) as stop, _locked(out, experiment):
         records = Journal(out / RECORDS)

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from plait.errors import known
+from plait.errors import check_choice
 from plait.lab.experiments.description import PlannedRun
 from plait.lab.experiments.untangling.size import Size
 
@@ -197,7 +197,7 @@ RECOMMENDED_ON_TREEBANK = {  # RelLSTM with 848 features has 0.994 of the parame
 
 def contestants(task: str, recipe: str = "published") -> dict[str, Contestant]:
     """Return the models of copy or denoise by column, trained by one of the `RECIPES`."""
-    if known(recipe, RECIPES, "recipe") == "published":
+    if check_choice(recipe, RECIPES, "recipe") == "published":
         return {"copy": COPY, "denoise": DENOISE}[task]
     return by_ours({"copy": RECOMMENDED, "denoise": RECOMMENDED_ON_DENOISE}[task])
 

@@ -77,7 +77,7 @@ def table4(size: Size) -> Experiment:
         seeds=size.seeds,
         runs=tuple(runs),
         notes=(
-            "5,000,000 steps of PPO an environment; the hyperparameters of PPO are unpublished, these are ours.",
+            "5,000,000 steps of PPO an environment; its hyperparameters are unpublished, these are ours.",
             "Scores are mean returns over 128 held-out episodes, with actions sampled from the policy.",
         ),
     )

@@ -15,7 +15,7 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from plait.errors import ShapeError, seeded, whole
+from plait.errors import ShapeError, check_int, check_seed
 from plait.estimates import check_fits
 from plait.lab.tasks.environments.actions import Actions
 
@@ -67,9 +67,9 @@ class VectorEnv(ABC):
     """Names of an observation's tensors in a checkpoint."""
 
     def __init__(self, name: str, num_envs: int, seed: int, held_out: bool, actions: Actions) -> None:
-        whole(1, num_envs=num_envs)
+        check_int(1, num_envs=num_envs)
         check_fits(_ENV_BYTES * num_envs, "take fewer environments")
-        seeded(seed=seed)
+        check_seed(seed=seed)
         self.name, self.num_envs, self.seed = name, num_envs, seed
         self.held_out, self.actions = held_out, actions
 

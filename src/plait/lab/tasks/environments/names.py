@@ -79,6 +79,6 @@ def _unknown(name: str, registered: list[str]) -> str:
     close = [folded[match] for match in difflib.get_close_matches(name.lower(), folded, n=3, cutoff=0.5)]
     hint = f"did you mean {' or '.join(map(repr, close))}? " if close else ""
     return (
-        f"unknown environment {name!r}: {hint}({len(registered)} are registered here; for one of your own package: "
-        "--env PACKAGE:ID)"
+        f"unknown environment {name!r}: {hint}({len(registered)} are registered here; for one of your own "
+        "package: --env PACKAGE:ID)"
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import importlib.util
 from typing import Any
 
-from plait.errors import MissingExtraError, known, known_in_any_case, require
+from plait.errors import MissingExtraError, check_choice, match_choice, require
 
 __all__ = ["ENVIRONMENTS", "FAMILIES", "LEVELS", "NAVIGATION", "RENAMED", "canonical_name", "make_env"]
 
@@ -62,8 +62,10 @@ def canonical_name(name: str) -> str:
     if any(short.startswith(family) for family in NAVIGATION):
         if importlib.util.find_spec("mazelib") is None:
             raise MissingExtraError(f"{short} needs mazelib: pip install 'popgym[navigation]'")
-        return known(short, [family + level for family in NAVIGATION for level in LEVELS], "environment")
-    return known_in_any_case(short, ENVIRONMENTS, "environment", name)
+        return check_choice(
+            short, [family + level for family in NAVIGATION for level in LEVELS], "environment"
+        )
+    return match_choice(short, ENVIRONMENTS, "environment", name)
 
 
 def make_env(name: str, **options: Any) -> Any:

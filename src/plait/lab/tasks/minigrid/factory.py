@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.errors import known
+from plait.errors import check_choice
 from plait.lab.tasks.environments.base import VectorEnv
 from plait.lab.tasks.minigrid.envpool import EnvPoolVectorEnv
 from plait.lab.tasks.minigrid.farama import FaramaVectorEnv
@@ -29,6 +29,6 @@ def make_vec_env(
     >>> timestep.observation.image.shape, timestep.reward.tolist()
     (torch.Size([2, 7, 7, 3]), [0.0, 0.0])
     """
-    known(backend, BACKENDS, "backend")
+    check_choice(backend, BACKENDS, "backend")
     make = EnvPoolVectorEnv if backend == "envpool" else FaramaVectorEnv
     return make(canonical_name(name), num_envs, seed, held_out)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from plait.errors import ConfigError, known_in_any_case
+from plait.errors import ConfigError, match_choice
 
 __all__ = ["BACKENDS", "ENVIRONMENTS", "canonical_name", "check_transfer", "full_id", "mission_words"]
 
@@ -42,7 +42,7 @@ def canonical_name(name: str) -> str:
     plait.errors.UnknownNameError: unknown environment 'DorKey-5x5': did you mean 'DoorKey-5x5' or ...
     """
     short = name.removeprefix("MiniGrid-").removesuffix("-v0")
-    return known_in_any_case(_PAPER_NAMES.get(short, short), ENVIRONMENTS, "environment", name)
+    return match_choice(_PAPER_NAMES.get(short, short), ENVIRONMENTS, "environment", name)
 
 
 def full_id(name: str) -> str:
@@ -66,7 +66,7 @@ def check_transfer(trained: str, tested: str) -> None:
     >>> check_transfer("DoorKey-5x5", "GoToDoor-8x8")
     Traceback (most recent call last):
         ...
-    plait.errors.ConfigError: test_env: GoToDoor-8x8 does not match DoorKey-5x5: its missions contain words ...
+    plait.errors.ConfigError: test_env: GoToDoor-8x8 does not match DoorKey-5x5: its missions contain ...
     """
     unknown_words = sorted(mission_words(tested) - mission_words(trained))
     if unknown_words:

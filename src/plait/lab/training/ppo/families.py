@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from torch import nn
 
-from plait.errors import ConfigError, known, whole
+from plait.errors import ConfigError, check_choice, check_int
 from plait.lab.own_code import by_name
 from plait.lab.tasks import minigrid
 from plait.lab.tasks.environments import names, popgym
@@ -46,7 +46,7 @@ class Family(ABC):
         """Validate the task and return it with the full names of its environments."""
         task = {**self.task, "test_env": self.task.get("test_env")}
         for option in task:
-            known(option, ("name", "env", "test_env", *self.options), f"option of {self.name}")
+            check_choice(option, ("name", "env", "test_env", *self.options), f"option of {self.name}")
         task["env"] = self.canonical_name(task["env"])
         if task["test_env"] is not None:
             task["test_env"] = self.canonical_name(task["test_env"])
@@ -92,7 +92,7 @@ class MiniGrid(Family):
     has_success = True
 
     def parse_task(self) -> dict[str, Any]:
-        known(self.task["backend"], BACKENDS, "backend")
+        check_choice(self.task["backend"], BACKENDS, "backend")
         return super().parse_task()
 
     def canonical_name(self, env: str) -> str:
@@ -127,7 +127,7 @@ class Gym(Family):
 
     def parse_task(self) -> dict[str, Any]:
         if "time_limit" in self.task:
-            whole(1, time_limit=self.task["time_limit"])
+            check_int(1, time_limit=self.task["time_limit"])
         task = super().parse_task()
         if "encoder" in task:
             by_name(task["encoder"], "encoder")
@@ -197,4 +197,4 @@ FAMILIES: dict[str, type[Family]] = {family.name: family for family in (MiniGrid
 
 def family_of(task: dict[str, Any]) -> Family:
     """Return the family of a description's task."""
-    return FAMILIES[known(task["name"], FAMILIES, "family of environments")](task)
+    return FAMILIES[check_choice(task["name"], FAMILIES, "family of environments")](task)

@@ -240,7 +240,7 @@ class PolicyLearner(Learner):
         if checkpoint.counters["update"] and not all(map(torch.equal, current, observation)):
             raise CheckpointError(
                 f"{checkpoint.path}: {env.name} did not return to its saved state when its actions were "
-                "replayed: it does not depend on its seed and the actions alone, so this run cannot be resumed"
+                "replayed: it depends on more than its seed and the actions, so this run cannot be resumed"
             )
 
     def update(self, number: int, rollout: Rollout) -> PolicyStep:
@@ -343,8 +343,8 @@ def fit_policy(
     Args:
         device: auto, cpu, cuda or cuda:N; small policies are fastest on the CPU, where the environments run.
         checkpoint_every: updates between two checkpoints.
-        options: further options of `plait.lab.training.session.train`: folder, resume, max_minutes, stop_when,
-            progress, watchers.
+        options: further options of `plait.lab.training.session.train`: folder, resume, max_minutes,
+            stop_when, progress, watchers.
 
     Raises:
         DivergedError: if a value is not finite; it names the update and the tensor.

@@ -10,7 +10,7 @@ from typing import Any, cast
 import torch
 from torch import Tensor, nn
 
-from plait.errors import CheckpointError, ConfigError, known, whole
+from plait.errors import CheckpointError, ConfigError, check_choice, check_int
 from plait.estimates import check_weights
 from plait.lab.own_code import is_own_name, name_of
 from plait.lab.runs.kinds import kind_of
@@ -202,7 +202,7 @@ def policy_spec(
     {'name': 'gym', 'env': 'CartPole-v1', 'test_env': None}
     """
     if not is_own_name(name_of(model)):
-        known(model, POLICIES, "model")
+        check_choice(model, POLICIES, "model")
     published = _PUBLISHED_MEMORY if model.startswith("rel") else {}
     changes = {name: value for name, value in options.items() if value is not None}
     family = family or ("gym" if callable(env) else "minigrid")
@@ -247,10 +247,10 @@ def parse_policy(values: PolicySpec | dict[str, Any]) -> PolicySpec:
     ppo = PPOConfig().changed(**values["recipe"]).check()
     if is_own_name(model["name"]):
         return PolicySpec(family, FactoryModel.parse(model), ppo)
-    if known(model["name"], POLICIES, "model") == "none":
+    if check_choice(model["name"], POLICIES, "model") == "none":
         for option in model:
-            known(option, ("name", "hidden_size"), "option of none")
-        whole(1, hidden_size=model["hidden_size"])
+            check_choice(option, ("name", "hidden_size"), "option of none")
+        check_int(1, hidden_size=model["hidden_size"])
     else:
         check_model(model)
         if model.get("bidirectional"):
