@@ -1,4 +1,4 @@
-"""kill -9 at a random timestep, again and again, and a resume: the end must be that of a run nobody disturbed,
+"""kill -9 at a random moment, again and again, and a resume: the end must be that of a run nobody disturbed,
 bit by bit. A subject is trained in a fork of a warm process; `reproduce` with its workers, and Ray's, are
 whole commands, of which now the runner dies and now a worker. Signals that ask (INT, TERM, HUP) are
 answered."""
@@ -137,7 +137,7 @@ def killed_case(kills: Kills, draw: random.Random, where: Path, most: int) -> tu
             wrong.append("a worker was killed and its runner hangs")
         wrong += _listed(kills, where)
     code = None
-    for _ in range(3):  # runs of a runner that died may be busy for a timestep more
+    for _ in range(3):  # runs of a runner that died may be busy for a moment more
         child = start(lambda: kills.work(where), said)
         code = wait(child, 240)
         if code == 0:
@@ -168,7 +168,7 @@ ASKING = {signal.SIGINT: 130, signal.SIGTERM: 143, signal.SIGHUP: 129}
 def asked_case(
     subject: Subject, truth: dict[str, Any], draw: random.Random, where: Path
 ) -> tuple[str, list[str]]:
-    """A signal that asks, at a random timestep of `plait train`: a clean word, and it can be resumed."""
+    """A signal that asks, at a random moment of `plait train`: a clean word, and it can be resumed."""
     (where / "config").mkdir(parents=True)
     run = where / "run"
     number = draw.choice(sorted(ASKING))

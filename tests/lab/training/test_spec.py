@@ -70,12 +70,12 @@ def test_training_a_policy_builds_and_validates_once(family, tmp_path, capsys):
     from plait.lab.training.ppo.policy import Policy
 
     env = {"minigrid": "Empty-5x5", "gym": "CartPole-v1"}[family]
-    words = ["train", family, "--env", env, "--model", "relrnn", "--hidden", "4", "--steps", "16"]
-    words += ["--envs", "2", "--rollout", "8", "--minibatches", "1", "--evaluate-on", "1"]
+    words = ["train", family, "--env", env, "--model", "relrnn", "--hidden", "4", "--total-timesteps", "16"]
+    words += ["--n-envs", "2", "--n-steps", "8", "--n-minibatches", "1", "--evaluate-on", "1"]
     functions = (
         RelRNN.__init__,
         Policy.__init__,
-        Family.checked,
+        Family.parse_task,
         check_model,
         HyperParams.check,
         EnvSpec.__init__,

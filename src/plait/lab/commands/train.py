@@ -200,7 +200,7 @@ def configured(config: str, fixed: dict[str, Any], recipe: dict[str, Any], out: 
 def resumed(
     run: str, explicit: dict[str, Any], means: MeansOptions, backend: str = "auto"
 ) -> CommandResult | None:
-    """Resume a run, extended if `explicit` has updates or total_timesteps; the other options are the run's."""
+    """Resume a run, extended if `explicit` has updates or total_timesteps; other options are the run's."""
     from plait.lab.runs.kinds import kind_of
     from plait.lab.runs.reading import find_run, read_run
     from plait.lab.runs.spec import parse_spec
