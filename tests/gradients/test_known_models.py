@@ -94,7 +94,7 @@ def test_gpt2_reads_256_positions_and_reaches_them(hub: Any) -> None:
     assert top.verdict().startswith("felt at 1 of 256 positions, where it is read: nothing above it mixes")
     assert profile.inputs[0].verdict().startswith("reaches: felt at 256 of 256 positions")
     assert profile.summary().endswith(
-        "attention connects what the loss reads to 256 of 256 positions within 1 hops, by weights of at "
+        "attention connects what the loss reads to 256 of 256 positions within 1 hop, by weights of at "
         "least 0.5 of an even share."
     )
 

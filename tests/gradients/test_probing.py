@@ -163,7 +163,7 @@ def test_transformer_encoder(batch_first: bool) -> None:
         assert 1 <= found.attention.participation <= 7
     assert profile.hops is not None
     assert profile.hops.tolist() == [1, 1, 1, 1, 0, -1, -1]  # from position 5, which the loss reads
-    assert "hops" in profile.summary()
+    assert "within 1 hop, by" in profile.summary()
 
 
 def test_hugging_face_model() -> None:

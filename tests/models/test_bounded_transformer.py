@@ -412,3 +412,18 @@ def test_path_sums_are_the_derivative(memory):
     by_edges = stack_derivatives(layers, x, t=3, T=9)
     whole = torch.autograd.functional.jacobian(lambda x: layers[1](layers[0](x))[8], x)[:, 2]
     torch.testing.assert_close(by_edges.sum(0), whole)
+
+
+@pytest.mark.parametrize("memory", MEMORIES)
+def test_sequences_under_vmap_are_those_of_a_batch_with_gradients_of_their_own(memory):
+    model, x = build(MEMORIES[memory], num_layers=1), draw(4, 12, 2, 3)
+    torch.testing.assert_close(torch.func.vmap(lambda part: model(part)[0])(x)[2], model(x[2])[0])
+    weights = dict(model.named_parameters())
+
+    def loss(weights, part):
+        return torch.func.functional_call(model, weights, (part,))[0].square()[:, :, 0].sum()
+
+    of_each = torch.func.vmap(torch.func.grad(loss), in_dims=(None, 0))(weights, x)
+    alone = torch.autograd.grad(loss(weights, x[2]), list(weights.values()))
+    for a, b in zip(of_each.values(), alone, strict=True):
+        torch.testing.assert_close(a[2], b)

@@ -1,4 +1,4 @@
-"""`python -m tests.mutants --seed N --mutants M [--room ops] [--minutes X] [--seconds S] [--work FOLDER]`:
+"""`python -m tests.mutants --seed N --mutants M [--room ops] … [--minutes X] [--seconds S] [--work FOLDER]`:
 try M mutants, each on the tests that execute it.
 
 A mutant is a small fault in a file of src/plait: a comparison, a number, an operator, swapped arguments, a
@@ -21,7 +21,7 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -38,11 +38,11 @@ COLLECTED = 0.3  # and its file
 START = 6  # seconds of a processor for importing plait and collecting tests, at most
 
 
-def chosen(covered: Cover, seed: int, count: int, room: str) -> list[draw.Mutant]:
+def chosen(covered: Cover, seed: int, count: int, rooms: Sequence[str]) -> list[draw.Mutant]:
     """Return mutants of lines that tests execute, at most one a line; more of a seed begin with the same."""
     lines: dict[tuple[str, int], list[draw.Mutant]] = collections.defaultdict(list)
     for file, text in covered.texts.items():
-        if file.startswith(f"{SOURCE}/{room}"):
+        if file.startswith(tuple(f"{SOURCE}/{room}" for room in rooms)):
             for mutant in draw.mutants(file, text):
                 lines[file, mutant.line].append(mutant)
     picked: list[draw.Mutant] = []
@@ -141,7 +141,9 @@ def main() -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.mutants", description=__doc__)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--mutants", type=int, default=20)
-    parser.add_argument("--room", default="", help="only files below this folder of src/plait")
+    parser.add_argument(
+        "--room", action="append", help="only files below this folder of src/plait; may be repeated"
+    )
     parser.add_argument("--seconds", type=float, default=30, help="processor time of the tests of one mutant")
     parser.add_argument("--minutes", type=float, default=math.inf, help="begin no mutant after this many")
     parser.add_argument(
@@ -161,7 +163,7 @@ def main() -> int:
         return 2
     warm()
     covered = learn(work, say, end)
-    drawn = chosen(covered, options.seed, options.mutants, options.room)
+    drawn = chosen(covered, options.seed, options.mutants, options.room or [""])
     log = work / f"mutants-{options.seed}.jsonl"
     texts = log.read_text().splitlines() if log.exists() else []
     lines = {_key(line): line for line in map(json.loads, texts)}

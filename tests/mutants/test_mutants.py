@@ -155,11 +155,11 @@ def test_the_nearest_and_cheapest_come_first_and_further_cases_last():
 
 def test_a_seed_draws_the_same_mutants_of_executed_lines():
     every = covered()
-    six = command.chosen(every, 3, 6, "")
-    assert six[:2] == command.chosen(every, 3, 2, "")
+    six = command.chosen(every, 3, 6, [""])
+    assert six[:2] == command.chosen(every, 3, 2, [""])
     assert {one.line for one in six} <= {3, 4, 6, 7, 15}  # no test that passes enters the rest
-    assert any(command.chosen(every, seed, 6, "") != six for seed in range(4, 8))
-    assert command.chosen(every, 3, 6, "other") == []
+    assert any(command.chosen(every, seed, 6, [""]) != six for seed in range(4, 8))
+    assert command.chosen(every, 3, 6, ["other"]) == []
 
 
 @pytest.mark.parametrize(("status", "events", "result"), [

@@ -46,6 +46,8 @@ class Decay:
         begins_at: the distance of the nearest position that is felt.
         of_largest: sizes are relative to the largest norm, as the loss feels next to nothing of the position
             where it acts.
+        is_valley: every hole lies between two positions read, and what is felt farther off is on the other
+            side of it: the norm fades towards the middle from both.
     """
 
     rate: float
@@ -68,26 +70,38 @@ class Decay:
     hole_is_zero: bool = False
     begins_at: int = 0
     of_largest: bool = False
+    is_valley: bool = False
 
     @staticmethod
     def of(
-        norms: Floats, acting: Sequence[int] | None = None, structural: NDArray[np.bool_] | None = None
+        norms: Floats,
+        acting: Sequence[int] | None = None,
+        structural: NDArray[np.bool_] | None = None,
+        is_backward: bool = False,
+        is_two_way: bool = False,
     ) -> Decay | None:
         """Fit norms at t = 1..T; return None for fewer than three positions or without any gradient.
 
         `acting` are the positions (from 0) that the loss reads, by default the last with a gradient, and
-        `structural` marks the zeros without a path to them, by default `structural_zeros`.
+        `structural` marks the zeros without a path to them, by default `structural_zeros`. `is_backward` is
+        for a layer that runs from the last position to the first, `is_two_way` for one that is known to feel
+        positions after those it is read at.
         """
         if not np.any(norms) or norms.size < 3:
             return None
         read = sorted(acting) if acting else [int(np.flatnonzero(norms)[-1])]
         outside = structural_zeros(norms, read) if structural is None else structural
-        later = later_zeros(norms, read)
-        earlier = np.arange(norms.size) < read[0]
-        if norms[earlier].any() or not norms[read[-1] + 1 :].any() or not outside[earlier].all():
+        later = later_zeros(norms, read) & (not is_backward)
+        earlier = later_zeros(norms, read, is_backward=True)
+        if not is_backward and not (norms[read[-1] + 1 :].any() and outside[earlier].all()):
             earlier &= False
         aside = later | earlier
-        nearest = _nearest(norms.size, read, causal=bool(outside[read[-1] + 1 :].all()))
+        is_causal = bool(outside[read[-1] + 1 :].all()) and not is_two_way
+        if is_backward and not is_two_way:
+            mirrored = [norms.size - 1 - position for position in read]
+            nearest = norms.size - 1 - _nearest(norms.size, mirrored, causal=True)[::-1]
+        else:
+            nearest = _nearest(norms.size, read, is_causal)
         distance = np.abs(np.arange(norms.size) - nearest)
         relative, of_largest = _relative(norms, nearest, distance)
         felt, path = relative >= VANISHED, ~(outside | aside)
@@ -96,6 +110,7 @@ class Decay:
         zero_from = _from(distance[dim], norms[dim] == 0)
         runs = _holes(~felt & ~aside & (distance < beyond), distance, relative)
         hole = max(runs, key=len, default=None)
+        one_sided = [run for run in runs if not _is_valley(run, distance, nearest, relative)]
         large = distance[relative > EXPLODED]
         farthest = relative[path][int(np.argmax(distance[path]))] if path.any() else 0.0
         return Decay(
@@ -116,12 +131,17 @@ class Decay:
             hole_is_zero=hole is not None and not norms[hole].any(),
             begins_at=int(distance[felt].min()),
             of_largest=of_largest,
+            is_valley=bool(runs) and not one_sided,
         )
 
 
-def later_zeros(norms: Floats, acting: Sequence[int]) -> NDArray[np.bool_]:
-    """Mark the positions after all that the loss reads, if a causal model left them without a gradient."""
-    later = np.arange(norms.size) > max(acting)
+def later_zeros(norms: Floats, acting: Sequence[int], is_backward: bool = False) -> NDArray[np.bool_]:
+    """Mark the positions after all that the loss reads, if a causal model left them without a gradient.
+
+    In a layer that runs from the last position to the first these are the positions before.
+    """
+    position = np.arange(norms.size)
+    later = position < min(acting) if is_backward else position > max(acting)
     return later if not norms[later].any() else np.zeros(norms.size, dtype=bool)
 
 
@@ -166,6 +186,19 @@ def _holes(dead: NDArray[np.bool_], distance: NDArray[np.int64], relative: Float
     runs = np.split(positions, np.flatnonzero(np.diff(positions) != 1) + 1) if positions.size else []
     clear = distance[relative >= 10 * VANISHED]
     return [run for run in runs if clear.size and clear.max() > distance[run].min()]
+
+
+def _is_valley(
+    run: NDArray[np.int64], distance: NDArray[np.int64], nearest: NDArray[np.int64], relative: Floats
+) -> bool:
+    """Return True if nothing is clearly felt beyond a hole, as seen from the read position nearest to it."""
+    position = np.arange(distance.size)
+    for read in np.unique(nearest[run]):
+        inside = run[nearest[run] == read]
+        same = (nearest == read) & (np.sign(position - read) == np.sign(inside[0] - read))
+        if (relative[same & (distance > distance[inside].min())] >= 10 * VANISHED).any():
+            return False
+    return True
 
 
 def _laws(distance: NDArray[np.int64], norms: Floats) -> tuple[float, float, str, float]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -17,9 +18,10 @@ from plait.gradients.maps import AttentionProfile, from_map, from_trace, hops_th
 from plait.gradients.profile import GradientProfile, LayerProfile, Reach
 from plait.gradients.tapped import Call, Floats, Gradients, Tapped, norms_of
 
-__all__ = ["Findings", "OutputReads", "with_sources"]
+__all__ = ["Findings", "OutputReads", "nudge_output", "with_sources"]
 
 Grad = tuple[Tensor | None, ...]
+Entry = list[tuple[Tensor, Tensor]]  # outputs, each with the gradient that enters it
 
 
 @dataclass(frozen=True)
@@ -29,9 +31,16 @@ class OutputReads:
     parts: tuple[tuple[Tensor, Tensor], ...]
 
     @staticmethod
-    def of(value: Tensor, output: Any) -> OutputReads:
-        tensors = [tensor for tensor in _tensors(output) if tensor.requires_grad and tensor.dim() > 1]
-        gradients = _gradients_or_none(value, tensors)
+    def of(value: Tensor, nudged: Sequence[tuple[Tensor, Tensor]]) -> OutputReads:
+        """Collect the gradients by outputs that `nudge_output` returned, each with its zeros.
+
+        Those by the zeros are what the loss itself reads. A loss that the model computes reads none of them;
+        then the gradients by the outputs are taken, which include what other outputs read.
+        """
+        tensors = [tensor for tensor, _ in nudged]
+        gradients = _gradients_or_none(value, [zero for _, zero in nudged])
+        if all(by is None for by in gradients):
+            gradients = _gradients_or_none(value, tensors)
         pairs = zip(tensors, gradients, strict=True)
         return OutputReads(tuple((tensor, by) for tensor, by in pairs if by is not None))
 
@@ -42,6 +51,18 @@ class OutputReads:
             if axes:
                 return tensor, gradient, usual if usual in axes else axes[0]
         return None
+
+    def positions(self, length: int, axis: int | None) -> list[int]:
+        """Return the positions at which the loss reads any output that has `length` of them along `axis`.
+
+        An output with several axes of that length is left out: which of them is time cannot be told.
+        """
+        read: set[int] = set()
+        for tensor, gradient in self.parts:
+            shape = list(tensor.shape)
+            if axis is not None and axis < len(shape) and shape[axis] == length and shape.count(length) == 1:
+                read |= set(np.flatnonzero(norms_of(gradient, axis, length)).tolist())
+        return sorted(read)
 
 
 def with_sources(taps: list[Tapped]) -> list[Tapped]:
@@ -70,9 +91,11 @@ class Findings:
         self._whole = {tap.name: _finite(tap, self.by_tap[tap.name]) for tap in taps}
         self._spans = {tap.name: self._span(tap) for tap in taps}
         self.norms = {tap.name: self._inside(tap, self._whole[tap.name]) for tap in taps}
+        self._reads: dict[str, list[int]] = {}  # those of a stack's top layer, by direction
         self.acting = {tap.stack: self._read_at(tap.stack) for tap in taps}
         self.reach: dict[str, Reach] = {}
         self.built: dict[str, NDArray[np.bool_]] = {}
+        self._two_way = {tap.stack for tap in taps if tap.is_backward}
 
     def _of(self, stack: str) -> list[Tapped]:
         return [tap for tap in self.taps if tap.stack == stack and tap.kind != "input"]
@@ -80,6 +103,13 @@ class Findings:
     def _top(self, stack: str) -> Tapped | None:
         """Return the highest tap of a stack that has a gradient, None if all have none."""
         return next((tap for tap in reversed(self._of(stack)) if self._whole[tap.name].any()), None)
+
+    def _tops(self, stack: str) -> list[Tapped]:
+        """Return the directions of the highest layer of a stack that have a gradient."""
+        top = self._top(stack)
+        if top is None:
+            return []
+        return [tap for tap in self._of(stack) if tap.layer == top.layer and self._whole[tap.name].any()]
 
     def _span(self, tap: Tapped) -> slice:
         """Return the positions of the sequence: neither the model's padding nor what a crop cuts off."""
@@ -101,9 +131,19 @@ class Findings:
 
     def _read_at(self, stack: str) -> list[int]:
         """Return the positions (from 0) where the top of a stack is read, by the loss or by another stack."""
-        top = self._top(stack)
-        if top is None:
+        tops = self._tops(stack)
+        if not tops:
             return []
+        by_tap = {top.name: self._read_from(top) for top in tops}
+        self._reads |= by_tap
+        read = {position for positions in by_tap.values() for position in positions}
+        top = tops[0]
+        if self.reads is not None and stack == self.taps[-1].stack and top.kind == "recurrent":
+            # A second loss may read a lower layer's output.
+            read |= set(self.reads.positions(top.length, top.outer_axis))
+        return sorted(read)
+
+    def _read_from(self, top: Tapped) -> list[int]:
         norms = self._whole[top.name]
         direct = top.direct(self.by_tap[top.name])
         if direct is None:
@@ -111,17 +151,21 @@ class Findings:
             return self._read_in_output(top) or [int(np.flatnonzero(norms)[-1])]
         # Nothing reads the output if the loss or another stack takes the last cell state alone.
         read = np.flatnonzero(direct).tolist() or [self._last_felt(top)]
-        if top.kind == "block" and len(read) > 1:
+        if (top.kind == "block" or len(top.calls) > 1) and len(read) > 1:
             # A loop of the model's own may read many of these states for an output that is read at few.
             in_output = self._read_in_output(top) or read
-            read = min(read, in_output, key=len)
+            return min(read, in_output, key=len)
         return read
 
     def _last_felt(self, top: Tapped) -> int:
-        """Return the last position with a gradient in any tap of a stack."""
+        """Return the last position, in the order of the run, with a gradient in any tap of a stack."""
+        if top.is_backward:
+            return int(np.flatnonzero(self._whole[top.name])[0])
         same = [tap for tap in self.taps if tap.stack == top.stack and tap.length == top.length]
         return max(
-            int(np.flatnonzero(self._whole[tap.name])[-1]) for tap in same if self._whole[tap.name].any()
+            int(np.flatnonzero(self._whole[tap.name])[-1])
+            for tap in same
+            if self._whole[tap.name].any() and not tap.is_backward
         )
 
     def _read_in_output(self, top: Tapped) -> list[int] | None:
@@ -143,12 +187,14 @@ class Findings:
         if tap.reads:
             return sorted({position for one in tap.reads for position in self.acting_on(one)})
         top = self._top(tap.stack)
-        acting = self.acting[tap.stack]
+        acting = self._reads.get(tap.name, self.acting[tap.stack])
         if top is None:
             return acting
         length, size = top.length, self.norms[tap.name].size
         if 2 * length <= tap.length:  # the stack takes steps of several positions
             moved = [round((position + 1) * tap.length / length) - 1 for position in acting]
+        elif 2 * tap.length <= length:  # its top has several positions for each of this layer's
+            moved = [position * tap.length // length for position in acting]
         else:
             moved = [position + max(0, tap.length - length) for position in acting]
         return sorted({min(max(0, position - self._spans[tap.name].start), size - 1) for position in moved})
@@ -163,46 +209,61 @@ class Findings:
         if not is_everywhere and (top.kind != "block" or len(acting) == 1 or self._output_of(top)):
             return
         chosen = _chosen(acting, sampled)
-        entries = [self._enter(top, position) for position in chosen]
+        entries: list[Entry | None] = [self._enter(self._tops(top.stack), position) for position in chosen]
         part = self._output_of(top)
         if part is not None and self._has_side_path(top.stack):
-            entries = [(part[0], _alone(part[1], part[2], position)) for position in chosen]
+            entries = list(_output_alone(part, chosen))
         rows = self._rows(top, entries)
         if rows is not None and top.kind == "block" and not _mixes(rows, chosen):
             # These modules mix no positions, so what reads them does: an attention or a loop of the model's.
             self.acting[top.stack] = acting = self._read_in_output(top) or [
                 int(np.flatnonzero(self._whole[top.name])[-1])
             ]
+            self._reads[top.name] = acting
             part = self._output_of(top)
             if not 2 * len(acting) > length or part is None:
                 return
             chosen = _chosen(acting, sampled)
-            rows = self._rows(top, [(part[0], _alone(part[1], part[2], position)) for position in chosen])
+            rows = self._rows(top, _output_alone(part, chosen))
         elif not is_everywhere:
             return
         if rows is None and top.kind == "recurrent" and (part := self._output_of(top)) is not None:
-            rows = self._rows(top, [(part[0], _alone(part[1], part[2], position)) for position in chosen])
+            rows = self._rows(top, _output_alone(part, chosen))
         if rows is not None:
             labels = tuple(position - self._spans[top.name].start + 1 for position in chosen)
             self.reach = {name: Reach(labels, np.stack(part)) for name, part in rows.items()}
+
+    def look_both_ways(self) -> None:
+        """Find the stacks in which a position that is read feels later ones, where the norms alone hide it.
+
+        They do if the last position is read as well as an earlier one.
+        """
+        for stack, acting in self.acting.items():
+            top = self._top(stack)
+            if top is None or len(acting) < 2 or top.length != acting[-1] + 1 or 2 * len(acting) > top.length:
+                continue
+            rows = self._rows(top, [self._enter(self._tops(stack), acting[0])])
+            if rows and any(row[0][acting[0] + 1 :].any() for row in rows.values()):
+                self._two_way.add(stack)
 
     def _has_side_path(self, stack: str) -> bool:
         """Return True if another stack reads the same input, which passes this one by."""
         return any(one.stack != stack for tap in self.taps if tap.stack == stack for one in tap.reads)
 
-    def _enter(self, top: Tapped, position: int) -> tuple[Tensor, Tensor] | None:
-        """Return the output of the call that holds a position, and the gradient that enters there alone."""
-        number, offset = top.locate(position)
-        call = top.calls[number]
-        index = sum(len(earlier.zeros) for earlier in top.calls[:number]) + (call.direct or 0)
-        entering = self.by_tap[top.name][index]
-        if call.output is None or entering is None or call.direct is None or not top.separable:
-            return None
-        return call.output, call.alone(entering, offset)
+    def _enter(self, tops: Sequence[Tapped], position: int) -> Entry | None:
+        """Return the outputs of the calls that hold a position, and the gradients that enter there alone."""
+        entry: Entry = []
+        for top in tops:
+            number, offset = top.locate(position)
+            call = top.calls[number]
+            index = sum(len(earlier.zeros) for earlier in top.calls[:number]) + (call.direct or 0)
+            entering = self.by_tap[top.name][index]
+            if call.output is None or entering is None or call.direct is None or not top.separable:
+                return None
+            entry.append((call.output, call.alone(entering, offset)))
+        return entry
 
-    def _rows(
-        self, top: Tapped, entries: Sequence[tuple[Tensor, Tensor] | None]
-    ) -> dict[str, list[Floats]] | None:
+    def _rows(self, top: Tapped, entries: Sequence[Entry | None]) -> dict[str, list[Floats]] | None:
         """Return by tap the norms for each of `entries`, a tensor and the gradient that enters it."""
         stack = [tap for tap in self.taps if tap.stack == top.stack]
         zeros = [zero for tap in stack for zero in tap.zeros]
@@ -210,7 +271,8 @@ class Findings:
         for entry in entries:
             if entry is None:
                 return None
-            parts = torch.autograd.grad(entry[0], zeros, entry[1], retain_graph=True, allow_unused=True)
+            outputs, entering = zip(*entry, strict=True)
+            parts = torch.autograd.grad(outputs, zeros, entering, retain_graph=True, allow_unused=True)
             for tap, part in zip(stack, _split(stack, parts).values(), strict=True):
                 rows[tap.name].append(self._inside(tap, _finite(tap, part)))
         return rows
@@ -231,7 +293,8 @@ class Findings:
                 continue
             if self._is_cut_off(tap):
                 names.append(tap.name)
-            zeros = structural_zeros(norms, acting, _dtype(tap)) & ~later_zeros(norms, acting)
+            later = later_zeros(norms, acting, tap.is_backward)
+            zeros = structural_zeros(norms, acting, _dtype(tap)) & ~later
             if norms.any() and zeros.any():
                 names.append(tap.name)
         return names
@@ -276,8 +339,10 @@ class Findings:
         if read and (reach is not None or not 2 * len(acting) > norms.size > 2):
             structural = structural_zeros(row, read, _dtype(tap))
             if tap.name in self.built:
-                structural = self.built[tap.name] | later_zeros(row, read)
-            decay = Decay.of(row, read, structural)
+                structural = self.built[tap.name] | later_zeros(row, read, tap.is_backward)
+            # Each direction of the top layer is read by itself; those of lower layers are read by both.
+            is_two_way = tap.stack in self._two_way and tap.name not in self._reads
+            decay = Decay.of(row, read, structural, tap.is_backward, is_two_way)
         return LayerProfile(
             tap.name,
             norms,
@@ -305,6 +370,12 @@ class Findings:
         return hops_through_stack(square, self.threshold, acting[-1:])
 
 
+def _output_alone(part: tuple[Tensor, Tensor, int], chosen: Sequence[int]) -> list[Entry]:
+    """Return for each position an output of the model with the gradient that enters there alone."""
+    output, gradient, axis = part
+    return [[(output, _alone(gradient, axis, position))] for position in chosen]
+
+
 def _chosen(acting: list[int], sampled: int) -> list[int]:
     return sorted({acting[round((len(acting) - 1) * (i + 1) / sampled)] for i in range(sampled)})
 
@@ -324,15 +395,25 @@ def _alone(gradient: Tensor, axis: int, position: int) -> Tensor:
     return kept
 
 
-def _tensors(output: Any) -> list[Tensor]:
-    if isinstance(output, Tensor):
-        return [output]
-    parts = output.values() if isinstance(output, Mapping) else output
-    return [tensor for part in parts for tensor in _tensors(part)] if _is_group(output) else []
+def nudge_output(output: Any) -> tuple[Any, list[tuple[Tensor, Tensor]]]:
+    """Return an output with zeros added to its tensors, and the tensors as they were, each with its zeros."""
+    nudged: list[tuple[Tensor, Tensor]] = []
 
+    def replaced(part: Any) -> Any:
+        if isinstance(part, Tensor) and part.requires_grad and part.dim() > 1:
+            nudged.append((part, torch.zeros_like(part, requires_grad=True)))
+            return part + nudged[-1][1]
+        if isinstance(part, Mapping):
+            other = copy.copy(part)
+            for key, value in part.items():
+                other[key] = replaced(value)  # type: ignore[index]
+            return other
+        if isinstance(part, tuple | list):
+            values = [replaced(value) for value in part]
+            return type(part)(*values) if hasattr(part, "_fields") else type(part)(values)
+        return part
 
-def _is_group(output: Any) -> bool:
-    return isinstance(output, Mapping | tuple | list)
+    return replaced(output), nudged
 
 
 def _gradients_or_none(value: Tensor, tensors: list[Tensor]) -> Gradients:

@@ -25,10 +25,11 @@ EDGE = 0.5  # times an even share
 class AttentionProfile:
     """The attention of one layer, averaged over steps, heads and batch.
 
-    `readable` is the number of states a step can read; `participation` is 1/Σα², the number of states read
-    if all had the same weight; `count` the number of weights of at least `threshold` even shares; `kappa`
-    the largest such number; `depth` d(t,T) for the last T of batch row 0, over everything the memory holds,
-    as `plait gradients support` counts it (−1 without a path); None for attention maps.
+    `readable` is the number of states a step can read; `participation` is (Σα)²/Σα², the number of states
+    read if all had the same weight (a sink in the softmax leaves Σα below 1); `count` the number of weights
+    of at least `threshold` even shares; `kappa` the largest such number; `depth` d(t,T) for the last T of
+    batch row 0, over everything the memory holds, as `plait gradients support` counts it (−1 without a path);
+    None for attention maps.
     """
 
     participation: float
@@ -106,11 +107,12 @@ def _profile(
     threshold: float,
     depth: NDArray[np.int64] | None,
 ) -> AttentionProfile:
-    squares = (weights.astype(float) ** 2).sum(axis=-1)
+    weights = weights.astype(float)
+    sums, squares = weights.sum(axis=-1), (weights**2).sum(axis=-1)
     count = readable.sum(axis=-1)
     above = (readable & (weights * np.maximum(1, count)[..., None] >= threshold)).sum(axis=-1)
     read = squares > 0
-    participation = float((1.0 / squares[read]).mean()) if read.any() else 0.0
+    participation = float((sums[read] ** 2 / squares[read]).mean()) if read.any() else 0.0
     return AttentionProfile(
         participation, float(count.mean()), float(above.mean()), int(above.max()), threshold, depth
     )

@@ -49,7 +49,9 @@ def find_tap_points(model: nn.Module, layers: Sequence[str] | None) -> list[TapP
     # A block inside a tapped one would be counted twice; users mean the positions of the outer one.
     outer = {n: m for n, m in blocks.items() if not any(_inside(n, o) for o in blocks)}
     convolutions: dict[str, nn.Module] = {n: m for n, m in modules.items() if isinstance(m, nn.Conv1d)}
-    modules_to_tap = recurrent or cells or outer or convolutions
+    modules_to_tap = recurrent or cells or outer
+    if convolutions and not modules_to_tap:
+        return _chained(convolutions)
     if not modules_to_tap:
         raise ConfigError(
             f"{type(model).__name__} has no hidden states to probe: no recurrent layer, no stack of blocks "
@@ -70,6 +72,11 @@ def _stacked(modules: dict[str, nn.Module]) -> list[TapPoint]:
         points.append(TapPoint(name, module, stack, first=block and stack not in stacks))
         stacks.add(stack)
     return points
+
+
+def _chained(modules: dict[str, nn.Module]) -> list[TapPoint]:
+    """Assign all convolutions to one stack, whichever containers hold them."""
+    return [TapPoint(name, module, "", first=not n) for n, (name, module) in enumerate(modules.items())]
 
 
 def _is_block(name: str, module: nn.Module, modules: dict[str, nn.Module]) -> bool:

@@ -12,7 +12,7 @@ from torch.func import functional_call
 
 from plait.errors import ConfigError, DivergedError, PlaitError, check_min
 from plait.gradients.axes import suspicion
-from plait.gradients.findings import Findings, OutputReads, with_sources
+from plait.gradients.findings import Findings, OutputReads, nudge_output, with_sources
 from plait.gradients.maps import EDGE
 from plait.gradients.profile import GradientProfile
 from plait.gradients.tapped import Tapped
@@ -93,7 +93,8 @@ class _Measurement:
                 output = self.model(*args, **kwargs)
             else:
                 output = functional_call(self.model, weights, args, kwargs)
-            value = self.loss(output)
+            read, nudged = nudge_output(output)
+            value = self.loss(read)
             _check_loss(value)
             _take_maps(output, taps)
             called = with_sources([tap for tap in taps.values() if tap.calls])
@@ -103,8 +104,9 @@ class _Measurement:
             gradients = _gradients(value, zeros)
             if all(gradient is None for gradient in gradients):
                 raise ConfigError("loss: does not depend on the hidden states; use the model's output in it")
-            findings = Findings(called, gradients, self.threshold, OutputReads.of(value, output))
+            findings = Findings(called, gradients, self.threshold, OutputReads.of(value, nudged))
             findings.split_loss(self.sampled)
+            findings.look_both_ways()
         return findings, value
 
     def run_redrawn(self) -> list[Findings]:

@@ -130,7 +130,9 @@ class GradientProfile:
 def _hop_words(hops: NDArray[np.int64], top: LayerProfile) -> str:
     reached = hops[hops >= 0]
     share = "" if top.attention is None else f" of at least {top.attention.threshold:g} of an even share"
+    read = f" at position {top.acting[-1]}" if len(top.acting) > 1 else ""
+    most = int(reached.max())
     return (
-        f"attention connects what the loss reads to {reached.size} of {hops.size} positions within "
-        f"{int(reached.max())} hops, by weights{share}."
+        f"attention connects what the loss reads{read} to {reached.size} of {hops.size} positions within "
+        f"{most} hop{'s' if most != 1 else ''}, by weights{share}."
     )

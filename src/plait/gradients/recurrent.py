@@ -25,6 +25,7 @@ from torch import Tensor, nn
 from torch.func import functional_call
 
 from plait.errors import ShapeError
+from plait.gradients.tapped import BACKWARD
 
 __all__ = ["TappedRun", "run_tapped"]
 
@@ -67,7 +68,7 @@ def run_tapped(module: nn.RNNBase, tap: Tap, input: Any, state: Any = None) -> t
             index = layer * (2 if module.bidirectional else 1) + direction
             begin = (hidden[index], None if cell is None else cell[index])
             run, end = _run(module, x, layer, direction, begin)
-            tap(f"layer {layer}" + (" backward" if direction else ""), run)
+            tap(f"layer {layer}" + (BACKWARD if direction else ""), run)
             ends.append(end)
             outputs.append(run.output)
         x = torch.cat(outputs, dim=-1)

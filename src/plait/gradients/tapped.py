@@ -12,7 +12,9 @@ from torch import Tensor
 
 from plait.models import Trace
 
-__all__ = ["Call", "Floats", "Gradients", "Source", "Tapped", "norms_of"]
+__all__ = ["BACKWARD", "Call", "Floats", "Gradients", "Source", "Tapped", "norms_of"]
+
+BACKWARD = " backward"  # suffix of the names of taps that run backward
 
 Floats = NDArray[np.float64]
 Gradients = Sequence[Tensor | None]
@@ -68,8 +70,10 @@ class Tapped:
     `maps` holds (B, heads, T, T) weights, a row per query; `cross` those over another stack; `traces` those
     of plait's layers. `separable` turns False where reads of a state cannot be separated from recurrence.
     `padding` counts positions before and after the sequence, which the model added; `has_cell_state` marks
-    layers whose cell state is held fixed. `source` is the model's own input, by name, if that of a stack is
-    a function of it position by position; the tap of that input has those of the stacks in `reads`.
+    layers whose cell state is held fixed, `is_backward` a direction that runs from the last position to the
+    first. `outer_axis` is the axis of time in the module's own tensors, None for a step of a loop. `source`
+    is the model's own input, by name, if that of a stack is a function of it position by position; the tap
+    of that input has those of the stacks in `reads`.
     """
 
     name: str
@@ -82,8 +86,15 @@ class Tapped:
     separable: bool = True
     padding: tuple[int, int] = (0, 0)
     has_cell_state: bool = False
+    is_backward: bool = False
+    outer_axis: int | None = None
     source: Source | None = None
     reads: tuple[Tapped, ...] = ()
+
+    @property
+    def layer(self) -> str:
+        """The name without the direction: both directions of a layer read and are read together."""
+        return self.name.removesuffix(BACKWARD)
 
     @property
     def zeros(self) -> list[Tensor]:

@@ -19,7 +19,7 @@ from plait.errors import ShapeError
 from plait.gradients.places import TapPoint, TorchCell, find_tap_points, time_axis_of
 from plait.gradients.recurrent import TappedRun, run_tapped
 from plait.gradients.sequences import is_aligned, padding_of, source_of
-from plait.gradients.tapped import Call, Tapped
+from plait.gradients.tapped import BACKWARD, Call, Tapped
 from plait.models import Layer, Trace
 
 __all__ = ["tapped"]
@@ -112,7 +112,7 @@ def _tap_ours(point: TapPoint, module: Layer, registry: _Registry, undo: ExitSta
 
     def after(layer: nn.Module, args: Any, output: Any) -> Any:
         tap = registry.add(point.name, point, "recurrent")
-        tap.has_cell_state = module.has_cell_state
+        tap.has_cell_state, tap.outer_axis = module.has_cell_state, 0
         if output.trace is not None:
             tap.traces.append(Trace(*(part.detach() for part in output.trace)))
         direct = _zeros(output.output, output.output.shape)
@@ -139,11 +139,14 @@ def _tap_torch(point: TapPoint, module: nn.RNNBase, registry: _Registry, undo: E
             call = Call(zeros, lambda g: run.total(*g), 0, direct=0, output=run.output)
             taps.append(registry.add(label, point, "recurrent"))
             taps[-1].has_cell_state = isinstance(module, nn.LSTM)
+            taps[-1].is_backward = part.endswith(BACKWARD)
+            taps[-1].outer_axis = axis
             taps[-1].calls.append(call)
             runs.append(run)
 
+        axis = int(module.batch_first and input.dim() == 3)
         if isinstance(input, Tensor):
-            input = registry.enter(point, input, int(module.batch_first and input.dim() == 3))
+            input = registry.enter(point, input, axis)
         touched = False
         if latest and hx is not None:
             hidden = hx[0] if isinstance(hx, tuple) else hx

@@ -98,6 +98,8 @@ def _case(decay: Decay, total: int, explained: bool) -> tuple[str, str, str]:
     if decay.hole:
         words += _hole(decay, explained)
     case = "has a hole" if decay.hole else "reaches"
+    if decay.is_valley and not decay.hole_is_zero:
+        case = "vanishes"
     if decay.vanishes_at is not None:
         case = "vanishes"
         if decay.zero_from == decay.vanishes_at:

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import nn
 
+import plait
 from plait.errors import ConfigError
 from plait.lab.bench import streaming
 from plait.lab.bench.layer_config import LayerConfig
@@ -28,6 +29,14 @@ def test_rows_and_constant_memory() -> None:
     assert all(row["µs per step"] > 0 for row in rows)
     assert rows[-1]["MB"] - rows[0]["MB"] < 20
     assert result.data["machine"]["cpu"]
+
+
+def test_a_transformer_streams_with_a_memory_of_fixed_size() -> None:
+    rows = bench_streaming(steps=200, layers="transformer", hidden=8, device="cpu", threads=1).data["rows"]
+    assert [(row["layer"], row["step"]) for row in rows] == [("Transformer", n) for n in (10, 100, 200)]
+    module = LayerConfig("transformer", "auto", torch.device("cpu"), hidden=8).module()
+    assert isinstance(module, plait.Transformer)
+    assert module.slots == 20
 
 
 def test_the_number_of_steps_is_exact_and_the_state_carried(monkeypatch: pytest.MonkeyPatch) -> None:

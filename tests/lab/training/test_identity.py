@@ -15,10 +15,12 @@ import threading
 import types
 import weakref
 from pathlib import Path
+from typing import NamedTuple
 
 import numpy as np
 import pytest
 import torch
+import torch.nn.utils.prune
 from torch import nn
 
 import plait
@@ -198,6 +200,19 @@ def doubled(module, inputs, output):
     return output * 2
 
 
+class Pair(NamedTuple):
+    first: int
+    second: int = 2
+
+
+def double(gradient):
+    return 2 * gradient
+
+
+def halve(gradient):
+    return gradient / 2
+
+
 def halved(module, inputs, output):
     return output / 2
 
@@ -231,6 +246,60 @@ def defaulted(own, share):
             return factor * super().forward(x, state)[0], state
 
     return Defaulted
+
+
+def in_lists(model, mode):
+    model.acts = [nn.Dropout(0.1).train(mode)]
+    return model
+
+
+def weight_hooked(model, kind, hook):
+    getattr(model.out.weight, kind)(hook)
+    return model
+
+
+def pruned(model, *rows):
+    mask = torch.ones(9, 4)
+    mask[list(rows)] = 0
+    nn.utils.prune.custom_from_mask(model.out, "weight", mask)
+    return model
+
+
+def valued(model, value, name="weight"):
+    with torch.no_grad():
+        getattr(model.out, name).fill_(value).requires_grad_(False)
+    return model
+
+
+def in_mode(model, mode):
+    model.eval = model.train = types.MethodType(as_it_is, model)
+    for module in model.modules():
+        module.training = mode
+    return model
+
+
+def as_it_is(self, mode=True):
+    return self
+
+
+def spectral(model):
+    model.out = nn.utils.parametrizations.spectral_norm(model.out)
+    model.second = nn.utils.spectral_norm(nn.Linear(4, 9))
+    return model
+
+
+class Scaling(nn.Module):
+    def __init__(self, factor):
+        super().__init__()
+        self.register_buffer("factor", torch.tensor(factor))
+
+    def forward(self, weight):
+        return weight * self.factor
+
+
+def reparametrized(model, factor):
+    nn.utils.parametrize.register_parametrization(model.out, "weight", Scaling(factor))
+    return model
 
 
 def computed(model):
@@ -269,6 +338,19 @@ PAIRS = {
     "made class": lambda m: [type("Made", (m.Net,), {"power": power})() for power in (1, 2)],
     "mask": lambda m: [masked(m.Net(), 1.0, value) for value in (0.0, 1.0)],
     "saved mask": lambda m: [masked(m.Net(), True, value, persistent=True) for value in (True, False)],
+    "saved buffer": lambda m: [masked(m.Net(), value, persistent=True) for value in (2.0, 3.0)],
+    "saved whole number": lambda m: [masked(m.Net(), value, persistent=True) for value in (2, 3)],
+    "buffer of a parametrization": lambda m: [reparametrized(m.Net(), factor) for factor in (1.0, 2.0)],
+    "pruned": lambda m: [pruned(m.Net(), row) for row in (0, 1)],
+    "values of a frozen weight": lambda m: [valued(m.Net(), value) for value in (1.0, 2.0)],
+    "training flag that train() leaves": lambda m: [in_mode(m.Net(), mode) for mode in (True, False)],
+    "training flag in a list": lambda m: [in_lists(m.Net(), mode) for mode in (True, False)],
+    "hook of a weight": lambda m: [weight_hooked(m.Net(), "register_hook", h) for h in (halve, double)],
+    "hook of a gradient": lambda m: (
+        m.Net(),
+        weight_hooked(m.Net(), "register_post_accumulate_grad_hook", halve),
+    ),
+    "named tuple": lambda m: [m.Net(pair=Pair(1, second)) for second in (2, 3)],
     "hook": lambda m: [hooked(m.Net(), hook) for hook in (doubled, halved)],
     "no hook": lambda m: (m.Net(), hooked(m.Net(), doubled)),
     "forward of one instance": lambda m: (m.Net(), forwarded(m.Net(), backward_in_time)),
@@ -296,6 +378,12 @@ def trained(own):
     return own.layered(own.RandomMemory(3)), fitted.network.recurrent
 
 
+def normed():
+    norm = nn.BatchNorm1d(3)
+    norm(torch.randn(5, 3))
+    return norm
+
+
 ALIKE = {
     "made twice": lambda m: (m.layered(), m.layered()),
     "shared or equal": lambda m: (m.Net(pair=[m.Inner(), m.Inner()]), m.Net(pair=[m.Inner()] * 2)),
@@ -307,6 +395,8 @@ ALIKE = {
     "backend": lambda m: (m.layered(), m.layered(backend="reference")),
     "weights": lambda m: (m.Net(), m.Net()),
     "evaluated": lambda m: (m.Net(), m.Net().eval()),
+    "running statistics": lambda m: [m.Net(norm=norm) for norm in (nn.BatchNorm1d(3), normed())],
+    "drawn vectors of a norm": lambda m: [spectral(m.Net()) for _ in range(2)],
     "trained": trained,
     "weakly referenced": lambda m: [m.Net(ref=weakref.ref(m.scaled)) for _ in range(2)],
     "computed weights": lambda m: [computed(m.Net()) for _ in range(2)],
@@ -463,7 +553,7 @@ def test_code_that_was_edited_since_it_was_imported_is_not_read(tmp_path):
 
 def fitted(model, folder, **options):
     usual = {"updates": 2, "batch_size": 4, "evaluate_on": 4, "device": "cpu"}
-    return plait.fit(model, CopyTask(2), folder=folder, **usual, **options)
+    return plait.fit(model, CopyTask(2), folder=folder, **usual | options)
 
 
 def test_a_run_is_resumed_with_its_own_memory_alone(own, tmp_path, refused, capsys):
@@ -484,6 +574,37 @@ def test_a_run_is_resumed_with_its_own_memory_alone(own, tmp_path, refused, caps
     (group,) = gather([tmp_path])
     assert [len(cell.runs) for cell in group.cells] == [1, 1]
     assert "RandomMemory" in group.cells[1].column
+
+
+class Averaging(nn.Module):
+    """Logits and a running mean of its own, which training changes."""
+
+    def __init__(self, begin=0.0):
+        super().__init__()
+        self.lstm, self.out = nn.LSTM(10, 4), nn.Linear(4, 9)
+        self.register_buffer("mean", torch.tensor(begin))
+
+    def forward(self, x, state=None):
+        output, state = self.lstm(x, state)
+        if self.training:
+            self.mean = 0.9 * self.mean + 0.1 * output.detach().mean()
+        return self.out(output - self.mean), state
+
+
+def test_a_network_whose_buffers_were_trained_resumes_its_run(tmp_path):
+    network, run = Averaging(), tmp_path / "run"
+    assert fitted(network, run, updates=4, stop_when=lambda: True).status == "stopped"
+    assert network.mean != 0
+    with pytest.raises(CheckpointError, match="mean"):
+        fitted(Averaging(1.0), run, updates=4, resume=True)
+    assert fitted(network, run, updates=4, resume=True).status == "complete"
+    assert run_id(described(network)) == run_id(described(Averaging()))
+    network.mean += 1  # by hand: another network
+    assert run_id(described(network)) != run_id(described(Averaging()))
+
+
+def described(network):
+    return describe(network, CopyTask(2), Recipe())
 
 
 def test_seeds_of_one_module_stand_together(own, tmp_path):

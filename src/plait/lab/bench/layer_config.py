@@ -23,6 +23,10 @@ _CELLS = {"relrnn": "elman", "rellstm": "lstm", "relgru": "gru"}
 BOUNDED = tuple(_CELLS)
 _FULL = {"memrnn": "elman", "memlstm": "lstm"}
 WINDOW = CAPACITY = 10
+# of models whose memory is an option
+_OPTIONS: dict[str, dict[str, Any]] = {
+    "transformer": {"memory": "relevancy", "window": WINDOW, "capacity": CAPACITY}
+}
 # steps after which the memory of a stream is full and has evicted states
 _SETTLED = 4 * (WINDOW + CAPACITY)
 # recurrent layers without a memory that torch lacks: title, model and options
@@ -79,7 +83,7 @@ class LayerConfig:
                 module = PEERS[self.layer](self.input_size, self.hidden)
             else:
                 bounded = {"window": WINDOW, "capacity": CAPACITY, "relevance": self.relevance}
-                usual = bounded if self.layer in _CELLS else {}
+                usual = bounded if self.layer in _CELLS else _OPTIONS.get(self.layer, {})
                 _, model, options = _PLAIN.get(self.layer, ("", self.layer, usual))
                 module = MODELS[model](self.input_size, self.hidden, backend=self.backend, **options)
         return module.to(self.device, self.dtype)

@@ -12,7 +12,7 @@ import torch
 from torch import nn
 
 from plait.errors import check_int
-from plait.lab.bench.layer_config import LayerConfig
+from plait.lab.bench.layer_config import BOUNDED, LayerConfig
 from plait.lab.bench.peak import megabytes_in_use
 from plait.lab.bench.sizes import MOST_STEPS, parse_names
 from plait.lab.bench.timing import limit_threads, take_turns
@@ -60,7 +60,8 @@ def bench_streaming(
 
     Args:
         steps: number of steps.
-        layers: layers, comma-separated.
+        layers: of relrnn, rellstm, relgru and transformer (one block that keeps what it learns to score
+            highest), comma-separated; each with a window of 10 and a capacity of 10.
         hidden: features of the hidden state.
         rows: batch size.
         device: device to run on.
@@ -72,7 +73,7 @@ def bench_streaming(
     check_int(_FIRST, MOST_STEPS, steps=steps)
     check_int(1, hidden=hidden, rows=rows)
     target = device_named(device)
-    names = parse_names(layers, ("relrnn", "rellstm", "relgru"), "layer")
+    names = parse_names(layers, (*BOUNDED, "transformer"), "layer")
     with limit_threads(threads) as used:
         data: dict[str, Any] = circumstances(target, used, commit or None)
         points = []

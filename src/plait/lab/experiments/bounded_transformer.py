@@ -13,7 +13,14 @@ from plait.lab.experiments.keeping import CONTESTANTS, copy_after, described, pl
 from plait.lab.experiments.untangling.contestants import Contestant
 from plait.lab.experiments.untangling.size import Size
 
-__all__ = ["MODELS", "bounded_delays", "bounded_denoise", "bounded_mqar", "bounded_transformer"]
+__all__ = [
+    "MODELS",
+    "bounded_delays",
+    "bounded_denoise",
+    "bounded_mqar",
+    "bounded_settings",
+    "bounded_transformer",
+]
 
 _LEAD_INS = (60, 0, 5, 20, 200)
 _LEARNED = {"memory": "relevancy", "window": 10, "capacity": 15, "relevance": "learned"}
@@ -70,6 +77,33 @@ def bounded_transformer(size: Size) -> Experiment:
             "first 15 states; RelLSTM: 128 features, Adam at 0.004, clipping at 0.1.",
         ),
     )
+
+
+_NOISES = {
+    "no noise": _model(**_LEARNED),
+    **{f"noise {noise}": _model(**_LEARNED, noise=noise) for noise in (0.1, 0.3, 1.0)},
+}
+
+
+def bounded_settings(size: Size) -> Experiment:
+    """Return the search for the default noise: copy at delay 100 after two lead-ins."""
+    delay, shaped = 100 // size.shrink, _shaped(size, 64)
+    runs = [
+        planned(f"lead-in {n}", column, copy_after(n, delay), model, shaped, _TRAINING)
+        for n in ((60, 200) if size.published else (6,))
+        for column, model in _NOISES.items()
+    ]
+    described_ = described(
+        "bounded-settings",
+        "A Transformer with a bounded memory: noise on the scores while training",
+        runs,
+        size,
+        notes=(
+            f"{_MADE_OF}; a run ends at 99% on 256 held-out sequences, evaluated every 25 updates, or after "
+            f"{_UPDATES} updates.",
+        ),
+    )
+    return replace(described_, seeds=described_.seeds[:3])
 
 
 _POSITIONS = {

@@ -11,12 +11,14 @@ from plait.lab.experiments.bounded_transformer import (
     bounded_delays,
     bounded_denoise,
     bounded_mqar,
+    bounded_settings,
     bounded_transformer,
 )
 from plait.lab.experiments.depthwidth import DEPTHWIDTH
 from plait.lab.experiments.description import Experiment
 from plait.lab.experiments.keeping import keeping
 from plait.lab.experiments.keeping_settings import keeping_settings
+from plait.lab.experiments.like_for_like import like_for_like, like_for_like_search, like_for_like_small
 from plait.lab.experiments.popgym import popgym, popgym_easy
 from plait.lab.experiments.untangling import BY_RECIPE, FULL, ITEMS, SMOKE
 
@@ -30,8 +32,16 @@ ENVIRONMENTS = ("minigrid", "popgym")  # needs that an extra installs
 def experiments(smoke: bool = False, recipe: str = "published") -> dict[str, Experiment]:
     """Return every experiment by name, except those with their own runner (`depthwidth-figure1`)."""
     size = SMOKE if smoke else FULL
-    bounded = (bounded_transformer, bounded_delays, bounded_mqar, bounded_denoise, bounded_text)
-    items = (*ITEMS, keeping, keeping_settings, *bounded, popgym, popgym_easy)
+    bounded = (
+        bounded_transformer,
+        bounded_settings,
+        bounded_delays,
+        bounded_mqar,
+        bounded_denoise,
+        bounded_text,
+    )
+    kept = (keeping, keeping_settings, like_for_like, like_for_like_small, like_for_like_search)
+    items = (*ITEMS, *kept, *bounded, popgym, popgym_easy)
     described = (*(item(size, recipe) for item in BY_RECIPE), *(item(size) for item in items))
     return by_name(dataclasses.replace(experiment, smoke=smoke) for experiment in described)
 

@@ -40,7 +40,7 @@ def options_of(part: dict[str, Any]) -> dict[str, Any]:
     options |= inner
     for name, code in part.get("sources", {}).items():
         options[f"source of {name.removeprefix('__main__.')}"] = code
-    options |= {kind: part[kind] for kind in ("dtypes", "frozen", "tied") if kind in part}
+    options |= {kind: part[kind] for kind in _OF_WEIGHTS if kind in part}
     if "weights" in part:
         options[SHAPES] = hashlib.sha256(json.dumps(part["weights"]).encode()).hexdigest()[:10]
     return options
@@ -63,7 +63,8 @@ def _inherited(parts: dict[str, Any], path: str, name: str) -> list[Any]:
 
 
 _NETWORK = "plait.lab.training.description.Network"
-_STRUCTURE = frozenset({"parts", "sources", "weights", "dtypes", "frozen", "tied", "unidentified"})
+_OF_WEIGHTS = ("dtypes", "frozen", "tied", "always evaluated", "always training")
+_STRUCTURE = frozenset({"parts", "sources", "weights", "unidentified", *_OF_WEIGHTS})
 
 
 def difference(before: dict[str, Any], now: dict[str, Any]) -> str:

@@ -12,7 +12,7 @@ import math
 import os
 import types
 import weakref
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from functools import cached_property, partial
 from typing import Any
 
@@ -22,7 +22,14 @@ from torch import Tensor, nn
 from torch.nn.utils.parametrize import type_before_parametrizations
 
 from plait.lab.training.digests import array_text, canonical, digest, short, shortened, tensor_text
-from plait.lab.training.module_state import is_instrument, no_options, special_weights
+from plait.lab.training.module_state import (
+    constant_buffers,
+    fixed_modes,
+    is_instrument,
+    no_options,
+    special_weights,
+    value_at_start,
+)
 from plait.lab.training.source_code import (
     UnclearError,
     functions_of,
@@ -39,6 +46,7 @@ __all__ = ["described_class", "described_code", "described_module"]
 
 _DEEPEST = 16
 _HOOKS = ("_forward_pre_hooks", "_forward_hooks", "_backward_pre_hooks", "_backward_hooks")
+_WEIGHT_HOOKS = ("_backward_hooks", "_post_accumulate_grad_hooks")
 _ORDERED = (nn.ModuleDict, nn.ParameterDict, nn.Sequential)  # modules that apply their children in order
 
 
@@ -104,7 +112,8 @@ class _Describer:
             first = self.paths[id(module)]
             parts[path] = self.module(module) if first["module"] == path else first
         self.where = []
-        return {"parts": parts, "sources": self.sources, **special_weights(network)}
+        special = {**special_weights(network), **fixed_modes(network)}
+        return {"parts": parts, "sources": self.sources, **special}
 
     def module(self, module: nn.Module) -> dict[str, Any]:
         """Return a module's class and attributes; its submodules have entries of their own."""
@@ -114,19 +123,23 @@ class _Describer:
             return entry
         left_out = no_options(module)
         entry |= self.attributes(kind, {k: v for k, v in vars(module).items() if k not in left_out})
-        for name, buffer in module._buffers.items():
-            # Persistent buffers may change in training; non-persistent ones and masks are constants.
-            if buffer is not None and (
-                name in module._non_persistent_buffers_set or buffer.dtype == torch.bool
-            ):
-                entry[name] = self.value(buffer, name)
+        for name, buffer in constant_buffers(module).items():
+            began = value_at_start(module, name, buffer)
+            entry[name] = self.value(buffer, name) if began is None else {"tensor": began}
         for name in _HOOKS:
-            hooks = [hook for hook in getattr(module, name).values() if not is_instrument(hook)]
-            if hooks:
-                entry[name.strip("_")] = self.value(hooks, name.strip("_"))
+            self.hooks(entry, name.strip("_"), getattr(module, name))
+        for name, weight in module._parameters.items():
+            for kind_of_hook in _WEIGHT_HOOKS if weight is not None else ():
+                key = f"{name}.{kind_of_hook.strip('_')}"
+                self.hooks(entry, key, getattr(weight, kind_of_hook, None) or {})
         if isinstance(module, _ORDERED):
             entry["order"] = [*module._modules, *module._parameters]
         return entry
+
+    def hooks(self, entry: dict[str, Any], name: str, hooks: Mapping[int, Any]) -> None:
+        """Add hooks that may change what is computed to the entry of their module."""
+        if others := [hook for hook in hooks.values() if not is_instrument(hook)]:
+            entry[name] = self.value(others, name)
 
     def attributes(self, kind: type, values: dict[str, Any]) -> dict[str, Any]:
         """Return described attributes by name, without cached properties."""
@@ -185,7 +198,8 @@ class _Describer:
             inside = {
                 n: self.value(child, n) for n, child in [*value._modules.items(), *value._parameters.items()]
             }
-            return {**self.module(value), "inside": inside}
+            # no parent's train() or eval() reaches it
+            return {**self.module(value), "training": value.training, "inside": inside}
         if isinstance(value, type):
             return {"type": self.type_name(value)}
         if isinstance(value, types.ModuleType):
@@ -280,7 +294,7 @@ class _Describer:
             written = [f for f in functions if f.__code__.co_qualname.startswith(f"{kind.__qualname__}.")]
             inside += written
             is_magic = name.startswith("__") and not any(map(is_own_function, functions))
-            if written or is_magic or _is_generated(functions) or name == "_abc_impl":
+            if written or is_magic or _is_generated(kind, functions) or name == "_abc_impl":
                 continue
             if issubclass(kind, enum.Enum) and name.startswith("_"):
                 continue
@@ -362,6 +376,10 @@ class _Describer:
         return UnclearError(f"{'.'.join(self.where) or 'it'} {why}")
 
 
-def _is_generated(functions: list[Any]) -> bool:
-    """Return whether `dataclass` generated these functions, which then follow from the fields."""
-    return bool(functions) and all(f.__code__.co_qualname.startswith("__create_fn__") for f in functions)
+def _is_generated(kind: type, functions: list[Any]) -> bool:
+    """Return whether `dataclass` or `namedtuple` generated these functions from the fields of `kind`."""
+    by_namedtuple = ("collections", f"namedtuple_{kind.__name__}")
+    return bool(functions) and all(
+        f.__code__.co_qualname.startswith("__create_fn__") or f.__globals__.get("__name__") in by_namedtuple
+        for f in functions
+    )

@@ -37,6 +37,7 @@ from plait.lab.training.learner import (
     seed_for,
 )
 from plait.lab.training.memory_needed import check_update
+from plait.lab.training.module_state import note_trained_buffers, values_at_start
 from plait.lab.training.own_data import own_task, whole_epochs
 from plait.lab.training.own_model import check_logits, own_network
 from plait.lab.training.process import Group, device_named
@@ -443,9 +444,13 @@ def fit(
     if network is model and not isinstance(network, Network):
         network = own_network(model, batch_first)
         check_logits(network, task, recipe.batch_size)
-    return train(
-        lambda group: _learner(network, task, recipe, target, group),
-        spec_of(network, task, recipe), target, folder=folder, resume=resume,
-        checkpoint_every=checkpoint_every, max_minutes=max_minutes, stop_when=stop_when, progress=progress,
-        watchers=watchers,
-    )  # fmt: skip
+    spec, began = spec_of(network, task, recipe), values_at_start(network)
+    try:
+        return train(
+            lambda group: _learner(network, task, recipe, target, group),
+            spec, target, folder=folder, resume=resume,
+            checkpoint_every=checkpoint_every, max_minutes=max_minutes, stop_when=stop_when,
+            progress=progress, watchers=watchers,
+        )  # fmt: skip
+    finally:
+        note_trained_buffers(began)

@@ -167,4 +167,4 @@ def _survivors(deaths: Tensor, slots: int) -> Tensor:
     position = position.masked_fill(~survives, slots)  # the others share one column that is cut off
     sources = deaths.new_full((*deaths.shape[:2], slots + 1), -1, dtype=torch.int64)
     index = torch.arange(deaths.shape[2], device=deaths.device).expand_as(position)
-    return sources.scatter_(2, position, index)[..., :slots]
+    return sources.scatter(2, position, index)[..., :slots]

@@ -64,7 +64,7 @@ def _displaced(keys: Tensor, segment: Tensor, competes: Tensor, left: Tensor, ca
     beaten = smallest_of_prefixes(order.flatten(0, 1), capacity).view_as(order)
     # an index beyond the last stands for a prefix of fewer than `capacity` states
     arrivals = torch.nn.functional.pad(left, (0, 1), value=SURVIVES)
-    return torch.empty_like(left).scatter_(2, order, arrivals.gather(2, beaten))
+    return torch.empty_like(left).scatter(2, order, arrivals.gather(2, beaten))
 
 
 def smallest_of_prefixes(values: Tensor, k: int) -> Tensor:
@@ -93,7 +93,7 @@ def smallest_of_prefixes(values: Tensor, k: int) -> Tensor:
         first = torch.where(is_one, zeros + first - first_zero, first_zero)
         last = torch.where(is_one, zeros + last - last_zero, last_zero)
         position = torch.where(ones.bool(), zeros + index - zeros_before[:, :-1], zeros_before[:, :-1])
-        values = torch.empty_like(values).scatter_(1, position, values)
+        values = torch.empty_like(values).scatter(1, position, values)
     return torch.where(index < k, count, result)
 
 
